@@ -1,0 +1,78 @@
+# Everything lives in the working tree: the virtual environment in .venv, caches beside it.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# The newest interpreter that is at least 3.11; override with `make PYTHON=/path/to/python3 ...`.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+export HYPOTHESIS_STORAGE_DIRECTORY := .cache/hypothesis
+export MYPY_CACHE_DIR := .cache/mypy
+export RUFF_CACHE_DIR := .cache/ruff
+export PYTHONPYCACHEPREFIX :=
+WORKERS ?= auto
+TESTS ?= tests
+
+.PHONY: help
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv/.run: requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "konductor-like needs Python 3.11 or newer with the venv module (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	@touch $@
+
+.venv/.dev: requirements-dev.lock .venv/.run
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: setup
+setup: .venv/.dev ## Create .venv with everything locked
+
+.PHONY: demo
+demo: .venv/.run ## Watch the real controller taint a node because of a kernel line
+	@$(BIN)/python -m konductor_like.cli demo $(ARGS)
+
+.PHONY: test
+test: lint types imports unit ## Every check: lint, types, import contract, tests
+
+.PHONY: lint
+lint: .venv/.dev
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --quiet --check .
+
+.PHONY: types
+types: .venv/.dev
+	$(BIN)/mypy
+
+.PHONY: imports
+imports: .venv/.dev
+	$(BIN)/lint-imports --cache-dir .cache/import-linter
+
+.PHONY: unit
+unit: .venv/.dev
+	$(BIN)/pytest -n $(WORKERS) -o cache_dir=.cache/pytest $(TESTS)
+
+.PHONY: format
+format: .venv/.dev ## Format and fix what can be fixed
+	$(BIN)/ruff format --quiet .
+	$(BIN)/ruff check --fix .
+
+.PHONY: docs
+docs: .venv/.dev ## Rewrite the generated parts of the documentation
+	$(BIN)/python -m tests.generate_docs
+
+.PHONY: lock
+lock: ## Rewrite both lock files from pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header -c requirements.lock --group dev pyproject.toml -o requirements-dev.lock
+
+.PHONY: clean
+clean: ## Remove everything that make created
+	rm -rf .venv .cache build dist *.egg-info

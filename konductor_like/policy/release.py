@@ -1,0 +1,138 @@
+"""Letting a node go, so that it stays let go (design rule 4).
+
+A release covers incidents, not a span of time: every recorded incident up to the release, and any other
+evidence only up to what had been read by then. Covered evidence never taints again; new evidence does, at
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from konductor_like.model import (
+    Change,
+    EventReason,
+    Fault,
+    Incident,
+    IncidentState,
+    KernelPosition,
+    NodeRecord,
+    NodeState,
+    Release,
+    Severity,
+    Source,
+    Verb,
+)
+
+RELEASES_KEPT = 5
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def release(
+    state: NodeState, *, at: datetime, by: str, reason: str, how: str, read_ns: Mapping[Source, int]
+) -> Change | None:
+    """The change that lets a node go; None where there is neither our taint nor anything recorded.
+
+    ``at`` is an aware datetime, ``read_ns`` says up to where the controller has read each source.
+    """
+    open_incidents = [i for i in state.record.incidents if i.state is not IncidentState.RELEASED]
+    if not state.tainted and not open_incidents and state.record.tainted_at is None:
+        return None
+    record = released_record(
+        state, at=at, by=by, reason=reason, how=how, read_ns=read_ns, until_ns=unix_ns(at)
+    )
+    warning = record.releases[0].warning
+    message = f"Released by {by}" + (f": {reason}" if reason else "") + "."
+    return Change(
+        node=state.name,
+        verb=Verb.UNTAINT if state.tainted else Verb.RECORD,
+        record=record,
+        health=None,
+        event=EventReason.RELEASED,
+        message=f"{message} {warning}" if warning else message,
+    )
+
+
+def released_record(
+    state: NodeState,
+    *,
+    at: datetime,
+    by: str,
+    reason: str,
+    how: str,
+    read_ns: Mapping[Source, int],
+    until_ns: int | None,
+) -> NodeRecord:
+    """The record after a release: every incident released, the mark of what it covers in front.
+
+    Recorded incidents are covered up to Loki timestamp ``until_ns``; None covers only what is counted.
+    """
+    record = state.record
+    read = replace(record.read, boot_id=record.read.boot_id or state.machine.boot_id)
+    mark = Release(at, by, reason, how, read, dict(read_ns), _warning(state))
+    return replace(
+        record,
+        machine=record.machine or state.machine,
+        tainted_at=None,
+        incidents=tuple(_released(incident, until_ns) for incident in record.incidents),
+        releases=(mark, *record.releases)[:RELEASES_KEPT],
+        read=read,
+    )
+
+
+def purge(state: NodeState) -> Change | None:
+    """The change that removes every trace of us; None where there is none."""
+    seen = state.as_read
+    if not state.tainted and seen.record is None and seen.health is None:
+        return None
+    return Change(state.name, Verb.PURGE, record=None, health=None)
+
+
+def covers(mark: Release, fault: Fault, position: KernelPosition) -> bool:
+    """Whether a release covers evidence of an incident that was not recorded when it was made.
+
+    By kernel position within the boot where both are known, else by what had been read of the source.
+    """
+    if mark.read.boot_id != position.boot_id:
+        return False
+    if position.known and mark.read.known:
+        return bool(position.at_or_before(mark.read))
+    return fault.timestamp_ns < mark.read_ns.get(fault.source, 0)
+
+
+def unix_ns(moment: datetime) -> int:
+    """An aware datetime as integer nanoseconds since the epoch, without passing through a float."""
+    since = moment - _EPOCH
+    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000
+
+
+def _released(incident: Incident, until_ns: int | None) -> Incident:
+    if incident.state is IncidentState.RELEASED:
+        return incident
+    covered_ns = incident.last_ns if until_ns is None else until_ns
+    return replace(incident, state=IncidentState.RELEASED, released_ns=covered_ns)
+
+
+def _warning(state: NodeState) -> str | None:
+    """What stands against the release: a dead GPU logs nothing more, so silence afterwards proves nothing."""
+    open_faults = [
+        f"{name_of(incident)}: {incident.advice}"
+        for incident in state.record.incidents
+        if incident.severity is Severity.FATAL
+        and incident.state in (IncidentState.ACTIVE, IncidentState.HELD)
+        and incident.last.boot_id in (None, state.machine.boot_id)
+    ]
+    if not open_faults:
+        return None
+    return "The node has not rebooted since: " + "; ".join(open_faults)
+
+
+def name_of(incident: Incident) -> str:
+    """``xid 79 on GPU 0000:4e:00``, as people say it."""
+    what = incident.kind.value if incident.code is None else f"{incident.kind.value} {incident.code}"
+    if incident.code is None and "." in incident.key.rule:
+        what = incident.key.rule.replace(".", " ").replace("_", " ")
+    device = "switch" if incident.kind.value == "sxid" else "GPU"
+    return what if incident.key.gpu is None else f"{what} on {device} {incident.key.gpu}"

@@ -1,0 +1,17 @@
+"""The numbers that decisions depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Bounds and spans of the policy; the settings give them."""
+
+    brake_max_percent: float = 20.0
+    """Share of the GPU nodes, 0 to 100, that may be out by us."""
+    brake_max_nodes: int | None = None
+    """Absolute cap beside it; None for none."""
+    record_interval_seconds: float = 600.0
+    """Growing counts reach a node at most this often."""

@@ -1,0 +1,277 @@
+"""Every knob, in one model.
+
+The docstring under each field is the configuration reference (``docs/configuration.md`` is made from it).
+Values come from the environment: ``KONDUCTOR_`` plus the field's name in upper case, and the two names that
+Konduktor's users already have in their manifests, ``LOG_ENDPOINT`` and ``WATCHED_NAMESPACES``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from konductor_like.policy.rules import Rules
+
+PREFIX = "KONDUCTOR_"
+
+_SERVICE_LINK = re.compile(
+    r"KONDUCTOR_\w*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
+_LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_MATCHER = re.compile(
+    r'\s*(?P<name>[a-zA-Z_]\w*)\s*(?P<op>=~|!~|!=|=)\s*(?P<value>"(?:[^"\\]|\\.)*"|`[^`]*`)\s*'
+)
+
+
+class Settings(BaseSettings):
+    """The effective configuration of one process."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True, populate_by_name=True
+    )
+
+    # Loki: where and how.
+    log_endpoint: str = Field(
+        "http://loki.loki.svc.cluster.local:3100",
+        validation_alias=AliasChoices("log_endpoint", "LOG_ENDPOINT", "KONDUCTOR_LOG_ENDPOINT"),
+    )
+    """Loki's base URL, `http` or `https`; a base path (`https://host/loki-prod`) is kept."""
+    watched_namespaces: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("default",),
+        validation_alias=AliasChoices(
+            "watched_namespaces", "WATCHED_NAMESPACES", "KONDUCTOR_WATCHED_NAMESPACES"
+        ),
+    )
+    """Namespaces whose pod logs are read for CUDA and NCCL errors, separated by commas."""
+    loki_tenant: str | None = None
+    """Sent as `X-Scope-OrgID`; needed where Loki runs with `auth_enabled: true`."""
+    loki_bearer_token: SecretStr | None = None
+    """Bearer token for Loki."""
+    loki_bearer_token_file: Path | None = None
+    """File that holds the bearer token; read again for every request, so a rotated token is picked up."""
+    loki_username: str | None = None
+    """User name for basic authentication."""
+    loki_password: SecretStr | None = None
+    """Password for basic authentication."""
+    loki_ca_file: Path | None = None
+    """PEM file with the authority that signed Loki's certificate."""
+    loki_client_cert_file: Path | None = None
+    """PEM client certificate, together with `KONDUCTOR_LOKI_CLIENT_KEY_FILE`."""
+    loki_client_key_file: Path | None = None
+    """Private key of the client certificate."""
+    loki_insecure_skip_verify: bool = False
+    """Do not verify Loki's certificate. For a test only."""
+    loki_connect_timeout_seconds: float = Field(5.0, gt=0)
+    """How long a connection to Loki may take."""
+    loki_timeout_seconds: float = Field(75.0, gt=0)
+    """How long one answer may take; longer than Loki's own `query_timeout` (1 min by default)."""
+    loki_limit: int = Field(5000, ge=2, le=1_000_000)
+    """Entries asked for at once; Loki's `max_entries_limit_per_query`. A tenant's lower one is adopted."""
+
+    # Loki: which lines.
+    kernel_selector: str = '{k8s_namespace_name="dmesg-logging", k8s_container_name="dmesg"}'
+    """Stream selector of the kernel-log reader's pods. Checked again on every line."""
+    extra_matchers: str = ""
+    """Matchers added to every query, such as `k8s_cluster_name="prod"` where clusters share a Loki."""
+    node_label: str = "k8s_node_name"
+    """Label, or structured metadata, that names the node."""
+    namespace_label: str = "k8s_namespace_name"
+    """Label that names the namespace."""
+    pod_label: str = "k8s_pod_name"
+    """Label that names the pod."""
+    container_label: str = "k8s_container_name"
+    """Label that names the container."""
+    excluded_namespaces: Annotated[tuple[str, ...], NoDecode] = ("konductor-like",)
+    """Namespaces never read as pod logs (our own: our log quotes fault lines)."""
+
+    # Reading.
+    poll_interval_seconds: float = Field(5.0, ge=0.05, le=3600)
+    """Time between two polls of one source."""
+    kernel_overlap_seconds: float = Field(180.0, ge=0)
+    """How far each poll of the kernel source looks back behind its cursor, for lines that arrive late."""
+    pod_overlap_seconds: float = Field(60.0, ge=0)
+    """The same for pod logs."""
+    lateness_seconds: float = Field(3600.0, ge=0)
+    """How late a line may arrive and still be found after a restart."""
+    future_skew_seconds: float = Field(90.0, ge=0, le=600)
+    """How far ahead of our clock a node's clock may run."""
+    first_start_act_seconds: float = Field(900.0, ge=0)
+    """On the very first start, lines of this span lead to action."""
+    first_start_history_seconds: float = Field(86_400.0, ge=0)
+    """On the very first start, kernel lines of this span are recorded as suspect."""
+    heartbeat_stale_seconds: float = Field(300.0, gt=0)
+    """A node whose kernel-log heartbeat is older than this is unknown."""
+
+    # Deciding.
+    brake_max_percent: float = Field(20.0, ge=0, le=100)
+    """The brake: never add a taint that puts more than this share of the GPU nodes out (one always may)."""
+    brake_max_nodes: int | None = Field(None, ge=0)
+    """The brake's absolute cap; `0` holds every taint."""
+    record_interval_seconds: float = Field(600.0, ge=0)
+    """Growing counts are written to a node at most this often."""
+    unknown_node_seconds: float = Field(600.0, ge=0)
+    """How long a fault of a node that the cluster does not know is kept, in case the node registers."""
+
+    # The cluster.
+    namespace: str = Field("konductor-like", pattern=_NAMESPACE.pattern)
+    """Namespace of the Lease; in a pod, its own namespace unless set."""
+    lease_name: str = "konductor-like"
+    """Name of the Lease that elects the one writer and carries the cursor."""
+    lease_duration_seconds: int = Field(30, ge=3)
+    """How long a Lease that is not renewed is respected."""
+    lease_renew_deadline_seconds: float = Field(20.0, gt=0)
+    """A holder that could not renew for this long stops writing."""
+    lease_renew_interval_seconds: float = Field(10.0, gt=0)
+    """Time between two renewals, each of which also saves the cursor."""
+    kube_timeout_seconds: float = Field(10.0, gt=0)
+    """How long one request to the API server may take."""
+    write_concurrency: int = Field(8, ge=1, le=64)
+    """Node writes in flight at once."""
+    gpu_node_selector: str = ""
+    """A further label selector (`key`, `key=value`, separated by commas) that marks GPU nodes."""
+
+    # The process.
+    listen: str = ":8080"
+    """Address of `/healthz`, `/readyz` and `/metrics`; `off` for none."""
+    log_format: Literal["auto", "text", "json"] = "auto"
+    """`auto`: text on a terminal, JSON elsewhere."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """How much the controller logs."""
+
+    @field_validator("watched_namespaces", "excluded_namespaces", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("watched_namespaces", "excluded_namespaces")
+    @classmethod
+    def _namespaces(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not _NAMESPACE.fullmatch(name):
+                raise ValueError(f"{name!r} is not a namespace name")
+        return value
+
+    @field_validator("log_endpoint")
+    @classmethod
+    def _endpoint(cls, value: str) -> str:
+        if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", value):
+            raise ValueError(
+                "must be an http:// or https:// URL without a query, such as http://localhost:3100"
+            )
+        return value.rstrip("/")
+
+    @field_validator("node_label", "namespace_label", "pod_label", "container_label")
+    @classmethod
+    def _label(cls, value: str) -> str:
+        if not _LABEL_NAME.fullmatch(value):
+            raise ValueError(f"{value!r} is not a Loki label name")
+        return value
+
+    @field_validator("kernel_selector", "extra_matchers")
+    @classmethod
+    def _selector(cls, value: str) -> str:
+        parse_matchers(value)
+        return value
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if (self.loki_client_cert_file is None) != (self.loki_client_key_file is None):
+            raise ValueError("a client certificate needs both KONDUCTOR_LOKI_CLIENT_CERT_FILE and …_KEY_FILE")
+        if (self.loki_username is None) != (self.loki_password is None):
+            raise ValueError(
+                "basic authentication needs both KONDUCTOR_LOKI_USERNAME and KONDUCTOR_LOKI_PASSWORD"
+            )
+        if self.loki_username is not None and (self.loki_bearer_token or self.loki_bearer_token_file):
+            raise ValueError("choose one of bearer token and basic authentication")
+        if not any(matcher.op == "=" for matcher in parse_matchers(self.kernel_selector)):
+            raise ValueError("KONDUCTOR_KERNEL_SELECTOR needs at least one matcher with =")
+        if (
+            not self.lease_renew_interval_seconds
+            < self.lease_renew_deadline_seconds
+            < self.lease_duration_seconds
+        ):
+            raise ValueError("the Lease needs renew interval < renew deadline < duration")
+        return self
+
+    def rules(self) -> Rules:
+        """The numbers that decisions depend on."""
+        return Rules(
+            brake_max_percent=self.brake_max_percent,
+            brake_max_nodes=self.brake_max_nodes,
+            record_interval_seconds=self.record_interval_seconds,
+        )
+
+
+class Matcher(tuple[str, str, str]):
+    """A LogQL label matcher: name, operator (``=``, ``!=``, ``=~``, ``!~``), unquoted value."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """The label's name."""
+        return self[0]
+
+    @property
+    def op(self) -> str:
+        """The operator."""
+        return self[1]
+
+    @property
+    def value(self) -> str:
+        """The value, unquoted."""
+        return self[2]
+
+
+def parse_matchers(text: str) -> tuple[Matcher, ...]:
+    """Read ``{a="b", c=~"d"}`` or the same without braces; raises ValueError with the offending part."""
+    inner = text.strip()
+    if inner.startswith("{"):
+        if not inner.endswith("}"):
+            raise ValueError(f"{text!r} has no closing brace")
+        inner = inner[1:-1]
+    matchers: list[Matcher] = []
+    position = 0
+    while inner[position:].strip():
+        match = _MATCHER.match(inner, position)
+        if match is None:
+            raise ValueError(f'{inner[position:].strip()!r} is not a matcher such as name="value"')
+        raw = match["value"]
+        value = raw[1:-1] if raw[0] == "`" else re.sub(r"\\(.)", r"\1", raw[1:-1])
+        if match["op"] in ("=~", "!~"):
+            try:
+                re.compile(value)
+            except re.error as error:
+                raise ValueError(f"{value!r} is not a regular expression: {error}") from error
+        matchers.append(Matcher((match["name"], match["op"], value)))
+        position = match.end()
+        if position < len(inner):
+            if inner[position] != ",":
+                raise ValueError(f"expected a comma before {inner[position:]!r}")
+            position += 1
+    return tuple(matchers)
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Variables with our prefix that nothing reads, most likely misspelt.
+
+    The variables that Kubernetes makes of a Service named ``konductor-like`` (``KONDUCTOR_LIKE_PORT`` and so
+    on) are not ours, and those of the test suite are its own.
+    """
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    return sorted(
+        name
+        for name in environ
+        if name.startswith(PREFIX)
+        and name not in known
+        and not name.startswith(PREFIX + "TEST_")
+        and not _SERVICE_LINK.fullmatch(name)
+    )

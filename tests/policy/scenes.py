@@ -1,0 +1,141 @@
+"""Short words for building what policy tests talk about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from konductor_like.model import (
+    TAINT_EFFECT,
+    TAINT_KEY,
+    TAINT_VALUE,
+    AsRead,
+    Change,
+    Fault,
+    FaultKind,
+    Finding,
+    KernelPosition,
+    Machine,
+    NodeRecord,
+    NodeState,
+    Plan,
+    Severity,
+    Snapshot,
+    Source,
+    Taint,
+    Verb,
+)
+from konductor_like.policy import Rules, decide
+from konductor_like.policy.release import unix_ns
+
+NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
+GPU = "0000:4e:00"
+OURS = Taint(TAINT_KEY, TAINT_VALUE, TAINT_EFFECT)
+
+
+def at(seconds: float) -> datetime:
+    """So many seconds after noon."""
+    return NOON + timedelta(seconds=seconds)
+
+
+def ns(seconds: float) -> int:
+    """The same as a Loki timestamp."""
+    return unix_ns(at(seconds))
+
+
+def node(
+    name: str = "gpu-1", *, boot: str = "boot-a", gpu: bool = True, opted_out: bool = False
+) -> NodeState:
+    """A healthy node."""
+    return NodeState(
+        name=name,
+        machine=Machine(f"uid-{name}", f"system-{name}", boot),
+        created_ns=ns(-86_400 * 30),
+        is_gpu_node=gpu,
+        ready=True,
+        unschedulable=False,
+        taints=(),
+        record=NodeRecord(),
+        as_read=AsRead(f"uid-{name}", "1", None, None, None, has_annotations=True, has_labels=True),
+        opted_out=opted_out,
+    )
+
+
+def fleet(size: int) -> dict[str, NodeState]:
+    """Healthy GPU nodes ``gpu-1`` to ``gpu-<size>``."""
+    return {f"gpu-{i}": node(f"gpu-{i}") for i in range(1, size + 1)}
+
+
+def fault(
+    name: str | None = "gpu-1",
+    *,
+    seconds: float = 0,
+    stamp: float | None = 100.0,
+    boot: str | None = None,
+    rule: str = "xid.79",
+    gpu: str | None = GPU,
+    severity: Severity = Severity.FATAL,
+    kind: FaultKind = FaultKind.XID,
+    source: Source = Source.KERNEL,
+    text: str = "NVRM: Xid (PCI:0000:4e:00): 79, GPU has fallen off the bus.",
+    before_install: bool = False,
+) -> Fault:
+    """An Xid 79 unless told otherwise; ``stamp`` is kernel seconds since boot."""
+    position = KernelPosition(boot, None, None if stamp is None else round(stamp * 1e6))
+    code = int(rule.split(".")[1]) if rule.split(".")[1].isdigit() else None
+    finding = Finding(
+        kind, rule, severity, "GPU lost", "Reboot the node.", text, code, gpu, position=position
+    )
+    return Fault(finding, source, ns(seconds), name, before_install=before_install)
+
+
+class Cluster:
+    """A cluster in memory that does exactly what plans say, and remembers what was written."""
+
+    def __init__(self, nodes: Mapping[str, NodeState], rules: Rules | None = None) -> None:
+        self.nodes = dict(nodes)
+        self.rules = rules or Rules()
+        self.writes: list[Change] = []
+        self.snapshot = Snapshot(self.nodes)
+
+    def tick(self, *faults: Fault, seconds: float = 0) -> Plan:
+        """Decide and apply."""
+        self.snapshot = replace(self.snapshot, nodes=self.nodes)
+        plan = decide(self.snapshot, faults, self.rules, at(seconds))
+        for change in plan.changes:
+            self.apply(change)
+        self.snapshot = replace(self.snapshot, unsettled=plan.unsettled)
+        return plan
+
+    def apply(self, change: Change | None) -> None:
+        """Write one change as the API server would."""
+        assert change is not None
+        state = self.nodes[change.node]
+        taints = state.taints
+        if change.verb is Verb.TAINT and not state.tainted:
+            taints = (*taints, OURS)
+        if change.verb in (Verb.UNTAINT, Verb.PURGE):
+            taints = tuple(taint for taint in taints if not taint.ours)
+        seen = replace(state.as_read, record=None if change.record is None else "…", health=change.health)
+        self.nodes[change.node] = replace(
+            state, taints=taints, record=change.record or NodeRecord(), as_read=seen
+        )
+        self.writes.append(change)
+
+    def untaint_by_hand(self, name: str, who: str = "kubectl-taint") -> None:
+        """What ``kubectl taint nodes NAME …-`` leaves behind."""
+        state = self.nodes[name]
+        self.nodes[name] = replace(
+            state, taints=tuple(taint for taint in state.taints if not taint.ours), last_writer=who
+        )
+
+    def reboot(self, name: str, boot: str) -> None:
+        """The kubelet posts a new boot id."""
+        state = self.nodes[name]
+        self.nodes[name] = replace(state, machine=replace(state.machine, boot_id=boot))
+
+    @property
+    def tainted(self) -> set[str]:
+        """The names of the nodes that carry our taint."""
+        return {name for name, state in self.nodes.items() if state.tainted}

@@ -1,0 +1,167 @@
+"""The brake never adds past its bound, never stops a release, and lets go of what it holds when it can."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konductor_like.model import EventReason, IncidentState, Severity, Source, Verb
+from konductor_like.policy import Rules, brake_state, release
+from konductor_like.policy.brake import bound
+from tests.policy.scenes import Cluster, at, fault, fleet, node
+
+
+@pytest.mark.parametrize(
+    ("gpu_nodes", "percent", "cap", "expected"),
+    [
+        pytest.param(0, 20, None, 1, id="floor of one on an empty fleet"),
+        pytest.param(3, 20, None, 1, id="floor of one on a small fleet"),
+        pytest.param(10, 20, None, 2, id="percent"),
+        pytest.param(14, 20, None, 2, id="rounds down"),
+        pytest.param(10, 100, None, 10, id="everything"),
+        pytest.param(100, 20, 5, 5, id="absolute cap"),
+        pytest.param(100, 0, None, 1, id="zero percent still allows one"),
+        pytest.param(100, 20, 0, 0, id="a cap of zero holds everything"),
+    ],
+)
+def test_the_bound(gpu_nodes: int, percent: float, cap: int | None, expected: int) -> None:
+    assert bound(gpu_nodes, Rules(brake_max_percent=percent, brake_max_nodes=cap)) == expected
+
+
+def test_more_faults_than_the_brake_allows_are_held_and_said() -> None:
+    cluster = Cluster(fleet(10))
+
+    plan = cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 5)), seconds=10)
+
+    assert cluster.tainted == {"gpu-1", "gpu-2"}
+    assert [held.node for held in plan.brake.held] == ["gpu-3", "gpu-4"]
+    held = [change for change in plan.changes if change.event is EventReason.HELD]
+    assert {change.health for change in held} == {"held"}
+    assert "the brake allows 2" in held[0].message
+    assert brake_state(cluster.nodes, cluster.rules).held == plan.brake.held
+
+
+def test_held_taints_cost_no_further_write() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
+    writes = len(cluster.writes)
+
+    cluster.tick(seconds=5)
+
+    assert len(cluster.writes) == writes
+
+
+def test_a_release_makes_room_for_the_oldest_that_is_held() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.tick(fault("gpu-1"), fault("gpu-3", seconds=2), fault("gpu-2", seconds=1))
+    assert cluster.tainted == {"gpu-1"}
+
+    cluster.apply(release(cluster.nodes["gpu-1"], at=at(60), by="ann", reason="", how="reset", read_ns={}))
+    cluster.tick(seconds=61)
+
+    assert cluster.tainted == {"gpu-2"}
+
+
+def test_fatal_goes_before_test_even_when_it_came_later() -> None:
+    cluster = Cluster(fleet(5))
+
+    cluster.tick(fault("gpu-1", rule="xid.14", severity=Severity.TEST), fault("gpu-2", seconds=9))
+
+    assert cluster.tainted == {"gpu-2"}
+
+
+def test_a_lone_dead_gpu_in_a_tiny_cluster_is_tainted() -> None:
+    cluster = Cluster({"gpu-1": node("gpu-1", gpu=False), "gpu-2": node("gpu-2"), "gpu-3": node("gpu-3")})
+
+    cluster.tick(fault("gpu-1"))
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_cpu_nodes_do_not_widen_the_brake() -> None:
+    nodes = fleet(5) | {f"cpu-{i}": node(f"cpu-{i}", gpu=False) for i in range(100)}
+    cluster = Cluster(nodes)
+
+    cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_write_that_was_never_answered_counts_as_out() -> None:
+    from dataclasses import replace
+
+    cluster = Cluster(fleet(5))
+    cluster.snapshot = replace(cluster.snapshot, in_flight=frozenset({"gpu-5"}))
+
+    cluster.tick(fault("gpu-1"))
+
+    assert cluster.tainted == set()
+    assert cluster.nodes["gpu-1"].record.incidents[0].state is IncidentState.HELD
+
+
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["fault", "release", "untaint", "reboot", "tick"]),
+        st.integers(1, 12),
+        st.integers(0, 3),
+    ),
+    max_size=60,
+)
+
+
+@given(steps=_STEPS, percent=st.integers(0, 100), cap=st.none() | st.integers(0, 12))
+def test_no_order_of_events_gets_past_the_bound_or_stops_a_release(
+    steps: list[tuple[str, int, int]], percent: int, cap: int | None
+) -> None:
+    cluster = Cluster(fleet(12), Rules(brake_max_percent=percent, brake_max_nodes=cap))
+    limit = bound(12, cluster.rules)
+    for second, (what, number, gpu) in enumerate(steps, start=1):
+        name = f"gpu-{number}"
+        if what == "fault":
+            device = f"0000:{gpu:02x}:00"
+            cluster.tick(fault(name, gpu=device, stamp=second, seconds=second), seconds=second)
+        elif what == "release":
+            change = release(
+                cluster.nodes[name],
+                at=at(second),
+                by="ann",
+                reason="",
+                how="reset",
+                read_ns={Source.KERNEL: 0},
+            )
+            if change is not None:
+                cluster.apply(change)
+            assert name not in cluster.tainted
+        elif what == "untaint":
+            cluster.untaint_by_hand(name)
+        elif what == "reboot":
+            cluster.reboot(name, f"boot-{second}")
+        cluster.tick(seconds=second)
+        assert len(cluster.tainted) <= limit
+        for state in cluster.nodes.values():
+            assert state.tainted == (state.record.tainted_at is not None)
+    settled = len(cluster.writes)
+    cluster.tick(seconds=len(steps))
+    assert len(cluster.writes) == settled
+
+
+@given(limit=st.integers(0, 100), size=st.integers(1, 60))
+def test_a_higher_bound_never_taints_fewer(limit: int, size: int) -> None:
+    def out(percent: int) -> int:
+        cluster = Cluster(fleet(size), Rules(brake_max_percent=percent))
+        cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, size + 1)))
+        return len(cluster.tainted)
+
+    assert out(limit) <= out(min(100, limit + 7))
+
+
+def test_the_verbs_of_a_crowded_tick_put_taints_first() -> None:
+    cluster = Cluster(fleet(10))
+
+    plan = cluster.tick(
+        fault("gpu-9", severity=Severity.SUSPECT), fault("gpu-8", seconds=5), fault("gpu-7", seconds=4)
+    )
+
+    assert [change.node for change in plan.changes] == ["gpu-7", "gpu-8", "gpu-9"]
+    assert [change.verb for change in plan.changes] == [Verb.TAINT, Verb.TAINT, Verb.RECORD]

@@ -1,0 +1,211 @@
+"""What a node's evidence leads to, told as short stories."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from konductor_like.model import (
+    EventReason,
+    FaultKind,
+    IncidentState,
+    Severity,
+    Source,
+    Verb,
+)
+from tests.policy.scenes import OURS, Cluster, at, fault, fleet, node
+
+SUSPECT = {"rule": "xid.63", "severity": Severity.SUSPECT}
+
+
+def test_a_fatal_fault_taints_its_node_and_no_other() -> None:
+    cluster = Cluster(fleet(10))
+
+    plan = cluster.tick(fault("gpu-3"))
+
+    assert cluster.tainted == {"gpu-3"}
+    [change] = plan.changes
+    assert (change.verb, change.health, change.event) == (Verb.TAINT, "faulty", EventReason.TAINTED)
+    assert "xid 79 on GPU 0000:4e:00" in change.message
+    assert "Reboot the node." in change.message
+    assert change.record is not None
+    assert change.record.tainted_at == at(0)
+    assert change.record.incidents[0].state is IncidentState.ACTIVE
+
+
+def test_the_drivers_own_test_fault_taints_and_says_that_it_is_a_test() -> None:
+    cluster = Cluster(fleet(2))
+
+    plan = cluster.tick(fault(rule="xid.14", severity=Severity.TEST))
+
+    assert cluster.tainted == {"gpu-1"}
+    assert "(a test)" in plan.changes[0].message
+
+
+@pytest.mark.parametrize(
+    ("severity", "health"),
+    [(Severity.SUSPECT, "suspect"), (Severity.APPLICATION, None), (Severity.INFO, None)],
+)
+def test_what_does_not_taint_is_recorded_on_the_node(severity: Severity, health: str | None) -> None:
+    cluster = Cluster(fleet(2))
+
+    plan = cluster.tick(fault(rule="xid.31", severity=severity))
+
+    assert cluster.tainted == set()
+    [change] = plan.changes
+    assert (change.verb, change.health, change.event) == (Verb.RECORD, health, EventReason.RECORDED)
+
+
+def test_a_pod_accuses_nobody_by_itself() -> None:
+    cluster = Cluster(fleet(2))
+
+    cluster.tick(fault(source=Source.POD, kind=FaultKind.CUDA, rule="cuda.ecc", stamp=None))
+
+    assert cluster.tainted == set()
+    assert cluster.nodes["gpu-1"].record.incidents[0].severity is Severity.SUSPECT
+
+
+def test_deciding_again_on_the_same_lines_changes_nothing() -> None:
+    cluster = Cluster(fleet(2))
+    lines = (fault(), fault("gpu-2", severity=Severity.SUSPECT))
+
+    cluster.tick(*lines)
+    again = cluster.tick(*lines, seconds=5)
+
+    assert again.changes == ()
+    assert [item.reason for item in again.ignored] == ["seen before"] * 2
+
+
+def test_a_line_without_a_kernel_stamp_counts_once_too() -> None:
+    cluster = Cluster(fleet(2))
+    pod_line = fault(source=Source.POD, kind=FaultKind.CUDA, rule="cuda.ecc", stamp=None)
+
+    cluster.tick(pod_line)
+    again = cluster.tick(pod_line, seconds=5)
+
+    assert again.changes == ()
+    assert again.unsettled == {}
+
+
+def test_the_second_gpu_of_a_tainted_node_is_recorded_without_another_taint() -> None:
+    cluster = Cluster(fleet(2))
+    cluster.tick(fault())
+
+    plan = cluster.tick(fault(gpu="0000:5f:00", stamp=200), seconds=10)
+
+    [change] = plan.changes
+    assert change.verb is Verb.RECORD
+    assert change.health == "faulty"
+    assert change.record is not None
+    assert {incident.state for incident in change.record.incidents} == {IncidentState.ACTIVE}
+
+
+def test_what_taints_never_hides_behind_what_was_only_recorded() -> None:
+    """One rule may print both: Xid 154 says None, then Node Reboot Required."""
+    cluster = Cluster(fleet(2))
+    cluster.tick(fault(rule="xid.154", severity=Severity.INFO, stamp=100))
+
+    cluster.tick(fault(rule="xid.154", severity=Severity.FATAL, stamp=99))
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_growing_counts_are_written_at_most_once_per_interval() -> None:
+    cluster = Cluster(fleet(2))
+    cluster.tick(fault(stamp=100))
+
+    for i in range(1, 60):
+        cluster.tick(fault(stamp=100 + i, seconds=i), seconds=i)
+    assert len(cluster.writes) == 1
+    late = cluster.tick(seconds=601 + 1)
+
+    [change] = late.changes
+    assert change.event is None
+    assert change.record is not None
+    assert change.record.incidents[0].count == 60
+    assert late.unsettled == {}
+    assert cluster.tick(seconds=1300).changes == ()
+
+
+def test_a_fault_of_an_unknown_node_waits() -> None:
+    plan = Cluster(fleet(1)).tick(fault("nobody"))
+
+    assert [f.node for f in plan.waiting] == ["nobody"]
+    assert plan.changes == ()
+
+
+def test_a_line_that_names_no_node_is_reported() -> None:
+    plan = Cluster(fleet(1)).tick(fault(None))
+
+    assert [item.reason for item in plan.ignored] == ["the line names no node"]
+
+
+def test_an_xid_in_its_own_kernel_log_proves_that_a_node_has_a_gpu() -> None:
+    cluster = Cluster({"cpu-1": node("cpu-1", gpu=False)})
+
+    cluster.tick(fault("cpu-1"))
+
+    assert cluster.tainted == {"cpu-1"}
+
+
+def test_other_lines_never_touch_a_node_without_gpus() -> None:
+    cluster = Cluster({"cpu-1": node("cpu-1", gpu=False)})
+
+    plan = cluster.tick(fault("cpu-1", kind=FaultKind.NCCL, rule="nccl.segfault", severity=Severity.SUSPECT))
+
+    assert plan.changes == ()
+    assert [item.reason for item in plan.ignored] == ["the node has no GPU"]
+
+
+def test_an_opted_out_node_is_left_alone() -> None:
+    cluster = Cluster({"gpu-1": node(opted_out=True)})
+
+    plan = cluster.tick(fault())
+
+    assert plan.changes == ()
+    assert [item.reason for item in plan.ignored] == ["the node is opted out"]
+
+
+def test_a_line_older_than_the_node_object_belongs_to_another_machine() -> None:
+    cluster = Cluster(fleet(1))
+
+    plan = cluster.tick(fault(seconds=-86_400 * 31))
+
+    assert plan.changes == ()
+    assert [item.reason for item in plan.ignored] == ["it is older than this Node"]
+
+
+def test_an_older_line_of_the_present_boot_counts_although_the_node_object_is_new() -> None:
+    cluster = Cluster(fleet(1))
+
+    cluster.tick(fault(seconds=-86_400 * 31, boot="boot-a"))
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_evidence_from_before_the_first_start_is_remembered_and_its_replay_too() -> None:
+    cluster = Cluster(fleet(2))
+
+    cluster.tick(fault(seconds=-3600, stamp=100, before_install=True))
+    replayed = cluster.tick(fault(seconds=60, stamp=100), seconds=60)
+
+    assert cluster.tainted == set()
+    assert cluster.nodes["gpu-1"].record.incidents[0].severity is Severity.SUSPECT
+    assert [item.reason for item in replayed.ignored] == ["a replay from before the first start"]
+
+    cluster.tick(fault(seconds=120, stamp=3700), seconds=120)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_node_that_somebody_tainted_already_is_claimed_by_the_record() -> None:
+    cluster = Cluster(fleet(2))
+    cluster.nodes["gpu-1"] = replace(node("gpu-1"), taints=(OURS,))
+
+    plan = cluster.tick(fault(stamp=300), seconds=10)
+
+    [change] = plan.changes
+    assert change.verb is Verb.RECORD
+    assert change.record is not None
+    assert change.record.tainted_at == at(10)

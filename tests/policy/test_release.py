@@ -1,0 +1,203 @@
+"""A reset stays reset: what a release covers, and what it does not (design rule 4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from konductor_like.model import EventReason, Fault, IncidentState, KernelPosition, Severity, Source, Verb
+from konductor_like.policy import purge, release
+from tests.policy.scenes import Cluster, at, fault, fleet, node, ns
+
+
+def reset(cluster: Cluster, name: str = "gpu-1", *, seconds: float, read: float | None = None) -> None:
+    """What ``konductor-like reset NAME`` writes."""
+    change = release(
+        cluster.nodes[name],
+        at=at(seconds),
+        by="ann",
+        reason="swapped the riser",
+        how="reset",
+        read_ns={} if read is None else {Source.KERNEL: ns(read), Source.POD: ns(read)},
+    )
+    cluster.apply(change)
+
+
+def tainted_cluster(**of_fault: float) -> Cluster:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(**of_fault))  # type: ignore[arg-type]  # only numbers are passed
+    assert cluster.tainted == {"gpu-1"}
+    return cluster
+
+
+def test_a_reset_removes_the_taint_and_remembers_who_and_why() -> None:
+    cluster = tainted_cluster()
+
+    reset(cluster, seconds=60)
+
+    state = cluster.nodes["gpu-1"]
+    assert not state.tainted
+    assert state.record.tainted_at is None
+    [mark] = state.record.releases
+    assert (mark.by, mark.reason, mark.at) == ("ann", "swapped the riser", at(60))
+    assert cluster.writes[-1].event is EventReason.RELEASED
+    assert cluster.writes[-1].health is None
+
+
+def test_the_ring_buffer_replayed_after_a_reset_does_not_taint_again() -> None:
+    cluster = tainted_cluster(stamp=100)
+    reset(cluster, seconds=60)
+
+    plan = cluster.tick(fault(stamp=100, seconds=120), seconds=121)
+
+    assert cluster.tainted == set()
+    assert plan.changes == ()
+
+
+def test_a_new_fault_after_a_reset_taints_at_once() -> None:
+    cluster = tainted_cluster(stamp=100)
+    reset(cluster, seconds=60)
+
+    cluster.tick(fault(stamp=180, seconds=80), seconds=81)
+
+    assert cluster.tainted == {"gpu-1"}
+    [incident] = cluster.nodes["gpu-1"].record.incidents
+    assert (incident.state, incident.count) == (IncidentState.ACTIVE, 1)
+
+
+def test_a_line_from_before_the_reset_that_is_read_after_it_is_covered_and_so_is_its_replay() -> None:
+    cluster = tainted_cluster(stamp=100)
+    reset(cluster, seconds=60)
+
+    cluster.tick(fault(stamp=150, seconds=50), seconds=62)
+    cluster.tick(fault(stamp=150, seconds=300), seconds=301)
+
+    assert cluster.tainted == set()
+
+
+def test_counts_kept_in_memory_extend_what_a_reset_covers() -> None:
+    """The record on the node lags behind the lines by up to ten minutes; the release must not."""
+    cluster = tainted_cluster(stamp=100)
+    cluster.tick(fault(stamp=140, seconds=40), seconds=41)
+    reset(cluster, seconds=60)
+
+    extension = cluster.tick(seconds=61)
+    cluster.tick(fault(stamp=140, seconds=300), seconds=301)
+
+    assert [change.verb for change in extension.changes] == [Verb.RECORD]
+    assert cluster.tainted == set()
+
+
+def test_a_fault_counted_after_the_reset_but_before_we_saw_it_taints() -> None:
+    """The reset was written while our view was old: what was folded into the count is new evidence."""
+    cluster = tainted_cluster(stamp=100)
+    cluster.tick(fault(stamp=170, seconds=70), seconds=71)
+    reset(cluster, seconds=65)
+
+    cluster.tick(seconds=72)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+@pytest.mark.parametrize(
+    ("late", "tainted"),
+    [
+        pytest.param(fault(gpu="0000:9a:00", stamp=90, seconds=200), False, id="read by then, by stamp"),
+        pytest.param(fault(gpu="0000:9a:00", stamp=101, seconds=50), True, id="not read by then"),
+        pytest.param(fault(gpu="0000:9a:00", stamp=None, seconds=40), False, id="read by then, by cursor"),
+        pytest.param(fault(gpu="0000:9a:00", stamp=None, seconds=56), True, id="after the cursor"),
+    ],
+)
+def test_other_evidence_is_covered_up_to_what_had_been_read(late: Fault, tainted: bool) -> None:
+    cluster = tainted_cluster(stamp=100)
+    reset(cluster, seconds=60, read=55)
+
+    cluster.tick(late, seconds=201)
+
+    assert ("gpu-1" in cluster.tainted) is tainted
+
+
+def test_a_reset_covers_nothing_of_the_next_boot() -> None:
+    cluster = tainted_cluster(stamp=100)
+    reset(cluster, seconds=60)
+    cluster.reboot("gpu-1", "boot-b")
+
+    cluster.tick(fault(stamp=12, seconds=600, boot="boot-b"), seconds=601)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_reset_warns_that_a_dead_gpu_logs_nothing_more() -> None:
+    cluster = tainted_cluster()
+
+    reset(cluster, seconds=60)
+
+    warning = cluster.nodes["gpu-1"].record.releases[0].warning
+    assert warning is not None
+    assert "xid 79 on GPU 0000:4e:00" in warning
+    assert "not rebooted" in warning
+
+
+def test_resetting_a_healthy_node_is_nothing_to_do() -> None:
+    assert release(node(), at=at(0), by="ann", reason="", how="reset", read_ns={}) is None
+
+
+def test_resetting_a_taint_without_a_record_leaves_a_mark() -> None:
+    """Konduktor's own taints are the same key, value and effect."""
+    from tests.policy.scenes import OURS
+
+    change = release(replace(node(), taints=(OURS,)), at=at(0), by="ann", reason="", how="reset", read_ns={})
+
+    assert change is not None
+    assert change.verb is Verb.UNTAINT
+    assert change.record is not None
+    assert change.record.releases[0].read == KernelPosition("boot-a")
+
+
+def test_a_purge_leaves_no_trace() -> None:
+    cluster = tainted_cluster()
+
+    cluster.apply(purge(cluster.nodes["gpu-1"]))
+
+    assert not cluster.nodes["gpu-1"].tainted
+    assert cluster.nodes["gpu-1"].record.empty
+    assert purge(cluster.nodes["gpu-1"]) is None
+
+
+def test_a_taint_removed_by_hand_is_a_release() -> None:
+    cluster = tainted_cluster(stamp=100)
+    cluster.untaint_by_hand("gpu-1", who="kubectl-taint")
+
+    plan = cluster.tick(seconds=60)
+
+    [change] = plan.changes
+    assert (change.verb, change.event) == (Verb.RECORD, EventReason.RELEASED)
+    mark = cluster.nodes["gpu-1"].record.releases[0]
+    assert (mark.by, mark.how) == ("kubectl-taint", "taint removed")
+
+    cluster.tick(fault(stamp=100, seconds=90), seconds=91)
+    assert cluster.tainted == set()
+
+    cluster.tick(fault(stamp=200, seconds=100), seconds=101)
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_fault_that_came_while_nobody_watched_outlives_a_removal_by_hand() -> None:
+    """Seen together after a pause: the removal covers what was recorded, not the time since."""
+    cluster = tainted_cluster(stamp=100)
+    cluster.untaint_by_hand("gpu-1")
+
+    cluster.tick(fault(stamp=150, seconds=50), seconds=7200)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_resetting_suspects_needs_no_taint() -> None:
+    cluster = Cluster(fleet(2))
+    cluster.tick(fault(severity=Severity.SUSPECT))
+
+    reset(cluster, seconds=60)
+
+    assert cluster.writes[-1].verb is Verb.RECORD
+    assert cluster.nodes["gpu-1"].record.incidents[0].state is IncidentState.RELEASED
