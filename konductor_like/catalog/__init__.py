@@ -1,0 +1,36 @@
+"""What is known about faults: tables and pattern rules as data files, loaded and checked once.
+
+The files in ``data`` hold the facts, with their sources; ``load_catalog`` reads them, refuses a broken one
+with its file, entry and field, and lets every pattern rule prove itself on its own examples.
+"""
+
+from konductor_like.catalog.catalog import Catalog
+from konductor_like.catalog.entries import (
+    Advice,
+    Detail,
+    Entry,
+    LinkRule,
+    Needs,
+    RegisterBit,
+    SxidEntry,
+    XidEntry,
+)
+from konductor_like.catalog.errors import CatalogError
+from konductor_like.catalog.loader import load_catalog, read_catalog
+from konductor_like.catalog.patterns import PatternRule
+
+__all__ = [
+    "Advice",
+    "Catalog",
+    "CatalogError",
+    "Detail",
+    "Entry",
+    "LinkRule",
+    "Needs",
+    "PatternRule",
+    "RegisterBit",
+    "SxidEntry",
+    "XidEntry",
+    "load_catalog",
+    "read_catalog",
+]

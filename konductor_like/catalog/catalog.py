@@ -1,0 +1,68 @@
+"""The catalogue: everything that is known about faults, and how to look it up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from konductor_like.catalog.entries import Advice, Entry, LinkRule, RegisterBit, SxidEntry, XidEntry
+from konductor_like.catalog.patterns import PatternRule
+from konductor_like.model import FaultKind, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The tables and rules, checked. Codes that no table knows get an entry that says so."""
+
+    xids: Mapping[int, XidEntry]
+    sxids: Mapping[int, SxidEntry]
+    recovery_actions: Mapping[int, Entry]
+    """What an Xid 154 asks for, by the number in its text."""
+    link_rules: Mapping[int, tuple[LinkRule, ...]]
+    """The decode table of Xid 144 to 150, by Xid."""
+    register_bits: Mapping[tuple[int, int], RegisterBit]
+    """The registers of Xid 74, by register and bit."""
+    cuda_errors: Mapping[str, Entry]
+    """By text, in lower case."""
+    kernel_rules: tuple[PatternRule, ...]
+    pod_rules: tuple[PatternRule, ...]
+    advice: Mapping[str, Advice]
+
+    def xid(self, code: int) -> XidEntry:
+        """What an Xid means. An unknown one is recorded: peers either taint or drop it, and both go wrong."""
+        known = self.xids.get(code)
+        if known is not None:
+            return known
+        title = "An Xid that is not in the catalogue"
+        return XidEntry(f"xid.{code}", FaultKind.XID, Severity.SUSPECT, title, self.advice["unknown"], code)
+
+    def sxid(self, code: int) -> SxidEntry:
+        """What an SXid means. Of an unknown one the driver's own word Fatal says whether it is."""
+        known = self.sxids.get(code)
+        if known is not None:
+            return known
+        return SxidEntry(
+            f"sxid.{code}",
+            FaultKind.SXID,
+            Severity.FATAL,
+            "An SXid that is not in the catalogue",
+            self.advice["switch_unknown"],
+            code,
+            word_decides=True,
+        )
+
+    def may_continue(self, code: int) -> bool:
+        """Whether an Xid at the very end of a line may be another one, cut: 14 may be the start of 149."""
+        return any(code * 10 + digit in self.xids for digit in range(10))
+
+    def entry(self, rule: str) -> Entry | None:
+        """The entry behind a finding's rule (``xid.79``, ``cuda.719``, ``nvrm.init_failed``), if known."""
+        family, _, name = rule.partition(".")
+        if family in ("xid", "sxid"):
+            table: Mapping[int, Entry] = self.xids if family == "xid" else self.sxids
+            return table.get(int(name)) if name.isdecimal() else None
+        candidates = (
+            *(pattern.entry for pattern in (*self.kernel_rules, *self.pod_rules)),
+            *self.cuda_errors.values(),
+        )
+        return next((entry for entry in candidates if entry is not None and entry.rule == rule), None)

@@ -1,0 +1,116 @@
+"""What the catalogue knows, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from konductor_like.model import FaultKind, Severity
+
+
+class Needs(StrEnum):
+    """What a machine needs before a fault can be called gone."""
+
+    NOTHING = "nothing"
+    APPLICATION_RESTART = "application restart"
+    SOFTWARE_UPDATE = "software update"
+    GPU_RESET = "gpu reset"
+    FABRIC_RESET = "fabric reset"
+    """GPUs and NVSwitches (of the node, or of its NVLink domain) are reset together."""
+    REBOOT = "reboot"
+    INSPECTION = "inspection"
+    REPLACEMENT = "replacement"
+    SUPPORT = "support"
+    """Nobody but the vendor can say."""
+
+
+class Detail(StrEnum):
+    """How the text behind an Xid's code changes what it means."""
+
+    RECOVERY_ACTION = "recovery_action"
+    """Xid 154: the action it changes to."""
+    CONTAINMENT = "containment"
+    """Xid 94 and 95: ``RST`` and ``D-RST``."""
+    NVLINK_REGISTERS = "nvlink_registers"
+    """Xid 74: seven registers behind the link."""
+    NVLINK5 = "nvlink5"
+    """Xid 144 to 150: INTRINFO and ERRORSTATUS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do, for people, and what the machine needs."""
+
+    text: str
+    needs: Needs
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One fault that the catalogue knows. ``rule`` is its name: ``xid.79``, ``nvrm.init_failed``."""
+
+    rule: str
+    kind: FaultKind
+    severity: Severity
+    title: str
+    advice: Advice
+    code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class XidEntry(Entry):
+    """One Xid, with what NVIDIA's catalogue says about it.
+
+    ``bucket`` and ``investigate`` are NVIDIA's immediate and later action, under NVIDIA's names.
+    ``generations`` are the GPUs it is listed for; ``recovery_since`` the driver branch since which an Xid 154
+    comes with it (``always``: since there is such a code; empty: none does).
+    """
+
+    detail: Detail | None = None
+    mnemonic: str = ""
+    bucket: str = ""
+    investigate: str = ""
+    generations: tuple[str, ...] = ()
+    recovery_since: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SxidEntry(Entry):
+    """One SXid. ``group`` is NVIDIA's class, ``guide`` that of the Fabric Manager guide (may be empty)."""
+
+    word_decides: bool = False
+    """The driver prints this code as Fatal and as Non-fatal, and only Fatal has ``severity``."""
+    name: str = ""
+    group: str = ""
+    guide: str = ""
+    printed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRule:
+    """One row of the decode table of Xid 144 to 150, in the layouts before and since driver R575."""
+
+    unit: str
+    masks: tuple[int, int]
+    values: tuple[int, int]
+    status: int
+    bucket: str
+    investigate: str
+    printed: str
+
+    @property
+    def severity(self) -> Severity:
+        """``RESET_GPU`` is fatal; everything else is recorded, and an Xid 154 beside it decides."""
+        return Severity.FATAL if self.bucket == "RESET_GPU" else Severity.SUSPECT
+
+    def fits(self, intrinfo: int) -> bool:
+        """Whether the row speaks about this INTRINFO, in either layout."""
+        return intrinfo & self.masks[0] == self.values[0] or intrinfo & self.masks[1] == self.values[1]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBit:
+    """One bit of the registers of Xid 74: how bad it is alone, and why."""
+
+    severity: Severity
+    meaning: str

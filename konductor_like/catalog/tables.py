@@ -1,0 +1,113 @@
+"""Reading the catalogue's tables and saying exactly what is wrong with them."""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from importlib.resources.abc import Traversable
+from typing import Any, TypeVar
+
+from konductor_like.catalog.errors import CatalogError
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class Record:
+    """One entry of a file: its fields, and enough to name it in an error."""
+
+    def __init__(self, file: str, name: str, fields: Mapping[str, Any]) -> None:
+        self.file = file
+        self.name = name
+        self._fields = fields
+
+    def error(self, field: str, reason: str) -> CatalogError:
+        """The error that says what is wrong with a field of this entry."""
+        return CatalogError(self.file, self.name, field, reason)
+
+    def text(self, field: str) -> str:
+        """A text that must be there."""
+        value = self.optional_text(field)
+        if not value:
+            raise self.error(field, "is missing")
+        return value
+
+    def optional_text(self, field: str) -> str:
+        """A text, empty where there is none."""
+        value = self._fields.get(field, "")
+        if not isinstance(value, str):
+            raise self.error(field, f"{value!r} is not a text")
+        return value
+
+    def integer(self, field: str) -> int:
+        """A number, decimal or 0x…, that must be there."""
+        value = self._fields.get(field, "")
+        if isinstance(value, int):
+            return value
+        try:
+            return int(value, 0)
+        except (TypeError, ValueError):
+            raise self.error(field, f"{value!r} is not a number") from None
+
+    def optional_integer(self, field: str) -> int | None:
+        """A number; None where there is none."""
+        return None if self._fields.get(field, "") == "" else self.integer(field)
+
+    def one_of(self, field: str, kind: type[E]) -> E:
+        """A value of a closed list, which must be there."""
+        value = self.text(field)
+        try:
+            return kind(value)
+        except ValueError:
+            raise self.error(field, f"{value!r} is not one of {', '.join(kind)}") from None
+
+    def texts(self, field: str) -> tuple[str, ...]:
+        """A list of at least one text."""
+        value = self._fields.get(field)
+        if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
+            raise self.error(field, "must be a list of texts")
+        return tuple(value)
+
+    def only(self, known: frozenset[str]) -> None:
+        """Refuse misspelt fields."""
+        for field in self._fields:
+            if field not in known:
+                raise self.error(field, "is not a known field")
+
+
+def read_csv(folder: Traversable, file: str) -> Iterator[Record]:
+    """The rows of a table; lines that start with ``#`` are comments. Raises CatalogError."""
+    lines = _read(folder, file).splitlines()
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
+    rows = csv.reader(line for _, line in numbered)
+    header = next(rows, None)
+    if header is None:
+        raise CatalogError(file, "line 1", "header", "the file is empty")
+    for (number, _), row in zip(numbered[1:], rows, strict=False):
+        name = f"line {number} ({row[0]})"
+        if len(row) != len(header):
+            raise CatalogError(file, name, "columns", f"{len(row)} instead of {len(header)}")
+        yield Record(file, name, dict(zip(header, row, strict=True)))
+
+
+def read_toml(folder: Traversable, file: str) -> Iterator[Record]:
+    """The tables in a TOML file, ``[name]`` and members of ``[[name]]``, in order. Raises CatalogError."""
+    try:
+        document = tomllib.loads(_read(folder, file))
+    except tomllib.TOMLDecodeError as error:
+        raise CatalogError(file, "the file", "syntax", str(error)) from error
+    for name, value in document.items():
+        members = value if isinstance(value, list) else [value]
+        for number, fields in enumerate(members, 1):
+            label = f"{name} {number}" if isinstance(value, list) else name
+            if not isinstance(fields, dict):
+                raise CatalogError(file, label, "content", "is not a table")
+            yield Record(file, f"{label} ({fields['id']})" if "id" in fields else label, fields)
+
+
+def _read(folder: Traversable, file: str) -> str:
+    try:
+        return folder.joinpath(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CatalogError(file, "the file", "content", str(error)) from error

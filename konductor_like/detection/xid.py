@@ -1,0 +1,63 @@
+"""Reading an Xid line: which GPU, which process, and what the text behind the code changes."""
+
+from __future__ import annotations
+
+import re
+
+from konductor_like.catalog import Catalog, Detail, XidEntry
+from konductor_like.detection.clean import normal_pci
+from konductor_like.detection.finding import Verdict, kernel_finding, verdict_of
+from konductor_like.detection.nvlink import read_nvlink5, read_registers
+from konductor_like.detection.record import KernelRecord
+from konductor_like.model import Finding, Severity
+
+# The words changed between driver branches; the number is what counts. What follows it proves it complete.
+_RECOVERY_TARGET = re.compile(r"changed from .{1,80}? to 0x([0-9A-Fa-f]{1,8}) ?\(", re.ASCII)
+_RESET_NOW = re.compile(r"(?:^|[^-\w])RST: Yes\b", re.ASCII)
+_RESET_AFTER_DRAIN = re.compile(r"\bD-RST: Yes\b", re.ASCII)
+
+
+def read_xid(catalog: Catalog, record: KernelRecord, match: re.Match[str]) -> Finding:
+    """The finding that a matched Xid line is."""
+    entry = catalog.xid(int(match["code"]))
+    process = match["process"]
+    pid = match["pid"]
+    return kernel_finding(
+        record,
+        entry,
+        verdict=_verdict(catalog, entry, match),
+        gpu=normal_pci(match["gpu"]),
+        pid=None if pid is None else int(pid),
+        process=None if process is None or process.startswith(("<", "'<")) else process.strip(),
+    )
+
+
+def _verdict(catalog: Catalog, entry: XidEntry, match: re.Match[str]) -> Verdict | None:
+    detail = match["detail"]
+    if entry.severity.taints and match.end("code") == len(match.string):
+        if entry.code is not None and catalog.may_continue(entry.code):
+            return Verdict(Severity.SUSPECT, f"{entry.title} (or another Xid, cut)", entry.advice)
+    elif entry.detail is Detail.RECOVERY_ACTION:
+        return _recovery_action(catalog, detail)
+    elif entry.detail is Detail.CONTAINMENT:
+        return _containment(catalog, entry, detail)
+    elif entry.detail is Detail.NVLINK_REGISTERS:
+        return read_registers(catalog, entry, detail)
+    elif entry.detail is Detail.NVLINK5:
+        return read_nvlink5(catalog, entry, detail)
+    return None
+
+
+def _recovery_action(catalog: Catalog, detail: str) -> Verdict | None:
+    target = _RECOVERY_TARGET.search(detail)
+    action = catalog.recovery_actions.get(int(target[1], 16)) if target else None
+    return verdict_of(action) if action else None
+
+
+def _containment(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:
+    """Xid 94 and 95: a reset wanted now is fatal whatever the code; one after a drain is not."""
+    if _RESET_NOW.search(detail):
+        return Verdict(Severity.FATAL, entry.title, catalog.advice["memory_error"])
+    if not entry.severity.taints and _RESET_AFTER_DRAIN.search(detail):
+        return Verdict(entry.severity, entry.title, catalog.advice["contained_drain"])
+    return None
