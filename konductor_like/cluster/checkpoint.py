@@ -1,0 +1,90 @@
+"""What the Lease carries besides its holder: the cursor, and which nodes are covered (design rule 9)."""
+
+from __future__ import annotations
+
+import json
+
+from konductor_like.cluster import times
+from konductor_like.cluster.tolerant import read
+from konductor_like.model import Checkpoint, Coverage, Source
+
+CURSOR_ANNOTATION = "trainy.konduktor.ai/cursor"
+COVERAGE_ANNOTATION = "trainy.konduktor.ai/coverage"
+_NAMES = 2000
+_NAMES_BYTES = 128 * 1024  # half of what all annotations of an object may take together
+_VERSION = 1
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> str:
+    """The cursor's annotation."""
+    return _dumps(
+        {
+            "v": _VERSION,
+            "read": {source.value: times.text_of_ns(ns) for source, ns in checkpoint.read_ns.items()},
+            "act_from": times.text_of_ns(checkpoint.act_from_ns),
+        }
+    )
+
+
+def decode_checkpoint(text: str) -> tuple[Checkpoint | None, str | None]:
+    """The cursor, and what was wrong with it; a source that cannot be read is left out. Never raises.
+
+    Without ``act_from`` there is no checkpoint: it is what keeps the first start's history from being acted
+    on.
+    """
+    fields = read(text)
+    inner = fields.inner("read")
+    read_ns = {source: inner.ns(source.value) for source in Source}
+    act_from_ns = fields.ns("act_from")
+    if act_from_ns is None:
+        if fields.problem is None:
+            fields.complain("act_from is missing")
+        return None, fields.problem
+    known = {source: ns for source, ns in read_ns.items() if ns is not None}
+    return Checkpoint(known, act_from_ns), fields.problem
+
+
+def encode_coverage(coverage: Coverage) -> str:
+    """The coverage's annotation; names beyond what fits are dropped, the unknown ones last."""
+    kept = _bounded([*sorted(coverage.unknown), *sorted(coverage.listed - coverage.unknown)])
+    return _dumps(
+        {
+            "v": _VERSION,
+            "at": times.text_of(coverage.at),
+            "unknown": sorted(coverage.unknown & kept),
+            "listed_are_measured": coverage.listed_are_measured,
+            "listed": sorted(coverage.listed & kept),
+        }
+    )
+
+
+def decode_coverage(text: str) -> tuple[Coverage | None, str | None]:
+    """The coverage, and what was wrong with it. Never raises."""
+    fields = read(text)
+    at = fields.moment("at")
+    if at is None:
+        if fields.problem is None:
+            fields.complain("at is missing")
+        return None, fields.problem
+    coverage = Coverage(
+        at=at,
+        unknown=frozenset(fields.texts("unknown")),
+        listed=frozenset(fields.texts("listed")),
+        listed_are_measured=fields.flag("listed_are_measured"),
+    )
+    return coverage, fields.problem
+
+
+def _bounded(names: list[str]) -> frozenset[str]:
+    kept: list[str] = []
+    size = 0
+    for name in names[:_NAMES]:
+        size += 2 * (len(name.encode("utf-8", "replace")) + 3)  # it may stand in both lists
+        if size > _NAMES_BYTES:
+            break
+        kept.append(name)
+    return frozenset(kept)
+
+
+def _dumps(parts: dict[str, object]) -> str:
+    return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,185 @@
+"""The API server as the rest of this package sees it: paths in, JSON objects out, errors of ours.
+
+Two classes rather than one with a flag: what is handed a ``ReadOnlyKubeClient`` cannot write, which is what
+dry run and ``status`` are made of (design rule 26).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, Self, TypeVar
+
+from konductor_like.cluster import kubeconfig as kubeconfigs
+from konductor_like.cluster import paths
+from konductor_like.cluster.errors import KubeBadAnswer, KubeGone
+from konductor_like.cluster.managers import FIELD_MANAGER
+from konductor_like.cluster.transport import JSON_PATCH, JsonObject, Transport
+from konductor_like.cluster.watch import WatchStream
+
+PAGE_SIZE = 500
+_RESTARTS = 3
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """All objects of a list, at one resourceVersion."""
+
+    items: list[T]
+    resource_version: str
+
+
+class ReadOnlyKubeClient:
+    """Reads from one cluster. Thread-safe; every request has a timeout."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    @classmethod
+    def connect(cls, kubeconfig: str | None, context: str | None, timeout_seconds: float) -> Self:
+        """Find the cluster: explicit kubeconfig, KUBECONFIG or the default file, the pod's service account.
+
+        Sends nothing yet. Raises KubeConfigError when none of these can be used.
+        """
+        return cls(Transport(partial(kubeconfigs.load, kubeconfig, context), timeout_seconds))
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return self._transport.server
+
+    @property
+    def namespace(self) -> str | None:
+        """The context's namespace, or in a pod the pod's own; None where there is none."""
+        return self._transport.access.namespace
+
+    @property
+    def in_cluster(self) -> bool:
+        """Whether the pod's service account is used."""
+        return self._transport.access.in_cluster
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._transport.close()
+
+    def get(self, path: str, params: Mapping[str, str] | None = None) -> JsonObject:
+        """One object, as the server has it now."""
+        return self._transport.ask(f"get {paths.spoken(path)}", "GET", path, params=params)
+
+    def list(self, path: str, params: Mapping[str, str] | None = None) -> JsonObject:
+        """One page of a list. Raises KubeBadAnswer for anything else: failure is not absence."""
+        what = f"list {paths.spoken(path)}"
+        page = self._transport.ask(what, "GET", path, params=params)
+        items, metadata = page.get("items"), page.get("metadata")
+        if not str(page.get("kind", "")).endswith("List") or not isinstance(metadata, dict):
+            raise KubeBadAnswer(f"cannot {what}: {self.server} answered with something that is not a list")
+        if items is None:
+            page["items"] = []
+        elif not isinstance(items, list):
+            raise KubeBadAnswer(f"cannot {what}: {self.server} answered with items that are not a list")
+        return page
+
+    def list_pages(
+        self, path: str, each: Callable[[JsonObject], T], params: Mapping[str, str] | None = None
+    ) -> Listing[T]:
+        """All objects, read page by page; ``each`` makes of an object what is kept of it.
+
+        A continue token that expired on the way (410) starts the list again, a few times.
+        """
+        restarts = 0
+        while True:
+            try:
+                return self._all_pages(path, each, dict(params or {}))
+            except KubeGone:
+                restarts += 1
+                if restarts > _RESTARTS:
+                    raise
+
+    def _all_pages(self, path: str, each: Callable[[JsonObject], T], params: dict[str, str]) -> Listing[T]:
+        items: list[T] = []
+        params["limit"] = str(PAGE_SIZE)
+        while True:
+            page = self.list(path, params)
+            items.extend(each(item) for item in page["items"] if isinstance(item, dict))
+            token = page["metadata"].get("continue")
+            if not token:
+                return Listing(items, str(page["metadata"].get("resourceVersion", "")))
+            params["continue"] = token
+
+    def stream(self, path: str, params: Mapping[str, str], read_timeout_seconds: float) -> WatchStream:
+        """Watch a list. ``read_timeout_seconds`` of silence end it with KubeTimeout."""
+        what = f"watch {paths.spoken(path)}"
+        watch = {"watch": "true", "allowWatchBookmarks": "true", **params}
+        answer = self._transport.open(what, path, watch, read_timeout_seconds)
+        return WatchStream(answer, what, self._transport.reading)
+
+    def review_access(self, attributes: Mapping[str, str]) -> bool:
+        """Ask whether we may do something (SelfSubjectAccessReview); stores nothing."""
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": dict(attributes)},
+        }
+        what = "ask for our own permissions"
+        answer = self._transport.ask(
+            what, "POST", paths.ACCESS_REVIEWS, body=review, content_type="application/json"
+        )
+        status = answer.get("status")
+        if not isinstance(status, dict) or not isinstance(status.get("allowed"), bool):
+            raise KubeBadAnswer(f"cannot {what}: the answer does not say whether it is allowed")
+        return bool(status["allowed"])
+
+
+class KubeClient(ReadOnlyKubeClient):
+    """Reads and writes; every write names us as its field manager."""
+
+    def create(self, path: str, body: JsonObject, timeout_seconds: float | None = None) -> JsonObject:
+        """Create ``body`` in the list at ``path``."""
+        name = body.get("metadata", {}).get("name", "")
+        what = f"create {paths.spoken(f'{path}/{name}')}"
+        return self._write(what, "POST", path, body, "application/json", timeout_seconds)
+
+    def patch(
+        self,
+        path: str,
+        body: object,
+        content_type: str = JSON_PATCH,
+        params: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> JsonObject:
+        """Patch one object; a JSON Patch unless ``content_type`` says otherwise."""
+        what = f"patch {paths.spoken(path)}"
+        return self._write(what, "PATCH", path, body, content_type, timeout_seconds, params)
+
+    def replace(self, path: str, body: JsonObject, timeout_seconds: float | None = None) -> JsonObject:
+        """Replace one object, which must still have the resourceVersion that ``body`` names."""
+        what = f"update {paths.spoken(path)}"
+        return self._write(what, "PUT", path, body, "application/json", timeout_seconds)
+
+    def delete(self, path: str, timeout_seconds: float | None = None) -> JsonObject:
+        """Delete one object."""
+        what = f"delete {paths.spoken(path)}"
+        return self._transport.ask(what, "DELETE", path, timeout_seconds=timeout_seconds)
+
+    def _write(
+        self,
+        what: str,
+        method: str,
+        path: str,
+        body: Any,
+        content_type: str,
+        timeout_seconds: float | None,
+        params: Mapping[str, str] | None = None,
+    ) -> JsonObject:
+        return self._transport.ask(
+            what,
+            method,
+            path,
+            params={"fieldManager": FIELD_MANAGER, **(params or {})},
+            body=body,
+            content_type=content_type,
+            timeout_seconds=timeout_seconds,
+        )

@@ -1,0 +1,113 @@
+"""A Node's JSON as a ``NodeState``. Whatever somebody put into a Node, this does not raise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from konductor_like.cluster import record as records
+from konductor_like.cluster import times
+from konductor_like.cluster.gpu import Selector, parse_selector, says_gpu
+from konductor_like.cluster.managers import last_writer
+from konductor_like.model import (
+    HEALTH_LABEL,
+    OPT_OUT_LABEL,
+    RECORD_ANNOTATION,
+    AsRead,
+    FaultKind,
+    Machine,
+    NodeRecord,
+    NodeState,
+    Source,
+    Taint,
+)
+
+JsonObject = dict[str, Any]
+NodeDecoder = Callable[[JsonObject], NodeState]
+_PROVES_GPU = frozenset({FaultKind.XID, FaultKind.SXID, FaultKind.NVRM})
+
+
+def node_decoder(gpu_node_selector: str = "") -> NodeDecoder:
+    """A decoder that knows the setting of the same name. Raises ValueError if that is no selector."""
+    selector = parse_selector(gpu_node_selector)
+    return lambda node: decode_node(node, selector)
+
+
+def decode_node(node: JsonObject, selector: Selector = ()) -> NodeState:
+    """Decode one Node; a Node without a name gets the name ``""``."""
+    metadata, spec, status = _object(node, "metadata"), _object(node, "spec"), _object(node, "status")
+    labels, annotations = _texts(metadata, "labels"), _texts(metadata, "annotations")
+    text = annotations.get(RECORD_ANNOTATION)
+    record, problem = (NodeRecord(), None) if text is None else records.decode(text)
+    uid = _text(metadata, "uid") or ""
+    raw_taints = spec.get("taints")
+    taints = tuple(raw_taints) if isinstance(raw_taints, list) else None
+    return NodeState(
+        name=_text(metadata, "name") or "",
+        machine=_machine(uid, spec, status),
+        created_ns=_created_ns(metadata),
+        is_gpu_node=says_gpu(labels, _object(status, "capacity"), selector) or _seen_before(record),
+        ready=_is_ready(status),
+        unschedulable=spec.get("unschedulable") is True,
+        taints=tuple(_taint(taint) for taint in taints or () if isinstance(taint, dict)),
+        record=record,
+        as_read=AsRead(
+            uid=uid,
+            resource_version=_text(metadata, "resourceVersion") or "",
+            taints=taints,
+            record=text,
+            health=labels.get(HEALTH_LABEL),
+            has_annotations=isinstance(metadata.get("annotations"), dict),
+            has_labels=isinstance(metadata.get("labels"), dict),
+        ),
+        opted_out=labels.get(OPT_OUT_LABEL) == "true",
+        record_problem=problem,
+        last_writer=last_writer(metadata.get("managedFields")),
+    )
+
+
+def _machine(uid: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> Machine:
+    info = _object(status, "nodeInfo")
+    return Machine(uid, _text(info, "systemUUID") or _text(spec, "providerID"), _text(info, "bootID"))
+
+
+def _taint(taint: Mapping[str, Any]) -> Taint:
+    return Taint(_text(taint, "key") or "", _text(taint, "value"), _text(taint, "effect") or "")
+
+
+def _created_ns(metadata: Mapping[str, Any]) -> int:
+    try:
+        return times.ns_of_text(_text(metadata, "creationTimestamp") or "")
+    except ValueError:
+        return 0
+
+
+def _is_ready(status: Mapping[str, Any]) -> bool:
+    conditions = status.get("conditions")
+    return any(
+        condition.get("type") == "Ready" and condition.get("status") == "True"
+        for condition in (conditions if isinstance(conditions, list) else ())
+        if isinstance(condition, dict)
+    )
+
+
+def _seen_before(record: NodeRecord) -> bool:
+    """Whether the node's own kernel log proved a GPU once, even if nothing shows it any more."""
+    return any(
+        incident.kind in _PROVES_GPU and incident.source is Source.KERNEL for incident in record.incidents
+    )
+
+
+def _object(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = parent.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _texts(parent: Mapping[str, Any], name: str) -> dict[str, str]:
+    return {key: value for key, value in _object(parent, name).items() if isinstance(value, str)}
+
+
+def _text(parent: Mapping[str, Any], name: str) -> str | None:
+    """A non-empty string, or None."""
+    found = parent.get(name)
+    return found if isinstance(found, str) and found else None

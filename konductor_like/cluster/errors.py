@@ -1,0 +1,221 @@
+"""What can go wrong with the API server, told to people.
+
+::
+
+    KubeError
+    ├── KubeConfigError     no usable kubeconfig, context, credentials or namespace: exit code 2
+    ├── KubeUnreachable     no connection, or it broke
+    ├── KubeTimeout         no answer in time
+    ├── KubeUnauthorized    401: the server does not know who we are
+    ├── KubeForbidden       403: it knows, and refuses
+    ├── KubeNotFound        404
+    ├── KubeConflict        409: somebody was faster, or the name is taken
+    ├── KubeGone            410: the resourceVersion or the continue token is too old
+    ├── KubeInvalid         422: a JSON Patch test failed, or the object is invalid
+    ├── KubeOverloaded      429: ask later
+    ├── KubeRejected        any other 4xx: a wrong selector, or a bug of ours
+    ├── KubeUnavailable     5xx
+    ├── KubeBadAnswer       an answer that no API server gives
+    └── LeadershipLost      ours: no write may start now
+
+Of an answer only the ``message`` of a ``Status`` object is shown, cut at 256 characters; any other body stays
+unseen, because it may be a login page, and nobody is helped by HTML in a log line.
+"""
+
+# ruff: noqa: N818 -- each is named after what happened; the base says that they are errors
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import ClassVar
+
+SHOWN_CHARS = 256
+_MISSING_VERB = re.compile(r'cannot (?P<verb>\w+) resource "(?P<resource>[\w./-]+)"')
+
+
+class KubeError(Exception):
+    """A request that failed: what failed, on what, and in ``hint`` the way out.
+
+    ``transient``: trying again later may help. ``outcome_unknown``: the request was a write, and the server
+    may have carried it out although no good answer came. ``reason`` is the ``Status`` object's own.
+    """
+
+    transient: ClassVar[bool] = False
+    default_hint: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        reason: str = "",
+        outcome_unknown: bool = False,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.hint = self.default_hint if hint is None else hint
+        self.reason = reason
+        self.outcome_unknown = outcome_unknown
+        self.retry_after_seconds = retry_after_seconds
+
+
+class KubeConfigError(KubeError):
+    """No usable way to the cluster is configured."""
+
+    default_hint = "name a kubeconfig with --kubeconfig or KUBECONFIG, and a context of it with --context"
+
+
+class KubeUnreachable(KubeError):
+    """The server could not be reached, or the connection broke."""
+
+    transient = True
+    default_hint = "check that the server is up and its address right: kubectl cluster-info"
+
+
+class KubeTimeout(KubeError):
+    """No answer came in time."""
+
+    transient = True
+    default_hint = "the API server is slow or something on the way swallows requests; tried again later"
+
+
+class KubeUnauthorized(KubeError):
+    """401: the server does not know who we are."""
+
+    transient = True  # tokens get rotated under a running process
+    default_hint = "the credentials are wrong or expired; log in again, or look at the ServiceAccount's token"
+
+
+class KubeForbidden(KubeError):
+    """403: the server knows who we are, and refuses."""
+
+    default_hint = "grant it with RBAC; the manifests' ClusterRole and Role list all that is needed"
+
+
+class KubeNotFound(KubeError):
+    """404: there is no such object."""
+
+
+class KubeConflict(KubeError):
+    """409: somebody was faster (``Conflict``), or the name is taken (``AlreadyExists``)."""
+
+    @property
+    def already_exists(self) -> bool:
+        """Whether a create failed because the object is there."""
+        return self.reason == "AlreadyExists"
+
+
+class KubeGone(KubeError):
+    """410: the resourceVersion or the continue token is too old; list again."""
+
+    transient = True
+
+
+class KubeInvalid(KubeError):
+    """422: a test in the JSON Patch failed, or the object would be invalid; the status is the same."""
+
+
+class KubeOverloaded(KubeError):
+    """429: the server asks for patience."""
+
+    transient = True
+    default_hint = "the API server limits requests; tried again later"
+
+
+class KubeRejected(KubeError):
+    """Another 4xx: the request itself is wrong."""
+
+    default_hint = "check the selector or name that was given; without one, this is a bug of konductor-like"
+
+
+class KubeUnavailable(KubeError):
+    """5xx: the server, or something in front of it, is out of order."""
+
+    transient = True
+    default_hint = "the API server is out of order for the moment; tried again later"
+
+
+class KubeBadAnswer(KubeError):
+    """The answer is none that an API server gives: HTML, truncated JSON, something else's JSON."""
+
+    transient = True
+    default_hint = "something else answers at this address; check the server's URL and any proxy in between"
+
+
+class LeadershipLost(KubeError):
+    """No write may start: the Lease is not ours, or was not renewed in time."""
+
+    transient = True
+    default_hint = "another process may be writing by now; the Lease is asked for again"
+
+
+_BY_STATUS: Mapping[int, type[KubeError]] = {
+    401: KubeUnauthorized,
+    403: KubeForbidden,
+    404: KubeNotFound,
+    409: KubeConflict,
+    410: KubeGone,
+    422: KubeInvalid,
+    429: KubeOverloaded,
+}
+
+
+def error_of(
+    what: str, status: int, body: bytes, *, retry_after: str | None = None, write: bool = False
+) -> KubeError:
+    """The error that an answer stands for. ``what`` was attempted (``get nodes/gpu-7``)."""
+    message, reason = _status_object(body)
+    kind = _kind_of(status)
+    hint = _forbidden_hint(message) if kind is KubeForbidden else None
+    said = cut(message) if message else f"HTTP status {status}"
+    return kind(
+        f"cannot {what}: {said}",
+        hint=hint,
+        reason=reason,
+        outcome_unknown=write and kind in (KubeUnavailable, KubeBadAnswer),
+        retry_after_seconds=_seconds(retry_after),
+    )
+
+
+def cut(text: str, limit: int = SHOWN_CHARS) -> str:
+    """One line of at most ``limit`` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def _kind_of(status: int) -> type[KubeError]:
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    if 400 <= status < 500:
+        return KubeRejected
+    return KubeUnavailable if status >= 500 else KubeBadAnswer
+
+
+def _status_object(body: bytes) -> tuple[str, str]:
+    """Message and reason of a ``Status`` object; empty strings for any other body."""
+    try:
+        status = json.loads(body)
+    except (ValueError, RecursionError):
+        return "", ""
+    if not isinstance(status, dict) or status.get("kind") != "Status":
+        return "", ""
+    message, reason = status.get("message"), status.get("reason")
+    return (message if isinstance(message, str) else "", reason if isinstance(reason, str) else "")
+
+
+def _forbidden_hint(message: str) -> str | None:
+    missing = _MISSING_VERB.search(message)
+    if missing is None:
+        return None
+    can_i = f"kubectl auth can-i {missing['verb']} {missing['resource']}"
+    return f"{KubeForbidden.default_hint}; to check: {can_i}"
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """The header as seconds; Kubernetes sends no dates there, so those count as absent."""
+    try:
+        seconds = float(retry_after or "")
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds <= 3600 else None

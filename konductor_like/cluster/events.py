@@ -1,0 +1,90 @@
+"""Events on Nodes: best effort, named so that telling the same thing twice is one Event (design rule 25)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from konductor_like.cluster import paths, times
+from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.errors import KubeConflict, KubeError
+from konductor_like.model import EventReason, NodeState
+
+COMPONENT = "konductor-like"
+NAMESPACE = "default"
+"""Where Events of objects without a namespace live; the server refuses any other."""
+_MESSAGE_BYTES = 1000  # the API's limit is 1,024 characters in one place and bytes in another
+_NODE_CHARS = 180
+_NORMAL = frozenset({EventReason.RELEASED, EventReason.RECORDED})
+
+
+class NodeEvents:
+    """Sends Events. ``instance`` says which process; ``now`` gives aware datetimes."""
+
+    def __init__(
+        self, client: KubeClient, instance: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._client = client
+        self._instance = instance[:128]
+        self._now = now
+        self.last_error: KubeError | None = None
+        """Why the latest Event could not be sent; None if it was."""
+
+    def send(self, node: NodeState, reason: EventReason, message: str, about: str) -> bool:
+        """Send one Event; whether the server has it now. Never raises a KubeError.
+
+        ``about`` identifies what it tells of: the same reason and ``about`` on one node is the same Event,
+        which is there already and stays as it is.
+        """
+        try:
+            self._client.create(paths.events(NAMESPACE), self._event(node, reason, message, about))
+        except KubeConflict:
+            self.last_error = None
+        except KubeError as error:
+            self.last_error = error
+            return False
+        else:
+            self.last_error = None
+        return True
+
+    def _event(self, node: NodeState, reason: EventReason, message: str, about: str) -> dict[str, object]:
+        now = times.plain_time(self._now())
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": event_name(node, reason, about), "namespace": NAMESPACE},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "name": node.name,
+                "uid": node.machine.node_uid,  # kubectl describe finds Events by it
+            },
+            "type": "Normal" if reason in _NORMAL else "Warning",
+            "reason": reason.value,
+            "message": shortened(message),
+            "action": reason.value,
+            "source": {"component": COMPONENT},
+            "reportingComponent": COMPONENT,
+            "reportingInstance": self._instance,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+
+
+def event_name(node: NodeState, reason: EventReason, about: str) -> str:
+    """``<node>.<reason>.<hash>``, the same for the same thing about the same Node object."""
+    identity = "\0".join((node.name, node.machine.node_uid, reason.value, about))
+    digest = hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:16]
+    return f"{node.name[:_NODE_CHARS].rstrip('-.')}.{reason.value.lower()}.{digest}"
+
+
+def shortened(message: str) -> str:
+    """A message that the API accepts: cut in the middle, because both ends tell something."""
+    text = message.encode("utf-8", "replace")
+    if len(text) <= _MESSAGE_BYTES:
+        return text.decode()
+    half = (_MESSAGE_BYTES - 5) // 2
+    head, tail = text[:half].decode("utf-8", "ignore"), text[-half:].decode("utf-8", "ignore")
+    return f"{head} … {tail}"

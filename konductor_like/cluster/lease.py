@@ -1,0 +1,291 @@
+"""One automatic writer: the Lease that elects it and carries its cursor (design rules 9 and 24).
+
+Taking, renewing and releasing are single writes guarded by the Lease's resourceVersion, so that a holder
+that lost the Lease can neither renew it nor move the cursor. Whether another's Lease has expired is judged
+by watching it stay the same for its duration on our own clock, never by comparing clocks; our own right to
+write ends earlier, at the renew deadline, counted from before the last successful renewal was sent.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from konductor_like.cluster import lease_object, paths
+from konductor_like.cluster.backoff import Backoff
+from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
+from konductor_like.cluster.errors import KubeConflict, KubeError, KubeNotFound, LeadershipLost
+from konductor_like.cluster.identity import is_dead
+from konductor_like.cluster.lease_object import JsonObject, LeaseView
+from konductor_like.cluster.namespaces import namespace_missing
+from konductor_like.model import Checkpoint, Coverage
+
+_TRIES_PER_DEADLINE = 4
+"""A renewal that gets no answer is given up after this part of the deadline, so that others can be tried."""
+
+
+def suspend_aware_seconds() -> float:
+    """A clock that nobody sets and that goes on while the machine sleeps, where the system has one."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def read_lease(client: ReadOnlyKubeClient, namespace: str, name: str) -> LeaseView | None:
+    """What the Lease says now; None if there is none. Raises a KubeError."""
+    try:
+        return lease_object.view(client.get(paths.lease(namespace, name)))
+    except KubeNotFound:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseStatus:
+    """Whether we hold the Lease; if not, who does, as far as known; and what it carries."""
+
+    held: bool
+    holder: str
+    checkpoint: Checkpoint | None = None
+    coverage: Coverage | None = None
+    problem: str | None = None
+    """Why cursor or coverage could not be read, though they are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """Our time in office."""
+
+    acquired: str
+    renewed_at: float
+    """On our clock, before the request was sent: the others start to count later than that."""
+
+
+class LeaderLease:
+    """Our side of the Lease. Thread-safe; it is the fence of all automatic writes."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        duration_seconds: int,
+        renew_deadline_seconds: float,
+        renew_interval_seconds: float,
+        clock: Callable[[], float] = suspend_aware_seconds,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """``clock`` measures spans and must go on while the machine sleeps; ``now`` is only written down."""
+        self.renew_interval_seconds = renew_interval_seconds
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._duration_seconds = duration_seconds
+        self._deadline_seconds = renew_deadline_seconds
+        self._clock = clock
+        self._now = now
+        self._lock = threading.Lock()
+        self._term: _Term | None = None
+        self._lease: JsonObject = {}
+        self._observed: tuple[object, float] = (None, 0.0)
+
+    def budget_seconds(self) -> float:
+        """How long a write that starts now may take. Raises LeadershipLost when none may start."""
+        term = self._term
+        if term is None:
+            raise LeadershipLost("the Lease is not ours")
+        left = term.renewed_at + self._deadline_seconds - self._clock()
+        if left <= 0:
+            raise LeadershipLost(f"the Lease could not be renewed for {self._deadline_seconds:g} s")
+        return left
+
+    def try_acquire(self) -> LeaseStatus:
+        """Take the Lease if it may be taken, and say how it stands. Raises a KubeError.
+
+        It may be taken at once when nobody holds it, when it is our own, or when its holder is a dead
+        process of this machine; else when it was not renewed for its duration while we watched.
+        KubeConfigError: its namespace does not exist.
+        """
+        with self._lock:
+            try:
+                lease = self._client.get(self._path)
+            except KubeNotFound:
+                return self._create()
+            seen = lease_object.view(lease)
+            if not self._may_take(seen):
+                return _status(False, seen)
+            sent_at, wanted = self._clock(), self._taken(lease)
+            try:
+                answer = self._client.replace(self._path, wanted, timeout_seconds=self._patience_seconds)
+            except KubeConflict:
+                return _status(False, lease_object.view(self._client.get(self._path)))
+            return self._hold(answer, sent_at)
+
+    def renew(self, checkpoint: Checkpoint | None, coverage: Coverage | None) -> None:
+        """Renew and save the cursor, in one write; None leaves what is saved.
+
+        Raises LeadershipLost when the Lease is no longer ours or the deadline has passed, else the KubeError
+        that kept it from being renewed this time.
+        """
+        with self._lock:
+            try:
+                self._renew(checkpoint, coverage)
+            except LeadershipLost:
+                self._term = None
+                raise
+
+    def release(self, checkpoint: Checkpoint | None) -> bool:
+        """Let go of the Lease with the cursor saved, so that the next one starts at once; whether it worked.
+
+        Nothing may be written from the start of this call on. A Lease that cannot be released expires.
+        """
+        with self._lock:
+            term, self._term = self._term, None
+            if term is None:
+                return False
+            try:
+                try:
+                    self._replace(lease_object.released(self._lease, self._now(), checkpoint))
+                except KubeConflict:
+                    self._look_again(term)
+                    self._replace(lease_object.released(self._lease, self._now(), checkpoint))
+            except KubeError:
+                return False
+            return True
+
+    @property
+    def _path(self) -> str:
+        return paths.lease(self._namespace, self._name)
+
+    @property
+    def _patience_seconds(self) -> float:
+        return self._deadline_seconds / _TRIES_PER_DEADLINE
+
+    def _create(self) -> LeaseStatus:
+        sent_at = self._clock()
+        wanted = self._taken(lease_object.new(self._namespace, self._name))
+        try:
+            answer = self._client.create(paths.leases(self._namespace), wanted, self._patience_seconds)
+        except KubeConflict:
+            return _status(False, lease_object.view(self._client.get(self._path)))
+        except KubeNotFound as error:
+            raise namespace_missing(self._namespace) from error
+        return self._hold(answer, sent_at)
+
+    def _taken(self, lease: JsonObject) -> JsonObject:
+        return lease_object.taken(lease, self._identity, self._duration_seconds, self._now())
+
+    def _may_take(self, seen: LeaseView) -> bool:
+        if seen.holder in ("", self._identity) or is_dead(seen.holder):
+            return True
+        # A person's note on the Lease is no renewal: only what a holder writes counts.
+        sign = (seen.holder, seen.acquired, seen.renewed, seen.transitions)
+        if self._observed[0] != sign:
+            self._observed = (sign, self._clock())
+        unchanged_seconds = self._clock() - self._observed[1]
+        return unchanged_seconds >= (seen.duration_seconds or self._duration_seconds)
+
+    def _hold(self, lease: JsonObject, sent_at: float) -> LeaseStatus:
+        seen = lease_object.view(lease)
+        self._lease = lease
+        self._term = _Term(seen.acquired, sent_at)
+        return _status(True, seen)
+
+    def _renew(self, checkpoint: Checkpoint | None, coverage: Coverage | None) -> None:
+        self.budget_seconds()
+        term = self._term
+        if term is None:
+            raise LeadershipLost("the Lease is not ours")
+        sent_at = self._clock()
+        try:
+            self._replace(lease_object.renewed(self._lease, self._now(), checkpoint, coverage))
+        except KubeConflict:
+            self._look_again(term)
+            sent_at = self._clock()
+            self._replace(lease_object.renewed(self._lease, self._now(), checkpoint, coverage))
+        except KubeNotFound:
+            self._recreate(lease_object.renewed(self._lease, self._now(), checkpoint, coverage))
+        self._term = _Term(term.acquired, sent_at)
+
+    def _replace(self, wanted: JsonObject) -> None:
+        timeout = self._patience_seconds
+        self._lease = self._client.replace(self._path, wanted, timeout_seconds=timeout)
+
+    def _look_again(self, term: _Term) -> None:
+        """Somebody changed the Lease: go on with it if the term is still ours, else it is lost."""
+        try:
+            lease = self._client.get(self._path)
+        except KubeNotFound as error:
+            raise LeadershipLost("the Lease was deleted") from error
+        seen = lease_object.view(lease)
+        if (seen.holder, seen.acquired) != (self._identity, term.acquired):
+            raise LeadershipLost(f"the Lease is now held by {seen.holder or 'nobody'}")
+        self._lease = lease
+
+    def _recreate(self, wanted: JsonObject) -> None:
+        """Somebody deleted the Lease: put it back, cursor included, unless another was faster."""
+        anew = lease_object.without_identity(wanted)
+        try:
+            self._lease = self._client.create(paths.leases(self._namespace), anew, self._patience_seconds)
+        except KubeConflict as error:
+            raise LeadershipLost("the Lease was deleted, and another took it") from error
+
+
+class LeaseKeeper:
+    """Renews the Lease on its interval with the newest cursor, in a thread of its own."""
+
+    def __init__(
+        self,
+        lease: LeaderLease,
+        newest: Callable[[], tuple[Checkpoint | None, Coverage | None]],
+        on_loss: Callable[[str], object],
+    ) -> None:
+        """``on_loss`` is told why, once, from the keeper's thread; nothing is renewed after that."""
+        self.problem: KubeError | None = None
+        """Why the latest renewal failed; None if it did not."""
+        self._lease = lease
+        self._newest = newest
+        self._on_loss = on_loss
+        self._backoff = Backoff(first_seconds=0.5, most_seconds=lease.renew_interval_seconds)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+
+    def start(self) -> None:
+        """Start renewing."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop renewing, and wait until a renewal under way has ended."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._keep()
+        except LeadershipLost as error:
+            self._on_loss(f"{error}.")
+        except Exception as error:
+            self._on_loss(f"it is no longer renewed: {error}.")
+            raise
+
+    def _keep(self) -> None:
+        failures = 0
+        wait = self._lease.renew_interval_seconds
+        while not self._stopping.wait(wait):
+            try:
+                self._lease.renew(*self._newest())
+            except LeadershipLost:
+                raise
+            except KubeError as error:
+                self.problem = error
+                failures += 1
+                wait = self._backoff.seconds(failures)
+            else:
+                self.problem, failures, wait = None, 0, self._lease.renew_interval_seconds
+
+
+def _status(held: bool, seen: LeaseView) -> LeaseStatus:
+    return LeaseStatus(held, seen.holder, seen.checkpoint, seen.coverage, seen.problem)

@@ -1,0 +1,143 @@
+"""The Lease as JSON: reading what it says, writing what we want it to say."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from konductor_like.cluster import times
+from konductor_like.cluster.checkpoint import (
+    COVERAGE_ANNOTATION,
+    CURSOR_ANNOTATION,
+    decode_checkpoint,
+    decode_coverage,
+    encode_checkpoint,
+    encode_coverage,
+)
+from konductor_like.model import Checkpoint, Coverage
+
+JsonObject = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    """What a Lease says. ``holder`` is empty when nobody holds it."""
+
+    holder: str
+    acquired: str
+    """``acquireTime`` as it stands there: together with the holder it names one term of office."""
+    renewed: datetime | None
+    duration_seconds: int | None
+    transitions: int
+    checkpoint: Checkpoint | None
+    coverage: Coverage | None
+    problem: str | None
+    """Why the cursor or the coverage could not be read, if they are there."""
+
+
+def view(lease: JsonObject) -> LeaseView:
+    """Read a Lease, whatever is in it."""
+    spec, annotations = _object(lease, "spec"), _object(_object(lease, "metadata"), "annotations")
+    checkpoint, no_cursor = _decoded(annotations.get(CURSOR_ANNOTATION), decode_checkpoint)
+    coverage, no_coverage = _decoded(annotations.get(COVERAGE_ANNOTATION), decode_coverage)
+    problems = [
+        f"annotation {name}: {problem}"
+        for name, problem in ((CURSOR_ANNOTATION, no_cursor), (COVERAGE_ANNOTATION, no_coverage))
+        if problem
+    ]
+    return LeaseView(
+        holder=_text(spec, "holderIdentity"),
+        acquired=_text(spec, "acquireTime"),
+        renewed=_moment(_text(spec, "renewTime")),
+        duration_seconds=_positive(spec.get("leaseDurationSeconds")),
+        transitions=_positive(spec.get("leaseTransitions")) or 0,
+        checkpoint=checkpoint,
+        coverage=coverage,
+        problem="; ".join(problems) or None,
+    )
+
+
+def new(namespace: str, name: str) -> JsonObject:
+    """A Lease that nobody holds yet."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"leaseTransitions": 0},
+    }
+
+
+def taken(lease: JsonObject, identity: str, duration_seconds: int, now: datetime) -> JsonObject:
+    """The Lease with us as its new holder; cursor and everything else in it stay."""
+    before = view(lease)
+    changed_hands = before.holder not in ("", identity)
+    return _with_spec(
+        lease,
+        holderIdentity=identity,
+        leaseDurationSeconds=duration_seconds,
+        acquireTime=times.micro_time(now),
+        renewTime=times.micro_time(now),
+        leaseTransitions=before.transitions + (1 if changed_hands else 0),
+    )
+
+
+def renewed(
+    lease: JsonObject, now: datetime, checkpoint: Checkpoint | None, coverage: Coverage | None
+) -> JsonObject:
+    """The Lease renewed, with cursor and coverage; None leaves what is there."""
+    return _with_notes(_with_spec(lease, renewTime=times.micro_time(now)), checkpoint, coverage)
+
+
+def released(lease: JsonObject, now: datetime, checkpoint: Checkpoint | None) -> JsonObject:
+    """The Lease that nobody holds any more, with the cursor of who held it."""
+    # A duration of one second is what client-go leaves behind, for readers that wait for it to pass.
+    free = _with_spec(lease, holderIdentity="", leaseDurationSeconds=1, renewTime=times.micro_time(now))
+    return _with_notes(free, checkpoint, None)
+
+
+def without_identity(lease: JsonObject) -> JsonObject:
+    """The same Lease to be created anew after somebody deleted it."""
+    anew = copy.deepcopy(lease)
+    for field in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):
+        anew["metadata"].pop(field, None)
+    return anew
+
+
+def _with_spec(lease: JsonObject, **values: object) -> JsonObject:
+    return {**lease, "spec": {**_object(lease, "spec"), **values}}
+
+
+def _with_notes(lease: JsonObject, checkpoint: Checkpoint | None, coverage: Coverage | None) -> JsonObject:
+    notes = dict(_object(_object(lease, "metadata"), "annotations"))
+    if checkpoint is not None:
+        notes[CURSOR_ANNOTATION] = encode_checkpoint(checkpoint)
+    if coverage is not None:
+        notes[COVERAGE_ANNOTATION] = encode_coverage(coverage)
+    return {**lease, "metadata": {**_object(lease, "metadata"), "annotations": notes}} if notes else lease
+
+
+def _decoded(text: object, decode: Any) -> Any:
+    return decode(text) if isinstance(text, str) else (None, None)
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return times.moment_of(text)
+    except ValueError:
+        return None
+
+
+def _object(parent: JsonObject, name: str) -> JsonObject:
+    found = parent.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _text(parent: JsonObject, name: str) -> str:
+    found = parent.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def _positive(number: object) -> int | None:
+    return number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else None

@@ -1,0 +1,143 @@
+"""A change as one JSON Patch, with its preconditions (design rule 21).
+
+The patch first tests that Node, taint list and record are still what the decision was made on, then touches
+our own taint, label and annotation and nothing else. What the real server does with these operations is
+recorded: a ``test`` of null holds where the value is absent, but fails below an absent map; there
+``metadata.resourceVersion`` is tested instead. A failed test is 422.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from konductor_like.cluster import record as records
+from konductor_like.model import (
+    HEALTH_LABEL,
+    RECORD_ANNOTATION,
+    TAINT_EFFECT,
+    TAINT_KEY,
+    TAINT_VALUE,
+    AsRead,
+    Change,
+    NodeRecord,
+    NodeState,
+    Taint,
+    Verb,
+)
+
+Operation = dict[str, Any]
+_ANNOTATIONS = "/metadata/annotations"
+_LABELS = "/metadata/labels"
+OUR_TAINT: Mapping[str, str] = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}
+
+
+def build(state: NodeState, change: Change) -> list[Operation]:
+    """The operations that bring the node from ``state`` to what ``change`` wants; none if it is there."""
+    seen = state.as_read
+    operations = [
+        *_on_taints(seen, change.verb),
+        *_on_map(
+            _ANNOTATIONS, seen.has_annotations, RECORD_ANNOTATION, seen.record, _wanted_text(state, change)
+        ),
+        *_on_map(_LABELS, seen.has_labels, HEALTH_LABEL, seen.health, change.health),
+    ]
+    return [*_tests(seen, operations), *operations] if operations else []
+
+
+def applied(state: NodeState, change: Change) -> NodeState:
+    """The state that the patch leads to, as far as it can be known without sending it."""
+    text = _wanted_text(state, change)
+    seen = state.as_read
+    raw = seen.taints
+    if change.verb is Verb.TAINT and not _ours_at(raw):
+        raw = (*(raw or ()), OUR_TAINT)
+    elif change.verb in (Verb.UNTAINT, Verb.PURGE) and raw is not None:
+        raw = tuple(taint for taint in raw if not _is_ours(taint)) or None
+    taints = tuple(taint for taint in state.taints if not taint.ours)
+    if _ours_at(raw):
+        taints = state.taints if state.tainted else (*taints, Taint(TAINT_KEY, TAINT_VALUE, TAINT_EFFECT))
+    record, problem = (NodeRecord(), None) if text is None else records.decode(text)
+    as_read = replace(
+        seen,
+        taints=raw,
+        record=text,
+        health=change.health,
+        has_annotations=seen.has_annotations or text is not None,
+        has_labels=seen.has_labels or change.health is not None,
+    )
+    return replace(state, taints=taints, record=record, record_problem=problem, as_read=as_read)
+
+
+def same_ground(old: NodeState, new: NodeState) -> bool:
+    """Whether what a patch tests is the same in both: then a refusal is no lost race."""
+    return _ground(old.as_read) == _ground(new.as_read)
+
+
+def _ground(seen: AsRead) -> tuple[object, ...]:
+    version = None if seen.has_annotations and seen.has_labels else seen.resource_version
+    return (seen.uid, seen.taints, seen.record, version)
+
+
+def _wanted_text(state: NodeState, change: Change) -> str | None:
+    """The annotation's new text; the present one where it already says the same."""
+    if change.record is None:
+        return None
+    if change.record == state.record and state.record_problem is None and state.as_read.record is not None:
+        return state.as_read.record
+    return records.encode(change.record)
+
+
+def _tests(seen: AsRead, operations: list[Operation]) -> list[Operation]:
+    tests = [
+        _test("/metadata/uid", seen.uid),
+        _test("/spec/taints", None if seen.taints is None else list(seen.taints)),
+    ]
+    if seen.has_annotations:
+        tests.append(_test(_pointer(_ANNOTATIONS, RECORD_ANNOTATION), seen.record))
+    creates_map = any(operation["path"] in (_ANNOTATIONS, _LABELS) for operation in operations)
+    if creates_map or not seen.has_annotations:
+        tests.append(_test("/metadata/resourceVersion", seen.resource_version))
+    return tests
+
+
+def _test(path: str, value: object) -> Operation:
+    return {"op": "test", "path": path, "value": value}
+
+
+def _on_taints(seen: AsRead, verb: Verb) -> list[Operation]:
+    ours = _ours_at(seen.taints)
+    if verb is Verb.TAINT and not ours:
+        if seen.taints is None:
+            return [{"op": "add", "path": "/spec/taints", "value": [dict(OUR_TAINT)]}]
+        return [{"op": "add", "path": "/spec/taints/-", "value": dict(OUR_TAINT)}]
+    if verb in (Verb.UNTAINT, Verb.PURGE):
+        # From the end, so that the places of those still to go stay what they were.
+        return [{"op": "remove", "path": f"/spec/taints/{place}"} for place in reversed(ours)]
+    return []
+
+
+def _on_map(parent: str, exists: bool, key: str, seen: str | None, wanted: str | None) -> list[Operation]:
+    """Set or remove one entry of labels or annotations; an absent map is created with it."""
+    if seen == wanted:
+        return []
+    path = _pointer(parent, key)
+    if wanted is None:
+        return [{"op": "remove", "path": path}]
+    if not exists:
+        return [{"op": "add", "path": parent, "value": {key: wanted}}]
+    return [{"op": "add", "path": path, "value": wanted}]
+
+
+def _ours_at(taints: tuple[Mapping[str, str], ...] | None) -> list[int]:
+    return [place for place, taint in enumerate(taints or ()) if _is_ours(taint)]
+
+
+def _is_ours(taint: object) -> bool:
+    return isinstance(taint, Mapping) and all(taint.get(name) == value for name, value in OUR_TAINT.items())
+
+
+def _pointer(parent: str, key: str) -> str:
+    """A JSON pointer to one key of a map (RFC 6901)."""
+    return f"{parent}/{key.replace('~', '~0').replace('/', '~1')}"

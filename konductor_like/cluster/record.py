@@ -1,0 +1,201 @@
+"""The record on the node: a ``NodeRecord`` as the text of one annotation, and back.
+
+Version 1 is JSON that a person can read: times are RFC 3339 (to the nanosecond), absent means unknown or
+default. What all incidents of a rule have in common stands once under ``rules``; a position without
+``boot`` is of the boot under ``machine``. The text never exceeds ``RECORD_BYTES``; what had to go is said
+under ``truncated``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from konductor_like.cluster import times
+from konductor_like.cluster.shrink import RECORD_BYTES, fit
+from konductor_like.cluster.tolerant import Fields, read
+from konductor_like.model import (
+    FaultKind,
+    Incident,
+    IncidentKey,
+    IncidentState,
+    KernelPosition,
+    Machine,
+    NodeRecord,
+    Release,
+    Severity,
+    Source,
+)
+
+VERSION = 1
+__all__ = ["RECORD_BYTES", "VERSION", "decode", "encode"]
+
+
+def encode(record: NodeRecord) -> str:
+    """The annotation's text, at most ``RECORD_BYTES`` bytes of UTF-8."""
+    return fit(record, _text)
+
+
+def decode(text: str) -> tuple[NodeRecord, str | None]:
+    """What an annotation says, as far as it can be understood, and what could not be; never raises."""
+    fields = read(text)
+    version = fields.number("v")
+    if fields.problem is None and version != VERSION:
+        fields.complain(f"it is of version {version or 'unknown'}, this program writes version {VERSION}")
+    machine = _machine(fields.inner("machine")) if "machine" in fields else None
+    boot_id = machine.boot_id if machine else None
+    rules = fields.inner("rules")
+    incidents = [_incident(item, rules, boot_id) for item in fields.items("incidents")]
+    releases = [_release(item, boot_id) for item in fields.items("releases")]
+    record = NodeRecord(
+        machine=machine,
+        tainted_at=fields.moment("tainted"),
+        incidents=tuple(incident for incident in incidents if incident is not None),
+        releases=tuple(release for release in releases if release is not None),
+        read=_position(fields, "read", boot_id),
+        past_boots=fields.texts("boots"),
+    )
+    return record, fields.problem
+
+
+def _text(record: NodeRecord, truncated: str | None) -> str:
+    boot_id = record.machine.boot_id if record.machine else None
+    rules: dict[str, dict[str, Any]] = {}
+    for incident in record.incidents:
+        rules.setdefault(incident.key.rule, _common_json(incident))
+    parts: dict[str, Any] = {
+        "v": VERSION,
+        "tainted": times.text_of(record.tainted_at) if record.tainted_at else None,
+        "machine": _machine_json(record.machine) if record.machine else None,
+        "read": _position_json(record.read, boot_id),
+        "rules": {rule: _present(common) for rule, common in rules.items()} or None,
+        "incidents": [_incident_json(each, rules[each.key.rule], boot_id) for each in record.incidents]
+        or None,
+        "releases": [_release_json(release, boot_id) for release in record.releases] or None,
+        "boots": list(record.past_boots) or None,
+        "truncated": truncated,
+    }
+    text = json.dumps(_present(parts), ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace").decode()
+
+
+def _present(parts: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in parts.items() if value is not None}
+
+
+def _common_json(incident: Incident) -> dict[str, Any]:
+    return {
+        "kind": incident.kind.value,
+        "code": incident.code,
+        "severity": incident.severity.value,
+        "source": None if incident.source is Source.KERNEL else incident.source.value,
+        "title": incident.title or None,
+        "advice": incident.advice or None,
+    }
+
+
+def _incident_json(incident: Incident, common: dict[str, Any], boot_id: str | None) -> dict[str, Any]:
+    # A null here says that this incident differs from what its rule has in common by having nothing.
+    own = {name: value for name, value in _common_json(incident).items() if value != common[name]}
+    parts = {
+        "gpu": incident.key.gpu,
+        "state": incident.state.value,
+        "count": incident.count,
+        "first": times.text_of_ns(incident.first_ns),
+        "last": times.text_of_ns(incident.last_ns),
+        "at": _position_json(incident.last, boot_id),
+        "line": incident.evidence or None,
+        "before_install": incident.before_install or None,
+        "released": None if incident.released_ns is None else times.text_of_ns(incident.released_ns),
+    }
+    return {"rule": incident.key.rule, **own, **_present(parts)}
+
+
+def _incident(fields: Fields, rules: Fields, boot_id: str | None) -> Incident | None:
+    rule = fields.text("rule")
+    if rule is None:
+        fields.complain("it names no rule")
+        return None
+    if rule in rules:
+        fields = fields.over(rules.inner(rule))
+    kind, severity = fields.choice("kind", FaultKind), fields.choice("severity", Severity)
+    state = fields.choice("state", IncidentState)
+    if kind is None or severity is None or state is None:
+        fields.complain("it lacks a kind, severity or state")
+        return None
+    first_ns, last_ns = fields.ns("first"), fields.ns("last")
+    if first_ns is None and last_ns is None:
+        fields.complain("it says no time")
+    return Incident(
+        key=IncidentKey(rule, fields.text("gpu")),
+        kind=kind,
+        severity=severity,
+        state=state,
+        count=max(fields.number("count") or 1, 1),
+        first_ns=first_ns if first_ns is not None else last_ns or 0,
+        last_ns=last_ns if last_ns is not None else first_ns or 0,
+        last=_position(fields, "at", boot_id),
+        code=fields.number("code"),
+        evidence=fields.text("line") or "",
+        title=fields.text("title") or "",
+        advice=fields.text("advice") or "",
+        source=fields.choice("source", Source) or Source.KERNEL,
+        before_install=fields.flag("before_install"),
+        released_ns=fields.ns("released"),
+    )
+
+
+def _release_json(release: Release, boot_id: str | None) -> dict[str, Any]:
+    read_ns = {s.value: times.text_of_ns(release.read_ns[s]) for s in Source if s in release.read_ns}
+    return _present(
+        {
+            "at": times.text_of(release.at),
+            "by": release.by,
+            "reason": release.reason or None,
+            "how": release.how,
+            "read": _position_json(release.read, boot_id),
+            "until": read_ns or None,
+            "warning": release.warning,
+        }
+    )
+
+
+def _release(fields: Fields, boot_id: str | None) -> Release | None:
+    at = fields.moment("at")
+    if at is None:
+        fields.complain("it says no time")
+        return None
+    until = fields.inner("until")
+    read_ns = {source: until.ns(source.value) for source in Source}
+    return Release(
+        at=at,
+        by=fields.text("by") or "",
+        reason=fields.text("reason") or "",
+        how=fields.text("how") or "",
+        read=_position(fields, "read", boot_id),
+        read_ns={source: ns for source, ns in read_ns.items() if ns is not None},
+        warning=fields.text("warning"),
+    )
+
+
+def _machine_json(machine: Machine) -> dict[str, Any]:
+    return _present({"uid": machine.node_uid, "system": machine.system_id, "boot": machine.boot_id})
+
+
+def _machine(fields: Fields) -> Machine:
+    return Machine(fields.text("uid") or "", fields.text("system"), fields.text("boot"))
+
+
+def _position_json(position: KernelPosition, boot_id: str | None) -> dict[str, Any] | None:
+    if position == KernelPosition():
+        return None
+    own_boot: dict[str, Any] = {} if position.boot_id == boot_id else {"boot": position.boot_id}
+    return own_boot | _present({"seq": position.sequence, "us": position.stamp_us})
+
+
+def _position(fields: Fields, name: str, boot_id: str | None) -> KernelPosition:
+    if name not in fields:
+        return KernelPosition()
+    parts = fields.inner(name)
+    own_boot = parts.text("boot") if "boot" in parts else boot_id
+    return KernelPosition(own_boot, parts.number("seq"), parts.number("us"))

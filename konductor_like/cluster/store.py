@@ -1,0 +1,221 @@
+"""All Nodes, kept up to date by one watch (design rule 22).
+
+One paged list at the start, then a watch from there on; it is resumed where it broke off, and only a
+resourceVersion that the server no longer knows (410) costs another list. Nothing lists Nodes per poll.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from konductor_like.cluster import paths
+from konductor_like.cluster.backoff import Backoff
+from konductor_like.cluster.client import ReadOnlyKubeClient
+from konductor_like.cluster.decode import NodeDecoder
+from konductor_like.cluster.errors import KubeError, KubeGone, KubeTimeout
+from konductor_like.cluster.watch import WatchEvent, WatchStream
+from konductor_like.model import NodeState
+
+_WATCH_SECONDS = (240, 480)
+"""The server ends a watch after a random time between these: clients shall not come back all at once."""
+_SILENCE_SECONDS = 120.0
+"""A real server sends a bookmark about once a minute; a watch silent for longer is opened again."""
+_SHORT_SECONDS = 1.0
+"""A watch that ends sooner than this may end at once each time: wait a little."""
+_STOP_SECONDS = 5.0
+
+
+def list_nodes(
+    client: ReadOnlyKubeClient, decode: NodeDecoder, label_selector: str | None = None
+) -> dict[str, NodeState]:
+    """All Nodes, or those that the label selector picks, by name. Raises a KubeError."""
+    params = {"labelSelector": label_selector} if label_selector else None
+    listing = client.list_pages(paths.NODES, decode, params)
+    return {state.name: state for state in listing.items if state.name}
+
+
+class NodeStore:
+    """The newest known state of every Node. Thread-safe.
+
+    ``on_change`` is called whenever a Node changed in anything that we keep of it but its resourceVersion;
+    the kubelets' status reports are none of that. It must return at once, and not ask the store.
+    """
+
+    def __init__(
+        self,
+        client: ReadOnlyKubeClient,
+        decode: NodeDecoder,
+        *,
+        silence_seconds: float = _SILENCE_SECONDS,
+        backoff: Backoff | None = None,
+        on_change: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._client = client
+        self._decode = decode
+        self._silence_seconds = silence_seconds
+        self._backoff = backoff or Backoff()
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._nodes: dict[str, NodeState] = {}
+        self._snapshot: Mapping[str, NodeState] | None = None
+        self._version = ""
+        self._events = 0
+        self._problem: KubeError | None = None
+        self._synced = threading.Event()
+        self._stopping = threading.Event()
+        self._stream: WatchStream | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start to follow the Nodes."""
+        self._thread = threading.Thread(target=self._follow, name="nodes", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop, and wait until nothing runs any more."""
+        with self._lock:
+            self._stopping.set()
+            stream = self._stream
+        if stream is not None:
+            stream.close()
+        if self._thread is not None:
+            self._thread.join(_STOP_SECONDS)  # a server that swallows requests shall not keep us from ending
+            self._thread = None
+
+    def wait_synced(self, timeout_seconds: float) -> bool:
+        """Wait for the first complete list; whether it is there."""
+        return self._synced.wait(timeout_seconds)
+
+    @property
+    def problem(self) -> KubeError | None:
+        """Why the Nodes cannot be followed right now; None while they can."""
+        with self._lock:
+            return self._problem
+
+    def snapshot(self) -> Mapping[str, NodeState]:
+        """All Nodes by name, as of now. It never changes, and is made anew only after a change."""
+        with self._lock:
+            if self._snapshot is None:
+                self._snapshot = MappingProxyType(dict(self._nodes))
+            return self._snapshot
+
+    def apply(self, state: NodeState) -> None:
+        """Fold in the answer to our own write, unless something newer is known."""
+        with self._lock:
+            known = self._nodes.get(state.name)
+            newest = self._version if known is None else known.as_read.resource_version
+            if _is_newer(state.as_read.resource_version, newest):
+                self._put(state)
+
+    def _follow(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            started, events = time.monotonic(), self._events
+            error = self._follow_once()
+            if self._events > events:
+                failures = 0
+            if error is None and time.monotonic() - started >= _SHORT_SECONDS:
+                continue
+            failures += 1
+            self._stopping.wait(self._backoff.seconds(failures, error.retry_after_seconds if error else None))
+
+    def _follow_once(self) -> KubeError | None:
+        """List if need be, then watch until the watch ends; the error that ended it, if one did."""
+        try:
+            if not self._version:
+                self._list()
+            self._watch()
+        except KubeError as error:
+            with self._lock:
+                self._problem = None if self._stopping.is_set() else error
+                if isinstance(error, KubeGone):
+                    self._version = ""
+            return error
+        return None
+
+    def _list(self) -> None:
+        listing = self._client.list_pages(paths.NODES, self._decode)
+        listed = {state.name: state for state in listing.items if state.name}
+        with self._lock:
+            # The answer to a write of ours may be newer than the list; what the watch has to say comes later.
+            ahead = {
+                name: state
+                for name, state in self._nodes.items()
+                if _is_newer(state.as_read.resource_version, listing.resource_version, if_unknown=False)
+            }
+            before, self._nodes = self._nodes, {**listed, **ahead}
+            self._version = listing.resource_version
+            differs = before.keys() != self._nodes.keys() or any(
+                _differ(before[name], state) for name, state in self._nodes.items()
+            )
+            self._problem = None
+            self._tell(differs or not self._synced.is_set())
+        self._synced.set()
+
+    def _watch(self) -> None:
+        params = {
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 -- spreads load, no secret
+        }
+        with self._client.stream(paths.NODES, params, self._silence_seconds) as stream:
+            with self._lock:
+                self._stream = stream
+                self._problem = None
+            try:
+                for event in stream if not self._stopping.is_set() else ():
+                    self._take(event)
+            except KubeTimeout:
+                return  # silence: nothing is wrong with what is known, the watch is simply opened again
+            finally:
+                with self._lock:
+                    self._stream = None
+
+    def _take(self, event: WatchEvent) -> None:
+        if event.kind == "BOOKMARK":
+            state = None
+            version = (event.object.get("metadata") or {}).get("resourceVersion")
+        else:
+            state = self._decode(event.object)
+            version = state.as_read.resource_version
+        with self._lock:
+            self._events += 1
+            self._problem = None
+            if isinstance(version, str) and version:
+                self._version = version
+            if state is None or not state.name:
+                return
+            known = self._nodes.get(state.name)
+            if known is not None and not _is_newer(version or "", known.as_read.resource_version):
+                return
+            if event.kind == "DELETED":
+                if self._nodes.pop(state.name, None) is not None:
+                    self._tell(differs=True)
+            else:
+                self._put(state)
+
+    def _put(self, state: NodeState) -> None:
+        before = self._nodes.get(state.name)
+        self._nodes[state.name] = state
+        self._tell(before is None or _differ(before, state))
+
+    def _tell(self, differs: bool) -> None:
+        self._snapshot = None
+        if differs:
+            self._on_change()
+
+
+def _is_newer(version: str, than: str, *, if_unknown: bool = True) -> bool:
+    """Order two resourceVersions; every server in use counts upwards, another could not be ordered."""
+    if version.isdigit() and than.isdigit():
+        return int(version) > int(than)
+    return if_unknown
+
+
+def _differ(before: NodeState, after: NodeState) -> bool:
+    same_version = replace(after.as_read, resource_version=before.as_read.resource_version)
+    return before != replace(after, as_read=same_version)

@@ -1,0 +1,212 @@
+"""Requests over the official client's configuration and connections, in raw mode: JSON in, JSON out.
+
+No typed models anywhere: one odd field in one Node must not make a whole list unreadable. Nothing is
+retried here, with one exception: after a 401 the credentials are loaded again and the request is sent once
+more, because tokens get rotated under a running process.
+"""
+
+# The official client is annotated in part only.
+# mypy: disable-error-code="no-untyped-call"
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from konductor_like import __version__
+from konductor_like.cluster.errors import (
+    KubeBadAnswer,
+    KubeConfigError,
+    KubeError,
+    KubeTimeout,
+    KubeUnreachable,
+    cut,
+    error_of,
+)
+from konductor_like.cluster.kubeconfig import Access
+
+JsonObject = dict[str, Any]
+JSON_PATCH = "application/json-patch+json"
+USER_AGENT = f"konductor-like/{__version__}"
+_CONNECT_SECONDS = 5.0
+_LOG_IN_AGAIN_SECONDS = 30.0
+_TLS_HINT = "the certificates do not fit; check certificate-authority and server in the kubeconfig"
+
+
+class _Line:
+    """One set of credentials with its connections."""
+
+    def __init__(self, access: Access) -> None:
+        from kubernetes.client import ApiClient
+
+        self.access = access
+        self.host: str = access.configuration.host
+        try:
+            self.client = ApiClient(access.configuration)
+        except (ImportError, ValueError) as error:
+            raise KubeConfigError(f"the proxy for {self.host} cannot be used: {cut(str(error))}") from error
+        if access.tls is not None:
+            self.client.rest_client.pool_manager.connection_pool_kw["ssl_context"] = access.tls
+
+    def send(self, method: str, url: str, body: object, content_type: str | None, timeout: float) -> Any:
+        """Send one request; the answer is urllib3's, unread."""
+        headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
+        if content_type is not None:
+            headers["Content-Type"] = content_type
+        authorization = self.access.authorization()
+        if authorization is not None:
+            headers["Authorization"] = authorization
+        timeouts = (min(timeout, _CONNECT_SECONDS), timeout)
+        return self.client.call_api(method, url, headers, body, _request_timeout=timeouts).response
+
+
+class Transport:
+    """Sends requests with the newest credentials. Thread-safe."""
+
+    def __init__(self, find: Callable[[], Access], timeout_seconds: float) -> None:
+        """``find`` loads the credentials: now, and again when the server stops accepting them."""
+        import urllib3
+
+        self._find = find
+        self._timeout_seconds = timeout_seconds
+        self._lock = threading.Lock()
+        self._line = _Line(find())
+        self._logged_in_at = time.monotonic()
+        logging.getLogger("urllib3").setLevel(logging.ERROR)
+        if not self._line.access.configuration.verify_ssl:
+            # The kubeconfig says so; a warning for each request tells its owner nothing new.
+            warnings.filterwarnings("ignore", category=urllib3.exceptions.InsecureRequestWarning)
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return self._line.host
+
+    @property
+    def access(self) -> Access:
+        """The credentials in use."""
+        return self._line.access
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._line.client.close()
+
+    def ask(
+        self,
+        what: str,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str | None = None,
+        timeout_seconds: float | None = None,
+    ) -> JsonObject:
+        """Send a request and read its answer, a JSON object. Raises a KubeError."""
+        write = method != "GET"
+        timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
+        answer = self._send(what, method, self._target(path, params), body, content_type, timeout)
+        with self._mapped(what, write=write, sent=True):
+            data: bytes = answer.read()
+            answer.release_conn()
+        if not 200 <= answer.status < 300:
+            raise error_of(
+                what, answer.status, data, retry_after=answer.headers.get("Retry-After"), write=write
+            )
+        try:
+            found = json.loads(data)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            kind = cut(answer.headers.get("Content-Type", "no content type"))
+            raise KubeBadAnswer(
+                f"cannot {what}: {self.server} answered {answer.status} with no JSON object ({kind})",
+                outcome_unknown=write,
+            )
+        return found
+
+    def open(self, what: str, path: str, params: Mapping[str, str], read_timeout_seconds: float) -> Any:
+        """Send a GET whose answer goes on and on; it is returned unread, with urllib3's interface."""
+        answer = self._send(what, "GET", self._target(path, params), None, None, read_timeout_seconds)
+        if answer.status == 200:
+            return answer
+        with self._mapped(what, write=False, sent=True):
+            data = answer.read()
+            answer.release_conn()
+        raise error_of(what, answer.status, data, retry_after=answer.headers.get("Retry-After"))
+
+    @contextmanager
+    def reading(self, what: str) -> Iterator[None]:
+        """Translate what goes wrong while an opened answer is read."""
+        with self._mapped(what, write=False, sent=True):
+            yield
+
+    def _target(self, path: str, params: Mapping[str, str] | None) -> str:
+        return f"{path}?{urlencode(params, quote_via=quote)}" if params else path
+
+    def _send(
+        self, what: str, method: str, target: str, body: object, content_type: str | None, timeout: float
+    ) -> Any:
+        line = self._line
+        with self._mapped(what, write=method != "GET", sent=False):
+            answer = line.send(method, line.host + target, body, content_type, timeout)
+            if answer.status == 401 and self._log_in_again(line):
+                answer.drain_conn()
+                answer = self._line.send(method, self._line.host + target, body, content_type, timeout)
+        return answer
+
+    def _log_in_again(self, refused: _Line) -> bool:
+        """Load the credentials anew; whether there is anything new to try."""
+        with self._lock:
+            if self._line is not refused:
+                return True
+            if time.monotonic() - self._logged_in_at < _LOG_IN_AGAIN_SECONDS:
+                return False
+            self._logged_in_at = time.monotonic()
+            try:
+                fresh = _Line(self._find())
+                old, new = refused.access.authorization(), fresh.access.authorization()
+            except KubeError:
+                return False  # the 401 itself is the better thing to tell
+            if old is not None and old == new:
+                return False
+            self._line = fresh
+            return True
+
+    @contextmanager
+    def _mapped(self, what: str, *, write: bool, sent: bool) -> Iterator[None]:
+        """Translate the client's and urllib3's exceptions into ours."""
+        from kubernetes.client import ApiException
+        from urllib3 import exceptions as http
+
+        failed = f"cannot {what}: {self.server}"
+        try:
+            yield
+        except ApiException as error:  # TLS failures, which the client wraps in this with status 0
+            raise KubeUnreachable(f"{failed}: {cut(str(error.reason))}", hint=_TLS_HINT) from error
+        except (http.NewConnectionError, http.ConnectTimeoutError, http.ProxyError) as error:
+            raise KubeUnreachable(f"{failed} cannot be reached: {_cause(error)}") from error
+        except http.ReadTimeoutError as error:
+            raise KubeTimeout(f"{failed} gave no answer in time", outcome_unknown=write) from error
+        except (http.LocationValueError, http.URLSchemeUnknown) as error:
+            raise KubeConfigError(f"{failed} is no usable address: {cut(str(error))}") from error
+        except http.HTTPError as error:
+            said = f"{failed} broke the connection: {_cause(error)}"
+            raise KubeUnreachable(said, outcome_unknown=write) from error
+        except ValueError as error:
+            if sent:
+                raise
+            # Not shown: the text of this error quotes the header.
+            raise KubeConfigError("the token has characters that no HTTP header may have") from error
+
+
+def _cause(error: Exception) -> str:
+    """urllib3's words without the object that they start with."""
+    text = str(error.args[-1]) if error.args else type(error).__name__
+    return cut(text.rsplit(">: ", 1)[-1])

@@ -1,0 +1,154 @@
+"""What can go wrong between us and Loki, said for people.
+
+::
+
+    LokiError
+    ├── LokiMisconfigured     a setting cannot be used: a file that is not there, an unreadable certificate
+    ├── LokiUnreachable       no connection: refused, name not found, TLS, dropped before an answer came
+    ├── LokiTimeout           connected, but no complete answer in time (also Loki's own 504)
+    ├── LokiRefused           400: the query or a setting is wrong, in Loki's own words
+    ├── LokiUnauthorized      401, 403
+    ├── LokiOverloaded        429, with the wait that Loki asked for
+    ├── LokiUnavailable       500, 502, 503: starting, stopping, short of ingesters
+    ├── LokiBadAnswer         an answer, but not Loki's: HTML, truncated JSON, another shape, 404, a redirect
+    │   └── LokiAnswerTooLarge  more bytes than we are willing to hold; a smaller window helps
+    └── LokiStopped           we were told to stop while waiting to ask again
+
+``str(error)`` says what failed and on what, ``error.hint`` the way out. ``error.transient`` says whether
+asking the same again may succeed.
+"""
+
+# ruff: noqa: N818 - the names say what happened, and the base class says that it is an error
+
+from __future__ import annotations
+
+import re
+
+BODY_CHARS = 256
+"""At most this much of an answer is quoted."""
+
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
+_LIMIT = re.compile(r"max entries limit per query exceeded.*\((\d+) > (\d+)\)")
+_TOO_MUCH = re.compile(
+    r"would read too many bytes|too large to execute on a single querier|time range exceeds the limit"
+)
+
+
+def shown(text: str) -> str:
+    """``text`` on one line, without control characters, cut to :data:`BODY_CHARS` characters."""
+    line = _UNPRINTABLE.sub(" ", text[: 4 * BODY_CHARS]).strip()
+    return line if len(line) <= BODY_CHARS else line[: BODY_CHARS - 1] + "…"
+
+
+class LokiError(Exception):
+    """Anything that kept Loki from answering."""
+
+    transient = False
+    """Whether asking the same again may succeed."""
+    hint = "Check LOG_ENDPOINT and Loki's own log."
+    """The way out."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        if hint is not None:
+            self.hint = hint
+
+
+class LokiMisconfigured(LokiError):
+    """A setting of ours cannot be used."""
+
+    hint = "Correct the setting; `konductor-like check-config` shows the effective ones."
+
+
+class LokiUnreachable(LokiError):
+    """There is no connection, or it broke before a complete answer came."""
+
+    transient = True
+    hint = "Check that LOG_ENDPOINT names Loki's query address and that this machine may reach it."
+
+    def __init__(self, message: str, hint: str | None = None, *, transient: bool = True) -> None:
+        super().__init__(message, hint)
+        self.transient = transient
+
+
+class LokiTimeout(LokiError):
+    """Connected, but no complete answer in time; a narrower window may help."""
+
+    transient = True
+    hint = (
+        "Keep KONDUCTOR_LOKI_TIMEOUT_SECONDS above Loki's query_timeout; if Loki is slow, narrow "
+        "KONDUCTOR_KERNEL_SELECTOR or WATCHED_NAMESPACES, or give Loki more queriers."
+    )
+
+
+class LokiRefused(LokiError):
+    """Loki understood the request and will not serve it."""
+
+    hint = (
+        "Loki's words say what is wrong; the query is built from KONDUCTOR_KERNEL_SELECTOR, "
+        "KONDUCTOR_EXTRA_MATCHERS and WATCHED_NAMESPACES."
+    )
+
+    def __init__(self, message: str, words: str = "", hint: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.words = words
+
+    @property
+    def allowed_limit(self) -> int | None:
+        """The tenant's ``max_entries_limit_per_query``, where asking for more was the reason."""
+        match = _LIMIT.search(self.words)
+        return int(match[2]) if match else None
+
+    @property
+    def asks_for_less(self) -> bool:
+        """Whether a narrower window would have been served."""
+        return _TOO_MUCH.search(self.words) is not None
+
+
+class LokiUnauthorized(LokiError):
+    """Loki, or a proxy before it, does not know us or does not let us."""
+
+    hint = (
+        "Set KONDUCTOR_LOKI_TENANT where Loki runs with auth_enabled (it says `no org id`); behind a proxy "
+        "set KONDUCTOR_LOKI_BEARER_TOKEN_FILE, KONDUCTOR_LOKI_BEARER_TOKEN, or KONDUCTOR_LOKI_USERNAME and "
+        "KONDUCTOR_LOKI_PASSWORD. An expired token is renewed in its file; no restart is needed."
+    )
+
+
+class LokiOverloaded(LokiError):
+    """Loki has too many queries already."""
+
+    transient = True
+    hint = "Raise KONDUCTOR_POLL_INTERVAL_SECONDS, or give Loki more queriers."
+
+    def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class LokiUnavailable(LokiError):
+    """Loki failed, or is starting or stopping."""
+
+    transient = True
+    hint = "Look at Loki's pods and log; reading goes on from the same place as soon as Loki answers."
+
+
+class LokiBadAnswer(LokiError):
+    """Something answered, but not as Loki does."""
+
+    hint = (
+        "LOG_ENDPOINT may point at something else, such as Grafana, a login page or a gateway without the "
+        "query paths; `curl $LOG_ENDPOINT/loki/api/v1/status/buildinfo` must give JSON."
+    )
+
+
+class LokiAnswerTooLarge(LokiBadAnswer):
+    """The answer is larger than we are willing to hold in memory."""
+
+    hint = "The reader asks for less by itself; if this is reported, single lines are very large."
+
+
+class LokiStopped(LokiError):
+    """The process was told to stop while waiting to ask again."""
+
+    hint = "Nothing to do: what was not read is read after the next start."

@@ -1,0 +1,77 @@
+"""The queries that go to Loki: a stream selector and one line filter with a few literal anchors (rule 11)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from konductor_like.detection import HEARTBEAT_ANCHOR, KERNEL_ANCHORS, POD_ANCHORS
+from konductor_like.settings import Matcher, Settings, parse_matchers
+
+_RE2_SPECIAL = re.compile(r"[.+*?()|\[\]{}^$\\]")
+
+
+def kernel_matchers(settings: Settings) -> tuple[Matcher, ...]:
+    """What a stream must satisfy to be a kernel log: the kernel selector and the extra matchers."""
+    return parse_matchers(settings.kernel_selector) + parse_matchers(settings.extra_matchers)
+
+
+def kernel_query(settings: Settings) -> str:
+    """The kernel lines that may hold a fault."""
+    return log_query(kernel_matchers(settings), KERNEL_ANCHORS)
+
+
+def heartbeat_query(settings: Settings) -> str:
+    """The heartbeat lines of our own kernel-log reader; the fault query's anchors do not match them."""
+    return log_query(kernel_matchers(settings), (HEARTBEAT_ANCHOR,))
+
+
+def pod_query(settings: Settings) -> str | None:
+    """The pod lines that may hold a fault, of all watched namespaces at once; None when none is watched.
+
+    Only the namespace label selects, because it comes from the log file's path and is always there (rule 12).
+    The kernel-log reader's own container is told apart by its labels when the answer is read.
+    """
+    watched = [name for name in settings.watched_namespaces if name not in settings.excluded_namespaces]
+    if not watched:
+        return None
+    namespaces = one_of(settings.namespace_label, watched)
+    return log_query((namespaces, *parse_matchers(settings.extra_matchers)), POD_ANCHORS)
+
+
+def log_query(matchers: Iterable[Matcher], anchors: Iterable[str]) -> str:
+    """Lines of the streams that satisfy all ``matchers`` and that contain any of ``anchors``."""
+    selector = ", ".join(f"{matcher.name}{matcher.op}{quote(matcher.value)}" for matcher in matchers)
+    return f"{{{selector}}} |= {' or '.join(quote(anchor) for anchor in anchors)}"
+
+
+def one_of(label: str, values: Iterable[str]) -> Matcher:
+    """A matcher for exactly these values of a label."""
+    unique = list(dict.fromkeys(values))
+    if len(unique) == 1:
+        return Matcher((label, "=", unique[0]))
+    return Matcher((label, "=~", "|".join(_RE2_SPECIAL.sub(r"\\\g<0>", value) for value in unique)))
+
+
+def quote(text: str) -> str:
+    """``text`` as a LogQL string. LogQL reads strings as Go does; JSON's escapes are all among Go's."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def is_kernel_stream(labels: Mapping[str, str], matchers: Iterable[Matcher]) -> bool:
+    """Whether a stream with these labels is one that ``matchers`` select; an absent label counts as empty."""
+    return all(_satisfies(labels.get(matcher.name, ""), matcher) for matcher in matchers)
+
+
+def _satisfies(value: str, matcher: Matcher) -> bool:
+    if matcher.op in ("=", "!="):
+        return (value == matcher.value) == (matcher.op == "=")
+    return (_anchored(matcher.value).fullmatch(value) is not None) == (matcher.op == "=~")
+
+
+@lru_cache(maxsize=64)
+def _anchored(pattern: str) -> re.Pattern[str]:
+    # Loki anchors a matcher's expression and lets its dot match a newline.
+    return re.compile(pattern, re.DOTALL)

@@ -1,0 +1,160 @@
+"""Loki's JSON becomes log lines."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from konductor_like.loki.logql import is_kernel_stream, kernel_matchers
+from konductor_like.model import LogLine, Source
+from konductor_like.settings import Matcher, Settings
+
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+class NotLokisAnswerError(ValueError):
+    """The body is not a log query's answer; the message says what came instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line as Loki gave it; ``labels`` are stream labels and structured metadata together."""
+
+    timestamp_ns: int
+    text: str
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """What one query gave.
+
+    ``post_filter_lines`` is Loki's own count of matching lines, never too low; None where Loki did not count.
+    ``limit`` is the number of entries that was asked for.
+    """
+
+    entries: tuple[Entry, ...]
+    post_filter_lines: int | None
+    bytes_processed: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Which labels say where a line comes from, taken from the settings once."""
+
+    node: str
+    namespace: str
+    pod: str
+    container: str
+    kernel: tuple[Matcher, ...]
+    """What a stream must satisfy to be a kernel log."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The names that the settings give."""
+        return cls(
+            settings.node_label,
+            settings.namespace_label,
+            settings.pod_label,
+            settings.container_label,
+            kernel_matchers(settings),
+        )
+
+
+def log_line(entry: Entry, source: Source, naming: Naming) -> LogLine | None:
+    """The entry as a line of that source; None when its labels say that it is not one (design rule 15).
+
+    A kernel line must satisfy the kernel selector, whatever the query was; a pod line must not, so that the
+    kernel-log reader's own output never counts as a pod's.
+    """
+    labels = entry.labels
+    if is_kernel_stream(labels, naming.kernel) != (source is Source.KERNEL):
+        return None
+    return LogLine(
+        source=source,
+        timestamp_ns=entry.timestamp_ns,
+        text=entry.text,
+        labels=labels,
+        node=labels.get(naming.node) or None,
+        namespace=labels.get(naming.namespace) or None,
+        pod=labels.get(naming.pod) or None,
+        container=labels.get(naming.container) or None,
+    )
+
+
+def parse(body: bytes, limit: int) -> QueryResult:
+    """Read the body of a ``query_range`` answer, tolerating invalid UTF-8 and raw control characters.
+
+    Raises NotLokisAnswerError. Nothing is skipped: one entry of a wrong shape fails the whole answer, because
+    a line that is dropped here would be lost without a word.
+    """
+    try:
+        answer = json.loads(body.decode("utf-8", "replace"), strict=False)
+    except (ValueError, RecursionError) as error:
+        raise NotLokisAnswerError(_not_json(body)) from error
+    try:
+        data = answer["data"]
+        if answer["status"] != "success" or data["resultType"] != "streams":
+            raise NotLokisAnswerError(
+                f"JSON with status {str(answer['status'])[:40]!r}, not a list of streams"
+            )
+        entries = tuple(_entries(data["result"]))
+        summary = (data.get("stats") or {}).get("summary") or {}
+        counted = _count(summary, "totalPostFilterLines")
+        processed = _count(summary, "totalBytesProcessed")
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise NotLokisAnswerError("JSON of another shape than a log query's answer") from error
+    # Loki counts matching lines only where the query filters; fewer than it returned means that it did not.
+    known = counted is not None and counted >= len(entries)
+    return QueryResult(entries, counted if known else None, processed or 0, limit)
+
+
+def _count(summary: Mapping[str, Any], name: str) -> int | None:
+    value = summary.get(name)
+    return value if isinstance(value, int) else None
+
+
+def _entries(streams: list[Any]) -> Iterator[Entry]:
+    for stream in streams:
+        labels = _labels(stream["stream"])
+        for value in stream["values"]:
+            merged = {**_metadata(value[2]), **labels} if len(value) > 2 else labels
+            yield Entry(_timestamp(value[0]), _text(value[1]), merged)
+
+
+def _metadata(extra: Mapping[str, Any]) -> dict[str, str]:
+    """The third element of an entry: flat, or in the two groups of the ``categorize-labels`` encoding."""
+    groups = [extra.get("parsed"), extra.get("structuredMetadata")]
+    if any(isinstance(group, dict) for group in groups):
+        return {name: value for group in groups if group for name, value in _labels(group).items()}
+    return _labels(extra)
+
+
+def _labels(raw: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _text(value) for name, value in raw.items()}
+
+
+def _timestamp(value: Any) -> int:
+    if not isinstance(value, str) or not value.isascii() or not value.isdigit() or len(value) > 20:
+        raise NotLokisAnswerError(f"an entry with the timestamp {str(value)[:40]!r} instead of nanoseconds")
+    return int(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise NotLokisAnswerError(f"an entry with {type(value).__name__} where text belongs")
+    # Half a surrogate pair is valid JSON but can be written nowhere: not to a log, not to the API server.
+    return value if value.isascii() else _SURROGATE.sub("�", value)
+
+
+def _not_json(body: bytes) -> str:
+    start = body.lstrip()[:1]
+    if start == b"<":
+        return "HTML"
+    if not start:
+        return "an empty body"
+    return "JSON that breaks off" if start in b"{[" else "text that is not JSON"

@@ -1,0 +1,42 @@
+"""How far a source is read, from the settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from konductor_like.model import Source
+from konductor_like.settings import Settings
+
+SECOND_NS = 1_000_000_000
+
+_WIDEST_NS = 3600 * SECOND_NS
+"""A catch-up is read in windows of this width, unless a steady poll needs a wider one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """How far a source is read, in nanoseconds."""
+
+    overlap_ns: int
+    """How far each poll looks back behind the cursor."""
+    lateness_ns: int
+    """How far the first sweep after a start looks back behind the cursor."""
+    skew_ns: int
+    """How far beyond our own clock lines are read already."""
+    widest_ns: int
+    """The widest single query; a steady poll fits into one."""
+
+    @classmethod
+    def of(cls, settings: Settings, source: Source) -> Self:
+        """The spans that the settings give for a source."""
+        kernel = source is Source.KERNEL
+        overlap_ns = _ns(settings.kernel_overlap_seconds if kernel else settings.pod_overlap_seconds)
+        lateness_ns = max(overlap_ns, _ns(settings.lateness_seconds))
+        skew_ns = _ns(settings.future_skew_seconds)
+        steady_ns = overlap_ns + skew_ns + 2 * _ns(settings.poll_interval_seconds)
+        return cls(overlap_ns, lateness_ns, skew_ns, max(_WIDEST_NS, steady_ns))
+
+
+def _ns(seconds: float) -> int:
+    return int(seconds * SECOND_NS)

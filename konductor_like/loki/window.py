@@ -1,0 +1,92 @@
+"""Reading a span of time in windows that are each proven complete. Pure: it asks through a callable.
+
+Loki's sharded queries may silently return fewer lines than match once more than ``limit`` do (design rule 7),
+so a window is accepted only if Loki's own count says that nothing was cut, and halved otherwise. Windows come
+in the order of time and touch without overlapping, so what was accepted is always one span without a hole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from konductor_like.loki.response import Entry, QueryResult
+
+
+class Direction(StrEnum):
+    """From which end Loki fills an answer up to the limit."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The half-open span ``[start_ns, end_ns)``."""
+
+    start_ns: int
+    end_ns: int
+
+    @property
+    def width_ns(self) -> int:
+        """How long it is."""
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """An accepted window and its entries.
+
+    ``complete`` is False only for a single nanosecond with more lines than Loki gives out: then ``entries``
+    are what could be had.
+    """
+
+    window: Window
+    entries: tuple[Entry, ...]
+    complete: bool = True
+
+
+Ask = Callable[[Window, Direction], QueryResult | None]
+"""Queries one window; None when the answer would be too large, which is never so for a single nanosecond."""
+
+
+def is_complete(result: QueryResult) -> bool:
+    """Whether nothing can have been cut from this answer."""
+    if result.post_filter_lines is None:
+        return len(result.entries) <= result.limit // 2
+    return len(result.entries) < result.limit and result.post_filter_lines <= result.limit
+
+
+def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator[Piece]:
+    """Read a span piece by piece, in order; the caller may stop after any piece.
+
+    The first window is ``first_ns`` wide. Each window that was accepted makes the next one twice as wide, up
+    to ``widest_ns``; each that was not is asked again with half the width.
+    """
+    start_ns, width_ns = span.start_ns, min(first_ns, widest_ns)
+    while start_ns < span.end_ns:
+        window = Window(start_ns, min(start_ns + width_ns, span.end_ns))
+        result = ask(window, Direction.FORWARD)
+        if result is not None and is_complete(result):
+            yield Piece(window, result.entries)
+        elif window.width_ns > 1:
+            width_ns = window.width_ns // 2
+            continue
+        else:
+            yield _one_nanosecond(window, result, ask)
+        start_ns = window.end_ns
+        width_ns = min(2 * width_ns, widest_ns)
+
+
+def _one_nanosecond(window: Window, forward: QueryResult | None, ask: Ask) -> Piece:
+    """No half is left, so ask from the other end too; Loki's count, never too low, may prove it complete."""
+    backward = ask(window, Direction.BACKWARD)
+    results = [result for result in (forward, backward) if result is not None]
+    entries = _distinct(entry for result in results for entry in result.entries)
+    counts = [result.post_filter_lines for result in results if result.post_filter_lines is not None]
+    return Piece(window, entries, complete=bool(counts) and max(counts) <= len(entries))
+
+
+def _distinct(entries: Iterator[Entry]) -> tuple[Entry, ...]:
+    return tuple({(entry.text, frozenset(entry.labels.items())): entry for entry in entries}.values())
