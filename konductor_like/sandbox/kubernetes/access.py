@@ -1,0 +1,121 @@
+"""Who may do what: bearer tokens, users with RBAC-shaped rules, and denials for everybody."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from konductor_like.sandbox.kubernetes import errors
+
+ADMIN = "kubernetes-admin"
+ANONYMOUS = "system:anonymous"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One act on one resource, as RBAC sees it. ``resource`` includes the subresource: ``nodes/status``."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of a Role or ClusterRole; ``*`` stands for anything, no names or namespaces for all."""
+
+    verbs: Collection[str]
+    resources: Collection[str]
+    groups: Collection[str] = ("",)
+    names: Collection[str] = ()
+    namespaces: Collection[str] = ()
+
+    def covers(self, attempt: Attempt) -> bool:
+        """Whether the rule speaks of this attempt."""
+        return (
+            _among(attempt.verb, self.verbs)
+            and _among(attempt.resource, self.resources)
+            and _among(attempt.group, self.groups)
+            and (not self.names or attempt.name in self.names)
+            and (not self.namespaces or attempt.namespace in self.namespaces)
+        )
+
+
+def _among(value: str, allowed: Collection[str]) -> bool:
+    return value in allowed or "*" in allowed
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Somebody with a token. Without rules they may do everything."""
+
+    name: str
+    rules: tuple[Rule, ...] | None = None
+
+
+class Access:
+    """The server's idea of who asks and what they may do."""
+
+    def __init__(self, require_token: bool) -> None:
+        self.admin_token = secrets.token_urlsafe(24)
+        self._users = {self.admin_token: User(ADMIN)}
+        self._denials: list[Rule] = []
+        self._require_token = require_token
+
+    def add_user(self, name: str, rules: Collection[Rule] | None = None) -> str:
+        """A new user; returns the token."""
+        token = secrets.token_urlsafe(24)
+        self._users[token] = User(name, None if rules is None else tuple(rules))
+        return token
+
+    def revoke(self, token: str) -> None:
+        """From now on the token is answered with 401, like an expired one."""
+        self._users.pop(token, None)
+
+    def deny(self, verb: str, resource: str, group: str = "", name: str = "", namespace: str = "") -> None:
+        """Forbid this to everybody; ``*`` stands for any verb, resource or group."""
+        names, namespaces = (name,) if name else (), (namespace,) if namespace else ()
+        self._denials.append(Rule((verb,), (resource,), (group,), names, namespaces))
+
+    def lift_denials(self) -> None:
+        """Take back every ``deny``."""
+        self._denials.clear()
+
+    def who(self, headers: Mapping[str, str]) -> User:
+        """The user behind a request, ``kubectl --as`` included.
+
+        Raises ``ApiError``: 401 for a token that nobody has, 403 for an impersonation that is not allowed.
+        kubectl and client-go send no token over plain HTTP, so a request without one is the admin's unless
+        ``require_token`` was asked for.
+        """
+        user = self._bearer(headers.get("authorization", ""))
+        name = headers.get("impersonate-user")
+        if name is None:
+            return user
+        self.check(user, Attempt("impersonate", "users", name=name))
+        return next((known for known in self._users.values() if known.name == name), User(name, ()))
+
+    def _bearer(self, authorization: str) -> User:
+        scheme, _, token = authorization.partition(" ")
+        if not token:
+            return User(ANONYMOUS, ()) if self._require_token else User(ADMIN)
+        user = self._users.get(token.strip()) if scheme.lower() == "bearer" else None
+        if user is None:
+            raise errors.unauthorized()
+        return user
+
+    def permits(self, user: User, attempt: Attempt) -> bool:
+        """Whether the user may do it."""
+        if any(rule.covers(attempt) for rule in self._denials):
+            return False
+        return user.rules is None or any(rule.covers(attempt) for rule in user.rules)
+
+    def check(self, user: User, attempt: Attempt) -> None:
+        """Raises ``ApiError`` (403) unless the user may do it."""
+        if not self.permits(user, attempt):
+            raise errors.forbidden(
+                user.name, attempt.verb, attempt.group, attempt.resource, attempt.name, attempt.namespace
+            )

@@ -1,0 +1,175 @@
+"""Refusals as the API server words them; each carries the ``Status`` object that becomes the answer's body.
+
+``ApiError`` is the only class; the functions below make one per reason, in the words of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+class ApiError(Exception):
+    """A request that is refused: HTTP status, reason, message and details."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        details: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+        self.metadata = metadata or {}
+
+    def status(self) -> dict[str, Any]:
+        """The ``Status`` object."""
+        body: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": dict(self.metadata),
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            body["reason"] = self.reason
+        if self.details is not None:
+            body["details"] = dict(self.details)
+        return {**body, "code": self.code}
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One field that fails validation."""
+
+    field: str
+    reason: str
+    message: str
+
+    @classmethod
+    def invalid(cls, field: str, value: str, why: str) -> Cause:
+        """A value that breaks a rule; ``value`` as the server prints it, quotes included."""
+        return cls(field, "FieldValueInvalid", f"Invalid value: {value}: {why}")
+
+    @classmethod
+    def required(cls, field: str, why: str = "") -> Cause:
+        """A value that must be there."""
+        return cls(field, "FieldValueRequired", f"Required value: {why}" if why else "Required value")
+
+    @classmethod
+    def forbidden(cls, field: str, why: str) -> Cause:
+        """A value that may not be set or changed."""
+        return cls(field, "FieldValueForbidden", f"Forbidden: {why}")
+
+
+def qualified(group: str, plural: str) -> str:
+    """A resource's name as messages write it: ``nodes``, ``leases.coordination.k8s.io``."""
+    return f"{plural}.{group}" if group else plural
+
+
+def _about(group: str, kind: str, name: str = "", **more: Any) -> dict[str, Any]:
+    about = {"name": name, "group": group, "kind": kind}
+    return {**{key: value for key, value in about.items() if value}, **more}
+
+
+def not_found(group: str, plural: str, name: str) -> ApiError:
+    """404: no such object."""
+    message = f'{qualified(group, plural)} "{name}" not found'
+    return ApiError(404, "NotFound", message, _about(group, plural, name))
+
+
+def no_such_resource() -> ApiError:
+    """404: the server knows no such kind of object."""
+    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def already_exists(group: str, plural: str, name: str) -> ApiError:
+    """409 on create."""
+    message = f'{qualified(group, plural)} "{name}" already exists'
+    return ApiError(409, "AlreadyExists", message, _about(group, plural, name))
+
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def conflict(group: str, plural: str, name: str, why: str = MODIFIED) -> ApiError:
+    """409: another version, or another object, than the request was made for."""
+    message = f'Operation cannot be fulfilled on {qualified(group, plural)} "{name}": {why}'
+    return ApiError(409, "Conflict", message, _about(group, plural, name))
+
+
+def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> ApiError:
+    """422: the object that would result breaks its rules. Equal causes are said once."""
+    sentences = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
+    said = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
+    listed = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
+    message = f'{qualified(group, kind)} "{name}" is invalid: {said}'
+    return ApiError(422, "Invalid", message, _about(group, kind, name, causes=listed))
+
+
+def unprocessable_patch() -> ApiError:
+    """422: a JSON Patch that does not apply, a failed ``test`` included. The server does not say why."""
+    return ApiError(422, "Invalid", "the server rejected our request due to an error in our request", {})
+
+
+def bad_request(message: str) -> ApiError:
+    """400."""
+    return ApiError(400, "BadRequest", message)
+
+
+def unauthorized() -> ApiError:
+    """401: credentials that nobody has."""
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def forbidden(user: str, verb: str, group: str, resource: str, name: str, namespace: str) -> ApiError:
+    """403. ``resource`` includes the subresource."""
+    plural = resource.partition("/")[0]
+    place = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+    thing = f'{qualified(group, plural)} "{name}"' if name else qualified(group, plural)
+    message = (
+        f'{thing} is forbidden: User "{user}" cannot {verb} resource "{resource}"'
+        f' in API group "{group}" {place}'
+    )
+    return ApiError(403, "Forbidden", message, _about(group, plural, name))
+
+
+def expired(message: str, continue_token: str = "") -> ApiError:
+    """410: a resourceVersion or continue token whose history is gone."""
+    return ApiError(410, "Expired", message, metadata={"continue": continue_token} if continue_token else {})
+
+
+def too_large_resource_version(wanted: int, current: int) -> ApiError:
+    """504: a resourceVersion that this server has not reached."""
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    message = f"Timeout: Too large resource version: {wanted}, current: {current}"
+    return ApiError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
+
+
+def method_not_allowed() -> ApiError:
+    """405."""
+    message = "the server does not allow this method on the requested resource"
+    return ApiError(405, "MethodNotAllowed", message, {})
+
+
+def not_acceptable(media_types: str) -> ApiError:
+    """406: nothing in ``Accept`` that the server can write."""
+    message = f"only the following media types are accepted: {media_types}"
+    return ApiError(406, "NotAcceptable", message, {})
+
+
+def unsupported_media_type(message: str = "415: Unsupported Media Type") -> ApiError:
+    """415: a body that the server does not read."""
+    return ApiError(415, "UnsupportedMediaType", message, {})
+
+
+def too_large(limit_bytes: int) -> ApiError:
+    """413."""
+    message = f"Request entity too large: limit is {limit_bytes}"
+    return ApiError(413, "RequestEntityTooLarge", message, {})

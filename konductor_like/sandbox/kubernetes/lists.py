@@ -1,0 +1,159 @@
+"""Lists: selected, in pages, each page of one and the same moment."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from konductor_like.sandbox.kubernetes import errors
+from konductor_like.sandbox.kubernetes.resources import Resource
+from konductor_like.sandbox.kubernetes.selectors import FieldTest, LabelTest, parse_fields, parse_labels
+from konductor_like.sandbox.kubernetes.store import Key, Store, Stored
+from konductor_like.sandbox.wire import Request
+
+TOO_OLD = (
+    "The provided continue parameter is too old to display a consistent list result. "
+    "You can start a new list without the continue parameter, "
+    "or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - "
+    "objects that were created, modified, or deleted between the time the first chunk was returned "
+    "and now may show up in the list."
+)
+_LATEST = -1
+"""The version in a token that goes on with whatever is there now."""
+
+
+class Selection:
+    """What a list or a watch is about, from the request's parameters. Raises ``ApiError`` (400)."""
+
+    def __init__(self, resource: Resource, namespace: str, request: Request, name: str = "") -> None:
+        self.namespace = namespace
+        self.everything = not (request.param("labelSelector") or request.param("fieldSelector"))
+        self._labels: LabelTest = parse_labels(request.param("labelSelector"))
+        self._fields: FieldTest = parse_fields(request.param("fieldSelector"), resource.table)
+        self._name = name
+
+    def takes(self, item: Stored) -> bool:
+        """Whether ``item`` is among what was asked for."""
+        return (
+            (not self.namespace or item.key.namespace == self.namespace)
+            and (not self._name or item.key.name == self._name)
+            and self._labels(item.labels)
+            and self._fields(item.fields)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One answer to a list."""
+
+    version: int
+    items: Sequence[Stored]
+    continue_token: str = ""
+    remaining: int | None = None
+
+    def metadata(self) -> dict[str, Any]:
+        """The list's metadata."""
+        meta: dict[str, Any] = {"resourceVersion": str(self.version)}
+        if self.continue_token:
+            meta["continue"] = self.continue_token
+            if self.remaining is not None:
+                meta["remainingItemCount"] = self.remaining
+        return meta
+
+
+class Lists:
+    """Answers lists, and remembers the moments that continue tokens refer to."""
+
+    def __init__(self, store: Store, token_seconds: float = 300.0, moments: int = 16) -> None:
+        self._store = store
+        self._token_seconds = token_seconds
+        self._limit = moments
+        self._moments: OrderedDict[tuple[str, int], tuple[float, list[Stored]]] = OrderedDict()
+
+    def expire_tokens(self) -> None:
+        """Let every continue token given so far be too old."""
+        with self._store.lock:
+            self._moments.clear()
+
+    def page(self, resource: Resource, selection: Selection, request: Request) -> Page:
+        """The page that ``limit`` and ``continue`` ask for. Raises ``ApiError`` (400, 410, 504)."""
+        limit = whole_number(request, "limit")
+        token = request.param("continue")
+        if token:
+            version, items = self._resume(resource, selection, token)
+        else:
+            version, items = self._store.objects(resource.table, selection.namespace)
+            wanted = whole_number(request, "resourceVersion")
+            if wanted > version:
+                raise errors.too_large_resource_version(wanted, version)
+        chosen = [item for item in items if selection.takes(item)]
+        if not limit or len(chosen) <= limit:
+            return Page(version, chosen)
+        self._remember(resource, version, items)
+        last = chosen[limit - 1].key
+        start = "/".join(filter(None, last)) if not selection.namespace else last.name
+        remaining = len(chosen) - limit if selection.everything else None
+        return Page(version, chosen[:limit], _token(version, start + "\0"), remaining)
+
+    def _remember(self, resource: Resource, version: int, items: list[Stored]) -> None:
+        with self._store.lock:
+            self._moments.setdefault((resource.table, version), (time.monotonic(), items))
+            while len(self._moments) > self._limit:
+                self._moments.popitem(last=False)
+
+    def _resume(self, resource: Resource, selection: Selection, token: str) -> tuple[int, list[Stored]]:
+        version, start = _read_token(token)
+        with self._store.lock:
+            if version == _LATEST:
+                version, items = self._store.objects(resource.table, selection.namespace)
+            else:
+                since, items = self._moments.get((resource.table, version), (0.0, []))
+                if not since or time.monotonic() - since > self._token_seconds:
+                    raise errors.expired(TOO_OLD, _token(_LATEST, start))
+        first = _start_key(start, resource.namespaced, selection.namespace)
+        return version, [item for item in items if item.key >= first]
+
+
+def whole_number(request: Request, name: str) -> int:
+    """A query parameter that is a number; 0 where it is absent. Raises ``ApiError`` (400)."""
+    text = request.param(name) or "0"
+    try:
+        return int(text)
+    except ValueError as error:
+        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
+
+
+def _start_key(start: str, namespaced: bool, namespace: str) -> Key:
+    path = start.removeprefix("/")
+    if not namespaced or namespace:
+        return Key(namespace, path)
+    return Key(*path.partition("/")[::2])
+
+
+def _token(version: int, start: str) -> str:
+    content = json.dumps({"v": "meta.k8s.io/v1", "rv": version, "start": start}, separators=(",", ":"))
+    return base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")
+
+
+def _read_token(token: str) -> tuple[int, str]:
+    problem = "invalid continue token: continue key is not valid"
+    try:
+        decoded = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        content = json.loads(decoded)
+        kind, version, start = content["v"], int(content["rv"]), str(content["start"])
+    except (binascii.Error, ValueError, KeyError, TypeError) as error:
+        raise errors.bad_request(f"{problem}: {error}") from error
+    if kind != "meta.k8s.io/v1":
+        raise errors.bad_request(f"{problem}: server does not recognize this encoded version {kind}")
+    if not version:
+        raise errors.bad_request(
+            f"{problem}: incorrect encoded start resourceVersion (version meta.k8s.io/v1)"
+        )
+    return version, start

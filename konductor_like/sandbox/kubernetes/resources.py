@@ -1,0 +1,147 @@
+"""The kinds of objects that the stand-in serves, and how each differs from the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+READ = ("get", "list", "watch")
+WRITE = ("create", "update", "patch", "delete")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One kind of object under one group and version."""
+
+    group: str
+    plural: str
+    kind: str
+    namespaced: bool
+    version: str = "v1"
+    short_names: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = READ + WRITE
+    unconditional_update: bool = True
+    """Whether a PUT without a resourceVersion is taken."""
+    create_on_update: bool = False
+    """Whether a PUT of an object that does not exist creates it."""
+    stored_as: str = ""
+    """The table it is kept in, where two groups show the same objects."""
+    skeleton: Mapping[str, Any] = field(default_factory=dict)
+    """The fields that the server's own types cannot leave out."""
+
+    @property
+    def api_version(self) -> str:
+        """``v1`` or ``group/v1``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def table(self) -> str:
+        """The name of the table in the store."""
+        return self.stored_as or self.plural
+
+
+_NODE_INFO = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
+
+NODES = Resource(
+    "",
+    "nodes",
+    "Node",
+    namespaced=False,
+    short_names=("no",),
+    subresources=("status",),
+    skeleton={
+        "spec": {},
+        "status": {
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+            "nodeInfo": dict.fromkeys(_NODE_INFO, ""),
+        },
+    },
+)
+NAMESPACES = Resource(
+    "",
+    "namespaces",
+    "Namespace",
+    namespaced=False,
+    short_names=("ns",),
+    subresources=("status",),
+    skeleton={"spec": {}, "status": {}},
+)
+EVENTS = Resource(
+    "",
+    "events",
+    "Event",
+    namespaced=True,
+    short_names=("ev",),
+    create_on_update=True,
+    skeleton={
+        "involvedObject": {},
+        "source": {},
+        "firstTimestamp": None,
+        "lastTimestamp": None,
+        "eventTime": None,
+        "reportingComponent": "",
+        "reportingInstance": "",
+    },
+)
+NEW_EVENTS = Resource(
+    "events.k8s.io",
+    "events",
+    "Event",
+    namespaced=True,
+    short_names=("ev",),
+    create_on_update=True,
+    stored_as="events",
+    skeleton={
+        "eventTime": None,
+        "regarding": {},
+        "deprecatedSource": {},
+        "deprecatedFirstTimestamp": None,
+        "deprecatedLastTimestamp": None,
+    },
+)
+LEASES = Resource(
+    "coordination.k8s.io",
+    "leases",
+    "Lease",
+    namespaced=True,
+    unconditional_update=False,
+    create_on_update=True,
+    skeleton={"spec": {}},
+)
+PODS = Resource(
+    "", "pods", "Pod", namespaced=True, short_names=("po",), subresources=("eviction",), verbs=READ
+)
+"""No pod can be made here: the list is empty, which is all that ``kubectl describe node`` asks for."""
+ACCESS_REVIEWS = Resource(
+    "authorization.k8s.io",
+    "selfsubjectaccessreviews",
+    "SelfSubjectAccessReview",
+    namespaced=False,
+    verbs=("create",),
+)
+
+RESOURCES = (NODES, NAMESPACES, EVENTS, PODS, LEASES, NEW_EVENTS, ACCESS_REVIEWS)
+
+
+def find_resource(group: str, version: str, plural: str) -> Resource | None:
+    """The resource under this address, if the stand-in serves it."""
+    wanted = (group, version, plural)
+    return next((r for r in RESOURCES if (r.group, r.version, r.plural) == wanted), None)
+
+
+def served_versions(group: str) -> set[str]:
+    """The versions of a group; none of a group that is not served."""
+    return {resource.version for resource in RESOURCES if resource.group == group}

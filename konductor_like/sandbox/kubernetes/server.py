@@ -1,0 +1,182 @@
+"""The stand-in API server as one object: start it, fill it, break it, ask what it was asked."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from konductor_like.sandbox.kubernetes.access import Access
+from konductor_like.sandbox.kubernetes.api import Api
+from konductor_like.sandbox.kubernetes.calls import Call, read_journal
+from konductor_like.sandbox.kubernetes.canonical import canonical, empty
+from konductor_like.sandbox.kubernetes.errors import ApiError
+from konductor_like.sandbox.kubernetes.kubelets import Kubelets
+from konductor_like.sandbox.kubernetes.lists import Lists
+from konductor_like.sandbox.kubernetes.managed import record_write
+from konductor_like.sandbox.kubernetes.resources import NAMESPACES, NODES
+from konductor_like.sandbox.kubernetes.store import Key, Store
+from konductor_like.sandbox.kubernetes.watches import Watches
+from konductor_like.sandbox.kubernetes.writes import Target, Writer, Writes
+from konductor_like.sandbox.mishaps import Mishaps
+from konductor_like.sandbox.server import LoopbackServer
+
+FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+
+
+def utc_now() -> datetime:
+    """The present moment."""
+    return datetime.now(UTC)
+
+
+class KubernetesServer:
+    """A Kubernetes API server on 127.0.0.1 with Nodes, Namespaces, Events and Leases.
+
+    Usable as a context manager. A port of 0 picks a free one; stopping and starting again keeps the port and
+    every object, as a restart of the real one does. ``mishaps`` holds what shall go wrong (see ``faults``),
+    ``access`` who may do what, ``watches`` and ``kubelets`` do what their names say.
+    """
+
+    def __init__(
+        self,
+        port: int = 0,
+        nodes: Iterable[Mapping[str, Any]] = (),
+        *,
+        require_token: bool = False,
+        bookmark_seconds: float = 10.0,
+        history_limit: int = 4096,
+        clock: Callable[[], datetime] = utc_now,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._store = Store(history_limit)
+        self._lists = Lists(self._store)
+        self._writes = Writes(self._store, clock)
+        self.watches = Watches(self._store, bookmark_seconds)
+        self.access = Access(require_token)
+        self.kubelets = Kubelets(self._store, self._writes, clock)
+        api = Api(self._store, self._lists, self._writes, self.watches, self.access, clock)
+        self._http = LoopbackServer(api, port, ssl_context)
+        for name in FIRST_NAMESPACES:
+            self._writes.create(
+                Target(NAMESPACES, Key("", "")), {"metadata": {"name": name}}, Writer("sandbox")
+            )
+        for node in nodes:
+            self.put_node(node)
+
+    @property
+    def url(self) -> str:
+        """The base address, without a slash at its end."""
+        return self._http.url
+
+    @property
+    def mishaps(self) -> Mishaps:
+        """What shall go wrong."""
+        return self._http.mishaps
+
+    def start(self) -> Self:
+        """Listen. Raises ``OSError`` if the port is taken."""
+        self.watches.set_closed(False)
+        self._http.start()
+        return self
+
+    def stop(self) -> None:
+        """End every request and watch, and the kubelets. Harmless if not started."""
+        self.kubelets.stop()
+        self.watches.set_closed(True)
+        self._http.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_exc: object) -> None:
+        self.stop()
+
+    def kubeconfig(self, path: Path, token: str | None = None, ca_file: Path | None = None) -> Path:
+        """Write a kubeconfig for ``token`` (the admin's by default) to ``path``, and return ``path``.
+
+        It is JSON, which is YAML too. Over HTTPS, without a ``ca_file`` the certificate goes unchecked.
+        """
+        cluster: dict[str, Any] = {"server": self.url}
+        if ca_file is not None:
+            cluster["certificate-authority"] = str(ca_file)
+        elif self.url.startswith("https"):
+            cluster["insecure-skip-tls-verify"] = True
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "sandbox", "cluster": cluster}],
+            "users": [{"name": "sandbox", "user": {"token": token or self.access.admin_token}}],
+            "contexts": [{"name": "sandbox", "context": {"cluster": "sandbox", "user": "sandbox"}}],
+            "current-context": "sandbox",
+        }
+        path.write_text(json.dumps(config, indent=2) + "\n")
+        path.chmod(0o600)
+        return path
+
+    def put_node(self, node: Mapping[str, Any]) -> None:
+        """Store a Node as it is, new or in place of the present one, past every check; watches see it.
+
+        A Node without a uid gets the present one's, or a fresh one; one without managedFields the kubelet's.
+        """
+        item = canonical(NODES, json.loads(json.dumps(node)))
+        meta = item["metadata"]
+        with self._store.lock:
+            old = self._store.get("nodes", Key("", meta["name"]))
+            meta.setdefault("uid", old.uid if old else str(uuid.uuid4()))
+            meta.setdefault("creationTimestamp", utc_now().strftime("%Y-%m-%dT%H:%M:%SZ"))
+            if "managedFields" not in meta:
+                record_write(empty(NODES), item, "kubelet", "", meta["creationTimestamp"])
+            self._store.put("nodes", item)
+
+    def node(self, name: str) -> dict[str, Any]:
+        """A copy of the Node as it is now. Raises ``KeyError`` if there is none."""
+        stored = self._store.get("nodes", Key("", name))
+        if stored is None:
+            raise KeyError(name)
+        return {"kind": "Node", "apiVersion": "v1", **stored.load()}
+
+    def edit_node(self, name: str, change: Callable[[dict[str, Any]], None]) -> None:
+        """Let ``change`` alter a copy of the Node and store it, as one step. Raises ``KeyError``."""
+        with self._store.lock:
+            node = self.node(name)
+            change(node)
+            self.put_node(node)
+
+    def delete_node(self, name: str) -> None:
+        """Remove the Node. Raises ``KeyError`` if there is none."""
+        self._store.delete("nodes", Key("", name))
+
+    def objects(self, table: str, namespace: str = "") -> list[dict[str, Any]]:
+        """Copies of everything in a table: ``nodes``, ``namespaces``, ``events`` or ``leases``, in order."""
+        return [item.load() for item in self._store.objects(table, namespace)[1]]
+
+    def create_namespace(self, name: str) -> None:
+        """Make a Namespace. Harmless if it is there."""
+        try:
+            self._writes.create(
+                Target(NAMESPACES, Key("", "")), {"metadata": {"name": name}}, Writer("sandbox")
+            )
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+
+    def calls(self, verb: str = "", resource: str = "", name: str = "") -> list[Call]:
+        """The requests for resources so far, all or those that fit."""
+        return [
+            call
+            for call in read_journal(self._http.journal)
+            if verb in ("", call.verb) and resource in ("", call.resource) and name in ("", call.name)
+        ]
+
+    def clear_calls(self) -> None:
+        """Forget the requests so far."""
+        self._http.clear_journal()
+
+    def forget_history(self) -> None:
+        """Let every resourceVersion and continue token given so far be too old: the next use is a 410."""
+        self._store.compact()
+        self._lists.expire_tokens()

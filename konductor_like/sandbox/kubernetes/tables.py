@@ -1,0 +1,175 @@
+"""Objects as the rows of a ``Table``, which is what kubectl prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from konductor_like.sandbox.kubernetes.resources import Resource
+
+Item = Mapping[str, Any]
+Cells = Callable[[Item, datetime], list[Any]]
+
+_NAME = ("Name", 0)
+_AGE = ("Age", 0)
+
+
+def human_duration(seconds: float) -> str:
+    """A duration in kubectl's words: ``45s``, ``3m12s``, ``5h``, ``2d3h``, ``40d``."""
+    total = int(seconds)
+    if total < -1:
+        return "<invalid>"
+    if total < 120:
+        return f"{max(total, 0)}s"
+    minutes, hours, days = total // 60, total // 3600, total // 86400
+    if minutes < 10:
+        return _two(minutes, "m", total % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    if days < 730:
+        return f"{days}d"
+    return _two(days // 365, "y", days % 365, "d") if days < 8 * 365 else f"{days // 365}y"
+
+
+def _two(big: int, unit: str, small: int, small_unit: str) -> str:
+    return f"{big}{unit}{small}{small_unit}" if small else f"{big}{unit}"
+
+
+def _ago(text: str | None, now: datetime) -> str:
+    if not text:
+        return "<unknown>"
+    return human_duration((now - datetime.fromisoformat(text).astimezone(UTC)).total_seconds())
+
+
+def _age(item: Item, now: datetime) -> str:
+    return _ago(item["metadata"].get("creationTimestamp"), now)
+
+
+def _node(node: Item, now: datetime) -> list[Any]:
+    status, info = node["status"], node["status"]["nodeInfo"]
+    ready = next((c["status"] for c in status.get("conditions", ()) if c["type"] == "Ready"), None)
+    said = ["Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"]
+    if node["spec"].get("unschedulable"):
+        said.append("SchedulingDisabled")
+    prefix = "node-role.kubernetes.io/"
+    labels = node["metadata"].get("labels", {})
+    roles = sorted(label.removeprefix(prefix) for label in labels if label.startswith(prefix))
+    addresses = {a["type"]: a["address"] for a in reversed(status.get("addresses", ()))}
+    kernel = info["kernelVersion"] or "<unknown>"
+    return [
+        node["metadata"]["name"],
+        ",".join(said),
+        ",".join(filter(None, roles)) or "<none>",
+        _age(node, now),
+        info["kubeletVersion"],
+        addresses.get("InternalIP", "<none>"),
+        addresses.get("ExternalIP", "<none>"),
+        info["osImage"] or "<unknown>",
+        f"{kernel} ({info['architecture']})" if info["architecture"] else kernel,
+        info["containerRuntimeVersion"] or "<unknown>",
+    ]
+
+
+def _event(event: Item, now: datetime) -> list[Any]:
+    about, source, series = event["involvedObject"], event["source"], event.get("series")
+    first = _ago(event["firstTimestamp"] or event["eventTime"], now)
+    last = _ago(event["lastTimestamp"], now) if event["lastTimestamp"] else first
+    if series:
+        last = _ago(series.get("lastObservedTime"), now)
+    told_by = [source.get("component") or event["reportingComponent"]]
+    told_by.append(source.get("host") or event["reportingInstance"])
+    return [
+        last,
+        event.get("type", ""),
+        event.get("reason", ""),
+        "/".join(filter(None, (about.get("kind", "").lower(), about.get("name")))),
+        about.get("fieldPath", ""),
+        ", ".join(filter(None, told_by)),
+        event.get("message", "").strip(),
+        first,
+        (series or event).get("count") or 1,
+        event["metadata"]["name"],
+    ]
+
+
+def _lease(lease: Item, now: datetime) -> list[Any]:
+    return [lease["metadata"]["name"], lease["spec"].get("holderIdentity", ""), _age(lease, now)]
+
+
+def _namespace(namespace: Item, now: datetime) -> list[Any]:
+    return [namespace["metadata"]["name"], namespace["status"].get("phase", ""), _age(namespace, now)]
+
+
+_TABLES: dict[str, tuple[tuple[tuple[str, int], ...], Cells]] = {
+    "nodes": (
+        (
+            _NAME,
+            ("Status", 0),
+            ("Roles", 0),
+            _AGE,
+            ("Version", 0),
+            ("Internal-IP", 1),
+            ("External-IP", 1),
+            ("OS-Image", 1),
+            ("Kernel-Version", 1),
+            ("Container-Runtime", 1),
+        ),
+        _node,
+    ),
+    "events": (
+        (
+            ("Last Seen", 0),
+            ("Type", 0),
+            ("Reason", 0),
+            ("Object", 0),
+            ("Subobject", 1),
+            ("Source", 1),
+            ("Message", 0),
+            ("First Seen", 1),
+            ("Count", 1),
+            ("Name", 1),
+        ),
+        _event,
+    ),
+    "leases": ((_NAME, ("Holder", 0), _AGE), _lease),
+    "namespaces": ((_NAME, ("Status", 0), _AGE), _namespace),
+    "pods": ((_NAME, ("Ready", 0), ("Status", 0), ("Restarts", 0), _AGE), lambda _pod, _now: []),
+}
+
+
+def as_table(resource: Resource, items: list[Item], meta: Item, now: datetime) -> dict[str, Any]:
+    """A ``Table`` of ``items`` (in their stored form); each row carries its object's metadata."""
+    columns, cells = _TABLES[resource.table]
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": dict(meta),
+        "columnDefinitions": [
+            {
+                "name": name,
+                "type": "string",
+                "format": "name" if name == "Name" else "",
+                "description": "",
+                "priority": priority,
+            }
+            for name, priority in columns
+        ],
+        "rows": [
+            {
+                "cells": cells(item, now),
+                "object": {
+                    "kind": "PartialObjectMetadata",
+                    "apiVersion": "meta.k8s.io/v1",
+                    "metadata": item["metadata"],
+                },
+            }
+            for item in items
+        ],
+    }

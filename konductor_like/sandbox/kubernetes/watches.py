@@ -1,0 +1,183 @@
+"""Watches: changes as they happen, bookmarks, and the ends that a watch may come to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from konductor_like.sandbox.kubernetes import errors
+from konductor_like.sandbox.kubernetes.lists import Selection
+from konductor_like.sandbox.kubernetes.resources import Resource
+from konductor_like.sandbox.kubernetes.store import Change, ChangeType, Store, Stored, dump
+
+ITEMS_AT_ONCE = 64
+"""Events are sent in batches of so many: a chunk each would be slow, all at once would be big."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRequest:
+    """What a watch asks for. A ``version`` of 0 first gets every object as ADDED."""
+
+    resource: Resource
+    selection: Selection
+    version: int
+    timeout_seconds: float
+    bookmarks: bool = False
+    initial_events: bool = False
+    """Mark the end of the initial objects with a bookmark (``sendInitialEvents``)."""
+
+
+class _Fate(Enum):
+    CUT = auto()
+    SILENT = auto()
+    EXPIRED = auto()
+
+
+class _Watch:
+    """One open watch; ``fate`` is what a test has decreed for it."""
+
+    def __init__(self) -> None:
+        self.fate: _Fate | None = None
+
+
+Encode = Callable[[Stored], bytes]
+"""How an object is written inside an event: as itself, or as a row of a table."""
+
+
+class Watches:
+    """All open watches on one store."""
+
+    def __init__(self, store: Store, bookmark_seconds: float) -> None:
+        self._store = store
+        self._bookmark_seconds = bookmark_seconds
+        self._open: set[_Watch] = set()
+        self._closed = False
+
+    @property
+    def open(self) -> int:
+        """How many watches are open."""
+        with self._store.lock:
+            return len(self._open)
+
+    def cut(self) -> None:
+        """End every open watch, as the server does now and then."""
+        self._decree(_Fate.CUT)
+
+    def silence(self) -> None:
+        """Let every open watch go deaf: the connection stays, nothing comes any more. New ones work."""
+        self._decree(_Fate.SILENT)
+
+    def expire(self) -> None:
+        """End every open watch with an ERROR event of 410 Gone."""
+        self._decree(_Fate.EXPIRED)
+
+    def set_closed(self, closed: bool) -> None:
+        """While closed, watches end at once; for the server's stop and start."""
+        with self._store.lock:
+            self._closed = closed
+            self._store.lock.notify_all()
+
+    def _decree(self, fate: _Fate) -> None:
+        with self._store.lock:
+            for watch in self._open:
+                watch.fate = watch.fate or fate
+            self._store.lock.notify_all()
+
+    def stream(self, request: WatchRequest, encode: Encode) -> Iterator[bytes]:
+        """The body of the answer, chunk by chunk, until the time is up or fate strikes."""
+        watch = _Watch()
+        with self._store.lock:
+            self._open.add(watch)
+        try:
+            yield from self._events(watch, request, encode)
+        finally:
+            with self._store.lock:
+                self._open.discard(watch)
+
+    def _events(self, watch: _Watch, request: WatchRequest, encode: Encode) -> Iterator[bytes]:
+        deadline = time.monotonic() + request.timeout_seconds
+        version = request.version
+        if not version:
+            version, items = self._store.objects(request.resource.table, request.selection.namespace)
+            chosen = [item for item in items if request.selection.takes(item)]
+            yield from _batches(_event(ChangeType.ADDED, encode(item)) for item in chosen)
+        oldest = self._store.oldest(request.resource.table)
+        if version < oldest:
+            yield _error(errors.expired(f"too old resource version: {version} ({oldest})"))
+            return
+        if request.initial_events:
+            yield _bookmark(request.resource, version, {"k8s.io/initial-events-end": "true"})
+        past = self._store.changes_since(request.resource.table, version)
+        start = past[-1].new.version if past else version  # no bookmark repeats what the watch began with
+        while not self._over(watch, deadline):
+            changes, version = self._wait(watch, request, version, deadline)
+            yield from _batches(_changes(changes, request.selection, encode))
+            if request.bookmarks and not changes and version > start and self._lives(watch):
+                yield _bookmark(request.resource, version)
+        if watch.fate is _Fate.EXPIRED:
+            yield _error(errors.expired("The resourceVersion for the provided watch is too old."))
+
+    def _lives(self, watch: _Watch) -> bool:
+        return watch.fate is None and not self._closed
+
+    def _over(self, watch: _Watch, deadline: float) -> bool:
+        with self._store.lock:
+            return self._closed or time.monotonic() >= deadline or watch.fate in (_Fate.CUT, _Fate.EXPIRED)
+
+    def _wait(
+        self, watch: _Watch, request: WatchRequest, version: int, deadline: float
+    ) -> tuple[list[Change], int]:
+        """Changes as soon as there are some; none after a bookmark's while, at the deadline, or by fate."""
+        table = request.resource.table
+        until = min(deadline, time.monotonic() + self._bookmark_seconds)
+        with self._store.lock:
+            while not self._closed and watch.fate in (None, _Fate.SILENT):
+                changes = self._store.changes_since(table, version) if watch.fate is None else []
+                if changes:
+                    return changes, changes[-1].new.version
+                left = (until if watch.fate is None else deadline) - time.monotonic()
+                if left <= 0:
+                    break
+                self._store.lock.wait(left)
+            return [], max(version, self._store.version) if watch.fate is None else version
+
+
+def _changes(changes: list[Change], selection: Selection, encode: Encode) -> Iterator[bytes]:
+    """What one selection sees: an object that leaves it is DELETED, one that enters it is ADDED."""
+    for change in changes:
+        before = change.old is not None and selection.takes(change.old)
+        after = change.type is not ChangeType.DELETED and selection.takes(change.new)
+        if after:
+            yield _event(ChangeType.MODIFIED if before else ChangeType.ADDED, encode(change.new))
+        elif before:
+            yield _event(ChangeType.DELETED, encode(change.new))
+
+
+def _batches(events: Iterator[bytes]) -> Iterator[bytes]:
+    batch: list[bytes] = []
+    for event in events:
+        batch.append(event)
+        if len(batch) == ITEMS_AT_ONCE:
+            yield b"".join(batch)
+            batch.clear()
+    if batch:
+        yield b"".join(batch)
+
+
+def _event(kind: str, item: bytes) -> bytes:
+    return b'{"type":"%s","object":%s}\n' % (kind.encode(), item)
+
+
+def _error(error: errors.ApiError) -> bytes:
+    return _event("ERROR", dump(error.status()))
+
+
+def _bookmark(resource: Resource, version: int, annotations: dict[str, str] | None = None) -> bytes:
+    meta: dict[str, Any] = {"resourceVersion": str(version)}
+    if annotations:
+        meta["annotations"] = annotations
+    item = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": meta, **resource.skeleton}
+    return _event("BOOKMARK", dump(item))

@@ -1,0 +1,278 @@
+"""Create, update, patch and delete, with every check that the API server makes before it stores anything."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import string
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from konductor_like.sandbox.kubernetes import errors, jsonpatch
+from konductor_like.sandbox.kubernetes.canonical import DecodeError, canonical, empty
+from konductor_like.sandbox.kubernetes.errors import Cause
+from konductor_like.sandbox.kubernetes.events import from_core, to_core
+from konductor_like.sandbox.kubernetes.managed import record_write
+from konductor_like.sandbox.kubernetes.merge import merge_patch, strategic_merge_patch
+from konductor_like.sandbox.kubernetes.resources import EVENTS, NAMESPACES, NEW_EVENTS, NODES, Resource
+from konductor_like.sandbox.kubernetes.store import Key, Store, Stored, dump
+from konductor_like.sandbox.kubernetes.validation import problems
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+
+_KEPT_META = ("creationTimestamp", "resourceVersion", "managedFields")
+_SERVER_SET = ("uid", "creationTimestamp", "resourceVersion", "managedFields", "selfLink")
+_SUFFIX = "".join(sorted(set(string.ascii_lowercase + string.digits) - set("aeiou013l")))  # as the server's
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a request is about."""
+
+    resource: Resource
+    key: Key
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who writes, and whether for real."""
+
+    manager: str
+    dry_run: bool = False
+
+
+class Writes:
+    """The write half of the API, on one store."""
+
+    def __init__(self, store: Store, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._store = store
+        self._clock = clock
+
+    def create(self, target: Target, body: dict[str, Any], writer: Writer) -> dict[str, Any]:
+        """POST. Returns the object as stored; raises ``ApiError``."""
+        resource = target.resource
+        item = _decoded(resource, body)
+        meta = item["metadata"]
+        if meta.get("resourceVersion"):
+            raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
+        _check_namespace(meta, target.key.namespace)
+        for field in _SERVER_SET:
+            meta.pop(field, None)
+        if meta.get("generateName") and not meta.get("name"):
+            meta["name"] = meta["generateName"][:58] + "".join(secrets.choice(_SUFFIX) for _ in range(5))
+        if resource is NAMESPACES:
+            _prepare_namespace(item)
+        with self._store.lock:
+            key = Key(target.key.namespace, meta.get("name", ""))
+            if key.namespace and self._store.get("namespaces", Key("", key.namespace)) is None:
+                raise errors.not_found("", "namespaces", key.namespace)
+            _validate(resource, item, None)
+            if self._store.get(resource.table, key):
+                raise errors.already_exists(resource.group, resource.plural, key.name)
+            meta["uid"] = str(uuid.uuid4())
+            meta["creationTimestamp"] = self._now()
+            self._record(resource, empty(_stored_kind(resource)), item, target, writer)
+            return self._keep(resource, item, writer)
+
+    def update(self, target: Target, body: dict[str, Any], writer: Writer) -> tuple[dict[str, Any], bool]:
+        """PUT. Returns the object as stored, and whether it was created; raises ``ApiError``."""
+        resource, key = target.resource, target.key
+        item = _decoded(resource, body)
+        if item["metadata"].setdefault("name", key.name) != key.name:
+            given = item["metadata"]["name"]
+            raise errors.bad_request(
+                f"the name of the object ({given}) does not match the name on the URL ({key.name})"
+            )
+        with self._store.lock:
+            old = self._store.get(resource.table, key)
+            if old is None and resource.create_on_update and not target.subresource:
+                return self.create(target, {**body, "metadata": {**item["metadata"]}}, writer), True
+            if old is None:
+                raise errors.not_found(resource.group, resource.plural, key.name)
+            _check_namespace(item["metadata"], key.namespace)
+            uid = item["metadata"].get("uid")
+            if uid and uid != old.uid:
+                why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old.uid}"
+                raise errors.conflict(resource.group, resource.plural, key.name, why)
+            if not item["metadata"].get("resourceVersion") and not resource.unconditional_update:
+                cause = Cause.invalid("metadata.resourceVersion", "0x0", "must be specified for an update")
+                raise errors.invalid(resource.group, resource.kind, key.name, [cause])
+            return self._replace(target, old, item, writer), False
+
+    def patch(self, target: Target, content_type: str, patch: Any, writer: Writer) -> dict[str, Any]:
+        """PATCH of one of the three kinds. Returns the object as stored; raises ``ApiError``."""
+        resource, key = target.resource, target.key
+        with self._store.lock:
+            old = self._store.get(resource.table, key)
+            if old is None:
+                raise errors.not_found(resource.group, resource.plural, key.name)
+            patched = _patched(view(resource, old), content_type, patch)
+            try:
+                item = _decoded_as(resource, patched)
+            except DecodeError as error:
+                cause = Cause.invalid("patch", json.dumps(dump(patched).decode()), str(error))
+                raise errors.invalid("", "", "", [cause]) from error
+            return self._replace(target, old, item, writer)
+
+    def delete(self, target: Target, options: dict[str, Any], writer: Writer) -> dict[str, Any]:
+        """DELETE. Returns a ``Status``, or the object where the server does so; raises ``ApiError``."""
+        resource, key = target.resource, target.key
+        with self._store.lock:
+            old = self._store.get(resource.table, key)
+            if old is None:
+                raise errors.not_found(resource.group, resource.plural, key.name)
+            found = {"UID": old.uid, "ResourceVersion": str(old.version)}
+            wanted = options.get("preconditions") or {}
+            for field, name in (("UID", "uid"), ("ResourceVersion", "resourceVersion")):
+                if wanted.get(name) and wanted[name] != found[field]:
+                    why = (
+                        f"Precondition failed: {field} in precondition: {wanted[name]},"
+                        f" {field} in object meta: {found[field]}"
+                    )
+                    raise errors.conflict(resource.group, resource.plural, key.name, why)
+            if not writer.dry_run:
+                self._store.delete(resource.table, key)
+            if resource is NAMESPACES:
+                return self._end_namespace(old, writer)
+            about = {"name": key.name, "group": resource.group, "kind": resource.plural, "uid": old.uid}
+            details = {field: value for field, value in about.items() if value}
+            return {
+                "kind": "Status",
+                "apiVersion": "v1",
+                "metadata": {},
+                "status": "Success",
+                "details": details,
+            }
+
+    def _end_namespace(self, old: Stored, writer: Writer) -> dict[str, Any]:
+        """Takes everything in the namespace along at once; a real cluster's controllers need a moment."""
+        if not writer.dry_run:
+            for table in ("events", "leases"):
+                for inside in self._store.objects(table, old.key.name)[1]:
+                    self._store.delete(table, inside.key)
+        item = view(NAMESPACES, old)
+        item["metadata"]["deletionTimestamp"] = self._now()
+        item["status"]["phase"] = "Terminating"
+        return item
+
+    def _replace(self, target: Target, old: Stored, item: dict[str, Any], writer: Writer) -> dict[str, Any]:
+        resource = target.resource
+        was = _stored_view(resource, old)
+        meta, was_meta = item["metadata"], was["metadata"]
+        if meta.get("resourceVersion", was_meta["resourceVersion"]) != was_meta["resourceVersion"]:
+            raise errors.conflict(resource.group, resource.plural, target.key.name)
+        meta.update({field: was_meta[field] for field in _KEPT_META if field in was_meta})
+        for field in ("name", "namespace", "uid"):
+            if field in was_meta:
+                meta.setdefault(field, was_meta[field])
+        for part in _kept_parts(target):
+            item[part] = was[part]
+        _validate(resource, item, was)
+        if item == was:
+            return _shown(resource, item)
+        if "managedFields" in meta:  # an object without any is not tracked, as if it were older than they are
+            self._record(resource, was, item, target, writer)
+        return self._keep(resource, item, writer)
+
+    def _record(
+        self, resource: Resource, old: dict[str, Any], new: dict[str, Any], target: Target, writer: Writer
+    ) -> None:
+        shown = _shown(resource, new)
+        record_write(_shown(resource, old), shown, writer.manager, target.subresource, self._now())
+
+    def _keep(self, resource: Resource, item: dict[str, Any], writer: Writer) -> dict[str, Any]:
+        if not writer.dry_run:
+            self._store.put(resource.table, item)
+        return _shown(resource, item)
+
+    def _now(self) -> str:
+        return self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def view(resource: Resource, stored: Stored) -> dict[str, Any]:
+    """A stored object as ``resource`` shows it."""
+    return _shown(resource, _stored_view(resource, stored))
+
+
+def _stored_view(resource: Resource, stored: Stored) -> dict[str, Any]:
+    kind = _stored_kind(resource)
+    return {"kind": kind.kind, "apiVersion": kind.api_version, **stored.load()}
+
+
+def _shown(resource: Resource, item: dict[str, Any]) -> dict[str, Any]:
+    return from_core(item) if resource is NEW_EVENTS else item
+
+
+def _stored_kind(resource: Resource) -> Resource:
+    return EVENTS if resource is NEW_EVENTS else resource
+
+
+def _decoded_as(resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
+    item = canonical(resource, body)
+    return canonical(EVENTS, to_core(item)) if resource is NEW_EVENTS else item
+
+
+def _decoded(resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return _decoded_as(resource, body)
+    except DecodeError as error:
+        said = (
+            f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {error}'
+        )
+        raise errors.bad_request(said) from error
+
+
+def _patched(document: dict[str, Any], content_type: str, patch: Any) -> dict[str, Any]:
+    if content_type == JSON_PATCH:
+        try:
+            result = jsonpatch.apply(document, patch)
+        except jsonpatch.MalformedPatchError as error:
+            raise errors.bad_request(str(error)) from error
+        except jsonpatch.PatchFailedError as error:
+            raise errors.unprocessable_patch() from error
+    elif not isinstance(patch, dict):
+        raise errors.bad_request("json: cannot unmarshal array into Go value of type map[string]interface {}")
+    elif content_type == MERGE_PATCH:
+        result = merge_patch(document, patch)
+    elif content_type == STRATEGIC_MERGE_PATCH:
+        result = strategic_merge_patch(document, patch)
+    else:
+        raise errors.unsupported_media_type()
+    if not isinstance(result, dict):
+        raise errors.unprocessable_patch()
+    return result
+
+
+def _validate(resource: Resource, item: dict[str, Any], old: dict[str, Any] | None) -> None:
+    causes = problems(resource, item, old)
+    if causes:
+        raise errors.invalid(resource.group, resource.kind, item["metadata"].get("name", ""), causes)
+
+
+def _check_namespace(meta: dict[str, Any], namespace: str) -> None:
+    if meta.setdefault("namespace", namespace) != namespace:
+        raise errors.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if not namespace:
+        del meta["namespace"]
+
+
+def _prepare_namespace(item: dict[str, Any]) -> None:
+    meta = item["metadata"]
+    meta["labels"] = {**meta.get("labels", {}), "kubernetes.io/metadata.name": meta.get("name", "")}
+    item["spec"].setdefault("finalizers", ["kubernetes"])
+    item["status"]["phase"] = "Active"
+
+
+def _kept_parts(target: Target) -> tuple[str, ...]:
+    """What a request cannot change: ``/status`` leaves the spec alone, everything else the status."""
+    if target.resource not in (NODES, NAMESPACES):
+        return ()
+    return ("spec",) if target.subresource == "status" else ("status",)

@@ -1,0 +1,61 @@
+"""Label sets: how they are ordered, written and named."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+Labels = tuple[tuple[str, str], ...]
+"""Names and values, sorted by name, with no empty value: to Loki an empty value is no label at all."""
+
+SERVICE_NAME = "service_name"
+DISCOVERED_AS_SERVICE = (
+    "service",
+    "app",
+    "application",
+    "app_name",
+    "name",
+    "app_kubernetes_io_name",
+    "container",
+    "container_name",
+    "k8s_container_name",
+    "component",
+    "workload",
+    "job",
+    "k8s_job_name",
+)
+"""Loki's ``discover_service_name``: the first of these that is set names the service."""
+
+LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+def label_set(labels: Mapping[str, str] | Iterable[tuple[str, str]]) -> Labels:
+    """The label set of these names and values; of a name that comes twice the last value counts."""
+    return tuple(sorted((name, value) for name, value in dict(labels).items() if value))
+
+
+def with_service_name(labels: Mapping[str, str]) -> Labels:
+    """The label set of a stream as Loki stores it: one that names no service gets a ``service_name``."""
+    if labels.get(SERVICE_NAME):
+        return label_set(labels)
+    found = (labels[name] for name in DISCOVERED_AS_SERVICE if labels.get(name))
+    return label_set({**labels, SERVICE_NAME: next(found, "unknown_service")})
+
+
+def written(labels: Labels) -> str:
+    """The label set as LogQL writes it; streams of an answer are in the order of this text."""
+    return "{" + ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels) + "}"
+
+
+@lru_cache(maxsize=1024)
+def normalized(name: str) -> str:
+    """The label name that an OTLP attribute gets. Raises ``ValueError`` if nothing of the name is left.
+
+    Source: prometheus/otlptranslator LabelNamer, seen on a real Loki.
+    """
+    label = re.sub(r"_+", "_", re.sub(r"[^a-zA-Z0-9_]", "_", name))
+    if not label.strip("_"):
+        raise ValueError(f'normalization for label name "{name}" resulted in invalid name "{label}"')
+    return f"key_{label}" if label[0].isdigit() else label

@@ -1,0 +1,126 @@
+"""``GET /loki/api/v1/tail``: lines pushed to the client over a websocket, in the order of their arrival.
+
+Sources: pkg/querier/tail, pkg/ingester/tailer.go; messages seen on a real Loki.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import BinaryIO
+
+from konductor_like.sandbox.loki import websocket
+from konductor_like.sandbox.loki.answers import streams
+from konductor_like.sandbox.loki.engine import Hit, Work, cut, find_lines
+from konductor_like.sandbox.loki.labels import Labels
+from konductor_like.sandbox.loki.limits import LokiError
+from konductor_like.sandbox.loki.logql import LogQuery
+from konductor_like.sandbox.loki.store import Entry, Store
+from konductor_like.sandbox.loki.websocket import Opcode
+from konductor_like.sandbox.wire import Reply, Request
+
+_MAX_DELAY_SECONDS = 5
+_GOING_AWAY = websocket.close_payload(1001, "reached tail max duration limit")
+
+
+class Tails:
+    """The tails that are open. ``close_all`` ends them, as Loki does after an hour."""
+
+    def __init__(self) -> None:
+        self._open: set[_Tail] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def count(self) -> int:
+        """How many are open."""
+        with self._lock:
+            return len(self._open)
+
+    def close_all(self) -> None:
+        """End every tail from the server's side."""
+        with self._lock:
+            for tail in self._open:
+                tail.end()
+
+    def reply(self, request: Request, store: Store, query: LogQuery, start_ns: int, limit: int) -> Reply:
+        """The upgrade to a websocket. Raises ``LokiError`` if the client did not ask for one."""
+        delay = request.param("delay_for", "0")
+        if not delay.isdigit() or int(delay) > _MAX_DELAY_SECONDS:
+            raise LokiError(400, f"delay_for can't be greater than {_MAX_DELAY_SECONDS}")
+        key = request.headers.get("sec-websocket-key")
+        if request.headers.get("upgrade", "").lower() != "websocket" or not key:
+            raise LokiError(400, "Bad Request\n")
+
+        def take_over(reader: BinaryIO, writer: BinaryIO) -> None:
+            tail = _Tail(store, query, start_ns, limit)
+            with self._lock:
+                self._open.add(tail)
+            try:
+                tail.run(reader, writer)
+            finally:
+                with self._lock:
+                    self._open.discard(tail)
+
+        headers = {
+            "Upgrade": "websocket",
+            "Connection": "Upgrade",
+            "Sec-WebSocket-Accept": websocket.accept_key(key),
+        }
+        return Reply(101, headers=headers, takeover=take_over)
+
+
+class _Tail:
+    """One open tail: this thread listens for the client's farewell, another one sends."""
+
+    def __init__(self, store: Store, query: LogQuery, start_ns: int, limit: int) -> None:
+        self._store = store
+        self._query = query
+        self._start_ns = start_ns
+        self._limit = limit
+        self._queue: SimpleQueue[list[Hit] | None] = SimpleQueue()
+
+    def end(self) -> None:
+        """Let the sender say good-bye."""
+        self._queue.put(None)
+
+    def run(self, reader: BinaryIO, writer: BinaryIO) -> None:
+        """Serve until one side has had enough."""
+        leave = self._follow()
+        sender = threading.Thread(target=self._send, args=(writer,), name="sandbox-tail")
+        sender.start()
+        try:
+            while (frame := websocket.read_frame(reader)) and frame.opcode != Opcode.CLOSE:
+                pass
+        except (OSError, ValueError):
+            pass  # the client is gone, which is all there is to know
+        finally:
+            leave()
+            self.end()
+            sender.join()
+
+    def _follow(self) -> Callable[[], None]:
+        """Queue what is there since the start, then every line as it arrives; none between is missed."""
+        with self._store.lock:
+            past = find_lines(self._store, self._query, self._start_ns, 1 << 63, Work())
+            newest = cut(past, self._limit, forward=False, falls_short=False)
+            if newest:
+                self._queue.put(newest[::-1])
+            return self._store.subscribe(self._arrived)
+
+    def _arrived(self, labels: Labels, entry: Entry) -> None:
+        if not self._query.selects(labels):
+            return
+        left = self._query.labels_of(labels, entry)
+        if left is not None:
+            self._queue.put([Hit(entry.timestamp_ns, entry.line, *left)])
+
+    def _send(self, writer: BinaryIO) -> None:
+        try:
+            while (hits := self._queue.get()) is not None:
+                message = json.dumps({"streams": streams(hits, categorize=False)}, ensure_ascii=False)
+                websocket.write_frame(writer, Opcode.TEXT, message.encode("utf-8", "replace"))
+            websocket.write_frame(writer, Opcode.CLOSE, _GOING_AWAY)
+        except (OSError, ValueError):
+            pass  # the client is gone; the listening thread finds out by itself
