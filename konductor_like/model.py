@@ -418,6 +418,8 @@ class Plan:
 
     changes: tuple[Change, ...]
     brake: BrakeState
+    counted: tuple[Fault, ...] = ()
+    """The new occurrences, as opposed to what was seen before or says nothing about its node."""
     ignored: tuple[Ignored, ...] = ()
     waiting: tuple[Fault, ...] = ()
     """Faults of Nodes that the cluster does not know (yet)."""

@@ -209,6 +209,10 @@ class Settings(BaseSettings):
             record_interval_seconds=self.record_interval_seconds,
         )
 
+    def lease_namespace(self, pods_own: str | None) -> str:
+        """The Lease's namespace: in a pod the pod's own (None elsewhere), unless the setting says otherwise."""
+        return pods_own if pods_own and "namespace" not in self.model_fields_set else self.namespace
+
 
 class Matcher(tuple[str, str, str]):
     """A LogQL label matcher: name, operator (``=``, ``!=``, ``=~``, ``!~``), unquoted value."""

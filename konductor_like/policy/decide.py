@@ -78,8 +78,10 @@ def decide(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules, now: datet
     admitted, brake = admit(candidates, snapshot.nodes, snapshot.in_flight, rules)
 
     changes: list[Change] = []
+    counted: list[Fault] = []
     unsettled: dict[str, dict[TallyKey, Unsettled]] = {}
     for name, case in cases.items():
+        counted.extend(case.judgement.counted)
         ignored.extend(case.judgement.ignored)
         change = _change(case, rules, now, admitted=name in admitted, brake=brake)
         if change is not None:
@@ -87,7 +89,7 @@ def decide(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules, now: datet
         elif case.judgement.unsettled:
             unsettled[name] = case.judgement.unsettled
     changes.sort(key=_write_order)
-    return Plan(tuple(changes), brake, tuple(ignored), tuple(waiting), unsettled)
+    return Plan(tuple(changes), brake, tuple(counted), tuple(ignored), tuple(waiting), unsettled)
 
 
 def tainting(record: NodeRecord) -> list[Incident]:

@@ -33,6 +33,7 @@ class Judgement:
 
     record: NodeRecord
     urgent: bool = False
+    counted: list[Fault] = field(default_factory=list)
     ignored: list[Ignored] = field(default_factory=list)
     unsettled: dict[TallyKey, Unsettled] = field(default_factory=dict)
     news: list[Fault] = field(default_factory=list)
@@ -156,6 +157,7 @@ def _judge_fault(judgement: Judgement, state: NodeState, fault: Fault, now: date
         return
     if not pending:
         judgement.record = replace(judgement.record, read=_further(judgement.record.read, position))
+    judgement.counted.append(fault)
     if incident is not None and incident.state is not IncidentState.RELEASED:
         _replace_incident(judgement, incident, _extended(incident, fault, 1))
         _count(judgement, fault, now)

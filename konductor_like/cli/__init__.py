@@ -1,0 +1,10 @@
+"""The command line, for people: ``konductor-like`` and ``kubectl konductor-like``."""
+
+import sys
+
+
+def main() -> int:
+    """Entry point of the console scripts; returns the exit status."""
+    from konductor_like.cli.app import execute
+
+    return execute(sys.argv[1:], sys.argv[0])

@@ -1,0 +1,104 @@
+"""The stable JSON and YAML form of a status report (schema ``konductor-like/v1``, described in docs/cli.md).
+
+Within ``v1`` fields are only ever added. A moment is RFC 3339 in UTC; what is not known is null, never left
+out.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from konductor_like.cli.columns import fault_name
+from konductor_like.cli.report import ControllerReport, NodeReport, StatusReport, moment
+from konductor_like.model import BrakeState, Incident, Release
+
+API_VERSION = "konductor-like/v1"
+
+
+def status_document(report: StatusReport) -> dict[str, Any]:
+    """Plain dicts, lists, strings, numbers and None."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Status",
+        "time": stamp(report.now),
+        "brake": _brake(report.brake),
+        "controller": _controller(report.controller, report.now),
+        "nodes": [_node(node) for node in report.nodes],
+    }
+
+
+def stamp(when: datetime | None) -> str | None:
+    """RFC 3339 in UTC, to the second."""
+    return None if when is None else f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _brake(brake: BrakeState) -> dict[str, Any]:
+    return {
+        "holding": brake.holding,
+        "gpuNodes": brake.gpu_nodes,
+        "out": brake.out,
+        "bound": brake.bound,
+        "held": [{"node": held.node, "fault": _incident(held.incident)} for held in brake.held],
+    }
+
+
+def _controller(controller: ControllerReport, now: datetime) -> dict[str, Any]:
+    return {
+        "lease": controller.lease,
+        "running": controller.alive(now) if controller.readable else None,
+        "holder": controller.holder,
+        "renewed": stamp(controller.renewed),
+        "readUpTo": {source.value: stamp(moment(ns)) for source, ns in controller.read_ns.items()},
+        "coverageAt": stamp(controller.coverage_at),
+        "problem": controller.problem,
+    }
+
+
+def _node(node: NodeReport) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "state": node.health.value,
+        "qualifier": node.qualifier or None,
+        "tainted": node.tainted,
+        "coverage": node.coverage.value,
+        "since": stamp(node.since),
+        "fault": _incident(node.fault) if node.fault else None,
+        "advice": node.advice or None,
+        "faults": [_incident(incident) for incident in node.incidents],
+        "releases": [_release(release) for release in node.releases],
+        "warnings": list(node.warnings),
+        "notes": list(node.notes),
+    }
+
+
+def _incident(incident: Incident) -> dict[str, Any]:
+    return {
+        "name": fault_name(incident.key.rule),
+        "rule": incident.key.rule,
+        "kind": incident.kind.value,
+        "code": incident.code,
+        "gpu": incident.key.gpu,
+        "severity": incident.severity.value,
+        "state": incident.state.value,
+        "count": incident.count,
+        "firstSeen": stamp(moment(incident.first_ns)),
+        "lastSeen": stamp(moment(incident.last_ns)),
+        "source": incident.source.value,
+        "beforeInstall": incident.before_install,
+        "bootID": incident.last.boot_id,
+        "title": incident.title,
+        "advice": incident.advice,
+        "evidence": incident.evidence,
+        "releasedAt": stamp(moment(incident.released_ns)) if incident.released_ns is not None else None,
+    }
+
+
+def _release(release: Release) -> dict[str, Any]:
+    return {
+        "at": stamp(release.at),
+        "by": release.by,
+        "reason": release.reason or None,
+        "how": release.how,
+        "warning": release.warning,
+    }

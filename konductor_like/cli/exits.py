@@ -1,0 +1,25 @@
+"""Exit statuses of every command (design rule 28)."""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """What a command's exit status says."""
+
+    OK = 0
+    """Done; nothing to do counts as done."""
+    FAILED = 1
+    """Nothing of what was asked could be done; also ``status --exit-code`` with a faulty node."""
+    USAGE = 2
+    """The command line or the configuration is wrong."""
+    PARTLY = 3
+    """Some of what was asked was done, some could not be."""
+    INTERRUPTED = 130
+    """Stopped with Ctrl-C."""
+
+    @classmethod
+    def of(cls, done: int, failed: int) -> "Exit":
+        """The status of a command over several things."""
+        if not failed:
+            return cls.OK
+        return cls.PARTLY if done else cls.FAILED

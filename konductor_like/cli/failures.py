@@ -1,0 +1,63 @@
+"""Errors as people read them: what failed, and the way out. No traceback for anything expected."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+
+from konductor_like.cli.exits import Exit
+from konductor_like.cli.streams import tell
+
+
+class CommandError(Exception):
+    """A command that cannot go on: the message, the way out, and the exit status it ends with."""
+
+    def __init__(self, message: str, *, hint: str = "", status: Exit = Exit.FAILED) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.status = status
+
+
+def begin(*, verbose: bool) -> None:
+    """Start a command; a verbose one says on standard error what it does, and shows tracebacks."""
+    if verbose:
+        logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+        logging.getLogger("konductor_like").setLevel(logging.DEBUG)
+
+
+def report(error: Exception) -> Exit | None:
+    """Tell the person about an expected error and give its exit status; None for one that is a bug."""
+    status = status_of(error)
+    if status is None:
+        return None
+    if logging.getLogger("konductor_like").isEnabledFor(logging.DEBUG):
+        traceback.print_exception(error)
+    tell(f"error: {describe(error)}")
+    if hint := getattr(error, "hint", ""):
+        tell(f"hint: {hint}")
+    return status
+
+
+def describe(error: Exception) -> str:
+    """The error in one sentence; of an operating system's error the file and the reason."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
+
+
+def status_of(error: Exception) -> Exit | None:
+    """The exit status that an expected error leads to; None for an unexpected one."""
+    from konductor_like.catalog.errors import CatalogError
+    from konductor_like.cluster.errors import KubeConfigError, KubeError
+    from konductor_like.loki.errors import LokiError, LokiMisconfigured
+
+    match error:
+        case CommandError():
+            return error.status
+        case KubeConfigError() | LokiMisconfigured() | CatalogError():
+            return Exit.USAGE
+        case KubeError() | LokiError() | OSError():
+            return Exit.FAILED
+        case _:
+            return None

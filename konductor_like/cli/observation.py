@@ -1,0 +1,108 @@
+"""What the cluster says, read once: the nodes, and the Lease with what it carries."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from konductor_like.cli.columns import age
+from konductor_like.cli.report import ControllerReport, StatusReport, node_reports, worth_reporting
+from konductor_like.cluster.client import ReadOnlyKubeClient
+from konductor_like.cluster.decode import node_decoder
+from konductor_like.cluster.errors import KubeError
+from konductor_like.cluster.lease import read_lease
+from konductor_like.cluster.store import list_nodes
+from konductor_like.model import Coverage
+from konductor_like.policy.brake import brake_state
+from konductor_like.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The report on the nodes that were asked for, and what it cannot tell by itself."""
+
+    report: StatusReport
+    missing: tuple[str, ...] = ()
+    """Names that were asked for and that the cluster does not have."""
+    ordinary: tuple[str, ...] = ()
+    """Names that were asked for and have neither a GPU nor a trace of us."""
+    note: str = ""
+    """Why so many nodes are not measured, or unknown."""
+
+
+@contextmanager
+def reading_client(
+    settings: Settings, kubeconfig: str | None, context: str | None
+) -> Iterator[ReadOnlyKubeClient]:
+    """A client that cannot write. Raises KubeConfigError."""
+    with closing(ReadOnlyKubeClient.connect(kubeconfig, context, settings.kube_timeout_seconds)) as client:
+        yield client
+
+
+def observe(
+    client: ReadOnlyKubeClient,
+    settings: Settings,
+    now: datetime,
+    *,
+    names: Collection[str] = (),
+    selector: str | None = None,
+) -> Observation:
+    """Read nodes and Lease. Raises KubeError where the nodes cannot be read; the Lease may be out of reach.
+
+    Whatever was asked for, all nodes are read: the brake counts all of them.
+    """
+    decode = node_decoder(settings.gpu_node_selector)
+    nodes = list_nodes(client, decode)
+    chosen = set(names) or (list_nodes(client, decode, selector).keys() if selector else nodes.keys())
+    states = [state for name, state in nodes.items() if name in chosen]
+    controller, coverage = read_controller(client, settings)
+    stale = coverage is not None and now - coverage.at > timedelta(seconds=settings.heartbeat_stale_seconds)
+    report = StatusReport(
+        now=now,
+        brake=brake_state(nodes, settings.rules()),
+        controller=controller,
+        nodes=node_reports(states, coverage, stale=stale),
+    )
+    return Observation(
+        report,
+        missing=tuple(name for name in dict.fromkeys(names) if name not in nodes),
+        ordinary=tuple(state.name for state in states if names and not worth_reporting(state)),
+        note=_note(controller, coverage, now, stale=stale),
+    )
+
+
+def read_controller(
+    client: ReadOnlyKubeClient, settings: Settings
+) -> tuple[ControllerReport, Coverage | None]:
+    """What the Lease says. A Lease that cannot be read is a problem in the report, not an error."""
+    try:
+        namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
+        name = f"{namespace}/{settings.lease_name}"
+        seen = read_lease(client, namespace, settings.lease_name)
+    except KubeError as error:
+        return ControllerReport(settings.lease_name, problem=str(error)), None
+    if seen is None:
+        return ControllerReport(name, exists=False), None
+    controller = ControllerReport(
+        name,
+        holder=seen.holder or None,
+        renewed=seen.renewed,
+        duration_seconds=seen.duration_seconds or 0,
+        read_ns=seen.checkpoint.read_ns if seen.checkpoint else {},
+        coverage_at=seen.coverage.at if seen.coverage else None,
+        problem=seen.problem,
+    )
+    return controller, seen.coverage
+
+
+def _note(controller: ControllerReport, coverage: Coverage | None, now: datetime, *, stale: bool) -> str:
+    if not controller.readable:
+        return "without the Lease nobody can say which kernel logs arrive: every node counts as not measured"
+    if coverage is None:
+        return "no controller has said yet which kernel logs arrive, so every node counts as not measured"
+    if stale:
+        since = age((now - coverage.at).total_seconds())
+        return f"no controller has looked at the kernel logs for {since}; until one does, nodes are unknown"
+    return ""

@@ -1,0 +1,139 @@
+"""A status report as text: plain columns, names, JSON, YAML. Pure; ``terminal.py`` is for terminals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+
+from konductor_like.cli.columns import age, columns, count, fault_name
+from konductor_like.cli.document import stamp, status_document
+from konductor_like.cli.report import ControllerReport, NodeReport, StatusReport, moment
+from konductor_like.model import BrakeState, Source
+
+NAMES_SHOWN = 5
+"""The sentence about the brake names this many held nodes; the list has them all."""
+
+
+class Output(StrEnum):
+    """What ``-o`` takes."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+HEADERS = ("NODE", "STATE", "AGE", "FAULT", "GPU", "COUNT", "EVIDENCE", "ADVICE")
+WIDE_HEADERS = (*HEADERS[:-2], "SEVERITY", "SINCE", "LAST-SEEN", "COVERAGE", *HEADERS[-2:], "NOTES")
+
+
+def render(report: StatusReport, output: Output, *, headers: bool = True) -> list[str]:
+    """The lines of a report in any format; without headers the tables are rows and nothing else."""
+    match output:
+        case Output.JSON:
+            return [json.dumps(status_document(report), indent=2)]
+        case Output.YAML:
+            return [to_yaml(report)]
+        case Output.NAME:
+            return [f"node/{node.name}" for node in report.nodes]
+        case Output.TABLE | Output.WIDE:
+            return _tables(report, wide=output is Output.WIDE, headers=headers)
+
+
+def to_yaml(report: StatusReport) -> str:
+    """The same document as JSON has."""
+    import yaml  # the only format that needs it
+
+    text: str = yaml.safe_dump(status_document(report), sort_keys=False, allow_unicode=True, width=4096)
+    return text.rstrip("\n")
+
+
+def summary(report: StatusReport) -> list[tuple[str, str]]:
+    """What stands above the table: the brake first."""
+    return [
+        ("Brake", brake_sentence(report.brake)),
+        ("Controller", controller_sentence(report.controller, report.now)),
+    ]
+
+
+def brake_sentence(brake: BrakeState) -> str:
+    """The brake's state in one sentence."""
+    of_all = f"of {count(brake.gpu_nodes, 'GPU node')}"
+    room = f"{brake.out} out of service, at most {brake.bound} {of_all} may be"
+    if brake.held:
+        names = [held.node for held in brake.held[:NAMES_SHOWN]]
+        more = len(brake.held) - len(names)
+        listed = ", ".join(names) + (f" and {more} more" if more else "")
+        return f"HOLDING {count(len(brake.held), 'node')} back: {listed}; {room}"
+    return f"armed; {room}" + ("; the next would be held" if brake.out >= brake.bound else "")
+
+
+def controller_sentence(controller: ControllerReport, now: datetime) -> str:
+    """Who acts, and how far it has read."""
+    lease = f"Lease {controller.lease}"
+    if not controller.readable:
+        return f"unknown: {controller.problem}"
+    if not controller.exists:
+        return f"none: there is no {lease}, so none has ever run"
+    read = ", ".join(
+        f"{source.value} logs read up to {_ago(moment(controller.read_ns[source]), now)}"
+        for source in Source
+        if source in controller.read_ns
+    )
+    progress = "".join(f"; {part}" for part in (read, controller.problem) if part)
+    if controller.holder is None or controller.renewed is None:
+        return f"NOT RUNNING: nobody holds the {lease}{progress}"
+    renewed = _ago(controller.renewed, now)
+    if not controller.alive(now):
+        return f"NOT RUNNING: {controller.holder} last renewed the {lease} {renewed}{progress}"
+    return f"{controller.holder} holds the {lease}, renewed {renewed}{progress}"
+
+
+def state_text(node: NodeReport) -> str:
+    """``faulty``, ``suspect (before install)``."""
+    return f"{node.health.value} ({node.qualifier})" if node.qualifier else node.health.value
+
+
+def cells(node: NodeReport, now: datetime, *, wide: bool) -> Sequence[str]:
+    """One row of the table; empty where there is nothing to say."""
+    fault = node.fault
+    since = age((now - node.since).total_seconds()) if node.since else ""
+    about = (_fault_cell(node), fault.key.gpu or "", str(fault.count)) if fault else ("", "", "")
+    evidence = fault.evidence if fault else ""
+    if not wide:
+        return (node.name, state_text(node), since, *about, evidence, node.advice)
+    return (
+        node.name,
+        state_text(node),
+        since,
+        *about,
+        fault.severity.value if fault else "",
+        stamp(node.since) or "",
+        (stamp(moment(fault.last_ns)) or "") if fault else "",
+        node.coverage.value,
+        evidence,
+        node.advice,
+        "; ".join(node.notes),
+    )
+
+
+def _fault_cell(node: NodeReport) -> str:
+    """The gravest fault, and how many others accuse the node as well."""
+    name = fault_name(node.fault.key.rule) if node.fault else ""
+    return f"{name} (+{node.further})" if node.further else name
+
+
+def _tables(report: StatusReport, *, wide: bool, headers: bool) -> list[str]:
+    rows: Iterable[Sequence[str]] = [cells(node, report.now, wide=wide) for node in report.nodes]
+    if not headers:
+        return columns((), rows)
+    above = [f"{label + ':':<12} {text}" for label, text in summary(report)]
+    table = columns(WIDE_HEADERS if wide else HEADERS, rows) if report.nodes else []
+    return [*above, "", *table] if table else above
+
+
+def _ago(then: datetime, now: datetime) -> str:
+    return f"{age((now - then).total_seconds())} ago"

@@ -1,0 +1,256 @@
+"""What ``status`` knows, as values: one report per node, and the brake and the controller beside them.
+
+Pure: Node states and what the Lease says in, reports out. It decides nothing; the records were decided upon
+by the controller, and this reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from konductor_like.cli.columns import natural
+from konductor_like.model import (
+    OPT_OUT_LABEL,
+    TAINT_KEY,
+    BrakeState,
+    Coverage,
+    CoverageState,
+    Incident,
+    IncidentState,
+    NodeState,
+    Release,
+    Severity,
+    Source,
+)
+from konductor_like.policy.decide import health_of
+from konductor_like.policy.release import name_of
+
+
+class Health(StrEnum):
+    """How a node stands, worst first: the order of the list."""
+
+    FAULTY = "faulty"
+    """It carries our taint."""
+    HELD = "held"
+    """It would carry it, but for the brake."""
+    SUSPECT = "suspect"
+    """Something is recorded that is not enough by itself."""
+    UNKNOWN = "unknown"
+    """Its kernel log stopped arriving, or its record cannot be read: silence means nothing."""
+    NOT_MEASURED = "not measured"
+    """Its kernel log was never seen with a heartbeat: silence means little."""
+    HEALTHY = "healthy"
+
+
+_RANK = {health: rank for rank, health in enumerate(Health)}
+_SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
+_ACCUSING = (Severity.FATAL, Severity.TEST, Severity.SUSPECT)
+_READER_ADVICE = "look at the kernel-log reader's pod on this node and at the log collector"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """One node, as people ask about it. ``since`` is aware and UTC; None where there is no such moment."""
+
+    name: str
+    health: Health
+    coverage: CoverageState
+    tainted: bool
+    since: datetime | None
+    qualifier: str
+    """What the bare state hides: a test, a fault from before the install, one of another boot."""
+    fault: Incident | None
+    """The gravest open incident, where the state is about one."""
+    further: int
+    """How many other incidents accuse the node as well."""
+    advice: str
+    incidents: tuple[Incident, ...]
+    releases: tuple[Release, ...]
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerReport:
+    """What the Lease says; ``holder`` is None where there is no Lease or nobody holds it."""
+
+    lease: str
+    """Its namespace and name, ``konductor-like/konductor-like``."""
+    exists: bool = True
+    holder: str | None = None
+    renewed: datetime | None = None
+    duration_seconds: float = 0.0
+    read_ns: Mapping[Source, int] = field(default_factory=dict)
+    coverage_at: datetime | None = None
+    problem: str | None = None
+    """Why the Lease, or something in it, could not be read."""
+
+    @property
+    def readable(self) -> bool:
+        """Whether anything is known at all."""
+        return self.problem is None or self.renewed is not None
+
+    def alive(self, now: datetime) -> bool:
+        """Whether the holder renewed recently enough to be taken for running."""
+        if self.holder is None or self.renewed is None:
+            return False
+        return now - self.renewed < timedelta(seconds=self.duration_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    """Everything that ``status`` prints."""
+
+    now: datetime
+    brake: BrakeState
+    controller: ControllerReport
+    nodes: tuple[NodeReport, ...]
+
+
+def node_reports(
+    states: Iterable[NodeState], coverage: Coverage | None, *, stale: bool = False
+) -> tuple[NodeReport, ...]:
+    """A report per node that has a GPU or a trace of us, the worst first, then by name.
+
+    Without coverage every node is ``not measured``. ``stale``: it is so old that what was measured then is
+    unknown now, because failure is not absence.
+    """
+    reports = [
+        node_report(state, _seen(state.name, coverage, stale=stale))
+        for state in states
+        if worth_reporting(state)
+    ]
+    return tuple(sorted(reports, key=lambda report: (_RANK[report.health], natural(report.name))))
+
+
+def worth_reporting(state: NodeState) -> bool:
+    """Whether a node has a GPU, or anything of ours on it."""
+    return (
+        state.is_gpu_node
+        or not state.record.empty
+        or state.record_problem is not None
+        or any(taint.key == TAINT_KEY for taint in state.taints)
+    )
+
+
+def node_report(state: NodeState, seen: CoverageState) -> NodeReport:
+    """What there is to say about one node, given whether its kernel log arrives."""
+    accusing = sorted(_accusing(state), key=_gravity)
+    health = _health(state, seen)
+    fault = accusing[0] if accusing else None
+    return NodeReport(
+        name=state.name,
+        health=health,
+        coverage=seen,
+        tainted=state.tainted,
+        since=_since(state, health, fault),
+        qualifier=_qualifier(fault),
+        fault=fault,
+        further=max(0, len(accusing) - 1),
+        advice=_advice(state, health, fault),
+        incidents=state.record.incidents,
+        releases=state.record.releases,
+        warnings=tuple(_warnings(state)),
+        notes=tuple(_notes(state, health, fault, seen)),
+    )
+
+
+def moment(ns: int) -> datetime:
+    """Nanoseconds since the epoch as an aware datetime, to the microsecond."""
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=ns // 1000)
+
+
+def _seen(name: str, coverage: Coverage | None, *, stale: bool) -> CoverageState:
+    if coverage is None:
+        return CoverageState.NOT_MEASURED
+    seen = coverage.of(name)
+    return CoverageState.UNKNOWN if stale and seen is CoverageState.MEASURED else seen
+
+
+def _health(state: NodeState, seen: CoverageState) -> Health:
+    """The policy's own judgement of the record; where it finds nothing, what the silence is worth."""
+    if judged := health_of(state.record, tainted=state.tainted):
+        return Health(judged)
+    if state.record_problem or seen is CoverageState.UNKNOWN:
+        return Health.UNKNOWN
+    return Health.HEALTHY if seen is CoverageState.MEASURED else Health.NOT_MEASURED
+
+
+def _accusing(state: NodeState) -> Iterable[Incident]:
+    """The incidents that may be behind a state other than healthy; another boot's never explain a taint."""
+    for incident in state.record.incidents:
+        if incident.state is IncidentState.PENDING:
+            if not state.tainted:
+                yield incident
+        elif incident.state is not IncidentState.RELEASED and incident.severity in _ACCUSING:
+            yield incident
+
+
+def _gravity(incident: Incident) -> tuple[int, int]:
+    return (_SEVERITY_RANK[incident.severity], incident.first_ns)
+
+
+def _since(state: NodeState, health: Health, fault: Incident | None) -> datetime | None:
+    if health is Health.FAULTY and state.record.tainted_at:
+        return state.record.tainted_at
+    return moment(fault.first_ns) if fault else None
+
+
+def _qualifier(fault: Incident | None) -> str:
+    if fault is None:
+        return ""
+    if fault.state is IncidentState.PENDING:
+        return "other boot"
+    if fault.before_install:
+        return "before install"
+    return "test" if fault.severity is Severity.TEST else ""
+
+
+def _advice(state: NodeState, health: Health, fault: Incident | None) -> str:
+    if fault is not None:
+        return fault.advice
+    if health is Health.FAULTY:
+        return f"find out who tainted it, then `konductor-like reset {state.name}`"
+    if state.record_problem:
+        return f"somebody edited its record; `konductor-like reset {state.name} --purge` clears it"
+    return _READER_ADVICE if health is Health.UNKNOWN else ""
+
+
+def _warnings(state: NodeState) -> Iterable[str]:
+    """What a person must hear whatever the columns show."""
+    if state.record_problem:
+        yield f"its record cannot be read: {state.record_problem}"
+    for taint in state.taints:
+        if taint.foreign_twin:
+            shown = f"{taint.key}={taint.value or ''}:{taint.effect}"
+            yield f"it carries the taint {shown}, which is not ours and is left alone"
+    last = next(iter(state.record.releases), None)
+    if last and last.warning and last.read.boot_id in (None, state.machine.boot_id):
+        yield last.warning
+
+
+def _notes(state: NodeState, health: Health, fault: Incident | None, seen: CoverageState) -> Iterable[str]:
+    """What is worth a column in the wide table only."""
+    if health is Health.FAULTY and state.record.tainted_at is None:
+        yield "tainted by somebody else: no record of ours claims it"
+    if state.record.tainted_at and not state.tainted:
+        yield "the taint was removed by hand"
+    if state.opted_out:
+        yield f"opted out by the label {OPT_OUT_LABEL}"
+    if seen is CoverageState.UNKNOWN and health is not Health.UNKNOWN:
+        yield "its kernel-log heartbeat stopped"
+    for incident in state.record.incidents:
+        if incident is not fault:
+            yield _incident_note(incident)
+    for last in state.record.releases[:1]:
+        why = f": {last.reason}" if last.reason else ""
+        yield f"released by {last.by} at {last.at:%Y-%m-%dT%H:%M:%SZ}{why}"
+
+
+def _incident_note(incident: Incident) -> str:
+    standing = "" if incident.state is IncidentState.ACTIVE else f", {incident.state.value}"
+    before = ", before install" if incident.before_install else ""
+    return f"{name_of(incident)} x{incident.count} ({incident.severity.value}{standing}{before})"

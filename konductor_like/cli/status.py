@@ -1,0 +1,74 @@
+"""``konductor-like status``: how the nodes stand, the brake first."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from konductor_like.cli import clock
+from konductor_like.cli.exits import Exit
+from konductor_like.cli.failures import CommandError, begin
+from konductor_like.cli.options import Context, Kubeconfig, Names, Selector, Verbose
+from konductor_like.cli.render import Output, render
+from konductor_like.cli.report import Health
+from konductor_like.cli.streams import is_terminal, say, tell, warn
+
+if TYPE_CHECKING:
+    from konductor_like.cli.observation import Observation
+
+
+def status(
+    nodes: Names = None,
+    *,
+    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.TABLE,
+    selector: Selector = None,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with 1 when a node is faulty.")
+    ] = False,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Print the rows alone.")] = False,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    verbose: Verbose = False,
+) -> None:
+    """Show how the nodes stand, why, and what to do.
+
+    Reads the cluster only. Above the nodes: the brake, and the controller with how far it has read.
+    """
+    from konductor_like.cli.configuration import load_settings
+    from konductor_like.cli.observation import observe, reading_client
+
+    begin(verbose=verbose)
+    if nodes and selector:
+        raise CommandError("give names or a selector, not both", status=Exit.USAGE)
+    settings = load_settings()
+    with reading_client(settings, kubeconfig, context) as client:
+        seen = observe(client, settings, clock.now(), names=nodes or (), selector=selector)
+    _show(seen, output, headers=not no_headers)
+    if exit_code and any(node.health is Health.FAULTY for node in seen.report.nodes):
+        raise typer.Exit(Exit.FAILED)
+    raise typer.Exit(Exit.of(done=len(nodes or ()) - len(seen.missing), failed=len(seen.missing)))
+
+
+def _show(seen: Observation, output: Output, *, headers: bool) -> None:
+    report = seen.report
+    if output in (Output.TABLE, Output.WIDE) and is_terminal(sys.stdout):
+        from konductor_like.cli.terminal import console, status_view
+
+        console().print(status_view(report, wide=output is Output.WIDE, headers=headers))
+    else:
+        say(render(report, output, headers=headers))
+    for name in seen.missing:
+        tell(f"node/{name} not found")
+    for name in seen.ordinary:
+        tell(f"node/{name} has no GPU, and nothing is recorded on it")
+    if not report.nodes and not seen.missing and not seen.ordinary:
+        tell("No GPU nodes found.")
+    if output in (Output.JSON, Output.YAML):
+        return  # they hold all of what follows
+    for node in report.nodes:
+        for warning in node.warnings:
+            warn(f"node/{node.name}: {warning}")
+    if report.nodes and seen.note:
+        tell(f"note: {seen.note}")

@@ -1,0 +1,74 @@
+"""Events are sent after the write they tell of, in a thread of their own: a slow one never delays a taint."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from typing import Protocol
+
+from konductor_like.controller import logs
+from konductor_like.model import Change, EventReason, NodeState
+
+WAITING_AT_MOST = 2000
+CLOSE_SECONDS = 5.0
+
+
+class Sender(Protocol):
+    """Sends one Event; best effort, so it says whether it worked instead of raising."""
+
+    def send(self, node: NodeState, reason: EventReason, message: str, about: str) -> bool:
+        """See :class:`konductor_like.cluster.events.NodeEvents`."""
+
+
+class Announcer:
+    """Queues Events and sends them in order."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+        self._queue: queue.Queue[tuple[NodeState, Change] | None] = queue.Queue(WAITING_AT_MOST)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self._thread.start()
+
+    def announce(self, state: NodeState, change: Change) -> None:
+        """Queue one Event; when too many wait already, this one is only logged."""
+        try:
+            self._queue.put_nowait((state, change))
+        except queue.Full:
+            logs.warning(
+                f"too many Events wait; not sent for node {state.name}: {change.message}", node=state.name
+            )
+
+    def close(self) -> None:
+        """Send what waits, but not for long."""
+        end = time.monotonic() + CLOSE_SECONDS
+        while not self._queue.empty() and time.monotonic() < end:
+            self._thread.join(0.05)
+        self._closing.set()
+        if self._queue.empty():
+            self._queue.put(None)
+        self._thread.join(CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            item = self._queue.get()
+            if item is None:
+                return
+            state, change = item
+            if change.event is None or self._sender.send(state, change.event, change.message, about(change)):
+                continue
+            logs.debug(f"Event for node {state.name} could not be sent.", node=state.name)
+
+
+def about(change: Change) -> str:
+    """What an Event tells of, so that telling it again is the same Event: the occurrence, or the release."""
+    if change.evidence is not None:
+        finding = change.evidence.finding
+        return f"{finding.rule} {finding.gpu} {change.evidence.timestamp_ns} {finding.text}"
+    if change.incident is not None:
+        key = change.incident.key
+        return f"{key.rule} {key.gpu} {change.incident.first_ns}"
+    if change.record is not None and change.record.releases:
+        return change.record.releases[0].at.isoformat()
+    return change.message

@@ -1,0 +1,240 @@
+"""Leading and standing by: everything around a term.
+
+Nothing here throws out of the loop: what a dependency refuses is said, backed off from with jitter, and
+visible in readiness (design rule 27). Only a definite denial or a wrong setting, found at the start, ends the
+process, with code 2.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol
+
+from konductor_like.cluster.errors import KubeError
+from konductor_like.cluster.lease import LeaderLease, LeaseKeeper, LeaseStatus
+from konductor_like.cluster.store import NodeStore
+from konductor_like.controller import logs
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.term import Term
+from konductor_like.controller.tick import Tick
+from konductor_like.model import Checkpoint, Coverage
+
+STANDBY_SECONDS = 2.0
+SYNC_SECONDS = 1.0
+BACKOFF_CAP_SECONDS = 30.0
+STUCK_SECONDS = 180.0
+"""A loop that has not turned for so long is not alive."""
+
+
+class TermMaker(Protocol):
+    """Builds one term's parts."""
+
+    def __call__(
+        self, checkpoint: Checkpoint | None, coverage: Coverage | None, stop: threading.Event
+    ) -> tuple[Tick, Term]:
+        """From where reading begins; None on the very first start."""
+
+
+class Controller:
+    """Leads when it may, stands by when another does, until told to stop."""
+
+    def __init__(
+        self,
+        store: NodeStore,
+        lease: LeaderLease | None,
+        make_term: TermMaker,
+        prepare: Callable[[], list[str]],
+        metrics: Metrics,
+        *,
+        once: bool,
+    ) -> None:
+        """``lease`` is None for a dry run; ``prepare`` gives what is missing for good or raises KubeError."""
+        self._store = store
+        self._lease = lease
+        self._make_term = make_term
+        self._prepare = prepare
+        self._metrics = metrics
+        self._once = once
+        self._term: Term | None = None
+        self._turned_seconds = time.monotonic()
+        self._obstacle = "starting"
+        self._failures = 0
+
+    def run(self, stop: threading.Event) -> int:
+        """Run until ``stop``; gives the exit code."""
+        self._store.start()
+        try:
+            if not self._prepared(stop):
+                return 0 if stop.is_set() else 2
+            if not self._synced(stop):
+                return 0
+            if self._lease is None:
+                return self._lead(None, stop)
+            return self._lead_or_stand_by(self._lease, stop)
+        finally:
+            self._store.stop()
+
+    def alive(self) -> list[str]:
+        """Why we are stuck; empty while the loop turns."""
+        term = self._term
+        turned = self._turned_seconds if term is None else max(term.last_turn_seconds, self._turned_seconds)
+        idle_seconds = time.monotonic() - turned
+        return [f"the loop has not turned for {idle_seconds:.0f} s"] if idle_seconds > STUCK_SECONDS else []
+
+    def ready(self) -> list[str]:
+        """Why we are of no use right now."""
+        reasons = [self._obstacle] if self._obstacle else []
+        if self._store.problem is not None:
+            reasons.append(f"the API server: {self._store.problem}")
+        term = self._term
+        if term is not None:
+            reasons.extend(
+                f"{name} lines: {loop.problem}"
+                for name, loop in term.loops.items()
+                if loop.problem is not None
+            )
+        return reasons
+
+    def nodes_changed(self) -> None:
+        """The nodes are not as they were; may be called from another thread."""
+        term = self._term
+        if term is not None:
+            term.wake()
+
+    def _prepared(self, stop: threading.Event) -> bool:
+        while not stop.is_set():
+            try:
+                missing = self._prepare()
+            except KubeError as error:
+                if not error.transient:
+                    logs.error(f"{error} {error.hint}")
+                    return False
+                self._trouble(error, stop)
+                continue
+            for sentence in missing:
+                logs.error(sentence)
+            self._well()
+            return not missing
+        return False
+
+    def _synced(self, stop: threading.Event) -> bool:
+        self._obstacle = "the nodes are not listed yet"
+        said: str | None = None
+        while not self._store.wait_synced(SYNC_SECONDS):
+            self._turned_seconds = time.monotonic()
+            if stop.is_set():
+                return False
+            problem = self._store.problem
+            if problem is not None and str(problem) != said:
+                said = str(problem)
+                logs.error(f"{problem} {problem.hint} Trying again.")
+        self._obstacle = ""
+        return True
+
+    def _lead_or_stand_by(self, lease: LeaderLease, stop: threading.Event) -> int:
+        said: str | None = None
+        answered = False
+        while not stop.is_set():
+            self._turned_seconds = time.monotonic()
+            try:
+                status = lease.try_acquire()
+            except KubeError as error:
+                if not (error.transient or answered):
+                    logs.error(f"cannot take the Lease: {error} {error.hint}")
+                    return 2
+                self._trouble(error, stop)
+                continue
+            answered = True
+            self._well()
+            if status.held:
+                said = None
+                code = self._lead(status, stop)
+                if self._once or stop.is_set():
+                    return code
+                continue
+            if status.holder != said:
+                said = status.holder
+                logs.warning(
+                    f"The Lease is held by {status.holder}: standing by. "
+                    "To look without acting, use --dry-run.",
+                    holder=status.holder,
+                )
+            self._obstacle = f"the Lease is held by {status.holder}"
+            if self._once:
+                return 1
+            stop.wait(STANDBY_SECONDS)
+        return 0
+
+    def _lead(self, status: LeaseStatus | None, stop: threading.Event) -> int:
+        """One term; ends when told to stop, or when the Lease is lost."""
+        ended = threading.Event()
+        checkpoint = status.checkpoint if status else None
+        tick, term = self._make_term(checkpoint, status.coverage if status else None, ended)
+        self._term, self._obstacle = term, ""
+        self._metrics.leader.set(1 if status else 0)
+        _say_start(checkpoint)
+        watcher = threading.Thread(target=_link, args=(stop, ended, term), name="stop", daemon=True)
+        watcher.start()
+        keeper = self._keeper(tick, term, ended) if status else None
+        try:
+            if self._once:
+                return 0 if term.run_once() else 1
+            term.run()
+            return 0
+        finally:
+            ended.set()
+            watcher.join()
+            if keeper is not None and self._lease is not None:
+                keeper.stop()
+                if not self._lease.release(tick.checkpoint()):
+                    logs.warning(
+                        "The Lease could not be released; the next controller waits for it to expire."
+                    )
+            self._metrics.leader.set(0)
+            self._term = None
+
+    def _keeper(self, tick: Tick, term: Term, ended: threading.Event) -> LeaseKeeper:
+        def lost(why: str) -> None:
+            logs.error(f"The Lease is lost: {why} Nothing is written from now on.")
+            ended.set()
+            term.wake()
+
+        assert self._lease is not None  # noqa: S101  # only called with a held Lease
+        keeper = LeaseKeeper(self._lease, lambda: (tick.checkpoint(), term.coverage()), on_loss=lost)
+        keeper.start()
+        return keeper
+
+    def _trouble(self, error: KubeError, stop: threading.Event) -> None:
+        self._failures += 1
+        self._metrics.kube_errors.labels(type(error).__name__).inc()
+        if self._obstacle != str(error):
+            logs.error(f"{error} {error.hint} Trying again.")
+        self._obstacle = str(error)
+        self._turned_seconds = time.monotonic()
+        stop.wait(random.uniform(0.5, min(BACKOFF_CAP_SECONDS, 2.0**self._failures)))  # noqa: S311  # jitter
+
+    def _well(self) -> None:
+        self._failures, self._obstacle = 0, ""
+
+
+def _link(stop: threading.Event, ended: threading.Event, term: Term) -> None:
+    """Let ``stop`` end the term too, at once; returns when the term has ended by itself."""
+    while not ended.is_set():
+        if stop.wait(0.2):
+            ended.set()
+            term.wake()
+
+
+def _say_start(checkpoint: Checkpoint | None) -> None:
+    if checkpoint is None:
+        logs.info("Reading Loki for the first time: no cursor is saved yet.")
+        return
+    cursors = ", ".join(
+        f"{source.value} lines from {datetime.fromtimestamp(ns // 1_000_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        for source, ns in checkpoint.read_ns.items()
+    )
+    logs.info(f"Reading Loki from the saved cursor: {cursors}.")

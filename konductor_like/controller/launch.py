@@ -1,0 +1,100 @@
+"""Starting the controller: ``python -m konductor_like.controller.launch`` and ``konductor-like run``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from contextlib import ExitStack
+
+from pydantic import ValidationError
+
+from konductor_like.cluster.errors import KubeConfigError
+from konductor_like.controller import logs
+from konductor_like.controller.controller import Controller
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.probes import ProbeServer
+from konductor_like.controller.signals import supervise
+from konductor_like.controller.wiring import Options, wired
+from konductor_like.loki.errors import LokiMisconfigured
+from konductor_like.settings import Settings, unknown_variables
+from konductor_like.settings_report import explain_settings_error
+
+EXIT_CONFIGURATION = 2
+
+
+def run(
+    settings: Settings,
+    *,
+    once: bool = False,
+    dry_run: bool = False,
+    kubeconfig: str | None = None,
+    context: str | None = None,
+) -> int:
+    """Run the controller until a signal; gives the exit code. Must be called from the main thread."""
+    logs.set_up(settings.log_format, settings.log_level)
+    for name in unknown_variables(os.environ):
+        logs.warning(f"{name} is no setting of ours and has no effect; see konductor-like check-config.")
+    options = Options(once, dry_run, kubeconfig, context)
+    return supervise(lambda stop: _serve(settings, options, stop))
+
+
+def _serve(settings: Settings, options: Options, stop: threading.Event) -> int:
+    metrics = Metrics()
+    try:
+        with ExitStack() as exits:
+            controller = exits.enter_context(wired(settings, options, metrics, stop))
+            if not options.once:
+                _start_probes(settings, metrics, controller, exits)
+            return controller.run(stop)
+    except (KubeConfigError, LokiMisconfigured) as error:
+        logs.error(f"{error} {error.hint}")
+    except (ValueError, OSError) as error:
+        logs.error(str(error))
+    return EXIT_CONFIGURATION
+
+
+def _start_probes(settings: Settings, metrics: Metrics, controller: Controller, exits: ExitStack) -> None:
+    if settings.listen == "off":
+        return
+    try:
+        probes = ProbeServer(
+            settings.listen, metrics.registry, alive=controller.alive, ready=controller.ready
+        )
+    except OSError as error:
+        if "listen" in settings.model_fields_set:
+            raise OSError(f"cannot listen on KONDUCTOR_LISTEN={settings.listen}: {error.strerror}") from error
+        logs.warning(f"no metrics and probes: cannot listen on {settings.listen} ({error.strerror}).")
+        return
+    exits.callback(probes.close)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line of the module."""
+    parser = argparse.ArgumentParser(
+        prog="python -m konductor_like.controller.launch",
+        description="Taint nodes whose kernel says the GPU is broken. Settings come from the environment.",
+    )
+    parser.add_argument("--once", action="store_true", help="read to the present, act, and exit")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done; write nothing")
+    parser.add_argument("--kubeconfig", help="kubeconfig file to use")
+    parser.add_argument("--context", help="kubeconfig context to use")
+    chosen = parser.parse_args(arguments)
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        for line in explain_settings_error(error, os.environ):
+            print(line, file=sys.stderr)  # noqa: T201  # there is no log yet: its settings are what is wrong
+        return EXIT_CONFIGURATION
+    return run(
+        settings,
+        once=chosen.once,
+        dry_run=chosen.dry_run,
+        kubeconfig=chosen.kubeconfig,
+        context=chosen.context,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

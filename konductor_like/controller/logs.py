@@ -1,0 +1,75 @@
+"""How the controller's log looks: one line per fact, text for people and JSON for collectors.
+
+Text follows Konduktor's controller, so that what people grep for today still works: ``node `NAME` has dmesg
+error: LINE``, ``Node NAME tainted.``, ``Node NAME taint removed.``
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO
+
+LOGGER = logging.getLogger("konductor_like")
+
+
+class TextFormatter(logging.Formatter):
+    """``2026-03-04 12:00:00 INFO message``, in local time as Konduktor prints it."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record, on one line whatever the message holds."""
+        return super().format(record).replace("\r", "\\r").replace("\n", "\\n")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: ``ts``, ``level``, ``msg``, and the facts given as ``extra={"facts": …}``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record as JSON."""
+        facts: Mapping[str, Any] = getattr(record, "facts", {})
+        entry: dict[str, Any] = {
+            "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "msg": record.getMessage(),
+            **facts,
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False, default=str)
+
+
+def set_up(style: Literal["auto", "text", "json"], level: str, *, stream: TextIO | None = None) -> None:
+    """Send our log to ``stream`` (standard error by default); ``auto`` means text on a terminal."""
+    target = sys.stderr if stream is None else stream
+    text = style == "text" or (style == "auto" and target.isatty())
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(TextFormatter() if text else JsonFormatter())
+    LOGGER.handlers[:] = [handler]
+    LOGGER.setLevel(level.upper())
+    LOGGER.propagate = False
+
+
+def info(message: str, **facts: object) -> None:
+    """Log a fact; ``facts`` are the fields of its JSON form."""
+    LOGGER.info("%s", message, extra={"facts": facts})
+
+
+def warning(message: str, **facts: object) -> None:
+    """Log what somebody should look at."""
+    LOGGER.warning("%s", message, extra={"facts": facts})
+
+
+def error(message: str, **facts: object) -> None:
+    """Log what stopped us from doing our work."""
+    LOGGER.error("%s", message, extra={"facts": facts})
+
+
+def debug(message: str, **facts: object) -> None:
+    """Log what only matters when looking closely."""
+    LOGGER.debug("%s", message, extra={"facts": facts})

@@ -1,0 +1,99 @@
+"""The controller's metrics, one registry per process, all families known in advance."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+from konductor_like import __version__
+from konductor_like.model import BrakeState, FaultKind, Severity, Source, Verb
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does not annotate this one
+
+_SOURCES = ("kernel", "pod", "heartbeat")
+
+
+class Metrics:
+    """Every family that ``/metrics`` shows; ``docs/metrics.md`` is generated from it."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        prefix = "konductor_like_"
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(prefix + name, text, labels, registry=self.registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(prefix + name, text, labels, registry=self.registry)
+
+        gauge("build_info", "Version of the controller; always 1.", "version").labels(__version__).set(1)
+        self.leader = gauge("leader", "1 while this process holds the Lease.")
+        self.faults = counter(
+            "faults_total",
+            "New occurrences of faults, by what they are.",
+            "source",
+            "kind",
+            "code",
+            "severity",
+        )
+        self.ignored = counter(
+            "faults_ignored_total", "Detected lines that led to nothing, by why.", "reason"
+        )
+        self.waiting = gauge("faults_waiting", "Faults that wait for their node or for a write to succeed.")
+        self.lines = counter("lines_read_total", "Lines read from Loki.", "source")
+        self.duplicates = counter("lines_duplicate_total", "Lines read again in the overlap.", "source")
+        self.nodeless = counter("lines_without_node_total", "Lines whose stream names no node.", "source")
+        self.foreign = counter(
+            "lines_foreign_total", "Lines that are not of their source by their labels.", "source"
+        )
+        self.incomplete = counter(
+            "windows_incomplete_total",
+            "Windows of one nanosecond that hold more than Loki returns.",
+            "source",
+        )
+        self.queries = counter("loki_queries_total", "Queries sent to Loki, retries included.", "source")
+        self.bytes_processed = counter(
+            "loki_bytes_processed_total", "Bytes that Loki says it read for us.", "source"
+        )
+        self.loki_errors = counter("loki_errors_total", "Polls that failed, by error.", "source", "error")
+        self.kube_errors = counter("kube_errors_total", "Requests to the API server that failed.", "error")
+        self.read_until = gauge(
+            "read_until_timestamp_seconds", "Everything before this time was read and acted upon.", "source"
+        )
+        self.last_success = gauge("last_success_timestamp_seconds", "When the last poll succeeded.", "source")
+        self.actions = counter("actions_total", "Node writes, by verb and result.", "verb", "result")
+        self.fault_to_taint = Histogram(
+            prefix + "fault_to_taint_seconds",
+            "From a line's Loki timestamp to the taint on its node.",
+            buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800),
+            registry=self.registry,
+        )
+        self.tick_seconds = Histogram(
+            prefix + "tick_seconds", "Time one tick takes, writes included.", registry=self.registry
+        )
+        self.tainted = gauge("nodes_tainted", "Nodes that carry our taint.")
+        self.gpu_nodes = gauge("gpu_nodes", "GPU nodes, the denominator of the brake.")
+        self.brake_bound = gauge("brake_bound", "How many nodes may be out by us.")
+        self.brake_held = gauge("brake_held", "Nodes that would be tainted but for the brake.")
+        self.coverage = gauge("nodes_coverage", "GPU nodes by whether their kernel log arrives.", "state")
+        self._start_at_zero()
+
+    def show_brake(self, brake: BrakeState) -> None:
+        """Set the gauges of the brake."""
+        self.tainted.set(brake.out)
+        self.gpu_nodes.set(brake.gpu_nodes)
+        self.brake_bound.set(brake.bound)
+        self.brake_held.set(len(brake.held))
+
+    def _start_at_zero(self) -> None:
+        """So that ``rate()`` works from the first hit on, every label set known in advance exists."""
+        for source in _SOURCES:
+            for family in (self.lines, self.duplicates, self.nodeless, self.queries, self.bytes_processed):
+                family.labels(source)
+        for verb in Verb:
+            for result in ("applied", "conflict", "gone", "failed"):
+                self.actions.labels(verb.value, result)
+
+
+def fault_labels(source: Source, kind: FaultKind, code: int | None, severity: Severity) -> tuple[str, ...]:
+    """The values of ``faults_total``'s labels; codes come from the catalogue, so the set is bounded."""
+    return (source.value, kind.value, "" if code is None else str(code), severity.value)

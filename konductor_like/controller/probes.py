@@ -1,0 +1,83 @@
+"""``/healthz``, ``/readyz`` and ``/metrics`` on one port.
+
+Liveness means only "the loop turns": a Loki that is down must not restart us. Readiness names every
+dependency that is in the way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+Check = Callable[[], list[str]]
+"""Gives the reasons against; empty when all is well."""
+
+
+class ProbeServer:
+    """Serves the probes in a thread of its own until ``close``."""
+
+    def __init__(self, listen: str, registry: CollectorRegistry, *, alive: Check, ready: Check) -> None:
+        """Bind at once.
+
+        ``listen`` is ``host:port`` or ``:port``. Raises OSError where the address cannot be bound and
+        ValueError where it is none.
+        """
+        host, port = parse_listen(listen)
+        self._metrics = make_wsgi_app(registry)
+        self._checks = {"/healthz": alive, "/readyz": ready}
+        self._server = make_server(host, port, self._answer, _Server, _QuietHandler)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="probes", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """The port that is served, also when ``:0`` asked for a free one."""
+        return int(self._server.server_port)
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _answer(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "/")
+        if path == "/metrics":
+            answer: Iterable[bytes] = self._metrics(environ, start)
+            return answer
+        check = self._checks.get(path)
+        if check is None:
+            start("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+            return [b"try /healthz, /readyz or /metrics\n"]
+        reasons = check()
+        status = "503 Service Unavailable" if reasons else "200 OK"
+        start(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [("\n".join(reasons or ["ok"]) + "\n").encode()]
+
+
+def parse_listen(listen: str) -> tuple[str, int]:
+    """``:8080`` or ``host:8080`` as (host, port); raises ValueError with the way out."""
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"{listen!r} is not an address such as :8080 or 127.0.0.1:8080 (or off for none)")
+    # Every interface unless told otherwise: the kubelet and Prometheus come from outside the pod.
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104  # see above
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _QuietHandler(WSGIRequestHandler):
+    timeout = 10
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class's signature
+        """Probes come every few seconds; they are no news."""

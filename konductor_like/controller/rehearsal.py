@@ -1,0 +1,48 @@
+"""Dry run is another object graph, not a flag (design rule 26): it reads the cluster and keeps its writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from konductor_like.controller import logs
+from konductor_like.model import Change, NodeState
+
+
+class _Live(Protocol):
+    def snapshot(self) -> Mapping[str, NodeState]:
+        """The cluster's nodes."""
+
+
+class RehearsedNodes:
+    """The live nodes, with the taints and records that would have been written laid over them."""
+
+    def __init__(self, live: _Live) -> None:
+        self._live = live
+        self._rehearsed: dict[str, NodeState] = {}
+
+    def snapshot(self) -> Mapping[str, NodeState]:
+        """All nodes as they would be."""
+        nodes = dict(self._live.snapshot())
+        for name, rehearsed in self._rehearsed.items():
+            live = nodes.get(name)
+            if live is not None and live.as_read.uid == rehearsed.as_read.uid:
+                nodes[name] = replace(live, taints=rehearsed.taints, record=rehearsed.record)
+        return nodes
+
+    def apply(self, state: NodeState) -> None:
+        """Remember what would have been written."""
+        self._rehearsed[state.name] = state
+
+
+class RehearsedEvents:
+    """Tells the log instead of the cluster."""
+
+    def announce(self, state: NodeState, change: Change) -> None:
+        """Log the Event that would have been sent."""
+        logs.info(
+            f"would send Event {change.event} for node {state.name}: {change.message}",
+            node=state.name,
+            event=change.event,
+        )

@@ -1,0 +1,146 @@
+"""What a tick says: log lines, metrics and Events, all rendered from the plan and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from konductor_like.controller import logs
+from konductor_like.controller.metrics import Metrics, fault_labels
+from konductor_like.model import BrakeState, Change, Fault, Ignored, NodeState, Source, Verb
+from konductor_like.policy.release import unix_ns
+
+_QUIET_REASONS = frozenset({"seen before", "covered by the last release", "the node is opted out"})
+"""Why a line led to nothing in the ordinary course of things: counted, logged only when looking closely."""
+
+
+class Report:
+    """Remembers only what keeps it from saying the same thing twice."""
+
+    def __init__(self, metrics: Metrics, *, rehearsal: bool = False) -> None:
+        self._metrics = metrics
+        self._suffix = " (dry run)" if rehearsal else ""
+        self._tainted: set[str] = set()
+        self._held: tuple[str, ...] = ()
+        self._said_waiting: set[str] = set()
+        self._said_odd: set[tuple[str, str]] = set()
+
+    def applied(self, change: Change, now: datetime) -> None:
+        """A write that the cluster took."""
+        self._metrics.actions.labels(change.verb.value, "applied").inc()
+        fault = change.evidence
+        if fault is not None:
+            self._say_fault(change.node, fault)
+        if change.verb is Verb.TAINT:
+            if fault is not None:
+                seconds = (unix_ns(now) - fault.timestamp_ns) / 1e9
+                self._metrics.fault_to_taint.observe(max(0.0, seconds))
+            logs.info(
+                f"Node {change.node} tainted.{self._suffix}",
+                node=change.node,
+                verb=change.verb.value,
+                rule=change.incident.key.rule if change.incident else None,
+                gpu=change.incident.key.gpu if change.incident else None,
+                reason=change.message,
+            )
+        elif change.event is not None:
+            logs.debug(f"node {change.node}: {change.message}{self._suffix}", node=change.node)
+
+    def failed(self, change: Change, why: str, *, result: str = "failed") -> None:
+        """A write that did not happen (or may not have)."""
+        self._metrics.actions.labels(change.verb.value, result).inc()
+        if result == "conflict":
+            logs.debug(f"node {change.node} changed meanwhile; deciding again.", node=change.node)
+        elif result == "gone":
+            logs.info(f"node {change.node} is gone; nothing to do.", node=change.node)
+        else:
+            logs.error(
+                f"could not {change.verb.value} node {change.node}: {why} Trying again.", node=change.node
+            )
+
+    def settled(self, counted: Iterable[Fault], ignored: Iterable[Ignored]) -> None:
+        """Faults that were judged for good: the new occurrences, and what led to nothing."""
+        for fault in counted:
+            finding = fault.finding
+            labels = fault_labels(fault.source, finding.kind, finding.code, fault.severity)
+            self._metrics.faults.labels(*labels).inc()
+        for item in ignored:
+            self._metrics.ignored.labels(item.reason).inc()
+            if item.reason not in _QUIET_REASONS:
+                rule, node = item.fault.finding.rule, item.fault.node
+                logs.warning(
+                    f"{rule} of node {node or '<none>'} ignored: {item.reason}.", node=node, rule=rule
+                )
+
+    def unknown_nodes(self, faults: Iterable[Fault], *, expired: bool) -> None:
+        """Faults of nodes that the cluster does not have."""
+        for fault in faults:
+            name = str(fault.node)
+            if expired:
+                self._said_waiting.discard(name)
+                logs.warning(
+                    f"{fault.finding.rule} of node {name} dropped: the cluster has no such node.", node=name
+                )
+            elif name not in self._said_waiting:
+                self._said_waiting.add(name)
+                logs.warning(
+                    f"{fault.finding.rule} names node {name}, which the cluster does not have (yet); waiting "
+                    "for it to register. If it never does, check the collector's node label.",
+                    node=name,
+                )
+
+    def fleet(self, nodes: Mapping[str, NodeState], brake: BrakeState, waiting: int) -> None:
+        """The state of the whole after a tick: the brake, and taints that others removed."""
+        self._metrics.show_brake(brake)
+        self._metrics.waiting.set(waiting)
+        self._say_brake(brake)
+        self._say_oddities(nodes)
+        tainted = {name for name, state in nodes.items() if state.tainted}
+        for name in sorted(self._tainted - tainted):
+            if name in nodes:
+                releases = nodes[name].record.releases
+                by = f" By {releases[0].by}." if releases else ""
+                logs.info(f"Node {name} taint removed.{by}{self._suffix}", node=name, verb="untaint")
+        self._tainted = tainted
+
+    def _say_oddities(self, nodes: Mapping[str, NodeState]) -> None:
+        """What people did to the nodes by hand, said once each."""
+        odd: set[tuple[str, str]] = set()
+        for name, state in nodes.items():
+            if state.record_problem is not None:
+                odd.add((name, f"the record cannot be read in full: {state.record_problem}"))
+            for taint in state.taints:
+                if taint.foreign_twin:
+                    said = f"{taint.key}={taint.value or ''}:{taint.effect}"
+                    odd.add((name, f"it carries the taint {said}, which is not ours and is left alone"))
+        for name, what in sorted(odd - self._said_odd):
+            logs.warning(f"node {name}: {what}.", node=name)
+        self._said_odd = odd
+
+    def _say_fault(self, node: str, fault: Fault) -> None:
+        origin = "dmesg" if fault.source is Source.KERNEL else "pod"
+        logs.info(
+            f"node `{node}` has {origin} error: {fault.finding.text}",
+            node=node,
+            rule=fault.finding.rule,
+            gpu=fault.finding.gpu,
+            severity=fault.severity.value,
+        )
+
+    def _say_brake(self, brake: BrakeState) -> None:
+        held = tuple(item.node for item in brake.held)
+        if held and held != self._held:
+            logs.warning(
+                f"The brake holds {len(held)} taints that are due ({_some(held)}): {brake.out} of "
+                f"{brake.gpu_nodes} GPU nodes are out, {brake.bound} may be. Releasing nodes makes room.",
+                held=list(held[:50]),
+                out=brake.out,
+                bound=brake.bound,
+            )
+        elif self._held and not held:
+            logs.info("The brake holds nothing any more.")
+        self._held = held
+
+
+def _some(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")

@@ -1,0 +1,165 @@
+"""One thread per source: poll, hand over, wait until it was acted upon, poll again.
+
+Kernel and pod lines never share a thread, so that a flood or a failure of one cannot delay the other (design
+rule 10). A reader moves on only after its batch was judged (rule 9).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from konductor_like.controller import logs
+from konductor_like.controller.metrics import Metrics
+from konductor_like.loki.errors import LokiError
+from konductor_like.loki.reader import Batch, SourceReader
+
+BACKOFF_CAP_SECONDS = 30.0
+_NODE_LABEL_HINT = "check KONDUCTOR_NODE_LABEL and the collector's resource processor."
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A batch on its way to the tick, which sets ``accepted`` once it was acted upon, and then ``done``."""
+
+    name: str
+    batch: Batch
+    accepted: bool = False
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class Inbox(Protocol):
+    """Where deliveries go."""
+
+    def put(self, delivery: Delivery, /) -> None:
+        """Take one delivery."""
+
+
+class SourceLoop:
+    """Polls one reader until told to stop.
+
+    ``name`` is ``kernel``, ``pod`` or ``heartbeat``. ``problem`` is what went wrong at the last poll, None
+    when nothing did; a failed poll is an error, never "no faults" (rule 14). ``caught_up`` says that a poll
+    has reached the present.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reader: SourceReader,
+        inbox: Inbox,
+        metrics: Metrics,
+        *,
+        interval_seconds: float,
+        now_ns: Callable[[], int],
+        stop: threading.Event,
+    ) -> None:
+        self.name = name
+        self.problem: LokiError | None = None
+        self.caught_up = False
+        self._reader = reader
+        self._inbox = inbox
+        self._metrics = metrics
+        self._interval_seconds = interval_seconds
+        self._now_ns = now_ns
+        self._stop = stop
+        self._nudge = threading.Event()
+        self._failures = 0
+        self._thread = threading.Thread(target=self._run, name=f"read-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin polling."""
+        self._thread.start()
+
+    def join(self, timeout_seconds: float) -> None:
+        """Wait for the thread to end; ``stop`` must be set."""
+        self._nudge.set()
+        self._thread.join(timeout_seconds)
+
+    def nudge(self) -> None:
+        """Poll now instead of at the next beat."""
+        self._nudge.set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            more = self._poll()
+            if not more:
+                self._nudge.wait(self._pause_seconds())
+            self._nudge.clear()
+
+    def _poll(self) -> bool:
+        """One poll; True where a catch-up goes on and the next one should not wait."""
+        try:
+            batch = self._reader.poll(self._now_ns())
+        except LokiError as error:
+            self._failed(error)
+            return False
+        delivery = Delivery(self.name, batch)
+        self._inbox.put(delivery)
+        while not delivery.done.wait(0.2):
+            if self._stop.is_set():
+                return False
+        if not delivery.accepted:
+            return False
+        self._reader.commit(batch)
+        self._succeeded(batch)
+        return batch.more
+
+    def _succeeded(self, batch: Batch) -> None:
+        if self.problem is not None:
+            logs.info(f"Loki answers again for {self.name} lines.", source=self.name)
+        self.problem = None
+        self.caught_up = not batch.more
+        self._failures = 0
+        metrics = self._metrics
+        metrics.last_success.labels(self.name).set(self._now_ns() / 1e9)
+        metrics.lines.labels(self.name).inc(len(batch.lines))
+        metrics.duplicates.labels(self.name).inc(batch.duplicates)
+        metrics.queries.labels(self.name).inc(batch.queries)
+        metrics.bytes_processed.labels(self.name).inc(batch.bytes_processed)
+        self._say_oddities(batch)
+
+    def _say_oddities(self, batch: Batch) -> None:
+        """What a healthy pipeline never sends is counted and said, never dropped in silence (rule 12)."""
+        metrics, name = self._metrics, self.name
+        if batch.without_node:
+            metrics.nodeless.labels(name).inc(batch.without_node)
+            logs.warning(f"{batch.without_node} {name} lines name no node: {_NODE_LABEL_HINT}", source=name)
+        if batch.foreign:
+            metrics.foreign.labels(name).inc(batch.foreign)
+            logs.warning(f"{batch.foreign} lines are no {name} lines by their labels; ignored.", source=name)
+        if batch.incomplete_windows:
+            metrics.incomplete.labels(name).inc(len(batch.incomplete_windows))
+            logs.warning(
+                f"{len(batch.incomplete_windows)} single nanoseconds hold more {name} lines than Loki gives "
+                "at once; what came was judged, the rest cannot be had.",
+                source=name,
+            )
+        if batch.cursor_ahead_ns:
+            logs.warning(
+                f"the {name} cursor stood {batch.cursor_ahead_ns / 1e9:.1f} s in the future; going on from "
+                "now. Check this machine's clock.",
+                source=name,
+            )
+
+    def _failed(self, error: LokiError) -> None:
+        if self._stop.is_set():
+            return
+        self._failures += 1
+        self._metrics.loki_errors.labels(self.name, type(error).__name__).inc()
+        if self.problem is None or str(self.problem) != str(error):
+            logs.error(
+                f"cannot read {self.name} lines: {error} {error.hint} Trying again; nothing is lost.",
+                source=self.name,
+                error=type(error).__name__,
+            )
+        self.problem = error
+
+    def _pause_seconds(self) -> float:
+        if not self._failures:
+            return self._interval_seconds
+        longest = min(BACKOFF_CAP_SECONDS, self._interval_seconds * 2**self._failures)
+        return random.uniform(self._interval_seconds, longest)  # noqa: S311  # jitter, not a secret

@@ -1,0 +1,180 @@
+"""One term: from the moment we may write until we must stop.
+
+Readers poll in threads of their own; this thread alone ticks. Everything that is only in memory lives and
+dies with the term, so a process that lost its Lease starts the next term from the Lease's checkpoint, as any
+other would.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from konductor_like.controller import logs
+from konductor_like.controller.coverage import CoverageTracker
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.sources import Delivery, SourceLoop
+from konductor_like.controller.tick import Nodes, Tick
+from konductor_like.detection import parse_heartbeat
+from konductor_like.loki.reader import SourceReader
+from konductor_like.model import Coverage, CoverageState, LogLine, Source
+
+HEARTBEAT_SECONDS = 60.0
+IDLE_SECONDS = 5.0
+"""How long the loop waits for something to do before it looks at the nodes anyway."""
+ONCE_SECONDS = 0.05
+COVERAGE_SECONDS = 30.0
+
+SOURCES = {"kernel": Source.KERNEL, "pod": Source.POD}
+
+
+def now_ns() -> int:
+    """Wall time, as Loki counts it."""
+    return time.time_ns()
+
+
+def now() -> datetime:
+    """Wall time, aware."""
+    return datetime.now(UTC)
+
+
+class Term:
+    """Runs the sources and the tick until ``stop``."""
+
+    def __init__(
+        self,
+        tick: Tick,
+        nodes: Nodes,
+        readers: Mapping[str, SourceReader],
+        metrics: Metrics,
+        tracker: CoverageTracker,
+        *,
+        poll_interval_seconds: float,
+        stop: threading.Event,
+    ) -> None:
+        self._tick = tick
+        self._nodes = nodes
+        self._readers = readers
+        self._metrics = metrics
+        self._tracker = tracker
+        self._stop = stop
+        self._inbox: queue.Queue[Delivery | None] = queue.Queue()
+        self._coverage: Coverage | None = None
+        self._looked_seconds = 0.0
+        self._failures = 0
+        self.last_turn_seconds = time.monotonic()
+        self.loops = {
+            name: SourceLoop(
+                name,
+                reader,
+                self._inbox,
+                metrics,
+                interval_seconds=HEARTBEAT_SECONDS if name == "heartbeat" else poll_interval_seconds,
+                now_ns=now_ns,
+                stop=stop,
+            )
+            for name, reader in readers.items()
+        }
+
+    def run(self) -> None:
+        """Turn until told to stop; one broken turn does not end it (design rule 27)."""
+        for loop in self.loops.values():
+            loop.start()
+        try:
+            while not self._stop.is_set():
+                self.last_turn_seconds = time.monotonic()
+                self._turn(self._next_deliveries(IDLE_SECONDS))
+        finally:
+            self._stop.set()
+            for loop in self.loops.values():
+                loop.join(5.0)
+
+    def run_once(self) -> bool:
+        """Read every source to the end once and act; False where one could not be read."""
+        for loop in self.loops.values():
+            loop.start()
+        try:
+            while True:
+                self._turn(self._next_deliveries(ONCE_SECONDS))
+                if self._inbox.empty() and all(self._is_finished(loop) for loop in self.loops.values()):
+                    return all(loop.problem is None for loop in self.loops.values())
+        finally:
+            self._stop.set()
+            for loop in self.loops.values():
+                loop.join(5.0)
+
+    def wake(self) -> None:
+        """Something other than a line changed: look again now."""
+        self._inbox.put(None)
+
+    def coverage(self) -> Coverage | None:
+        """The last look at which nodes' logs arrive; may be asked from another thread."""
+        return self._coverage
+
+    def _next_deliveries(self, patience_seconds: float) -> list[Delivery]:
+        """Wait for work, then take all that is there."""
+        try:
+            items = [self._inbox.get(timeout=patience_seconds)]
+        except queue.Empty:
+            return []
+        while True:
+            try:
+                items.append(self._inbox.get_nowait())
+            except queue.Empty:
+                return [item for item in items if item is not None]
+
+    def _turn(self, deliveries: list[Delivery]) -> None:
+        lines: list[LogLine] = []
+        read = {delivery.name for delivery in deliveries}
+        read_ns: dict[Source, int] = {}
+        for delivery in deliveries:
+            source = SOURCES.get(delivery.name)
+            if source is None:
+                self._hear(delivery.batch.lines)
+            else:
+                lines.extend(delivery.batch.lines)
+                read_ns[source] = delivery.batch.upto_ns
+        with self._surviving():
+            with self._metrics.tick_seconds.time():
+                self._tick.run(lines, read_ns, now())
+            for source, until_ns in self._tick.checkpoint().read_ns.items():
+                self._metrics.read_until.labels(source.value).set(until_ns / 1e9)
+            for delivery in deliveries:
+                delivery.accepted = True
+        for delivery in deliveries:
+            delivery.done.set()
+        if time.monotonic() - self._looked_seconds >= COVERAGE_SECONDS or "heartbeat" in read:
+            self._look_at_coverage()
+
+    @contextmanager
+    def _surviving(self) -> Iterator[None]:
+        """A mistake of ours costs one turn and says so; the lines stay uncommitted and come again."""
+        try:
+            yield
+            self._failures = 0
+        except Exception:  # noqa: BLE001  # the loop outlives any mistake (rule 27); logged in full
+            self._failures += 1
+            logs.LOGGER.exception("This turn failed; its lines will be read again. Please report this.")
+            self._stop.wait(min(30.0, 2.0**self._failures))
+
+    def _hear(self, lines: Iterable[LogLine]) -> None:
+        for line in lines:
+            if line.node is not None and parse_heartbeat(line.text) is not None:
+                self._tracker.heard(line.node, line.timestamp_ns)
+
+    def _look_at_coverage(self) -> None:
+        self._looked_seconds = time.monotonic()
+        gpu_nodes = {name for name, state in self._nodes.snapshot().items() if state.is_gpu_node}
+        coverage = self._tracker.coverage(gpu_nodes, now_ns())
+        self._coverage = coverage
+        for state in CoverageState:
+            count = sum(coverage.of(name) is state for name in gpu_nodes)
+            self._metrics.coverage.labels(state.value).set(count)
+
+    @staticmethod
+    def _is_finished(loop: SourceLoop) -> bool:
+        return loop.caught_up or loop.problem is not None

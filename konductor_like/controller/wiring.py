@@ -1,0 +1,191 @@
+"""Building the parts from the settings: the real ones, or the ones of a dry run (design rule 26)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+
+from konductor_like.cluster.access import ready_to_write
+from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
+from konductor_like.cluster.decode import node_decoder
+from konductor_like.cluster.events import NodeEvents
+from konductor_like.cluster.identity import own_identity
+from konductor_like.cluster.lease import LeaderLease
+from konductor_like.cluster.store import NodeStore
+from konductor_like.cluster.writer import NodeWriter, RehearsedWriter
+from konductor_like.controller.announcer import Announcer
+from konductor_like.controller.controller import Controller
+from konductor_like.controller.coverage import CoverageTracker
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes
+from konductor_like.controller.report import Report
+from konductor_like.controller.term import Term, now_ns
+from konductor_like.controller.tick import EventSink, Nodes, Tick, Writer
+from konductor_like.loki.client import LokiClient
+from konductor_like.loki.logql import heartbeat_query, kernel_query, pod_query
+from konductor_like.loki.reader import SourceReader
+from konductor_like.loki.retry import retrying
+from konductor_like.loki.spans import SECOND_NS, Spans
+from konductor_like.model import Checkpoint, Coverage, Source
+from konductor_like.settings import Settings
+
+LOKI_ATTEMPTS = 3
+LOKI_PATIENCE_SECONDS = 6.0
+"""A poll asks again this long by itself; then the loop says what is wrong and backs off."""
+WRITE_PATIENCE_SECONDS = 5.0
+"""One node's write holds up a tick no longer than this; the next ticks try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says beside the settings."""
+
+    once: bool = False
+    dry_run: bool = False
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+@contextmanager
+def wired(
+    settings: Settings, options: Options, metrics: Metrics, stop: threading.Event
+) -> Iterator[Controller]:
+    """A controller ready to run; its connections are closed at the end.
+
+    Sends nothing yet. Raises KubeConfigError, LokiMisconfigured or ValueError for what cannot be used.
+    """
+    wire = _rehearsal if options.dry_run else _earnest
+    loki = LokiClient(
+        settings, retrying(stop.wait, attempts=LOKI_ATTEMPTS, total_seconds=LOKI_PATIENCE_SECONDS)
+    )
+    with closing(loki), wire(settings, options, metrics, loki, stop) as controller:
+        yield controller
+
+
+@contextmanager
+def _earnest(
+    settings: Settings, options: Options, metrics: Metrics, loki: LokiClient, stop: threading.Event
+) -> Iterator[Controller]:
+    decode = node_decoder(settings.gpu_node_selector)
+    client = KubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
+    namespace = _namespace(settings, client)
+    identity = own_identity()
+    with closing(client), closing(Announcer(NodeEvents(client, identity))) as announcer:
+        lease = LeaderLease(
+            client,
+            namespace,
+            settings.lease_name,
+            identity,
+            duration_seconds=settings.lease_duration_seconds,
+            renew_deadline_seconds=settings.lease_renew_deadline_seconds,
+            renew_interval_seconds=settings.lease_renew_interval_seconds,
+        )
+        store = NodeStore(client, decode, on_change=lambda: controller.nodes_changed())
+        writer = NodeWriter(
+            client,
+            decode,
+            lease,
+            timeout_seconds=settings.kube_timeout_seconds,
+            write_concurrency=settings.write_concurrency,
+            patience_seconds=WRITE_PATIENCE_SECONDS,
+            sleep=stop.wait,
+        )
+
+        def prepare() -> list[str]:
+            return ready_to_write(client, namespace, settings.lease_name)
+
+        terms = _Terms(settings, metrics, loki, store, writer, announcer, Report(metrics))
+        controller = Controller(store, lease, terms.make, prepare, metrics, once=options.once)
+        yield controller
+
+
+@contextmanager
+def _rehearsal(
+    settings: Settings, options: Options, metrics: Metrics, loki: LokiClient, _stop: threading.Event
+) -> Iterator[Controller]:
+    client = ReadOnlyKubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
+    with closing(client):
+        store = NodeStore(
+            client, node_decoder(settings.gpu_node_selector), on_change=lambda: controller.nodes_changed()
+        )
+        nodes, report = RehearsedNodes(store), Report(metrics, rehearsal=True)
+        terms = _Terms(settings, metrics, loki, nodes, RehearsedWriter(), RehearsedEvents(), report)
+        controller = Controller(store, None, terms.make, list, metrics, once=options.once)
+        yield controller
+
+
+def _namespace(settings: Settings, client: KubeClient) -> str:
+    """In a pod the pod's own namespace, unless the setting says otherwise."""
+    if client.in_cluster and client.namespace and "namespace" not in settings.model_fields_set:
+        return client.namespace
+    return settings.namespace
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What every term is made of."""
+
+    settings: Settings
+    metrics: Metrics
+    loki: LokiClient
+    nodes: Nodes
+    writer: Writer
+    events: EventSink
+    report: Report
+
+    def make(
+        self, checkpoint: Checkpoint | None, coverage: Coverage | None, stop: threading.Event
+    ) -> tuple[Tick, Term]:
+        """The parts of one term, reading from the checkpoint or, on the first start, as the settings say."""
+        settings, started_ns = self.settings, now_ns()
+        start = first_checkpoint(settings, started_ns) if checkpoint is None else checkpoint
+        tick = Tick(
+            self.nodes,
+            self.writer,
+            self.events,
+            self.report,
+            self.metrics,
+            rules=settings.rules(),
+            start=start,
+            unknown_node_seconds=settings.unknown_node_seconds,
+        )
+        tracker = CoverageTracker(settings.heartbeat_stale_seconds, before=coverage, now_ns=started_ns)
+        term = Term(
+            tick,
+            self.nodes,
+            self._readers(start, started_ns),
+            self.metrics,
+            tracker,
+            poll_interval_seconds=settings.poll_interval_seconds,
+            stop=stop,
+        )
+        return tick, term
+
+    def _readers(self, start: Checkpoint, started_ns: int) -> dict[str, SourceReader]:
+        """One reader per source, each at its cursor; a source that has none yet begins now."""
+        settings = self.settings
+        readers = {"kernel": SourceReader(Source.KERNEL, self.loki, kernel_query(settings), settings)}
+        pods = pod_query(settings)
+        if pods is not None:
+            readers["pod"] = SourceReader(Source.POD, self.loki, pods, settings)
+        for reader in readers.values():
+            reader.start_from(start.read_ns.get(reader.source, started_ns))
+        heartbeat_spans = replace(
+            Spans.of(settings, Source.KERNEL),
+            overlap_ns=0,
+            lateness_ns=round(settings.heartbeat_stale_seconds * SECOND_NS),
+        )
+        heartbeats = SourceReader(
+            Source.KERNEL, self.loki, heartbeat_query(settings), settings, heartbeat_spans
+        )
+        heartbeats.start_from(started_ns)
+        return {**readers, "heartbeat": heartbeats}
+
+
+def first_checkpoint(settings: Settings, started_ns: int) -> Checkpoint:
+    """Where reading begins when nothing was ever read (design rule 5)."""
+    act_from_ns = started_ns - round(settings.first_start_act_seconds * SECOND_NS)
+    history_ns = started_ns - round(settings.first_start_history_seconds * SECOND_NS)
+    return Checkpoint({Source.KERNEL: min(history_ns, act_from_ns), Source.POD: act_from_ns}, act_from_ns)

@@ -1,0 +1,1 @@
+"""The demo: stand-in servers, the real controller as a process, and a story that must come true."""

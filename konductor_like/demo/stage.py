@@ -1,0 +1,232 @@
+"""Everything the story plays on: both stand-ins, a fleet, its kernel logs, and the real controller."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY
+from konductor_like.sandbox.fleet import make_cpu_node, make_node
+from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like.sandbox.loki import LokiServer
+
+CONTROLLER = (sys.executable, "-m", "konductor_like.controller.launch")
+COMMAND = (sys.executable, "-m", "konductor_like.cli")
+_LOG_LINES_KEPT = 200
+
+
+@dataclass(slots=True)
+class KernelLog:
+    """One node's kernel ring buffer, as ``dmesg -w`` prints it: a stamp in brackets, then the text."""
+
+    node: str
+    uptime_seconds: float
+    lines: list[str] = field(default_factory=list)
+
+    def stamped(self, text: str, elapsed_seconds: float) -> str:
+        """The line that the kernel keeps for ``text``, written now."""
+        line = f"[{self.uptime_seconds + elapsed_seconds:.6f}] {text}"
+        self.lines.append(line)
+        return line
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNode:
+    """What the API server shows of a node."""
+
+    name: str
+    tainted: bool
+    health: str
+    record: dict[str, Any]
+
+    def recorded(self, code: int) -> bool:
+        """Whether the record on the node holds an incident with this Xid."""
+        return any(incident["rule"] == f"xid.{code}" for incident in self.record.get("incidents", ()))
+
+
+class RunningController:
+    """The real controller as a process; ``log`` holds the last lines that it said."""
+
+    def __init__(self, environment: Mapping[str, str], arguments: Sequence[str]) -> None:
+        self.log: deque[str] = deque(maxlen=_LOG_LINES_KEPT)
+        self.process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
+            (*CONTROLLER, *arguments), env=environment, stderr=subprocess.PIPE, text=True, errors="replace"
+        )
+        self._follower = threading.Thread(target=self._follow, daemon=True)
+        self._follower.start()
+
+    def stop(self) -> int:
+        """End it in order, if it still runs; gives its exit code."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        return self._ended()
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye."""
+        self.process.kill()
+        self._ended()
+
+    def _ended(self) -> int:
+        code = self.process.wait(timeout=30)
+        self._follower.join()
+        return code
+
+    def _follow(self) -> None:
+        assert self.process.stderr is not None  # noqa: S101  # it was asked for
+        with self.process.stderr as lines:
+            for line in lines:
+                self.log.append(line.rstrip("\n"))
+
+
+class Stage:
+    """Use as a context manager; everything is stopped and removed at the end."""
+
+    def __init__(self, gpu_nodes: int = 10) -> None:
+        self._exits = ExitStack()
+        self.loki = LokiServer()
+        self.cluster = KubernetesServer()
+        self._started = time.monotonic()
+        names = [f"gpu-{i:02d}" for i in range(1, gpu_nodes + 1)]
+        self._kernels = {name: KernelLog(name, 1_235_000.0 + 977.25 * i) for i, name in enumerate(names)}
+
+    def __enter__(self) -> Self:
+        with ExitStack() as exits:
+            self._folder = Path(exits.enter_context(tempfile.TemporaryDirectory(prefix="konductor-like-")))
+            exits.enter_context(self.loki)
+            exits.enter_context(self.cluster)
+            self.kubeconfig = self._folder / "kubeconfig"
+            self.cluster.kubeconfig(self.kubeconfig)
+            for name in self._kernels:
+                self.cluster.put_node(make_node(name))
+            self.cluster.put_node(make_cpu_node("cpu-01"))
+            self._exits = exits.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exits.close()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a shell needs to talk to this stage."""
+        return {"KUBECONFIG": str(self.kubeconfig), "LOG_ENDPOINT": self.loki.url}
+
+    @property
+    def gpu_nodes(self) -> tuple[str, ...]:
+        """The names of the GPU nodes."""
+        return tuple(self._kernels)
+
+    def start_controller(self, *arguments: str, **settings: str) -> RunningController:
+        """Start ``python -m konductor_like.controller.launch`` and follow what it says.
+
+        ``settings`` are environment variables; the last one given wins over the stage's own.
+        """
+        quick = {
+            "KONDUCTOR_POLL_INTERVAL_SECONDS": "0.5",
+            "KONDUCTOR_LEASE_RENEW_INTERVAL_SECONDS": "1",
+            "KONDUCTOR_LISTEN": "off",
+            "KONDUCTOR_LOG_FORMAT": "text",
+        }
+        controller = RunningController(self.child_environment(**(quick | settings)), arguments)
+        self._exits.callback(controller.stop)
+        return controller
+
+    def run(self, *arguments: str, show: bool = False) -> subprocess.CompletedProcess[str]:
+        """Run one of our own commands against this stage; ``show`` lets it print for itself."""
+        return subprocess.run(  # noqa: S603  # our own interpreter and module
+            (*COMMAND, *arguments),
+            env=self.child_environment(),
+            capture_output=not show,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def kernel(self, node: str, text: str) -> None:
+        """The kernel of a node says something, and the collector ships it."""
+        line = self._kernels[node].stamped(text, time.monotonic() - self._started)
+        self.push(node, line)
+
+    def replay(self, node: str) -> None:
+        """The node's ``dmesg`` pod restarts: the whole ring buffer again, with new timestamps."""
+        self.push(node, *self._kernels[node].lines)
+
+    def heartbeats(self) -> None:
+        """One heartbeat of every node's kernel-log reader."""
+        wall = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        for name in self._kernels:
+            boot_id = self._get(name)["status"]["nodeInfo"]["bootID"]
+            self.push(name, f"kmsg/1 heartbeat boot={boot_id} seq=4711 uptime=1235000.000000 wall={wall}")
+
+    def node(self, name: str) -> SeenNode:
+        """One node, as the API server shows it."""
+        node = self._get(name)
+        metadata = node["metadata"]
+        record = json.loads(metadata.get("annotations", {}).get(RECORD_ANNOTATION, "{}"))
+        tainted = any(taint["key"] == TAINT_KEY for taint in node["spec"].get("taints", ()))
+        return SeenNode(name, tainted, metadata.get("labels", {}).get(HEALTH_LABEL, ""), record)
+
+    def nodes(self) -> list[SeenNode]:
+        """All GPU nodes."""
+        return [self.node(name) for name in self._kernels]
+
+    def _get(self, name: str) -> dict[str, Any]:
+        return self.cluster.node(name)
+
+    def child_environment(self, **more: str) -> dict[str, str]:
+        """The environment of our own commands when they run against this stage."""
+        # Settings of the person who runs the demo must not reach into it.
+        names = ("LOG_ENDPOINT", "WATCHED_NAMESPACES", "KUBECONFIG")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("KONDUCTOR_") and k not in names}
+        return {**kept, **self.environment, **more}
+
+    def push(self, node: str, *lines: str) -> None:
+        """The collector ships these lines of a node; an empty ``node`` is one that it could not name."""
+        now_ns = time.time_ns()
+        body = {
+            "resourceLogs": [
+                {
+                    "resource": {"attributes": _attributes(node)},
+                    "scopeLogs": [
+                        {"logRecords": [_record(now_ns + i, line) for i, line in enumerate(lines)]}
+                    ],
+                }
+            ]
+        }
+        request = urllib.request.Request(  # noqa: S310  # our own server on loopback
+            f"{self.loki.url}/otlp/v1/logs",
+            data=json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=10):  # noqa: S310  # as above
+            pass
+
+
+def _attributes(node: str) -> list[dict[str, Any]]:
+    """What the collector knows of a kernel-log reader's pod: from its log file's path and the node."""
+    facts = {
+        "k8s.namespace.name": "dmesg-logging",
+        "k8s.pod.name": f"dmesg-{node}",
+        "k8s.container.name": "dmesg",
+        "k8s.node.name": node,
+    }
+    return [{"key": key, "value": {"stringValue": value}} for key, value in facts.items() if value]
+
+
+def _record(time_ns: int, line: str) -> dict[str, Any]:
+    return {
+        "timeUnixNano": str(time_ns),
+        "observedTimeUnixNano": str(time_ns + 200_000_000),
+        "body": {"stringValue": line},
+    }

@@ -1,0 +1,134 @@
+"""The story, step by step: what happens, and what must come true because of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from konductor_like.demo.stage import RunningController, Stage
+
+STEP_SECONDS = 30.0
+_LOOK_SECONDS = 0.05
+
+XID_79 = "NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+XID_31 = (
+    "NVRM: Xid (PCI:0000:9a:00): 31, pid=41187, name=python3, Ch 00000011, intr 00000000. MMU Fault: ENGINE "
+    "GRAPHICS GPCCLIENT_T1_4 faulted @ 0x7f3a_20000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ"
+)
+XID_63 = "NVRM: Xid (PCI:0000:1b:00): 63, pid=2201, Row Remapper: New row marked for remapping"
+
+
+class StoryError(Exception):
+    """Something that had to come true did not; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """``play`` makes it happen; ``holds`` must become true, and ``never`` must not be true then."""
+
+    title: str
+    play: Callable[[Stage], None]
+    holds: Callable[[Stage], bool]
+    outcome: Callable[[Stage, float], str]
+    never: Callable[[Stage], bool]
+
+
+def steps(controller: RunningController) -> Iterator[Step]:
+    """The story in order."""
+    yield Step(
+        "The controller starts; ten GPU nodes are healthy.",
+        lambda _stage: None,
+        lambda _stage: any("Reading Loki" in line for line in controller.log),
+        lambda _stage, seconds: f"it holds the Lease and reads Loki, {seconds:.1f} s after its start",
+        never=lambda stage: any(node.tainted for node in stage.nodes()),
+    )
+    yield Step(
+        "gpu-04: a GPU falls off the bus (Xid 79).",
+        lambda stage: stage.kernel("gpu-04", XID_79),
+        lambda stage: stage.node("gpu-04").tainted,
+        lambda _stage, seconds: f"gpu-04 is tainted, {seconds:.1f} s after the line reached Loki",
+        never=_another_than("gpu-04"),
+    )
+    yield Step(
+        "gpu-07: an application reads a bad address (Xid 31).",
+        lambda stage: stage.kernel("gpu-07", XID_31),
+        lambda stage: stage.node("gpu-07").recorded(31),
+        lambda _stage, _seconds: "recorded on gpu-07 and not tainted: that is the job's fault",
+        never=lambda stage: stage.node("gpu-07").tainted,
+    )
+    yield Step(
+        "An operator swaps the GPU and runs: konductor-like reset gpu-04",
+        _reset,
+        lambda stage: not stage.node("gpu-04").tainted,
+        lambda _stage, _seconds: "gpu-04 is back, and its record says who, when and why",
+        never=_another_than("gpu-04"),
+    )
+    yield Step(
+        "gpu-04: its dmesg pod restarts and prints the old Xid 79 again.",
+        _replay,
+        lambda stage: stage.node("gpu-01").recorded(63),
+        lambda _stage, _seconds: "judged and passed over: the reset stays reset",
+        never=lambda stage: stage.node("gpu-04").tainted,
+    )
+    yield Step(
+        "gpu-04: the new GPU fails too.",
+        lambda stage: stage.kernel("gpu-04", XID_79),
+        lambda stage: stage.node("gpu-04").tainted,
+        lambda _stage, seconds: f"gpu-04 is tainted again, {seconds:.1f} s after the line reached Loki",
+        never=_another_than("gpu-04"),
+    )
+    yield Step(
+        "Four more nodes fail; the brake allows two of ten GPU nodes to be out.",
+        _many,
+        lambda stage: sum(node.health == "held" for node in stage.nodes()) == 3,
+        lambda stage, _seconds: _out(stage),
+        never=lambda stage: sum(node.tainted for node in stage.nodes()) > 2,
+    )
+
+
+def play(step: Step, stage: Stage, controller: RunningController) -> str:
+    """Play one step and wait until it came true; gives the outcome in words. Raises StoryError."""
+    step.play(stage)
+    started = time.monotonic()
+    while not step.holds(stage):
+        code = controller.process.poll()
+        if code is not None:
+            raise StoryError(f"the controller ended with exit code {code}")
+        if step.never(stage):
+            raise StoryError("what must never happen did")
+        if time.monotonic() - started > STEP_SECONDS:
+            raise StoryError(f"it did not come true within {STEP_SECONDS:.0f} s")
+        time.sleep(_LOOK_SECONDS)
+    seconds = time.monotonic() - started
+    if step.never(stage):
+        raise StoryError("what must never happen did")
+    return step.outcome(stage, seconds)
+
+
+def _another_than(name: str) -> Callable[[Stage], bool]:
+    return lambda stage: any(node.tainted for node in stage.nodes() if node.name != name)
+
+
+def _reset(stage: Stage) -> None:
+    done = stage.run("reset", "gpu-04", "--reason", "swapped the GPU")
+    if done.returncode != 0:
+        raise StoryError(f"reset failed: {done.stderr.strip()}")
+
+
+def _replay(stage: Stage) -> None:
+    """The line after the replay proves that the replay was judged: one node's lines are read in order."""
+    stage.replay("gpu-04")
+    stage.kernel("gpu-01", XID_63)
+
+
+def _many(stage: Stage) -> None:
+    for name in ("gpu-02", "gpu-05", "gpu-08", "gpu-10"):
+        stage.kernel(name, XID_79)
+
+
+def _out(stage: Stage) -> str:
+    nodes = stage.nodes()
+    tainted = ", ".join(node.name for node in nodes if node.tainted)
+    held = ", ".join(node.name for node in nodes if node.health == "held")
+    return f"out: {tainted}; held back and listed: {held}"

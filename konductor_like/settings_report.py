@@ -1,0 +1,152 @@
+"""The configuration told to people: what is in effect, and what is wrong with it, by the variable's name.
+
+Values of secrets and the user part of URLs never leave this module. It reads no environment of its own: the
+caller passes the mapping that the settings were loaded from.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from pydantic import AliasChoices, SecretStr, ValidationError
+
+from konductor_like.settings import PREFIX, Settings, unknown_variables
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+HIDDEN = "********"
+UNSET = "<none>"
+_SHOWN_CHARS = 120
+_USERINFO = re.compile(r"(?<=://)[^/\s]*@")
+
+_MEANINGS = {
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "greater_than": "must be more than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be less than {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "literal_error": "must be {expected}",
+    "string_pattern_mismatch": "does not match {pattern}",
+    "value_error": "{error}",
+}
+"""Pydantic's error types in words that fit an environment variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """One setting as it is in effect: the variable's name, its value for people, and where it came from."""
+
+    name: str
+    value: str
+    origin: str
+    """``default`` or ``environment``."""
+
+
+def explain_settings_error(error: ValidationError, environ: Mapping[str, str]) -> list[str]:
+    """One line per problem: the variable, the value that it has (secrets hidden) and what is wrong."""
+    return [_explain(problem, environ) for problem in error.errors()]
+
+
+def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
+    """One line per variable with our prefix that no setting reads, with the nearest name that one does."""
+    known = [name for field in Settings.model_fields for name in _variables(field)]
+    lines = []
+    for name in unknown_variables(environ):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+        lines.append(f"{name}: no such setting" + (f"; did you mean {near[0]}?" if near else ""))
+    return lines
+
+
+def effective(settings: Settings, environ: Mapping[str, str]) -> list[Effective]:
+    """Every setting, in the order of the reference page."""
+    return [
+        Effective(
+            name=_variable(field, environ),
+            value=_shown(getattr(settings, field)),
+            origin="environment" if field in settings.model_fields_set else "default",
+        )
+        for field in Settings.model_fields
+    ]
+
+
+def file_problems(settings: Settings, environ: Mapping[str, str]) -> list[str]:
+    """One line per file that a setting names and that cannot be read."""
+    lines = []
+    for field in Settings.model_fields:
+        path = getattr(settings, field)
+        if isinstance(path, Path) and (problem := _unreadable(path)):
+            lines.append(f"{_variable(field, environ)}={str(path)!r}: {problem}")
+    return lines
+
+
+def _unreadable(path: Path) -> str | None:
+    try:
+        with path.open("rb"):
+            return None
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _explain(problem: ErrorDetails, environ: Mapping[str, str]) -> str:
+    meaning = _MEANINGS.get(problem["type"])
+    reason = meaning.format(**problem.get("ctx", {})) if meaning else problem["msg"]
+    if not problem["loc"]:
+        return reason  # several settings together; the sentence names them
+    field = str(problem["loc"][0])
+    return f"{_variable(field, environ)}={_quoted(field, problem['input'])}: {reason}"
+
+
+def _quoted(field: str, value: object) -> str:
+    if _is_secret(field):
+        return HIDDEN
+    text = _USERINFO.sub(f"{HIDDEN}@", str(value))
+    return repr(text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…")
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None | () | "":
+            return UNSET
+        case SecretStr():
+            return HIDDEN
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:.12g}"
+        case tuple():
+            return ",".join(map(str, value))
+        case _:
+            return _USERINFO.sub(f"{HIDDEN}@", str(value))
+
+
+def _is_secret(field: str) -> bool:
+    info = Settings.model_fields.get(field)
+    return info is not None and SecretStr in (info.annotation, *get_args(info.annotation))
+
+
+def _variables(field: str) -> tuple[str, ...]:
+    """The environment variables that set a field, the documented one first."""
+    alias = Settings.model_fields[field].validation_alias
+    if isinstance(alias, AliasChoices):
+        return tuple(name for name in alias.choices if isinstance(name, str) and name.isupper())
+    return (PREFIX + field.upper(),)
+
+
+def _variable(field: str, environ: Mapping[str, str]) -> str:
+    """The variable that set the field; where none did, the documented one. Case does not matter in a name."""
+    present = {name.upper(): name for name in environ}
+    names = _variables(field) if field in Settings.model_fields else (field,)
+    return next((present[name] for name in names if name in present), names[0])

@@ -1,0 +1,58 @@
+"""The log in both its forms."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from konductor_like.controller import logs
+
+
+class Terminal(io.StringIO):
+    """Says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_konduktors_format() -> None:
+    stream = Terminal()
+    logs.set_up("auto", "info", stream=stream)
+
+    logs.info("Node gpu-7 tainted.", node="gpu-7")
+
+    assert stream.getvalue().endswith(" INFO Node gpu-7 tainted.\n")
+
+
+def test_a_pipe_gets_one_json_object_per_line_with_the_facts() -> None:
+    stream = io.StringIO()
+    logs.set_up("auto", "info", stream=stream)
+
+    logs.warning("Node gpu-7 tainted.", node="gpu-7", held=["gpu-1"])
+
+    entry = json.loads(stream.getvalue())
+    assert entry["ts"].endswith("+00:00")
+    del entry["ts"]
+    assert entry == {"level": "warning", "msg": "Node gpu-7 tainted.", "node": "gpu-7", "held": ["gpu-1"]}
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_a_message_can_never_become_two_lines(style: str) -> None:
+    stream = io.StringIO()
+    logs.set_up(style, "info", stream=stream)  # type: ignore[arg-type]  # the parameter's values are right
+
+    logs.info("first\nINFO forged")
+
+    assert stream.getvalue().count("\n") == 1
+
+
+def test_the_level_is_respected() -> None:
+    stream = io.StringIO()
+    logs.set_up("text", "warning", stream=stream)
+
+    logs.info("not shown")
+    logs.error("shown")
+
+    assert stream.getvalue().count("\n") == 1

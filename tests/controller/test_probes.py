@@ -1,0 +1,70 @@
+"""Liveness, readiness and metrics over HTTP."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.probes import ProbeServer, parse_listen
+
+
+@pytest.fixture
+def reasons() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def server(reasons: list[str]) -> Iterator[ProbeServer]:
+    probes = ProbeServer("127.0.0.1:0", Metrics().registry, alive=list, ready=lambda: list(reasons))
+    yield probes
+    probes.close()
+
+
+def get(server: ProbeServer, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=5) as answer:  # loopback
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_a_dependency_that_is_down_makes_it_unready_but_not_dead(
+    server: ProbeServer, reasons: list[str]
+) -> None:
+    assert get(server, "/readyz") == (200, "ok\n")
+    reasons.append("Loki does not answer")
+
+    assert get(server, "/readyz") == (503, "Loki does not answer\n")
+    assert get(server, "/healthz") == (200, "ok\n")
+
+
+def test_metrics_start_at_zero(server: ProbeServer) -> None:
+    status, text = get(server, "/metrics")
+
+    assert status == 200
+    assert 'konductor_like_actions_total{result="applied",verb="taint"} 0.0' in text
+    assert 'konductor_like_lines_read_total{source="kernel"} 0.0' in text
+    assert "_created" not in text
+
+
+def test_another_path_says_what_there_is(server: ProbeServer) -> None:
+    assert get(server, "/") == (404, "try /healthz, /readyz or /metrics\n")
+
+
+@pytest.mark.parametrize(
+    ("listen", "expected"),
+    [(":8080", ("0.0.0.0", 8080)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:9", ("::1", 9))],
+)
+def test_addresses(listen: str, expected: tuple[str, int]) -> None:
+    assert parse_listen(listen) == expected
+
+
+@pytest.mark.parametrize("listen", ["8080", "host:", "host:http", ":70000", ""])
+def test_what_is_no_address_is_said(listen: str) -> None:
+    with pytest.raises(ValueError, match="is not an address"):
+        parse_listen(listen)

@@ -1,0 +1,55 @@
+"""The first signal ends the work in order, the second at once."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+
+def start(work: str) -> subprocess.Popen[str]:
+    program = f"""
+        import sys, threading
+        from konductor_like.controller.signals import supervise
+
+        def work(stop: threading.Event) -> int:
+            print("ready", flush=True)
+            {work}
+
+        sys.exit(supervise(work))
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_lets_the_work_finish(sent: signal.Signals, code: int) -> None:
+    with start("stop.wait(); print('finished', flush=True); return 0") as process:
+        process.send_signal(sent)
+
+        output, _ = process.communicate(timeout=20)
+
+    assert output == "finished\n"
+    assert process.returncode == code
+
+
+def test_a_second_signal_does_not_wait() -> None:
+    with start("stop.wait(); print('stopping', flush=True); threading.Event().wait()") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "stopping\n"
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(timeout=20) == 130
+
+
+def test_work_that_ends_by_itself_gives_its_own_code() -> None:
+    with start("return 2") as process:
+        assert process.wait(timeout=20) == 2

@@ -1,0 +1,141 @@
+"""A source's loop: poll, hand over, commit only what was accepted."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.sources import Delivery, SourceLoop
+from konductor_like.loki.errors import LokiError, LokiUnavailable
+from konductor_like.loki.reader import Batch
+
+PATIENCE_SECONDS = 10.0
+
+
+def batch(number: int, *, more: bool = False) -> Batch:
+    return Batch(
+        lines=(),
+        upto_ns=number,
+        more=more,
+        queries=1,
+        bytes_processed=10,
+        duplicates=0,
+        incomplete_windows=(),
+        without_node=0,
+        foreign=0,
+        cursor_ahead_ns=0,
+    )
+
+
+class ScriptedReader:
+    """Gives what the script says, then nothing new for ever."""
+
+    def __init__(self, *script: Batch | LokiError) -> None:
+        self.script = list(script)
+        self.committed: list[int] = []
+        self.polls = 0
+
+    def poll(self, now_ns: int) -> Batch:
+        assert now_ns > 0
+        self.polls += 1
+        step = self.script[0] if self.script else batch(999)
+        if isinstance(step, LokiError):
+            self.script.pop(0)
+            raise step
+        return step
+
+    def commit(self, done: Batch) -> None:
+        self.committed.append(done.upto_ns)
+        if self.script:
+            self.script.pop(0)
+
+
+Start = Callable[[ScriptedReader], tuple[SourceLoop, "queue.Queue[Delivery]"]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    stop = threading.Event()
+    loops: list[SourceLoop] = []
+
+    def begin(reader: ScriptedReader) -> tuple[SourceLoop, queue.Queue[Delivery]]:
+        inbox: queue.Queue[Delivery] = queue.Queue()
+        loop = SourceLoop(
+            "kernel",
+            reader,  # type: ignore[arg-type]  # has the two methods that are used
+            inbox,
+            Metrics(),
+            interval_seconds=0.01,
+            now_ns=lambda: 1,
+            stop=stop,
+        )
+        loops.append(loop)
+        loop.start()
+        return loop, inbox
+
+    yield begin
+    stop.set()
+    for loop in loops:
+        loop.join(PATIENCE_SECONDS)
+
+
+def take(inbox: queue.Queue[Delivery], *, accept: bool) -> int:
+    delivery = inbox.get(timeout=PATIENCE_SECONDS)
+    delivery.accepted = accept
+    delivery.done.set()
+    return delivery.batch.upto_ns
+
+
+def test_a_batch_is_committed_once_it_was_acted_upon(start: Start) -> None:
+    reader = ScriptedReader(batch(1), batch(2))
+    _, inbox = start(reader)
+
+    assert [take(inbox, accept=True) for _ in range(3)] == [1, 2, 999]
+    assert reader.committed[:2] == [1, 2]
+
+
+def test_a_batch_that_could_not_be_judged_comes_again(start: Start) -> None:
+    reader = ScriptedReader(batch(1), batch(2))
+    _, inbox = start(reader)
+
+    assert [take(inbox, accept=accept) for accept in (False, False, True, True)] == [1, 1, 1, 2]
+
+
+def test_a_failed_poll_is_an_error_and_not_an_empty_batch(start: Start) -> None:
+    reader = ScriptedReader(LokiUnavailable("Loki at http://loki: starting"), batch(1))
+    loop, inbox = start(reader)
+
+    assert take(inbox, accept=True) == 1
+    assert take(inbox, accept=True) == 999
+    assert loop.problem is None
+    assert reader.polls >= 3
+
+
+def test_a_catch_up_goes_on_without_waiting_and_then_says_that_it_is_done(start: Start) -> None:
+    reader = ScriptedReader(batch(1, more=True), batch(2))
+    loop, inbox = start(reader)
+
+    assert take(inbox, accept=True) == 1
+    second = inbox.get(timeout=PATIENCE_SECONDS)
+    assert not loop.caught_up
+    second.accepted = True
+    second.done.set()
+    take(inbox, accept=True)
+
+    assert loop.caught_up
+
+
+def test_a_slow_tick_keeps_the_reader_waiting(start: Start) -> None:
+    reader = ScriptedReader(batch(1))
+    _, inbox = start(reader)
+
+    inbox.get(timeout=PATIENCE_SECONDS)
+
+    with pytest.raises(queue.Empty):
+        inbox.get(timeout=0.1)
+    assert reader.polls == 1
+    assert reader.committed == []

@@ -1,0 +1,240 @@
+"""A tick against a cluster in memory: what is written, what is kept, and how far the checkpoint goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from konductor_like.cluster.errors import KubeForbidden, KubeTimeout
+from konductor_like.cluster.writer import Outcome, RehearsedWriter, WriteResult
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.report import Report
+from konductor_like.controller.tick import Tick
+from konductor_like.model import Change, Checkpoint, EventReason, LogLine, NodeState, Source, Verb
+from konductor_like.policy import Rules
+from tests.policy.scenes import OURS, at, fleet, ns
+
+XID_79 = (
+    "[{stamp}] NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+)
+
+
+class Cluster:
+    """Nodes in memory, a writer with moods, and a list of the Events that were announced."""
+
+    def __init__(self, nodes: Mapping[str, NodeState]) -> None:
+        self.nodes = dict(nodes)
+        self.moods: dict[str, list[WriteResult | Exception]] = {}
+        self.written: list[Change] = []
+        self.events: list[tuple[str, EventReason | None]] = []
+
+    def snapshot(self) -> Mapping[str, NodeState]:
+        return dict(self.nodes)
+
+    def apply(self, state: NodeState) -> None:
+        self.nodes[state.name] = state
+
+    def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
+        return [self._write(state, change) for state, change in pairs]
+
+    def _write(self, state: NodeState, change: Change) -> WriteResult:
+        moods = self.moods.get(change.node)
+        if moods:
+            mood = moods.pop(0)
+            if isinstance(mood, Exception):
+                raise mood
+            return replace(mood, change=change)
+        self.written.append(change)
+        return RehearsedWriter().write(state, change)
+
+    def announce(self, state: NodeState, change: Change) -> None:
+        self.events.append((state.name, change.event))
+
+    @property
+    def tainted(self) -> set[str]:
+        return {name for name, state in self.nodes.items() if state.tainted}
+
+
+class Scene:
+    """One tick object over one cluster."""
+
+    def __init__(self, size: int = 10) -> None:
+        self.cluster = Cluster(fleet(size))
+        self.metrics = Metrics()
+        self.tick = Tick(
+            self.cluster,
+            self.cluster,
+            self.cluster,
+            Report(self.metrics),
+            self.metrics,
+            rules=Rules(),
+            start=Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
+            unknown_node_seconds=600,
+        )
+
+    def run(self, *lines: LogLine, seconds: float, read: float | None = None) -> None:
+        reached = {Source.KERNEL: ns(seconds if read is None else read)}
+        self.tick.run(lines, reached, at(seconds))
+
+    @property
+    def kernel_checkpoint(self) -> int:
+        return self.tick.checkpoint().read_ns[Source.KERNEL]
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"konductor_like_{name}", labels) or 0.0
+
+
+def xid(node: str = "gpu-1", *, seconds: float = 1, stamp: float = 100.5) -> LogLine:
+    return LogLine(Source.KERNEL, ns(seconds), XID_79.format(stamp=f"{stamp:.6f}"), {}, node)
+
+
+ANY = Change("", Verb.RECORD, None, None)
+FORBIDDEN = WriteResult(ANY, Outcome.FAILED, error=KubeForbidden("cannot patch nodes/gpu-1"))
+UNANSWERED = WriteResult(
+    ANY, Outcome.FAILED, error=KubeTimeout("no answer", outcome_unknown=True), outcome_unknown=True
+)
+
+
+def test_a_line_becomes_a_taint_an_event_and_a_count() -> None:
+    scene = Scene()
+
+    scene.run(xid(), seconds=2)
+
+    assert scene.cluster.tainted == {"gpu-1"}
+    assert scene.cluster.events == [("gpu-1", EventReason.TAINTED)]
+    assert scene.count("faults_total", source="kernel", kind="xid", code="79", severity="fatal") == 1
+    assert scene.count("actions_total", verb="taint", result="applied") == 1
+    assert scene.count("nodes_tainted") == 1
+    assert scene.kernel_checkpoint == ns(2)
+
+
+def test_the_checkpoint_stays_behind_a_fault_that_could_not_be_written() -> None:
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [FORBIDDEN]
+
+    scene.run(xid(seconds=1), xid("gpu-2", seconds=1.5), seconds=2)
+
+    assert scene.cluster.tainted == {"gpu-2"}
+    assert scene.kernel_checkpoint == ns(1)
+    assert scene.count("faults_total", source="kernel", kind="xid", code="79", severity="fatal") == 1
+
+    scene.run(seconds=30)
+
+    assert scene.cluster.tainted == {"gpu-1", "gpu-2"}
+    assert scene.kernel_checkpoint == ns(30)
+    assert scene.count("faults_total", source="kernel", kind="xid", code="79", severity="fatal") == 2
+
+
+def test_a_node_whose_writes_fail_is_tried_less_and_less_often() -> None:
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [FORBIDDEN] * 100
+
+    scene.run(xid(), seconds=2)
+    for second in range(3, 303):
+        scene.run(seconds=second)
+
+    tries = 100 - len(scene.cluster.moods["gpu-1"])
+    assert 6 <= tries <= 10
+
+
+def test_a_conflict_is_decided_again_on_the_fresh_node() -> None:
+    """Somebody tainted the node with our taint meanwhile: nothing is left to taint, only to record."""
+    scene = Scene()
+    fresh = replace(scene.cluster.nodes["gpu-1"], taints=(OURS,))
+    scene.cluster.moods["gpu-1"] = [WriteResult(ANY, Outcome.CONFLICT, fresh)]
+
+    scene.run(xid(), seconds=2)
+
+    assert [change.verb for change in scene.cluster.written] == [Verb.RECORD]
+    assert scene.count("actions_total", verb="taint", result="conflict") == 1
+    assert scene.count("faults_total", source="kernel", kind="xid", code="79", severity="fatal") == 1
+
+
+def test_a_node_that_never_stops_changing_is_left_for_the_next_tick() -> None:
+    scene = Scene()
+    same = scene.cluster.nodes["gpu-1"]
+    scene.cluster.moods["gpu-1"] = [WriteResult(ANY, Outcome.CONFLICT, same)] * 5
+
+    scene.run(xid(seconds=1), seconds=2)
+    assert scene.cluster.tainted == set()
+    assert scene.kernel_checkpoint == ns(1)
+
+    scene.run(seconds=3)
+    assert scene.cluster.tainted == {"gpu-1"}
+
+
+def test_a_write_without_an_answer_counts_against_the_brake() -> None:
+    scene = Scene(size=5)
+    scene.cluster.moods["gpu-1"] = [UNANSWERED]
+
+    scene.run(xid(), seconds=2)
+    scene.run(xid("gpu-2", seconds=2.5), seconds=3)
+    assert scene.cluster.tainted == set()
+
+    scene.run(seconds=10)
+    assert scene.cluster.tainted == {"gpu-1"}
+
+
+def test_a_write_without_an_answer_that_did_happen_is_not_repeated() -> None:
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [UNANSWERED]
+    scene.run(xid(), seconds=2)
+    elsewhere = Scene()
+    elsewhere.run(xid(), seconds=2)
+    scene.cluster.nodes["gpu-1"] = elsewhere.cluster.nodes["gpu-1"]
+
+    scene.run(seconds=10)
+    scene.run(seconds=20)
+
+    assert scene.cluster.written == []
+    assert scene.cluster.tainted == {"gpu-1"}
+    assert scene.kernel_checkpoint == ns(20)
+
+
+def test_a_fault_of_an_unknown_node_waits_for_it_and_is_then_given_up() -> None:
+    scene = Scene()
+    scene.run(xid("gpu-99", seconds=1), xid("nobody", seconds=1), seconds=2)
+    assert scene.kernel_checkpoint == ns(1)
+
+    newcomer = fleet(99)["gpu-99"]
+    scene.cluster.nodes["gpu-99"] = newcomer
+    scene.run(seconds=60)
+    assert scene.cluster.tainted == {"gpu-99"}
+    assert scene.kernel_checkpoint == ns(1)
+
+    scene.run(seconds=700)
+    assert scene.kernel_checkpoint == ns(700)
+
+
+def test_a_mistake_in_a_tick_loses_nothing() -> None:
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [RuntimeError("a mistake of ours")]
+    line = xid(seconds=1)
+
+    with pytest.raises(RuntimeError):
+        scene.run(line, seconds=2)
+    assert scene.kernel_checkpoint == ns(0)
+
+    scene.run(line, seconds=3)
+    assert scene.cluster.tainted == {"gpu-1"}
+    assert scene.kernel_checkpoint == ns(3)
+
+
+def test_lines_from_before_the_first_start_are_recorded_and_do_not_taint() -> None:
+    scene = Scene()
+
+    scene.run(xid(seconds=-1000), seconds=2)
+
+    assert scene.cluster.tainted == set()
+    assert scene.cluster.nodes["gpu-1"].record.incidents[0].before_install
+
+
+def test_a_line_that_is_no_fault_costs_nothing() -> None:
+    scene = Scene()
+
+    scene.run(LogLine(Source.KERNEL, ns(1), "[1.0] NVRM: loading module", {}, "gpu-1"), seconds=2)
+
+    assert scene.cluster.written == []
+    assert scene.kernel_checkpoint == ns(2)

@@ -1,0 +1,77 @@
+"""The demo is the first thing that people see: it must come true, and say so when it does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from konductor_like.demo import story
+from konductor_like.demo.stage import RunningController, Stage
+from konductor_like.demo.story import Step, StoryError, play
+
+pytestmark = pytest.mark.processes
+
+
+def test_the_demo_comes_true_as_a_user_runs_it() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "konductor_like.cli", "demo"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "KONDUCTOR_BRAKE_MAX_PERCENT": "100", "WATCHED_NAMESPACES": "not/a/namespace"},
+    )
+
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert "gpu-04 is tainted" in shown.stdout
+    assert "the reset stays reset" in shown.stdout
+    assert "Node gpu-04 tainted." in shown.stdout
+    assert "The story came true." in shown.stdout
+    assert "\x1b[" not in shown.stdout
+
+
+@pytest.fixture
+def empty_stage() -> Iterator[Stage]:
+    with Stage(gpu_nodes=1) as stage:
+        yield stage
+
+
+def never(_stage: Stage) -> bool:
+    return False
+
+
+def always(_stage: Stage) -> bool:
+    return True
+
+
+def test_a_story_that_does_not_come_true_fails(empty_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(story, "STEP_SECONDS", 0.1)
+    step = Step("nothing", lambda _stage: None, never, lambda _stage, _seconds: "", never)
+
+    with pytest.raises(StoryError, match="did not come true within"):
+        play(step, empty_stage, sleeping(empty_stage))
+
+
+def test_what_must_never_happen_fails_the_story(empty_stage: Stage) -> None:
+    step = Step("too much", lambda _stage: None, always, lambda _stage, _seconds: "", always)
+
+    with pytest.raises(StoryError, match="must never happen"):
+        play(step, empty_stage, sleeping(empty_stage))
+
+
+def test_a_controller_that_dies_fails_the_story_at_once(empty_stage: Stage) -> None:
+    controller = empty_stage.start_controller(LOG_ENDPOINT="nonsense")
+    controller.process.wait(timeout=60)
+    step = Step("nothing", lambda _stage: None, never, lambda _stage, _seconds: "", never)
+
+    with pytest.raises(StoryError, match="ended with exit code 2"):
+        play(step, empty_stage, controller)
+
+
+def sleeping(stage: Stage) -> RunningController:
+    """A controller that is simply there."""
+    return stage.start_controller()

@@ -1,0 +1,248 @@
+"""What goes wrong at 3 a.m.: each says what and how to get out, loses nothing, and shows no traceback."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from konductor_like.demo.stage import CONTROLLER, RunningController, Stage
+from konductor_like.demo.story import XID_63, XID_79
+from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY
+from konductor_like.sandbox.kubernetes.faults import refusal
+from konductor_like.sandbox.mishaps import Drop, Mishap
+from konductor_like.sandbox.wire import HTML, Request
+from tests.processes.waiting import says, until
+
+pytestmark = pytest.mark.processes
+
+QUICK = {"KONDUCTOR_POLL_INTERVAL_SECONDS": "0.1"}
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with Stage(gpu_nodes=6) as ready:
+        yield ready
+
+
+def to_query(request: Request) -> bool:
+    return request.path.endswith("/query_range")
+
+
+def refused_start(stage: Stage, **settings: str) -> str:
+    """Start a controller that must end with exit code 2, and give what it said."""
+    ended = subprocess.run(
+        CONTROLLER,
+        env=stage.child_environment(KONDUCTOR_LISTEN="off", **settings),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert "Traceback" not in ended.stderr
+    return ended.stderr
+
+
+def assert_calm(controller: RunningController) -> None:
+    assert not says(controller, "Traceback")()
+    assert controller.process.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("mishap", "said"),
+    [
+        pytest.param(Mishap(status=200, body="<html>Sign in</html>", content_type=HTML), "HTML", id="html"),
+        pytest.param(Mishap(cut_body_to=60), "breaks off", id="truncated JSON"),
+        pytest.param(Mishap(status=401, body="no org id"), "KONDUCTOR_LOKI_TENANT", id="401"),
+        pytest.param(Mishap(status=403, body="forbidden"), "403", id="403"),
+        pytest.param(Mishap(status=400, body="parse error at line 1"), "parse error at line 1", id="400"),
+        pytest.param(Mishap(status=429, body="too many outstanding requests"), "429", id="429"),
+        pytest.param(Mishap(status=500, body="empty ring"), "empty ring", id="500"),
+        pytest.param(Mishap(drop=Drop.RESET), "Loki at http://127.0.0.1", id="reset"),
+        pytest.param(Mishap(drop=Drop.MIDWAY), "Loki at http://127.0.0.1", id="cut off"),
+    ],
+)
+def test_a_broken_loki_is_said_and_nothing_is_lost(stage: Stage, mishap: Mishap, said: str) -> None:
+    stage.loki.mishaps.add(mishap, times=None, when=to_query)
+    controller = stage.start_controller(**QUICK)
+    stage.kernel("gpu-02", XID_79)
+    until(
+        lambda: says(controller, said)() and says(controller, "cannot read kernel lines")(), said, controller
+    )
+    assert not stage.node("gpu-02").tainted
+
+    stage.loki.mishaps.clear()
+    until(lambda: stage.node("gpu-02").tainted, "it is read once Loki is well", controller)
+
+    assert_calm(controller)
+
+
+def test_a_loki_that_is_not_there_is_said_and_awaited(stage: Stage) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+    controller = stage.start_controller(**QUICK, LOG_ENDPOINT=f"http://127.0.0.1:{port}")
+
+    until(says(controller, f"http://127.0.0.1:{port}"), "the address is named", controller)
+    until(says(controller, "LOG_ENDPOINT"), "the setting is named", controller)
+    assert_calm(controller)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        pytest.param({"LOG_ENDPOINT": "loki:3100"}, ["LOG_ENDPOINT", "loki:3100", "http://"], id="no URL"),
+        pytest.param(
+            {"KONDUCTOR_POLL_INTERVAL_SECONDS": "soon"},
+            ["KONDUCTOR_POLL_INTERVAL_SECONDS", "soon"],
+            id="text",
+        ),
+        pytest.param({"KUBECONFIG": "/nowhere/config"}, ["/nowhere/config"], id="kubeconfig"),
+        pytest.param(
+            {"LOG_ENDPOINT": "https://127.0.0.1:9", "KONDUCTOR_LOKI_CA_FILE": "/nowhere/ca.pem"},
+            ["/nowhere/ca.pem"],
+            id="CA file",
+        ),
+        pytest.param({"KONDUCTOR_GPU_NODE_SELECTOR": "a in"}, ["a in"], id="selector"),
+    ],
+)
+def test_a_wrong_setting_ends_it_with_code_2(stage: Stage, settings: dict[str, str], said: list[str]) -> None:
+    shown = refused_start(stage, **settings)
+
+    for part in said:
+        assert part in shown
+
+
+def test_a_misspelt_setting_is_named(stage: Stage) -> None:
+    controller = stage.start_controller(**QUICK, KONDUCTOR_LOKI_TENNANT="a", KONDUCTOR_LIKE_PORT="tcp://x")
+
+    until(says(controller, "KONDUCTOR_LOKI_TENNANT"), "the misspelt one", controller)
+    assert not says(controller, "KONDUCTOR_LIKE_PORT")()
+
+
+def test_a_missing_permission_is_named_at_the_start(stage: Stage) -> None:
+    stage.cluster.access.deny("patch", "nodes")
+
+    shown = refused_start(stage)
+
+    assert "patch" in shown
+    assert "nodes" in shown
+
+
+def test_a_namespace_that_it_may_not_create_is_asked_for(stage: Stage) -> None:
+    stage.cluster.access.deny("create", "namespaces")
+
+    assert "kubectl create namespace konductor-like" in refused_start(stage)
+
+
+def test_an_api_server_that_answers_late_is_awaited(stage: Stage) -> None:
+    stage.cluster.mishaps.add(refusal(503), times=4)
+    controller = stage.start_controller(**QUICK)
+    stage.kernel("gpu-03", XID_79)
+
+    until(lambda: stage.node("gpu-03").tainted, "it works in the end", controller)
+    assert_calm(controller)
+
+
+def test_a_token_that_expires_is_said_and_outlived(stage: Stage) -> None:
+    controller = stage.start_controller(**QUICK)
+    until(says(controller, "Reading Loki"), "it leads", controller)
+    stage.cluster.mishaps.add(refusal(401), times=None, when=lambda request: request.method == "PATCH")
+    stage.kernel("gpu-03", XID_79)
+    until(says(controller, "could not taint node gpu-03"), "the failure is said", controller)
+
+    stage.cluster.mishaps.clear()
+    until(lambda: stage.node("gpu-03").tainted, "it is tried again", controller)
+    assert_calm(controller)
+
+
+def mangle(stage: Stage, name: str, change: Callable[[dict[str, dict[str, object]]], None]) -> None:
+    stage.cluster.edit_node(name, change)
+
+
+def test_what_people_did_to_nodes_by_hand_is_said_and_survived(stage: Stage) -> None:
+    def scribble(node: dict[str, dict[str, object]]) -> None:
+        node["metadata"]["annotations"] = {RECORD_ANNOTATION: '{"v":1,"incidents":[{"rule":'}
+
+    def own_taint(node: dict[str, dict[str, object]]) -> None:
+        node["spec"]["taints"] = [
+            {"key": "gpu", "value": "x", "effect": "NoExecute"},
+            {"key": TAINT_KEY, "value": "maybe", "effect": "NoSchedule"},
+        ]
+
+    mangle(stage, "gpu-01", scribble)
+    mangle(stage, "gpu-02", own_taint)
+    controller = stage.start_controller(**QUICK)
+    until(says(controller, "node gpu-01: the record cannot be read"), "the record", controller)
+    until(says(controller, f"{TAINT_KEY}=maybe:NoSchedule"), "the taint", controller)
+
+    stage.kernel("gpu-01", XID_79)
+    until(
+        lambda: stage.cluster.node("gpu-01")["metadata"]["labels"].get(HEALTH_LABEL) == "faulty",
+        "gpu-01 is tainted all the same, and its record is whole again",
+        controller,
+    )
+    assert stage.node("gpu-01").recorded(79)
+
+    assert stage.cluster.node("gpu-02")["spec"]["taints"][0]["key"] == "gpu"
+    assert HEALTH_LABEL not in stage.cluster.node("gpu-02")["metadata"]["labels"]
+    assert_calm(controller)
+
+
+def test_odd_lines_are_counted_and_hide_nothing(stage: Stage) -> None:
+    controller = stage.start_controller(**QUICK)
+    until(says(controller, "Reading Loki"), "it leads", controller)
+    stage.push("", XID_79)
+    stage.push("gone-node", XID_79)
+    stage.push("gpu-04", "NVRM: Xid (PCI:0000:9a:00): 31, " + "x" * 250_000)
+    stage.push("gpu-04", "NVRM: \x00\x00 Xid \ufffd\x1b[31m(\x00")
+    stage.push("gpu-05", "\x00NVRM: Xid (PCI:0000:9a:00): 63, pid=1\x00")
+    stage.kernel("gpu-06", XID_79)
+
+    until(says(controller, "name no node"), "the line without a node", controller)
+    until(says(controller, "node gone-node, which the cluster does not have"), "the unknown node", controller)
+    until(lambda: stage.node("gpu-04").recorded(31), "the long line", controller)
+    until(lambda: stage.node("gpu-06").tainted, "the good line", controller)
+    assert [node.name for node in stage.nodes() if node.tainted] == ["gpu-06"]
+    assert_calm(controller)
+
+
+def test_a_lease_held_elsewhere_is_named_and_dry_run_is_offered(stage: Stage) -> None:
+    first = stage.start_controller(**QUICK)
+    until(says(first, "Reading Loki"), "the first leads", first)
+
+    second = stage.start_controller("--once", **QUICK)
+
+    until(lambda: second.process.poll() is not None, "it does not wait with --once", second)
+    assert second.process.returncode == 1
+    assert says(second, "held by")()
+    assert says(second, "--dry-run")()
+
+
+def test_a_dry_run_says_what_it_would_do_and_writes_nothing(stage: Stage) -> None:
+    stage.kernel("gpu-01", XID_79)
+    stage.kernel("gpu-02", XID_63)
+    stage.cluster.clear_calls()
+
+    rehearsal = stage.start_controller("--dry-run", "--once", **QUICK)
+    until(lambda: rehearsal.process.poll() is not None, "it ends", rehearsal)
+
+    assert rehearsal.process.returncode == 0
+    until(says(rehearsal, "Node gpu-01 tainted. (dry run)"), "it says so")
+    assert {call.verb for call in stage.cluster.calls()} <= {"get", "list", "watch"}
+
+
+def test_once_reads_to_the_present_acts_and_ends(stage: Stage) -> None:
+    stage.kernel("gpu-01", XID_79)
+
+    controller = stage.start_controller("--once", **QUICK)
+    until(lambda: controller.process.poll() is not None, "it ends", controller)
+
+    assert controller.process.returncode == 0, list(controller.log)
+    assert stage.node("gpu-01").tainted
+    [lease] = stage.cluster.objects("leases", "konductor-like")
+    cursor = json.loads(lease["metadata"]["annotations"]["trainy.konduktor.ai/cursor"])
+    assert set(cursor["read"]) == {"kernel", "pod"}

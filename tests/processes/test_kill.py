@@ -1,0 +1,118 @@
+"""The kill test: SIGKILL at any moment loses no fault and repeats none; of two controllers one acts."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections import Counter
+
+import pytest
+
+from konductor_like.demo.stage import RunningController, Stage
+from konductor_like.demo.story import XID_31, XID_63, XID_79
+from tests.processes.waiting import says, until
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+
+WIDE_OPEN = {"KONDUCTOR_BRAKE_MAX_PERCENT": "100", "KONDUCTOR_POLL_INTERVAL_SECONDS": "0.1"}
+
+
+def taints_written(stage: Stage) -> Counter[str]:
+    """How many accepted writes put our taint on each node."""
+    return Counter(
+        call.name
+        for call in stage.cluster.calls("patch", "nodes")
+        if call.status == 200
+        and any(op["path"].startswith("/spec/taints") and op["op"] != "test" for op in call.body)
+    )
+
+
+def event_names(stage: Stage) -> list[str]:
+    """The Events that were created."""
+    created = [call for call in stage.cluster.calls("create", "events") if call.status == 201]
+    return [call.body["metadata"]["name"] for call in created]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_controller_that_is_killed_again_and_again_misses_nothing_and_repeats_nothing(seed: int) -> None:
+    dice = random.Random(seed)
+    with Stage(gpu_nodes=24) as stage:
+        faulty = set(dice.sample(stage.gpu_nodes, 10))
+        lines = [(name, XID_79) for name in faulty for _ in range(3)]
+        lines += [(name, dice.choice([XID_31, XID_63])) for name in stage.gpu_nodes for _ in range(2)]
+        dice.shuffle(lines)
+        pause = threading.Event()
+        sent_all = threading.Event()
+
+        def kernel_talks() -> None:
+            for name, text in lines:
+                stage.kernel(name, text)
+                pause.wait(0.08)
+            sent_all.set()
+
+        controller = stage.start_controller(**WIDE_OPEN)
+        talker = threading.Thread(target=kernel_talks)
+        talker.start()
+        for _ in itertools.count():
+            # Killed at a moment of its own choosing: between two polls, in a query, in a write, after it.
+            target = len(taints_written(stage)) + dice.choice([0, 1, 2])
+            until(
+                lambda target=target: sent_all.is_set() or len(taints_written(stage)) >= target,  # type: ignore[misc]  # mypy cannot type a default in a lambda
+                "some taints or the end of the lines",
+                controller,
+            )
+            pause.wait(dice.uniform(0, 0.7))
+            controller.kill()
+            if sent_all.is_set():
+                break
+            controller = stage.start_controller(**WIDE_OPEN)
+        talker.join()
+        controller = stage.start_controller(**WIDE_OPEN)
+        stage.kernel("gpu-01", XID_63)
+        until(
+            lambda: {node.name for node in stage.nodes() if node.tainted} == faulty,
+            "every faulty node is tainted",
+            controller,
+        )
+        until(lambda: all(node.recorded(31) or node.recorded(63) for node in stage.nodes()), "all is read")
+
+        until(says(controller, "Reading Loki"), "the last one leads", controller)
+        assert controller.stop() == 0
+        assert {node.name for node in stage.nodes() if node.tainted} == faulty
+        assert taints_written(stage) == Counter(dict.fromkeys(faulty, 1))
+        assert len(event_names(stage)) == len(set(event_names(stage)))
+
+
+def test_of_two_controllers_one_acts_and_the_other_takes_over() -> None:
+    with Stage(gpu_nodes=12) as stage:
+        pair = [stage.start_controller(**WIDE_OPEN) for _ in range(2)]
+        until(lambda: any(says(c, "Reading Loki")() for c in pair), "one leads", *pair)
+        until(lambda: any(says(c, "standing by")() for c in pair), "the other stands by", *pair)
+        leader, standby = sorted(pair, key=lambda c: says(c, "standing by")())
+
+        for name in ("gpu-01", "gpu-02", "gpu-03"):
+            stage.kernel(name, XID_79)
+        until(lambda: len(taints_written(stage)) == 3, "three taints", *pair)
+        assert not says(standby, "tainted.")()
+
+        assert leader.stop() == 0
+        until(says(standby, "Reading Loki from the saved cursor"), "it takes over", standby)
+        stage.kernel("gpu-04", XID_79)
+        until(lambda: stage.node("gpu-04").tainted, "the new leader taints", standby)
+
+        assert taints_written(stage) == Counter({f"gpu-0{i}": 1 for i in (1, 2, 3, 4)})
+
+
+def test_a_killed_controllers_lease_is_taken_over_at_once_on_the_same_host() -> None:
+    """Its identity names a process that is provably dead, so nobody waits for the Lease to expire."""
+    with Stage(gpu_nodes=2) as stage:
+        first = stage.start_controller(**WIDE_OPEN)
+        until(says(first, "Reading Loki"), "the first leads", first)
+        first.kill()
+
+        second: RunningController = stage.start_controller(
+            **WIDE_OPEN, KONDUCTOR_LEASE_DURATION_SECONDS="3600"
+        )
+
+        until(says(second, "Reading Loki"), "the second leads long before an hour", second)

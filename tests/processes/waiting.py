@@ -1,0 +1,25 @@
+"""Waiting for a condition with a deadline, never for a guess."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from konductor_like.demo.stage import RunningController
+
+PATIENCE_SECONDS = 60.0
+
+
+def until(condition: Callable[[], bool], what: str, *controllers: RunningController) -> None:
+    """Return once ``condition`` holds; fail with what the controllers said when it does not."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        if time.monotonic() > end:
+            said = "\n".join(line for controller in controllers for line in list(controller.log)[-40:])
+            raise AssertionError(f"never came true: {what}\n{said}")
+        time.sleep(0.02)
+
+
+def says(controller: RunningController, text: str) -> Callable[[], bool]:
+    """Whether the controller has logged ``text``."""
+    return lambda: any(text in line for line in list(controller.log))
