@@ -210,7 +210,7 @@ class Settings(BaseSettings):
         )
 
     def lease_namespace(self, pods_own: str | None) -> str:
-        """The Lease's namespace: in a pod the pod's own (None elsewhere), unless the setting says otherwise."""
+        """The Lease's namespace: in a pod the pod's own (None elsewhere), unless the setting says more."""
         return pods_own if pods_own and "namespace" not in self.model_fields_set else self.namespace
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
-from konductor_like.loki.errors import LokiError
+from konductor_like.loki.errors import LokiError, LokiOverloaded
 from konductor_like.loki.reader import Batch, SourceReader
 
 BACKOFF_CAP_SECONDS = 30.0
@@ -129,8 +129,10 @@ class SourceLoop:
             metrics.nodeless.labels(name).inc(batch.without_node)
             logs.warning(f"{batch.without_node} {name} lines name no node: {_NODE_LABEL_HINT}", source=name)
         if batch.foreign:
+            # A watched namespace may hold the kernel-log reader: its lines are no pod's, and no surprise.
             metrics.foreign.labels(name).inc(batch.foreign)
-            logs.warning(f"{batch.foreign} lines are no {name} lines by their labels; ignored.", source=name)
+            if name == "kernel":
+                logs.warning(f"{batch.foreign} lines are no kernel lines by their labels: ignored.")
         if batch.incomplete_windows:
             metrics.incomplete.labels(name).inc(len(batch.incomplete_windows))
             logs.warning(
@@ -150,7 +152,7 @@ class SourceLoop:
             return
         self._failures += 1
         self._metrics.loki_errors.labels(self.name, type(error).__name__).inc()
-        if self.problem is None or str(self.problem) != str(error):
+        if str(self.problem) != str(error):
             logs.error(
                 f"cannot read {self.name} lines: {error} {error.hint} Trying again; nothing is lost.",
                 source=self.name,
@@ -159,7 +161,11 @@ class SourceLoop:
         self.problem = error
 
     def _pause_seconds(self) -> float:
-        if not self._failures:
+        if self.problem is None:
             return self._interval_seconds
-        longest = min(BACKOFF_CAP_SECONDS, self._interval_seconds * 2**self._failures)
-        return random.uniform(self._interval_seconds, longest)  # noqa: S311  # jitter, not a secret
+        longest = max(
+            self._interval_seconds, min(BACKOFF_CAP_SECONDS, self._interval_seconds * 2**self._failures)
+        )
+        wait = random.uniform(self._interval_seconds, longest)  # noqa: S311  # jitter, not a secret
+        asked = self.problem.retry_after_seconds if isinstance(self.problem, LokiOverloaded) else None
+        return max(wait, asked or 0.0)

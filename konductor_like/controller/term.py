@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -32,11 +32,6 @@ COVERAGE_SECONDS = 30.0
 SOURCES = {"kernel": Source.KERNEL, "pod": Source.POD}
 
 
-def now_ns() -> int:
-    """Wall time, as Loki counts it."""
-    return time.time_ns()
-
-
 def now() -> datetime:
     """Wall time, aware."""
     return datetime.now(UTC)
@@ -54,17 +49,21 @@ class Term:
         tracker: CoverageTracker,
         *,
         poll_interval_seconds: float,
+        now_ns: Callable[[], int],
         stop: threading.Event,
     ) -> None:
+        """``now_ns`` is the time that windows and heartbeats are reckoned from."""
         self._tick = tick
         self._nodes = nodes
         self._readers = readers
         self._metrics = metrics
         self._tracker = tracker
+        self._now_ns = now_ns
         self._stop = stop
         self._inbox: queue.Queue[Delivery | None] = queue.Queue()
         self._coverage: Coverage | None = None
         self._looked_seconds = 0.0
+        self._clock_wrong = False
         self._failures = 0
         self.last_turn_seconds = time.monotonic()
         self.loops = {
@@ -169,11 +168,23 @@ class Term:
     def _look_at_coverage(self) -> None:
         self._looked_seconds = time.monotonic()
         gpu_nodes = {name for name, state in self._nodes.snapshot().items() if state.is_gpu_node}
-        coverage = self._tracker.coverage(gpu_nodes, now_ns())
+        self._say_clock()
+        coverage = self._tracker.coverage(gpu_nodes, self._now_ns())
         self._coverage = coverage
         for state in CoverageState:
             count = sum(coverage.of(name) is state for name in gpu_nodes)
             self._metrics.coverage.labels(state.value).set(count)
+
+    def _say_clock(self) -> None:
+        """Say once when this machine's clock is so wrong that windows are reckoned from Loki's."""
+        ahead_seconds = (self._now_ns() - time.time_ns()) / 1e9
+        wrong = abs(ahead_seconds) > 1
+        if wrong and not self._clock_wrong:
+            logs.warning(
+                f"Loki's clock is {ahead_seconds:+.0f} s from this machine's; reading by Loki's. "
+                "Put this machine's clock right."
+            )
+        self._clock_wrong = wrong
 
     @staticmethod
     def _is_finished(loop: SourceLoop) -> bool:

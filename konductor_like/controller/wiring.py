@@ -21,7 +21,7 @@ from konductor_like.controller.coverage import CoverageTracker
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes
 from konductor_like.controller.report import Report
-from konductor_like.controller.term import Term, now_ns
+from konductor_like.controller.term import Term
 from konductor_like.controller.tick import EventSink, Nodes, Tick, Writer
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.logql import heartbeat_query, kernel_query, pod_query
@@ -34,6 +34,7 @@ from konductor_like.settings import Settings
 LOKI_ATTEMPTS = 3
 LOKI_PATIENCE_SECONDS = 6.0
 """A poll asks again this long by itself; then the loop says what is wrong and backs off."""
+HEARTBEAT_OVERLAP_NS = 30 * SECOND_NS
 WRITE_PATIENCE_SECONDS = 5.0
 """One node's write holds up a tick no longer than this; the next ticks try again."""
 
@@ -70,7 +71,7 @@ def _earnest(
 ) -> Iterator[Controller]:
     decode = node_decoder(settings.gpu_node_selector)
     client = KubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
-    namespace = _namespace(settings, client)
+    namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
     identity = own_identity()
     with closing(client), closing(Announcer(NodeEvents(client, identity))) as announcer:
         lease = LeaderLease(
@@ -116,13 +117,6 @@ def _rehearsal(
         yield controller
 
 
-def _namespace(settings: Settings, client: KubeClient) -> str:
-    """In a pod the pod's own namespace, unless the setting says otherwise."""
-    if client.in_cluster and client.namespace and "namespace" not in settings.model_fields_set:
-        return client.namespace
-    return settings.namespace
-
-
 @dataclass(frozen=True, slots=True)
 class _Terms:
     """What every term is made of."""
@@ -139,7 +133,7 @@ class _Terms:
         self, checkpoint: Checkpoint | None, coverage: Coverage | None, stop: threading.Event
     ) -> tuple[Tick, Term]:
         """The parts of one term, reading from the checkpoint or, on the first start, as the settings say."""
-        settings, started_ns = self.settings, now_ns()
+        settings, started_ns = self.settings, self.loki.now_ns()
         start = first_checkpoint(settings, started_ns) if checkpoint is None else checkpoint
         tick = Tick(
             self.nodes,
@@ -159,6 +153,7 @@ class _Terms:
             self.metrics,
             tracker,
             poll_interval_seconds=settings.poll_interval_seconds,
+            now_ns=self.loki.now_ns,
             stop=stop,
         )
         return tick, term
@@ -174,7 +169,7 @@ class _Terms:
             reader.start_from(start.read_ns.get(reader.source, started_ns))
         heartbeat_spans = replace(
             Spans.of(settings, Source.KERNEL),
-            overlap_ns=0,
+            overlap_ns=HEARTBEAT_OVERLAP_NS,
             lateness_ns=round(settings.heartbeat_stale_seconds * SECOND_NS),
         )
         heartbeats = SourceReader(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Self
 
@@ -21,6 +22,8 @@ from konductor_like.settings import Settings
 MAX_ANSWER_BYTES = 64 * 2**20
 """An answer is held in memory at once; the reader asks for a smaller window when this is not enough."""
 
+CLOCKS_AGREE_SECONDS = 10.0
+"""Whole seconds in the Date header and a slow answer make smaller differences meaningless."""
 _ERROR_BYTES = 4096
 _LONG_QUERY_CHARS = 2000
 """Beyond this a query goes into a form, because proxies cut long URLs."""
@@ -45,6 +48,7 @@ class LokiClient:
         self._retry = retry or retrying()
         self._max_answer_bytes = max_answer_bytes
         self._clock = clock
+        self._clock_ahead_seconds = 0.0
         self._endpoint = httpx.URL(settings.log_endpoint)
         self._base = without_credentials(self._endpoint).rstrip("/")
         self._http = httpx.Client(
@@ -66,6 +70,28 @@ class LokiClient:
     def close(self) -> None:
         """Close all connections."""
         self._http.close()
+
+    @property
+    def clock_ahead_seconds(self) -> float:
+        """How far Loki's clock is ahead of ours by its latest answer; 0 while the two agree well enough.
+
+        Entries carry the nodes' time, so a window reckoned by a wrong clock of ours would pass lines by.
+        Loki's clock, near the nodes, is the better one.
+        """
+        return self._clock_ahead_seconds
+
+    def now_ns(self) -> int:
+        """The time that windows are reckoned from: ours, put right by Loki's where they differ."""
+        return time.time_ns() + round(self._clock_ahead_seconds * 1e9)
+
+    def _compare_clocks(self, response: httpx.Response) -> None:
+        try:
+            theirs = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
+        except ValueError:
+            return
+        ahead_seconds = theirs - time.time()
+        agrees = abs(ahead_seconds) < CLOCKS_AGREE_SECONDS
+        self._clock_ahead_seconds = 0.0 if agrees else ahead_seconds
 
     def query_range(
         self,
@@ -120,6 +146,7 @@ class LokiClient:
             ) as response:
                 if response.status_code != httpx.codes.OK:
                     raise from_status(response, self._read(response, started, _ERROR_BYTES), place)
+                self._compare_clocks(response)
                 return self._body(response, started)
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             raise from_exception(error, place) from error

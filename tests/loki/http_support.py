@@ -1,0 +1,21 @@
+"""A client for tests with a mocked transport."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from konductor_like.loki.client import LokiClient
+from konductor_like.loki.retry import retrying
+from tests.loki.support import ENDPOINT, NOW, QUERY, SECOND, settings
+
+
+def client_of(endpoint: str = ENDPOINT, *, max_answer_bytes: int = 2**20, **values: Any) -> LokiClient:
+    """A client that asks once."""
+    return LokiClient(
+        settings(log_endpoint=endpoint, **values), retrying(attempts=1), max_answer_bytes=max_answer_bytes
+    )
+
+
+def ask(client: LokiClient, query: str = QUERY) -> Any:
+    with client:
+        return client.query_range(query, NOW, NOW + SECOND, 5000)

@@ -1,0 +1,150 @@
+"""What the tests of the Loki edge share: settings, entries, answers, and a Loki in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from konductor_like.loki.errors import LokiError, LokiRefused
+from konductor_like.loki.reader import Batch, SourceReader
+from konductor_like.loki.response import Entry, QueryResult
+from konductor_like.loki.window import Direction
+from konductor_like.model import Source
+from konductor_like.settings import Settings
+
+SECOND = 1_000_000_000
+HOUR = 3600 * SECOND
+OVERLAP, LATENESS, SKEW = 180 * SECOND, HOUR, 90 * SECOND
+"""The kernel source's spans, as the settings have them by default."""
+NOW = 1_795_240_000 * SECOND
+ENDPOINT = "http://loki.test:3100"
+QUERY = '{k8s_namespace_name="dmesg-logging", k8s_container_name="dmesg"} |= "NVRM" or "SXid"'
+
+
+def settings(**values: Any) -> Settings:
+    """Settings from these values alone; the environment was cleared by a fixture."""
+    return Settings(**{"log_endpoint": ENDPOINT, **values})
+
+
+def kernel_labels(node: str | None = "gpu-a", **more: str) -> dict[str, str]:
+    """The labels of a line out of the kernel-log reader's pod on that node."""
+    labels = {"k8s_namespace_name": "dmesg-logging", "k8s_container_name": "dmesg"}
+    if node is not None:
+        labels |= {"k8s_node_name": node, "k8s_pod_name": f"dmesg-{node}"}
+    return labels | more
+
+
+def entry(timestamp_ns: int, text: str = "NVRM: something", node: str | None = "gpu-a", **more: str) -> Entry:
+    """A kernel line as Loki gives it."""
+    return Entry(timestamp_ns, text, kernel_labels(node, **more))
+
+
+def answer(
+    streams: Iterable[tuple[dict[str, str], list[list[Any]]]] = (),
+    *,
+    post_filter_lines: int | None = None,
+    bytes_processed: int = 291,
+) -> dict[str, Any]:
+    """The JSON of a ``query_range`` answer, in the shape that Loki gives it."""
+    result = [{"stream": labels, "values": values} for labels, values in streams]
+    returned = sum(len(stream["values"]) for stream in result)
+    summary = {
+        "bytesProcessedPerSecond": 64_591,
+        "totalBytesProcessed": bytes_processed,
+        "totalLinesProcessed": returned,
+        "totalEntriesReturned": returned,
+        "totalPostFilterLines": returned if post_filter_lines is None else post_filter_lines,
+    }
+    data = {"resultType": "streams", "result": result, "stats": {"summary": summary, "querier": {}}}
+    return {"status": "success", "data": data}
+
+
+def answer_bytes(*args: Any, **kwargs: Any) -> bytes:
+    """The same, as it travels."""
+    return json.dumps(answer(*args, **kwargs)).encode()
+
+
+@dataclass(frozen=True)
+class Call:
+    """One query that the Loki in memory was asked."""
+
+    start_ns: int
+    end_ns: int
+    limit: int
+    direction: Direction
+
+
+@dataclass
+class MemoryLoki:
+    """Answers ``query_range`` out of a list, cut at the limit as a single unsharded Loki does."""
+
+    entries: list[Entry] = field(default_factory=list)
+    allowed_limit: int = 5000
+    counts: bool = True
+    """Whether answers carry Loki's own count of matching lines."""
+    calls: list[Call] = field(default_factory=list)
+    failures: list[LokiError] = field(default_factory=list)
+    """Raised one by one by the next calls."""
+    refuse: Callable[[Call], LokiError | None] = lambda _call: None
+    """Says which calls fail for good."""
+
+    def query_range(
+        self,
+        query: str,
+        start_ns: int,
+        end_ns: int,
+        limit: int,
+        direction: Direction = Direction.FORWARD,
+    ) -> QueryResult:
+        """As the client's."""
+        assert query == QUERY
+        assert start_ns < end_ns
+        call = Call(start_ns, end_ns, limit, direction)
+        self.calls.append(call)
+        if self.failures:
+            raise self.failures.pop(0)
+        if (refusal := self.refuse(call)) is not None:
+            raise refusal
+        if limit > self.allowed_limit:
+            words = (
+                "max entries limit per query exceeded, limit > max_entries_limit_per_query "
+                f"({limit} > {self.allowed_limit})"
+            )
+            raise LokiRefused(words, words)
+        matching = [entry for entry in self.entries if start_ns <= entry.timestamp_ns < end_ns]
+        matching.sort(key=lambda entry: entry.timestamp_ns)
+        if direction is Direction.BACKWARD:
+            matching.reverse()
+        return QueryResult(
+            tuple(matching[:limit]), len(matching) if self.counts else None, 100 * len(matching), limit
+        )
+
+
+def start_reader(loki: MemoryLoki, cursor_ns: int = NOW, **values: Any) -> SourceReader:
+    """A reader of kernel lines that has read nothing yet."""
+    reader = SourceReader(Source.KERNEL, loki, QUERY, settings(**values))
+    reader.start_from(cursor_ns)
+    return reader
+
+
+def steady_reader(loki: MemoryLoki, **values: Any) -> SourceReader:
+    """A reader that has finished its first sweep at NOW."""
+    reader = start_reader(loki, **values)
+    while poll(reader, NOW).more:
+        pass
+    loki.calls.clear()
+    return reader
+
+
+def poll(reader: SourceReader, now_ns: int) -> Batch:
+    """Poll and commit, as when everything in the batch was acted upon."""
+    batch = reader.poll(now_ns)
+    reader.commit(batch)
+    return batch
+
+
+def texts_of(batch: Batch) -> list[str]:
+    """What was delivered."""
+    return [line.text for line in batch.lines]

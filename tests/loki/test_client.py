@@ -1,0 +1,233 @@
+"""What the client sends, and what it gives back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import httpx
+import pytest
+import respx
+
+from konductor_like import __version__
+from konductor_like.loki.client import LokiClient
+from konductor_like.loki.errors import (
+    LokiMisconfigured,
+    LokiRefused,
+    LokiUnavailable,
+)
+from konductor_like.loki.retry import retrying
+from konductor_like.loki.window import Direction
+from tests.loki.http_support import ask, client_of
+from tests.loki.support import ENDPOINT, NOW, QUERY, answer_bytes, kernel_labels, settings
+
+PATH = "/loki/api/v1/query_range"
+EMPTY = answer_bytes()
+
+
+def _sent(
+    loki: respx.MockRouter, endpoint: str = ENDPOINT, query: str = QUERY, **values: Any
+) -> httpx.Request:
+    """The request that one query makes."""
+    route = loki.route().mock(return_value=httpx.Response(200, content=EMPTY))
+    ask(client_of(endpoint, **values), query)
+    assert route.call_count == 1
+    request: httpx.Request = route.calls.last.request
+    return request
+
+
+def test_a_query_is_exactly_this_request(loki: respx.MockRouter) -> None:
+    request = _sent(loki)
+
+    assert request.method == "GET"
+    assert str(request.url).startswith(f"{ENDPOINT}{PATH}?")
+    assert dict(request.url.params) == {
+        "query": QUERY,
+        "start": "1795240000000000000",
+        "end": "1795240001000000000",
+        "limit": "5000",
+        "direction": "forward",
+    }
+    assert request.headers["cache-control"] == "no-cache"
+    assert request.headers["user-agent"] == f"konductor-like/{__version__}"
+    assert not {"x-scope-orgid", "authorization", "x-loki-response-encoding-flags"} & set(request.headers)
+
+
+def test_a_query_may_ask_from_the_other_end(loki: respx.MockRouter) -> None:
+    route = loki.route().mock(return_value=httpx.Response(200, content=EMPTY))
+    with client_of() as client:
+        client.query_range(QUERY, NOW, NOW + 1, 100, Direction.BACKWARD)
+
+    assert route.calls.last.request.url.params["direction"] == "backward"
+
+
+def test_a_short_timestamp_is_padded_because_loki_would_take_it_for_seconds(loki: respx.MockRouter) -> None:
+    route = loki.route().mock(return_value=httpx.Response(200, content=EMPTY))
+    with client_of() as client:
+        client.query_range(QUERY, 0, NOW, 100)
+
+    assert route.calls.last.request.url.params["start"] == "0" * 19
+
+
+def test_a_long_query_goes_into_a_form(loki: respx.MockRouter) -> None:
+    query = QUERY + ' or "x"' * 400
+
+    request = _sent(loki, query=query)
+
+    assert request.method == "POST"
+    assert str(request.url) == ENDPOINT + PATH
+    assert request.headers["content-type"] == "application/x-www-form-urlencoded"
+    assert parse_qs(request.content.decode())["query"] == [query]
+    assert request.headers["cache-control"] == "no-cache"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "url"),
+    [
+        pytest.param("https://host/loki-prod", "https://host/loki-prod" + PATH, id="base path"),
+        pytest.param("https://host/a/b/", "https://host/a/b" + PATH, id="slash at the end"),
+        pytest.param("http://[::1]:3100", "http://[::1]:3100" + PATH, id="IPv6"),
+    ],
+)
+def test_the_endpoints_base_path_is_kept(loki: respx.MockRouter, endpoint: str, url: str) -> None:
+    assert str(_sent(loki, endpoint).url).partition("?")[0] == url
+
+
+@pytest.mark.parametrize(
+    ("values", "header", "value"),
+    [
+        pytest.param({"loki_tenant": "team-a"}, "x-scope-orgid", "team-a", id="tenant"),
+        pytest.param({"loki_bearer_token": "s3cret\n"}, "authorization", "Bearer s3cret", id="bearer token"),
+        pytest.param(
+            {"loki_username": "me", "loki_password": "pässword"},
+            "authorization",
+            "Basic bWU6cMOkc3N3b3Jk",
+            id="basic authentication",
+        ),
+    ],
+)
+def test_we_present_ourselves_as_configured(
+    loki: respx.MockRouter, values: dict[str, str], header: str, value: str
+) -> None:
+    assert _sent(loki, **values).headers[header] == value
+
+
+def test_credentials_in_the_endpoint_are_used_and_never_shown(loki: respx.MockRouter) -> None:
+    request = _sent(loki, "http://me:pass%40word@loki.test:3100")
+
+    assert request.headers["authorization"] == "Basic bWU6cGFzc0B3b3Jk"
+    assert "@" not in str(request.url)
+
+    loki.route().mock(return_value=httpx.Response(500, text="broken"))
+    with pytest.raises(LokiUnavailable) as caught:
+        ask(client_of("http://me:pass%40word@loki.test:3100"))
+    assert str(caught.value) == "Loki at http://loki.test:3100 answered 500: broken"
+
+
+def test_a_rotated_token_is_picked_up(loki: respx.MockRouter, tmp_path: Path) -> None:
+    route = loki.route().mock(return_value=httpx.Response(200, content=EMPTY))
+    token = tmp_path / "token"
+    with client_of(loki_bearer_token_file=token) as client:
+        for value in ("first\n", "second\n"):
+            token.write_text(value)
+            client.query_range(QUERY, NOW, NOW + 1, 100)
+
+    assert [call.request.headers["authorization"] for call in route.calls] == [
+        "Bearer first",
+        "Bearer second",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        pytest.param(None, "No such file", id="missing"),
+        pytest.param(b"", "empty", id="empty"),
+        pytest.param(b"two\nlines", "cannot stand in an HTTP header", id="two lines"),
+        pytest.param(b"\xff\xfe", "utf-8", id="not text"),
+    ],
+)
+def test_a_token_file_that_cannot_be_used_is_named(
+    loki: respx.MockRouter, tmp_path: Path, content: bytes | None, says: str
+) -> None:
+    token = tmp_path / "token"
+    if content is not None:
+        token.write_bytes(content)
+
+    with pytest.raises(LokiMisconfigured, match=says) as caught:
+        ask(client_of(loki_bearer_token_file=token))
+    assert f"KONDUCTOR_LOKI_BEARER_TOKEN_FILE {token}" in str(caught.value)
+    assert not loki.calls
+
+
+def test_a_secret_that_no_header_can_carry_is_named_but_not_shown() -> None:
+    with pytest.raises(LokiMisconfigured, match="KONDUCTOR_LOKI_BEARER_TOKEN") as caught:
+        ask(client_of(loki_bearer_token="geheimä"))
+    assert "geheim" not in str(caught.value)
+    with pytest.raises(LokiMisconfigured, match="KONDUCTOR_LOKI_TENANT"):
+        client_of(loki_tenant="team\na")
+
+
+def test_entries_statistics_and_the_limit_come_back(loki: respx.MockRouter) -> None:
+    body = answer_bytes(
+        [(kernel_labels(), [[str(NOW), "NVRM: one"]])], post_filter_lines=3, bytes_processed=77
+    )
+    loki.route().mock(return_value=httpx.Response(200, content=body))
+
+    result = ask(client_of())
+
+    assert [(entry.timestamp_ns, entry.text) for entry in result.entries] == [(NOW, "NVRM: one")]
+    assert (result.post_filter_lines, result.bytes_processed, result.limit) == (3, 77, 5000)
+
+
+def test_transient_failures_are_retried_within_one_query(loki: respx.MockRouter) -> None:
+    waits: list[float] = []
+
+    def pause(seconds: float) -> bool:
+        waits.append(seconds)
+        return False
+
+    route = loki.route().mock(
+        side_effect=[
+            httpx.ConnectError("refused"),
+            httpx.Response(503, text="starting"),
+            httpx.Response(429, headers={"Retry-After": "9"}),
+            httpx.Response(200, content=EMPTY),
+        ]
+    )
+    with LokiClient(settings(), retrying(pause)) as client:
+        assert client.query_range(QUERY, NOW, NOW + 1, 10).entries == ()
+
+    assert route.call_count == 4
+    assert waits[2] == 9
+
+
+def test_a_refused_query_is_asked_once(loki: respx.MockRouter) -> None:
+    route = loki.route().mock(return_value=httpx.Response(400, text="parse error"))
+
+    with LokiClient(settings()) as client, pytest.raises(LokiRefused):
+        client.query_range(QUERY, NOW, NOW + 1, 10)
+
+    assert route.call_count == 1
+
+
+def test_readiness_is_lokis_own_word(loki: respx.MockRouter) -> None:
+    route = loki.get(f"{ENDPOINT}/ready").mock(
+        side_effect=[
+            httpx.Response(503, text="Starting: 5\nRunning: 11\n"),
+            httpx.Response(200, text="ready\n"),
+        ]
+    )
+    with client_of() as client:
+        with pytest.raises(LokiUnavailable, match=r"answered 503: Starting: 5 Running: 11$"):
+            client.ready()
+        client.ready()
+
+    assert route.call_count == 2
+
+
+def test_a_setting_with_invalid_bytes_is_no_traceback(loki: respx.MockRouter) -> None:
+    with pytest.raises(LokiMisconfigured):
+        ask(client_of(), query='{a="\udcff"}')
+    assert not loki.calls

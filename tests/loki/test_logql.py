@@ -1,0 +1,161 @@
+"""What is asked of Loki."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from konductor_like.detection import HEARTBEAT_ANCHOR, KERNEL_ANCHORS, POD_ANCHORS
+from konductor_like.loki.logql import (
+    heartbeat_query,
+    is_kernel_stream,
+    kernel_matchers,
+    kernel_query,
+    log_query,
+    one_of,
+    pod_query,
+    quote,
+)
+from konductor_like.settings import Matcher, parse_matchers
+from tests.loki.support import kernel_labels, settings
+
+HEARTBEAT = (
+    "kmsg/1 heartbeat boot=6b1f7f0e-5d0c-4f39-9a51-0f6a3f0d7a11 seq=20911 uptime=71233.000412 "
+    "wall=2026-11-21T04:05:06Z"
+)
+
+
+def _anchors(query: str) -> list[str]:
+    return re.findall(r'"([^"]*)"', query.partition("|=")[2])
+
+
+def test_the_kernel_query_is_the_selector_and_one_line_filter() -> None:
+    query = kernel_query(settings())
+
+    selector, line_filter = query.split(" |= ")
+    assert selector == '{k8s_namespace_name="dmesg-logging", k8s_container_name="dmesg"}'
+    assert line_filter.split(" or ") == [f'"{anchor}"' for anchor in KERNEL_ANCHORS]
+
+
+def test_extra_matchers_are_in_every_query() -> None:
+    shared = settings(extra_matchers='k8s_cluster_name="prod", env=~"a|b"')
+
+    for query in (kernel_query(shared), heartbeat_query(shared), pod_query(shared)):
+        assert query is not None
+        assert ', k8s_cluster_name="prod", env=~"a|b"} |= ' in query
+
+
+def test_all_watched_namespaces_are_one_query() -> None:
+    query = pod_query(settings(watched_namespaces="default,train-a,train-b,default"))
+
+    assert query is not None
+    assert query.startswith('{k8s_namespace_name=~"default|train-a|train-b"} |= ')
+    assert _anchors(query) == list(POD_ANCHORS)
+
+
+def test_a_single_namespace_is_matched_by_equality() -> None:
+    query = pod_query(settings(watched_namespaces="default"))
+
+    assert query is not None
+    assert query.startswith('{k8s_namespace_name="default"} |= ')
+
+
+@pytest.mark.parametrize(
+    "watched", [pytest.param("", id="none watched"), pytest.param("konductor-like", id="only our own")]
+)
+def test_without_a_namespace_to_watch_there_is_no_pod_query(watched: str) -> None:
+    assert pod_query(settings(watched_namespaces=watched)) is None
+
+
+def test_excluded_namespaces_are_never_asked_for() -> None:
+    query = pod_query(
+        settings(watched_namespaces="default,konductor-like,secret", excluded_namespaces="secret")
+    )
+
+    assert query is not None
+    assert query.startswith('{k8s_namespace_name=~"default|konductor-like"} |= ')
+
+
+def test_other_label_names_are_used_where_the_settings_say_so() -> None:
+    query = pod_query(settings(namespace_label="namespace"))
+
+    assert query is not None
+    assert query.startswith('{namespace="default"} |= ')
+
+
+def test_a_heartbeat_is_found_by_its_own_query_and_by_no_fault_query() -> None:
+    assert _anchors(heartbeat_query(settings())) == [HEARTBEAT_ANCHOR]
+    assert HEARTBEAT_ANCHOR in HEARTBEAT
+    assert not [anchor for anchor in (*KERNEL_ANCHORS, *POD_ANCHORS) if anchor in HEARTBEAT]
+
+
+@pytest.mark.parametrize("anchors", [KERNEL_ANCHORS, POD_ANCHORS], ids=["kernel", "pod"])
+def test_anchors_are_few_short_literals(anchors: tuple[str, ...]) -> None:
+    assert 0 < len(anchors) <= 20
+    assert all(3 <= len(anchor) <= 40 for anchor in anchors)
+    assert "NCCL" not in anchors
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        pytest.param("NVRM", '"NVRM"', id="plain"),
+        pytest.param('say "no"', r'"say \"no\""', id="double quotes"),
+        pytest.param(r"a\d+", r'"a\\d+"', id="backslash"),
+        pytest.param("tick ` tick", '"tick ` tick"', id="backtick"),
+        pytest.param("two\nlines", r'"two\nlines"', id="newline"),
+        pytest.param("Grafik fällt aus 🔥", '"Grafik fällt aus 🔥"', id="beyond ASCII, as it is"),
+        pytest.param("nul\x00", r'"nul\u0000"', id="control character"),
+    ],
+)
+def test_strings_are_quoted_as_go_reads_them(text: str, quoted: str) -> None:
+    assert quote(text) == quoted
+
+
+def test_a_quoted_matcher_reads_back_as_it_was() -> None:
+    hostile = Matcher(("app", "=", r'a"} |= "x\ `'))
+
+    assert parse_matchers(log_query([hostile], ["NVRM"]).split(' |= "NVRM"')[0]) == (hostile,)
+
+
+def test_names_in_an_alternation_are_taken_literally() -> None:
+    matcher = one_of("label", ["a.b", "c+d|e"])
+
+    assert matcher.op == "=~"
+    assert [bool(re.fullmatch(matcher.value, text)) for text in ("a.b", "axb", "c+d|e", "ccd", "e")] == [
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "is_kernel"),
+    [
+        pytest.param('{a="x", b="y"}', {"a": "x", "b": "y", "more": "z"}, True, id="all equal"),
+        pytest.param('{a="x", b="y"}', {"a": "x", "b": "other"}, False, id="one differs"),
+        pytest.param('{a="x", b="y"}', {"a": "x"}, False, id="one is missing"),
+        pytest.param('{a="x", b!="y"}', {"a": "x"}, True, id="a missing label is not equal"),
+        pytest.param('{a="x", b!="y"}', {"a": "x", "b": "y"}, False, id="unequal violated"),
+        pytest.param('{a="x", b=~"p.*"}', {"a": "x", "b": "pq"}, True, id="expression"),
+        pytest.param('{a="x", b=~"p"}', {"a": "x", "b": "pq"}, False, id="expressions are anchored"),
+        pytest.param('{a="x", b=~"a|b"}', {"a": "x", "b": "bc"}, False, id="anchored around the alternation"),
+        pytest.param('{a="x", b=~".*"}', {"a": "x"}, True, id="a missing label is empty"),
+        pytest.param('{a="x", b=~".+"}', {"a": "x", "b": "p\nq"}, True, id="the dot matches a newline"),
+        pytest.param('{a="x", b!~"p.*"}', {"a": "x", "b": "pq"}, False, id="negated expression violated"),
+        pytest.param('{a="x", b!~"p.*"}', {"a": "x"}, True, id="negated expression, label missing"),
+    ],
+)
+def test_what_counts_as_a_kernel_stream(selector: str, labels: dict[str, str], is_kernel: bool) -> None:
+    assert is_kernel_stream(labels, parse_matchers(selector)) is is_kernel
+
+
+def test_a_kernel_stream_must_satisfy_the_extra_matchers_too() -> None:
+    matchers = kernel_matchers(settings(extra_matchers='k8s_cluster_name="prod"'))
+
+    assert is_kernel_stream(kernel_labels(k8s_cluster_name="prod"), matchers)
+    assert not is_kernel_stream(kernel_labels(k8s_cluster_name="test"), matchers)
+    assert not is_kernel_stream(kernel_labels(), matchers)

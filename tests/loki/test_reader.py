@@ -1,0 +1,301 @@
+"""The reader: nothing lost, nothing delivered twice, one query when nothing special happens."""
+
+from __future__ import annotations
+
+import pytest
+
+from konductor_like.loki.reader import SourceReader
+from konductor_like.loki.response import Entry
+from konductor_like.loki.spans import Spans
+from konductor_like.loki.window import Direction
+from konductor_like.model import Source
+from tests.loki.support import (
+    HOUR,
+    LATENESS,
+    NOW,
+    OVERLAP,
+    QUERY,
+    SECOND,
+    SKEW,
+    Call,
+    MemoryLoki,
+    entry,
+    kernel_labels,
+    poll,
+    settings,
+    start_reader,
+    steady_reader,
+    texts_of,
+)
+
+
+def test_the_first_window_reaches_back_by_the_lateness() -> None:
+    loki = MemoryLoki([entry(NOW - LATENESS, "oldest"), entry(NOW - LATENESS - 1, "too old")])
+
+    batch = poll(start_reader(loki), NOW)
+
+    assert texts_of(batch) == ["oldest"]
+    assert loki.calls[0].start_ns == NOW - LATENESS
+
+
+def test_a_steady_poll_is_one_query_from_the_overlap_to_the_skew() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+
+    batch = poll(reader, NOW + 5 * SECOND)
+
+    assert loki.calls == [Call(NOW - OVERLAP, NOW + 5 * SECOND + SKEW, 5000, Direction.FORWARD)]
+    assert (batch.queries, batch.more, batch.upto_ns) == (1, False, NOW + 5 * SECOND)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param({}, id="defaults"),
+        pytest.param({"kernel_overlap_seconds": 7200.0}, id="an overlap of two hours"),
+        pytest.param({"poll_interval_seconds": 3600.0}, id="a poll every hour"),
+        pytest.param({"kernel_overlap_seconds": 0.0, "future_skew_seconds": 0.0}, id="no overlap, no skew"),
+    ],
+)
+def test_a_steady_poll_is_one_query_whatever_the_spans_are(values: dict[str, float]) -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki, **values)
+    interval = settings(**values).poll_interval_seconds
+
+    for number in range(1, 6):
+        poll(reader, NOW + int(number * interval * SECOND))
+
+    assert len(loki.calls) == 5
+
+
+def test_a_line_is_delivered_once_although_every_poll_reads_it_again() -> None:
+    loki = MemoryLoki([entry(NOW + SECOND, "fault")])
+    reader = steady_reader(loki)
+
+    first, second = poll(reader, NOW + 5 * SECOND), poll(reader, NOW + 10 * SECOND)
+
+    # The clocks of nodes may be ahead, so the sweep at NOW has read it already.
+    assert texts_of(first) == []
+    assert first.duplicates == 1
+    assert second.duplicates == 1
+
+
+def test_a_line_that_arrives_late_is_found_in_the_overlap() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    poll(reader, NOW + 5 * SECOND)
+
+    loki.entries.append(entry(NOW - 100 * SECOND, "late"))
+
+    assert texts_of(poll(reader, NOW + 10 * SECOND)) == ["late"]
+    assert texts_of(poll(reader, NOW + 15 * SECOND)) == []
+
+
+def test_a_node_clock_ahead_of_ours_is_read_at_once_and_once() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    loki.entries.append(entry(NOW + 60 * SECOND, "from the future"))
+
+    seen = [texts_of(poll(reader, NOW + seconds * SECOND)) for seconds in range(5, 200, 5)]
+
+    assert [texts for texts in seen if texts] == [["from the future"]]
+    assert seen[0]
+
+
+def test_lines_come_oldest_first_over_all_streams() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    loki.entries += [
+        entry(NOW + offset, f"line {offset}", node=f"gpu-{offset % 3}") for offset in (7, 2, 9, 4)
+    ]
+
+    assert texts_of(poll(reader, NOW + SECOND)) == ["line 2", "line 4", "line 7", "line 9"]
+
+
+def test_a_batch_that_was_not_committed_comes_again() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    loki.entries.append(entry(NOW + SECOND, "fault"))
+
+    first = reader.poll(NOW + 5 * SECOND)
+    loki.entries.append(entry(NOW + 2 * SECOND, "another"))
+    second = reader.poll(NOW + 10 * SECOND)
+
+    assert texts_of(first) == ["fault"]
+    assert texts_of(second) == ["fault", "another"]
+    assert reader.cursor_ns == NOW
+    reader.commit(second)
+    assert reader.cursor_ns == NOW + 10 * SECOND
+
+
+def test_only_the_latest_batch_can_be_committed_and_only_once() -> None:
+    reader = steady_reader(MemoryLoki())
+    old, latest = reader.poll(NOW + SECOND), reader.poll(NOW + 2 * SECOND)
+
+    with pytest.raises(ValueError, match="latest poll"):
+        reader.commit(old)
+    reader.commit(latest)
+    with pytest.raises(ValueError, match="latest poll"):
+        reader.commit(latest)
+
+
+def test_a_batch_from_before_a_new_start_cannot_be_committed() -> None:
+    reader = steady_reader(MemoryLoki())
+    batch = reader.poll(NOW + SECOND)
+
+    reader.start_from(NOW - HOUR)
+
+    with pytest.raises(ValueError, match="latest poll"):
+        reader.commit(batch)
+    assert reader.cursor_ns == NOW - HOUR
+
+
+def test_a_reader_that_was_not_told_where_to_start_reads_nothing() -> None:
+    loki = MemoryLoki()
+
+    with pytest.raises(RuntimeError, match="start_from"):
+        SourceReader(Source.KERNEL, loki, QUERY, settings()).poll(NOW)
+    assert loki.calls == []
+
+
+def test_a_restart_from_the_cursor_loses_nothing() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    loki.entries.append(entry(NOW + SECOND, "seen but not acted upon"))
+    reader.poll(NOW + 5 * SECOND)
+    cursor_ns = reader.cursor_ns
+    assert cursor_ns is not None
+    loki.entries.append(entry(NOW - 1800 * SECOND, "arrived while we were away, half an hour late"))
+
+    restarted = start_reader(loki, cursor_ns)
+
+    assert texts_of(poll(restarted, NOW + 600 * SECOND)) == [
+        "arrived while we were away, half an hour late",
+        "seen but not acted upon",
+    ]
+
+
+def test_a_cursor_in_the_future_is_taken_for_now_and_reported() -> None:
+    loki = MemoryLoki([entry(NOW - 60 * SECOND, "fault")])
+    reader = start_reader(loki, cursor_ns=NOW + 24 * HOUR)
+
+    batch = poll(reader, NOW)
+
+    assert batch.cursor_ahead_ns == 24 * HOUR
+    assert loki.calls[0].start_ns == NOW - LATENESS
+    assert reader.cursor_ns == NOW
+    assert poll(reader, NOW).cursor_ahead_ns == 0
+
+
+def test_our_own_clock_stepping_back_loses_nothing() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    poll(reader, NOW + HOUR)
+    loki.entries.append(entry(NOW + 30 * SECOND, "true time"))
+
+    batch = poll(reader, NOW + 40 * SECOND)
+
+    assert texts_of(batch) == ["true time"]
+    assert batch.cursor_ahead_ns == HOUR - 40 * SECOND
+    assert reader.cursor_ns == NOW + 40 * SECOND
+
+
+def test_our_own_clock_stepping_back_in_the_middle_of_a_sweep_loses_nothing() -> None:
+    loki = MemoryLoki([entry(NOW - number * SECOND, f"line {number}") for number in range(100)])
+    reader = start_reader(loki, cursor_ns=NOW, loki_limit=5)
+    assert poll(reader, NOW).more
+    loki.entries.append(entry(NOW - 2 * HOUR, "true time"))
+
+    batches = [poll(reader, NOW - 2 * HOUR)]
+    while batches[-1].more:
+        batches.append(poll(reader, NOW - 2 * HOUR))
+
+    assert [text for batch in batches for text in texts_of(batch)] == ["true time"]
+
+
+def test_the_cursor_never_passes_our_clock() -> None:
+    reader = steady_reader(MemoryLoki([entry(NOW + 80 * SECOND, "ahead")]))
+
+    for seconds in (1, 2, 3):
+        assert poll(reader, NOW + seconds * SECOND).upto_ns == NOW + seconds * SECOND
+
+
+def test_lines_without_a_node_are_delivered_and_counted() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    loki.entries += [entry(NOW + 1, "whose?", node=None), entry(NOW + 2, "mine")]
+
+    batch = poll(reader, NOW + SECOND)
+
+    assert texts_of(batch) == ["whose?", "mine"]
+    assert batch.without_node == 1
+    assert poll(reader, NOW + 2 * SECOND).without_node == 0
+
+
+def test_a_line_of_another_stream_is_counted_once_and_not_delivered() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    loki.entries.append(Entry(NOW + 1, "NVRM: Xid said by a pod", {"k8s_namespace_name": "default"}))
+
+    first, second = poll(reader, NOW + SECOND), poll(reader, NOW + 2 * SECOND)
+
+    assert (first.lines, first.foreign) == ((), 1)
+    assert (second.lines, second.foreign) == ((), 0)
+
+
+def test_the_kernel_log_readers_own_lines_are_not_pod_lines() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    pods = SourceReader(Source.POD, loki, QUERY, settings(watched_namespaces="dmesg-logging"))
+    pods.start_from(NOW)
+    neighbour = kernel_labels(k8s_container_name="sidecar")
+    loki.entries += [entry(NOW + 1, "kernel"), Entry(NOW + 2, "sidecar", neighbour)]
+
+    assert texts_of(poll(reader, NOW + SECOND)) == ["kernel"]
+    assert texts_of(poll(pods, NOW + SECOND)) == ["sidecar"]
+
+
+def test_a_line_that_loki_returns_twice_is_delivered_once() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    loki.entries += [entry(NOW + 1, "fault", observed_timestamp=stamp) for stamp in ("1", "2")]
+
+    batch = poll(reader, NOW + SECOND)
+
+    assert texts_of(batch) == ["fault"]
+    assert batch.duplicates == 1
+
+
+def test_equal_text_at_one_nanosecond_on_two_nodes_is_two_lines() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    loki.entries += [entry(NOW + 1, "fault", node=node) for node in ("gpu-a", "gpu-b")]
+
+    assert [line.node for line in poll(reader, NOW + SECOND).lines] == ["gpu-a", "gpu-b"]
+
+
+def test_the_spans_come_from_the_settings_of_the_source() -> None:
+    values = settings(
+        kernel_overlap_seconds=100, pod_overlap_seconds=20, lateness_seconds=50, future_skew_seconds=3
+    )
+
+    kernel, pod = (Spans.of(values, source) for source in (Source.KERNEL, Source.POD))
+
+    assert (kernel.overlap_ns, pod.overlap_ns) == (100 * SECOND, 20 * SECOND)
+    assert (kernel.lateness_ns, pod.lateness_ns) == (100 * SECOND, 50 * SECOND)
+    assert kernel.skew_ns == pod.skew_ns == 3 * SECOND
+
+
+def test_spans_of_ones_own_replace_those_of_the_settings() -> None:
+    loki = MemoryLoki()
+    spans = Spans(overlap_ns=SECOND, lateness_ns=2 * SECOND, skew_ns=3 * SECOND, widest_ns=HOUR)
+    reader = SourceReader(Source.KERNEL, loki, QUERY, settings(), spans)
+    reader.start_from(NOW)
+
+    poll(reader, NOW)
+    poll(reader, NOW)
+
+    assert [(call.start_ns, call.end_ns) for call in loki.calls] == [
+        (NOW - 2 * SECOND, NOW + 3 * SECOND),
+        (NOW - SECOND, NOW + 3 * SECOND),
+    ]

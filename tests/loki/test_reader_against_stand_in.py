@@ -1,0 +1,331 @@
+"""The reader, end to end over HTTP, against the stand-in Loki."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from konductor_like.loki.client import LokiClient
+from konductor_like.loki.errors import LokiBadAnswer, LokiRefused, LokiUnauthorized, LokiUnavailable
+from konductor_like.loki.logql import heartbeat_query, kernel_query, pod_query
+from konductor_like.loki.reader import Batch, SourceReader
+from konductor_like.loki.retry import retrying
+from konductor_like.model import Source
+from konductor_like.sandbox.loki import (
+    EMPTY_ANSWER,
+    HTML_ANSWER,
+    LokiLimits,
+    LokiServer,
+    otlp_body,
+    otlp_record,
+)
+from konductor_like.sandbox.mishaps import Drop, Mishap
+from tests.loki.support import NOW, SECOND, kernel_labels, settings
+
+QUERY_RANGE = "/loki/api/v1/query_range"
+
+
+class Bench:
+    """A stand-in Loki, a clock that both sides share, and a reader of its kernel lines."""
+
+    def __init__(
+        self, limits: LokiLimits | None = None, *, auth_enabled: bool = False, base_path: str = ""
+    ) -> None:
+        self.now_ns = NOW
+        self.loki = LokiServer(
+            limits=limits or LokiLimits(),
+            auth_enabled=auth_enabled,
+            base_path=base_path,
+            now_ns=lambda: self.now_ns,
+        )
+        self.loki.start()
+        self.settings = settings(log_endpoint=self.loki.url)
+        self.client = LokiClient(self.settings, retrying(lambda _seconds: False))
+        self._stamps = itertools.count(1)
+
+    def close(self) -> None:
+        """End both sides."""
+        self.client.close()
+        self.loki.stop()
+
+    def reader(
+        self, cursor_ns: int, source: Source = Source.KERNEL, query: str | None = None
+    ) -> SourceReader:
+        """A reader that starts at that cursor, as after a restart."""
+        reader = SourceReader(source, self.client, query or kernel_query(self.settings), self.settings)
+        reader.start_from(cursor_ns)
+        return reader
+
+    def log(self, text: str, node: str = "gpu-a", late_seconds: float = 0.0) -> str:
+        """A kernel line of that node arrives, with a stamp of its own; returns its text."""
+        stamp = next(self._stamps)
+        line = f"[{1000 + stamp}.000000] NVRM: Xid (PCI:0000:1b:00): {text}"
+        when_ns = self.now_ns - int(late_seconds * SECOND) + stamp
+        self.loki.push(
+            kernel_labels(node=None, k8s_pod_name=f"dmesg-{node}"), [(when_ns, line)], {"k8s_node_name": node}
+        )
+        return line
+
+    def pass_time(self, seconds: float) -> None:
+        """Move the clock."""
+        self.now_ns += int(seconds * SECOND)
+
+    def drain(self, reader: SourceReader) -> list[str]:
+        """Poll and commit until nothing more is there."""
+        texts: list[str] = []
+        more = True
+        while more:
+            batch = reader.poll(self.now_ns)
+            texts += _texts(batch)
+            reader.commit(batch)
+            more = batch.more
+        return texts
+
+
+def _texts(batch: Batch) -> list[str]:
+    return [line.text for line in batch.lines]
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.close()
+
+
+def test_lines_are_delivered_once_while_they_keep_coming(bench: Bench) -> None:
+    reader = bench.reader(bench.now_ns)
+    bench.drain(reader)
+    written, delivered = [], []
+
+    for number in range(40):
+        bench.pass_time(5)
+        written.append(bench.log(f"79, tick {number}", node=f"gpu-{number % 3}"))
+        written.append(bench.log(f"48, late {number}", late_seconds=number % 9 * 20))
+        delivered += bench.drain(reader)
+
+    assert sorted(delivered) == sorted(written)
+
+
+def test_a_restart_from_the_cursor_loses_nothing_and_repeats_only_the_lookback(bench: Bench) -> None:
+    reader = bench.reader(bench.now_ns)
+    acted_upon = bench.log("79, acted upon")
+    assert bench.drain(reader) == [acted_upon]
+    bench.pass_time(5)
+    read_only = bench.log("79, read but not acted upon")
+    assert _texts(reader.poll(bench.now_ns)) == [read_only]
+    cursor_ns = reader.cursor_ns
+    assert cursor_ns is not None
+
+    bench.pass_time(7200)
+    meanwhile = [bench.log(f"79, meanwhile {number}", late_seconds=number * 600) for number in range(6)]
+    restarted = bench.reader(cursor_ns)
+    delivered = bench.drain(restarted)
+
+    assert sorted(delivered) == sorted([acted_upon, read_only, *meanwhile])
+    assert bench.drain(restarted) == []
+
+
+def test_a_steady_poll_is_one_request_with_the_header_that_passes_the_cache(bench: Bench) -> None:
+    reader = bench.reader(bench.now_ns)
+    bench.drain(reader)
+    bench.loki.clear_journal()
+
+    for _ in range(5):
+        bench.pass_time(5)
+        bench.drain(reader)
+
+    assert len(bench.loki.journal) == 5
+    assert {request.headers["cache-control"] for request in bench.loki.requests(QUERY_RANGE)} == {"no-cache"}
+
+
+def test_a_line_is_found_in_a_range_that_was_empty_before(bench: Bench) -> None:
+    bench.pass_time(3600)
+    assert bench.drain(bench.reader(bench.now_ns)) == []
+    late = bench.log("79, half an hour late", late_seconds=1800)
+
+    assert bench.drain(bench.reader(bench.now_ns)) == [late]
+
+
+def test_a_flood_beyond_the_limit_is_read_in_full_although_answers_have_holes() -> None:
+    bench = Bench(LokiLimits(max_entries_limit_per_query=100, sharded_results_fall_short=True))
+    try:
+        reader = bench.reader(bench.now_ns)
+        bench.drain(reader)
+        written = []
+        for number in range(1200):
+            bench.now_ns += 3_000_000
+            written.append(bench.log(f"63, flood {number}", node=f"gpu-{number % 4}"))
+
+        delivered = bench.drain(reader)
+
+        assert delivered == written
+        assert reader.limit == 100
+    finally:
+        bench.close()
+
+
+def test_the_collectors_own_format_is_understood(bench: Bench) -> None:
+    resource = {
+        "k8s.node.name": "gpu-a",
+        "k8s.namespace.name": "dmesg-logging",
+        "k8s.pod.name": "dmesg-x",
+        "k8s.container.name": "dmesg",
+        "k8s.pod.uid": "9d1c2f30-0001",
+    }
+    lines = [f"[{number}.5] NVRM: Xid (PCI:0000:1b:00): 79, line {number}" for number in range(3)]
+    records = [otlp_record(line, NOW + number, NOW + number + 1) for number, line in enumerate(lines)]
+    early = {name: value for name, value in resource.items() if name != "k8s.node.name"}
+    for attributes, some in ((resource, records[:2]), (early, records[2:])):
+        answer = httpx.post(
+            f"{bench.loki.url}/otlp/v1/logs", json=otlp_body(attributes, some), trust_env=False
+        )
+        assert answer.status_code == 204
+
+    batch = bench.reader(bench.now_ns).poll(bench.now_ns)
+
+    assert [(line.text, line.node, line.pod) for line in batch.lines] == [
+        (lines[0], "gpu-a", "dmesg-x"),
+        (lines[1], "gpu-a", "dmesg-x"),
+        (lines[2], None, "dmesg-x"),
+    ]
+    assert batch.without_node == 1
+    assert batch.lines[0].labels["k8s_pod_uid"] == "9d1c2f30-0001"
+    assert batch.bytes_processed > 0
+
+
+def test_each_query_finds_its_own_lines_and_no_others(bench: Bench) -> None:
+    kernel = bench.log("79, pid=4021, name=python")
+    heartbeat = (
+        "kmsg/1 heartbeat boot=0c9fd3be-4f7c-4d0e-bd2f-0a1b2c3d4e5f seq=12 uptime=99.000001 "
+        "wall=2026-11-21T05:06:40Z"
+    )
+    nccl = "trainer-0:71:88 [0] transport/net_ib.cc:101 NCCL WARN NET/IB : Got async event : port error"
+    bench.loki.push(
+        kernel_labels(), [(NOW + 1, heartbeat), (NOW + 2, "usb 1-1: new device"), (NOW + 3, nccl)]
+    )
+    for namespace in ("default", "training", "konductor-like", "unwatched"):
+        bench.loki.push({"k8s_namespace_name": namespace, "k8s_container_name": "main"}, [(NOW + 4, nccl)])
+    watching = settings(watched_namespaces="default,training,dmesg-logging,konductor-like")
+    pods = pod_query(watching)
+    assert pods is not None
+
+    assert bench.drain(bench.reader(NOW)) == [kernel]
+    assert bench.drain(bench.reader(NOW, query=heartbeat_query(bench.settings))) == [heartbeat]
+    found = bench.reader(NOW, Source.POD, pods).poll(NOW)
+    assert [line.namespace for line in found.lines] == ["default", "training"]
+    assert found.foreign == 1
+
+
+def test_hundreds_of_namespaces_are_one_request(bench: Bench) -> None:
+    names = [f"team-{number}-training" for number in range(300)]
+    query = pod_query(settings(watched_namespaces=names))
+    assert query is not None
+    bench.loki.push({"k8s_namespace_name": names[-1]}, [(NOW, "CUDA error: device-side assert triggered")])
+
+    batch = bench.reader(NOW, Source.POD, query).poll(NOW)
+
+    assert [line.namespace for line in batch.lines] == [names[-1]]
+    assert {request.method for request in bench.loki.requests(QUERY_RANGE)} == {"POST"}
+
+
+@pytest.mark.parametrize(
+    "mishap",
+    [
+        pytest.param(Mishap(status=503, body="Ingester not ready"), id="503"),
+        pytest.param(Mishap(status=429, body="too many outstanding requests"), id="429"),
+        pytest.param(Mishap(drop=Drop.RESET), id="reset"),
+        pytest.param(Mishap(drop=Drop.SILENTLY), id="closed"),
+        pytest.param(Mishap(drop=Drop.MIDWAY), id="lost midway"),
+    ],
+)
+def test_a_passing_failure_costs_nothing_but_another_request(bench: Bench, mishap: Mishap) -> None:
+    line = bench.log("79")
+    reader = bench.reader(bench.now_ns)
+    bench.loki.fail(mishap, times=2)
+
+    assert bench.drain(reader) == [line]
+
+
+@pytest.mark.parametrize(
+    ("mishap", "kind"),
+    [
+        pytest.param(Mishap(status=503, body="Ingester not ready"), LokiUnavailable, id="503"),
+        pytest.param(HTML_ANSWER, LokiBadAnswer, id="a sign-in page"),
+        pytest.param(Mishap(cut_body_to=60), LokiBadAnswer, id="truncated JSON"),
+    ],
+)
+def test_a_lasting_failure_is_raised_and_loses_nothing(
+    bench: Bench, mishap: Mishap, kind: type[Exception]
+) -> None:
+    reader = bench.reader(bench.now_ns)
+    bench.drain(reader)
+    bench.pass_time(5)
+    line = bench.log("79")
+    bench.loki.fail(mishap, times=None)
+    for _ in range(3):
+        with pytest.raises(kind):
+            reader.poll(bench.now_ns)
+
+    bench.loki.mishaps.clear()
+
+    assert bench.drain(reader) == [line]
+
+
+def test_an_empty_answer_of_a_loki_that_lost_its_ingester_loses_nothing_within_the_overlap(
+    bench: Bench,
+) -> None:
+    reader = bench.reader(bench.now_ns)
+    bench.drain(reader)
+    bench.pass_time(5)
+    line = bench.log("79")
+    bench.loki.fail(EMPTY_ANSWER, times=10)
+    for _ in range(10):
+        assert bench.drain(reader) == []
+        bench.pass_time(5)
+
+    assert bench.drain(reader) == [line]
+
+
+def test_a_loki_that_restarts_is_read_on(bench: Bench) -> None:
+    reader = bench.reader(bench.now_ns)
+    bench.drain(reader)
+    line = bench.log("79")
+    bench.loki.stop()
+    with pytest.raises(Exception, match="cannot connect"):
+        reader.poll(bench.now_ns)
+
+    bench.loki.start()
+
+    assert bench.drain(reader) == [line]
+
+
+def test_a_base_path_and_a_tenant_are_respected() -> None:
+    bench = Bench(auth_enabled=True, base_path="/loki-prod")
+    try:
+        bench.loki.push(kernel_labels(), [(NOW, "NVRM: Xid (PCI:0000:1b:00): 79")], tenant="team-a")
+        with pytest.raises(LokiUnauthorized, match="no org id"):
+            bench.reader(NOW).poll(NOW)
+
+        with LokiClient(settings(log_endpoint=bench.loki.url, loki_tenant="team-a")) as client:
+            reader = SourceReader(Source.KERNEL, client, kernel_query(bench.settings), bench.settings)
+            reader.start_from(NOW)
+            assert len(reader.poll(NOW).lines) == 1
+    finally:
+        bench.close()
+
+
+def test_a_wrong_query_is_shown_in_lokis_words(bench: Bench) -> None:
+    with pytest.raises(LokiRefused, match="parse error"):
+        bench.reader(NOW, query='{k8s_namespace_name="dmesg-logging"} |').poll(NOW)
+
+
+def test_readiness_is_asked_over_the_wire(bench: Bench) -> None:
+    bench.client.ready()
+    bench.loki.fail(Mishap(status=503, body="Some services are not Running:\nStarting: 5\n"))
+
+    with pytest.raises(LokiUnavailable, match="not Running: Starting: 5"):
+        bench.client.ready()

@@ -1,0 +1,310 @@
+"""The reader when there is much to read, or Loki cannot or will not answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from konductor_like.loki.errors import (
+    LokiAnswerTooLarge,
+    LokiError,
+    LokiRefused,
+    LokiStopped,
+    LokiTimeout,
+    LokiUnavailable,
+    LokiUnreachable,
+)
+from konductor_like.loki.window import Window
+from tests.loki.support import (
+    HOUR,
+    NOW,
+    SECOND,
+    Call,
+    MemoryLoki,
+    entry,
+    poll,
+    start_reader,
+    steady_reader,
+    texts_of,
+)
+
+
+def test_a_long_absence_is_read_in_bounded_polls_oldest_first() -> None:
+    entries = [entry(NOW + hour * HOUR, f"hour {hour}") for hour in range(30)]
+    loki = MemoryLoki(entries)
+    reader = start_reader(loki, cursor_ns=NOW)
+    now_ns = NOW + 30 * HOUR
+
+    batches = [poll(reader, now_ns)]
+    while batches[-1].more:
+        batches.append(poll(reader, now_ns))
+
+    assert [text for batch in batches for text in texts_of(batch)] == [f"hour {hour}" for hour in range(30)]
+    assert len(batches) > 2
+    assert all(batch.queries <= 8 for batch in batches)
+    assert all(call.end_ns - call.start_ns <= HOUR for call in loki.calls)
+    cursors = [batch.upto_ns for batch in batches]
+    assert cursors == sorted(cursors)
+    assert cursors[-1] == now_ns
+
+
+def test_a_catch_up_that_is_cut_short_goes_on_from_its_cursor() -> None:
+    loki = MemoryLoki([entry(NOW + hour * HOUR, f"hour {hour}") for hour in range(30)])
+    reader = start_reader(loki, cursor_ns=NOW)
+    first = poll(reader, NOW + 30 * HOUR)
+    assert first.more
+
+    restarted = start_reader(loki, cursor_ns=first.upto_ns)
+    texts = texts_of(first)
+    while (batch := poll(restarted, NOW + 30 * HOUR)).more:
+        texts += texts_of(batch)
+
+    assert set(texts + texts_of(batch)) == {f"hour {hour}" for hour in range(30)}
+
+
+def test_a_flood_within_the_overlap_is_read_through_and_not_for_ever() -> None:
+    loki = MemoryLoki(allowed_limit=50)
+    reader = steady_reader(loki, loki_limit=50)
+    loki.entries += [entry(NOW - SECOND + number * 1_000_000, f"line {number}") for number in range(3000)]
+
+    texts: list[str] = []
+    polls = 0
+    more = True
+    while more:
+        batch = poll(reader, NOW + 5 * SECOND)
+        texts += texts_of(batch)
+        more, polls = batch.more, polls + 1
+        assert polls < 200
+
+    assert texts == [f"line {number}" for number in range(3000)]
+    assert len(loki.calls) < 5 * 3000 / 50
+
+
+def test_a_flood_is_delivered_in_bounded_batches() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    loki.entries += [entry(NOW + number * 100_000, f"line {number}") for number in range(50_000)]
+
+    batches = [poll(reader, NOW + 10 * SECOND)]
+    while batches[-1].more:
+        batches.append(poll(reader, NOW + 10 * SECOND))
+
+    assert sum(len(batch.lines) for batch in batches) == 50_000
+    assert max(len(batch.lines) for batch in batches) < 25_000
+    assert max(batch.queries for batch in batches) < 20
+    assert len(batches) < 10
+
+
+def test_long_lines_end_a_poll_early() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki, loki_limit=50)
+    loki.entries += [entry(NOW + number * SECOND, "x" * 2**20, node=f"gpu-{number}") for number in range(80)]
+
+    batch = poll(reader, NOW + 80 * SECOND)
+
+    assert batch.more
+    assert 32 <= len(batch.lines) < 80
+
+
+def test_more_lines_in_one_nanosecond_than_loki_gives_out_are_reported() -> None:
+    loki = MemoryLoki(allowed_limit=10)
+    reader = steady_reader(loki, loki_limit=10)
+    loki.entries += [entry(NOW + SECOND, f"line {number}") for number in range(50)]
+
+    batches = [poll(reader, NOW + 5 * SECOND)]
+    while batches[-1].more:
+        batches.append(poll(reader, NOW + 5 * SECOND))
+
+    (window,) = [window for batch in batches for window in batch.incomplete_windows]
+    assert window == Window(NOW + SECOND, NOW + SECOND + 1)
+    assert len([text for batch in batches for text in texts_of(batch)]) == 20
+
+
+def test_a_smaller_limit_of_the_tenant_is_adopted_for_good() -> None:
+    loki = MemoryLoki([entry(NOW, "fault")], allowed_limit=1000)
+    reader = start_reader(loki)
+
+    batch = poll(reader, NOW)
+    poll(reader, NOW + 5 * SECOND)
+
+    assert texts_of(batch) == ["fault"]
+    assert reader.limit == 1000
+    assert [call.limit for call in loki.calls[:3]] == [5000, 1000, 1000]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(LokiRefused("parse error", "parse error at line 1, col 7"), id="a bad query"),
+        pytest.param(LokiUnavailable("starting"), id="unavailable"),
+        pytest.param(LokiTimeout("slow"), id="time-out"),
+        pytest.param(LokiStopped("stopping"), id="stopping"),
+    ],
+)
+def test_a_failed_poll_raises_and_moves_nothing(error: LokiError) -> None:
+    loki = MemoryLoki([entry(NOW + SECOND, "fault")])
+    reader = steady_reader(MemoryLoki())
+    reader._client = loki
+    loki.failures.append(error)
+
+    with pytest.raises(type(error)) as caught:
+        reader.poll(NOW + 5 * SECOND)
+
+    assert caught.value is error
+    assert reader.cursor_ns == NOW
+    assert texts_of(poll(reader, NOW + 10 * SECOND)) == ["fault"]
+
+
+def test_what_was_read_before_a_failure_is_delivered_and_the_failure_comes_next() -> None:
+    broken = NOW + 2 * HOUR
+
+    def refuse(call: Call) -> LokiError | None:
+        return LokiUnavailable("broken chunk") if call.start_ns <= broken < call.end_ns else None
+
+    loki = MemoryLoki([entry(NOW, "before"), entry(NOW + 4 * HOUR, "after")], refuse=refuse)
+    reader = start_reader(loki)
+
+    batch = poll(reader, NOW + 5 * HOUR)
+
+    assert texts_of(batch) == ["before"]
+    assert batch.more
+    assert batch.upto_ns <= broken
+    with pytest.raises(LokiUnavailable):
+        reader.poll(NOW + 5 * HOUR)
+    loki.refuse = lambda _call: None
+    assert texts_of(poll(reader, NOW + 5 * HOUR)) == ["after"]
+
+
+def test_a_loki_too_slow_for_wide_windows_is_asked_for_narrower_ones() -> None:
+    def refuse(call: Call) -> LokiError | None:
+        return LokiTimeout("slow") if call.end_ns - call.start_ns > 600 * SECOND else None
+
+    loki = MemoryLoki(
+        [entry(NOW + minute * 60 * SECOND, f"minute {minute}") for minute in range(300)], refuse=refuse
+    )
+    reader = start_reader(loki)
+    texts: list[str] = []
+    failures = 0
+
+    for _ in range(100):
+        try:
+            batch = poll(reader, NOW + 5 * HOUR)
+        except LokiTimeout:
+            failures += 1
+            continue
+        texts += texts_of(batch)
+        if not batch.more:
+            break
+
+    assert texts == [f"minute {minute}" for minute in range(300)]
+    assert failures < 10
+
+
+def test_wide_windows_come_back_once_loki_is_fast_again() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    loki.failures += [LokiTimeout("slow")] * 6
+    for _ in range(6):
+        with pytest.raises(LokiTimeout):
+            reader.poll(NOW + 5 * SECOND)
+    while poll(reader, NOW + 5 * SECOND).more:
+        pass
+
+    for number in range(80):
+        poll(reader, NOW + number * 5 * SECOND)
+    loki.calls.clear()
+    poll(reader, NOW + 400 * SECOND)
+
+    assert len(loki.calls) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(LokiAnswerTooLarge("more than 64 MiB"), id="more bytes than we hold"),
+        pytest.param(
+            LokiRefused("too much", "the query would read too many bytes (query: 2GB, …)"), id="byte limit"
+        ),
+    ],
+)
+def test_a_window_that_is_too_much_at_once_is_read_in_parts(error: LokiError) -> None:
+    def refuse(call: Call) -> LokiError | None:
+        return error if call.end_ns - call.start_ns > 60 * SECOND else None
+
+    loki = MemoryLoki([], refuse=refuse)
+    reader = start_reader(loki)
+    loki.entries += [entry(NOW - minute * 60 * SECOND, f"minute {minute}") for minute in range(59, -1, -1)]
+
+    texts: list[str] = []
+    more = True
+    while more:
+        batch = poll(reader, NOW)
+        texts += texts_of(batch)
+        more = batch.more
+
+    assert texts == [f"minute {minute}" for minute in range(59, -1, -1)]
+
+
+def test_one_nanosecond_too_large_to_hold_is_read_with_fewer_lines_and_reported() -> None:
+    def refuse(call: Call) -> LokiError | None:
+        held = [line for line in loki.entries if call.start_ns <= line.timestamp_ns < call.end_ns]
+        return LokiAnswerTooLarge("more than 64 MiB") if min(call.limit, len(held)) > 3 else None
+
+    loki = MemoryLoki([entry(NOW, f"line {number}") for number in range(9)], refuse=refuse)
+    reader = start_reader(loki)
+
+    batches = [poll(reader, NOW)]
+    while batches[-1].more:
+        batches.append(poll(reader, NOW))
+
+    assert [window for batch in batches for window in batch.incomplete_windows] == [Window(NOW, NOW + 1)]
+    assert len([text for batch in batches for text in texts_of(batch)]) == 4
+    assert reader.limit == 5000
+
+
+def test_a_window_that_cannot_be_had_at_all_raises_instead_of_looping() -> None:
+    too_large = LokiAnswerTooLarge("more than 64 MiB")
+    always = MemoryLoki(refuse=lambda _call: too_large)
+    bytes_limit = MemoryLoki(refuse=lambda _call: LokiRefused("x", "the query would read too many bytes"))
+
+    with pytest.raises(LokiAnswerTooLarge):
+        start_reader(always).poll(NOW)
+    with pytest.raises(LokiRefused):
+        start_reader(bytes_limit).poll(NOW)
+
+    assert len(always.calls) < 70
+    assert len(bytes_limit.calls) < 15
+
+
+def test_memory_is_bounded_by_what_can_be_read_again() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+
+    for second in range(0, 1200, 5):
+        loki.entries = [line for line in loki.entries if line.timestamp_ns > NOW + (second - 400) * SECOND]
+        loki.entries += [entry(NOW + second * SECOND + number, f"{second} {number}") for number in range(10)]
+        poll(reader, NOW + second * SECOND)
+        assert len(reader._seen) <= (180 + 10 + 5) / 5 * 10 + 10
+
+
+def test_what_loki_had_to_read_is_added_up() -> None:
+    loki = MemoryLoki([entry(NOW + hour * HOUR, f"hour {hour}") for hour in range(4)])
+
+    assert poll(start_reader(loki), NOW + 4 * HOUR).bytes_processed == 400
+
+
+def test_a_cursor_near_the_beginning_of_time_is_no_negative_timestamp() -> None:
+    loki = MemoryLoki()
+    reader = start_reader(loki, cursor_ns=5 * SECOND)
+
+    reader.poll(NOW)
+
+    assert loki.calls[0].start_ns == 0
+
+
+def test_a_dropped_connection_is_like_any_failure() -> None:
+    loki = MemoryLoki(failures=[LokiUnreachable("dropped")])
+    reader = start_reader(loki)
+
+    with pytest.raises(LokiUnreachable):
+        reader.poll(NOW)
+    assert not poll(reader, NOW).incomplete_windows

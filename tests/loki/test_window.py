@@ -1,0 +1,179 @@
+"""Windows: whatever the server cuts, every line is read exactly once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from zlib import crc32
+
+import hypothesis
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konductor_like.loki.response import Entry, QueryResult
+from konductor_like.loki.window import Direction, Piece, Window, is_complete, read_span
+
+LIMIT = 6
+
+
+def _lines(timestamps: list[int]) -> list[Entry]:
+    return [Entry(timestamp, f"line {number}", {}) for number, timestamp in enumerate(timestamps)]
+
+
+class CuttingServer:
+    """Returns any lines it likes once more match than the limit, as a sharded Loki may; honest below that.
+
+    Its count of matching lines is too high by as much as it likes, and never too low. Without counts it cuts
+    as was seen on real servers: never below half the limit.
+    """
+
+    def __init__(self, lines: list[Entry], choose: Callable[[int, int], int], *, counts: bool = True) -> None:
+        self._lines = lines
+        self._choose = choose
+        self._counts = counts
+        self.queries: list[Window] = []
+
+    def __call__(self, window: Window, _direction: Direction) -> QueryResult | None:
+        self.queries.append(window)
+        matching = [line for line in self._lines if window.start_ns <= line.timestamp_ns < window.end_ns]
+        given_out = matching
+        if len(matching) > LIMIT:
+            keep = self._choose(0 if self._counts else LIMIT // 2 + 1, LIMIT)
+            given_out = sorted(matching, key=lambda line: crc32(line.text.encode()))[:keep]
+        counted = len(matching) + self._choose(0, 2) if self._counts else None
+        return QueryResult(tuple(given_out), counted, 0, LIMIT)
+
+
+@st.composite
+def _choosers(draw: st.DrawFn) -> Callable[[int, int], int]:
+    choices = draw(st.lists(st.integers(0, 100), min_size=1, max_size=20))
+    used = iter(range(10**9))
+
+    def choose(low: int, high: int) -> int:
+        return low + choices[next(used) % len(choices)] % (high - low + 1)
+
+    return choose
+
+
+@hypothesis.settings(deadline=None)  # a busy machine is no failure
+@given(
+    timestamps=st.lists(st.integers(0, 400), max_size=60),
+    choose=_choosers(),
+    counts=st.booleans(),
+    first_ns=st.integers(1, 500),
+    widest_ns=st.integers(1, 500),
+)
+def test_every_line_is_read_exactly_once_whatever_the_server_cuts(
+    timestamps: list[int], choose: Callable[[int, int], int], counts: bool, first_ns: int, widest_ns: int
+) -> None:
+    lines = _lines(timestamps)
+    server = CuttingServer(lines, choose, counts=counts)
+    span = Window(100, 300)
+
+    pieces = list(read_span(span, first_ns, widest_ns, server))
+
+    read = Counter(entry.text for piece in pieces for entry in piece.entries)
+    assert set(read.values()) <= {1}
+    flagged = [piece.window for piece in pieces if not piece.complete]
+    inside = [line for line in lines if 100 <= line.timestamp_ns < 300]
+    for line in inside:
+        in_flagged = any(window.start_ns == line.timestamp_ns for window in flagged)
+        assert read[line.text] == 1 or in_flagged
+    assert set(read) <= {line.text for line in inside}
+
+
+@hypothesis.settings(deadline=None)  # a busy machine is no failure
+@given(
+    timestamps=st.lists(st.integers(0, 400), max_size=60),
+    choose=_choosers(),
+    counts=st.booleans(),
+    widest_ns=st.integers(1, 500),
+)
+def test_accepted_windows_touch_and_only_crowded_nanoseconds_are_flagged(
+    timestamps: list[int], choose: Callable[[int, int], int], counts: bool, widest_ns: int
+) -> None:
+    server = CuttingServer(_lines(timestamps), choose, counts=counts)
+
+    pieces = list(read_span(Window(100, 300), widest_ns, widest_ns, server))
+
+    edges = [100, *(piece.window.end_ns for piece in pieces)]
+    assert [piece.window.start_ns for piece in pieces] == edges[:-1]
+    assert edges[-1] == 300
+    assert all(window.end_ns - window.start_ns <= widest_ns for window in server.queries)
+    honest_below = LIMIT - 3 if counts else LIMIT // 2  # the count may be two too high
+    for piece in pieces:
+        if not piece.complete:
+            assert piece.window.width_ns == 1
+            assert timestamps.count(piece.window.start_ns) > honest_below
+
+
+def test_a_span_that_fits_costs_one_query() -> None:
+    server = CuttingServer(_lines([150, 160]), lambda low, _high: low)
+
+    list(read_span(Window(100, 300), 1000, 1000, server))
+
+    assert server.queries == [Window(100, 300)]
+
+
+def test_an_empty_span_costs_none() -> None:
+    server = CuttingServer([], lambda low, _high: low)
+
+    assert list(read_span(Window(100, 100), 10, 10, server)) == []
+    assert server.queries == []
+
+
+def test_a_crowded_nanosecond_is_read_from_both_ends_and_flagged() -> None:
+    class Ordered(CuttingServer):
+        def __call__(self, window: Window, direction: Direction) -> QueryResult | None:
+            whole = [line for line in self._lines if window.start_ns <= line.timestamp_ns < window.end_ns]
+            whole = whole[::-1] if direction is Direction.BACKWARD else whole
+            return QueryResult(tuple(whole[:LIMIT]), len(whole), 0, LIMIT)
+
+    pieces = list(read_span(Window(0, 1000), 1000, 1000, Ordered(_lines([500] * 20), max)))
+    crowded = [piece for piece in pieces if piece.entries]
+
+    assert [piece.window for piece in crowded] == [Window(500, 501)]
+    assert not crowded[0].complete
+    assert {entry.text for entry in crowded[0].entries} == {f"line {n}" for n in [*range(6), *range(14, 20)]}
+
+
+def test_a_nanosecond_is_complete_when_both_ends_give_all_that_loki_counted() -> None:
+    lines = _lines([500] * 9)
+
+    def both_ends(window: Window, direction: Direction) -> QueryResult:
+        whole = lines if window.start_ns <= 500 < window.end_ns else []
+        part = whole[:LIMIT] if direction is Direction.FORWARD else whole[::-1][:LIMIT]
+        return QueryResult(tuple(part), len(whole), 0, LIMIT)
+
+    (piece,) = [found for found in read_span(Window(0, 1000), 1000, 1000, both_ends) if found.entries]
+
+    assert piece.complete
+    assert len(piece.entries) == 9
+
+
+def test_a_window_whose_answer_would_be_too_large_is_halved() -> None:
+    def refuses_wide(window: Window, _direction: Direction) -> QueryResult | None:
+        return None if window.width_ns > 25 else QueryResult((), 0, 0, LIMIT)
+
+    pieces = list(read_span(Window(0, 100), 100, 100, refuses_wide))
+
+    assert pieces == [Piece(Window(start, start + 25), ()) for start in (0, 25, 50, 75)]
+
+
+@pytest.mark.parametrize(
+    ("entries", "counted", "complete"),
+    [
+        pytest.param(0, 0, True, id="nothing"),
+        pytest.param(5, 5, True, id="below the limit"),
+        pytest.param(6, 6, False, id="exactly the limit: may be cut"),
+        pytest.param(4, 6, True, id="the count is too high but within the limit"),
+        pytest.param(4, 7, False, id="fewer than the limit, but more matched: holes"),
+        pytest.param(3, None, True, id="no count, half the limit"),
+        pytest.param(4, None, False, id="no count, more than half the limit"),
+    ],
+)
+def test_the_completeness_guard(entries: int, counted: int | None, complete: bool) -> None:
+    result = QueryResult(tuple(_lines([1] * entries)), counted, 0, LIMIT)
+
+    assert is_complete(result) is complete
