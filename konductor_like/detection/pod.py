@@ -21,6 +21,8 @@ _WINDOW_CHARS = 600
 """How far around its literal a rule looks; no pattern reaches further than half of it behind its literal."""
 _OCCURRENCES_MOST = 16
 """How often one rule is tried on one entry: bounds the time for an entry that repeats a literal for ever."""
+_DELIMITER_CHARS = 64
+"""How far in front of a phrase its delimiter is looked for."""
 
 _QUOTED_KERNEL = ("NVRM", "Xid (", HEARTBEAT_ANCHOR)
 _OUR_LOG = re.compile(r"\bnode `[^`]{1,253}` has ")
@@ -30,7 +32,7 @@ _NO_LOG = re.compile(
         [|`"'*+$\#]|>\s|-\s|//|\d+\.\s   # tables, lists, shells, comments, differences
       | (?:assistant|user|human|system|q|a|question|answer)\s*:   # conversations
       | (?:if|elif|return|raise|assert|print|printf|echo|grep|rg|def|case|when|expect)\b   # source code
-      | (?:example|e\.g\.|note|hint|tip|fix|symptom|problem|issue|title|see|how|why)\b[^\[\]]{0,80}$
+      | e\.g\.|(?:example|note|hint|tip|fix|symptom|problem|issue|title|see|how|why)\b[^\[\]]{0,80}$
       | .{0,400}"(?:role|content|prompt|completion|instruction|question|answer|messages)"\s*:   # training
     )""",
     re.VERBOSE | re.IGNORECASE,
@@ -83,10 +85,11 @@ def _matches(rule: PatternRule, literal: str, message: str) -> Iterator[re.Match
 
 def _is_said(message: str, start: int) -> bool:
     """Whether what starts there is the program's own statement."""
-    head = message[message.rfind("\n", 0, start) + 1 : start][-_WINDOW_CHARS:]
-    if not head.strip():
+    first = message.rfind("\n", 0, start) + 1
+    before = message[max(first, start - _DELIMITER_CHARS) : start]
+    if not before.strip():
         return True
-    return _DELIMITED.search(head) is not None and _NO_LOG.match(head) is None
+    return _DELIMITED.search(before) is not None and _NO_LOG.match(message, first, start) is None
 
 
 def _finding(rule: PatternRule, message: str, match: re.Match[str]) -> Finding:

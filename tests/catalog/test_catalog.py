@@ -1,0 +1,171 @@
+"""The catalogue as shipped: complete, consistent, quick to load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import combinations, product
+
+import pytest
+
+from konductor_like.catalog import Catalog, Needs, load_catalog
+from konductor_like.model import FaultKind, Severity
+
+NEVER_TAINT_ALONE = (13, 31, 43, 45)
+"""Design rule 16: by default never on a single one of these."""
+
+
+@pytest.fixture
+def catalog() -> Catalog:
+    return load_catalog()
+
+
+def test_it_is_read_once() -> None:
+    assert load_catalog() is load_catalog()
+
+
+def test_every_xid_of_nvidias_list_is_there(catalog: Catalog) -> None:
+    assert sorted(catalog.xids) == list(range(1, 177))
+    assert len(catalog.sxids) == 400
+
+
+def test_every_entry_says_what_it_is_and_what_to_do(catalog: Catalog) -> None:
+    entries = [*catalog.xids.values(), *catalog.sxids.values(), *catalog.recovery_actions.values()]
+    entries += [rule.entry for rule in (*catalog.kernel_rules, *catalog.pod_rules) if rule.entry]
+    for entry in entries:
+        assert entry.title, entry.rule
+        assert len(entry.title) <= 80, entry.rule
+        assert entry.advice.text.endswith("."), entry.rule
+        assert len(entry.advice.text) <= 120, "it has to fit into the record on the node"
+
+
+def test_what_taints_needs_more_than_nothing(catalog: Catalog) -> None:
+    entries = [*catalog.xids.values(), *catalog.sxids.values(), *catalog.recovery_actions.values()]
+    harmless = {Needs.NOTHING, Needs.APPLICATION_RESTART}
+    assert [
+        entry.rule for entry in entries if entry.severity is Severity.FATAL and entry.advice.needs in harmless
+    ] == []
+
+
+@pytest.mark.parametrize("code", NEVER_TAINT_ALONE)
+def test_an_applications_xid_never_taints_by_default(catalog: Catalog, code: int) -> None:
+    assert not catalog.xid(code).severity.taints
+
+
+def test_xid_14_is_the_only_test(catalog: Catalog) -> None:
+    tests = [entry.rule for entry in catalog.xids.values() if entry.severity is Severity.TEST]
+    assert tests == ["xid.14"]
+
+
+@pytest.mark.parametrize(
+    ("code", "severity"),
+    [
+        *((code, Severity.FATAL) for code in (46, 48, 54, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143)),
+        *((code, Severity.FATAL) for code in (150, 151, 155, 156, 158, 167, 169, 171, 172, 173)),
+        *((code, Severity.SUSPECT) for code in (8, 45, 51, 63, 92, 94, 109, 121, 147, 149, 154, 163, 176)),
+        *((code, Severity.APPLICATION) for code in (11, 13, 25, 31, 32, 43, 69, 108, 137, 174)),
+        *((code, Severity.INFO) for code in (37, 106, 107, 152, 153, 162)),
+    ],
+)
+def test_an_xid_has_the_severity_that_the_field_gives_it(
+    catalog: Catalog, code: int, severity: Severity
+) -> None:
+    assert catalog.xid(code).severity is severity
+
+
+@pytest.mark.parametrize("code", [11004, 12028, 19084])
+def test_sxids_printed_non_fatal_but_acted_on_stay_fatal(catalog: Catalog, code: int) -> None:
+    entry = catalog.sxid(code)
+    assert entry.severity is Severity.FATAL
+    assert not entry.word_decides
+
+
+@pytest.mark.parametrize("code", [20008, 20014, 20035, 25007])
+def test_sxids_printed_fatal_but_harmless_are_suspect(catalog: Catalog, code: int) -> None:
+    assert catalog.sxid(code).severity is Severity.SUSPECT
+
+
+def test_corrected_ecc_limits_are_information(catalog: Catalog) -> None:
+    limits = [entry for entry in catalog.sxids.values() if "(corrected)" in entry.title]
+    assert len(limits) >= 18
+    assert {entry.severity for entry in limits} == {Severity.INFO}
+
+
+def test_an_unknown_code_is_recorded_under_its_number(catalog: Catalog) -> None:
+    assert (catalog.xid(999).rule, catalog.xid(999).severity) == ("xid.999", Severity.SUSPECT)
+    assert catalog.sxid(31999).word_decides
+
+
+def test_only_a_code_that_others_begin_with_may_be_a_cut_one(catalog: Catalog) -> None:
+    tainting = [
+        code for code, entry in catalog.xids.items() if entry.severity.taints and catalog.may_continue(code)
+    ]
+    assert tainting == [14]
+
+
+@pytest.mark.parametrize(
+    ("rule", "needs"),
+    [
+        ("xid.79", Needs.REBOOT),
+        ("xid.48", Needs.GPU_RESET),
+        ("sxid.12028", Needs.FABRIC_RESET),
+        ("nvrm.fallen_off_bus", Needs.REBOOT),
+        ("cuda.700", Needs.APPLICATION_RESTART),
+        ("nccl.remote_error", Needs.APPLICATION_RESTART),
+    ],
+)
+def test_a_rule_is_found_by_its_name(catalog: Catalog, rule: str, needs: Needs) -> None:
+    entry = catalog.entry(rule)
+    assert entry is not None
+    assert entry.rule == rule
+    assert entry.advice.needs is needs
+
+
+@pytest.mark.parametrize("rule", ["xid.999", "xid.many", "sxid.", "cuda.12345", "nothing", ""])
+def test_an_unknown_rule_is_not_found(catalog: Catalog, rule: str) -> None:
+    assert catalog.entry(rule) is None
+
+
+def test_no_number_fits_rows_of_both_layouts(catalog: Catalog) -> None:
+    for code, rules in catalog.link_rules.items():
+        for before, since in product(rules, repeat=2):
+            overlap = before.masks[0] & since.masks[1]
+            differ = (before.values[0] ^ since.values[1]) & overlap
+            assert differ or before is since, (code, before, since)
+
+
+def test_rows_that_fit_the_same_numbers_agree(catalog: Catalog) -> None:
+    for code, rules in catalog.link_rules.items():
+        for layout, (one, other) in product((0, 1), combinations(rules, 2)):
+            overlap = one.masks[layout] & other.masks[layout]
+            differ = (one.values[layout] ^ other.values[layout]) & overlap or one.status != other.status
+            # Before R575 the two pipes of a TLW unit share a number.
+            assert differ or one.severity is other.severity, (code, one, other)
+
+
+def test_the_decode_table_speaks_about_the_nvlink5_xids_only(catalog: Catalog) -> None:
+    assert sorted(catalog.link_rules) == list(range(144, 151))
+    assert sum(map(len, catalog.link_rules.values())) == 97
+
+
+def test_rules_of_a_pod_are_about_cuda_and_nccl(catalog: Catalog) -> None:
+    assert {rule.kind for rule in catalog.pod_rules} == {FaultKind.CUDA, FaultKind.NCCL}
+
+
+def test_rule_names_are_unique(catalog: Catalog) -> None:
+    names = [rule.id for rule in (*catalog.kernel_rules, *catalog.pod_rules)]
+    assert len(set(names)) == len(names)
+
+
+def test_loading_costs_little_when_a_command_starts() -> None:
+    program = (
+        "import time; from konductor_like.catalog import load_catalog\n"
+        "begun = time.process_time(); load_catalog(); print(time.process_time() - begun)"
+    )
+    seconds = min(
+        float(
+            subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout
+        )
+        for _ in range(3)
+    )
+    assert seconds < 0.15

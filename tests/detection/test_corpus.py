@@ -1,0 +1,72 @@
+"""Every labelled line comes out as labelled: ours always, and another corpus when one is named."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from konductor_like.detection import find
+from konductor_like.model import Source
+
+from .corpus import Case, labels_of, own_cases, read_cases
+
+VARIABLE = "KONDUCTOR_TEST_CORPUS"
+OWN = own_cases()
+
+
+def problem_of(case: Case) -> str | None:
+    """What is wrong with the finding of a case, if anything is."""
+    finding = find(case.line, case.source)
+    if not case.is_ours:
+        return None if finding is None else f"{case.name}: found {finding.rule} in {case.line!r}"
+    if finding is None:
+        return f"{case.name}: found nothing in {case.line!r}"
+    wrong = {
+        label: (wanted, labels_of(finding)[label])
+        for label, wanted in case.expect.items()
+        if labels_of(finding)[label] != wanted
+    }
+    if wrong or (finding.severity.taints and case.source is Source.KERNEL) != case.taints:
+        return f"{case.name}: (wanted, found) {wrong} in {case.line!r}"
+    return None
+
+
+def test_our_corpus_is_large_enough_to_mean_something() -> None:
+    negatives = [case for case in OWN if not case.is_ours]
+    assert len(OWN) >= 250
+    assert len(negatives) >= 90
+    assert len({(case.source, case.line) for case in OWN}) == len(OWN)
+
+
+@pytest.mark.parametrize("file", sorted({case.name.partition(":")[0] for case in OWN}))
+def test_every_line_of_our_corpus_comes_out_as_labelled(file: str) -> None:
+    problems = [problem_of(case) for case in OWN if case.name.startswith(f"{file}:")]
+    assert [problem for problem in problems if problem] == []
+
+
+def test_every_line_of_the_named_corpus_comes_out_as_labelled() -> None:
+    path = os.environ.get(VARIABLE)
+    if not path:
+        pytest.skip(f"{VARIABLE} names no file")
+    problems = [problem_of(case) for case in read_cases(Path(path))]
+    assert problems
+    assert [problem for problem in problems if problem] == []
+
+
+WALK_THROUGH = (
+    (
+        "[1235733.431527] NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', name=<unknown>,"
+        " GPU has fallen off the bus."
+    ),
+    "NVRM: Xid (0000:03:00): 14, Channel 00000001",
+)
+
+
+@pytest.mark.parametrize("line", WALK_THROUGH)
+@pytest.mark.parametrize("stamp", ["", "[2000000.000001] "], ids=["as it is", "echoed into /dev/kmsg"])
+def test_the_lines_of_konduktors_walk_through_taint(line: str, stamp: str) -> None:
+    finding = find(stamp + line, Source.KERNEL)
+    assert finding is not None
+    assert finding.severity.taints

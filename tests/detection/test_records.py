@@ -1,0 +1,172 @@
+"""What the prefixes of a kernel line tell: where the record stood, and who wrote it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from konductor_like.detection import detect, find
+from konductor_like.model import EVIDENCE_CHARS, Finding, KernelPosition, LogLine, Source
+
+BOOT = "0b6f3c1e-7d52-4a8e-9a53-1f2e3d4c5b6a"
+MESSAGE = "NVRM: Xid (PCI:0000:c7:00): 79, GPU has fallen off the bus."
+JOURNAL = {
+    "_TRANSPORT": "kernel",
+    "_BOOT_ID": BOOT.replace("-", ""),
+    "_SOURCE_MONOTONIC_TIMESTAMP": "812300441",
+    "SYSLOG_FACILITY": "0",
+    "MESSAGE": MESSAGE,
+}
+
+
+def found(text: str) -> Finding:
+    finding = find(text, Source.KERNEL)
+    assert finding is not None, text
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("prefix", "position"),
+    [
+        pytest.param("", KernelPosition(), id="nothing"),
+        pytest.param("[812.300441] ", KernelPosition(stamp_us=812_300_441), id="a stamp"),
+        pytest.param("[    0.000007] ", KernelPosition(stamp_us=7), id="a padded stamp"),
+        pytest.param("[812.3] ", KernelPosition(stamp_us=812_300_000), id="a short stamp"),
+        pytest.param(
+            "[812.300441] [99.000001] ", KernelPosition(stamp_us=812_300_441), id="the outermost stamp"
+        ),
+        pytest.param("[812.300441] [T4711] ", KernelPosition(stamp_us=812_300_441), id="stamp and caller"),
+        pytest.param("[812.300441 <    0.000002>] ", KernelPosition(stamp_us=812_300_441), id="dmesg -d"),
+        pytest.param("[Tue Mar  3 10:00:00 2026] ", KernelPosition(), id="a wall time"),
+        pytest.param(
+            "[Tue Mar  3 10:00:00 2026] [99.000001] ", KernelPosition(), id="an echo under dmesg -T"
+        ),
+        pytest.param(
+            "2026-03-03T10:00:00,000000+00:00 [99.000001] ", KernelPosition(), id="an echo under dmesg iso"
+        ),
+        pytest.param("4,5512,812300441,-;", KernelPosition(None, 5512, 812_300_441), id="/dev/kmsg"),
+        pytest.param(
+            "4,5512,812300441,-;[99.000001] ", KernelPosition(None, 5512, 812_300_441), id="an echo there"
+        ),
+        pytest.param(
+            "4,5512,812300441,c,caller=T9;", KernelPosition(None, 5512, 812_300_441), id="with a caller"
+        ),
+        pytest.param(
+            f"kmsg/1 boot={BOOT} seq=5512 facility=0 priority=4 [812.300441] ",
+            KernelPosition(BOOT, 5512, 812_300_441),
+            id="our reader",
+        ),
+        pytest.param(
+            "2026-03-03T10:00:00.000000001Z stdout F "
+            f"kmsg/1 boot={BOOT} seq=5512 facility=0 priority=4 [812.300441] [99.000001] ",
+            KernelPosition(BOOT, 5512, 812_300_441),
+            id="an echo through our reader, in CRI",
+        ),
+        pytest.param(
+            "Mar  3 10:00:00 gpu-9 kernel: [812.300441] ", KernelPosition(stamp_us=812_300_441), id="syslog"
+        ),
+        pytest.param(
+            "2026-03-03T10:00:00.1+00:00 gpu-9 kernel: [812.300441] ",
+            KernelPosition(stamp_us=812_300_441),
+            id="syslog with an ISO time",
+        ),
+        pytest.param("Mar 03 10:00:00 gpu-9 kernel: ", KernelPosition(), id="the journal"),
+    ],
+)
+def test_the_position_is_the_records_own(prefix: str, position: KernelPosition) -> None:
+    assert found(prefix + MESSAGE).position == position
+
+
+def test_a_journal_export_gives_boot_and_stamp() -> None:
+    assert found(json.dumps(JOURNAL)).position == KernelPosition(BOOT, None, 812_300_441)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "user_written"),
+    [
+        ("", False),
+        ("[812.300441] ", False),
+        ("<4>", False),
+        ("<12>", True),
+        ("4,1,1,-;", False),
+        ("12,1,1,-;", True),
+        (f"kmsg/1 boot={BOOT} seq=1 facility=0 priority=4 [1.000000] ", False),
+        (f"kmsg/1 boot={BOOT} seq=1 facility=1 priority=4 [1.000000] ", True),
+        (f"kmsg/1 boot={BOOT} seq=1 facility=1 priority=4 [1.000000] <4>", True),
+        ("kern  :warn  : [1.000000] ", False),
+        ("user  :notice: [1.000000] ", True),
+        ("10.0.0.7: kern: warning: [2026-03-03T10:00:00Z]: ", False),
+        ("10.0.0.7: user: warning: [2026-03-03T10:00:00Z]: ", True),
+    ],
+)
+def test_a_record_from_user_space_is_marked(prefix: str, user_written: bool) -> None:
+    assert found(prefix + MESSAGE).user_written is user_written
+
+
+def test_the_journal_says_who_wrote_a_record() -> None:
+    assert found(json.dumps({**JOURNAL, "SYSLOG_FACILITY": "1"})).user_written
+    assert not found(json.dumps(JOURNAL)).user_written
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        MESSAGE,
+        f"[812.300441] {MESSAGE}",
+        f"  {MESSAGE}\r\n",
+        f"\x1b[32m[812.300441] \x1b[0m\x1b[33mNVRM\x1b[0m{MESSAGE[4:]}",
+        f"\x00{MESSAGE}\x00",
+        f"4,5512,812300441,-;{MESSAGE}",
+        json.dumps({"log": f"[812.300441] {MESSAGE}\n", "stream": "stdout", "time": ""}),
+        json.dumps(JOURNAL),
+    ],
+)
+def test_the_evidence_is_the_message_alone_whatever_was_around_it(wrapped: str) -> None:
+    assert found(wrapped).text == MESSAGE
+
+
+def test_a_record_of_three_lines_becomes_one_line_with_the_address() -> None:
+    finding = found(
+        r"4,7,8,-;NVRM: The NVIDIA GPU 0000:c7:00.0\x0aNVRM: (PCI ID: 10de:2335) installed in this system has"
+        r"\x0aNVRM: fallen off the bus and is not responding to commands."
+    )
+    assert finding.rule == "nvrm.fallen_off_bus"
+    assert finding.gpu == "0000:c7:00"
+    assert "\n" not in finding.text
+    assert finding.text.endswith("has NVRM: fallen off the bus and is not responding to commands.")
+
+
+def test_a_newline_inside_a_record_starts_no_new_record() -> None:
+    assert find(rf"12,7,8,-;some text\x0a{MESSAGE}", Source.KERNEL) is None
+    assert find(f"some text\n{MESSAGE}", Source.KERNEL) is None
+
+
+def test_long_evidence_is_cut_and_says_so() -> None:
+    finding = found(MESSAGE + " tail" * 2000)
+    assert len(finding.text) == EVIDENCE_CHARS
+    assert finding.text.endswith("…")
+
+
+def test_a_lone_surrogate_does_not_get_into_the_evidence() -> None:
+    found(f"{MESSAGE} \ud800").text.encode("utf-8")
+
+
+def test_a_fault_keeps_the_lines_place_and_time() -> None:
+    line = LogLine(
+        Source.KERNEL, 42, f"[1.000002] {MESSAGE}", {}, "gpu-9", "dmesg-logging", "dmesg-x", "dmesg"
+    )
+    fault = detect(line)
+    assert fault is not None
+    assert (fault.node, fault.namespace, fault.pod, fault.container) == (
+        "gpu-9",
+        "dmesg-logging",
+        "dmesg-x",
+        "dmesg",
+    )
+    assert (fault.source, fault.timestamp_ns) == (Source.KERNEL, 42)
+    assert (fault.key.rule, fault.key.gpu) == ("xid.79", "0000:c7:00")
+
+
+def test_a_line_without_a_fault_is_none() -> None:
+    assert detect(LogLine(Source.KERNEL, 42, "[1.000002] usb 1-1: new device", {}, "gpu-9")) is None
