@@ -10,12 +10,15 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
+export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
+export TMPDIR := $(CURDIR)/.cache/tmp
 export HYPOTHESIS_STORAGE_DIRECTORY := .cache/hypothesis
 export MYPY_CACHE_DIR := .cache/mypy
 export RUFF_CACHE_DIR := .cache/ruff
-export PYTHONPYCACHEPREFIX :=
 WORKERS ?= auto
 TESTS ?= tests
+
+$(shell mkdir -p .cache/tmp)
 
 .PHONY: help
 help: ## Say what can be made

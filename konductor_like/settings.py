@@ -119,7 +119,7 @@ class Settings(BaseSettings):
     """How long a fault of a node that the cluster does not know is kept, in case the node registers."""
 
     # The cluster.
-    namespace: str = Field("konductor-like", pattern=_NAMESPACE.pattern)
+    namespace: str = "konductor-like"
     """Namespace of the Lease; in a pod, its own namespace unless set."""
     lease_name: str = "konductor-like"
     """Name of the Lease that elects the one writer and carries the cursor."""
@@ -157,6 +157,13 @@ class Settings(BaseSettings):
         for name in value:
             if not _NAMESPACE.fullmatch(name):
                 raise ValueError(f"{name!r} is not a namespace name")
+        return value
+
+    @field_validator("namespace")
+    @classmethod
+    def _namespace(cls, value: str) -> str:
+        if not _NAMESPACE.fullmatch(value):
+            raise ValueError(f"{value!r} is not a namespace name")
         return value
 
     @field_validator("log_endpoint")

@@ -6,7 +6,6 @@ command runs, so that ``--help`` answers at once.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +17,7 @@ from konductor_like.cli import check_config, reset, run, scan, status
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import begin, report
 from konductor_like.cli.options import Verbose
-from konductor_like.cli.streams import close_quietly, harden, is_terminal, say
+from konductor_like.cli.streams import close_quietly, harden, say
 
 PLUGIN_PREFIX = "kubectl-"
 
@@ -51,14 +50,14 @@ def display_name(program: str) -> str:
 
 
 def build() -> typer.Typer:
-    """The application; its help is set in boxes on a terminal and plain elsewhere."""
+    """The application with its commands."""
     app = typer.Typer(
         help="Taints Kubernetes nodes whose kernel says the GPU is broken, from log lines already in Loki.",
         epilog="Exit status: 0 ok, 1 failed, 2 usage or configuration, 3 partly failed.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        rich_markup_mode="rich" if is_terminal(sys.stdout) else None,
+        rich_markup_mode=None,  # plain help, as kubectl's
     )
     app.callback()(_global_options)
     app.command("run")(run.run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +15,7 @@ from konductor_like.cli.columns import columns
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import begin
 from konductor_like.cli.options import Verbose
-from konductor_like.cli.streams import say, tell
+from konductor_like.cli.streams import is_terminal, say, tell
 
 if TYPE_CHECKING:
     from konductor_like.settings import Settings
@@ -40,7 +41,7 @@ def check_config(
     """
     begin(verbose=verbose)
     in_effect, problems = inspect(os.environ)
-    say(_lines(in_effect, problems, output))
+    _show(in_effect, problems, output)
     for problem in problems:
         tell(f"error: {problem}")
     if problems:
@@ -98,14 +99,21 @@ def _unusable(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     return problems
 
 
-def _lines(in_effect: Sequence[Effective], problems: Sequence[str], output: Format) -> list[str]:
-    if output is Format.TABLE:
-        rows = [(setting.name, setting.value, setting.origin) for setting in in_effect]
-        return columns(("NAME", "VALUE", "FROM"), rows) if rows else []
-    settings = [
-        {"name": setting.name, "value": setting.value, "from": setting.origin} for setting in in_effect
-    ]
-    return [json.dumps({"settings": settings, "problems": list(problems)}, indent=2)]
+def _show(in_effect: Sequence[Effective], problems: Sequence[str], output: Format) -> None:
+    if output is Format.JSON:
+        settings = [{"name": each.name, "value": each.value, "from": each.origin} for each in in_effect]
+        say([json.dumps({"settings": settings, "problems": list(problems)}, indent=2)])
+        return
+    if not in_effect:
+        return
+    headers = ("NAME", "VALUE", "FROM")
+    rows = [(each.name, each.value, each.origin) for each in in_effect]
+    if is_terminal(sys.stdout):
+        from konductor_like.cli.terminal import console, table_view
+
+        console().print(table_view(headers, rows))
+    else:
+        say(columns(headers, rows))
 
 
 def _rules_in_short() -> str:

@@ -23,7 +23,7 @@ from konductor_like.cluster.transport import JSON_PATCH, JsonObject
 from konductor_like.cluster.writer import NodeWriter, Outcome, RehearsedWriter, WriteResult
 from konductor_like.controller.announcer import about
 from konductor_like.model import Change, NodeState, Source, Verb
-from konductor_like.policy.brake import held_incidents
+from konductor_like.policy.decide import tainting
 from konductor_like.policy.release import purge, release
 from konductor_like.settings import Settings
 
@@ -83,7 +83,8 @@ class Reset:
         self._purge = purge
         self._by = who()
         self._hints: dict[str, None] = {}
-        self._read_ns = self._read_so_far(settings)
+        self._settings = settings
+        self._read_ns: Mapping[Source, int] = {}
         self._writer: NodeWriter | RehearsedWriter = RehearsedWriter()
         self._events: NodeEvents | None = None
         if isinstance(client, KubeClient):
@@ -108,14 +109,16 @@ class Reset:
         return states
 
     def affected(self, selector: str | None) -> list[NodeState]:
-        """Every node that a reset without names is about."""
+        """Every node that a reset without names is about: those that ``status`` calls faulty or held."""
         states = list_nodes(self._client, self._decode, selector).values()
         if self._purge:
             return [state for state in states if purge(state) is not None]
-        return [state for state in states if state.tainted or held_incidents(state.record.incidents)]
+        return [state for state in states if state.tainted or tainting(state.record)]
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
         """Decide and write; a node that changed meanwhile is decided on again, a bounded number of times."""
+        if states and not self._purge:
+            self._read_ns = self._read_so_far()
         for _ in range(ROUNDS):
             if not states:
                 break
@@ -188,10 +191,10 @@ class Reset:
         self.failed += 1
         tell(message)
 
-    def _read_so_far(self, settings: Settings) -> Mapping[Source, int]:
+    def _read_so_far(self) -> Mapping[Source, int]:
         """How far the controller has read: the release covers that much evidence and no more."""
-        controller, _ = read_controller(self._client, settings)
-        if controller.problem is not None and not self._purge:
+        controller, _ = read_controller(self._client, self._settings)
+        if controller.problem is not None:
             warn(f"old lines may taint again: cannot tell what was read so far ({controller.problem})")
         return controller.read_ns
 

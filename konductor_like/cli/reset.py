@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.core import TyperCommand
 
+from konductor_like.cli.columns import count
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError, begin
 from konductor_like.cli.options import Context, Kubeconfig, Names, Selector, Verbose
-from konductor_like.cli.streams import tell
+from konductor_like.cli.streams import ask, tell
 
 if TYPE_CHECKING:
     from konductor_like.model import NodeState
@@ -101,4 +102,4 @@ def _confirmed(states: Sequence[NodeState]) -> bool:
     names = [state.name for state in states[:NAMES_ASKED_ABOUT]]
     more = len(states) - len(names)
     listed = ", ".join(names) + (f" and {more} more" if more else "")
-    return typer.confirm(f"Reset {len(states)} node(s): {listed}?", err=True)
+    return ask(f"Reset {count(len(states), 'node')}: {listed}? [y/N] ")

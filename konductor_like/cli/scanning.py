@@ -128,7 +128,7 @@ def table(names: Sequence[str], stream: TextIO) -> Row:
             finding.severity.value,
             fault_name(finding.rule),
             finding.gpu or NONE,
-            f"{name}:{hit.line_number}",
+            printable(f"{name}:{hit.line_number}"),
             printable(finding.text),
         )
         return typer.style(line, fg=_COLOURS.get(finding.severity)) if colours else line

@@ -48,7 +48,7 @@ def status(
     _show(seen, output, headers=not no_headers)
     if exit_code and any(node.health is Health.FAULTY for node in seen.report.nodes):
         raise typer.Exit(Exit.FAILED)
-    raise typer.Exit(Exit.of(done=len(nodes or ()) - len(seen.missing), failed=len(seen.missing)))
+    raise typer.Exit(Exit.of(done=len(set(nodes or ())) - len(seen.missing), failed=len(seen.missing)))
 
 
 def _show(seen: Observation, output: Output, *, headers: bool) -> None:

@@ -38,6 +38,14 @@ def warn(message: str) -> None:
     tell(f"warning: {message}")
 
 
+def ask(question: str) -> bool:
+    """Ask on standard error (standard output is for data); anything but a yes is a no."""
+    sys.stdout.flush()
+    sys.stderr.write(printable(question))
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def harden() -> None:
     """Characters that the locale cannot write are spelt out; printing never fails for them."""
     for stream in (sys.stdout, sys.stderr):

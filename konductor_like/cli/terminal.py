@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from konductor_like.cli.columns import NONE, printable
@@ -30,6 +30,19 @@ def console(stream: TextIO | None = None) -> Console:
     from rich.console import Console  # a pipe never needs it
 
     return Console(file=stream or sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def table_view(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:
+    """Plain columns, folded where the terminal is too narrow for them."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*headers, box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for column in table.columns:
+        column.overflow = "fold"
+    for row in rows:
+        table.add_row(*(Text(printable(cell) or NONE) for cell in row))
+    return table
 
 
 def status_view(report: StatusReport, *, wide: bool, headers: bool) -> RenderableType:

@@ -100,11 +100,6 @@ class KubeNotFound(KubeError):
 class KubeConflict(KubeError):
     """409: somebody was faster (``Conflict``), or the name is taken (``AlreadyExists``)."""
 
-    @property
-    def already_exists(self) -> bool:
-        """Whether a create failed because the object is there."""
-        return self.reason == "AlreadyExists"
-
 
 class KubeGone(KubeError):
     """410: the resourceVersion or the continue token is too old; list again."""

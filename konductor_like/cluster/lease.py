@@ -17,7 +17,13 @@ from datetime import UTC, datetime
 from konductor_like.cluster import lease_object, paths
 from konductor_like.cluster.backoff import Backoff
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
-from konductor_like.cluster.errors import KubeConflict, KubeError, KubeNotFound, LeadershipLost
+from konductor_like.cluster.errors import (
+    KubeConflict,
+    KubeError,
+    KubeNotFound,
+    KubeUnavailable,
+    LeadershipLost,
+)
 from konductor_like.cluster.identity import is_dead
 from konductor_like.cluster.lease_object import JsonObject, LeaseView
 from konductor_like.cluster.namespaces import namespace_missing
@@ -206,7 +212,10 @@ class LeaderLease:
             self._look_again(term)
             sent_at = self._clock()
             self._replace(lease_object.renewed(self._lease, self._now(), checkpoint, coverage))
-        except KubeNotFound:
+        except (KubeNotFound, KubeUnavailable):
+            # An update of a Lease that was deleted is not found on some servers and an error 500 on others.
+            if not self._was_deleted():
+                raise
             self._recreate(lease_object.renewed(self._lease, self._now(), checkpoint, coverage))
         self._term = _Term(term.acquired, sent_at)
 
@@ -225,9 +234,16 @@ class LeaderLease:
             raise LeadershipLost(f"the Lease is now held by {seen.holder or 'nobody'}")
         self._lease = lease
 
+    def _was_deleted(self) -> bool:
+        try:
+            self._client.get(self._path)
+        except KubeNotFound:
+            return True
+        return False
+
     def _recreate(self, wanted: JsonObject) -> None:
         """Somebody deleted the Lease: put it back, cursor included, unless another was faster."""
-        anew = lease_object.without_identity(wanted)
+        anew = lease_object.as_new(wanted)
         try:
             self._lease = self._client.create(paths.leases(self._namespace), anew, self._patience_seconds)
         except KubeConflict as error:

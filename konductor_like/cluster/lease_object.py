@@ -97,7 +97,7 @@ def released(lease: JsonObject, now: datetime, checkpoint: Checkpoint | None) ->
     return _with_notes(free, checkpoint, None)
 
 
-def without_identity(lease: JsonObject) -> JsonObject:
+def as_new(lease: JsonObject) -> JsonObject:
     """The same Lease to be created anew after somebody deleted it."""
     anew = copy.deepcopy(lease)
     for field in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 import time
 import warnings
@@ -71,17 +72,12 @@ class Transport:
 
     def __init__(self, find: Callable[[], Access], timeout_seconds: float) -> None:
         """``find`` loads the credentials: now, and again when the server stops accepting them."""
-        import urllib3
-
+        _silence_urllib3()
         self._find = find
         self._timeout_seconds = timeout_seconds
         self._lock = threading.Lock()
         self._line = _Line(find())
-        self._logged_in_at = time.monotonic()
-        logging.getLogger("urllib3").setLevel(logging.ERROR)
-        if not self._line.access.configuration.verify_ssl:
-            # The kubeconfig says so; a warning for each request tells its owner nothing new.
-            warnings.filterwarnings("ignore", category=urllib3.exceptions.InsecureRequestWarning)
+        self._logged_in_at = -math.inf
 
     @property
     def server(self) -> str:
@@ -177,6 +173,7 @@ class Transport:
             if old is not None and old == new:
                 return False
             self._line = fresh
+            refused.client.close()
             return True
 
     @contextmanager
@@ -204,6 +201,15 @@ class Transport:
                 raise
             # Not shown: the text of this error quotes the header.
             raise KubeConfigError("the token has characters that no HTTP header may have") from error
+
+
+def _silence_urllib3() -> None:
+    """What goes wrong is an error of ours, told once; urllib3's own words about it would only come on top."""
+    from urllib3.exceptions import DependencyWarning, InsecureRequestWarning
+
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
+    for category in (DependencyWarning, InsecureRequestWarning):
+        warnings.filterwarnings("ignore", category=category)
 
 
 def _cause(error: Exception) -> str:

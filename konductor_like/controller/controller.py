@@ -111,7 +111,7 @@ class Controller:
                 missing = self._prepare()
             except KubeError as error:
                 if not error.transient:
-                    logs.error(f"{error} {error.hint}")
+                    logs.error(logs.told(error))
                     return False
                 self._trouble(error, stop)
                 continue
@@ -131,7 +131,7 @@ class Controller:
             problem = self._store.problem
             if problem is not None and str(problem) != said:
                 said = str(problem)
-                logs.error(f"{problem} {problem.hint} Trying again.")
+                logs.error(f"{logs.told(problem)} Trying again.")
         self._obstacle = ""
         return True
 
@@ -144,7 +144,7 @@ class Controller:
                 status = lease.try_acquire()
             except KubeError as error:
                 if not (error.transient or answered):
-                    logs.error(f"cannot take the Lease: {error} {error.hint}")
+                    logs.error(f"The Lease cannot be taken. {logs.told(error)}")
                     return 2
                 self._trouble(error, stop)
                 continue
@@ -212,7 +212,7 @@ class Controller:
         self._failures += 1
         self._metrics.kube_errors.labels(type(error).__name__).inc()
         if self._obstacle != str(error):
-            logs.error(f"{error} {error.hint} Trying again.")
+            logs.error(f"{logs.told(error)} Trying again.")
         self._obstacle = str(error)
         self._turned_seconds = time.monotonic()
         stop.wait(random.uniform(0.5, min(BACKOFF_CAP_SECONDS, 2.0**self._failures)))  # noqa: S311  # jitter

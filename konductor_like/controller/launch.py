@@ -18,8 +18,8 @@ from konductor_like.controller.probes import ProbeServer
 from konductor_like.controller.signals import supervise
 from konductor_like.controller.wiring import Options, wired
 from konductor_like.loki.errors import LokiMisconfigured
-from konductor_like.settings import Settings, unknown_variables
-from konductor_like.settings_report import explain_settings_error
+from konductor_like.settings import Settings
+from konductor_like.settings_report import explain_settings_error, misspelt_variables
 
 EXIT_CONFIGURATION = 2
 
@@ -34,8 +34,8 @@ def run(
 ) -> int:
     """Run the controller until a signal; gives the exit code. Must be called from the main thread."""
     logs.set_up(settings.log_format, settings.log_level)
-    for name in unknown_variables(os.environ):
-        logs.warning(f"{name} is no setting of ours and has no effect; see konductor-like check-config.")
+    for sentence in misspelt_variables(os.environ):
+        logs.warning(sentence)
     options = Options(once, dry_run, kubeconfig, context)
     return supervise(lambda stop: _serve(settings, options, stop))
 
@@ -49,7 +49,7 @@ def _serve(settings: Settings, options: Options, stop: threading.Event) -> int:
                 _start_probes(settings, metrics, controller, exits)
             return controller.run(stop)
     except (KubeConfigError, LokiMisconfigured) as error:
-        logs.error(f"{error} {error.hint}")
+        logs.error(logs.told(error))
     except (ValueError, OSError) as error:
         logs.error(str(error))
     return EXIT_CONFIGURATION

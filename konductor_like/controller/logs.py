@@ -11,7 +11,7 @@ import logging
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, Protocol, TextIO
 
 LOGGER = logging.getLogger("konductor_like")
 
@@ -53,6 +53,20 @@ def set_up(style: Literal["auto", "text", "json"], level: str, *, stream: TextIO
     LOGGER.handlers[:] = [handler]
     LOGGER.setLevel(level.upper())
     LOGGER.propagate = False
+
+
+class Explained(Protocol):
+    """An error of ours: ``str`` says what failed and on what, ``hint`` the way out."""
+
+    @property
+    def hint(self) -> str:
+        """The way out."""
+
+
+def told(error: Explained) -> str:
+    """An error in full sentences."""
+    parts = (str(error).strip().rstrip("."), error.hint.strip().rstrip("."))
+    return " ".join(f"{part[0].upper()}{part[1:]}." for part in parts if part)
 
 
 def info(message: str, **facts: object) -> None:

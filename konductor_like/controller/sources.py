@@ -154,7 +154,7 @@ class SourceLoop:
         self._metrics.loki_errors.labels(self.name, type(error).__name__).inc()
         if str(self.problem) != str(error):
             logs.error(
-                f"cannot read {self.name} lines: {error} {error.hint} Trying again; nothing is lost.",
+                f"cannot read {self.name} lines: {logs.told(error)} Trying again; nothing is lost.",
                 source=self.name,
                 error=type(error).__name__,
             )

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from konductor_like.cluster.writer import Outcome, WriteResult
+from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.report import Report
 from konductor_like.detection import detect
@@ -220,7 +221,7 @@ class Tick:
 
     def _stall(self, change: Change, result: WriteResult, now: datetime) -> None:
         error = result.error
-        self._report.failed(change, "" if error is None else f"{error} {error.hint}")
+        self._report.failed(change, "" if error is None else logs.told(error))
         if error is not None:
             self._metrics.kube_errors.labels(type(error).__name__).inc()
         if result.outcome_unknown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -17,7 +17,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code."""
     options = _parser().parse_args(arguments)
     signals = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # before any thread starts, so that all inherit it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # inherited: no thread but sigwait gets one
+    try:
+        return _serve(options, signals)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(options: argparse.Namespace, until: Collection[signal.Signals]) -> int:
     server = KubernetesServer(options.port, make_fleet(options.nodes, options.cpu_nodes))
     try:
         server.start()
@@ -31,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.kubeconfig:
             server.kubeconfig(options.kubeconfig)
             _say(f"try: kubectl --kubeconfig {options.kubeconfig} get nodes")
-        signal.sigwait(signals)
+        signal.sigwait(until)
     finally:
         server.stop()
     return 0

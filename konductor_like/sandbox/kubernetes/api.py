@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import random
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
-from konductor_like.sandbox.kubernetes import errors, protobuf
+from konductor_like.sandbox.kubernetes import errors
 from konductor_like.sandbox.kubernetes.access import ANONYMOUS, Access, Attempt, User
+from konductor_like.sandbox.kubernetes.asking import (
+    check_list_options,
+    content_type,
+    delete_options_in,
+    json_in,
+    object_in,
+    wants_table,
+    writer_of,
+)
 from konductor_like.sandbox.kubernetes.discovery import document
 from konductor_like.sandbox.kubernetes.errors import ApiError
-from konductor_like.sandbox.kubernetes.lists import Lists, Selection, whole_number
+from konductor_like.sandbox.kubernetes.lists import Lists, Selection, version_of, whole_number
 from konductor_like.sandbox.kubernetes.resources import ACCESS_REVIEWS, NEW_EVENTS, PODS, Resource
 from konductor_like.sandbox.kubernetes.routing import Route, is_true, route
 from konductor_like.sandbox.kubernetes.store import Store, Stored, dump
 from konductor_like.sandbox.kubernetes.tables import as_table
 from konductor_like.sandbox.kubernetes.watches import Encode, Watches, WatchRequest
-from konductor_like.sandbox.kubernetes.writes import Writer, Writes, view
+from konductor_like.sandbox.kubernetes.writes import Writes, view
 from konductor_like.sandbox.wire import JSON, Reply, Request
-
-BODY_BYTES = 3 * 1024 * 1024
-_MEDIA_TYPES = ("application/json", "application/*", "*/*")
 
 
 class Api:
@@ -77,7 +81,7 @@ class Api:
 
     def _read(self, asked: Route, request: Request) -> Reply:
         resource, key = asked.resource, asked.target.key
-        tabular = _wants_table(request)
+        tabular = wants_table(request)
         if asked.verb == "get":
             stored = self._store.get(resource.table, key)
             if stored is None:
@@ -85,6 +89,7 @@ class Api:
             meta = {"resourceVersion": str(stored.version)}
             body = self._table(resource, [stored], meta) if tabular else _whole(resource, stored)
             return Reply(body=body, content_type=JSON)
+        check_list_options(request)
         selection = Selection(resource, key.namespace, request, key.name)
         if asked.verb == "watch":
             watch = _watch_request(resource, selection, request)
@@ -102,37 +107,28 @@ class Api:
         return Reply(body=b'%s,"items":[%s]}' % (dump(head)[:-1], items), content_type=JSON)
 
     def _write(self, asked: Route, request: Request) -> Reply:
-        target = asked.target
-        writer = Writer(_manager(request), _is_dry_run(request))
+        target, resource = asked.target, asked.resource
+        is_collection = asked.verb == "create"
+        if is_collection == bool(target.key.name) or resource.namespaced > bool(target.key.namespace):
+            raise errors.method_not_allowed()
+        writer = writer_of(request, asked.verb)
         if asked.verb == "delete":
-            options = _body(request) if request.body else {}
-            return Reply.of_json(self._writes.delete(target, options, writer))
+            return Reply.of_json(self._writes.delete(target, delete_options_in(request), writer))
         if asked.verb == "create":
-            if target.key.name or (asked.resource.namespaced and not target.key.namespace):
-                raise errors.method_not_allowed()
-            return Reply.of_json(self._writes.create(target, _object(request), writer), 201)
+            return Reply.of_json(self._writes.create(target, object_in(request, resource), writer), 201)
         if asked.verb == "update":
-            item, created = self._writes.update(target, _object(request), writer)
+            item, created = self._writes.update(target, object_in(request, resource), writer)
             return Reply.of_json(item, 201 if created else 200)
-        return Reply.of_json(self._writes.patch(target, _content_type(request), _patch(request), writer))
+        return Reply.of_json(self._writes.patch(target, content_type(request), json_in(request), writer))
 
     def _review(self, user: User, request: Request) -> Reply:
         if request.method != "POST":
             raise errors.method_not_allowed()
-        review = _object(request)
-        spec = review.get("spec") or {}
+        spec = object_in(request, ACCESS_REVIEWS).get("spec") or {}
         asked = spec.get("resourceAttributes")
         allowed = True  # of paths that are no resource, nothing is kept from anybody
         if asked is not None:
-            parts = (asked.get("resource", ""), asked.get("subresource", ""))
-            attempt = Attempt(
-                asked.get("verb", ""),
-                "/".join(filter(None, parts)),
-                asked.get("group", ""),
-                asked.get("namespace", ""),
-                asked.get("name", ""),
-            )
-            allowed = self._access.permits(user, attempt)
+            allowed = self._access.permits(user, _attempt(asked))
         head = {"kind": ACCESS_REVIEWS.kind, "apiVersion": ACCESS_REVIEWS.api_version, "metadata": {}}
         return Reply.of_json({**head, "spec": spec, "status": {"allowed": allowed}}, 201)
 
@@ -154,6 +150,12 @@ class Api:
         return encode
 
 
+def _attempt(attributes: dict[str, Any]) -> Attempt:
+    said = {name: attributes.get(name) or "" for name in ("verb", "group", "namespace", "name")}
+    parts = (attributes.get(name) for name in ("resource", "subresource"))
+    return Attempt(resource="/".join(filter(None, parts)), **said)
+
+
 def _stream(chunks: Iterator[bytes]) -> Reply:
     return Reply(content_type=JSON, headers={"Connection": "close"}, chunks=chunks)
 
@@ -169,73 +171,13 @@ def _whole(resource: Resource, item: Stored) -> bytes:
     return head[:-1] + b"," + _inside_list(resource, item)[1:]
 
 
-def _wants_table(request: Request) -> bool:
-    accepted = request.headers.get("accept", "*/*").split(",")
-    for clause in accepted:
-        media_type, *parameters = (part.strip() for part in clause.split(";"))
-        if media_type in _MEDIA_TYPES:
-            as_ = next((p.removeprefix("as=") for p in parameters if p.startswith("as=")), None)
-            if as_ in (None, "Table"):
-                return as_ == "Table"
-    raise errors.not_acceptable("application/json")
-
-
 def _watch_request(resource: Resource, selection: Selection, request: Request) -> WatchRequest:
     initial_events = is_true(request, "sendInitialEvents")
     return WatchRequest(
         resource,
         selection,
-        version=0 if initial_events else whole_number(request, "resourceVersion"),
+        version=0 if initial_events else version_of(request),
         timeout_seconds=whole_number(request, "timeoutSeconds") or random.uniform(1800, 3600),
         bookmarks=is_true(request, "allowWatchBookmarks"),
         initial_events=initial_events,
     )
-
-
-def _content_type(request: Request) -> str:
-    return request.headers.get("content-type", JSON).partition(";")[0].strip()
-
-
-def _object(request: Request) -> dict[str, Any]:
-    content_type = _content_type(request)
-    if content_type == protobuf.CONTENT_TYPE:
-        with contextlib.suppress(protobuf.UnknownMessageError):
-            return protobuf.decode(request.body)
-    elif content_type in (JSON, ""):
-        return _body(request)
-    raise errors.unsupported_media_type(
-        f"the body of the request was in an unknown format - accepted media types include: {JSON}"
-    )
-
-
-def _body(request: Request) -> dict[str, Any]:
-    content = _json(request)
-    if not isinstance(content, dict):
-        raise errors.bad_request("couldn't get version/kind; json parse error: not an object")
-    return content
-
-
-def _patch(request: Request) -> Any:
-    return _json(request)
-
-
-def _json(request: Request) -> Any:
-    if len(request.body) > BODY_BYTES:
-        raise errors.too_large(BODY_BYTES)
-    try:
-        return json.loads(request.body)
-    except ValueError as error:
-        raise errors.bad_request(f"couldn't get version/kind; json parse error: {error}") from error
-
-
-def _manager(request: Request) -> str:
-    return request.param("fieldManager") or request.headers.get("user-agent", "unknown").partition("/")[0]
-
-
-def _is_dry_run(request: Request) -> bool:
-    asked = request.params.get("dryRun", [])
-    if any(value != "All" for value in asked):
-        said = f'Unsupported value: "{asked[0]}": supported values: "All"'
-        cause = errors.Cause("dryRun", "FieldValueNotSupported", said)
-        raise errors.invalid("meta.k8s.io", "PatchOptions", "", [cause])
-    return bool(asked)

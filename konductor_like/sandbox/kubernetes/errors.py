@@ -160,13 +160,21 @@ def method_not_allowed() -> ApiError:
 
 def not_acceptable(media_types: str) -> ApiError:
     """406: nothing in ``Accept`` that the server can write."""
-    message = f"only the following media types are accepted: {media_types}"
+    message = f"406: Not Acceptable\n\nAvailable representations: {media_types}"
     return ApiError(406, "NotAcceptable", message, {})
 
 
-def unsupported_media_type(message: str = "415: Unsupported Media Type") -> ApiError:
-    """415: a body that the server does not read."""
-    return ApiError(415, "UnsupportedMediaType", message, {})
+def unsupported_patch() -> ApiError:
+    """415: a patch of no kind that the server knows."""
+    return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+
+
+def unsupported_body(media_types: str) -> ApiError:
+    """415: an object in a format that the server does not read."""
+    message = (
+        f"the body of the request was in an unknown format - accepted media types include: {media_types}"
+    )
+    return ApiError(415, "UnsupportedMediaType", message)
 
 
 def too_large(limit_bytes: int) -> ApiError:

@@ -75,7 +75,7 @@ class Lists:
         self._store = store
         self._token_seconds = token_seconds
         self._limit = moments
-        self._moments: OrderedDict[tuple[str, int], tuple[float, list[Stored]]] = OrderedDict()
+        self._moments: OrderedDict[tuple[str, str, int], tuple[float, list[Stored]]] = OrderedDict()
 
     def expire_tokens(self) -> None:
         """Let every continue token given so far be too old."""
@@ -90,21 +90,21 @@ class Lists:
             version, items = self._resume(resource, selection, token)
         else:
             version, items = self._store.objects(resource.table, selection.namespace)
-            wanted = whole_number(request, "resourceVersion")
+            wanted = version_of(request)
             if wanted > version:
                 raise errors.too_large_resource_version(wanted, version)
         chosen = [item for item in items if selection.takes(item)]
-        if not limit or len(chosen) <= limit:
+        if limit <= 0 or len(chosen) <= limit:
             return Page(version, chosen)
-        self._remember(resource, version, items)
+        self._remember((resource.table, selection.namespace, version), items)
         last = chosen[limit - 1].key
         start = "/".join(filter(None, last)) if not selection.namespace else last.name
         remaining = len(chosen) - limit if selection.everything else None
         return Page(version, chosen[:limit], _token(version, start + "\0"), remaining)
 
-    def _remember(self, resource: Resource, version: int, items: list[Stored]) -> None:
+    def _remember(self, moment: tuple[str, str, int], items: list[Stored]) -> None:
         with self._store.lock:
-            self._moments.setdefault((resource.table, version), (time.monotonic(), items))
+            self._moments.setdefault(moment, (time.monotonic(), items))
             while len(self._moments) > self._limit:
                 self._moments.popitem(last=False)
 
@@ -114,7 +114,8 @@ class Lists:
             if version == _LATEST:
                 version, items = self._store.objects(resource.table, selection.namespace)
             else:
-                since, items = self._moments.get((resource.table, version), (0.0, []))
+                moment = (resource.table, selection.namespace, version)
+                since, items = self._moments.get(moment, (0.0, []))
                 if not since or time.monotonic() - since > self._token_seconds:
                     raise errors.expired(TOO_OLD, _token(_LATEST, start))
         first = _start_key(start, resource.namespaced, selection.namespace)
@@ -128,6 +129,15 @@ def whole_number(request: Request, name: str) -> int:
         return int(text)
     except ValueError as error:
         raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
+
+
+def version_of(request: Request) -> int:
+    """The ``resourceVersion`` asked for; 0 where any will do. Raises ``ApiError`` (400)."""
+    text = request.param("resourceVersion") or "0"
+    if not text.isdecimal():
+        problem = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise errors.bad_request(f"invalid resource version: resourceVersion: {problem}")
+    return int(text)
 
 
 def _start_key(start: str, namespaced: bool, namespace: str) -> Key:

@@ -134,14 +134,10 @@ ACCESS_REVIEWS = Resource(
 )
 
 RESOURCES = (NODES, NAMESPACES, EVENTS, PODS, LEASES, NEW_EVENTS, ACCESS_REVIEWS)
+GROUPS = frozenset(resource.group for resource in RESOURCES)
 
 
 def find_resource(group: str, version: str, plural: str) -> Resource | None:
     """The resource under this address, if the stand-in serves it."""
     wanted = (group, version, plural)
     return next((r for r in RESOURCES if (r.group, r.version, r.plural) == wanted), None)
-
-
-def served_versions(group: str) -> set[str]:
-    """The versions of a group; none of a group that is not served."""
-    return {resource.version for resource in RESOURCES if resource.group == group}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from konductor_like.sandbox.kubernetes import errors
 from konductor_like.sandbox.kubernetes.access import Attempt
-from konductor_like.sandbox.kubernetes.resources import Resource, find_resource, served_versions
+from konductor_like.sandbox.kubernetes.resources import GROUPS, Resource, find_resource
 from konductor_like.sandbox.kubernetes.store import Key
 from konductor_like.sandbox.kubernetes.writes import Target
 from konductor_like.sandbox.wire import Request
@@ -39,11 +39,11 @@ class Route:
 def route(request: Request) -> Route | None:
     """What the request is about; None if its address names no resource that is served here.
 
-    Raises ``ApiError`` (404, 405) for addresses below a resource that lead nowhere.
+    Raises ``ApiError`` (404) for an address below a served group that leads nowhere.
     """
     parts = request.path.strip("/").split("/")
-    if parts[:2] == ["api", "v1"] and len(parts) > 2:
-        group, version, rest = "", "v1", parts[2:]
+    if parts[0] == "api" and len(parts) > 2:
+        group, version, rest = "", parts[1], parts[2:]
     elif parts[0] == "apis" and len(parts) > 3:
         group, version, rest = parts[1], parts[2], parts[3:]
     else:
@@ -51,7 +51,7 @@ def route(request: Request) -> Route | None:
     namespace = ""
     if rest[0:1] == ["namespaces"] and len(rest) > 2 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
-    if version not in served_versions(group):
+    if group not in GROUPS:
         return None
     resource = find_resource(group, version, rest[0])
     if resource is None:

@@ -14,6 +14,7 @@ FieldTest = Callable[[Mapping[str, str]], bool]
 
 _TOKENS = re.compile(r"\s*(?:(?P<symbol>==|!=|[=!(),<>])|(?P<word>[^\s=!(),<>]+)|(?P<end>$))")
 _OPERATORS = "in, notin, =, ==, !=, gt, lt"
+_SYMBOLS = ("", ",", "=", "==", "!=", "(", ")", "<", ">")
 _FIELD_TERM = re.compile(r"(?P<name>.*?)(?P<operator>!=|==|=)(?P<value>.*)", re.DOTALL)
 
 
@@ -31,13 +32,15 @@ class _LabelParser:
     def parse(self) -> LabelTest:
         tests: list[LabelTest] = []
         while self._peek() != "":
+            if self._peek() in _SYMBOLS:
+                raise bad_request(f"found '{self._peek()}', expected: !, identifier, or 'end of string'")
             tests.append(self._requirement())
             following = self._next()
             if following == "":
                 break
             if following != ",":
                 raise bad_request(f"found '{following}', expected: ',' or 'end of string'")
-            if self._peek() in ("", ",", "=", "==", "!=", "(", ")", "<", ">"):
+            if self._peek() in _SYMBOLS:
                 raise bad_request(f"found '{self._peek()}', expected: identifier after ','")
         return lambda labels: all(test(labels) for test in tests)
 
@@ -52,6 +55,8 @@ class _LabelParser:
         if negated:
             self._next()
         key = self._next()
+        if key in _SYMBOLS:
+            raise _unreadable(f"found '{key}', expected: identifier")
         problems = label_key_problems(key)
         if problems:
             raise _unreadable(f'<nil>: Invalid value: "{key}": {"; ".join(problems)}')
@@ -84,6 +89,8 @@ class _LabelParser:
     def _values(self) -> Collection[str]:
         if (opening := self._next()) != "(":
             raise _unreadable(f"found '{opening}' expected: '('")
+        if self._peek() in _SYMBOLS and self._peek() not in (",", ")"):
+            raise _unreadable(f"found '{self._peek()}', expected: ',', ')' or identifier")
         values = {self._value() if self._peek() != ")" else ""}
         while (following := self._next()) == ",":
             values.add(self._value() if self._peek() != ")" else "")
@@ -171,9 +178,7 @@ def parse_fields(text: str, table: str) -> FieldTest:
             continue
         match = _FIELD_TERM.fullmatch(term)
         if match is None:
-            raise bad_request(
-                f"unable to parse field selector: invalid selector: '{text}'; can't understand '{term}'"
-            )
+            raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
         tests.append(_field_test(match["name"], match["operator"], match["value"], table))
     return lambda fields: all(test(fields) for test in tests)
 

@@ -52,6 +52,7 @@ class KubernetesServer:
         clock: Callable[[], datetime] = utc_now,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
+        self._clock = clock
         self._store = Store(history_limit)
         self._lists = Lists(self._store)
         self._writes = Writes(self._store, clock)
@@ -61,9 +62,7 @@ class KubernetesServer:
         api = Api(self._store, self._lists, self._writes, self.watches, self.access, clock)
         self._http = LoopbackServer(api, port, ssl_context)
         for name in FIRST_NAMESPACES:
-            self._writes.create(
-                Target(NAMESPACES, Key("", "")), {"metadata": {"name": name}}, Writer("sandbox")
-            )
+            self.create_namespace(name)
         for node in nodes:
             self.put_node(node)
 
@@ -118,16 +117,17 @@ class KubernetesServer:
         return path
 
     def put_node(self, node: Mapping[str, Any]) -> None:
-        """Store a Node as it is, new or in place of the present one, past every check; watches see it.
+        """Store a Node as it is, new or in place of the present one, past every rule; watches see it.
 
-        A Node without a uid gets the present one's, or a fresh one; one without managedFields the kubelet's.
+        Types are still checked, and fields that nobody knows dropped. A Node without a uid gets the present
+        one's or a fresh one, one without managedFields the kubelet's.
         """
         item = canonical(NODES, json.loads(json.dumps(node)))
         meta = item["metadata"]
         with self._store.lock:
             old = self._store.get("nodes", Key("", meta["name"]))
             meta.setdefault("uid", old.uid if old else str(uuid.uuid4()))
-            meta.setdefault("creationTimestamp", utc_now().strftime("%Y-%m-%dT%H:%M:%SZ"))
+            meta.setdefault("creationTimestamp", self._clock().strftime("%Y-%m-%dT%H:%M:%SZ"))
             if "managedFields" not in meta:
                 record_write(empty(NODES), item, "kubelet", "", meta["creationTimestamp"])
             self._store.put("nodes", item)

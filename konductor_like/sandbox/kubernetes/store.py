@@ -76,7 +76,8 @@ class Store:
         self._tables: dict[str, dict[Key, Stored]] = {}
         self._history: dict[str, list[Change]] = {}
         self._history_limit = history_limit
-        self._compacted: dict[str, int] = {}
+        self._trimmed: dict[str, int] = {}
+        self._forgotten = 0
 
     def get(self, table: str, key: Key) -> Stored | None:
         """The object, if it is there."""
@@ -126,21 +127,20 @@ class Store:
         history = self._history.setdefault(table, [])
         history.append(change)
         if len(history) > 2 * self._history_limit:
-            self._compacted[table] = history[-self._history_limit - 1].new.version
+            self._trimmed[table] = history[-self._history_limit - 1].new.version
             del history[: -self._history_limit]
         self.lock.notify_all()
 
     def compact(self) -> None:
         """Forget all history: every resourceVersion before the present one is too old."""
         with self.lock:
-            for table, history in self._history.items():
-                history.clear()
-                self._compacted[table] = self.version
+            self._history.clear()
+            self._forgotten = self.version
 
     def oldest(self, table: str) -> int:
         """A watch may start from this resourceVersion or a later one."""
         with self.lock:
-            return self._compacted.get(table, 0)
+            return max(self._forgotten, self._trimmed.get(table, 0))
 
     def changes_since(self, table: str, version: int) -> list[Change]:
         """Every change after ``version``; ask ``oldest`` first whether that is still known."""

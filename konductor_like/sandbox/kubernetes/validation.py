@@ -68,7 +68,7 @@ def _metadata(resource: Resource, meta: Mapping[str, Any]) -> list[Cause]:
 def _immutable(meta: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
     return [
         Cause.invalid(f"metadata.{field}", f'"{meta.get(field, "")}"', "field is immutable")
-        for field in ("name", "namespace", "uid")
+        for field in ("namespace", "uid")
         if meta.get(field) != old.get(field)
     ]
 

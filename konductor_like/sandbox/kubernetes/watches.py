@@ -88,16 +88,21 @@ class Watches:
 
     def stream(self, request: WatchRequest, encode: Encode) -> Iterator[bytes]:
         """The body of the answer, chunk by chunk, until the time is up or fate strikes."""
+        past = self._store.changes_since(request.resource.table, request.version)
+        return self._run(request, encode, past[-1].new.version if past else request.version)
+
+    def _run(self, request: WatchRequest, encode: Encode, start: int) -> Iterator[bytes]:
         watch = _Watch()
         with self._store.lock:
             self._open.add(watch)
         try:
-            yield from self._events(watch, request, encode)
+            yield from self._events(watch, request, encode, start)
         finally:
             with self._store.lock:
                 self._open.discard(watch)
 
-    def _events(self, watch: _Watch, request: WatchRequest, encode: Encode) -> Iterator[bytes]:
+    def _events(self, watch: _Watch, request: WatchRequest, encode: Encode, start: int) -> Iterator[bytes]:
+        """``start`` is what the table had come to when the watch began: no bookmark repeats it."""
         deadline = time.monotonic() + request.timeout_seconds
         version = request.version
         if not version:
@@ -110,8 +115,6 @@ class Watches:
             return
         if request.initial_events:
             yield _bookmark(request.resource, version, {"k8s.io/initial-events-end": "true"})
-        past = self._store.changes_since(request.resource.table, version)
-        start = past[-1].new.version if past else version  # no bookmark repeats what the watch began with
         while not self._over(watch, deadline):
             changes, version = self._wait(watch, request, version, deadline)
             yield from _batches(_changes(changes, request.selection, encode))

@@ -8,16 +8,17 @@ import string
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from konductor_like.sandbox.kubernetes import errors, jsonpatch
-from konductor_like.sandbox.kubernetes.canonical import DecodeError, canonical, empty
+from konductor_like.sandbox.kubernetes.canonical import canonical, empty
 from konductor_like.sandbox.kubernetes.errors import Cause
 from konductor_like.sandbox.kubernetes.events import from_core, to_core
 from konductor_like.sandbox.kubernetes.managed import record_write
 from konductor_like.sandbox.kubernetes.merge import merge_patch, strategic_merge_patch
 from konductor_like.sandbox.kubernetes.resources import EVENTS, NAMESPACES, NEW_EVENTS, NODES, Resource
+from konductor_like.sandbox.kubernetes.schema import DecodeError
 from konductor_like.sandbox.kubernetes.store import Key, Store, Stored, dump
 from konductor_like.sandbox.kubernetes.validation import problems
 
@@ -50,7 +51,7 @@ class Writer:
 class Writes:
     """The write half of the API, on one store."""
 
-    def __init__(self, store: Store, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
         self._store = store
         self._clock = clock
 
@@ -84,11 +85,7 @@ class Writes:
         """PUT. Returns the object as stored, and whether it was created; raises ``ApiError``."""
         resource, key = target.resource, target.key
         item = _decoded(resource, body)
-        if item["metadata"].setdefault("name", key.name) != key.name:
-            given = item["metadata"]["name"]
-            raise errors.bad_request(
-                f"the name of the object ({given}) does not match the name on the URL ({key.name})"
-            )
+        _check_name(item["metadata"], key.name)
         with self._store.lock:
             old = self._store.get(resource.table, key)
             if old is None and resource.create_on_update and not target.subresource:
@@ -101,8 +98,8 @@ class Writes:
                 why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old.uid}"
                 raise errors.conflict(resource.group, resource.plural, key.name, why)
             if not item["metadata"].get("resourceVersion") and not resource.unconditional_update:
-                cause = Cause.invalid("metadata.resourceVersion", "0x0", "must be specified for an update")
-                raise errors.invalid(resource.group, resource.kind, key.name, [cause])
+                cause = Cause.invalid("metadata.resourceVersion", "0", "must be specified for an update")
+                raise errors.invalid(resource.group, resource.plural, key.name, [cause])
             return self._replace(target, old, item, writer), False
 
     def patch(self, target: Target, content_type: str, patch: Any, writer: Writer) -> dict[str, Any]:
@@ -163,12 +160,13 @@ class Writes:
 
     def _replace(self, target: Target, old: Stored, item: dict[str, Any], writer: Writer) -> dict[str, Any]:
         resource = target.resource
+        _check_name(item["metadata"], target.key.name)
         was = _stored_view(resource, old)
         meta, was_meta = item["metadata"], was["metadata"]
         if meta.get("resourceVersion", was_meta["resourceVersion"]) != was_meta["resourceVersion"]:
             raise errors.conflict(resource.group, resource.plural, target.key.name)
         meta.update({field: was_meta[field] for field in _KEPT_META if field in was_meta})
-        for field in ("name", "namespace", "uid"):
+        for field in ("namespace", "uid"):
             if field in was_meta:
                 meta.setdefault(field, was_meta[field])
         for part in _kept_parts(target):
@@ -243,7 +241,7 @@ def _patched(document: dict[str, Any], content_type: str, patch: Any) -> dict[st
     elif content_type == STRATEGIC_MERGE_PATCH:
         result = strategic_merge_patch(document, patch)
     else:
-        raise errors.unsupported_media_type()
+        raise errors.unsupported_patch()
     if not isinstance(result, dict):
         raise errors.unprocessable_patch()
     return result
@@ -255,13 +253,25 @@ def _validate(resource: Resource, item: dict[str, Any], old: dict[str, Any] | No
         raise errors.invalid(resource.group, resource.kind, item["metadata"].get("name", ""), causes)
 
 
+def _check_name(meta: dict[str, Any], name: str) -> None:
+    given = meta.get("name", "")
+    if not given:
+        raise errors.bad_request(
+            f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )
+    if given != name:
+        raise errors.bad_request(
+            f"the name of the object ({given}) does not match the name on the URL ({name})"
+        )
+
+
 def _check_namespace(meta: dict[str, Any], namespace: str) -> None:
-    if meta.setdefault("namespace", namespace) != namespace:
+    if not namespace:
+        meta.pop("namespace", None)
+    elif meta.setdefault("namespace", namespace) != namespace:
         raise errors.bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
-    if not namespace:
-        del meta["namespace"]
 
 
 def _prepare_namespace(item: dict[str, Any]) -> None:

@@ -27,15 +27,18 @@ from konductor_like.sandbox.loki.logql import (
 _LABEL_OPERATORS = ("=", "=~", "!~", "!=")
 _LINE_OPERATORS = ("|=", "|~", "!=", "!~")
 _RANGE_FUNCTIONS = ("count_over_time", "rate", "bytes_over_time", "bytes_rate")
-_NOT_SPOKEN = frozenset(
+_STAGES_NOT_SPOKEN = frozenset(
     {
-        *("|>", "!>", ">", "<", ">=", "<=", "==", "+", "-", "*", "/", "ip", "offset", "unwrap"),
-        *("json", "logfmt", "pattern", "regexp", "unpack", "line_format", "label_format", "decolorize"),
-        *("topk", "bottomk", "max", "min", "avg", "count", "stddev", "sort", "sort_desc", "label_replace"),
-        *("max_over_time", "min_over_time", "avg_over_time", "sum_over_time", "first_over_time"),
-        *("last_over_time", "quantile_over_time", "absent_over_time", "rate_counter", "vector"),
+        *("json", "logfmt", "pattern", "regexp", "unpack", "unwrap", "distinct"),
+        *("line_format", "label_format", "decolorize"),
     }
 )
+_NOT_SPOKEN = _STAGES_NOT_SPOKEN | {
+    *("|>", "!>", ">", "<", ">=", "<=", "==", "+", "-", "*", "/", "ip", "offset"),
+    *("topk", "bottomk", "max", "min", "avg", "count", "stddev", "sort", "sort_desc", "label_replace"),
+    *("max_over_time", "min_over_time", "avg_over_time", "sum_over_time", "first_over_time"),
+    *("last_over_time", "quantile_over_time", "absent_over_time", "rate_counter", "vector"),
+}
 _STRING_OR_IP = "expecting STRING or ip"
 _NO_SELECTOR = (
     "queries require at least one regexp or equality matcher that does not have an empty-compatible value. "
@@ -149,7 +152,7 @@ class _Parser:
             return Keep(self._names_or_matchers())
         if self.accept("drop"):
             return Drop(self._names_or_matchers())
-        if self.token.value in _NOT_SPOKEN:
+        if self.token.value in _STAGES_NOT_SPOKEN:
             raise self.refuse()
         return LabelFilter(self._any_of())
 

@@ -19,7 +19,7 @@ class Queries:
     """Answers questions about lines. Every method may raise ``LokiError``."""
 
     def __init__(self, limits: LokiLimits, now_ns: Callable[[], int]) -> None:
-        self.limits = limits
+        self._limits = limits
         self.tails = Tails()
         self._now_ns = now_ns
         self._empty_results = EmptyResults(limits.split_queries_by_interval_seconds * SECOND_NS)
@@ -32,14 +32,14 @@ class Queries:
         work = Work()
         if not isinstance(query, LogQuery):
             steps = params.steps_ns(request, asked)
-            params.check_length(asked, self.limits)
-            points = evaluate(store, query, steps, self.limits, work)
+            params.check_length(asked, self._limits)
+            points = evaluate(store, query, steps, self._limits, work)
             return answers.reply(answers.metric_answer(points, instant=False, work=work))
-        params.check_line_limit(limit, self.limits)
-        params.check_length(asked, self.limits)
+        params.check_line_limit(limit, self._limits)
+        params.check_length(asked, self._limits)
         span = Span(asked.start_ns, asked.end_ns)
         hits = self._find(request, store, tenant, query, span, work)
-        wanted = cut(hits, limit, forward, self.limits.sharded_results_fall_short)
+        wanted = cut(hits, limit, forward, self._limits.sharded_results_fall_short)
         return answers.reply(answers.log_answer(wanted, _categorizes(request), work))
 
     def at_instant(self, request: Request, store: Store, _tenant: str) -> Reply:
@@ -54,7 +54,7 @@ class Queries:
                 "please change your query to a range query type",
             )
         work = Work()
-        points = evaluate(store, query, [at_ns], self.limits, work)
+        points = evaluate(store, query, [at_ns], self._limits, work)
         return answers.reply(answers.metric_answer(points, instant=True, work=work))
 
     def tail(self, request: Request, store: Store, _tenant: str) -> Reply:
@@ -73,9 +73,9 @@ class Queries:
 
         # Only this very value goes past the cache: "no-cache, no-store" does not.
         past_cache = request.headers.get("cache-control") == "no-cache"
-        if past_cache or not query.has_filter or not self.limits.caches_empty_results:
+        if past_cache or not query.has_filter or not self._limits.caches_empty_results:
             return find(*span)
-        newest_cached_ns = self._now_ns() - self.limits.max_cache_freshness_seconds * SECOND_NS
+        newest_cached_ns = self._now_ns() - self._limits.max_cache_freshness_seconds * SECOND_NS
         return self._empty_results.find(tenant, request.param("query"), span, newest_cached_ns, find)
 
 

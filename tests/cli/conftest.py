@@ -1,0 +1,45 @@
+"""A cluster to try the commands on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from konductor_like.cli import clock
+from konductor_like.cluster.client import KubeClient
+from konductor_like.sandbox.kubernetes import KubernetesServer
+from tests.cli.scenes import NOW, SCENES, seed_lease
+from tests.cli.transcripts import forget_settings
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """``-v`` changes the logging of the whole process; the next test is another process to its mind."""
+    root, ours = logging.getLogger(), logging.getLogger("konductor_like")
+    before = (list(root.handlers), ours.level)
+    yield
+    root.handlers[:] = before[0]
+    ours.setLevel(before[1])
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], KubernetesServer]]:
+    """Starts the stand-in with a scene's nodes and a running controller's Lease; ``KUBECONFIG`` names it."""
+    forget_settings(monkeypatch)
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    with ExitStack() as exits:
+
+        def start(scene: str) -> KubernetesServer:
+            server = exits.enter_context(KubernetesServer(nodes=SCENES[scene]()))
+            kubeconfig = str(server.kubeconfig(tmp_path / "kubeconfig"))
+            monkeypatch.setenv("KUBECONFIG", kubeconfig)
+            with closing(KubeClient.connect(kubeconfig, None, 10)) as client:
+                seed_lease(server, client)
+            server.clear_calls()
+            return server
+
+        yield start

@@ -1,0 +1,177 @@
+"""A made-up cluster in every state that ``status`` knows, and short words for building it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.lease import LeaderLease
+from konductor_like.cluster.record import encode
+from konductor_like.model import (
+    HEALTH_LABEL,
+    OPT_OUT_LABEL,
+    RECORD_ANNOTATION,
+    TAINT_EFFECT,
+    TAINT_KEY,
+    TAINT_VALUE,
+    Checkpoint,
+    Coverage,
+    FaultKind,
+    Incident,
+    IncidentKey,
+    IncidentState,
+    KernelPosition,
+    Machine,
+    NodeRecord,
+    Release,
+    Severity,
+    Source,
+)
+from konductor_like.policy.release import unix_ns
+from konductor_like.sandbox.fleet import make_cpu_node, make_node
+from konductor_like.sandbox.kubernetes import KubernetesServer
+
+NOW = datetime(2026, 5, 6, 12, 0, tzinfo=UTC)
+GPU = "0000:9b:00"
+OTHER_BOOT = "77777777-0000-4000-8000-000000000001"
+DEAD_GPU = "NVRM: Xid (PCI:0000:9b:00): 79, pid=40817, name=python3, GPU has fallen off the bus."
+OUR_TAINT = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}
+
+
+def ago(seconds: float) -> datetime:
+    """So long before the moment at which the command runs."""
+    return NOW - timedelta(seconds=seconds)
+
+
+def ago_ns(seconds: float) -> int:
+    """The same as a Loki timestamp."""
+    return unix_ns(ago(seconds))
+
+
+def boot_of(node: Mapping[str, Any]) -> str:
+    """The boot that a Node object shows."""
+    return str(node["status"]["nodeInfo"]["bootID"])
+
+
+def incident(
+    rule: str = "xid.79",
+    gpu: str | None = GPU,
+    *,
+    severity: Severity = Severity.FATAL,
+    state: IncidentState = IncidentState.ACTIVE,
+    seconds_ago: float = 200,
+    boot: str | None = None,
+    count: int = 1,
+    evidence: str = DEAD_GPU,
+    before_install: bool = False,
+) -> Incident:
+    """An incident as the controller records it; the rule says its kind and code."""
+    kind, _, code = rule.partition(".")
+    return Incident(
+        key=IncidentKey(rule, gpu),
+        kind=FaultKind(kind),
+        severity=severity,
+        state=state,
+        count=count,
+        first_ns=ago_ns(seconds_ago),
+        last_ns=ago_ns(seconds_ago - min(seconds_ago, 5)),
+        last=KernelPosition(boot, None, 4_200_000_000),
+        code=int(code) if code.isdecimal() else None,
+        evidence=evidence,
+        title="The GPU is gone from the PCI bus",
+        advice="Drain the node and reboot it.",
+        before_install=before_install,
+        released_ns=ago_ns(0) if state is IncidentState.RELEASED else None,
+    )
+
+
+def with_record(
+    node: dict[str, Any], *incidents: Incident, tainted: bool = False, release: Release | None = None
+) -> dict[str, Any]:
+    """The Node with these incidents in its record, and with our taint."""
+    machine = Machine(node["metadata"]["uid"], node["status"]["nodeInfo"]["systemUUID"], boot_of(node))
+    record = NodeRecord(
+        machine=machine,
+        tainted_at=ago(192) if tainted else None,
+        incidents=incidents,
+        releases=(release,) if release else (),
+        read=KernelPosition(boot_of(node), None, 4_200_000_000),
+    )
+    node["metadata"]["annotations"][RECORD_ANNOTATION] = encode(record)
+    if tainted:
+        node["metadata"]["labels"][HEALTH_LABEL] = "faulty"
+        node["spec"].setdefault("taints", []).append(dict(OUR_TAINT))
+    return node
+
+
+def faulty(name: str) -> dict[str, Any]:
+    """A node that we tainted for Xid 79."""
+    node = make_node(name)
+    return with_record(node, incident(boot=boot_of(node)), tainted=True)
+
+
+def held(name: str) -> dict[str, Any]:
+    """A node that the brake keeps from being tainted."""
+    node = make_node(name)
+    waiting = incident("xid.95", "0000:5d:00", state=IncidentState.HELD, boot=boot_of(node), seconds_ago=61)
+    return with_record(node, waiting)
+
+
+def every_state() -> list[dict[str, Any]]:
+    """One node in each state, one for each oddity, and a node without GPUs."""
+    suspect, application, pending, released = map(make_node, ("gpu-3", "gpu-4", "gpu-5", "gpu-9"))
+    with_record(
+        suspect,
+        incident(severity=Severity.SUSPECT, before_install=True, boot=boot_of(suspect), seconds_ago=7_300),
+    )
+    with_record(
+        application,
+        incident("xid.31", severity=Severity.APPLICATION, count=12, boot=boot_of(application)),
+    )
+    with_record(pending, incident(state=IncidentState.PENDING, boot=OTHER_BOOT))
+    warned = Release(
+        ago(3_600), "kim@laptop", "swapped the riser", "reset", KernelPosition(boot_of(released)),
+        warning="The node has not rebooted since: xid 79 on GPU 0000:9b:00: Drain the node and reboot it.",
+    )  # fmt: skip
+    with_record(released, incident(state=IncidentState.RELEASED, boot=boot_of(released)), release=warned)
+
+    konduktors, twin, mangled, out = map(make_node, ("gpu-6", "gpu-7", "gpu-8", "gpu-10"))
+    konduktors["spec"]["taints"] = [dict(OUR_TAINT)]
+    twin["spec"]["taints"] = [{**OUR_TAINT, "effect": "NoExecute"}]
+    mangled["metadata"]["annotations"][RECORD_ANNOTATION] = '{"v": 1, "incidents": [oops'
+    out["metadata"]["labels"][OPT_OUT_LABEL] = "true"
+    others = [suspect, application, pending, released, konduktors, twin, mangled, out]
+    quiet = [make_node("gpu-11"), make_node("gpu-12"), make_cpu_node("cpu-1")]
+    return [faulty("gpu-1"), held("gpu-2"), *others, *quiet]
+
+
+def seed_lease(server: KubernetesServer, client: KubeClient) -> None:
+    """A controller that renewed four seconds ago, and hears every node but two."""
+    server.create_namespace("konductor-like")
+    lease = LeaderLease(
+        client,
+        "konductor-like",
+        "konductor-like",
+        "konductor-like-6d5f7-x2x4k",
+        duration_seconds=30,
+        renew_deadline_seconds=20,
+        renew_interval_seconds=10,
+        now=lambda: ago(4),
+    )
+    assert lease.try_acquire().held
+    read = Checkpoint({Source.KERNEL: ago_ns(9), Source.POD: ago_ns(11)}, act_from_ns=ago_ns(86_400))
+    lease.renew(
+        read, Coverage(ago(20), frozenset({"gpu-11"}), frozenset({"gpu-12"}), listed_are_measured=False)
+    )
+
+
+SCENES: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
+    "every state": every_state,
+    "healthy": lambda: [make_node("gpu-1"), make_node("gpu-2")],
+    "no GPUs": lambda: [make_cpu_node("cpu-1")],
+    "one faulty": lambda: [faulty("gpu-1"), make_node("gpu-2")],
+    "brake full": lambda: [faulty("gpu-1"), *(held(f"gpu-{number}") for number in range(2, 9))],
+}
+"""The fleets that transcripts name."""

@@ -1,0 +1,216 @@
+"""The command line as a whole: quick, named as it was called, no traceback for what is expected."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from konductor_like import cli
+from konductor_like.cli import clock
+from konductor_like.cli.app import display_name, execute
+from konductor_like.cli.exits import Exit
+from konductor_like.cli.failures import CommandError
+from konductor_like.cluster.errors import KubeForbidden
+from konductor_like.controller import launch
+from konductor_like.loki.errors import LokiUnreachable
+from konductor_like.settings import Settings
+from tests.cli.transcripts import forget_settings
+
+SLOW = ("kubernetes", "httpx", "rich", "pydantic_settings", "tenacity", "prometheus_client", "yaml")
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_settings(monkeypatch)
+
+
+def imported(arguments: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Which of these packages a fresh process has imported when the command is done."""
+    script = (
+        "import sys; from konductor_like.cli.app import execute; "
+        f"execute({list(arguments)!r}, 'konductor-like'); "
+        f"print(*(name for name in {list(names)!r} if name in sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
+    return done.stderr.splitlines()[-1].split()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "not_needed"),
+    [
+        (["--help"], SLOW),
+        (["--version"], SLOW),
+        (["reset", "--help"], SLOW),
+        (["scan", "-"], SLOW),
+        (["check-config"], ("kubernetes", "yaml")),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_nothing_slow_is_imported_before_it_is_needed(
+    arguments: list[str], not_needed: Sequence[str]
+) -> None:
+    assert imported(arguments, not_needed) == []
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        ("/usr/local/bin/konductor-like", "konductor-like"),
+        ("/home/kim/bin/kubectl-konductor_like", "kubectl konductor-like"),
+        ("/src/konductor_like/cli/__main__.py", "konductor-like"),
+    ],
+)
+def test_help_shows_the_name_it_was_called_by(
+    program: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert display_name(program) == name
+    assert execute(["--help"], program) == Exit.OK
+    assert f"Usage: {name} " in capsys.readouterr().out
+
+
+def test_the_entry_point_of_the_console_scripts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["konductor-like", "--version"])
+
+    assert cli.main() == 0
+    assert capsys.readouterr().out.startswith("konductor-like ")
+
+
+def test_it_runs_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "konductor_like.cli", "nonsense"], capture_output=True, check=False, timeout=60
+    )
+
+    assert done.returncode == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (KubeForbidden("no", hint="ask"), Exit.FAILED, "error: no\nhint: ask\n"),
+        (LokiUnreachable("no", "ask"), Exit.FAILED, "error: no\nhint: ask\n"),
+        (CommandError("no", status=Exit.USAGE), Exit.USAGE, "error: no\n"),
+        (PermissionError(13, "Permission denied", "/etc/shadow"), Exit.FAILED, "error: /etc/shadow: Per"),
+        (OSError("odd"), Exit.FAILED, "error: odd\n"),
+        (KeyboardInterrupt(), Exit.INTERRUPTED, ""),
+    ],
+    ids=["cluster", "Loki", "usage", "file", "system", "Ctrl-C"],
+)
+def test_an_expected_error_is_a_message_and_a_status(
+    error: BaseException,
+    status: Exit,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    raising(monkeypatch, error)
+
+    assert execute(["run"], "konductor-like") == status
+    printed = capsys.readouterr().err
+    assert printed.startswith(said)
+    assert "Traceback" not in printed
+
+
+def test_a_bug_is_not_dressed_up_as_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(monkeypatch, ZeroDivisionError("a bug"))
+
+    with pytest.raises(ZeroDivisionError):
+        execute(["run"], "konductor-like")
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Let the controller fail like that."""
+
+    def fail(*_arguments: Any, **_options: Any) -> int:
+        raise error
+
+    monkeypatch.setattr(launch, "run", fail)
+
+
+@pytest.mark.parametrize("arguments", [["-v", "status"], ["status", "-v"]], ids=["before", "behind"])
+def test_verbose_shows_the_traceback(arguments: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "konductor_like.cli", *arguments, "--kubeconfig", str(tmp_path / "nowhere")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert done.returncode == Exit.USAGE
+    assert "Traceback" in done.stderr
+    assert "error: there is no kubeconfig" in done.stderr
+
+
+def test_a_locale_without_the_characters_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "dmesg"
+    path.write_text("[1.000001] NVRM: Xid (PCI:0000:3b:00): 48, pid=7, name=trainör, DBE ECC Error\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "konductor_like.cli", "scan", str(path)],
+        capture_output=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "PYTHONIOENCODING": "ascii:strict", "PYTHONUTF8": "0"},
+    )
+
+    assert b"train\\xf6r" in done.stdout
+
+
+def test_run_is_the_controller_with_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def run(settings: Settings, **options: Any) -> int:
+        seen.update(options, level=settings.log_level)
+        return 0
+
+    monkeypatch.setattr(launch, "run", run)
+    status = execute(
+        ["run", "--once", "--dry-run", "--context", "prod", "--kubeconfig", "k", "-v"], "konductor-like"
+    )
+
+    assert status == 0
+    assert seen == {
+        "once": True,
+        "dry_run": True,
+        "context": "prod",
+        "kubeconfig": "k",
+        "level": "debug",
+    }
+
+
+def test_the_demo_is_asked_to_keep_going(monkeypatch: pytest.MonkeyPatch) -> None:
+    from konductor_like.cli import demo
+
+    seen: list[bool] = []
+
+    def play(*, keep: bool) -> int:
+        seen.append(keep)
+        return 1
+
+    monkeypatch.setattr(demo, "demo", play)
+
+    assert execute(["demo", "--keep"], "konductor-like") == Exit.FAILED
+    assert seen == [True]
+
+
+@pytest.mark.parametrize(("done", "failed", "status"), [(0, 0, 0), (3, 0, 0), (2, 1, 3), (0, 1, 1)])
+def test_the_status_says_whether_all_some_or_nothing_worked(done: int, failed: int, status: int) -> None:
+    assert Exit.of(done, failed) == status
+
+
+def test_the_clock_is_aware() -> None:
+    assert clock.now().utcoffset() is not None

@@ -1,0 +1,79 @@
+"""``check-config`` finds what would stop the controller, before it does."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from konductor_like.catalog import CatalogError
+from konductor_like.cli.app import execute
+from konductor_like.cli.check_config import inspect
+from tests.cli.transcripts import forget_settings
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_settings(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("environ", "problem"),
+    [
+        ({"KONDUCTOR_GPU_NODE_SELECTOR": "a b"}, "KONDUCTOR_GPU_NODE_SELECTOR='a b': "),
+        ({"KONDUCTOR_LISTEN": "8080"}, "KONDUCTOR_LISTEN='8080': "),
+        ({"KONDUCTOR_LOKI_TENANT": "team\nb"}, "KONDUCTOR_LOKI_TENANT"),
+        ({"KONDUCTOR_LOKI_CA_FILE": "nowhere.pem"}, "KONDUCTOR_LOKI_CA_FILE='nowhere.pem': No such file"),
+        ({"KONDUCTOR_POLL": "1"}, "KONDUCTOR_POLL: no such setting"),
+    ],
+    ids=["selector", "listen", "header", "file", "misspelt"],
+)
+def test_what_only_shows_in_use_is_found(
+    environ: dict[str, str], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    in_effect, problems = inspect(os.environ)
+
+    assert in_effect
+    assert len(problems) == 1
+    assert problems[0].startswith(problem)
+
+
+def test_a_certificate_file_without_a_certificate_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ca.pem").write_text("not a certificate")
+    monkeypatch.setenv("LOG_ENDPOINT", "https://loki.example.com")
+    monkeypatch.setenv("KONDUCTOR_LOKI_CA_FILE", str(tmp_path / "ca.pem"))
+
+    assert inspect(os.environ)[1][0].startswith("KONDUCTOR_LOKI_CA_FILE ")
+
+
+def test_probes_can_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KONDUCTOR_LISTEN", "off")
+
+    assert inspect(os.environ)[1] == []
+
+
+def test_a_broken_catalogue_is_a_problem_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise CatalogError("xid.csv", "row 7", "severity", "'grave' is none")
+
+    monkeypatch.setattr("konductor_like.catalog.load_catalog", broken)
+
+    assert inspect(os.environ)[1] == ["xid.csv, row 7, severity: 'grave' is none"]
+
+
+def test_json_holds_settings_and_problems(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KONDUCTOR_LISTEN", "8080")
+    status = execute(["check-config", "-o", "json"], "konductor-like")
+    document = json.loads(capsys.readouterr().out)
+
+    assert status == 2
+    assert {"name": "KONDUCTOR_LISTEN", "value": "8080", "from": "environment"} in document["settings"]
+    assert len(document["problems"]) == 1

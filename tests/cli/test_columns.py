@@ -1,0 +1,105 @@
+"""Columns, ages and names, as kubectl writes them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konductor_like.cli.columns import age, columns, count, fault_name, natural, printable
+
+AGES = {
+    -5: "<invalid>",
+    -0.5: "0s",
+    0: "0s",
+    0.9: "0s",
+    61: "61s",
+    119: "119s",
+    120: "2m",
+    192: "3m12s",
+    599: "9m59s",
+    600: "10m",
+    3 * 3600 - 1: "179m",
+    3 * 3600: "3h",
+    3 * 3600 + 1260: "3h21m",
+    8 * 3600: "8h",
+    47 * 3600: "47h",
+    2 * 86_400: "2d",
+    2 * 86_400 + 7200: "2d2h",
+    8 * 86_400: "8d",
+    400 * 86_400: "400d",
+    2 * 365 * 86_400: "2y",
+    2 * 365 * 86_400 + 86_400 * 3: "2y3d",
+    9 * 365 * 86_400: "9y",
+}
+
+
+@pytest.mark.parametrize(("seconds", "text"), AGES.items(), ids=map(str, AGES))
+def test_an_age_reads_as_kubectl_writes_it(seconds: float, text: str) -> None:
+    assert age(seconds) == text
+
+
+@given(st.floats(0, 1e9))
+def test_an_age_never_has_more_than_two_units(seconds: float) -> None:
+    assert sum(char.isalpha() for char in age(seconds)) in (1, 2)
+
+
+def test_columns_are_as_wide_as_their_widest_cell_and_the_last_is_not_padded() -> None:
+    lines = columns(("NODE", "STATE"), [("gpu-1", "faulty"), ("a-long-name", "")])
+
+    assert lines == ["NODE          STATE", "gpu-1         faulty", "a-long-name   <none>"]
+
+
+def test_without_headers_there_are_only_rows() -> None:
+    assert columns((), [("a", "b")]) == ["a   b"]
+    assert columns((), []) == []
+
+
+def test_headers_alone_are_a_table_too() -> None:
+    assert columns(("A", "B"), []) == ["A   B"]
+
+
+@given(st.lists(st.tuples(st.text(), st.text(), st.text()), max_size=5))
+def test_whatever_the_cells_hold_every_row_is_one_printable_line(rows: list[tuple[str, str, str]]) -> None:
+    lines = columns(("A", "B", "C"), rows)
+
+    assert len(lines) == len(rows) + 1
+    assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "plain"),
+        ("é 漢", "é 漢"),
+        ("\x1b[2Jgone", "\\x1b[2Jgone"),
+        ("a\nb\tc", "a\\nb\\tc"),
+        ("\x9b31m", "\\x9b31m"),
+        ("\udcff", "\\udcff"),
+        ("\u202egnp.exe", "\\u202egnp.exe"),
+    ],
+    ids=["plain", "letters", "escape", "whitespace", "C1", "undecodable byte", "right-to-left"],
+)
+def test_a_log_line_cannot_drive_the_terminal(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_names_sort_as_people_count() -> None:
+    assert sorted(["gpu-10", "gpu-9", "cpu-1", "7", "gpu-9a", ""], key=natural) == [
+        "",
+        "7",
+        "cpu-1",
+        "gpu-9",
+        "gpu-9a",
+        "gpu-10",
+    ]
+
+
+@given(st.lists(st.text()))
+def test_any_names_can_be_sorted(names: list[str]) -> None:
+    assert len(sorted(names, key=natural)) == len(names)
+
+
+def test_small_words() -> None:
+    assert (count(1, "node"), count(2, "node"), count(0, "node")) == ("1 node", "2 nodes", "0 nodes")
+    assert (fault_name("xid.79"), fault_name("nvrm.fallen_off_bus")) == ("xid 79", "nvrm fallen off bus")

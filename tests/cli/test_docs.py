@@ -1,0 +1,76 @@
+"""docs/cli.md speaks of every command, option, state, column and field, and of no other."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from konductor_like.cli.document import status_document
+from konductor_like.cli.exits import Exit
+from konductor_like.cli.render import WIDE_HEADERS, Output
+from konductor_like.cli.report import ControllerReport, Health, StatusReport, node_reports
+from konductor_like.cluster.decode import decode_node
+from konductor_like.model import BrakeState, Held
+from tests.cli.scenes import NOW, every_state, incident
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
+COMMANDS = ("run", "status", "reset", "scan", "check-config", "demo")
+EVERYWHERE = {"--help", "--verbose", "--context", "--kubeconfig"}
+
+
+def test_every_command_is_described() -> None:
+    assert tuple(re.findall(r"^## (\S+)$", PAGE, re.MULTILINE)) == COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_described(command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "konductor_like.cli", command, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    options = {
+        match[2]: match[1] for match in re.finditer(r"^  (?:(-\w), )?(--[\w-]+)", done.stdout, re.MULTILINE)
+    }
+    section = PAGE.split(f"\n## {command}\n")[1].split("\n## ")[0]
+
+    undocumented = {
+        long
+        for long, short in options.items()
+        if long not in EVERYWHERE and long not in section and not (short and f"`{short}" in section)
+    }
+    assert options
+    assert undocumented == set()
+
+
+def test_every_state_column_format_and_exit_status_is_described() -> None:
+    for word in (*Health, *WIDE_HEADERS[2:], *(str(status.value) for status in Exit)):
+        assert f"`{word}`" in PAGE or f"| {word} |" in PAGE
+    assert "|".join(Output) in PAGE
+
+
+def test_every_field_of_the_document_is_described() -> None:
+    report = StatusReport(
+        NOW,
+        BrakeState(1, 1, 1, (Held("gpu-1", incident()),)),
+        ControllerReport("ns/lease"),
+        node_reports(map(decode_node, every_state()), None),
+    )
+
+    for name in names(status_document(report)):
+        assert re.search(rf"[`.]{name}[`.\[]", PAGE), name
+
+
+def names(part: object) -> set[str]:
+    """Every key, at any depth."""
+    if isinstance(part, dict):
+        return {str(key) for key in part} | {name for value in part.values() for name in names(value)}
+    if isinstance(part, list):
+        return {name for value in part for name in names(value)}
+    return set()

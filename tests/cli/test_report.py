@@ -1,0 +1,211 @@
+"""How a node stands, as the record and the heartbeats tell it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from konductor_like.cli.report import ControllerReport, Health, NodeReport, node_report, node_reports
+from konductor_like.cluster.decode import decode_node
+from konductor_like.model import (
+    Coverage,
+    CoverageState,
+    Incident,
+    IncidentState,
+    KernelPosition,
+    NodeState,
+    Release,
+    Severity,
+)
+from konductor_like.sandbox.fleet import make_cpu_node, make_node
+from tests.cli.scenes import NOW, OUR_TAINT, ago, boot_of, every_state, faulty, held, incident, with_record
+
+MEASURED = CoverageState.MEASURED
+NO_MEASURE = CoverageState.NOT_MEASURED
+ALL_MEASURED = Coverage(NOW, listed_are_measured=False)
+
+
+def state_of(node: dict[str, Any]) -> NodeState:
+    """The Node as the cluster edge decodes it."""
+    return decode_node(node)
+
+
+def report_of(node: dict[str, Any], seen: CoverageState = MEASURED) -> NodeReport:
+    """The report on a Node object."""
+    return node_report(state_of(node), seen)
+
+
+def recorded(*incidents: Incident, tainted: bool = False) -> dict[str, Any]:
+    """A GPU node with these incidents."""
+    return with_record(make_node("gpu-1"), *incidents, tainted=tainted)
+
+
+def test_a_tainted_node_is_faulty_since_it_was_tainted() -> None:
+    report = report_of(faulty("gpu-1"))
+
+    assert (report.health, report.since, report.fault and report.fault.code) == (Health.FAULTY, ago(192), 79)
+
+
+def test_a_held_node_says_so_and_since_when_it_waits() -> None:
+    report = report_of(held("gpu-1"))
+
+    assert (report.health, report.since, report.tainted) == (Health.HELD, ago(61), False)
+
+
+@pytest.mark.parametrize(
+    ("found", "health", "qualifier"),
+    [
+        (incident(severity=Severity.SUSPECT), Health.SUSPECT, ""),
+        (incident(severity=Severity.SUSPECT, before_install=True), Health.SUSPECT, "before install"),
+        (incident(state=IncidentState.PENDING), Health.SUSPECT, "other boot"),
+        (incident(severity=Severity.APPLICATION), Health.HEALTHY, ""),
+        (incident(severity=Severity.INFO), Health.HEALTHY, ""),
+        (incident(state=IncidentState.RELEASED), Health.HEALTHY, ""),
+    ],
+    ids=["suspect", "before install", "other boot", "application", "info", "released"],
+)
+def test_what_is_recorded_decides_the_state(found: Incident, health: Health, qualifier: str) -> None:
+    report = report_of(recorded(found))
+
+    assert (report.health, report.qualifier) == (health, qualifier)
+
+
+def test_a_test_says_that_it_is_one() -> None:
+    report = report_of(recorded(incident("xid.14", severity=Severity.TEST), tainted=True))
+
+    assert (report.health, report.qualifier) == (Health.FAULTY, "test")
+
+
+@pytest.mark.parametrize(
+    ("seen", "health"),
+    [
+        (CoverageState.MEASURED, Health.HEALTHY),
+        (CoverageState.UNKNOWN, Health.UNKNOWN),
+        (CoverageState.NOT_MEASURED, Health.NOT_MEASURED),
+    ],
+)
+def test_only_a_measured_node_is_healthy(seen: CoverageState, health: Health) -> None:
+    assert report_of(make_node("gpu-1"), seen).health is health
+
+
+def test_a_faulty_node_stays_faulty_when_its_heartbeat_stops_and_the_notes_say_that() -> None:
+    report = report_of(faulty("gpu-1"), CoverageState.UNKNOWN)
+
+    assert report.health is Health.FAULTY
+    assert "its kernel-log heartbeat stopped" in report.notes
+
+
+def test_the_gravest_fault_comes_first_and_the_others_are_counted() -> None:
+    first = incident("xid.48", "0000:18:00", seconds_ago=300)
+    lesser = incident("xid.63", severity=Severity.SUSPECT, seconds_ago=9_000)
+    app = incident("xid.31", severity=Severity.APPLICATION, seconds_ago=9_999)
+    report = report_of(recorded(app, lesser, incident(seconds_ago=200), first, tainted=True))
+
+    assert report.fault is not None
+    assert (report.fault.code, report.further) == (48, 2)
+    assert [note.split(" x")[0] for note in report.notes] == [
+        "xid 31 on GPU 0000:9b:00",
+        "xid 63 on GPU 0000:9b:00",
+        "xid 79 on GPU 0000:9b:00",
+    ]
+
+
+def test_another_boots_fault_does_not_explain_a_taint() -> None:
+    report = report_of(recorded(incident(state=IncidentState.PENDING), tainted=True))
+
+    assert (report.health, report.fault) == (Health.FAULTY, None)
+
+
+def test_konduktors_own_taint_is_faulty_and_says_that_nobody_claims_it() -> None:
+    node = make_node("gpu-1")
+    node["spec"]["taints"] = [dict(OUR_TAINT)]
+    report = report_of(node)
+
+    assert (report.health, report.fault, report.since) == (Health.FAULTY, None, None)
+    assert report.notes == ("tainted by somebody else: no record of ours claims it",)
+    assert "konductor-like reset gpu-1" in report.advice
+
+
+def test_a_taint_with_our_key_but_not_our_effect_is_a_warning_and_no_state() -> None:
+    node = make_node("gpu-1")
+    node["spec"]["taints"] = [{**OUR_TAINT, "value": "maybe"}]
+    report = report_of(node)
+
+    assert report.health is Health.HEALTHY
+    assert "trainy.konduktor.ai/faulty=maybe:NoSchedule" in report.warnings[0]
+
+
+def test_a_record_that_cannot_be_read_is_not_taken_for_health() -> None:
+    node = make_node("gpu-1", annotations={"trainy.konduktor.ai/record": "{oops"})
+    report = report_of(node)
+
+    assert report.health is Health.UNKNOWN
+    assert "cannot be read" in report.warnings[0]
+    assert "--purge" in report.advice
+
+
+def test_a_taint_removed_by_hand_is_noted_until_the_controller_records_it() -> None:
+    node = faulty("gpu-1")
+    node["spec"]["taints"] = []
+
+    assert "the taint was removed by hand" in report_of(node).notes
+
+
+@pytest.mark.parametrize(("rebooted", "warned"), [(False, True), (True, False)])
+def test_the_warning_of_a_release_stays_until_the_boot_changes(rebooted: bool, warned: bool) -> None:
+    node = make_node("gpu-1")
+    release = Release(
+        ago(60), "kim", "", "reset", KernelPosition(boot_of(node)), warning="It still needs a reboot."
+    )
+    with_record(node, incident(state=IncidentState.RELEASED), release=release)
+    state = state_of(node)
+    if rebooted:
+        state = replace(state, machine=replace(state.machine, boot_id="another"))
+
+    assert ("It still needs a reboot." in node_report(state, MEASURED).warnings) is warned
+
+
+def test_nodes_without_gpus_and_without_a_trace_are_not_listed() -> None:
+    tainted = make_cpu_node("cpu-2")
+    tainted["spec"]["taints"] = [dict(OUR_TAINT)]
+    nodes = [make_cpu_node("cpu-1"), tainted, make_node("gpu-1")]
+
+    assert [report.name for report in node_reports(map(state_of, nodes), ALL_MEASURED)] == ["cpu-2", "gpu-1"]
+
+
+def test_the_list_starts_with_the_worst() -> None:
+    coverage = Coverage(NOW, frozenset({"gpu-11"}), frozenset({"gpu-12"}), listed_are_measured=False)
+    reports = node_reports(map(state_of, every_state()), coverage)
+
+    assert [report.health for report in reports] == sorted(
+        (report.health for report in reports), key=list(Health).index
+    )
+    assert {report.health for report in reports} == set(Health)
+
+
+def test_nobody_is_healthy_by_an_old_report() -> None:
+    coverage = Coverage(ago(9_000), listed=frozenset({"gpu-2"}), listed_are_measured=False)
+    nodes = [state_of(make_node("gpu-1")), state_of(make_node("gpu-2"))]
+
+    assert [report.health for report in node_reports(nodes, coverage, stale=True)] == [
+        Health.UNKNOWN,
+        Health.NOT_MEASURED,
+    ]
+    assert {report.health for report in node_reports(nodes, None)} == {Health.NOT_MEASURED}
+
+
+@pytest.mark.parametrize(
+    ("controller", "alive"),
+    [
+        (ControllerReport("ns/lease", holder="a", renewed=ago(29), duration_seconds=30), True),
+        (ControllerReport("ns/lease", holder="a", renewed=ago(31), duration_seconds=30), False),
+        (ControllerReport("ns/lease", holder=None, renewed=ago(1), duration_seconds=30), False),
+        (ControllerReport("ns/lease", holder="a", renewed=None), False),
+        (ControllerReport("ns/lease", exists=False), False),
+    ],
+    ids=["renewed", "expired", "released", "never renewed", "no Lease"],
+)
+def test_a_controller_is_running_while_its_lease_is_fresh(controller: ControllerReport, alive: bool) -> None:
+    assert controller.alive(NOW) is alive

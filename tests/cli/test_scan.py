@@ -1,0 +1,205 @@
+"""``scan`` beyond its transcripts: gzip, streams, pipes, damaged files, the progress bar."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from konductor_like.cli.app import execute
+
+FAULT = "[  512.000001] NVRM: Xid (PCI:0000:3b:00): 48, pid=733, name=trainer, DBE (double bit error) ECC\n"
+NOISE = "[  512.000002] usb 1-1: new high-speed USB device number 2 using xhci_hcd\n"
+COMMAND = (sys.executable, "-m", "konductor_like.cli", "scan")
+
+
+def scanned(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    """Exit status, standard output, standard error."""
+    status = execute(["scan", *arguments], "konductor-like")
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+def test_gzip_is_read_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "kern.log.1.gz"
+    path.write_bytes(gzip.compress((NOISE * 100 + FAULT).encode()))
+    status, out, _ = scanned(str(path), "-o", "json", capsys=capsys)
+
+    assert (status, json.loads(out)["line_number"]) == (0, 101)
+
+
+def test_a_gzip_file_cut_short_gives_what_it_holds_and_a_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "cut.gz"
+    path.write_bytes(gzip.compress(FAULT.encode() + os.urandom(2_000_000))[:1_500_000])
+    status, out, err = scanned(str(path), "-o", "json", capsys=capsys)
+
+    assert (status, len(out.splitlines())) == (1, 1)
+    assert f"error: {path}: Compressed file ended" in err
+    assert "Found 1 fault" in err
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x00" * 5000, b"\xff\xfe" * 5000, b"\n" * 5000, b"\x1f"],
+    ids=["empty", "NUL", "not UTF-8", "blank lines", "half a gzip magic"],
+)
+def test_no_content_is_an_error(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "odd.log"
+    path.write_bytes(content)
+
+    assert scanned(str(path), capsys=capsys)[:2] == (0, "")
+
+
+def test_what_is_no_utf_8_is_shown_all_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "odd.log"
+    path.write_bytes(FAULT.encode().replace(b"trainer", b"tr\xe4iner\x1b[2J"))
+    _, table, _ = scanned(str(path), capsys=capsys)
+    _, line, _ = scanned(str(path), "-o", "json", capsys=capsys)
+
+    assert "\x1b" not in table + line
+    assert json.loads(line)["gpu"] == "0000:3b:00"
+
+
+def test_every_json_object_has_the_documented_fields(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "dmesg"
+    path.write_text(FAULT)
+    _, out, _ = scanned(str(path), "-o", "json", capsys=capsys)
+
+    assert ",".join(json.loads(out)) == (
+        "file,line_number,kind,code,gpu,pid,process,severity,rule,advice,line"
+    )
+
+
+def test_a_reader_that_goes_away_is_no_news(tmp_path: Path) -> None:
+    path = tmp_path / "many.log"
+    path.write_text(FAULT * 20_000)
+    with subprocess.Popen([*COMMAND, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+        process.wait(30)
+
+    assert said == b""
+
+
+def test_a_finding_is_printed_while_the_pipe_is_still_open() -> None:
+    with subprocess.Popen(
+        [*COMMAND, "-o", "json"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(FAULT.encode())
+        process.stdin.flush()
+        line = process.stdout.readline()
+        process.stdin.close()
+        process.wait(30)
+
+    assert json.loads(line)["code"] == 48
+
+
+def test_ctrl_c_ends_it_with_130() -> None:
+    with subprocess.Popen(
+        [*COMMAND, "-o", "json"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(FAULT.encode())
+        process.stdin.flush()
+        process.stdout.readline()  # it is at work now
+        process.send_signal(2)
+        status = process.wait(30)
+        said = process.stderr.read()
+
+    assert (status, said) == (130, b"")
+
+
+def test_memory_does_not_grow_with_the_input() -> None:
+    script = (
+        "import resource, sys; from konductor_like.cli.app import execute; "
+        "execute(['scan', '--help'], 'x'); from konductor_like.cli import scanning; "
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; execute(['scan', '-o', 'json'], 'x'); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, file=sys.stderr)"
+    )
+    block = (NOISE * 10_000 + FAULT).encode()
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        for _ in range(150):  # over 100 MB
+            process.stdin.write(block)
+        process.stdin.close()
+        grown_kib = int(process.stderr.read().split()[-1])
+        process.wait(30)
+
+    assert grown_kib < 30_000
+
+
+def test_on_a_terminal_a_bar_shows_the_progress_and_findings_stay_whole(tmp_path: Path) -> None:
+    path = tmp_path / "big.log"
+    path.write_text(NOISE * 300_000 + FAULT)
+    screen = on_a_terminal(*COMMAND, path.name, folder=tmp_path)
+
+    assert "MiB" in screen
+    assert screen.count("DBE (double bit error) ECC") == 1
+    assert "\x1b[31mfatal" in screen
+    assert "Found 1 fault in" in screen
+
+
+def test_a_small_file_needs_no_bar(tmp_path: Path) -> None:
+    path = tmp_path / "small.log"
+    path.write_text(FAULT)
+
+    assert "MiB" not in on_a_terminal(*COMMAND, path.name, folder=tmp_path)
+
+
+def on_a_terminal(*command: str, folder: Path) -> str:
+    """What a person would see: both streams on one pseudo-terminal, 200 columns wide."""
+    main, other = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200"}
+    environment.pop("NO_COLOR", None)
+    seen = io.BytesIO()
+
+    def watch() -> None:
+        while True:
+            try:
+                chunk = os.read(main, 65_536)
+            except OSError:  # how Linux says that the other end is closed
+                return
+            if not chunk:
+                return
+            seen.write(chunk)
+
+    watcher = threading.Thread(target=watch)
+    try:
+        with subprocess.Popen(
+            command, stdin=other, stdout=other, stderr=other, env=environment, cwd=folder
+        ) as process:
+            os.close(other)
+            watcher.start()
+            process.wait(60)
+        watcher.join(60)
+    finally:
+        os.close(main)
+    return seen.getvalue().decode()

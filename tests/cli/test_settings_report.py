@@ -1,0 +1,163 @@
+"""The configuration told to people: every problem by the variable's name, no secret ever shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from konductor_like.settings import Settings
+from konductor_like.settings_report import (
+    HIDDEN,
+    effective,
+    explain_settings_error,
+    file_problems,
+    misspelt_variables,
+)
+from tests.cli.transcripts import forget_settings
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_settings(monkeypatch)
+
+
+def problems(monkeypatch: pytest.MonkeyPatch, environ: Mapping[str, str]) -> list[str]:
+    """What is said about these variables."""
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValidationError) as caught:
+        Settings()
+    return explain_settings_error(caught.value, environ)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        ("KONDUCTOR_POLL_INTERVAL_SECONDS", "abc", "must be a number"),
+        ("KONDUCTOR_POLL_INTERVAL_SECONDS", "0", "must be at least 0.05"),
+        ("KONDUCTOR_POLL_INTERVAL_SECONDS", "9999", "must be at most 3600"),
+        ("KONDUCTOR_KUBE_TIMEOUT_SECONDS", "0", "must be more than 0"),
+        ("KONDUCTOR_BRAKE_MAX_NODES", "", "must be a whole number"),
+        ("KONDUCTOR_LEASE_DURATION_SECONDS", "7.5", "must be a whole number"),
+        ("KONDUCTOR_LOKI_INSECURE_SKIP_VERIFY", "maybe", "must be true or false"),
+        ("KONDUCTOR_LOG_FORMAT", "xml", "must be 'auto', 'text' or 'json'"),
+        ("KONDUCTOR_NODE_LABEL", "a-b", "'a-b' is not a Loki label name"),
+        ("KONDUCTOR_NAMESPACE", "a/../b", "'a/../b' is not a namespace name"),
+        ("WATCHED_NAMESPACES", "Prod", "'Prod' is not a namespace name"),
+        ("KONDUCTOR_WATCHED_NAMESPACES", "Prod", "'Prod' is not a namespace name"),
+        ("konductor_brake_max_nodes", "x", "must be a whole number"),
+    ],
+)
+def test_a_wrong_value_is_told_with_the_variable_that_holds_it(
+    variable: str, value: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert problems(monkeypatch, {variable: value}) == [f"{variable}={value!r}: {reason}"]
+
+
+def test_every_problem_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = problems(monkeypatch, {"KONDUCTOR_LOKI_LIMIT": "1", "KONDUCTOR_LOG_LEVEL": "loud"})
+
+    assert len(said) == 2
+
+
+def test_settings_that_belong_together_are_told_without_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = problems(monkeypatch, {"KONDUCTOR_LOKI_PASSWORD": "hunter2"})
+
+    assert said == ["basic authentication needs both KONDUCTOR_LOKI_USERNAME and KONDUCTOR_LOKI_PASSWORD"]
+
+
+def test_credentials_in_a_wrong_url_stay_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = problems(monkeypatch, {"LOG_ENDPOINT": "ftp://reader:hunter2@loki"})
+
+    assert said[0].startswith(f"LOG_ENDPOINT='ftp://{HIDDEN}@loki': must be an http://")
+
+
+def test_a_long_value_is_cut_and_a_control_character_is_spelt_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = problems(monkeypatch, {"KONDUCTOR_BRAKE_MAX_NODES": "\x1b[2J" + "9x" * 500})
+
+    assert "\\x1b" in said[0]
+    assert len(said[0]) < 200
+
+
+@pytest.mark.parametrize(
+    ("written", "line"),
+    [
+        (
+            "KONDUCTOR_POLL_INTERVAL",
+            "KONDUCTOR_POLL_INTERVAL: no such setting; did you mean KONDUCTOR_POLL_INTERVAL_SECONDS?",
+        ),
+        (
+            "KONDUCTOR_BREAK_MAX_NODES",
+            "KONDUCTOR_BREAK_MAX_NODES: no such setting; did you mean KONDUCTOR_BRAKE_MAX_NODES?",
+        ),
+        ("KONDUCTOR_XYZZY", "KONDUCTOR_XYZZY: no such setting"),
+    ],
+)
+def test_a_misspelt_variable_is_told_with_the_nearest_name(written: str, line: str) -> None:
+    assert misspelt_variables({written: "1", "PATH": "/bin", "KONDUCTOR_BRAKE_MAX_NODES": "1"}) == [line]
+
+
+def test_what_kubernetes_makes_of_a_service_of_our_name_is_not_misspelt() -> None:
+    assert misspelt_variables({"KONDUCTOR_LIKE_PORT": "tcp://10.0.0.1:80"}) == []
+
+
+def test_the_effective_settings_say_where_each_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    environ = {
+        "KONDUCTOR_LOG_ENDPOINT": "https://me:secret@loki.example.com/base",
+        "KONDUCTOR_LOKI_TENANT": "team-a",
+        "WATCHED_NAMESPACES": "a, b",
+        "KONDUCTOR_BRAKE_MAX_PERCENT": "12.5",
+    }
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    lines = {line.name: (line.value, line.origin) for line in effective(Settings(), environ)}
+
+    assert lines["KONDUCTOR_LOG_ENDPOINT"] == (f"https://{HIDDEN}@loki.example.com/base", "environment")
+    assert lines["WATCHED_NAMESPACES"] == ("a,b", "environment")
+    assert lines["KONDUCTOR_BRAKE_MAX_PERCENT"] == ("12.5", "environment")
+    assert lines["KONDUCTOR_BRAKE_MAX_NODES"] == ("<none>", "default")
+    assert lines["KONDUCTOR_LOKI_INSECURE_SKIP_VERIFY"] == ("false", "default")
+    assert len(lines) == len(Settings.model_fields)
+
+
+@pytest.mark.parametrize("variable", ["KONDUCTOR_LOKI_BEARER_TOKEN", "KONDUCTOR_LOKI_PASSWORD"])
+def test_no_secret_is_ever_shown(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    environ = {variable: "hunter2"}
+    if "PASSWORD" in variable:
+        environ["KONDUCTOR_LOKI_USERNAME"] = "reader"
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    shown = {line.name: line.value for line in effective(Settings(), environ)}
+
+    assert shown[variable] == HIDDEN
+    assert "hunter2" not in str(shown)
+
+
+def test_the_lease_is_in_the_pods_own_namespace_unless_the_setting_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert Settings().lease_namespace("gpu-ops") == "gpu-ops"
+    assert Settings().lease_namespace(None) == "konductor-like"
+
+    monkeypatch.setenv("KONDUCTOR_NAMESPACE", "elsewhere")
+    assert Settings().lease_namespace("gpu-ops") == "elsewhere"
+
+
+def test_a_file_that_cannot_be_read_is_told_by_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "ca.pem"
+    there.touch()
+    environ = {
+        "KONDUCTOR_LOKI_CA_FILE": str(there),
+        "KONDUCTOR_LOKI_BEARER_TOKEN_FILE": str(tmp_path / "nowhere"),
+    }
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+
+    assert file_problems(Settings(), environ) == [
+        f"KONDUCTOR_LOKI_BEARER_TOKEN_FILE={str(tmp_path / 'nowhere')!r}: No such file or directory"
+    ]

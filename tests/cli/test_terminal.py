@@ -1,0 +1,118 @@
+"""The report on a terminal: fitted to its width, coloured unless unwanted, never driven by a log line."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from konductor_like.cli.report import ControllerReport, StatusReport, node_reports
+from konductor_like.cli.streams import colourful, is_terminal
+from konductor_like.cli.terminal import console, status_view, table_view
+from konductor_like.cluster.decode import decode_node
+from konductor_like.model import BrakeState, Coverage, Severity
+from konductor_like.sandbox.fleet import make_node
+from tests.cli.scenes import NOW, every_state, incident, with_record
+
+
+def report(evidence: str = "") -> StatusReport:
+    nodes = every_state()
+    if evidence:
+        nodes = [with_record(make_node("gpu-1"), incident(evidence=evidence, severity=Severity.SUSPECT))]
+    coverage = Coverage(NOW, listed_are_measured=False)
+    reports = node_reports(map(decode_node, nodes), coverage)
+    return StatusReport(NOW, BrakeState(12, 2, 2), ControllerReport("ns/lease", exists=False), reports)
+
+
+def shown(
+    what: StatusReport, *, width: int = 100, wide: bool = False, headers: bool = True, colour: bool = False
+) -> str:
+    """What a terminal of that width would show."""
+    out = io.StringIO()
+    terminal = Console(
+        file=out, width=width, force_terminal=colour, highlight=False, markup=False, _environ={}
+    )
+    terminal.print(status_view(what, wide=wide, headers=headers))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 100, 200])
+@pytest.mark.parametrize("wide", [False, True], ids=["table", "wide"])
+def test_no_line_is_wider_than_the_terminal(width: int, wide: bool) -> None:
+    assert max(map(len, shown(report(), width=width, wide=wide).splitlines())) <= width
+
+
+def test_the_brake_comes_first_and_what_to_do_last() -> None:
+    text = shown(report())
+
+    assert text.startswith("Brake:")
+    assert text.index("NODE") < text.index("To do: Drain the node and reboot it.")
+
+
+def test_without_headers_the_nodes_come_at_once() -> None:
+    assert shown(report(), headers=False).startswith("gpu-1")
+
+
+def test_brackets_in_a_log_line_are_not_markup() -> None:
+    assert "[red]Xid[/red] [81234.567890]" in shown(report("[red]Xid[/red] [81234.567890] :smile:"))
+
+
+def test_a_log_line_cannot_drive_the_terminal() -> None:
+    assert "\x1b" not in shown(report("\x1b[2J\x1b]0;owned\x07"))
+
+
+def test_a_plain_table_folds_what_does_not_fit() -> None:
+    out = io.StringIO()
+    view = table_view(("NAME", "VALUE"), [("KONDUCTOR_X", "[bold] " + "y" * 100), ("KONDUCTOR_Z", "")])
+    Console(file=out, width=40, highlight=False, markup=False, _environ={}).print(view)
+    text = out.getvalue()
+
+    assert max(map(len, text.splitlines())) <= 40
+    assert "[bold]" in text
+    assert text.count("y") == 100
+    assert "<none>" in text
+
+
+def test_states_are_coloured_on_a_terminal() -> None:
+    assert "\x1b[1;31mfaulty" in shown(report(), colour=True)
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("environment", "terminal", "colours"),
+    [
+        ({"TERM": "xterm"}, True, True),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, True, False),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True, True),
+        ({"TERM": "dumb"}, False, False),
+    ],
+    ids=["terminal", "no colour", "empty NO_COLOR", "dumb"],
+)
+def test_the_environment_decides_about_colours(
+    environment: dict[str, str], terminal: bool, colours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert (is_terminal(Terminal()), colourful(Terminal())) == (terminal, colours)
+
+
+def test_a_pipe_is_no_terminal() -> None:
+    assert not is_terminal(io.StringIO())
+
+
+def test_no_color_is_respected_by_the_console(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = Terminal()
+    console(out).print(status_view(report(), wide=False, headers=True))
+
+    assert "31m" not in out.getvalue()

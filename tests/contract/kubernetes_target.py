@@ -1,0 +1,243 @@
+"""The API server that the contract is held against: the stand-in, or the one that a kubeconfig names.
+
+Set ``KONDUCTOR_TEST_KUBECONFIG`` to a kubeconfig of a cluster administrator (token or client certificate).
+Everything that is created there carries a random prefix and is removed again. A bare kube-apiserver or a test
+cluster is best: controllers of a full cluster may taint the Nodes made here, which have no kubelet.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import ssl
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote, urlencode
+
+import yaml
+
+from konductor_like.sandbox.kubernetes import KubernetesServer
+
+KUBECONFIG_VARIABLE = "KONDUCTOR_TEST_KUBECONFIG"
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+AGENT = "konductor-like-contract"
+TIMEOUT_SECONDS = 20.0
+OURS = {"key": "contract.example/faulty", "value": "true", "effect": "NoSchedule"}
+OTHERS = {"key": "contract.example/team", "value": "a", "effect": "NoSchedule"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer, its body decoded."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+
+    @property
+    def meta(self) -> Any:
+        """The metadata of the object in the body."""
+        return self.body["metadata"]
+
+
+class Watch:
+    """One open watch; iterating gives its events until the server ends it."""
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for line in self._response:
+            yield json.loads(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._response.close()
+
+
+@dataclass
+class Target:
+    """An API server and what was made on it."""
+
+    url: str
+    headers: Mapping[str, str]
+    context: ssl.SSLContext | None = None
+    server: KubernetesServer | None = None
+    """The stand-in; None of a real one."""
+    prefix: str = field(default_factory=lambda: f"kl-contract-{secrets.token_hex(4)}")
+    _made: list[str] = field(default_factory=list)
+    _count: int = 0
+
+    def name(self) -> str:
+        """A name that nobody has used yet."""
+        self._count += 1
+        return f"{self.prefix}-{self._count:03}"
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """One request, one answer, whatever its status."""
+        try:
+            sent = {"Content-Type": content_type, **(headers or {})}
+            with self._open(method, path, body, sent, params or {}) as response:
+                return _answer(response.status, dict(response.headers), response.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return _answer(error.code, dict(error.headers), error.read())
+
+    def get(self, path: str, **params: str) -> Answer:
+        """A read."""
+        return self.send("GET", path, params=params)
+
+    def patch(self, path: str, body: Any, content_type: str = JSON_PATCH, **params: str) -> Answer:
+        """A PATCH, a JSON Patch unless another kind is named."""
+        return self.send("PATCH", path, body, content_type, params=params)
+
+    def watch(self, path: str, headers: Mapping[str, str] | None = None, **params: str) -> Watch:
+        """An open watch; close it (``with``)."""
+        return Watch(self._open("GET", path, None, headers or {}, {"watch": "1", **params}))
+
+    def create(self, path: str, body: dict[str, Any], **params: str) -> Answer:
+        """A POST; what it makes is removed in the end."""
+        answer = self.send("POST", path, body, params=params)
+        if answer.status == 201 and "name" in answer.meta and "dryRun" not in params:
+            self._made.append(f"{path}/{answer.meta['name']}")
+        return answer
+
+    def create_node(self, **parts: Any) -> Answer:
+        """A Node, and of that Node the present state, which may be later than its creation."""
+        metadata = {"name": self.name(), **parts.pop("metadata", {})}
+        made = self.create(
+            "/api/v1/nodes", {"kind": "Node", "apiVersion": "v1", "metadata": metadata, **parts}
+        )
+        assert made.status == 201, made.body
+        path = node_path(made.meta["name"])
+        wanted = parts.get("spec", {}).get("taints")
+        if made.body["spec"].get("taints") != wanted:  # admission taints a Node that is not ready
+            self.patch(path, {"spec": {"taints": wanted}}, MERGE_PATCH)
+        return self.get(path)
+
+    def tidy(self) -> None:
+        """Remove what was made."""
+        for path in reversed(self._made):
+            self.send("DELETE", path)
+        self._made.clear()
+
+    def _open(
+        self, method: str, path: str, body: Any, headers: Mapping[str, str], params: Mapping[str, str]
+    ) -> Any:
+        query = f"?{urlencode(params)}" if params else ""
+        data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        accept = {"Accept": "application/json", "User-Agent": f"{AGENT}/1"}
+        request = urllib.request.Request(  # noqa: S310 -- the address is the test's own
+            f"{self.url}{quote(path)}{query}", data, {**accept, **self.headers, **headers}, method=method
+        )
+        handlers: list[Any] = [urllib.request.ProxyHandler({})]
+        if self.context is not None:
+            handlers.append(urllib.request.HTTPSHandler(context=self.context))
+        return urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT_SECONDS)
+
+
+def node_path(name: str) -> str:
+    """A Node's address."""
+    return f"/api/v1/nodes/{name}"
+
+
+def path_of(node: Answer) -> str:
+    """The address of a Node that was made or read."""
+    return node_path(node.meta["name"])
+
+
+def names(answer: Answer) -> list[str]:
+    """The names in a list."""
+    return [item["metadata"]["name"] for item in answer.body["items"]]
+
+
+def same(path: str, value: Any) -> dict[str, Any]:
+    """An operation of a JSON Patch: a test."""
+    return {"op": "test", "path": path, "value": value}
+
+
+def put(path: str, value: Any) -> dict[str, Any]:
+    """An operation of a JSON Patch: an addition."""
+    return {"op": "add", "path": path, "value": value}
+
+
+def refused(answer: Answer, status: int, reason: str) -> bool:
+    """Whether the answer is a ``Status`` that says no with this code and reason."""
+    body = answer.body
+    told = (answer.status, body["kind"], body["status"], body["reason"], body["code"])
+    return told == (status, "Status", "Failure", reason, status)
+
+
+def _answer(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
+    is_json = headers.get("Content-Type", "").startswith("application/json")
+    return Answer(status, headers, json.loads(body) if is_json else body.decode())
+
+
+@contextmanager
+def open_target() -> Iterator[Target]:
+    """The API server to test, empty handed before and after."""
+    kubeconfig = os.environ.get(KUBECONFIG_VARIABLE)
+    if kubeconfig:
+        target = _real(Path(kubeconfig))
+        try:
+            yield target
+        finally:
+            target.tidy()
+        return
+    with KubernetesServer(require_token=True, bookmark_seconds=0.5) as server:
+        headers = {"Authorization": f"Bearer {server.access.admin_token}"}
+        yield Target(server.url, headers, server=server)
+
+
+def _real(kubeconfig: Path) -> Target:
+    config = yaml.safe_load(kubeconfig.read_text())
+    context = _named(config["contexts"], config["current-context"])["context"]
+    cluster = _named(config["clusters"], context["cluster"])["cluster"]
+    user = _named(config["users"], context["user"])["user"]
+    headers = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
+    return Target(cluster["server"], headers, _tls(cluster, user))
+
+
+def _named(entries: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    return next(entry for entry in entries if entry["name"] == name)
+
+
+def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
+    authority = _content(cluster, "certificate-authority")
+    context = ssl.create_default_context(cadata=authority.decode() if authority else None)
+    if cluster.get("insecure-skip-tls-verify"):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    certificate, key = _content(user, "client-certificate"), _content(user, "client-key")
+    if certificate and key:
+        with tempfile.NamedTemporaryFile() as both:
+            both.write(certificate + b"\n" + key)
+            both.flush()
+            context.load_cert_chain(both.name)
+    return context
+
+
+def _content(entry: Mapping[str, Any], name: str) -> bytes | None:
+    if f"{name}-data" in entry:
+        return base64.b64decode(entry[f"{name}-data"])
+    return Path(entry[name]).read_bytes() if name in entry else None

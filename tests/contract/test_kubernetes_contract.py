@@ -1,0 +1,331 @@
+"""What we rely on when we write Nodes: preconditions, conflicts, patches, dry run, ownership.
+
+Held against the stand-in, and against a real API server when ``KONDUCTOR_TEST_KUBECONFIG`` names one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.contract.kubernetes_target import (
+    JSON_PATCH,
+    MERGE_PATCH,
+    OTHERS,
+    OURS,
+    STRATEGIC_MERGE_PATCH,
+    Target,
+    node_path,
+    open_target,
+    path_of,
+    put,
+    refused,
+    same,
+)
+
+UNSAID = "the server rejected our request due to an error in our request"
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    with open_target() as target:
+        yield target
+
+
+# Preconditions: the `test` operation
+
+
+@pytest.mark.parametrize(
+    "precondition",
+    [
+        pytest.param(same("/spec/taints", []), id="an empty list where there is none"),
+        pytest.param(same("/spec/taints", [OURS]), id="a list where there is none"),
+        pytest.param(same("/metadata/annotations/x", "1"), id="a member under an absent parent"),
+        pytest.param(same("/metadata/annotations/x", None), id="null under an absent parent"),
+        pytest.param(same("/metadata/labels/kept", "2"), id="another value"),
+        pytest.param(same("/metadata/labels/kept", None), id="null where there is a value"),
+        pytest.param(same("/metadata/resourceVersion", "1"), id="a stale resourceVersion"),
+        pytest.param(same("/metadata/uid", "another"), id="another uid"),
+    ],
+)
+def test_a_patch_whose_test_fails_is_refused_and_changes_nothing(
+    target: Target, precondition: dict[str, Any]
+) -> None:
+    node = target.create_node(metadata={"labels": {"kept": "1"}})
+    answer = target.patch(path_of(node), [precondition, put("/spec/taints", [OURS])])
+
+    assert refused(answer, 422, "Invalid")
+    assert (answer.body["message"], answer.body["details"]) == (UNSAID, {})
+    assert target.get(path_of(node)).body == node.body
+
+
+@pytest.mark.parametrize(
+    "precondition",
+    [
+        pytest.param(same("/spec/taints", None), id="null of an absent member"),
+        pytest.param(same("/metadata/labels/nobody~1has", None), id="null of an absent label"),
+        pytest.param(same("/metadata/labels/kept", "1"), id="a value that is there"),
+    ],
+)
+def test_a_patch_whose_test_holds_is_applied(target: Target, precondition: dict[str, Any]) -> None:
+    node = target.create_node(metadata={"labels": {"kept": "1"}})
+    answer = target.patch(path_of(node), [precondition, put("/spec/taints", [OURS])])
+
+    assert answer.status == 200
+    assert answer.body["spec"]["taints"] == [OURS]
+    assert int(answer.meta["resourceVersion"]) > int(node.meta["resourceVersion"])
+
+
+def test_one_patch_guarded_by_uid_and_version_sets_taint_label_and_record(target: Target) -> None:
+    node = target.create_node(metadata={"labels": {"kept": "1"}})
+    guards = [same(f"/metadata/{field}", node.meta[field]) for field in ("uid", "resourceVersion")]
+    changes = [
+        put("/spec/taints", [OURS]),
+        put("/metadata/annotations", {"contract.example/record": "{}"}),
+        put("/metadata/labels/contract.example~1health", "faulty"),
+    ]
+
+    assert target.patch(path_of(node), guards + changes).status == 200
+    stored = target.get(path_of(node))
+    assert stored.body["spec"]["taints"] == [OURS]
+    assert stored.meta["annotations"] == {"contract.example/record": "{}"}
+    assert stored.meta["labels"] == {"kept": "1", "contract.example/health": "faulty"}
+
+
+def test_the_taint_list_as_read_is_a_precondition_that_foreign_heartbeats_do_not_break(
+    target: Target,
+) -> None:
+    node = target.create_node(spec={"taints": [OTHERS]})
+    status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    assert target.patch(f"{path_of(node)}/status", status, STRATEGIC_MERGE_PATCH).status == 200
+
+    answer = target.patch(path_of(node), [same("/spec/taints", [OTHERS]), put("/spec/taints/-", OURS)])
+
+    assert answer.body["spec"]["taints"] == [OTHERS, OURS]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        pytest.param({"op": "remove", "path": "/spec/taints"}, id="remove of an absent member"),
+        pytest.param({"op": "remove", "path": "/metadata/labels/gone"}, id="remove of an absent label"),
+        pytest.param(put("/metadata/annotations/x", "1"), id="add under an absent parent"),
+        pytest.param(put("/spec/taints/0", OURS), id="add to an absent list"),
+        pytest.param({"op": "frobnicate", "path": "/spec"}, id="an operation that does not exist"),
+    ],
+)
+def test_an_operation_that_does_not_apply_is_refused(target: Target, operation: dict[str, Any]) -> None:
+    node = target.create_node(metadata={"labels": {"kept": "1"}})
+
+    assert refused(target.patch(path_of(node), [operation]), 422, "Invalid")
+
+
+def test_replace_of_an_absent_member_sets_it(target: Target) -> None:
+    node = target.create_node()
+
+    answer = target.patch(path_of(node), [{"op": "replace", "path": "/spec/taints", "value": [OURS]}])
+
+    assert (answer.status, answer.body["spec"]["taints"]) == (200, [OURS])
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        pytest.param({"op": "add"}, JSON_PATCH, id="an object as JSON Patch"),
+        pytest.param([], MERGE_PATCH, id="a list as merge patch"),
+        pytest.param([], STRATEGIC_MERGE_PATCH, id="a list as strategic merge patch"),
+        pytest.param(b"{", MERGE_PATCH, id="half an object"),
+    ],
+)
+def test_a_patch_of_the_wrong_shape_is_a_bad_request(target: Target, body: Any, content_type: str) -> None:
+    node = target.create_node()
+
+    assert refused(target.patch(path_of(node), body, content_type), 400, "BadRequest")
+
+
+# Conflicts
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        pytest.param(
+            [put("/metadata/resourceVersion", "1"), put("/metadata/labels", {"a": "b"})],
+            JSON_PATCH,
+            id="JSON",
+        ),
+        pytest.param({"metadata": {"resourceVersion": "1", "labels": {"a": "b"}}}, MERGE_PATCH, id="merge"),
+        pytest.param(
+            {"metadata": {"resourceVersion": "1", "labels": {"a": "b"}}},
+            STRATEGIC_MERGE_PATCH,
+            id="strategic",
+        ),
+    ],
+)
+def test_a_patch_that_sets_an_old_version_is_a_conflict(target: Target, body: Any, content_type: str) -> None:
+    node = target.create_node()
+    answer = target.patch(path_of(node), body, content_type)
+
+    assert refused(answer, 409, "Conflict")
+    name = node.meta["name"]
+    assert answer.body["message"] == (
+        f'Operation cannot be fulfilled on nodes "{name}": the object has been modified; '
+        "please apply your changes to the latest version and try again"
+    )
+    assert answer.body["details"] == {"name": name, "kind": "nodes"}
+
+
+def test_a_replace_with_an_old_version_is_a_conflict_and_with_none_is_taken(target: Target) -> None:
+    node = target.create_node()
+    body = node.body
+    body["metadata"]["labels"] = {"a": "b"}
+    version = body["metadata"].pop("resourceVersion")
+
+    assert target.send("PUT", path_of(node), body).status == 200
+    body["metadata"]["resourceVersion"] = version
+    assert refused(target.send("PUT", path_of(node), body), 409, "Conflict")
+
+
+def test_a_replace_of_another_object_under_the_same_name_is_a_conflict(target: Target) -> None:
+    node = target.create_node()
+    body = node.body
+    body["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555"
+    del body["metadata"]["resourceVersion"]
+
+    assert refused(target.send("PUT", path_of(node), body), 409, "Conflict")
+
+
+def test_creating_twice_is_already_exists(target: Target) -> None:
+    node = target.create_node()
+    name = node.meta["name"]
+    answer = target.send(
+        "POST", "/api/v1/nodes", {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}}
+    )
+
+    assert refused(answer, 409, "AlreadyExists")
+    assert answer.body["message"] == f'nodes "{name}" already exists'
+    assert answer.body["details"] == {"name": name, "kind": "nodes"}
+
+
+def test_a_node_made_again_under_its_name_has_another_uid(target: Target) -> None:
+    node = target.create_node()
+    gone = target.send("DELETE", path_of(node))
+    again = target.create_node(metadata={"name": node.meta["name"]})
+
+    assert (gone.status, gone.body["status"], gone.body["details"]["uid"]) == (
+        200,
+        "Success",
+        node.meta["uid"],
+    )
+    assert again.meta["uid"] != node.meta["uid"]
+
+
+# What patches do to an object
+
+
+def test_a_strategic_merge_replaces_the_taint_list(target: Target) -> None:
+    node = target.create_node(spec={"taints": [OTHERS]})
+
+    answer = target.patch(path_of(node), {"spec": {"taints": [OURS]}}, STRATEGIC_MERGE_PATCH)
+
+    assert answer.body["spec"]["taints"] == [OURS]
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        pytest.param([{"op": "replace", "path": "/spec/taints", "value": []}], JSON_PATCH, id="JSON"),
+        pytest.param({"spec": {"taints": []}}, MERGE_PATCH, id="merge"),
+        pytest.param({"spec": {"taints": []}}, STRATEGIC_MERGE_PATCH, id="strategic"),
+        pytest.param({"spec": {"taints": None}}, MERGE_PATCH, id="null"),
+    ],
+)
+def test_an_empty_taint_list_is_the_same_as_none(target: Target, body: Any, content_type: str) -> None:
+    node = target.create_node(spec={"taints": [OURS]})
+
+    assert "taints" not in target.patch(path_of(node), body, content_type).body["spec"]
+    assert "taints" not in target.get(path_of(node)).body["spec"]
+
+
+def test_the_last_label_and_annotation_take_their_map_along(target: Target) -> None:
+    node = target.create_node(metadata={"labels": {"a": "b"}, "annotations": {"a": "b"}})
+    removals = [{"op": "remove", "path": f"/metadata/{kind}/a"} for kind in ("labels", "annotations")]
+
+    answer = target.patch(path_of(node), removals)
+
+    assert not {"labels", "annotations"} & answer.meta.keys()
+
+
+def test_a_merge_patch_merges_maps_and_null_removes(target: Target) -> None:
+    node = target.create_node(metadata={"labels": {"a": "1", "b": "1"}})
+
+    answer = target.patch(path_of(node), {"metadata": {"labels": {"a": None, "c": "1"}}}, MERGE_PATCH)
+
+    assert answer.meta["labels"] == {"b": "1", "c": "1"}
+
+
+def test_fields_of_a_taint_that_nobody_knows_are_dropped(target: Target) -> None:
+    node = target.create_node()
+
+    answer = target.patch(path_of(node), [put("/spec/taints", [{**OURS, "unknown": "x"}])])
+
+    assert answer.body["spec"]["taints"] == [OURS]
+
+
+def test_the_status_is_written_through_its_subresource_only(target: Target) -> None:
+    node = target.create_node()
+    first = {"type": "A", "status": "True", "reason": "R", "message": "m"}
+    patch = {
+        "spec": {"unschedulable": True},
+        "status": {"conditions": [first], "nodeInfo": {"bootID": "b-1"}},
+    }
+
+    assert "conditions" not in target.patch(path_of(node), patch, STRATEGIC_MERGE_PATCH).body["status"]
+    target.patch(path_of(node), {"spec": {"unschedulable": None}}, MERGE_PATCH)
+    target.patch(f"{path_of(node)}/status", patch, STRATEGIC_MERGE_PATCH)
+    second = {"status": {"conditions": [{"type": "B", "status": "False"}]}}
+    stored = target.patch(f"{path_of(node)}/status", second, STRATEGIC_MERGE_PATCH)
+
+    assert {c["type"]: c["status"] for c in stored.body["status"]["conditions"]} == {
+        "A": "True",
+        "B": "False",
+    }
+    assert stored.body["status"]["nodeInfo"]["bootID"] == "b-1"
+    assert "unschedulable" not in stored.body["spec"]
+
+
+def test_a_patch_that_changes_nothing_is_not_a_write(target: Target) -> None:
+    node = target.create_node(metadata={"labels": {"a": "b"}})
+
+    answer = target.patch(
+        path_of(node), {"metadata": {"labels": {"a": "b"}}}, MERGE_PATCH, fieldManager="other"
+    )
+
+    assert answer.body == node.body
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "content_type"),
+    [
+        pytest.param("PATCH", [put("/metadata/labels", {"dry": "1"})], JSON_PATCH, id="patch"),
+        pytest.param("DELETE", None, "application/json", id="delete"),
+    ],
+)
+def test_a_dry_run_stores_nothing(target: Target, method: str, body: Any, content_type: str) -> None:
+    node = target.create_node()
+    answer = target.send(method, path_of(node), body, content_type, params={"dryRun": "All"})
+
+    assert answer.status == 200
+    assert target.get(path_of(node)).body == node.body
+
+
+def test_a_dry_run_of_a_creation_answers_like_one_and_stores_nothing(target: Target) -> None:
+    name = target.name()
+    answer = target.create(
+        "/api/v1/nodes", {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}}, dryRun="All"
+    )
+
+    assert (answer.status, answer.meta["name"]) == (201, name)
+    assert refused(target.get(node_path(name)), 404, "NotFound")

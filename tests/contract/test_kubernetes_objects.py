@@ -1,0 +1,333 @@
+"""What we rely on besides Nodes: Leases, Events, Namespaces, and who may do what.
+
+Held against the stand-in, and against a real API server when ``KONDUCTOR_TEST_KUBECONFIG`` names one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.contract.kubernetes_target import (
+    AGENT,
+    JSON_PATCH,
+    MERGE_PATCH,
+    Answer,
+    Target,
+    node_path,
+    open_target,
+    refused,
+)
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+EVENTS = "/api/v1/namespaces/default/events"
+NEW_EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+MOMENT = "2026-02-03T04:05:06.000007Z"
+SOMEBODY = {"Impersonate-User": "contract-nobody"}
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    with open_target() as target:
+        yield target
+
+
+# Leases
+
+
+def lease(name: str, **spec: Any) -> dict[str, Any]:
+    spec = {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": MOMENT, **spec}
+    metadata = {"name": name, "annotations": {"contract.example/cursor": "1"}}
+    return {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": metadata, "spec": spec}
+
+
+@pytest.fixture
+def held(target: Target) -> Answer:
+    """A Lease, as created."""
+    answer = target.create(LEASES, lease(target.name()))
+    assert answer.status == 201
+    return answer
+
+
+def path_of(held: Answer) -> str:
+    return f"{LEASES}/{held.meta['name']}"
+
+
+def test_a_lease_is_kept_as_written_annotations_and_microseconds_included(
+    target: Target, held: Answer
+) -> None:
+    stored = target.get(path_of(held))
+
+    assert stored.body["spec"] == {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": MOMENT}
+    assert stored.meta["annotations"] == {"contract.example/cursor": "1"}
+
+
+def test_a_lease_that_exists_cannot_be_created(target: Target, held: Answer) -> None:
+    name = held.meta["name"]
+    answer = target.send("POST", LEASES, lease(name))
+
+    assert refused(answer, 409, "AlreadyExists")
+    assert answer.body["message"] == f'leases.coordination.k8s.io "{name}" already exists'
+    assert answer.body["details"] == {"name": name, "group": "coordination.k8s.io", "kind": "leases"}
+
+
+def test_one_write_renews_and_checkpoints_and_only_the_first_of_two_wins(
+    target: Target, held: Answer
+) -> None:
+    ours, theirs = target.get(path_of(held)).body, target.get(path_of(held)).body
+    ours["spec"]["holderIdentity"] = "b"
+    ours["metadata"]["annotations"]["contract.example/cursor"] = "2"
+    won, lost = (target.send("PUT", path_of(held), body) for body in (ours, theirs))
+    stored = target.get(path_of(held))
+
+    assert won.status == 200
+    assert refused(lost, 409, "Conflict")
+    assert stored.body["spec"]["holderIdentity"] == "b"
+    assert stored.meta["annotations"] == {"contract.example/cursor": "2"}
+
+
+def test_a_lease_is_not_replaced_without_a_version(target: Target, held: Answer) -> None:
+    answer = target.send("PUT", path_of(held), lease(held.meta["name"]))
+
+    assert refused(answer, 422, "Invalid")
+    assert {c["field"] for c in answer.body["details"]["causes"]} == {"metadata.resourceVersion"}
+
+
+def test_a_replace_creates_a_lease_that_is_not_there(target: Target) -> None:
+    name = target.name()
+    answer = target.send("PUT", f"{LEASES}/{name}", lease(name))
+    gone = target.send("DELETE", f"{LEASES}/{name}")
+
+    assert (answer.status, gone.status, gone.body["details"]["kind"]) == (201, 200, "leases")
+
+
+@pytest.mark.parametrize("time", ["2026-02-03T04:05:06Z", "2026-02-03T04:05:06.007Z", "yesterday"])
+def test_a_time_without_microseconds_is_a_bad_request(target: Target, time: str) -> None:
+    assert refused(target.send("POST", LEASES, lease(target.name(), renewTime=time)), 400, "BadRequest")
+
+
+def test_a_duration_of_nothing_is_invalid(target: Target) -> None:
+    answer = target.send("POST", LEASES, lease(target.name(), leaseDurationSeconds=0))
+
+    assert refused(answer, 422, "Invalid")
+    assert {c["field"] for c in answer.body["details"]["causes"]} == {"spec.leaseDurationSeconds"}
+
+
+def test_a_lease_in_a_namespace_that_is_not_there_is_not_found(target: Target) -> None:
+    name = target.name()
+    answer = target.send("POST", LEASES.replace("default", name), lease("any"))
+
+    assert refused(answer, 404, "NotFound")
+    assert answer.body["message"] == f'namespaces "{name}" not found'
+    assert answer.body["details"] == {"name": name, "kind": "namespaces"}
+
+
+def test_a_lease_may_not_be_posted_into_another_namespace_than_its_own(target: Target) -> None:
+    body = lease(target.name())
+    body["metadata"]["namespace"] = "kube-system"
+
+    assert refused(target.send("POST", LEASES, body), 400, "BadRequest")
+
+
+def test_a_deletion_can_insist_on_the_object(target: Target, held: Answer) -> None:
+    another = {"preconditions": {"uid": "11111111-2222-3333-4444-555555555555"}}
+    same = {"preconditions": {"uid": held.meta["uid"]}}
+
+    assert refused(target.send("DELETE", path_of(held), another), 409, "Conflict")
+    assert target.send("DELETE", path_of(held), same).status == 200
+
+
+# Namespaces
+
+
+def test_the_namespaces_that_everybody_has_are_there(target: Target) -> None:
+    found = {item["metadata"]["name"]: item for item in target.get("/api/v1/namespaces").body["items"]}
+
+    assert {"default", "kube-system"} <= found.keys()
+    assert found["default"]["status"]["phase"] == "Active"
+
+
+def test_a_namespace_can_be_made_and_used(target: Target) -> None:
+    name = target.name()
+    body = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
+    made = target.create("/api/v1/namespaces", body)
+    inside = target.create(LEASES.replace("default", name), lease("inside"))
+
+    assert (made.status, inside.status) == (201, 201)
+    assert made.meta["labels"] == {"kubernetes.io/metadata.name": name}
+    assert refused(target.send("POST", "/api/v1/namespaces", body), 409, "AlreadyExists")
+
+
+def test_a_namespace_needs_a_name_of_small_letters(target: Target) -> None:
+    body = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "Not.Good"}}
+
+    assert refused(target.send("POST", "/api/v1/namespaces", body), 422, "Invalid")
+
+
+# Events
+
+
+def event(node: Answer, **parts: Any) -> dict[str, Any]:
+    about = {"kind": "Node", "apiVersion": "v1", "name": node.meta["name"], "uid": node.meta["uid"]}
+    times = {"firstTimestamp": "2026-02-03T04:05:06Z", "lastTimestamp": "2026-02-03T04:05:06Z", "count": 1}
+    said = {"type": "Warning", "reason": "GPUFaultTainted", "message": "Xid 79", "action": "Taint"}
+    by = {"source": {"component": AGENT}, "reportingComponent": AGENT, "reportingInstance": "a"}
+    metadata = {"name": f"{node.meta['name']}.contract", "namespace": "default"}
+    head = {"kind": "Event", "apiVersion": "v1", "metadata": metadata, "involvedObject": about}
+    return {**head, **times, **said, **by, **parts}
+
+
+def test_an_event_on_a_node_lives_in_the_default_namespace_and_is_found_by_uid(target: Target) -> None:
+    node = target.create_node()
+    made = target.create(EVENTS, event(node))
+    found = target.get(
+        EVENTS, fieldSelector=f"involvedObject.uid={node.meta['uid']},involvedObject.kind=Node"
+    )
+
+    assert made.status == 201
+    assert [item["metadata"]["name"] for item in found.body["items"]] == [made.meta["name"]]
+    assert made.body["eventTime"] is None
+
+
+def test_an_event_name_that_exists_cannot_be_created(target: Target) -> None:
+    node = target.create_node()
+    target.create(EVENTS, event(node))
+
+    assert refused(target.send("POST", EVENTS, event(node, message="again")), 409, "AlreadyExists")
+
+
+def test_an_event_on_a_node_outside_the_default_namespace_is_refused(target: Target) -> None:
+    node = target.create_node()
+    body = event(node, metadata={"name": f"{node.meta['name']}.contract", "namespace": "kube-public"})
+    answer = target.send("POST", EVENTS.replace("default", "kube-public"), body)
+
+    assert refused(answer, 422, "Invalid")
+    assert {c["field"] for c in answer.body["details"]["causes"]} == {"involvedObject.namespace"}
+
+
+def test_an_event_counts_up_by_a_patch(target: Target) -> None:
+    node = target.create_node()
+    name = target.create(EVENTS, event(node)).meta["name"]
+    answer = target.patch(f"{EVENTS}/{name}", {"count": 2}, MERGE_PATCH)
+
+    assert (answer.status, answer.body["count"]) == (200, 2)
+
+
+def test_one_event_has_two_faces(target: Target) -> None:
+    node = target.create_node()
+    name = target.create(EVENTS, event(node)).meta["name"]
+    new = target.get(f"{NEW_EVENTS}/{name}").body
+
+    assert (new["apiVersion"], new["note"], new["reportingController"]) == (
+        "events.k8s.io/v1",
+        "Xid 79",
+        AGENT,
+    )
+    assert (new["regarding"]["uid"], new["deprecatedCount"]) == (node.meta["uid"], 1)
+
+
+def new_event(node: Answer, **parts: Any) -> dict[str, Any]:
+    about = {"kind": "Node", "apiVersion": "v1", "name": node.meta["name"], "uid": node.meta["uid"]}
+    said = {"type": "Warning", "reason": "GPUFaultTainted", "note": "Xid 79", "action": "Taint"}
+    by = {"reportingController": AGENT, "reportingInstance": "a", "eventTime": MOMENT}
+    metadata = {"name": f"{node.meta['name']}.new", "namespace": "default"}
+    head = {"kind": "Event", "apiVersion": "events.k8s.io/v1", "metadata": metadata, "regarding": about}
+    return {**head, **said, **by, **parts}
+
+
+def test_an_event_of_the_new_kind_is_shown_by_the_old_api(target: Target) -> None:
+    node = target.create_node()
+    made = target.create(NEW_EVENTS, new_event(node))
+    old = target.get(f"{EVENTS}/{made.meta['name']}").body
+
+    assert made.status == 201
+    assert (old["message"], old["reportingComponent"], old["eventTime"]) == ("Xid 79", AGENT, MOMENT)
+
+
+@pytest.mark.parametrize(
+    ("parts", "field"),
+    [
+        pytest.param({"action": ""}, "action", id="no action"),
+        pytest.param({"reason": ""}, "reason", id="no reason"),
+        pytest.param({"reason": "x" * 129}, "reason", id="a long reason"),
+        pytest.param({"note": "x" * 1025}, "message", id="a note of more than 1,024 bytes"),
+        pytest.param({"type": "Bad"}, "type", id="a type that does not exist"),
+        pytest.param({"eventTime": None}, "eventTime", id="no time"),
+        pytest.param({"reportingInstance": ""}, "reportingInstance", id="no instance"),
+    ],
+)
+def test_the_new_kind_of_event_is_strict(target: Target, parts: dict[str, Any], field: str) -> None:
+    answer = target.send("POST", NEW_EVENTS, new_event(target.create_node(), **parts))
+
+    assert refused(answer, 422, "Invalid")
+    assert field in {c["field"] for c in answer.body["details"]["causes"]}
+
+
+def test_a_name_can_be_left_to_the_server(target: Target) -> None:
+    node = target.create_node()
+    body = event(node, metadata={"generateName": f"{target.name()}-", "namespace": "default"})
+    made = [target.create(EVENTS, body).meta["name"] for _ in range(2)]
+
+    assert all(name.startswith(body["metadata"]["generateName"]) for name in made)
+    assert len(set(made)) == 2
+
+
+# Access
+
+
+def review(target: Target, headers: dict[str, str], **attributes: str) -> Any:
+    body = {
+        "kind": "SelfSubjectAccessReview",
+        "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = target.send("POST", REVIEWS, body, headers=headers)
+    assert answer.status == 201
+    return answer.body["status"]["allowed"]
+
+
+def test_one_can_ask_what_one_may_do(target: Target) -> None:
+    assert review(target, {}, verb="patch", resource="nodes") is True
+    assert review(target, {}, verb="update", group="coordination.k8s.io", resource="leases", name="x") is True
+    assert review(target, SOMEBODY, verb="patch", resource="nodes") is False
+
+
+def test_who_may_do_nothing_is_told_so(target: Target) -> None:
+    name = target.create_node().meta["name"]
+    listing = target.send("GET", "/api/v1/nodes", headers=SOMEBODY)
+    patching = target.send("PATCH", node_path(name), [], JSON_PATCH, SOMEBODY)
+    leasing = target.send("POST", LEASES, lease("x"), headers=SOMEBODY)
+
+    assert {answer.status for answer in (listing, patching, leasing)} == {403}
+    assert listing.body["message"] == (
+        'nodes is forbidden: User "contract-nobody" cannot list resource "nodes"'
+        ' in API group "" at the cluster scope'
+    )
+    assert patching.body["message"].startswith(
+        f'nodes "{name}" is forbidden: User "contract-nobody" cannot patch'
+    )
+    assert leasing.body["message"].endswith('in API group "coordination.k8s.io" in the namespace "default"')
+    assert patching.body["details"] == {"name": name, "kind": "nodes"}
+
+
+def test_a_token_that_nobody_has_is_unauthorized(target: Target) -> None:
+    answer = target.send("GET", "/api/v1/nodes", headers={"Authorization": "Bearer nobody-has-this"})
+
+    assert refused(answer, 401, "Unauthorized")
+    assert "details" not in answer.body
+
+
+def test_the_version_is_told(target: Target) -> None:
+    assert target.get("/version").body["major"] == "1"
+
+
+def test_discovery_names_what_we_use(target: Target) -> None:
+    core = {r["name"]: r for r in target.get("/api/v1").body["resources"]}
+    leases = target.get("/apis/coordination.k8s.io/v1").body["resources"]
+
+    assert {"nodes", "nodes/status", "events", "namespaces"} <= core.keys()
+    assert {"get", "list", "watch", "patch"} <= set(core["nodes"]["verbs"])
+    assert [r["kind"] for r in leases if r["name"] == "leases"] == ["Lease"]

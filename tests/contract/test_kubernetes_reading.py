@@ -1,0 +1,241 @@
+"""What we rely on when we read: lists in pages, selectors, tables.
+
+Held against the stand-in, and against a real API server when ``KONDUCTOR_TEST_KUBECONFIG`` names one.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.contract.kubernetes_target import (
+    MERGE_PATCH,
+    Answer,
+    Target,
+    names,
+    node_path,
+    open_target,
+    refused,
+)
+
+NODES = "/api/v1/nodes"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    with open_target() as target:
+        yield target
+
+
+@pytest.fixture
+def group(target: Target) -> str:
+    """A label value of four Nodes."""
+    value = target.name()
+    for number in range(4):
+        target.create_node(metadata={"labels": {"group": value, "number": str(number)}})
+    return value
+
+
+def numbers(answer: Answer) -> list[str]:
+    return [item["metadata"]["labels"]["number"] for item in answer.body["items"]]
+
+
+def test_a_list_says_its_version_and_leaves_the_kind_of_items_out(target: Target, group: str) -> None:
+    answer = target.get(NODES, labelSelector=f"group={group}")
+
+    assert (answer.body["kind"], answer.body["apiVersion"]) == ("NodeList", "v1")
+    assert int(answer.meta["resourceVersion"]) >= max(
+        int(item["metadata"]["resourceVersion"]) for item in answer.body["items"]
+    )
+    assert not any({"kind", "apiVersion"} & item.keys() for item in answer.body["items"])
+    assert names(answer) == sorted(names(answer))
+
+
+def test_pages_together_are_the_list(target: Target, group: str) -> None:
+    pages = [target.get(NODES, limit="2")]
+    while token := pages[-1].meta.get("continue", ""):
+        pages.append(target.get(NODES, **{"limit": "2", "continue": token}))
+    whole = [name for page in pages for name in names(page)]
+
+    assert whole == sorted(set(whole))
+    assert set(names(target.get(NODES, labelSelector=f"group={group}"))) <= set(whole)
+    assert len({page.meta["resourceVersion"] for page in pages}) == 1
+    assert [page.meta.get("remainingItemCount", 0) for page in pages] == [
+        max(len(whole) - 2 * number, 0) for number in range(1, len(pages) + 1)
+    ]
+
+
+def test_selected_pages_do_not_say_how_much_remains(target: Target, group: str) -> None:
+    first = target.get(NODES, labelSelector=f"group={group}", limit="3")
+    rest = target.get(
+        NODES, **{"labelSelector": f"group={group}", "limit": "3", "continue": first.meta["continue"]}
+    )
+
+    assert "remainingItemCount" not in first.meta
+    assert (numbers(first) + numbers(rest), "continue" in rest.meta) == (["0", "1", "2", "3"], False)
+
+
+def test_later_pages_show_the_moment_of_the_first(target: Target, group: str) -> None:
+    selector = f"group={group}"
+    first = target.get(NODES, labelSelector=selector, limit="1")
+    last = names(target.get(NODES, labelSelector=selector))[-1]
+    target.patch(node_path(last), {"metadata": {"labels": {"group": "left"}}}, MERGE_PATCH)
+    rest = target.get(NODES, **{"labelSelector": selector, "continue": first.meta["continue"]})
+
+    assert numbers(first) + numbers(rest) == ["0", "1", "2", "3"]
+
+
+def token_of(content: dict[str, Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        pytest.param("garbage", id="not base64 of JSON"),
+        pytest.param(token_of({"v": "meta.k8s.io/v1", "rv": 0, "start": "a"}), id="no version"),
+        pytest.param(token_of({"v": "next", "rv": 1, "start": "a"}), id="another format"),
+    ],
+)
+def test_a_bad_continue_token_is_a_bad_request(target: Target, token: str) -> None:
+    answer = target.get(NODES, **{"limit": "1", "continue": token})
+
+    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
+    assert "continue key is not valid" in answer.body["message"]
+
+
+def test_an_expired_continue_token_is_gone_and_offers_another(target: Target, group: str) -> None:
+    if target.server is None:
+        pytest.skip("nothing lets a real server forget its history on request")
+    first = target.get(NODES, labelSelector=f"group={group}", limit="1")
+    target.server.forget_history()
+    answer = target.get(NODES, **{"labelSelector": f"group={group}", "continue": first.meta["continue"]})
+    rest = target.get(NODES, **{"labelSelector": f"group={group}", "continue": answer.meta["continue"]})
+
+    assert (answer.status, answer.body["reason"]) == (410, "Expired")
+    assert numbers(rest) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        pytest.param("number=1", "1", id="equal"),
+        pytest.param("number==1", "1", id="doubly equal"),
+        pytest.param("number!=1", "023", id="unequal"),
+        pytest.param("number in (0, 3)", "03", id="in"),
+        pytest.param("number notin (0,3)", "12", id="notin"),
+        pytest.param("number>1", "23", id="greater"),
+        pytest.param("number,!absent", "0123", id="exists and does not"),
+        pytest.param("absent", "", id="nobody has it"),
+        pytest.param("absent!=x", "0123", id="unequal where there is none"),
+    ],
+)
+def test_label_selectors_select(target: Target, group: str, selector: str, expected: str) -> None:
+    assert "".join(numbers(target.get(NODES, labelSelector=f"group={group},{selector}"))) == expected
+
+
+@pytest.mark.parametrize(
+    "selector",
+    ["a in", "a in (", "a in (b", "a b", "=a", "a,,b", "a b/c=d", "a!b", "a in b", "!", "a/b/c=d", "a=b c"],
+)
+def test_a_label_selector_that_cannot_be_read_is_a_bad_request(target: Target, selector: str) -> None:
+    answer = target.get(NODES, labelSelector=selector)
+
+    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
+
+
+def test_field_selectors_select(target: Target, group: str) -> None:
+    first, *others = names(target.get(NODES, labelSelector=f"group={group}"))
+    target.patch(node_path(first), {"spec": {"unschedulable": True}}, MERGE_PATCH)
+
+    by_name = target.get(NODES, fieldSelector=f"metadata.name={first}")
+    by_state = target.get(NODES, labelSelector=f"group={group}", fieldSelector="spec.unschedulable!=true")
+    assert (names(by_name), names(by_state)) == ([first], others)
+
+
+@pytest.mark.parametrize("selector", ["status.phase=x", "metadata.name"])
+def test_a_field_selector_that_cannot_be_used_is_a_bad_request(target: Target, selector: str) -> None:
+    answer = target.get(NODES, fieldSelector=selector)
+
+    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        pytest.param({"resourceVersionMatch": "Exact"}, id="a match without a version"),
+        pytest.param({"sendInitialEvents": "true"}, id="initial events of a list"),
+        pytest.param({"watch": "1", "sendInitialEvents": "true"}, id="initial events without a match"),
+        pytest.param(
+            {"watch": "1", "resourceVersionMatch": "NotOlderThan"}, id="a match without initial events"
+        ),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(target: Target, params: dict[str, str]) -> None:
+    assert refused(target.get(NODES, timeoutSeconds="1", **params), 422, "Invalid")
+
+
+def test_a_version_that_is_no_number_is_a_bad_request(target: Target) -> None:
+    assert refused(target.get(NODES, resourceVersion="latest"), 400, "BadRequest")
+
+
+def test_a_version_that_was_never_reached_is_a_timeout(target: Target) -> None:
+    answer = target.get(NODES, resourceVersion="900000000", limit="1")
+
+    assert (answer.status, answer.body["reason"]) == (504, "Timeout")
+    assert answer.body["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param("/api/v1/nodes/contract-nobody", id="a node"),
+        pytest.param("/api/v1/namespaces/contract-nowhere", id="a namespace"),
+        pytest.param("/apis/coordination.k8s.io/v1/namespaces/default/leases/contract-none", id="a lease"),
+    ],
+)
+def test_what_is_not_there_is_not_found(target: Target, path: str) -> None:
+    answer = target.get(path)
+
+    assert (answer.status, answer.body["reason"], answer.body["kind"]) == (404, "NotFound", "Status")
+
+
+def test_a_resource_that_is_not_served_is_not_found(target: Target) -> None:
+    answer = target.get("/api/v1/gadgets")
+
+    assert (answer.status, answer.body["reason"], answer.body["details"]) == (404, "NotFound", {})
+
+
+@pytest.mark.parametrize("path", ["/apis/gadgets.example/v1/gadgets", "/nonsense"])
+def test_an_address_that_is_nothing_is_a_404_in_plain_text(target: Target, path: str) -> None:
+    assert (target.get(path).status, target.get(path).body) == (404, "404 page not found\n")
+
+
+def test_kubectl_gets_a_table(target: Target, group: str) -> None:
+    answer = target.send("GET", NODES, headers={"Accept": TABLE}, params={"labelSelector": f"group={group}"})
+
+    assert (answer.body["kind"], answer.body["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+    assert [(c["name"], c["priority"]) for c in answer.body["columnDefinitions"]] == [
+        ("Name", 0),
+        ("Status", 0),
+        ("Roles", 0),
+        ("Age", 0),
+        ("Version", 0),
+        ("Internal-IP", 1),
+        ("External-IP", 1),
+        ("OS-Image", 1),
+        ("Kernel-Version", 1),
+        ("Container-Runtime", 1),
+    ]
+    row = answer.body["rows"][0]
+    unknown = ["<none>", "<none>", "<unknown>", "<unknown>", "<unknown>"]
+    assert [row["cells"][1:3], row["cells"][4:]] == [["Unknown", "<none>"], ["", *unknown]]
+    assert (row["object"]["kind"], row["object"]["metadata"]["name"]) == (
+        "PartialObjectMetadata",
+        row["cells"][0],
+    )

@@ -1,0 +1,206 @@
+"""What we rely on when we watch: events, selections, bookmarks and how a watch ends.
+
+Held against the stand-in, and against a real API server when ``KONDUCTOR_TEST_KUBECONFIG`` names one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from tests.contract.kubernetes_target import (
+    MERGE_PATCH,
+    Target,
+    Watch,
+    names,
+    node_path,
+    open_target,
+)
+
+NODES = "/api/v1/nodes"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    with open_target() as target:
+        yield target
+
+
+@pytest.fixture
+def group(target: Target) -> str:
+    """A label value of four Nodes."""
+    value = target.name()
+    for number in range(4):
+        target.create_node(metadata={"labels": {"group": value, "number": str(number)}})
+    return value
+
+
+def collect(watch: Watch) -> list[dict[str, Any]]:
+    with watch:
+        return list(watch)
+
+
+def take(watch: Watch, count: int) -> list[dict[str, Any]]:
+    """The first events of a watch, which is left then."""
+    with watch:
+        return list(islice(watch, count))
+
+
+def without_bookmarks(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(e["type"], e["object"]["metadata"].get("name")) for e in events if e["type"] != "BOOKMARK"]
+
+
+def test_a_watch_tells_every_change_from_its_version_on_and_ends_in_time(target: Target, group: str) -> None:
+    listed = target.get(NODES, labelSelector=f"group={group}")
+    first, second, *_ = names(listed)
+    target.patch(node_path(first), {"metadata": {"labels": {"x": "1"}}}, MERGE_PATCH)
+    target.send("DELETE", node_path(second))
+    made = target.create_node(metadata={"labels": {"group": group}}).meta["name"]
+    version = listed.meta["resourceVersion"]
+    started = time.monotonic()
+    events = collect(
+        target.watch(NODES, resourceVersion=version, labelSelector=f"group={group}", timeoutSeconds="2")
+    )
+
+    assert 1 <= time.monotonic() - started < 10
+    seen = list(dict.fromkeys(without_bookmarks(events)))  # a server's admission may add a change of its own
+    assert seen[:3] == [("MODIFIED", first), ("DELETED", second), ("ADDED", made)]
+    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
+    assert versions == sorted(versions)
+    assert versions[0] > int(version)
+
+
+def bookmarked_watch(target: Target, group: str, version: str) -> Watch:
+    """A watch long enough for a bookmark: the real server sends one two seconds before the end."""
+    return target.watch(
+        NODES,
+        resourceVersion=version,
+        labelSelector=f"group={group}",
+        allowWatchBookmarks="true",
+        timeoutSeconds="1" if target.server else "5",
+    )
+
+
+def test_bookmarks_carry_a_version_and_nothing_else(target: Target, group: str) -> None:
+    version = target.get(NODES, labelSelector=f"group={group}").meta["resourceVersion"]
+    with bookmarked_watch(target, group, version) as watch:
+        later = target.create_node().meta["resourceVersion"]  # outside the selection
+        events = list(watch)
+
+    assert {event["type"] for event in events} == {"BOOKMARK"}
+    for bookmark in (event["object"] for event in events):
+        assert (bookmark["kind"], bookmark["apiVersion"]) == ("Node", "v1")
+        assert bookmark["metadata"].keys() == {"resourceVersion"}
+        assert int(bookmark["metadata"]["resourceVersion"]) >= int(later)
+
+
+def test_no_bookmark_repeats_the_version_that_a_watch_began_with(target: Target, group: str) -> None:
+    version = target.get(NODES, labelSelector=f"group={group}").meta["resourceVersion"]
+    bookmarks = collect(bookmarked_watch(target, group, version))  # none where nothing happens meanwhile
+
+    assert all(int(b["object"]["metadata"]["resourceVersion"]) > int(version) for b in bookmarks)
+    assert not (target.server and bookmarks)
+
+
+def test_a_deletion_shows_the_object_under_the_version_of_its_deletion(target: Target, group: str) -> None:
+    listed = target.get(NODES, labelSelector=f"group={group}")
+    name = names(listed)[0]
+    with target.watch(NODES, resourceVersion=listed.meta["resourceVersion"], timeoutSeconds="5") as watch:
+        target.send("DELETE", node_path(name))
+        event = next(e for e in watch if e["type"] == "DELETED")
+
+    assert event["object"]["metadata"]["name"] == name
+    assert event["object"]["metadata"]["labels"]["group"] == group
+    assert int(event["object"]["metadata"]["resourceVersion"]) > int(listed.meta["resourceVersion"])
+
+
+def test_an_object_that_leaves_the_selection_is_deleted_and_one_that_enters_added(
+    target: Target, group: str
+) -> None:
+    listed = target.get(NODES, labelSelector=f"group={group}")
+    name = names(listed)[0]
+    for value in ("left", group):
+        target.patch(node_path(name), {"metadata": {"labels": {"group": value}}}, MERGE_PATCH)
+    events = take(
+        target.watch(
+            NODES,
+            resourceVersion=listed.meta["resourceVersion"],
+            labelSelector=f"group={group}",
+            timeoutSeconds="5",
+        ),
+        2,
+    )
+
+    assert without_bookmarks(events) == [("DELETED", name), ("ADDED", name)]
+
+
+@pytest.mark.parametrize("version", ["", "0"], ids=["no version", "version 0"])
+def test_a_watch_from_nowhere_first_tells_what_is_there(target: Target, group: str, version: str) -> None:
+    selector = f"group={group}"
+    events = take(target.watch(NODES, labelSelector=selector, resourceVersion=version, timeoutSeconds="5"), 4)
+
+    assert [kind for kind, _ in without_bookmarks(events)] == ["ADDED"] * 4
+
+
+def test_initial_events_end_with_a_bookmark_that_says_so(target: Target, group: str) -> None:
+    events = take(
+        target.watch(
+            NODES,
+            labelSelector=f"group={group}",
+            sendInitialEvents="true",
+            resourceVersionMatch="NotOlderThan",
+            allowWatchBookmarks="true",
+            timeoutSeconds="5",
+        ),
+        5,
+    )
+
+    assert [e["type"] for e in events[:5]] == ["ADDED"] * 4 + ["BOOKMARK"]
+    assert events[4]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+def test_one_node_can_be_watched_by_its_name(target: Target, group: str) -> None:
+    listed = target.get(NODES, labelSelector=f"group={group}")
+    first, second, *_ = names(listed)
+    for name in (second, first):
+        target.patch(node_path(name), {"metadata": {"labels": {"x": "1"}}}, MERGE_PATCH)
+    events = take(
+        target.watch(
+            NODES,
+            resourceVersion=listed.meta["resourceVersion"],
+            fieldSelector=f"metadata.name={first}",
+            timeoutSeconds="5",
+        ),
+        1,
+    )
+
+    assert without_bookmarks(events) == [("MODIFIED", first)]
+
+
+def test_a_watch_from_a_forgotten_version_is_expired(target: Target, group: str) -> None:
+    version = target.get(NODES, labelSelector=f"group={group}").meta["resourceVersion"]
+    target.create_node()
+    if target.server is None:
+        version = "1"
+    else:
+        target.server.forget_history()
+    events = collect(target.watch(NODES, resourceVersion=version, timeoutSeconds="2"))
+    if target.server is None and events and events[0]["type"] != "ERROR":
+        pytest.skip("this server still knows its first version")
+
+    assert [event["type"] for event in events] == ["ERROR"]
+    status = events[0]["object"]
+    assert (status["kind"], status["reason"], status["code"]) == ("Status", "Expired", 410)
+
+
+def test_a_watch_can_be_shown_as_table_rows(target: Target, group: str) -> None:
+    watch = target.watch(NODES, {"Accept": TABLE}, labelSelector=f"group={group}", timeoutSeconds="5")
+    tables = [event["object"] for event in take(watch, 4)]
+
+    assert [(table["kind"], len(table["rows"])) for table in tables] == [("Table", 1)] * 4
+    assert [bool(table["columnDefinitions"]) for table in tables] == [True, False, False, False]

@@ -1,0 +1,147 @@
+"""kubectl takes the stand-in for an API server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from konductor_like.sandbox.fleet import make_cpu_node, make_node
+from konductor_like.sandbox.kubernetes import KubernetesServer
+
+KUBECTL = shutil.which("kubectl")
+pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+
+Kubectl = Callable[..., str]
+
+
+@pytest.fixture
+def server() -> Iterator[KubernetesServer]:
+    with KubernetesServer(nodes=[make_node("gpu-1"), make_node("gpu-2"), make_cpu_node("cpu-1")]) as server:
+        yield server
+
+
+@pytest.fixture
+def kubectl(server: KubernetesServer, tmp_path: Path) -> Kubectl:
+    """Runs kubectl; its output, stderr included, whatever became of it."""
+    config = server.kubeconfig(tmp_path / "config")
+
+    def run(*arguments: str) -> str:
+        command = [str(KUBECTL), f"--kubeconfig={config}", f"--cache-dir={tmp_path / 'cache'}", *arguments]
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "NO_PROXY": "127.0.0.1"}
+        done = subprocess.run(
+            command,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            env=environment,
+        )
+        return done.stdout
+
+    return run
+
+
+def rows(output: str) -> list[list[str]]:
+    return [line.split() for line in output.splitlines()]
+
+
+def test_get_nodes_prints_the_usual_columns(kubectl: Kubectl) -> None:
+    header, *nodes = rows(kubectl("get", "nodes"))
+
+    assert header == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
+    assert [node[:3] for node in nodes] == [[name, "Ready", "<none>"] for name in ("cpu-1", "gpu-1", "gpu-2")]
+
+
+def test_get_nodes_selects_pages_and_shapes(kubectl: Kubectl) -> None:
+    assert kubectl(
+        "get", "no", "-l", "nvidia.com/gpu.present=true", "-o", "name", "--chunk-size=1"
+    ).split() == [
+        "node/gpu-1",
+        "node/gpu-2",
+    ]
+    assert "INTERNAL-IP" in kubectl("get", "nodes", "-o", "wide")
+    assert kubectl("get", "node", "gpu-1", "-o", "jsonpath={.status.capacity.nvidia\\.com/gpu}") == "8"
+    assert kubectl("get", "node", "nobody") == 'Error from server (NotFound): nodes "nobody" not found\n'
+
+
+def test_nodes_are_labelled_and_annotated(kubectl: Kubectl, server: KubernetesServer) -> None:
+    assert kubectl("label", "node", "gpu-1", "a=b") == "node/gpu-1 labeled\n"
+    assert kubectl("label", "node", "gpu-1", "a=c", "--overwrite") == "node/gpu-1 labeled\n"
+    assert kubectl("annotate", "node", "gpu-1", "c=d") == "node/gpu-1 annotated\n"
+    assert kubectl("label", "node", "gpu-2", "a b=c").startswith('The Node "gpu-2" is invalid: ')
+    meta = server.node("gpu-1")["metadata"]
+    assert (meta["labels"]["a"], meta["annotations"]["c"]) == ("c", "d")
+    assert {"kubectl-label", "kubectl-annotate"} <= {entry["manager"] for entry in meta["managedFields"]}
+
+
+def test_nodes_are_tainted_and_untainted(kubectl: Kubectl, server: KubernetesServer) -> None:
+    taint, other = "trainy.konduktor.ai/faulty=true:NoSchedule", "team=a:NoExecute"
+
+    assert kubectl("taint", "node", "gpu-1", taint, other) == "node/gpu-1 tainted\n"
+    assert {t["key"] for t in server.node("gpu-1")["spec"]["taints"]} == {
+        "trainy.konduktor.ai/faulty",
+        "team",
+    }
+    assert kubectl("taint", "node", "gpu-1", "trainy.konduktor.ai/faulty-") == "node/gpu-1 untainted\n"
+    assert [t["key"] for t in server.node("gpu-1")["spec"]["taints"]] == ["team"]
+    assert kubectl("taint", "node", "gpu-2", taint, "--dry-run=server") == "node/gpu-2 tainted\n"
+    assert "taints" not in server.node("gpu-2")["spec"]
+
+
+def test_describe_shows_taints_conditions_and_events(
+    kubectl: Kubectl, server: KubernetesServer, tmp_path: Path
+) -> None:
+    kubectl("taint", "node", "gpu-1", "team=a:NoSchedule")
+    server.kubelets.refresh("gpu-1")
+    uid = server.node("gpu-1")["metadata"]["uid"]
+    manifest = tmp_path / "event.yaml"
+    manifest.write_text(EVENT.format(uid=uid))
+    assert kubectl("create", "-f", str(manifest)) == "event/gpu-1.fault created\n"
+    text = kubectl("describe", "node", "gpu-1")
+
+    assert "Taints:             team=a:NoSchedule" in text
+    assert "HolderIdentity:  gpu-1" in text
+    assert "kubelet is posting ready status" in text
+    assert "GPUFaultTainted" in text.partition("\nEvents:")[2]
+    assert rows(kubectl("get", "events"))[1][1:] == ["Warning", "GPUFaultTainted", "node/gpu-1", "Xid", "79"]
+    assert "GPUFaultTainted" in kubectl("events", "--for", "node/gpu-1")
+
+
+EVENT = """
+apiVersion: v1
+kind: Event
+metadata: {{name: gpu-1.fault, namespace: default}}
+involvedObject: {{apiVersion: v1, kind: Node, name: gpu-1, uid: {uid}}}
+reason: GPUFaultTainted
+message: Xid 79
+type: Warning
+source: {{component: konductor-like}}
+firstTimestamp: 2026-02-03T04:05:06Z
+lastTimestamp: 2026-02-03T04:05:06Z
+count: 1
+"""
+
+
+def test_nodes_are_cordoned_drained_and_deleted(kubectl: Kubectl) -> None:
+    assert kubectl("cordon", "gpu-1") == "node/gpu-1 cordoned\n"
+    assert rows(kubectl("get", "node", "gpu-1"))[1][1] == "Ready,SchedulingDisabled"
+    assert kubectl("drain", "gpu-2").endswith("node/gpu-2 drained\n")
+    assert kubectl("delete", "node", "gpu-2") == 'node "gpu-2" deleted\n'
+
+
+def test_namespaces_come_and_go(kubectl: Kubectl) -> None:
+    assert kubectl("create", "namespace", "konductor-like") == "namespace/konductor-like created\n"
+    assert ["konductor-like", "Active"] in [row[:2] for row in rows(kubectl("get", "ns"))]
+    assert kubectl("delete", "ns", "konductor-like").startswith('namespace "konductor-like" deleted')
+
+
+def test_one_can_ask_what_one_may_do(kubectl: Kubectl, server: KubernetesServer) -> None:
+    assert kubectl("auth", "can-i", "patch", "nodes").endswith("yes\n")
+    server.access.deny("patch", "nodes")
+    assert kubectl("auth", "can-i", "patch", "nodes").endswith("no\n")
