@@ -33,10 +33,6 @@ class Request:
         """The first value of a query parameter."""
         return self.params.get(name, [default])[0]
 
-    def json(self) -> object:
-        """The body as JSON. Raises ``ValueError`` if it is none."""
-        return json.loads(self.body)
-
 
 @dataclass(frozen=True, slots=True)
 class Reply:

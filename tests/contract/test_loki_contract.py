@@ -1,0 +1,265 @@
+"""What we rely on when we read lines from Loki: windows, limits, statistics, the cache.
+
+Held against the stand-in, and against a real Loki when ``KONDUCTOR_TEST_LOKI_URL`` names one.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.contract.loki_target import (
+    MINUTE_NS,
+    NO_CACHE,
+    PLAIN,
+    SECOND_NS,
+    XID,
+    Target,
+    a_minute_ago_ns,
+    around,
+    kernel_resource,
+    of,
+    open_target,
+)
+
+
+@pytest.fixture(scope="module")
+def loki() -> Iterator[Target]:
+    with open_target() as target:
+        yield target
+
+
+@pytest.fixture
+def at_ns() -> int:
+    return a_minute_ago_ns()
+
+
+# Windows
+
+
+def test_a_window_has_its_start_and_not_its_end(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    loki.write(kernel_resource(namespace, "a"), (at_ns - 1, "before"), (at_ns, "start"), (at_ns + 9, "end"))
+
+    assert loki.query_range(of(namespace), at_ns, at_ns + 9).texts == ["start"]
+    assert loki.query_range(of(namespace), at_ns, at_ns + 10).texts == ["start", "end"]
+
+
+def test_windows_that_touch_show_every_line_once(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    loki.write(kernel_resource(namespace, "a"), *[(at_ns + i, f"line {i}") for i in range(6)])
+
+    halves = [loki.query_range(of(namespace), at_ns + a, at_ns + b).texts for a, b in ((0, 3), (3, 6))]
+
+    assert halves[0] + halves[1] == [f"line {i}" for i in range(6)]
+
+
+def test_a_window_of_no_length_is_empty(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    loki.write(kernel_resource(namespace, "a"), (at_ns, "line"))
+
+    assert loki.query_range(of(namespace), at_ns, at_ns).lines == []
+
+
+def test_a_window_that_runs_backwards_is_refused(loki: Target, at_ns: int) -> None:
+    answer = loki.query_range(of("any"), at_ns, at_ns - 1)
+
+    assert answer.refusal == (400, PLAIN, "end timestamp must not be before or equal to start time")
+
+
+def test_a_window_may_end_after_now(loki: Target) -> None:
+    namespace, now_ns = loki.namespace(), time.time_ns()
+    loki.write(kernel_resource(namespace, "a"), (now_ns + 5 * SECOND_NS, "from a clock ahead of ours"))
+
+    assert len(loki.query_range(of(namespace), now_ns, now_ns + MINUTE_NS).lines) == 1
+
+
+@pytest.mark.parametrize("notation", ["nanoseconds", "seconds", "decimal", "rfc3339"])
+def test_a_time_may_be_written_in_several_ways(loki: Target, at_ns: int, notation: str) -> None:
+    namespace, seconds = loki.namespace(), at_ns // SECOND_NS
+    loki.write(kernel_resource(namespace, "a"), (at_ns - 1, "too early"), (at_ns, "line"))
+    written = {
+        "nanoseconds": str(at_ns),
+        "seconds": str(seconds),
+        "decimal": f"{seconds}.0",
+        "rfc3339": datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }[notation]
+
+    assert loki.query_range(of(namespace), written, at_ns + 1).texts == ["line"]
+
+
+def test_a_range_of_more_than_thirty_days_is_refused(loki: Target, at_ns: int) -> None:
+    answer = loki.query_range(of("any"), at_ns - 40 * 24 * 60 * MINUTE_NS, at_ns)
+
+    assert answer.status == 400
+    assert "the query time range exceeds the limit" in answer.text
+
+
+# Limits
+
+
+def test_the_limit_cuts_in_the_order_of_time_over_all_streams(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    for node, offset in (("a", 0), ("b", 1)):
+        lines = [(at_ns + 2 * i + offset, f"{2 * i + offset}") for i in range(5)]
+        loki.write(kernel_resource(namespace, node), *lines)
+
+    assert loki.query_range(of(namespace), *around(at_ns), limit=3).texts == ["0", "1", "2"]
+    backward = loki.query_range(of(namespace), *around(at_ns), limit=3, direction="backward")
+    assert backward.texts == ["7", "8", "9"]
+
+
+def test_by_default_the_newest_hundred_lines_come_newest_first(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    loki.push(
+        ({"k8s_namespace_name": namespace}, [[str(at_ns + i), f"line {i}"] for i in range(120)]),
+    )
+    start, end = around(at_ns)
+
+    data = loki.get("/loki/api/v1/query_range", NO_CACHE, query=of(namespace), start=start, end=end).data
+
+    texts = [value[1] for value in data["result"][0]["values"]]
+    assert texts == [f"line {i}" for i in range(119, 19, -1)]
+
+
+def test_a_cut_may_fall_between_lines_of_one_nanosecond(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    loki.write(kernel_resource(namespace, "a"), *[(at_ns, f"{i}") for i in range(5)])
+
+    assert len(loki.query_range(of(namespace), at_ns, at_ns + 1, limit=2).lines) == 2
+    assert len(loki.query_range(of(namespace), at_ns, at_ns + 1, limit=5).lines) == 5
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_below_one_is_refused(loki: Target, at_ns: int, limit: int) -> None:
+    answer = loki.query_range(of("any"), *around(at_ns), limit=limit)
+
+    assert answer.refusal == (400, PLAIN, "limit must be a positive value")
+
+
+def test_a_limit_above_the_tenants_is_refused_and_the_tenants_is_named(loki: Target, at_ns: int) -> None:
+    answer = loki.query_range(of("any"), *around(at_ns), limit=1_000_000)
+
+    assert (answer.status, answer.content_type) == (400, PLAIN)
+    named = re.fullmatch(
+        r"max entries limit per query exceeded, limit > max_entries_limit_per_query \(1000000 > (\d+)\)",
+        answer.text,
+    )
+    assert named
+    assert loki.query_range(of("any"), *around(at_ns), limit=named[1]).lines == []
+
+
+# Statistics
+
+
+@pytest.mark.parametrize("limit", [10, 39, 40, 41])
+def test_an_answer_that_was_cut_gives_itself_away(loki: Target, at_ns: int, limit: int) -> None:
+    """The guard of design rule 7: complete only if fewer lines than the limit were found and returned."""
+    namespace = loki.namespace()
+    for node in range(8):
+        lines = [(at_ns + i, f"{XID} {node}-{i}") for i in range(5)]
+        loki.write(kernel_resource(namespace, f"n{node}"), *lines, (at_ns, "unrelated"))
+
+    answer = loki.query_range(of(namespace, "|= `Xid`"), *around(at_ns), limit=limit)
+
+    taken_as_complete = len(answer.lines) < limit and answer.summary["totalPostFilterLines"] <= limit
+    assert taken_as_complete == (limit > 40)
+    assert len(answer.lines) == min(limit, 40)
+
+
+def test_the_statistics_count_what_was_found_and_read(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    loki.write(kernel_resource(namespace, "a"), (at_ns, XID), (at_ns + 1, "one"), (at_ns + 2, "two"))
+
+    summary = loki.query_range(of(namespace, "|= `Xid`"), *around(at_ns)).summary
+
+    assert summary["totalPostFilterLines"] == 1
+    assert summary["totalEntriesReturned"] == 1
+    assert summary["totalLinesProcessed"] == 3
+    assert summary["totalBytesProcessed"] > len(XID)
+
+
+# The cache of empty answers
+
+
+def test_an_empty_answer_hides_a_late_line_unless_the_cache_is_passed_by(loki: Target) -> None:
+    namespace, now_ns = loki.namespace(), time.time_ns()
+    asked = (of(namespace, "|= `Xid`"), now_ns - 40 * MINUTE_NS, now_ns - 12 * MINUTE_NS)
+    assert loki.query_range(*asked, headers={}).lines == []
+    late = (now_ns - 30 * MINUTE_NS, XID)
+    loki.write(kernel_resource(namespace, "a"), late)
+
+    cached = loki.query_range(*asked, headers={})
+    nearly = loki.query_range(*asked, headers={"Cache-Control": "no-cache, no-store"})
+    fresh = loki.query_range(*asked, headers=NO_CACHE)
+
+    assert fresh.lines == [late]
+    if loki.is_real and cached.lines:
+        pytest.skip("this Loki does not cache results")
+    assert (cached.lines, nearly.lines) == ([], [])
+
+
+def test_a_window_that_reaches_to_now_is_never_cached(loki: Target) -> None:
+    namespace, now_ns = loki.namespace(), time.time_ns()
+    asked = (of(namespace, "|= `Xid`"), now_ns - 3 * MINUTE_NS, now_ns + MINUTE_NS)
+    assert loki.query_range(*asked, headers={}).lines == []
+    loki.write(kernel_resource(namespace, "a"), (now_ns - MINUTE_NS, XID))
+
+    assert loki.query_range(*asked, headers={}).texts == [XID]
+
+
+# The rest of the API
+
+
+def test_a_long_query_may_be_posted(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    loki.write(kernel_resource(namespace, "a"), (at_ns, XID))
+    chain = " or ".join(f"`anchor {i} that matches nothing`" for i in range(400))
+    start, end = around(at_ns)
+    form = urlencode({"query": of(namespace, f"|= {chain} or `Xid`"), "start": start, "end": end})
+
+    answer = loki.send(
+        "POST",
+        "/loki/api/v1/query_range",
+        content=form,
+        headers={"Content-Type": "application/x-www-form-urlencoded", **NO_CACHE},
+    )
+
+    assert answer.texts == [XID]
+
+
+def test_a_query_that_finds_nothing_is_no_error(loki: Target, at_ns: int) -> None:
+    answer = loki.query_range(of("no-such-namespace", "|= `Xid`"), *around(at_ns))
+
+    assert (answer.status, answer.content_type) == (200, "application/json; charset=UTF-8")
+    assert answer.data["resultType"] == "streams"
+    assert answer.data["result"] == []
+    assert answer.summary["totalPostFilterLines"] == 0
+
+
+def test_it_says_when_it_is_ready_and_what_it_is(loki: Target) -> None:
+    assert loki.get("/ready").text == "ready\n"
+    build = loki.get("/loki/api/v1/status/buildinfo")
+    assert (build.status, build.content_type) == (200, "application/json")
+    assert '"version"' in build.text
+
+
+def test_an_unknown_path_is_not_found(loki: Target) -> None:
+    assert loki.get("/loki/api/v1/nothing").refusal == (404, PLAIN, "404 page not found\n")
+
+
+def test_labels_are_told_by_name_and_value(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    loki.write(kernel_resource(namespace, "a"), (at_ns, XID))
+    start, end = around(at_ns)
+
+    names = loki.get("/loki/api/v1/labels", query=of(namespace), start=start, end=end).data
+    values = loki.get("/loki/api/v1/label/k8s_namespace_name/values", start=start, end=end).data
+
+    assert {"k8s_container_name", "k8s_namespace_name", "k8s_pod_name", "service_name"} <= set(names)
+    assert namespace in values

@@ -1,0 +1,331 @@
+"""What we rely on of the way into Loki: labels out of OTLP, metadata, duplicates, refusals.
+
+Held against the stand-in, and against a real Loki when ``KONDUCTOR_TEST_LOKI_URL`` names one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from konductor_like.sandbox.loki import LokiLimits, LokiServer, otlp_body, otlp_record
+from tests.contract.loki_target import (
+    HOUR_NS,
+    MINUTE_NS,
+    PLAIN,
+    SECOND_NS,
+    XID,
+    Answer,
+    Target,
+    a_minute_ago_ns,
+    around,
+    kernel_resource,
+    of,
+    open_target,
+)
+
+CATEGORIZE = {"Cache-Control": "no-cache", "X-Loki-Response-Encoding-Flags": "categorize-labels"}
+PROTOBUF = "application/octet-stream"
+
+
+@pytest.fixture(scope="module")
+def loki() -> Iterator[Target]:
+    with open_target() as target:
+        yield target
+
+
+@pytest.fixture
+def at_ns() -> int:
+    return a_minute_ago_ns()
+
+
+# Labels
+
+
+def test_attributes_of_the_collector_become_labels(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    resource = kernel_resource(namespace, "gpu-7", k8s_daemonset_name="dmesg")
+    loki.push_otlp(
+        resource,
+        [otlp_record(XID, at_ns, at_ns + 5, {"log.iostream": "stdout", "log.file.path": "/a/0.log"})],
+    )
+
+    assert loki.query_range(of(namespace), *around(at_ns)).streams == [
+        {
+            "detected_level": "unknown",
+            "k8s_container_name": "dmesg",
+            "k8s_daemonset_name": "dmesg",
+            "k8s_namespace_name": namespace,
+            "k8s_node_name": "gpu-7",
+            "k8s_pod_name": "dmesg-gpu-7",
+            "log_file_path": "/a/0.log",
+            "log_iostream": "stdout",
+            "observed_timestamp": str(at_ns + 5),
+            "service_name": "dmesg",
+        }
+    ]
+
+
+def test_the_node_is_no_index_label_unless_it_is_promoted(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    loki.write(kernel_resource(namespace, "gpu-7"), (at_ns, XID))
+    start, end = around(at_ns)
+
+    names = loki.get("/loki/api/v1/labels", query=of(namespace), start=start, end=end).data
+
+    if loki.is_real and "k8s_node_name" in names:
+        pytest.skip("this Loki promotes k8s.node.name")
+    assert names == ["k8s_container_name", "k8s_namespace_name", "k8s_pod_name", "service_name"]
+
+
+def test_a_promoted_node_is_an_index_label(loki: Target, at_ns: int) -> None:
+    if loki.is_real:
+        pytest.skip("needs a Loki that promotes k8s.node.name")
+    with LokiServer(limits=LokiLimits(promoted_attributes=frozenset({"k8s.node.name"}))) as server:
+        promoting = Target(server.url, server)
+        promoting.write(kernel_resource("any", "gpu-7"), (at_ns, XID), observed=False)
+        found = promoting.query_range('{k8s_node_name="gpu-7"}', *around(at_ns))
+
+    assert found.texts == [XID]
+    assert found.streams[0]["k8s_node_name"] == "gpu-7"
+
+
+def test_early_lines_lack_what_the_collector_has_not_looked_up_yet(loki: Target, at_ns: int) -> None:
+    """Design rule 12: select by what comes from the file's path."""
+    namespace = loki.namespace()
+    loki.write(kernel_resource(namespace, "a"), (at_ns, "early"))
+    loki.write(kernel_resource(namespace, "a", k8s_daemonset_name="dmesg"), (at_ns + 1, "later"))
+
+    by_path = f'{{k8s_namespace_name="{namespace}", k8s_container_name="dmesg"}}'
+    by_lookup = f'{{k8s_namespace_name="{namespace}", k8s_daemonset_name="dmesg"}}'
+
+    assert loki.query_range(by_path, *around(at_ns)).texts == ["early", "later"]
+    assert loki.query_range(by_lookup, *around(at_ns)).texts == ["later"]
+
+
+def test_the_observed_time_makes_each_line_a_stream_of_its_own(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    loki.write(kernel_resource(namespace, "a"), (at_ns, "one"), (at_ns + 1, "two"))
+    loki.write(kernel_resource(namespace, "b"), (at_ns, "one"), (at_ns + 1, "two"), observed=False)
+
+    streams = loki.query_range(of(namespace), *around(at_ns)).data["result"]
+
+    assert [len(stream["values"]) for stream in streams] == [1, 1, 2]
+    assert [stream["stream"]["k8s_node_name"] for stream in streams] == ["a", "a", "b"]
+    assert "observed_timestamp" not in streams[2]["stream"]
+
+
+def test_metadata_may_be_asked_for_apart_from_labels(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    loki.write(kernel_resource(namespace, "a"), (at_ns, "one"), (at_ns + 1, "two"))
+
+    data = loki.query_range(of(namespace), *around(at_ns), headers=CATEGORIZE).data
+
+    assert data["encodingFlags"] == ["categorize-labels"]
+    assert len(data["result"]) == 1
+    assert "k8s_node_name" not in data["result"][0]["stream"]
+    metadata = [value[2]["structuredMetadata"] for value in data["result"][0]["values"]]
+    assert [one["k8s_node_name"] for one in metadata] == ["a", "a"]
+
+
+def test_a_line_without_an_event_time_gets_the_observed_one(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    record = {"observedTimeUnixNano": str(at_ns + 7), "body": {"stringValue": "line"}}
+    loki.push_otlp(kernel_resource(namespace, "a"), [record])
+
+    answer = loki.query_range(of(namespace), *around(at_ns))
+
+    assert answer.lines == [(at_ns + 7, "line")]
+    assert "observed_timestamp" not in answer.streams[0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "service"),
+    [
+        ({"k8s_container_name": "dmesg"}, "dmesg"),
+        ({"k8s_container_name": "dmesg", "app": "probe"}, "probe"),
+        ({"service_name": "own"}, "own"),
+        ({}, "unknown_service"),
+    ],
+)
+def test_every_stream_gets_a_service_name(
+    loki: Target, at_ns: int, labels: dict[str, str], service: str
+) -> None:
+    namespace = loki.namespace()
+    loki.push(({"k8s_namespace_name": namespace, **labels}, [[str(at_ns), "line"]]))
+
+    assert loki.query_range(of(namespace), *around(at_ns)).streams[0]["service_name"] == service
+
+
+# Lines
+
+
+def test_metadata_may_be_pushed_with_a_line(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    loki.push(({"k8s_namespace_name": namespace}, [[str(at_ns), "line", {"boot_id": "b1"}]]))
+
+    assert loki.query_range(of(namespace), *around(at_ns)).streams[0]["boot_id"] == "b1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("pid='<unknown>', name=<unknown> & more", id="escaped by Go's JSON"),
+        pytest.param("GPU überhitzt — 96 °C €", id="beyond ASCII"),
+        pytest.param("a\0b\x1b[31m\ttab", id="control characters"),
+        pytest.param('{"level":"error","msg":"\\"quoted\\""}', id="JSON in a line"),
+        pytest.param("x" * 200_000, id="200 kB"),
+        pytest.param("[1.000000] first\n second", id="two lines in one"),
+    ],
+)
+def test_a_line_comes_out_as_it_went_in(loki: Target, at_ns: int, text: str) -> None:
+    namespace = loki.namespace()
+    loki.write(kernel_resource(namespace, "a"), (at_ns, text))
+
+    assert loki.query_range(of(namespace), *around(at_ns)).texts == [text]
+
+
+def test_bytes_that_are_no_text_are_replaced(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    body = json.dumps(otlp_body(kernel_resource(namespace, "a"), [otlp_record("a@b", at_ns)]))
+
+    loki.send(
+        "POST",
+        "/otlp/v1/logs",
+        content=body.encode().replace(b"a@b", b"a\xffb"),
+        headers={"Content-Type": "application/json"},
+    )
+
+    assert loki.query_range(of(namespace), *around(at_ns)).texts == ["a�b"]
+
+
+def test_a_line_sent_twice_is_stored_once(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    for _ in range(2):
+        loki.write(kernel_resource(namespace, "a"), (at_ns, XID), (at_ns + 1, XID))
+
+    assert loki.query_range(of(namespace), *around(at_ns)).lines == [(at_ns, XID), (at_ns + 1, XID)]
+
+
+def test_equal_lines_of_two_nodes_are_two_lines(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    for node in ("a", "b"):
+        loki.write(kernel_resource(namespace, node), (at_ns, XID))
+
+    nodes = {labels["k8s_node_name"] for labels in loki.query_range(of(namespace), *around(at_ns)).streams}
+
+    assert nodes == {"a", "b"}
+
+
+def test_a_push_may_be_packed(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    body = json.dumps(otlp_body(kernel_resource(namespace, "a"), [otlp_record(XID, at_ns)]))
+
+    answer = loki.send(
+        "POST",
+        "/otlp/v1/logs",
+        content=gzip.compress(body.encode()),
+        headers={"Content-Type": "application/json", "Content-Encoding": "gzip"},
+    )
+
+    assert answer.status == 204
+    assert loki.query_range(of(namespace), *around(at_ns)).texts == [XID]
+
+
+def test_late_lines_are_taken_into_a_stream_out_of_order(loki: Target) -> None:
+    namespace, now_ns = loki.namespace(), time.time_ns()
+    loki.write(kernel_resource(namespace, "a"), (now_ns, "newest"))
+    loki.write(kernel_resource(namespace, "a"), (now_ns - 50 * MINUTE_NS, "late"))
+
+    assert loki.query_range(of(namespace), now_ns - HOUR_NS, now_ns + 1).texts == ["late", "newest"]
+
+
+# Refusals
+
+
+def refused(answer: Answer, *words: str) -> bool:
+    return answer.status == 400 and all(word in answer.text for word in words)
+
+
+def test_a_line_more_than_an_hour_behind_its_stream_is_refused_and_the_good_ones_kept(loki: Target) -> None:
+    namespace, now_ns = loki.namespace(), time.time_ns()
+    behind = now_ns - 2 * HOUR_NS
+    records = [
+        otlp_record("newest", now_ns),
+        otlp_record("behind", behind),
+        otlp_record("good", now_ns - SECOND_NS),
+    ]
+
+    answer = loki.push_otlp(kernel_resource(namespace, "a"), records)
+
+    assert answer.content_type == PROTOBUF
+    assert refused(answer, "reason: 'entry too far behind", "total ignored: 1 out of 3 for stream: {")
+    stored = loki.query_range(of(namespace), now_ns - 3 * HOUR_NS, now_ns + 1)
+    assert stored.texts == ["good", "newest"]
+
+
+def test_the_same_refusal_by_lokis_own_push_is_plain_text(loki: Target) -> None:
+    labels, now_ns = {"k8s_namespace_name": loki.namespace()}, time.time_ns()
+    values = [[str(now_ns), "newest"], [str(now_ns - 2 * HOUR_NS), "behind"]]
+
+    answer = loki.push((labels, values))
+
+    assert answer.content_type == PLAIN
+    assert refused(answer, "entry too far behind, entry timestamp is: ", "total ignored: 1 out of 2")
+
+
+def test_another_stream_takes_the_line_that_one_refused(loki: Target) -> None:
+    namespace, now_ns = loki.namespace(), time.time_ns()
+    loki.write(kernel_resource(namespace, "a"), (now_ns, "newest"))
+    loki.write(kernel_resource(namespace, "b"), (now_ns - 2 * HOUR_NS, "behind"))
+
+    assert loki.query_range(of(namespace), now_ns - 3 * HOUR_NS, now_ns + 1).texts == ["behind", "newest"]
+
+
+def test_a_line_older_than_a_week_is_refused(loki: Target) -> None:
+    answer = loki.push_otlp(
+        kernel_resource(loki.namespace(), "a"), [otlp_record("old", time.time_ns() - 8 * 24 * HOUR_NS)]
+    )
+
+    if loki.is_real and answer.status == 204:
+        pytest.skip("this Loki takes old lines (reject_old_samples: false)")
+    assert refused(answer, "has timestamp too old: ", "oldest acceptable timestamp is: ")
+
+
+def test_a_line_an_hour_ahead_is_refused(loki: Target) -> None:
+    resource = kernel_resource(loki.namespace(), "a")
+
+    assert refused(
+        loki.push_otlp(resource, [otlp_record("ahead", time.time_ns() + HOUR_NS)]), "has timestamp too new: "
+    )
+    assert loki.push_otlp(resource, [otlp_record("ahead", time.time_ns() + 5 * MINUTE_NS)]).status == 204
+
+
+def test_a_line_above_256_kib_is_refused_and_the_good_ones_kept(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+
+    answer = loki.push_otlp(
+        kernel_resource(namespace, "a"), [otlp_record("x" * 300_000, at_ns), otlp_record("good", at_ns)]
+    )
+
+    assert refused(answer, "max entry size '262144' bytes exceeded for stream '{", "length '300000' bytes")
+    assert loki.query_range(of(namespace), *around(at_ns)).texts == ["good"]
+
+
+@pytest.mark.parametrize("path", ["/otlp/v1/logs", "/loki/api/v1/push"])
+def test_what_is_no_json_is_refused(loki: Target, path: str) -> None:
+    answer = loki.send("POST", path, content="{no json", headers={"Content-Type": "application/json"})
+
+    assert answer.status == 400
+
+
+@pytest.mark.parametrize(("path", "body"), [("/otlp/v1/logs", {}), ("/loki/api/v1/push", {"streams": []})])
+def test_a_push_of_nothing_is_refused(loki: Target, path: str, body: object) -> None:
+    answer = loki.post_json(path, body)
+
+    assert answer.status == 422
+    assert "error at least one valid stream is required for ingestion" in answer.text

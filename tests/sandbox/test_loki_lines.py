@@ -1,0 +1,315 @@
+"""How the stand-in Loki stores, refuses, finds, counts and forgets lines."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konductor_like.sandbox.loki.cache import EmptyResults, Span, split
+from konductor_like.sandbox.loki.engine import Hit, Work, cut, evaluate, find_lines
+from konductor_like.sandbox.loki.ingest import Pushed, ingest
+from konductor_like.sandbox.loki.labels import label_set
+from konductor_like.sandbox.loki.levels import detected_level
+from konductor_like.sandbox.loki.limits import SECOND_NS, LokiError, LokiLimits
+from konductor_like.sandbox.loki.logql import LogQuery, RangeAggregation, Sum
+from konductor_like.sandbox.loki.parser import parse
+from konductor_like.sandbox.loki.store import Entry, Store
+
+NOW_NS = 1_795_240_000 * SECOND_NS
+HOUR_NS = 3600 * SECOND_NS
+LIMITS = LokiLimits()
+
+
+def pushed(*lines: tuple[int, str], **labels: str) -> Pushed:
+    entries = [Entry(NOW_NS + offset_ns, text, ()) for offset_ns, text in lines]
+    return Pushed(label_set(labels or {"app": "a"}), entries)
+
+
+def stored(*pushes: Pushed) -> Store:
+    store = Store()
+    for one in pushes:
+        ingest(store, [one], LIMITS, NOW_NS, "fake")
+    return store
+
+
+def refusal(store: Store, *pushes: Pushed) -> str:
+    with pytest.raises(LokiError) as raised:
+        ingest(store, pushes, LIMITS, NOW_NS, "fake")
+    return raised.value.message
+
+
+def log_query(text: str = '{app=~".+"}') -> LogQuery:
+    query = parse(text)
+    assert isinstance(query, LogQuery)
+    return query
+
+
+def found(store: Store, query: str = '{app=~".+"}', since_ns: int = 24 * HOUR_NS) -> list[str]:
+    hits = find_lines(store, log_query(query), NOW_NS - since_ns, NOW_NS + HOUR_NS, Work())
+    return [hit.line for hit in hits]
+
+
+# Storing
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.sampled_from("abc"))))
+def test_lines_are_kept_by_time_and_each_once(lines: list[tuple[int, str]]) -> None:
+    store = stored(*[pushed(line) for line in lines])
+
+    hits = find_lines(store, log_query(), 0, NOW_NS + HOUR_NS, Work())
+
+    kept = [(hit.timestamp_ns - NOW_NS, hit.line) for hit in hits]
+    assert sorted(kept) == sorted(set(lines))
+    assert [at for at, _ in kept] == sorted(at for at, _ in kept)
+
+
+def test_lines_of_one_nanosecond_keep_the_order_of_their_arrival() -> None:
+    assert found(stored(pushed((0, "z"), (0, "a"), (-1, "before"), (0, "m")))) == ["before", "z", "a", "m"]
+
+
+def test_metadata_named_like_an_index_label_is_set_apart() -> None:
+    entry = Entry(NOW_NS, "line", label_set({"app": "other", "dot.ted": "1"}))
+    store = Store()
+    ingest(store, [Pushed(label_set({"app": "a"}), [entry])], LIMITS, NOW_NS, "fake")
+
+    hit = find_lines(store, log_query(), 0, NOW_NS + 1, Work())[0]
+
+    assert dict(hit.metadata) == {"app_extracted": "other", "detected_level": "unknown", "dot_ted": "1"}
+
+
+def test_followers_hear_of_a_new_line_and_not_of_a_duplicate() -> None:
+    store, heard = Store(), list[str]()
+    leave = store.subscribe(lambda _labels, entry: heard.append(entry.line))
+    for text in ("one", "one", "two"):
+        ingest(store, [pushed((0, text))], LIMITS, NOW_NS, "fake")
+    leave()
+    ingest(store, [pushed((0, "three"))], LIMITS, NOW_NS, "fake")
+
+    assert heard == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("line", "metadata", "labels", "level"),
+    [
+        ("an error: x", {}, {}, "error"),
+        ("Warning: this is only info", {}, {}, "warn"),
+        ("terror", {}, {}, "unknown"),
+        ("level=debug an error", {}, {}, "debug"),
+        ('{"level":"ERROR"}', {}, {}, "error"),
+        ("x", {"severity_number": "17"}, {}, "error"),
+        ("x", {"severity_number": "24"}, {}, "fatal"),
+        ("x", {"severity_text": "INFO"}, {}, "info"),
+        ("error", {}, {"level": "own"}, "own"),
+        ("[1.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=x", {}, {}, "unknown"),
+    ],
+)
+def test_a_level_is_detected(line: str, metadata: dict[str, str], labels: dict[str, str], level: str) -> None:
+    assert detected_level(line, metadata, labels) == level
+
+
+# Refusing
+
+
+def test_several_refusals_are_counted_by_what_they_say() -> None:
+    day_ns = 24 * HOUR_NS
+    ahead = pushed((HOUR_NS, "a"), (HOUR_NS, "b"), (-8 * day_ns, "c"), (0, "good"))
+    store = Store()
+
+    said = refusal(store, ahead)
+
+    assert said.startswith("2 errors like: entry for stream '{app=\"a\"}' has timestamp too new: ")
+    assert "; 1 errors like: entry for stream '{app=\"a\"}' has timestamp too old: " in said
+    assert found(store) == ["good"]
+
+
+def test_all_lines_too_far_behind_are_named_up_to_ten() -> None:
+    store = stored(pushed((0, "newest")))
+
+    said = refusal(store, pushed(*[(-2 * HOUR_NS - i, f"{i}") for i in range(12)]))
+
+    assert said.count("entry too far behind") == 10
+    assert said.endswith("user 'fake', total ignored: 12 out of 12 for stream: {app=\"a\"}")
+
+
+def test_a_push_may_look_fine_although_a_line_of_an_earlier_stream_was_refused() -> None:
+    """As on a real Loki, which tells only what became of a push's last stream (pkg/ingester/instance.go)."""
+    store = stored(pushed((0, "newest")))
+
+    ingest(store, [pushed((-2 * HOUR_NS, "lost")), pushed((0, "fine"), app="b")], LIMITS, NOW_NS, "fake")
+
+    assert sorted(found(store)) == ["fine", "newest"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({f"m{i}": "1" for i in range(129)}, "too many structured metadata labels: '129', limit: '128'"),
+        ({"m": "x" * 65_536}, "structured metadata too large: '65537' bytes, limit: '65536' bytes"),
+    ],
+    ids=["too many", "too large"],
+)
+def test_too_much_metadata_is_refused(metadata: dict[str, str], said: str) -> None:
+    entry = Entry(NOW_NS, "line", label_set(metadata))
+
+    assert said in refusal(Store(), Pushed(label_set({"app": "a"}), [entry]))
+
+
+def test_too_many_labels_are_refused() -> None:
+    fifteen = {f"l{i}": "x" for i in range(15)}
+
+    assert "has 16 label names; limit 15" in refusal(Store(), pushed((0, "line"), **fifteen, more="x"))
+    assert found(stored(pushed((0, "line"), **fifteen, service_name="not counted")), '{l0="x"}') == ["line"]
+
+
+# Finding
+
+
+def test_keep_and_drop_change_labels_and_no_line() -> None:
+    store = stored(pushed((0, "x"), app="a", node="n1"), pushed((1, "y"), app="a", node="n2"))
+
+    def labels(stage: str) -> list[dict[str, str]]:
+        hits = find_lines(store, log_query('{app="a"}' + stage), 0, NOW_NS + HOUR_NS, Work())
+        return [{**dict(hit.stream), **dict(hit.metadata)} for hit in hits]
+
+    assert labels("| keep node") == [{"node": "n1"}, {"node": "n2"}]
+    assert labels('| keep node="n1"') == [{"node": "n1"}, {}]
+    assert labels("| drop node, detected_level") == [{"app": "a"}, {"app": "a"}]
+    assert labels('| drop app | app="a"') == []
+
+
+def test_several_conditions_on_labels() -> None:
+    store = stored(*[pushed((i, str(i)), app="a", node=f"n{i}", rack=f"r{i % 2}") for i in range(4)])
+
+    assert found(store, '{app="a"} | node="n1" or node="n2" and rack="r0"') == ["1", "2"]
+    assert found(store, '{app="a"} | (node="n1" or node="n2") and rack="r0"') == ["2"]
+    assert found(store, '{app="a"} | node=~"n[12]", rack="r1"') == ["1"]
+    assert found(store, '{app="a"} | node!="n0" | rack="r0"') == ["2"]
+
+
+@pytest.mark.parametrize("falls_short", [False, True])
+@given(count=st.integers(0, 60), limit=st.integers(1, 40), forward=st.booleans())
+def test_a_cut_answer_is_never_longer_than_its_limit(
+    count: int, limit: int, forward: bool, falls_short: bool
+) -> None:
+    hits = [Hit(at, str(at), (), ()) for at in range(count)]
+
+    answer = cut(hits, limit, forward, falls_short)
+
+    ordered = hits if forward else hits[::-1]
+    if count <= limit or not falls_short:
+        assert answer == ordered[:limit]
+    else:
+        assert len(answer) == limit - limit // 5
+        assert set(answer) <= set(ordered[:limit])
+
+
+def test_the_work_of_a_query_counts_bytes_and_not_characters() -> None:
+    work = Work()
+    find_lines(stored(pushed((0, "ü"), (1, "ab"))), log_query('{app="a"} |= `a`'), 0, NOW_NS + HOUR_NS, work)
+
+    assert (work.lines, work.bytes, work.metadata_bytes, work.post_filter_lines) == (2, 4 + 16, 16, 1)
+
+
+# Counting
+
+
+@given(
+    st.lists(st.integers(0, 100), max_size=30, unique=True),
+    st.integers(1, 50),
+    st.lists(st.integers(0, 120), min_size=1, max_size=5, unique=True),
+)
+def test_a_window_counts_what_lies_in_it(times: list[int], width: int, steps: list[int]) -> None:
+    store = stored(pushed(*[(at, str(at)) for at in times]))
+    query = RangeAggregation("count_over_time", log_query(), width)
+
+    answer = evaluate(store, Sum(query), [NOW_NS + at for at in sorted(steps)], LIMITS, Work())
+
+    expected = {at: sum(at - width < time <= at for time in times) for at in sorted(steps)}
+    points = [(NOW_NS + at, count) for at, count in expected.items() if count]
+    assert answer == ({(): points} if points else {})
+
+
+@pytest.mark.parametrize(
+    ("function", "value"),
+    [("count_over_time", 2), ("rate", 0.2), ("bytes_over_time", 7), ("bytes_rate", 0.7)],
+)
+def test_functions_over_a_range(function: str, value: float) -> None:
+    store = stored(pushed((0, "abc"), (1, "abcd")))
+    query = parse(f'sum({function}({{app="a"}}[10s]))')
+    assert isinstance(query, Sum)
+
+    ((at_ns, counted),) = evaluate(store, query, [NOW_NS + 5], LIMITS, Work())[()]
+
+    assert at_ns == NOW_NS + 5
+    assert counted == pytest.approx(value)
+
+
+def test_sums_by_without_and_of_sums() -> None:
+    store = stored(*[pushed((i, "x"), app="a", node=f"n{i % 2}", gpu=str(i)) for i in range(4)])
+
+    def counted(text: str) -> dict[str, float]:
+        query = parse(text.replace("LINES", 'count_over_time({app="a"}[1m])'))
+        assert not isinstance(query, LogQuery)
+        points = evaluate(store, query, [NOW_NS + 9], LIMITS, Work())
+        return {",".join(value for _name, value in labels): of[0][1] for labels, of in points.items()}
+
+    assert counted("sum by (node) (LINES)") == {"n0": 2, "n1": 2}
+    assert counted("sum without (gpu, app, detected_level) (LINES)") == {"n0": 2, "n1": 2}
+    assert counted("sum by (node) (sum by (node, gpu) (LINES))") == {"n0": 2, "n1": 2}
+    assert counted("sum(sum by (gpu) (LINES))") == {"": 4}
+    assert len(counted("LINES")) == 4
+
+
+# Forgetting to look
+
+
+def test_a_span_is_split_at_multiples_of_the_interval() -> None:
+    assert list(split(Span(5, 25), 10)) == [Span(5, 10), Span(10, 20), Span(20, 25)]
+    assert list(split(Span(10, 10), 10)) == []
+
+
+def cached(results: EmptyResults, lines: list[int], start: int, end: int, newest: int = 1000) -> list[int]:
+    def find(start_ns: int, end_ns: int) -> list[Hit]:
+        return [Hit(at, "", (), ()) for at in lines if start_ns <= at < end_ns]
+
+    return [hit.timestamp_ns for hit in results.find("fake", "{}", Span(start, end), newest, find)]
+
+
+def test_an_empty_span_is_not_looked_at_again() -> None:
+    results = EmptyResults(100)
+    assert cached(results, [], 10, 50) == []
+
+    assert cached(results, [20, 60], 10, 50) == []
+    assert cached(results, [20, 60], 15, 45) == []
+    assert cached(results, [20, 60], 5, 80) == [60]
+    assert cached(results, [3, 20], 0, 50) == [3]
+
+
+def test_an_empty_span_grows_with_what_is_asked() -> None:
+    results = EmptyResults(100)
+    cached(results, [], 40, 60)
+    cached(results, [], 20, 80)
+
+    assert cached(results, [25, 50, 75, 90], 20, 95) == [90]
+
+
+def test_a_span_apart_is_looked_at_and_the_longer_one_remembered() -> None:
+    results = EmptyResults(100)
+    cached(results, [], 10, 20)
+
+    assert cached(results, [], 40, 90) == []
+    assert cached(results, [15, 50], 40, 90) == []
+    assert cached(results, [15, 50], 10, 20) == [15]
+
+
+def test_a_span_with_lines_is_not_remembered() -> None:
+    results = EmptyResults(100)
+    assert cached(results, [30], 10, 50) == [30]
+    assert cached(results, [20, 30], 10, 50) == [20, 30]
+
+
+def test_what_ends_too_recently_is_not_remembered() -> None:
+    results = EmptyResults(100)
+    assert cached(results, [], 10, 250, newest=200) == []
+    assert cached(results, [50, 150, 230], 10, 250, newest=200) == [230]
