@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import signal
 import threading
 
 from rich.console import Console
@@ -16,6 +16,9 @@ _LOG_LINES_SHOWN = 15
 
 def demo(*, keep: bool) -> int:
     """Play the demo; 0 when the story came true, 1 when it did not. ``keep`` waits for Ctrl-C at the end."""
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        # Whatever ends us, the controller and the folder must go with us.
+        signal.signal(ending, _leave)
     console = Console(highlight=False, soft_wrap=True)
     with Stage() as stage:
         console.print("Starting a stand-in Loki, a stand-in Kubernetes API server and the real controller.\n")
@@ -81,6 +84,8 @@ def _say_what_next(console: Console, stage: Stage, *, keep: bool) -> None:
 
 
 def _wait_for_ctrl_c() -> None:
-    if os.isatty(0):
-        print()  # noqa: T201  # leaves the terminal's ^C on a line of its own
     threading.Event().wait()
+
+
+def _leave(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)

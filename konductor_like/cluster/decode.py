@@ -14,17 +14,16 @@ from konductor_like.model import (
     OPT_OUT_LABEL,
     RECORD_ANNOTATION,
     AsRead,
-    FaultKind,
     Machine,
     NodeRecord,
     NodeState,
     Source,
     Taint,
 )
+from konductor_like.policy.judge import PROVES_GPU
 
 JsonObject = dict[str, Any]
 NodeDecoder = Callable[[JsonObject], NodeState]
-_PROVES_GPU = frozenset({FaultKind.XID, FaultKind.SXID, FaultKind.NVRM})
 
 
 def node_decoder(gpu_node_selector: str = "") -> NodeDecoder:
@@ -94,7 +93,7 @@ def _is_ready(status: Mapping[str, Any]) -> bool:
 def _seen_before(record: NodeRecord) -> bool:
     """Whether the node's own kernel log proved a GPU once, even if nothing shows it any more."""
     return any(
-        incident.kind in _PROVES_GPU and incident.source is Source.KERNEL for incident in record.incidents
+        incident.kind in PROVES_GPU and incident.source is Source.KERNEL for incident in record.incidents
     )
 
 

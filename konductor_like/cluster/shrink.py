@@ -46,9 +46,8 @@ def _fewer(record: NodeRecord, render: Render) -> str:
             incidents=tuple(i for n, i in enumerate(record.incidents) if ("incident", n) in kept),
             releases=tuple(r for n, r in enumerate(record.releases) if ("release", n) in kept),
         )
-        return render(
-            shorter, f"words shortened, {left_out} entries left out" if left_out else "words shortened"
-        )
+        also = f", {left_out} entries left out" if left_out else ""
+        return render(shorter, f"words shortened{also}")
 
     low, high = 0, len(order)  # ``low`` is known to fit, unless not even an empty record does
     while low < high:
@@ -63,19 +62,17 @@ def _fewer(record: NodeRecord, render: Render) -> str:
 
 def _by_need(record: NodeRecord) -> list[tuple[str, int]]:
     """All entries, the most needed first."""
-    releases = sorted(enumerate(record.releases), key=lambda entry: entry[1].at, reverse=True)
-    incidents = sorted(enumerate(record.incidents), key=lambda entry: entry[1].last_ns, reverse=True)
-    by_rank: dict[int, list[tuple[str, int]]] = {1: [], 3: [], 4: []}
-    for number, incident in incidents:
-        by_rank[_rank(incident)].append(("incident", number))
-    marks = [("release", number) for number, _ in releases]
-    return [*marks[:1], *by_rank[1], *marks[1:], *by_rank[3], *by_rank[4]]
+    by_age = sorted(enumerate(record.incidents), key=lambda entry: entry[1].last_ns, reverse=True)
+    live = [("incident", n) for n, i in by_age if i.severity.taints and not _is_released(i)]
+    done = [("incident", n) for n, i in by_age if i.severity.taints and _is_released(i)]
+    minor = [("incident", n) for n, i in by_age if not i.severity.taints]
+    marks = sorted(enumerate(record.releases), key=lambda entry: entry[1].at, reverse=True)
+    releases = [("release", n) for n, _ in marks]
+    return [*releases[:1], *live, *releases[1:], *done, *minor]
 
 
-def _rank(incident: Incident) -> int:
-    if not incident.severity.taints:
-        return 4
-    return 3 if incident.state is IncidentState.RELEASED else 1
+def _is_released(incident: Incident) -> bool:
+    return incident.state is IncidentState.RELEASED
 
 
 def _with_evidence(incident: Incident, limit: int) -> Incident:

@@ -38,7 +38,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """One write and how it ended. ``state`` is the node as it is now, for APPLIED and CONFLICT."""
+    """One write and how it ended. ``state`` is the node as it is now, where that is known."""
 
     change: Change
     outcome: Outcome
@@ -64,7 +64,7 @@ class NodeWriter:
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``sleep`` may return early (``Event.wait``); ``patience_seconds`` bounds all tries of one write."""
+        """``patience_seconds`` bounds all tries of one write; a true ``sleep`` ends them (``Event.wait``)."""
         self._client = client
         self._decode = decode
         self._fence = fence
@@ -104,9 +104,9 @@ class NodeWriter:
                 unknown = unknown or error.outcome_unknown
                 failures += 1
                 wait = self._backoff.seconds(failures, error.retry_after_seconds)
-                if not error.transient or self._clock() + wait > give_up_at or not self._may_wait(wait):
+                hopeless = not error.transient or self._clock() + wait > give_up_at
+                if hopeless or not self._may_wait(wait) or self._sleep(wait):
                     return WriteResult(change, Outcome.FAILED, error=error, outcome_unknown=unknown)
-                self._sleep(wait)
 
     def _may_wait(self, seconds: float) -> bool:
         try:

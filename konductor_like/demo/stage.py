@@ -9,7 +9,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -20,10 +19,12 @@ from typing import Any, Self
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY
 from konductor_like.sandbox.fleet import make_cpu_node, make_node
 from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.loki import LokiServer
+from konductor_like.sandbox.loki import LokiServer, otlp_body, otlp_record
 
 CONTROLLER = (sys.executable, "-m", "konductor_like.controller.launch")
 COMMAND = (sys.executable, "-m", "konductor_like.cli")
+SHIPPING_NS = 200_000_000
+"""How long after the kernel wrote it the collector reads a line."""
 _LOG_LINES_KEPT = 200
 
 
@@ -194,39 +195,11 @@ class Stage:
     def push(self, node: str, *lines: str) -> None:
         """The collector ships these lines of a node; an empty ``node`` is one that it could not name."""
         now_ns = time.time_ns()
-        body = {
-            "resourceLogs": [
-                {
-                    "resource": {"attributes": _attributes(node)},
-                    "scopeLogs": [
-                        {"logRecords": [_record(now_ns + i, line) for i, line in enumerate(lines)]}
-                    ],
-                }
-            ]
-        }
-        request = urllib.request.Request(  # noqa: S310  # our own server on loopback
-            f"{self.loki.url}/otlp/v1/logs",
-            data=json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=10):  # noqa: S310  # as above
-            pass
-
-
-def _attributes(node: str) -> list[dict[str, Any]]:
-    """What the collector knows of a kernel-log reader's pod: from its log file's path and the node."""
-    facts = {
-        "k8s.namespace.name": "dmesg-logging",
-        "k8s.pod.name": f"dmesg-{node}",
-        "k8s.container.name": "dmesg",
-        "k8s.node.name": node,
-    }
-    return [{"key": key, "value": {"stringValue": value}} for key, value in facts.items() if value]
-
-
-def _record(time_ns: int, line: str) -> dict[str, Any]:
-    return {
-        "timeUnixNano": str(time_ns),
-        "observedTimeUnixNano": str(time_ns + 200_000_000),
-        "body": {"stringValue": line},
-    }
+        records = [otlp_record(line, now_ns + i, now_ns + i + SHIPPING_NS) for i, line in enumerate(lines)]
+        # What the collector knows of a kernel-log reader's pod: from its log file's path, and the node.
+        resource = {
+            "k8s.namespace.name": "dmesg-logging",
+            "k8s.pod.name": f"dmesg-{node}",
+            "k8s.container.name": "dmesg",
+        } | ({"k8s.node.name": node} if node else {})
+        self.loki.push_otlp(otlp_body(resource, records))

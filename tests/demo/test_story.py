@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +34,28 @@ def test_the_demo_comes_true_as_a_user_runs_it() -> None:
     assert "Node gpu-04 tainted." in shown.stdout
     assert "The story came true." in shown.stdout
     assert "\x1b[" not in shown.stdout
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_demo_that_is_kept_takes_everything_with_it_when_it_ends(
+    sent: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    kept = subprocess.Popen(
+        [sys.executable, "-m", "konductor_like.cli", "demo", "--keep"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert kept.stdout is not None
+    with kept, kept.stdout as lines:
+        for line in lines:
+            if "konductor-like reset" in line and "trying it out" in line:
+                break
+        assert next(tmp_path.iterdir()).name.startswith("konductor-like-")
+        kept.send_signal(sent)
+
+        assert kept.wait(timeout=60) == code
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture
