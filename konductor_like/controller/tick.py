@@ -22,6 +22,7 @@ from konductor_like.model import (
     Checkpoint,
     Fault,
     LogLine,
+    NodeRecord,
     NodeState,
     Plan,
     Snapshot,
@@ -99,6 +100,7 @@ class Tick:
         self._stalled: dict[str, _Stalled] = {}
         self._in_flight: frozenset[str] = frozenset()
         self._unsettled: dict[str, Mapping[TallyKey, Unsettled]] = {}
+        self._full: dict[str, tuple[str | None, NodeRecord]] = {}
         self._read_ns = dict(start.read_ns)
 
     def run(self, lines: Iterable[LogLine], read_ns: Mapping[Source, int], now: datetime) -> Plan:
@@ -149,12 +151,32 @@ class Tick:
         ]
 
     def _decide(self, faults: Sequence[Fault], now: datetime) -> Plan:
-        snapshot = Snapshot(self._nodes.snapshot(), self._in_flight, self._unsettled, self._read_ns)
+        snapshot = Snapshot(self._states(), self._in_flight, self._unsettled, self._read_ns)
         return decide(snapshot, faults, self._rules, now)
+
+    def _states(self) -> Mapping[str, NodeState]:
+        """The nodes, with what their annotations had no room for while nobody else has written them since."""
+        states = self._nodes.snapshot()
+        self._full = {
+            name: (text, record)
+            for name, (text, record) in self._full.items()
+            if name in states and states[name].as_read.record == text
+        }
+        if not self._full:
+            return states
+        return {
+            **states,
+            **{name: replace(states[name], record=full) for name, (_, full) in self._full.items()},
+        }
+
+    def _remember(self, change: Change, state: NodeState) -> None:
+        self._full.pop(state.name, None)
+        if change.record is not None and state.record != change.record:
+            self._full[state.name] = (state.as_read.record, change.record)
 
     def _act(self, plan: Plan, faults: Sequence[Fault], now: datetime) -> set[str]:
         """Apply a plan; gives the nodes that somebody else changed meanwhile."""
-        states = self._nodes.snapshot()
+        states = self._states()
         due = [change for change in plan.changes if not self._is_stalled(change.node, now)]
         postponed = {change.node for change in plan.changes} - {change.node for change in due}
         results = self._writer.write_all([(states[change.node], change) for change in due])
@@ -168,7 +190,8 @@ class Tick:
                 case Outcome.APPLIED:
                     self._report.applied(change, now)
                     self._recovered(change.node)
-                    if result.state is not None and change.event is not None:
+                    if result.state is not None:
+                        self._remember(change, result.state)
                         announced.append((result.state, change))
                 case Outcome.CONFLICT:
                     self._report.failed(change, "", result="conflict")
@@ -181,7 +204,8 @@ class Tick:
                     unwritten.add(change.node)
         self._settle(plan, faults, unwritten | conflicted, unwritten)
         for state, change in announced:
-            self._events.announce(state, change)
+            if change.event is not None:
+                self._events.announce(state, change)
         return conflicted
 
     def _settle(self, plan: Plan, faults: Sequence[Fault], again: set[str], unwritten: set[str]) -> None:

@@ -238,3 +238,34 @@ def test_a_line_that_is_no_fault_costs_nothing() -> None:
 
     assert scene.cluster.written == []
     assert scene.kernel_checkpoint == ns(2)
+
+
+def test_a_node_with_more_incidents_than_its_annotation_holds_is_not_written_again_and_again() -> None:
+    """Eight GPUs and a dozen codes each: what had no room on the node is still remembered here."""
+    scene = Scene()
+    text = "[{stamp:.6f}] NVRM: Xid (PCI:0000:{gpu:02x}:00): {code}, pid=4711, name=python3, " + "x" * 200
+
+    def lines(seconds: float) -> list[LogLine]:
+        return [
+            LogLine(
+                Source.KERNEL,
+                ns(seconds),
+                text.format(stamp=100 + seconds + gpu / 100, gpu=gpu, code=code),
+                {},
+                "gpu-1",
+            )
+            for gpu in range(1, 9)
+            for code in (13, 31, 43, 45, 63, 68, 69, 92)
+        ]
+
+    scene.run(*lines(1), seconds=2)
+    assert len(scene.cluster.nodes["gpu-1"].record.incidents) < 64
+    for second in range(3, 33):
+        scene.run(*lines(second), seconds=second)
+
+    assert len(scene.cluster.written) == 1
+    scene.run(seconds=2 + 601 + 32)
+    assert len(scene.cluster.written) == 2
+    assert (
+        scene.count("faults_total", source="kernel", kind="xid", code="31", severity="application") == 31 * 8
+    )
