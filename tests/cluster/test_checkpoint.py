@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konductor_like.cluster.checkpoint import (
+    decode_checkpoint,
+    decode_coverage,
+    encode_checkpoint,
+    encode_coverage,
+)
+from konductor_like.model import Checkpoint, Coverage, Source
+from tests.cluster.scenes import NOON, NOON_NS
+
+STAMPS = st.integers(0, 253_402_300_799 * 10**9)
+NAMES = st.frozensets(st.from_regex(r"[a-z]{1,8}", fullmatch=True), max_size=6)
+MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 -- hypothesis wants bare bounds
+
+
+@given(st.builds(Checkpoint, st.dictionaries(st.sampled_from(Source), STAMPS), STAMPS))
+def test_the_cursor_survives_the_lease(checkpoint: Checkpoint) -> None:
+    assert decode_checkpoint(encode_checkpoint(checkpoint)) == (checkpoint, None)
+
+
+@given(st.builds(Coverage, MOMENTS, NAMES, NAMES, st.booleans()))
+def test_the_coverage_survives_the_lease(coverage: Coverage) -> None:
+    assert decode_coverage(encode_coverage(coverage)) == (coverage, None)
+
+
+def test_the_cursor_reads_like_this() -> None:
+    text = encode_checkpoint(Checkpoint({Source.KERNEL: NOON_NS + 5, Source.POD: NOON_NS}, NOON_NS))
+
+    assert json.loads(text) == {
+        "v": 1,
+        "read": {"kernel": "2026-05-06T12:00:00.000000005Z", "pod": "2026-05-06T12:00:00Z"},
+        "act_from": "2026-05-06T12:00:00Z",
+    }
+
+
+@given(st.text(max_size=60))
+def test_whatever_a_person_typed_raises_nothing(text: str) -> None:
+    assert decode_checkpoint(text)[1] is not None
+    assert decode_coverage(text)[1] is not None
+
+
+def test_a_source_that_cannot_be_read_is_left_out_and_named() -> None:
+    text = '{"v":1,"read":{"kernel":"soon","pod":"2026-05-06T12:00:00Z"},"act_from":"2026-05-06T12:00:00Z"}'
+
+    assert decode_checkpoint(text) == (
+        Checkpoint({Source.POD: NOON_NS}, NOON_NS),
+        "read.kernel is not a time",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{}", "act_from is missing"),
+        ('{"act_from":[]}', "act_from is not a time"),
+        ("null", "it is not a JSON object"),
+    ],
+)
+def test_without_the_first_start_there_is_no_cursor(text: str, problem: str) -> None:
+    assert decode_checkpoint(text) == (None, problem)
+
+
+def test_coverage_without_a_time_is_none() -> None:
+    assert decode_coverage('{"unknown":["gpu-1"]}') == (None, "at is missing")
+
+
+def test_of_many_names_two_thousand_are_kept_and_the_unknown_ones_first() -> None:
+    unknown = frozenset(f"gone-{n:04}" for n in range(1500))
+    listed = frozenset(f"gpu-{n:04}" for n in range(1500))
+
+    found, _ = decode_coverage(encode_coverage(Coverage(NOON, unknown, listed)))
+
+    assert found is not None
+    assert found.unknown == unknown
+    assert len(found.listed) == 500
+
+
+def test_the_longest_names_still_leave_room_for_other_annotations() -> None:
+    listed = frozenset(f"{n:04}".ljust(253, "x") for n in range(2000))
+
+    assert len(encode_coverage(Coverage(NOON, listed=listed))) < 130 * 1024

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konductor_like.cluster.decode import decode_node, node_decoder
+from konductor_like.cluster.record import encode
+from konductor_like.model import (
+    OPT_OUT_LABEL,
+    RECORD_ANNOTATION,
+    FaultKind,
+    NodeRecord,
+    NodeState,
+    Source,
+    Taint,
+)
+from konductor_like.sandbox.fleet import make_cpu_node, make_node
+from tests.cluster.scenes import BOOT, OURS, TEAM, incident, raw_node, record, state_of
+
+
+def test_a_real_nodes_state() -> None:
+    node = make_node("gpu-7", taints=[TEAM], boot_id=BOOT, unschedulable=True)
+    node["metadata"] |= {"uid": "u-7", "resourceVersion": "812"}
+
+    state = decode_node(node)
+
+    assert (state.name, state.is_gpu_node, state.ready, state.unschedulable) == ("gpu-7", True, True, True)
+    assert state.machine.node_uid == "u-7"
+    assert state.machine.boot_id == BOOT
+    assert state.machine.system_id == node["status"]["nodeInfo"]["systemUUID"]
+    assert state.taints[0] == Taint("team", "vision", "NoSchedule")
+    assert state.as_read.taints is not None
+    assert state.as_read.taints[0] == TEAM
+    assert (state.as_read.resource_version, state.as_read.record) == ("812", None)
+    assert state.created_ns > 0
+
+
+def test_a_cpu_node_is_none_of_ours() -> None:
+    assert not decode_node(make_cpu_node("cpu-1")).is_gpu_node
+
+
+def test_a_cpu_node_that_the_setting_names_is() -> None:
+    assert node_decoder("pool=render")(make_cpu_node("cpu-1", labels={"pool": "render"})).is_gpu_node
+
+
+def test_dead_gpus_do_not_make_it_another_kind_of_node() -> None:
+    assert decode_node(make_node("gpu-1", gpus=0)).is_gpu_node
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "proof"),
+    [
+        (FaultKind.XID, Source.KERNEL, True),
+        (FaultKind.SXID, Source.KERNEL, True),
+        (FaultKind.NVRM, Source.KERNEL, True),
+        (FaultKind.PEERMEM, Source.KERNEL, False),
+        (FaultKind.NCCL, Source.POD, False),
+        (FaultKind.XID, Source.POD, False),
+    ],
+)
+def test_a_node_whose_own_kernel_once_named_a_gpu_has_one(
+    kind: FaultKind, source: Source, proof: bool
+) -> None:
+    text = encode(record(replace(incident(), kind=kind, source=source)))
+
+    assert state_of(raw_node(labels={}, annotations={RECORD_ANNOTATION: text})).is_gpu_node is proof
+
+
+@pytest.mark.parametrize(("value", "out"), [("true", True), ("false", False), ("", False)])
+def test_a_label_opts_a_node_out(value: str, out: bool) -> None:
+    assert state_of(raw_node(labels={OPT_OUT_LABEL: value})).opted_out is out
+
+
+def test_the_record_comes_with_its_text() -> None:
+    text = encode(record(incident()))
+
+    state = state_of(raw_node(annotations={RECORD_ANNOTATION: text}))
+
+    assert (state.record, state.record_problem, state.as_read.record) == (record(incident()), None, text)
+
+
+def test_a_mangled_record_is_kept_as_read_and_complained_of() -> None:
+    state = state_of(raw_node(annotations={RECORD_ANNOTATION: "see ticket"}))
+
+    assert (state.record, state.record_problem) == (NodeRecord(), "it is not JSON")
+    assert state.as_read.record == "see ticket"
+
+
+def test_absent_and_empty_are_told_apart() -> None:
+    absent = state_of(raw_node(labels=None, annotations=None)).as_read
+    empty = state_of(raw_node(labels={}, annotations={}, taints=[])).as_read
+
+    assert (absent.taints, absent.has_labels, absent.has_annotations) == (None, False, False)
+    assert (empty.taints, empty.has_labels, empty.has_annotations) == ((), True, True)
+
+
+def test_the_provider_id_stands_in_for_a_missing_system_uuid() -> None:
+    node = raw_node()
+    node["spec"]["providerID"] = "aws:///us-east-1a/i-0123"
+    node["status"]["nodeInfo"]["systemUUID"] = ""
+
+    assert state_of(node).machine.system_id == "aws:///us-east-1a/i-0123"
+
+
+def test_taints_without_effect_or_value_are_no_obstacle() -> None:
+    state = state_of(raw_node(taints=[{"key": "a"}, {"key": "b", "effect": None}, "odd", OURS]))
+
+    assert state.taints == (Taint("a", None, ""), Taint("b", None, ""), Taint(**OURS))
+    assert list(state.as_read.taints or ()) == [{"key": "a"}, {"key": "b", "effect": None}, "odd", OURS]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "ready"),
+    [
+        ([{"type": "Ready", "status": "True"}], True),
+        ([{"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": "Unknown"}], False),
+        ([{"type": "Ready"}], False),
+        ([None, 3], False),
+        ({}, False),
+        (None, False),
+    ],
+    ids=str,
+)
+def test_ready_is_what_the_condition_says(conditions: Any, ready: bool) -> None:
+    node = raw_node()
+    node["status"]["conditions"] = conditions
+
+    assert state_of(node).ready is ready
+
+
+ODD: st.SearchStrategy[Any] = st.sampled_from(
+    [None, 0, True, 1.5, "", "x", [], [None], {}, {"a": None}, {"key": []}]
+)
+PLACES = [
+    ("metadata",),
+    ("spec",),
+    ("status",),
+    *(
+        ("metadata", name)
+        for name in ("name", "uid", "resourceVersion", "creationTimestamp", "managedFields")
+    ),
+    ("metadata", "labels"),
+    ("metadata", "annotations"),
+    ("metadata", "annotations", RECORD_ANNOTATION),
+    ("metadata", "labels", OPT_OUT_LABEL),
+    ("spec", "taints"),
+    ("spec", "unschedulable"),
+    ("status", "capacity"),
+    ("status", "conditions"),
+    ("status", "nodeInfo"),
+    ("status", "nodeInfo", "bootID"),
+]
+
+
+@given(st.lists(st.tuples(st.sampled_from(PLACES), ODD), max_size=4))
+def test_no_node_is_too_odd_to_be_decoded(oddities: list[tuple[tuple[str, ...], Any]]) -> None:
+    node: Any = copy.deepcopy(make_node("gpu-1"))
+    for place, value in oddities:
+        inner = node
+        for step in place[:-1]:
+            inner = inner.get(step) if isinstance(inner, dict) else None
+        if isinstance(inner, dict):
+            inner[place[-1]] = value
+
+    assert isinstance(decode_node(node), NodeState)
+
+
+def test_a_node_without_anything_is_decoded_too() -> None:
+    assert decode_node({}).name == ""

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.decode import node_decoder
+from konductor_like.cluster.events import NodeEvents, event_name, shortened
+from konductor_like.cluster.store import list_nodes
+from konductor_like.model import EventReason, NodeState
+from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
+from konductor_like.sandbox.mishaps import Drop, Mishap
+from tests.cluster.scenes import NOON, raw_node, state_of
+
+TAINTED = EventReason.TAINTED
+
+
+@pytest.fixture
+def node(server: KubernetesServer, client: KubeClient) -> NodeState:
+    """A Node that exists."""
+    server.put_node(raw_node())
+    return list_nodes(client, node_decoder())["gpu-1"]
+
+
+@pytest.fixture
+def events(client: KubeClient) -> NodeEvents:
+    """A sender at noon."""
+    return NodeEvents(client, "konductor-like-0", lambda: NOON)
+
+
+def test_an_event_shows_in_kubectl_describe_node(
+    server: KubernetesServer, events: NodeEvents, node: NodeState
+) -> None:
+    assert events.send(node, TAINTED, "Xid 79: GPU lost", "xid.79")
+
+    (event,) = server.objects("events", "default")
+    assert event["involvedObject"]["uid"] == server.node("gpu-1")["metadata"]["uid"]
+    assert (event["type"], event["reason"], event["message"]) == ("Warning", TAINTED, "Xid 79: GPU lost")
+    assert event["source"] == {"component": "konductor-like"}
+    assert event["reportingComponent"] == "konductor-like"
+    assert event["lastTimestamp"] == "2026-05-06T12:00:00Z"
+
+
+def test_telling_the_same_thing_twice_is_one_event(
+    server: KubernetesServer, events: NodeEvents, node: NodeState
+) -> None:
+    assert events.send(node, TAINTED, "first", "xid.79")
+    assert events.send(node, TAINTED, "again", "xid.79")
+
+    assert [event["message"] for event in server.objects("events", "default")] == ["first"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        (EventReason.TAINTED, "Warning"),
+        (EventReason.HELD, "Warning"),
+        (EventReason.RELEASED, "Normal"),
+        (EventReason.RECORDED, "Normal"),
+    ],
+)
+def test_what_needs_somebody_is_a_warning(
+    server: KubernetesServer, events: NodeEvents, node: NodeState, reason: EventReason, kind: str
+) -> None:
+    events.send(node, reason, "x", "y")
+
+    assert server.objects("events", "default")[0]["type"] == kind
+
+
+@pytest.mark.parametrize(
+    "mishap", [refusal(500), refusal(403), refusal(429), Mishap(drop=Drop.RESET), Mishap(200, "<html>")]
+)
+def test_an_event_that_cannot_be_sent_fails_nothing(
+    server: KubernetesServer, events: NodeEvents, node: NodeState, mishap: Mishap
+) -> None:
+    server.mishaps.add(mishap)
+
+    assert not events.send(node, TAINTED, "x", "y")
+    assert "create events/gpu-1.gpufaulttainted" in str(events.last_error)
+    assert events.send(node, TAINTED, "x", "y")
+    assert events.last_error is None
+
+
+def test_another_node_reason_or_matter_is_another_event() -> None:
+    node = state_of(raw_node())
+    reborn = replace(node, machine=replace(node.machine, node_uid="another"))
+
+    names = {
+        event_name(node, TAINTED, "a"),
+        event_name(node, TAINTED, "b"),
+        event_name(node, EventReason.RELEASED, "a"),
+        event_name(reborn, TAINTED, "a"),
+    }
+
+    assert len(names) == 4
+
+
+@given(
+    st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,250}[a-z0-9])?", fullmatch=True),
+    st.text(st.characters(), max_size=50),
+)
+def test_every_name_is_one_that_the_server_takes(node_name: str, about: str) -> None:
+    name = event_name(state_of(raw_node(node_name)), TAINTED, about)
+
+    assert len(name) <= 253
+    assert re.fullmatch(r"[a-z0-9][-a-z0-9.]*[a-z0-9]", name)
+
+
+@given(st.text(st.characters(), max_size=3000))
+def test_every_message_fits(message: str) -> None:
+    assert len(shortened(message).encode()) < 1024
+
+
+def test_a_long_message_keeps_both_ends() -> None:
+    text = shortened("Xid 79 on GPU 0. " + "x" * 5000 + " Reboot the node.")
+
+    assert text.startswith("Xid 79 on GPU 0. xx")
+    assert text.endswith("xx Reboot the node.")
+    assert " … " in text

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import pytest
+
+from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.errors import KubeError, KubeUnavailable, LeadershipLost
+from konductor_like.cluster.lease import (
+    LeaseStatus,
+)
+from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
+from konductor_like.sandbox.mishaps import Drop, Mishap
+from tests.cluster.lease_scenes import (
+    NAMESPACE,
+    PATH,
+    WRITES,
+    Clock,
+    candidate,
+    cursor,
+    may_write,
+    note,
+    saved,
+    spec,
+)
+
+# Renewing.
+
+
+def test_one_write_renews_and_saves_the_cursor(
+    server: KubernetesServer, client: KubeClient, clock: Clock
+) -> None:
+    lease = candidate(client, clock)
+    lease.try_acquire()
+    server.clear_calls()
+    before = spec(server)["renewTime"]
+    clock.seconds += 10
+
+    lease.renew(cursor(5), None)
+
+    assert [call.verb for call in server.calls()] == ["update"]
+    assert spec(server)["renewTime"] > before
+    assert saved(client) == cursor(5)
+
+
+def test_without_a_cursor_the_saved_one_stays(client: KubeClient, clock: Clock) -> None:
+    lease = candidate(client, clock)
+    lease.try_acquire()
+    lease.renew(cursor(5), None)
+
+    lease.renew(None, None)
+
+    assert saved(client) == cursor(5)
+
+
+def test_who_lost_the_lease_can_neither_renew_it_nor_move_the_cursor(
+    client: KubeClient, clock: Clock
+) -> None:
+    first, second = candidate(client, clock), candidate(client, clock, "b")
+    first.try_acquire()
+    second.try_acquire()
+    clock.seconds += 31
+    assert second.try_acquire().held
+    second.renew(cursor(7), None)
+    clock.seconds -= 31  # the first one slept and believes that no time has passed
+
+    with pytest.raises(LeadershipLost, match="now held by b"):
+        first.renew(cursor(99), None)
+
+    assert saved(client) == cursor(7)
+    with pytest.raises(LeadershipLost, match="not ours"):
+        first.budget_seconds()
+    assert not first.release(cursor(99))
+    assert saved(client) == cursor(7)
+
+
+def test_a_second_process_under_the_same_name_puts_the_first_one_out(
+    client: KubeClient, clock: Clock
+) -> None:
+    first, second = candidate(client, clock, "pod_uid"), candidate(client, clock, "pod_uid")
+    first.try_acquire()
+    clock.seconds += 1
+    second.try_acquire()
+
+    with pytest.raises(LeadershipLost):
+        first.renew(cursor(99), None)
+    second.renew(cursor(1), None)
+    assert saved(client) == cursor(1)
+
+
+def test_a_note_on_the_lease_does_not_cost_it_and_is_kept(
+    server: KubernetesServer, client: KubeClient, clock: Clock
+) -> None:
+    lease = candidate(client, clock)
+    lease.try_acquire()
+    note(client, "ticket", "1234")
+
+    lease.renew(cursor(5), None)
+
+    (found,) = server.objects("leases", NAMESPACE)
+    assert found["metadata"]["annotations"]["ticket"] == "1234"
+    assert saved(client) == cursor(5)
+
+
+@pytest.mark.parametrize(
+    "mishap",
+    [refusal(500, after=True), Mishap(drop=Drop.RESET, after=True), Mishap(drop=Drop.MIDWAY)],
+    ids=["500", "reset", "cut off"],
+)
+def test_a_renewal_that_took_effect_without_an_answer_does_not_cost_the_lease(
+    server: KubernetesServer, client: KubeClient, clock: Clock, mishap: Mishap
+) -> None:
+    lease = candidate(client, clock)
+    lease.try_acquire()
+    server.mishaps.add(mishap, when=WRITES)
+    with pytest.raises(KubeError):
+        lease.renew(cursor(5), None)
+
+    lease.renew(cursor(6), None)
+
+    assert saved(client) == cursor(6)
+
+
+def test_a_take_over_that_took_effect_without_an_answer_is_found(
+    server: KubernetesServer, client: KubeClient, clock: Clock
+) -> None:
+    server.mishaps.add(refusal(504, after=True), when=matching("POST", "leases"))
+    lease = candidate(client, clock)
+    with pytest.raises(KubeUnavailable):
+        lease.try_acquire()
+
+    assert lease.try_acquire().held
+
+
+def test_a_lease_that_somebody_deleted_is_put_back_with_its_cursor(client: KubeClient, clock: Clock) -> None:
+    lease = candidate(client, clock)
+    lease.try_acquire()
+    lease.renew(cursor(5), None)
+    client.delete(PATH)
+
+    lease.renew(cursor(6), None)
+
+    assert saved(client) == cursor(6)
+    lease.renew(cursor(7), None)
+    assert saved(client) == cursor(7)
+
+
+def test_but_not_when_another_was_faster(client: KubeClient, clock: Clock) -> None:
+    lease = candidate(client, clock)
+    lease.try_acquire()
+    client.delete(PATH)
+    candidate(client, clock, "b").try_acquire()
+
+    with pytest.raises(LeadershipLost, match="held by b"):
+        lease.renew(cursor(6), None)
+
+
+def test_nor_when_that_happens_between_two_looks(
+    server: KubernetesServer, client: KubeClient, clock: Clock
+) -> None:
+    lease = candidate(client, clock)
+    lease.try_acquire()
+    candidate_b = candidate(client, clock, "b")
+    client.delete(PATH)
+    candidate_b.try_acquire()
+    for when in (WRITES, matching("GET", "leases")):
+        server.mishaps.add(refusal(404), when=when)  # still gone when we renewed, back when we created
+
+    with pytest.raises(LeadershipLost, match="another took it"):
+        lease.renew(None, None)
+
+
+# Releasing.
+
+
+def test_after_a_release_the_next_one_starts_at_once(
+    server: KubernetesServer, client: KubeClient, clock: Clock
+) -> None:
+    lease = candidate(client, clock)
+    lease.try_acquire()
+
+    assert lease.release(cursor(5))
+
+    assert spec(server)["holderIdentity"] == ""
+    assert not may_write(lease)
+    assert candidate(client, clock, "b").try_acquire() == LeaseStatus(True, "b", cursor(5))
+
+
+def test_a_release_is_not_hindered_by_a_note(client: KubeClient, clock: Clock) -> None:
+    lease = candidate(client, clock)
+    lease.try_acquire()
+    note(client, "ticket", "1234")
+
+    assert lease.release(cursor(5))
+
+
+def test_a_release_that_fails_is_left_to_expire(
+    server: KubernetesServer, client: KubeClient, clock: Clock
+) -> None:
+    lease = candidate(client, clock)
+    lease.try_acquire()
+    server.mishaps.add(refusal(503), when=WRITES)
+
+    assert not lease.release(cursor(5))
+    assert not may_write(lease)
+    assert spec(server)["holderIdentity"] == "a"
+
+
+def test_releasing_what_is_not_held_does_nothing(
+    server: KubernetesServer, client: KubeClient, clock: Clock
+) -> None:
+    assert not candidate(client, clock).release(cursor(5))
+    assert server.calls() == []

@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from konductor_like import __version__
+from konductor_like.cluster import paths
+from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.errors import (
+    KubeBadAnswer,
+    KubeConfigError,
+    KubeError,
+    KubeOverloaded,
+    KubeTimeout,
+    KubeUnauthorized,
+    KubeUnavailable,
+    KubeUnreachable,
+)
+from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
+from konductor_like.sandbox.mishaps import Drop, Mishap
+from konductor_like.sandbox.wire import HTML, JSON
+from tests.cluster.scenes import raw_node
+
+CERTIFICATES = Path(__file__).parent.parent / "loki" / "certificates"
+NODE = paths.node("gpu-1")
+
+
+@contextmanager
+def connected(config: Path, timeout_seconds: float = 5.0) -> Iterator[KubeClient]:
+    """A client that is closed in the end."""
+    client = KubeClient.connect(str(config), None, timeout_seconds)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def failure(client: KubeClient, *, write: bool = False) -> KubeError:
+    """The error that a read, or a write, ends with."""
+    with pytest.raises(KubeError) as caught:
+        client.patch(NODE, []) if write else client.get(NODE)
+    return caught.value
+
+
+def test_a_request_says_who_asks(server: KubernetesServer, client: KubeClient) -> None:
+    server.put_node(raw_node())
+
+    client.get(NODE)
+
+    assert server.calls()[0].user_agent == f"konductor-like/{__version__}"
+
+
+def test_a_write_names_its_field_manager(server: KubernetesServer, client: KubeClient) -> None:
+    server.put_node(raw_node())
+
+    client.patch(NODE, [{"op": "add", "path": "/metadata/labels/a", "value": "b"}])
+
+    assert server.calls("patch")[0].request.param("fieldManager") == "konductor-like"
+    managers = [entry["manager"] for entry in server.node("gpu-1")["metadata"]["managedFields"]]
+    assert "konductor-like" in managers
+
+
+@pytest.mark.parametrize("write", [False, True], ids=["read", "write"])
+def test_silence_is_a_timeout_whose_outcome_is_unknown_for_a_write(
+    server: KubernetesServer, client: KubeClient, write: bool
+) -> None:
+    server.mishaps.add(Mishap(delay_seconds=5))
+
+    method = "PATCH" if write else "GET"
+
+    with pytest.raises(KubeTimeout, match="gave no answer in time") as caught:
+        client._transport.ask("try", method, NODE, timeout_seconds=0.1)
+
+    assert caught.value.outcome_unknown is write
+    server.stop()
+
+
+@pytest.mark.parametrize("write", [False, True], ids=["read", "write"])
+@pytest.mark.parametrize(
+    "mishap",
+    [Mishap(drop=Drop.RESET), Mishap(drop=Drop.SILENTLY), Mishap(drop=Drop.MIDWAY)],
+    ids=["reset", "closed", "cut off"],
+)
+def test_a_broken_connection_is_told(
+    server: KubernetesServer, client: KubeClient, mishap: Mishap, write: bool
+) -> None:
+    server.put_node(raw_node())
+    server.mishaps.add(mishap)
+
+    error = failure(client, write=write)
+
+    assert isinstance(error, KubeUnreachable)
+    assert error.outcome_unknown is write
+    assert "\n" not in str(error)
+
+
+def test_a_port_that_nobody_listens_on_is_told_and_nothing_was_done(
+    server: KubernetesServer, client: KubeClient
+) -> None:
+    server.stop()
+
+    error = failure(client, write=True)
+
+    assert isinstance(error, KubeUnreachable)
+    assert not error.outcome_unknown
+    assert f"{server.url} cannot be reached" in str(error)
+    assert "object at 0x" not in str(error)
+
+
+def test_an_unknown_host_is_told(tmp_path: Path, server: KubernetesServer) -> None:
+    config = server.kubeconfig(tmp_path / "c")
+    config.write_text(config.read_text().replace(server.url, "http://no-such-host.invalid:1"))
+
+    with connected(config) as client:
+        error = failure(client)
+
+    assert isinstance(error, KubeUnreachable)
+
+
+@pytest.mark.parametrize(
+    ("mishap", "said"),
+    [
+        (Mishap(200, "<html>log in</html>", HTML), r"answered 200 with no JSON object \(text/html"),
+        (Mishap(200, '{"kind": "No', JSON), "no JSON object"),
+        (Mishap(200, "[1]", JSON), "no JSON object"),
+        (Mishap(200, "\udcff".encode("utf-8", "surrogatepass").decode("latin-1"), JSON), "no JSON object"),
+        (Mishap(302, "", HTML, {"Location": "http://elsewhere.invalid/"}), "HTTP status 302"),
+    ],
+    ids=["HTML", "truncated", "a list", "no text", "a redirect"],
+)
+def test_an_answer_that_no_api_server_gives_is_told_without_its_body(
+    server: KubernetesServer, client: KubeClient, mishap: Mishap, said: str
+) -> None:
+    server.mishaps.add(mishap, times=2)
+
+    with pytest.raises(KubeBadAnswer, match=said):
+        client.get(NODE)
+    assert failure(client, write=True).outcome_unknown
+
+
+def test_nothing_is_retried_here(server: KubernetesServer, client: KubeClient) -> None:
+    server.mishaps.add(refusal(503))
+
+    assert isinstance(failure(client), KubeUnavailable)
+    assert len(server.calls()) == 1
+
+
+def test_patience_asked_for_is_passed_on(server: KubernetesServer, client: KubeClient) -> None:
+    server.mishaps.add(refusal(429, retry_after_seconds=7))
+
+    error = failure(client)
+
+    assert isinstance(error, KubeOverloaded)
+    assert error.retry_after_seconds == 7
+
+
+# Credentials.
+
+
+def test_a_token_that_was_rotated_under_us_is_picked_up(server: KubernetesServer, tmp_path: Path) -> None:
+    server.put_node(raw_node())
+    old, new = server.access.add_user("kim"), server.access.add_user("kim")
+    config = server.kubeconfig(tmp_path / "c", old)
+    with connected(config) as client:
+        client.get(NODE)
+        server.access.revoke(old)
+        server.kubeconfig(tmp_path / "c", new)
+
+        assert client.get(NODE)["metadata"]["name"] == "gpu-1"
+
+
+def test_the_same_wrong_token_is_not_sent_twice(server: KubernetesServer, tmp_path: Path) -> None:
+    with connected(server.kubeconfig(tmp_path / "c", "wrong")) as client:
+        error = failure(client)
+
+    assert isinstance(error, KubeUnauthorized)
+    assert str(error) == "cannot get nodes/gpu-1: Unauthorized"
+    assert [call.status for call in server.calls()] == [401]
+
+
+def test_logging_in_again_is_not_tried_at_each_request(server: KubernetesServer, tmp_path: Path) -> None:
+    config = server.kubeconfig(tmp_path / "c", "wrong-1")
+    with connected(config) as client:
+        server.kubeconfig(config, "wrong-2")
+        failure(client)
+        server.kubeconfig(config, server.access.admin_token)
+
+        assert isinstance(failure(client), KubeUnauthorized)
+
+
+def test_a_kubeconfig_that_vanished_leaves_the_401_to_be_told(
+    server: KubernetesServer, tmp_path: Path
+) -> None:
+    config = server.kubeconfig(tmp_path / "c", "wrong")
+    with connected(config) as client:
+        config.unlink()
+
+        assert isinstance(failure(client), KubeUnauthorized)
+
+
+@pytest.mark.parametrize("token", ["two\nlines", "ünïcödé \u2603"])
+def test_a_token_that_no_header_can_hold_is_refused_without_showing_it(
+    server: KubernetesServer, tmp_path: Path, token: str
+) -> None:
+    with connected(server.kubeconfig(tmp_path / "c", token)) as client:
+        error = failure(client)
+
+    assert isinstance(error, KubeConfigError)
+    assert token not in str(error)
+
+
+# TLS.
+
+
+@pytest.fixture
+def tls_server() -> Iterator[KubernetesServer]:
+    """An API server over HTTPS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
+    with KubernetesServer(ssl_context=context) as started:
+        started.put_node(raw_node())
+        yield started
+
+
+def test_a_server_is_known_by_its_authority(tls_server: KubernetesServer, tmp_path: Path) -> None:
+    with connected(tls_server.kubeconfig(tmp_path / "c", ca_file=CERTIFICATES / "ca.pem")) as client:
+        assert client.get(NODE)["metadata"]["name"] == "gpu-1"
+
+
+def test_a_certificate_that_does_not_fit_is_told(tls_server: KubernetesServer, tmp_path: Path) -> None:
+    config = tls_server.kubeconfig(tmp_path / "c", ca_file=CERTIFICATES / "ca.pem")
+    config.write_text(
+        config.read_text().replace(str(CERTIFICATES / "ca.pem"), str(CERTIFICATES / "client.pem"))
+    )
+
+    with connected(config) as client:
+        error = failure(client, write=True)
+
+    assert isinstance(error, KubeUnreachable)
+    assert not error.outcome_unknown
+    assert "certificate verify failed" in str(error)
+    assert "certificate-authority" in error.hint
+
+
+def test_an_unchecked_certificate_gives_no_warning(tls_server: KubernetesServer, tmp_path: Path) -> None:
+    with connected(tls_server.kubeconfig(tmp_path / "c")) as client:
+        assert client.get(NODE)["metadata"]["name"] == "gpu-1"
+
+
+def test_https_to_a_plain_server_is_told(server: KubernetesServer, tmp_path: Path) -> None:
+    config = server.kubeconfig(tmp_path / "c")
+    config.write_text(config.read_text().replace("http:", "https:"))
+
+    with connected(config) as client:
+        assert isinstance(failure(client), KubeUnreachable)
+
+
+# Quiet.
+
+
+def test_the_http_library_logs_nothing(
+    server: KubernetesServer, client: KubeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    server.mishaps.add(Mishap(drop=Drop.RESET))
+    failure(client)
+    server.stop()
+    failure(client)
+
+    assert [record.name for record in caplog.records if record.name.startswith("urllib3")] == []
+
+
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:{port}", "socks5://127.0.0.1:{port}"])
+def test_a_proxy_that_cannot_be_used_is_told(
+    server: KubernetesServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("http_proxy", proxy.format(port=nobody.getsockname()[1]))
+        config = server.kubeconfig(tmp_path / "c")
+        config.write_text(config.read_text().replace("127.0.0.1", "api.invalid"))
+
+        with pytest.raises(KubeError) as caught, connected(config) as client:
+            client.get(NODE)
+
+    assert isinstance(caught.value, KubeUnreachable | KubeConfigError)

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.errors import (
+    KubeForbidden,
+    KubeOverloaded,
+    KubeUnavailable,
+    LeadershipLost,
+)
+from konductor_like.cluster.writer import NodeWriter, Outcome
+from konductor_like.model import NodeState
+from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
+from konductor_like.sandbox.mishaps import Drop, Mishap
+from tests.cluster.scenes import OURS, TEAM, taint
+from tests.cluster.writer_scenes import PATCHES, READS, Closing, Term, Waits, make_writer, taints
+
+# Trouble.
+
+
+@pytest.mark.parametrize(
+    "mishap",
+    [refusal(429), refusal(500), refusal(503), Mishap(drop=Drop.RESET), Mishap(drop=Drop.SILENTLY)],
+    ids=["429", "500", "503", "reset", "closed"],
+)
+def test_trouble_that_passes_is_waited_out(
+    server: KubernetesServer, writer: NodeWriter, state: NodeState, waits: Waits, mishap: Mishap
+) -> None:
+    server.mishaps.add(mishap, times=3, when=PATCHES)
+
+    assert writer.write(state, taint()).outcome is Outcome.APPLIED
+    assert len(waits.slept) == 3
+    assert taints(server) == [TEAM, OURS]
+
+
+def test_the_server_is_given_the_time_it_asks_for(
+    server: KubernetesServer, writer: NodeWriter, state: NodeState, waits: Waits
+) -> None:
+    server.mishaps.add(refusal(429, retry_after_seconds=7), when=PATCHES)
+
+    writer.write(state, taint())
+
+    assert waits.slept == [7.0]
+
+
+@pytest.mark.parametrize(
+    "mishap",
+    [
+        refusal(500, after=True),
+        refusal(504, after=True),
+        Mishap(drop=Drop.RESET, after=True),
+        Mishap(drop=Drop.MIDWAY),
+        Mishap(200, "<html>", after=True),
+    ],
+    ids=["500", "504", "reset", "cut off", "HTML"],
+)
+def test_a_write_that_took_effect_without_an_answer_is_found_applied(
+    server: KubernetesServer, writer: NodeWriter, state: NodeState, mishap: Mishap
+) -> None:
+    server.mishaps.add(mishap, when=PATCHES)
+
+    result = writer.write(state, taint())
+
+    assert result.outcome is Outcome.APPLIED
+    assert result.state is not None
+    assert result.state.tainted
+    assert taints(server) == [TEAM, OURS]
+
+
+def test_a_write_that_took_effect_and_was_then_undone_is_not_forced(
+    server: KubernetesServer, client: KubeClient, waits: Waits, state: NodeState
+) -> None:
+    server.mishaps.add(Mishap(drop=Drop.RESET, after=True), when=PATCHES)
+
+    def meanwhile(seconds: float) -> None:
+        waits.sleep(seconds)
+        server.edit_node("gpu-1", lambda node: node["spec"].update(taints=[]))
+
+    result = make_writer(client, waits, sleep=meanwhile).write(state, taint())
+
+    assert result.outcome is Outcome.CONFLICT
+    assert taints(server) == []
+
+
+def test_patience_ends(server: KubernetesServer, client: KubeClient, waits: Waits, state: NodeState) -> None:
+    server.mishaps.add(refusal(503), times=None, when=PATCHES)
+
+    result = make_writer(client, waits, patience_seconds=20).write(state, taint())
+
+    assert result.outcome is Outcome.FAILED
+    assert isinstance(result.error, KubeUnavailable)
+    assert result.outcome_unknown
+    assert sum(waits.slept) <= 20
+    assert len(server.calls("patch")) > 4
+
+
+def test_a_refused_write_is_known_not_to_have_happened(
+    server: KubernetesServer, client: KubeClient, waits: Waits, state: NodeState
+) -> None:
+    server.mishaps.add(refusal(429), times=None, when=PATCHES)
+
+    result = make_writer(client, waits, patience_seconds=3).write(state, taint())
+
+    assert isinstance(result.error, KubeOverloaded)
+    assert not result.outcome_unknown
+
+
+def test_being_told_to_stop_ends_the_waiting(
+    server: KubernetesServer, client: KubeClient, waits: Waits, state: NodeState
+) -> None:
+    server.mishaps.add(refusal(503), times=None, when=PATCHES)
+    stop = threading.Event()
+    stop.set()
+
+    result = make_writer(client, waits, sleep=stop.wait).write(state, taint())
+
+    assert isinstance(result.error, KubeUnavailable)
+    assert len(server.calls("patch")) == 1
+
+
+def test_a_denial_is_not_tried_again(server: KubernetesServer, writer: NodeWriter, state: NodeState) -> None:
+    server.access.deny("patch", "nodes")
+
+    result = writer.write(state, taint())
+
+    assert isinstance(result.error, KubeForbidden)
+    assert len(server.calls("patch")) == 1
+
+
+def test_a_conflict_that_cannot_be_looked_into_is_a_failure(
+    server: KubernetesServer, writer: NodeWriter, state: NodeState
+) -> None:
+    server.mishaps.add(refusal(409), when=PATCHES)
+    server.mishaps.add(refusal(403), when=READS)
+
+    assert isinstance(writer.write(state, taint()).error, KubeForbidden)
+
+
+# The fence.
+
+
+def test_no_write_starts_outside_the_term(
+    server: KubernetesServer, client: KubeClient, waits: Waits, state: NodeState
+) -> None:
+    result = make_writer(client, waits, fence=Closing(0)).write(state, taint())
+
+    assert isinstance(result.error, LeadershipLost)
+    assert server.calls("patch") == []
+
+
+def test_a_request_may_take_no_longer_than_the_term(
+    server: KubernetesServer, client: KubeClient, waits: Waits, state: NodeState
+) -> None:
+    server.mishaps.add(Mishap(delay_seconds=30), when=PATCHES)
+    writer = make_writer(client, waits, fence=Term(waits, 0.2), patience_seconds=0)
+
+    result = writer.write(state, taint())
+
+    assert result.outcome is Outcome.FAILED
+    assert result.outcome_unknown
+    server.stop()
+
+
+def test_no_wait_reaches_beyond_the_term(
+    server: KubernetesServer, client: KubeClient, waits: Waits, state: NodeState
+) -> None:
+    server.mishaps.add(refusal(429, retry_after_seconds=12), times=None, when=PATCHES)
+
+    result = make_writer(client, waits, fence=Term(waits, 10)).write(state, taint())
+
+    assert isinstance(result.error, KubeOverloaded)
+    assert waits.slept == []
+
+
+def test_a_term_that_ends_while_waiting_ends_the_write(
+    server: KubernetesServer, client: KubeClient, waits: Waits, state: NodeState
+) -> None:
+    server.mishaps.add(refusal(503), times=None, when=PATCHES)
+
+    result = make_writer(client, waits, fence=Closing(2)).write(state, taint())
+
+    assert isinstance(result.error, LeadershipLost)
+    assert result.outcome_unknown  # a 503 does not say that nothing was done
+    assert len(server.calls("patch")) == 1

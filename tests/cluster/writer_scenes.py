@@ -1,0 +1,75 @@
+"""Writers whose waiting takes no time, and fences that close."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.decode import node_decoder
+from konductor_like.cluster.errors import (
+    LeadershipLost,
+)
+from konductor_like.cluster.fence import NoFence
+from konductor_like.cluster.writer import NodeWriter
+from konductor_like.sandbox.kubernetes import KubernetesServer, matching
+
+PATCHES = matching("PATCH", "nodes")
+READS = matching("GET", r"nodes/gpu-1$")
+
+
+class Waits:
+    """A clock that only sleeping moves; it remembers how long each sleep was."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep without waiting."""
+        self.slept.append(seconds)
+        self.now += seconds
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Term:
+    """A fence that closes at a moment of the clock."""
+
+    def __init__(self, waits: Waits, seconds: float) -> None:
+        self.clock, self.until = waits, seconds
+
+    def budget_seconds(self) -> float:
+        """What is left."""
+        left = self.until - self.clock()
+        if left <= 0:
+            raise LeadershipLost("the term is over")
+        return left
+
+
+class Closing:
+    """A fence that lets so many writes start."""
+
+    def __init__(self, writes: int) -> None:
+        self.writes = writes
+
+    def budget_seconds(self) -> float:
+        """No limit, until it is closed."""
+        self.writes -= 1
+        if self.writes < 0:
+            raise LeadershipLost("the term is over")
+        return math.inf
+
+
+def make_writer(client: KubeClient, waits: Waits, **parts: Any) -> NodeWriter:
+    """A writer whose waiting takes no time."""
+    fence = parts.pop("fence", NoFence())
+    parts = {"timeout_seconds": 5.0, "sleep": waits.sleep, "clock": waits, **parts}
+    return NodeWriter(client, node_decoder(), fence, **parts)
+
+
+def taints(server: KubernetesServer) -> list[dict[str, str]]:
+    """The Node's taints."""
+    found: list[dict[str, str]] = server.node("gpu-1")["spec"].get("taints", [])
+    return found
