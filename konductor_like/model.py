@@ -318,6 +318,11 @@ class NodeState:
         """Whether the node carries our taint."""
         return any(taint.ours for taint in self.taints)
 
+    @property
+    def blocked(self) -> bool:
+        """Whether another's taint stands where ours would go: there is one place per key and effect."""
+        return any(taint.foreign_twin and taint.effect == TAINT_EFFECT for taint in self.taints)
+
 
 class Verb(StrEnum):
     """What one change does to a Node."""

@@ -62,6 +62,11 @@ class ReadOnlyKubeClient:
         """Whether the pod's service account is used."""
         return self._transport.access.in_cluster
 
+    @property
+    def clock_ahead_seconds(self) -> float:
+        """How far the server's clock is ahead of ours, by its latest answer; 0 while the two agree."""
+        return self._transport.clock_ahead_seconds
+
     def close(self) -> None:
         """Close idle connections."""
         self._transport.close()

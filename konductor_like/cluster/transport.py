@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from konductor_like import __version__
+from konductor_like.clocks import seconds_ahead
 from konductor_like.cluster.errors import (
     KubeBadAnswer,
     KubeConfigError,
@@ -78,6 +79,8 @@ class Transport:
         self._lock = threading.Lock()
         self._line = _Line(find())
         self._logged_in_at = -math.inf
+        self.clock_ahead_seconds = 0.0
+        """How far the server's clock is ahead of ours, by its latest answer; 0 while the two agree."""
 
     @property
     def server(self) -> str:
@@ -111,6 +114,7 @@ class Transport:
         with self._mapped(what, write=write, sent=True):
             data: bytes = answer.read()
             answer.release_conn()
+        self._compare_clocks(answer.headers.get("Date"))
         if not 200 <= answer.status < 300:
             raise error_of(
                 what, answer.status, data, retry_after=answer.headers.get("Retry-After"), write=write
@@ -142,6 +146,11 @@ class Transport:
         """Translate what goes wrong while an opened answer is read."""
         with self._mapped(what, write=False, sent=True):
             yield
+
+    def _compare_clocks(self, date: str | None) -> None:
+        ahead = seconds_ahead(date, time.time())
+        if ahead is not None:
+            self.clock_ahead_seconds = ahead
 
     def _target(self, path: str, params: Mapping[str, str] | None) -> str:
         return f"{path}?{urlencode(params, quote_via=quote)}" if params else path

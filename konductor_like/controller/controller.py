@@ -152,6 +152,8 @@ class Controller:
             self._well()
             if status.held:
                 said = None
+                if status.problem:
+                    logs.warning(f"What the Lease carries cannot be read in full: {status.problem}.")
                 code = self._lead(status, stop)
                 if self._once or stop.is_set():
                     return code

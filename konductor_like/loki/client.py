@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Self
 
 import httpx
 from tenacity import Retrying
 
+from konductor_like.clocks import seconds_ahead
 from konductor_like.loki.access import authorization, fixed_headers, tls_context
 from konductor_like.loki.errors import LokiAnswerTooLarge, LokiBadAnswer, LokiTimeout, shown
 from konductor_like.loki.response import NotLokisAnswerError, QueryResult, parse
@@ -22,8 +22,6 @@ from konductor_like.settings import Settings
 MAX_ANSWER_BYTES = 64 * 2**20
 """An answer is held in memory at once; the reader asks for a smaller window when this is not enough."""
 
-CLOCKS_AGREE_SECONDS = 10.0
-"""Whole seconds in the Date header and a slow answer make smaller differences meaningless."""
 _ERROR_BYTES = 4096
 _LONG_QUERY_CHARS = 2000
 """Beyond this a query goes into a form, because proxies cut long URLs."""
@@ -85,13 +83,9 @@ class LokiClient:
         return time.time_ns() + round(self._clock_ahead_seconds * 1e9)
 
     def _compare_clocks(self, response: httpx.Response) -> None:
-        try:
-            theirs = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
-        except ValueError:
-            return
-        ahead_seconds = theirs - time.time()
-        agrees = abs(ahead_seconds) < CLOCKS_AGREE_SECONDS
-        self._clock_ahead_seconds = 0.0 if agrees else ahead_seconds
+        ahead = seconds_ahead(response.headers.get("Date"), time.time())
+        if ahead is not None:
+            self._clock_ahead_seconds = ahead
 
     def query_range(
         self,

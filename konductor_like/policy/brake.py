@@ -49,7 +49,8 @@ def brake_state(nodes: Mapping[str, NodeState], rules: Rules) -> BrakeState:
     held = [
         Held(name, min(waiting, key=urgency))
         for name, state in nodes.items()
-        if not state.tainted and (waiting := held_incidents(state.record.incidents))
+        if not (state.tainted or state.opted_out or state.blocked)
+        and (waiting := held_incidents(state.record.incidents))
     ]
     held.sort(key=lambda item: (urgency(item.incident), item.node))
     return BrakeState(len(gpu_nodes), out, bound(len(gpu_nodes), rules), tuple(held))

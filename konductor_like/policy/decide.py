@@ -73,7 +73,7 @@ def decide(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules, now: datet
     candidates = {
         name: gravest
         for name, case in cases.items()
-        if not case.state.tainted and not case.state.opted_out and (gravest := case.gravest)
+        if _may_be_tainted(case.state) and (gravest := case.gravest)
     }
     admitted, brake = admit(candidates, snapshot.nodes, snapshot.in_flight, rules)
 
@@ -110,6 +110,10 @@ def health_of(record: NodeRecord, *, tainted: bool) -> str | None:
         for incident in record.incidents
     )
     return "suspect" if suspicious else None
+
+
+def _may_be_tainted(state: NodeState) -> bool:
+    return not (state.tainted or state.opted_out or state.blocked)
 
 
 def _needs_attention(state: NodeState) -> bool:
@@ -184,6 +188,11 @@ def _announcement(
         return EventReason.RELEASED, f"The taint was removed by {by}; its evidence will not taint again."
     if not case.judgement.news:
         return None, ""
+    if gravest is not None and case.state.blocked:
+        return (
+            EventReason.RECORDED,
+            f"{describe(gravest)} Not tainted: another's taint has our key and effect.",
+        )
     if gravest is not None and not case.state.tainted:
         held = f"Held: {brake.out} of {brake.gpu_nodes} GPU nodes are out, the brake allows {brake.bound}."
         return EventReason.HELD, f"{describe(gravest)} {held}"

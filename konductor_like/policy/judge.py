@@ -221,7 +221,8 @@ def _seen(incident: Incident, fault: Fault) -> bool:
     if order is not None:
         return order
     if fault.timestamp_ns == incident.last_ns:
-        return incident.evidence == fault.finding.text
+        # The annotation may have had room for the beginning of the line only.
+        return fault.finding.text.startswith(incident.evidence.removesuffix("…"))
     return fault.timestamp_ns < incident.last_ns
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from konductor_like.cli.app import execute
 from konductor_like.cli.reset import with_plain_dry_run
+from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.decode import decode_node
 from konductor_like.cluster.record import decode
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, IncidentState, NodeRecord, Source
@@ -60,6 +62,17 @@ def test_the_release_says_who_why_and_up_to_where(cluster: Cluster, monkeypatch:
     )
     assert release.read_ns == {Source.KERNEL: ago_ns(9), Source.POD: ago_ns(11)}
     assert [each.state for each in record_of(server, "gpu-1").incidents] == [IncidentState.RELEASED]
+
+
+def test_a_laptops_clock_that_runs_ahead_covers_nothing_that_is_still_to_come(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KubeClient, "clock_ahead_seconds", -3600.0)
+    server = cluster("one faulty")
+
+    assert reset("gpu-1") == 0
+
+    assert record_of(server, "gpu-1").releases[0].at == NOW - timedelta(hours=1)
 
 
 def test_an_event_tells_of_it_and_the_health_label_goes(cluster: Cluster) -> None:

@@ -3,8 +3,10 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -290,3 +292,16 @@ def test_a_proxy_that_cannot_be_used_is_told(
             client.get(NODE)
 
     assert isinstance(caught.value, KubeUnreachable | KubeConfigError)
+
+
+def test_the_servers_clock_is_compared_with_ours(tmp_path: Path) -> None:
+    with (
+        KubernetesServer(nodes=[raw_node("gpu-1")]) as server,
+        connected(server.kubeconfig(tmp_path / "config")) as client,
+    ):
+        client._transport.clock_ahead_seconds = 99.0
+        client.get(NODE)
+        assert client.clock_ahead_seconds == 0
+
+        client._transport._compare_clocks(formatdate(time.time() - 3600, usegmt=True))
+        assert client.clock_ahead_seconds == pytest.approx(-3600, abs=5)

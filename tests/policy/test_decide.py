@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.model import (
+    TAINT_EFFECT,
+    TAINT_KEY,
     EventReason,
     FaultKind,
     IncidentState,
     Severity,
     Source,
+    Taint,
     Verb,
 )
 from tests.policy.scenes import OURS, Cluster, at, fault, fleet, node
@@ -209,3 +212,38 @@ def test_a_node_that_somebody_tainted_already_is_claimed_by_the_record() -> None
     assert change.verb is Verb.RECORD
     assert change.record is not None
     assert change.record.tainted_at == at(10)
+
+
+def test_a_foreign_taint_in_our_place_is_left_alone_until_it_goes() -> None:
+    """The API server allows one taint per key and effect, so ours cannot be added beside it."""
+    cluster = Cluster(fleet(2))
+    twin = Taint(TAINT_KEY, "maybe", TAINT_EFFECT)
+    cluster.nodes["gpu-1"] = replace(cluster.nodes["gpu-1"], taints=(twin,))
+
+    plan = cluster.tick(fault())
+    again = cluster.tick(seconds=5)
+
+    assert [change.verb for change in plan.changes] == [Verb.RECORD]
+    assert "another's taint" in plan.changes[0].message
+    assert plan.brake.held == ()
+    assert again.changes == ()
+
+    cluster.nodes["gpu-1"] = replace(cluster.nodes["gpu-1"], taints=())
+    cluster.tick(seconds=10)
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_line_that_had_no_room_in_the_annotation_is_recognised_by_its_beginning() -> None:
+    cluster = Cluster(fleet(2))
+    line = fault(
+        source=Source.POD, kind=FaultKind.CUDA, rule="cuda.ecc", stamp=None, text="CUDA error: " + "x" * 300
+    )
+    cluster.tick(line)
+    state = cluster.nodes["gpu-1"]
+    [incident] = state.record.incidents
+    shortened = replace(incident, evidence=incident.evidence[:60] + "…")
+    cluster.nodes["gpu-1"] = replace(state, record=replace(state.record, incidents=(shortened,)))
+
+    plan = cluster.tick(line, seconds=5)
+
+    assert plan.counted == ()

@@ -1,0 +1,21 @@
+"""How far another clock is ahead of ours, by the ``Date`` header of its answers."""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+
+CLOCKS_AGREE_SECONDS = 10.0
+"""Whole seconds in the header and a slow answer make smaller differences meaningless."""
+
+
+def seconds_ahead(date: str | None, now_seconds: float) -> float | None:
+    """The difference in seconds, 0 while the two agree well enough; None where the header tells no time.
+
+    ``date`` is as RFC 9110 has it, ``now_seconds`` our wall time since the epoch.
+    """
+    try:
+        theirs = parsedate_to_datetime(date or "").timestamp()
+    except (ValueError, OverflowError):
+        return None
+    ahead = theirs - now_seconds
+    return 0.0 if abs(ahead) < CLOCKS_AGREE_SECONDS else ahead
