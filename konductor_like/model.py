@@ -61,6 +61,11 @@ class FaultKind(StrEnum):
     CUDA = "cuda"
     NCCL = "nccl"
 
+    @property
+    def proves_gpu(self) -> bool:
+        """Whether such a line in a node's own kernel log proves that it has a GPU (design rule 20)."""
+        return self in (FaultKind.XID, FaultKind.SXID, FaultKind.NVRM)
+
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
@@ -355,8 +360,11 @@ class Change:
     event: EventReason | None = None
     message: str = ""
     incident: Incident | None = None
-    """The incident that the change is about, where there is one."""
+    """The incident that a taint stands for."""
     evidence: Fault | None = None
+    """The line that led to it just now; None for a taint that the brake had held."""
+    news: tuple[Fault, ...] = ()
+    """All that opened or reopened an incident on the node, ``evidence`` among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,9 +420,11 @@ class Snapshot:
     nodes: Mapping[str, NodeState]
     in_flight: frozenset[str] = frozenset()
     """Nodes whose taint may have been written although no answer came."""
+    unwritable: frozenset[str] = frozenset()
+    """Nodes that could not be tainted just now: they must not keep others from the brake's room."""
     unsettled: Mapping[str, Mapping[TallyKey, Unsettled]] = field(default_factory=dict)
     read_ns: Mapping[Source, int] = field(default_factory=dict)
-    """Up to where each source was read, for releases seen now."""
+    """Up to where each source had been judged before the faults at hand, for releases seen now."""
 
 
 @dataclass(frozen=True, slots=True)

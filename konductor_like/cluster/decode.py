@@ -20,7 +20,6 @@ from konductor_like.model import (
     Source,
     Taint,
 )
-from konductor_like.policy.judge import PROVES_GPU
 
 JsonObject = dict[str, Any]
 NodeDecoder = Callable[[JsonObject], NodeState]
@@ -92,9 +91,7 @@ def _is_ready(status: Mapping[str, Any]) -> bool:
 
 def _seen_before(record: NodeRecord) -> bool:
     """Whether the node's own kernel log proved a GPU once, even if nothing shows it any more."""
-    return any(
-        incident.kind in PROVES_GPU and incident.source is Source.KERNEL for incident in record.incidents
-    )
+    return any(incident.kind.proves_gpu and incident.source is Source.KERNEL for incident in record.incidents)
 
 
 def _object(parent: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -64,11 +64,16 @@ def _by_need(record: NodeRecord) -> list[tuple[str, int]]:
     """All entries, the most needed first."""
     by_age = sorted(enumerate(record.incidents), key=lambda entry: entry[1].last_ns, reverse=True)
     live = [("incident", n) for n, i in by_age if i.severity.taints and not _is_released(i)]
-    done = [("incident", n) for n, i in by_age if i.severity.taints and _is_released(i)]
-    minor = [("incident", n) for n, i in by_age if not i.severity.taints]
+    done = [("incident", n) for n, i in by_age if _keeps_from_tainting(i)]
+    minor = [("incident", n) for n, i in by_age if not (i.severity.taints or _keeps_from_tainting(i))]
     marks = sorted(enumerate(record.releases), key=lambda entry: entry[1].at, reverse=True)
     releases = [("release", n) for n, _ in marks]
     return [*releases[:1], *live, *releases[1:], *done, *minor]
+
+
+def _keeps_from_tainting(incident: Incident) -> bool:
+    """Whether it is remembered so that a replay of its lines does not taint: released, or from before us."""
+    return incident.before_install or (incident.severity.taints and _is_released(incident))
 
 
 def _is_released(incident: Incident) -> bool:

@@ -17,7 +17,7 @@ from konductor_like.cluster import paths
 from konductor_like.cluster.backoff import Backoff
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.decode import NodeDecoder
-from konductor_like.cluster.errors import KubeError, KubeGone, KubeTimeout
+from konductor_like.cluster.errors import KubeBadAnswer, KubeError, KubeGone, KubeTimeout
 from konductor_like.cluster.watch import WatchEvent, WatchStream
 from konductor_like.model import NodeState
 
@@ -136,6 +136,11 @@ class NodeStore:
                 if isinstance(error, KubeGone):
                     self._version = ""
             return error
+        except Exception as error:  # noqa: BLE001  # a view that froze unseen would be worse; told as a problem
+            mistake = KubeBadAnswer(f"cannot follow nodes: {error!r}", hint="please report this")
+            with self._lock:
+                self._problem, self._version = mistake, ""
+            return mistake
         return None
 
     def _list(self) -> None:

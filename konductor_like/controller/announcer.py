@@ -32,7 +32,9 @@ class Announcer:
         self._thread.start()
 
     def announce(self, state: NodeState, change: Change) -> None:
-        """Queue one Event; when too many wait already, this one is only logged."""
+        """Queue the change's Event, if it has one; when too many wait already, it is only logged."""
+        if change.event is None:
+            return
         try:
             self._queue.put_nowait((state, change))
         except queue.Full:
@@ -55,9 +57,17 @@ class Announcer:
             item = self._queue.get()
             if item is None:
                 return
-            state, change = item
-            if change.event is None or self._sender.send(state, change.event, change.message, about(change)):
-                continue
+            self._send(*item)
+
+    def _send(self, state: NodeState, change: Change) -> None:
+        try:
+            sent = change.event is None or self._sender.send(
+                state, change.event, change.message, about(change)
+            )
+        except Exception:  # noqa: BLE001  # one Event must not be the last; logged in full
+            logs.LOGGER.exception("An Event could not be sent. Please report this.")
+            return
+        if not sent:
             logs.debug(f"Event for node {state.name} could not be sent.", node=state.name)
 
 

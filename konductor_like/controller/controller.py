@@ -62,6 +62,7 @@ class Controller:
         self._term: Term | None = None
         self._turned_seconds = time.monotonic()
         self._obstacle = "starting"
+        self._lost = False
         self._failures = 0
 
     def run(self, stop: threading.Event) -> int:
@@ -86,7 +87,7 @@ class Controller:
         return [f"the loop has not turned for {idle_seconds:.0f} s"] if idle_seconds > STUCK_SECONDS else []
 
     def ready(self) -> list[str]:
-        """Why we are of no use right now."""
+        """Why we could not do the work; standing by, able to take over, counts as ready."""
         reasons = [self._obstacle] if self._obstacle else []
         if self._store.problem is not None:
             reasons.append(f"the API server: {self._store.problem}")
@@ -165,7 +166,6 @@ class Controller:
                     "To look without acting, use --dry-run.",
                     holder=status.holder,
                 )
-            self._obstacle = f"the Lease is held by {status.holder}"
             if self._once:
                 return 1
             stop.wait(STANDBY_SECONDS)
@@ -176,7 +176,7 @@ class Controller:
         ended = threading.Event()
         checkpoint = status.checkpoint if status else None
         tick, term = self._make_term(checkpoint, status.coverage if status else None, ended)
-        self._term, self._obstacle = term, ""
+        self._term, self._obstacle, self._lost = term, "", False
         self._metrics.leader.set(1 if status else 0)
         _say_start(checkpoint)
         watcher = threading.Thread(target=_link, args=(stop, ended, term), name="stop", daemon=True)
@@ -192,7 +192,7 @@ class Controller:
             watcher.join()
             if keeper is not None and self._lease is not None:
                 keeper.stop()
-                if not self._lease.release(tick.checkpoint()):
+                if not self._lease.release(tick.checkpoint()) and not self._lost:
                     logs.warning(
                         "The Lease could not be released; the next controller waits for it to expire."
                     )
@@ -201,6 +201,7 @@ class Controller:
 
     def _keeper(self, tick: Tick, term: Term, ended: threading.Event) -> LeaseKeeper:
         def lost(why: str) -> None:
+            self._lost = True
             logs.error(f"The Lease is lost: {why} Nothing is written from now on.")
             ended.set()
             term.wake()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from konductor_like.model import Coverage, CoverageState
@@ -22,10 +22,11 @@ class CoverageTracker:
         """A heartbeat of the node, with its Loki timestamp."""
         self._heard_ns[node] = max(timestamp_ns, self._heard_ns.get(node, 0))
 
-    def coverage(self, nodes: Collection[str], now_ns: int) -> Coverage:
-        """The state of these nodes (the GPU nodes that exist now); forgets nodes that are gone."""
+    def coverage(self, created_ns: Mapping[str, int], now_ns: int) -> Coverage:
+        """The state of the GPU nodes that exist now, given with when they were made; forgets the others."""
+        nodes = created_ns.keys()
         self._heard_ns = {node: heard for node, heard in self._heard_ns.items() if node in nodes}
-        states = {node: self._state(node, now_ns) for node in nodes}
+        states = {node: self._state(node, created, now_ns) for node, created in created_ns.items()}
         measured = frozenset(node for node, state in states.items() if state is CoverageState.MEASURED)
         unknown = frozenset(node for node, state in states.items() if state is CoverageState.UNKNOWN)
         unmeasured = frozenset(states) - measured - unknown
@@ -37,12 +38,17 @@ class CoverageTracker:
             listed_are_measured=fewer_measured,
         )
 
-    def _state(self, node: str, now_ns: int) -> CoverageState:
+    def _state(self, node: str, created_ns: int, now_ns: int) -> CoverageState:
         heard = self._heard_ns.get(node)
         if heard is None:
-            if self._before is None or self._before.of(node) is CoverageState.NOT_MEASURED:
-                return CoverageState.NOT_MEASURED
-            if self._before.of(node) is CoverageState.UNKNOWN:
-                return CoverageState.UNKNOWN
+            before = self._before_of(node, created_ns)
+            if before is not CoverageState.MEASURED:
+                return before
             heard = self._started_ns
         return CoverageState.MEASURED if now_ns - heard <= self._stale_ns else CoverageState.UNKNOWN
+
+    def _before_of(self, node: str, created_ns: int) -> CoverageState:
+        """What the last controller saw of the node; nothing, if the node is newer than that."""
+        if self._before is None or created_ns > self._before.at.timestamp() * 1e9:
+            return CoverageState.NOT_MEASURED
+        return self._before.of(node)

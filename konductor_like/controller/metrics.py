@@ -9,6 +9,8 @@ from konductor_like.model import BrakeState, FaultKind, Severity, Source, Verb
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does not annotate this one
 
+HIGHEST_CODE = 100_000
+"""SXids have five digits, Xids three."""
 _SOURCES = ("kernel", "pod", "heartbeat")
 
 
@@ -50,7 +52,9 @@ class Metrics:
             "Windows of one nanosecond that hold more than Loki returns.",
             "source",
         )
-        self.queries = counter("loki_queries_total", "Queries sent to Loki, retries included.", "source")
+        self.queries = counter(
+            "loki_queries_total", "Queries that polls took; retries are not counted.", "source"
+        )
         self.bytes_processed = counter(
             "loki_bytes_processed_total", "Bytes that Loki says it read for us.", "source"
         )
@@ -79,7 +83,6 @@ class Metrics:
 
     def show_brake(self, brake: BrakeState) -> None:
         """Set the gauges of the brake."""
-        self.tainted.set(brake.out)
         self.gpu_nodes.set(brake.gpu_nodes)
         self.brake_bound.set(brake.bound)
         self.brake_held.set(len(brake.held))
@@ -95,5 +98,6 @@ class Metrics:
 
 
 def fault_labels(source: Source, kind: FaultKind, code: int | None, severity: Severity) -> tuple[str, ...]:
-    """The values of ``faults_total``'s labels; codes come from the catalogue, so the set is bounded."""
-    return (source.value, kind.value, "" if code is None else str(code), severity.value)
+    """The values of ``faults_total``'s labels; a line may claim any number, so the codes are bounded here."""
+    shown = "" if code is None else str(code) if code < HIGHEST_CODE else "other"
+    return (source.value, kind.value, shown, severity.value)

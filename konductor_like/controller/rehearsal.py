@@ -14,6 +14,10 @@ class _Live(Protocol):
     def snapshot(self) -> Mapping[str, NodeState]:
         """The cluster's nodes."""
 
+    @property
+    def problem(self) -> Exception | None:
+        """Why the view may be stale right now."""
+
 
 class RehearsedNodes:
     """The live nodes, with the taints and records that would have been written laid over them."""
@@ -31,6 +35,11 @@ class RehearsedNodes:
                 nodes[name] = replace(live, taints=rehearsed.taints, record=rehearsed.record)
         return nodes
 
+    @property
+    def problem(self) -> Exception | None:
+        """Why the view may be stale right now."""
+        return self._live.problem
+
     def apply(self, state: NodeState) -> None:
         """Remember what would have been written."""
         self._rehearsed[state.name] = state
@@ -41,6 +50,8 @@ class RehearsedEvents:
 
     def announce(self, state: NodeState, change: Change) -> None:
         """Log the Event that would have been sent."""
+        if change.event is None:
+            return
         logs.info(
             f"would send Event {change.event} for node {state.name}: {change.message}",
             node=state.name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from konductor_like.controller import logs
@@ -10,7 +10,15 @@ from konductor_like.controller.metrics import Metrics, fault_labels
 from konductor_like.model import BrakeState, Change, Fault, Ignored, NodeState, Source, Verb
 from konductor_like.policy.release import unix_ns
 
-_QUIET_REASONS = frozenset({"seen before", "covered by the last release", "the node is opted out"})
+_QUIET_REASONS = frozenset(
+    {
+        "seen before",
+        "covered by the last release",
+        "the node is opted out",
+        "a replay from before the first start",
+        "it happened in a boot that the node has left",
+    }
+)
 """Why a line led to nothing in the ordinary course of things: counted, logged only when looking closely."""
 
 
@@ -29,8 +37,8 @@ class Report:
         """A write that the cluster took."""
         self._metrics.actions.labels(change.verb.value, "applied").inc()
         fault = change.evidence
-        if fault is not None:
-            self._say_fault(change.node, fault)
+        for news in change.news:
+            self._say_fault(change.node, news)
         if change.verb is Verb.TAINT:
             if fault is not None:
                 seconds = (unix_ns(now) - fault.timestamp_ns) / 1e9
@@ -52,7 +60,7 @@ class Report:
         if result == "conflict":
             logs.debug(f"node {change.node} changed meanwhile; deciding again.", node=change.node)
         elif result == "gone":
-            logs.info(f"node {change.node} is gone; nothing to do.", node=change.node)
+            logs.info(f"node {change.node} is gone, says the API server.", node=change.node)
         else:
             logs.error(
                 f"could not {change.verb.value} node {change.node}: {why} Trying again.", node=change.node
@@ -72,22 +80,23 @@ class Report:
                     f"{rule} of node {node or '<none>'} ignored: {item.reason}.", node=node, rule=rule
                 )
 
-    def unknown_nodes(self, faults: Iterable[Fault], *, expired: bool) -> None:
-        """Faults of nodes that the cluster does not have."""
-        for fault in faults:
-            name = str(fault.node)
-            if expired:
-                self._said_waiting.discard(name)
-                logs.warning(
-                    f"{fault.finding.rule} of node {name} dropped: the cluster has no such node.", node=name
-                )
-            elif name not in self._said_waiting:
-                self._said_waiting.add(name)
-                logs.warning(
-                    f"{fault.finding.rule} names node {name}, which the cluster does not have (yet); waiting "
-                    "for it to register. If it never does, check the collector's node label.",
-                    node=name,
-                )
+    def unknown_nodes(self, waiting: Sequence[Fault], given_up: Sequence[Fault]) -> None:
+        """Faults of nodes that the cluster does not have: those that wait, and those that waited too long."""
+        names = {str(fault.node) for fault in waiting}
+        for name in sorted(names - self._said_waiting):
+            logs.warning(
+                f"A fault names node {name}, which the cluster does not have (yet); waiting for it to "
+                "register. If it never does, check the collector's node label.",
+                node=name,
+            )
+        self._said_waiting = names
+        for fault in given_up:
+            self._metrics.ignored.labels("no such node").inc()
+            logs.warning(
+                f"{fault.finding.rule} of node {fault.node} dropped: the cluster has no such node.",
+                node=fault.node,
+                rule=fault.finding.rule,
+            )
 
     def fleet(self, nodes: Mapping[str, NodeState], brake: BrakeState, waiting: int) -> None:
         """The state of the whole after a tick: the brake, and taints that others removed."""
@@ -96,6 +105,7 @@ class Report:
         self._say_brake(brake)
         self._say_oddities(nodes)
         tainted = {name for name, state in nodes.items() if state.tainted}
+        self._metrics.tainted.set(len(tainted))
         for name in sorted(self._tainted - tainted):
             if name in nodes:
                 releases = nodes[name].record.releases

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
-from konductor_like.loki.errors import LokiError, LokiOverloaded
+from konductor_like.loki.errors import LokiBadAnswer, LokiError, LokiOverloaded
 from konductor_like.loki.reader import Batch, SourceReader
 
 BACKOFF_CAP_SECONDS = 30.0
@@ -66,7 +66,6 @@ class SourceLoop:
         self._interval_seconds = interval_seconds
         self._now_ns = now_ns
         self._stop = stop
-        self._nudge = threading.Event()
         self._failures = 0
         self._thread = threading.Thread(target=self._run, name=f"read-{name}", daemon=True)
 
@@ -76,19 +75,13 @@ class SourceLoop:
 
     def join(self, timeout_seconds: float) -> None:
         """Wait for the thread to end; ``stop`` must be set."""
-        self._nudge.set()
         self._thread.join(timeout_seconds)
-
-    def nudge(self) -> None:
-        """Poll now instead of at the next beat."""
-        self._nudge.set()
 
     def _run(self) -> None:
         while not self._stop.is_set():
             more = self._poll()
             if not more:
-                self._nudge.wait(self._pause_seconds())
-            self._nudge.clear()
+                self._stop.wait(self._pause_seconds())
 
     def _poll(self) -> bool:
         """One poll; True where a catch-up goes on and the next one should not wait."""
@@ -96,6 +89,11 @@ class SourceLoop:
             batch = self._reader.poll(self._now_ns())
         except LokiError as error:
             self._failed(error)
+            return False
+        except Exception as error:  # noqa: BLE001  # a source must not end unseen (rule 27); logged in full
+            if not self._stop.is_set():
+                logs.LOGGER.exception("Reading %s lines failed. Please report this.", self.name)
+            self._failed(LokiBadAnswer(f"Reading {self.name} lines failed: {error!r}"))
             return False
         delivery = Delivery(self.name, batch)
         self._inbox.put(delivery)

@@ -27,6 +27,10 @@ HEARTBEAT_SECONDS = 60.0
 IDLE_SECONDS = 5.0
 """How long the loop waits for something to do before it looks at the nodes anyway."""
 ONCE_SECONDS = 0.05
+ONCE_TRIES = 3
+JOIN_SECONDS = 5.0
+WAKE_SECONDS = 0.1
+"""Changes of nodes that come closer together than this are looked at together."""
 COVERAGE_SECONDS = 30.0
 
 SOURCES = {"kernel": Source.KERNEL, "pod": Source.POD}
@@ -81,30 +85,19 @@ class Term:
 
     def run(self) -> None:
         """Turn until told to stop; one broken turn does not end it (design rule 27)."""
-        for loop in self.loops.values():
-            loop.start()
-        try:
+        with self._polling():
             while not self._stop.is_set():
-                self.last_turn_seconds = time.monotonic()
                 self._turn(self._next_deliveries(IDLE_SECONDS))
-        finally:
-            self._stop.set()
-            for loop in self.loops.values():
-                loop.join(5.0)
 
     def run_once(self) -> bool:
-        """Read every source to the end once and act; False where one could not be read."""
-        for loop in self.loops.values():
-            loop.start()
-        try:
-            while True:
+        """Read every source to the present and act; False where that could not be done in full."""
+        with self._polling():
+            while not self._stop.is_set() and self._failures < ONCE_TRIES:
                 self._turn(self._next_deliveries(ONCE_SECONDS))
                 if self._inbox.empty() and all(self._is_finished(loop) for loop in self.loops.values()):
-                    return all(loop.problem is None for loop in self.loops.values())
-        finally:
-            self._stop.set()
-            for loop in self.loops.values():
-                loop.join(5.0)
+                    done = all(loop.problem is None for loop in self.loops.values())
+                    return done and not self._tick.unfinished
+        return False
 
     def wake(self) -> None:
         """Something other than a line changed: look again now."""
@@ -114,12 +107,27 @@ class Term:
         """The last look at which nodes' logs arrive; may be asked from another thread."""
         return self._coverage
 
+    @contextmanager
+    def _polling(self) -> Iterator[None]:
+        """The sources poll meanwhile; in the end they get a few seconds to finish, all of them together."""
+        for loop in self.loops.values():
+            loop.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            deadline_seconds = time.monotonic() + JOIN_SECONDS
+            for loop in self.loops.values():
+                loop.join(max(0.0, deadline_seconds - time.monotonic()))
+
     def _next_deliveries(self, patience_seconds: float) -> list[Delivery]:
         """Wait for work, then take all that is there."""
         try:
             items = [self._inbox.get(timeout=patience_seconds)]
         except queue.Empty:
             return []
+        if items == [None]:
+            self._stop.wait(WAKE_SECONDS)
         while True:
             try:
                 items.append(self._inbox.get_nowait())
@@ -127,27 +135,28 @@ class Term:
                 return [item for item in items if item is not None]
 
     def _turn(self, deliveries: list[Delivery]) -> None:
+        self.last_turn_seconds = time.monotonic()
         lines: list[LogLine] = []
         read = {delivery.name for delivery in deliveries}
         read_ns: dict[Source, int] = {}
-        for delivery in deliveries:
-            source = SOURCES.get(delivery.name)
-            if source is None:
-                self._hear(delivery.batch.lines)
-            else:
-                lines.extend(delivery.batch.lines)
-                read_ns[source] = delivery.batch.upto_ns
         with self._surviving():
+            for delivery in deliveries:
+                source = SOURCES.get(delivery.name)
+                if source is None:
+                    self._hear(delivery.batch.lines)
+                else:
+                    lines.extend(delivery.batch.lines)
+                    read_ns[source] = delivery.batch.upto_ns
             with self._metrics.tick_seconds.time():
                 self._tick.run(lines, read_ns, now())
             for source, until_ns in self._tick.checkpoint().read_ns.items():
                 self._metrics.read_until.labels(source.value).set(until_ns / 1e9)
+            if time.monotonic() - self._looked_seconds >= COVERAGE_SECONDS or "heartbeat" in read:
+                self._look_at_coverage()
             for delivery in deliveries:
                 delivery.accepted = True
         for delivery in deliveries:
             delivery.done.set()
-        if time.monotonic() - self._looked_seconds >= COVERAGE_SECONDS or "heartbeat" in read:
-            self._look_at_coverage()
 
     @contextmanager
     def _surviving(self) -> Iterator[None]:
@@ -167,7 +176,9 @@ class Term:
 
     def _look_at_coverage(self) -> None:
         self._looked_seconds = time.monotonic()
-        gpu_nodes = {name for name, state in self._nodes.snapshot().items() if state.is_gpu_node}
+        gpu_nodes = {
+            name: state.created_ns for name, state in self._nodes.snapshot().items() if state.is_gpu_node
+        }
         self._say_clock()
         coverage = self._tracker.coverage(gpu_nodes, self._now_ns())
         self._coverage = coverage

@@ -6,14 +6,14 @@ with only when the plan that it led to was applied.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import datetime
 from typing import Protocol
 
 from konductor_like.cluster.writer import Outcome, WriteResult
 from konductor_like.controller import logs
+from konductor_like.controller.backlog import THIN_ABOVE, Stalls, Waiting, thinned
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.report import Report
 from konductor_like.detection import detect
@@ -29,13 +29,14 @@ from konductor_like.model import (
     Source,
     TallyKey,
     Unsettled,
+    Verb,
 )
 from konductor_like.policy import Rules, decide
 
 ROUNDS = 5
 """How often one tick decides again after somebody else changed a node under it."""
-RETRY_FIRST_SECONDS = 2.0
-RETRY_CAP_SECONDS = 120.0
+RECORDS_PER_TICK = 32
+"""Bookkeeping that one tick does at most, so that it never holds up the next taint for long."""
 
 
 class Nodes(Protocol):
@@ -46,6 +47,10 @@ class Nodes(Protocol):
 
     def apply(self, state: NodeState) -> None:
         """Fold in a newer state of one node."""
+
+    @property
+    def problem(self) -> Exception | None:
+        """Why the view may be stale right now."""
 
 
 class Writer(Protocol):
@@ -60,14 +65,6 @@ class EventSink(Protocol):
 
     def announce(self, state: NodeState, change: Change) -> None:
         """Tell about an applied change."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Stalled:
-    """A node whose write failed: when to try again, and how long it took so far."""
-
-    until: datetime
-    seconds: float
 
 
 class Tick:
@@ -94,45 +91,51 @@ class Tick:
         self._rules = rules
         self._act_from_ns = start.act_from_ns
         self._checkpoint = start
-        self._unknown_node = timedelta(seconds=unknown_node_seconds)
         self._open: list[Fault] = []
-        self._waiting_since: dict[str, datetime] = {}
-        self._stalled: dict[str, _Stalled] = {}
-        self._in_flight: frozenset[str] = frozenset()
+        self._waiting = Waiting(unknown_node_seconds)
+        self._stalls = Stalls()
+        self._in_flight: dict[str, Change] = {}
         self._unsettled: dict[str, Mapping[TallyKey, Unsettled]] = {}
         self._full: dict[str, tuple[str | None, NodeRecord]] = {}
         self._read_ns = dict(start.read_ns)
 
-    def run(self, lines: Iterable[LogLine], read_ns: Mapping[Source, int], now: datetime) -> Plan:
-        """Judge ``lines``, write what follows, and say so. ``read_ns`` is how far each source is read now."""
-        before = (self._open, dict(self._read_ns))
-        try:
-            return self._run(lines, read_ns, now)
-        except BaseException:
-            # Whatever it was, the lines were not acted upon; their reader will give them again.
-            self._open, self._read_ns = before
-            raise
+    @property
+    def unfinished(self) -> int:
+        """Faults that wait for their node, or for a write that failed."""
+        return len(self._open)
 
     def checkpoint(self) -> Checkpoint:
         """Everything before this was read *and* acted upon; may be asked from another thread."""
         return self._checkpoint
 
-    def _run(self, lines: Iterable[LogLine], read_ns: Mapping[Source, int], now: datetime) -> Plan:
+    def run(self, lines: Iterable[LogLine], read_ns: Mapping[Source, int], now: datetime) -> Plan:
+        """Judge ``lines``, write what follows, and say so. ``read_ns`` is how far each source is read now."""
+        before = self._open
+        try:
+            plan = self._run([*before, *self._detected(lines)], now)
+        except BaseException:
+            # Whatever it was, the lines were not acted upon; their reader will give them again.
+            self._open = before
+            raise
         self._read_ns.update(read_ns)
-        faults = [*self._open, *self._detected(lines)]
+        self._checkpoint = self._checkpointed()
+        return plan
+
+    def _run(self, faults: list[Fault], now: datetime) -> Plan:
         self._open = []
-        plan = self._decide(faults, now)
+        plan, states = self._decide(faults, now)
         self._keep_waiting(plan.waiting, now)
         for _ in range(ROUNDS):
-            conflicted = self._act(plan, faults, now)
+            conflicted = self._act(plan, states, faults, now)
             faults = [fault for fault in faults if fault.node in conflicted]
             if not conflicted:
                 break
-            plan = self._decide(faults, now)
+            plan, states = self._decide(faults, now)
         self._open.extend(faults)
+        if len(self._open) > THIN_ABOVE:
+            self._open = thinned(self._open)
         self._confirm(plan, now)
         self._report.fleet(self._nodes.snapshot(), plan.brake, len(self._open))
-        self._checkpoint = self._checkpointed()
         return plan
 
     def _checkpointed(self) -> Checkpoint:
@@ -150,9 +153,17 @@ class Tick:
             if fault is not None
         ]
 
-    def _decide(self, faults: Sequence[Fault], now: datetime) -> Plan:
-        snapshot = Snapshot(self._states(), self._in_flight, self._unsettled, self._read_ns)
-        return decide(snapshot, faults, self._rules, now)
+    def _decide(self, faults: Sequence[Fault], now: datetime) -> tuple[Plan, Mapping[str, NodeState]]:
+        """The plan, and the very states that it was made for: a write must test these and no newer ones."""
+        states = self._states()
+        snapshot = Snapshot(
+            states,
+            in_flight=frozenset(self._in_flight),
+            unwritable=self._stalls.unwritable(now),
+            unsettled=self._unsettled,
+            read_ns=self._read_ns,
+        )
+        return decide(snapshot, faults, self._rules, now), states
 
     def _states(self) -> Mapping[str, NodeState]:
         """The nodes, with what their annotations had no room for while nobody else has written them since."""
@@ -164,49 +175,62 @@ class Tick:
         }
         if not self._full:
             return states
-        return {
-            **states,
-            **{name: replace(states[name], record=full) for name, (_, full) in self._full.items()},
-        }
+        full = {name: replace(states[name], record=record) for name, (_, record) in self._full.items()}
+        return {**states, **full}
 
     def _remember(self, change: Change, state: NodeState) -> None:
         self._full.pop(state.name, None)
         if change.record is not None and state.record != change.record:
             self._full[state.name] = (state.as_read.record, change.record)
 
-    def _act(self, plan: Plan, faults: Sequence[Fault], now: datetime) -> set[str]:
+    def _act(
+        self, plan: Plan, states: Mapping[str, NodeState], faults: Sequence[Fault], now: datetime
+    ) -> set[str]:
         """Apply a plan; gives the nodes that somebody else changed meanwhile."""
-        states = self._states()
-        due = [change for change in plan.changes if not self._is_stalled(change.node, now)]
-        postponed = {change.node for change in plan.changes} - {change.node for change in due}
+        due = self._due(plan, now)
+        unwritten = {change.node for change in plan.changes} - {change.node for change in due}
         results = self._writer.write_all([(states[change.node], change) for change in due])
         conflicted: set[str] = set()
-        unwritten = set(postponed)
         announced: list[tuple[NodeState, Change]] = []
         for change, result in zip(due, results, strict=True):
             if result.state is not None:
                 self._nodes.apply(result.state)
             match result.outcome:
-                case Outcome.APPLIED:
-                    self._report.applied(change, now)
-                    self._recovered(change.node)
-                    if result.state is not None:
-                        self._remember(change, result.state)
-                        announced.append((result.state, change))
+                case Outcome.APPLIED if result.state is not None:
+                    self._applied(change, result.state, now)
+                    announced.append((result.state, change))
                 case Outcome.CONFLICT:
                     self._report.failed(change, "", result="conflict")
                     conflicted.add(change.node)
-                case Outcome.GONE:
-                    self._report.failed(change, "", result="gone")
-                    self._recovered(change.node)
-                case Outcome.FAILED:
-                    self._stall(change, result, now)
+                case _:
+                    self._failed(change, result, now)
                     unwritten.add(change.node)
         self._settle(plan, faults, unwritten | conflicted, unwritten)
         for state, change in announced:
-            if change.event is not None:
-                self._events.announce(state, change)
+            self._events.announce(state, change)
         return conflicted
+
+    def _due(self, plan: Plan, now: datetime) -> list[Change]:
+        """What to write in this tick: every taint that may be tried, and so much of the bookkeeping."""
+        changes = [change for change in plan.changes if not self._stalls.holds(change, now)]
+        taints = [change for change in changes if change.verb is Verb.TAINT]
+        return taints + [change for change in changes if change.verb is not Verb.TAINT][:RECORDS_PER_TICK]
+
+    def _applied(self, change: Change, state: NodeState, now: datetime) -> None:
+        self._report.applied(change, now)
+        self._remember(change, state)
+        self._recovered(change.node)
+
+    def _failed(self, change: Change, result: WriteResult, now: datetime) -> None:
+        """It was not written. A Node that is gone says so itself soon; until then its faults are kept."""
+        error = result.error
+        why = "" if error is None else logs.told(error)
+        self._report.failed(change, why, result=result.outcome.value)
+        if error is not None:
+            self._metrics.kube_errors.labels(type(error).__name__).inc()
+        if result.outcome_unknown and change.verb is Verb.TAINT:
+            self._in_flight[change.node] = change
+        self._stalls.failed(change, now)
 
     def _settle(self, plan: Plan, faults: Sequence[Fault], again: set[str], unwritten: set[str]) -> None:
         """Let go of what is done; keep what belongs to nodes that must be decided ``again``."""
@@ -219,41 +243,20 @@ class Tick:
         self._unsettled = {**plan.unsettled, **kept}
 
     def _confirm(self, plan: Plan, now: datetime) -> None:
-        """A write without an answer is settled once nothing more has to be written to its node."""
-        wanted = {change.node for change in plan.changes}
-        for name in self._in_flight - wanted:
-            if not self._is_stalled(name, now):
-                self._recovered(name)
-
-    def _keep_waiting(self, waiting: Sequence[Fault], now: datetime) -> None:
-        by_node: defaultdict[str, list[Fault]] = defaultdict(list)
-        for fault in waiting:
-            by_node[str(fault.node)].append(fault)
-        since = {name: self._waiting_since.get(name, now) for name in by_node}
-        for name, faults in by_node.items():
-            expired = now - since[name] >= self._unknown_node
-            self._report.unknown_nodes(faults, expired=expired)
-            if expired:
-                del since[name]
-            else:
-                self._open.extend(faults)
-        self._waiting_since = since
-
-    def _is_stalled(self, node: str, now: datetime) -> bool:
-        stalled = self._stalled.get(node)
-        return stalled is not None and now < stalled.until
-
-    def _stall(self, change: Change, result: WriteResult, now: datetime) -> None:
-        error = result.error
-        self._report.failed(change, "" if error is None else logs.told(error))
-        if error is not None:
-            self._metrics.kube_errors.labels(type(error).__name__).inc()
-        if result.outcome_unknown:
-            self._in_flight |= {change.node}
-        before = self._stalled.get(change.node)
-        seconds = RETRY_FIRST_SECONDS if before is None else min(RETRY_CAP_SECONDS, before.seconds * 2)
-        self._stalled[change.node] = _Stalled(now + timedelta(seconds=seconds), seconds)
+        """A taint without an answer is settled once its node needs none any more: then it did happen."""
+        wanted = {change.node for change in plan.changes} | self._stalls.unwritable(now)
+        for name in self._in_flight.keys() - wanted:
+            change, state = self._in_flight[name], self._nodes.snapshot().get(name)
+            if state is not None and state.tainted:
+                self._report.applied(change, now)
+                self._events.announce(state, change)
+            self._recovered(name)
 
     def _recovered(self, node: str) -> None:
-        self._stalled.pop(node, None)
-        self._in_flight -= {node}
+        self._stalls.recovered(node)
+        self._in_flight.pop(node, None)
+
+    def _keep_waiting(self, waiting: Sequence[Fault], now: datetime) -> None:
+        kept, given_up = self._waiting.sort_out(waiting, now, may_give_up=self._nodes.problem is None)
+        self._report.unknown_nodes(kept, given_up)
+        self._open.extend(kept)

@@ -159,14 +159,15 @@ class _Terms:
         return tick, term
 
     def _readers(self, start: Checkpoint, started_ns: int) -> dict[str, SourceReader]:
-        """One reader per source, each at its cursor; a source that has none yet begins now."""
+        """One reader per source, each at its cursor; one whose cursor is missing goes with the oldest."""
         settings = self.settings
+        oldest_ns = min(start.read_ns.values(), default=started_ns)
         readers = {"kernel": SourceReader(Source.KERNEL, self.loki, kernel_query(settings), settings)}
         pods = pod_query(settings)
         if pods is not None:
             readers["pod"] = SourceReader(Source.POD, self.loki, pods, settings)
         for reader in readers.values():
-            reader.start_from(start.read_ns.get(reader.source, started_ns))
+            reader.start_from(start.read_ns.get(reader.source, oldest_ns))
         heartbeat_spans = replace(
             Spans.of(settings, Source.KERNEL),
             overlap_ns=HEARTBEAT_OVERLAP_NS,

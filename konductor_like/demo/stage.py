@@ -80,7 +80,11 @@ class RunningController:
         self._ended()
 
     def _ended(self) -> int:
-        code = self.process.wait(timeout=30)
+        try:
+            code = self.process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
         self._follower.join()
         return code
 

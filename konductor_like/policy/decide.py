@@ -40,11 +40,8 @@ class _Case:
     state: NodeState
     judgement: Judgement
     removed_by_hand: bool
-
-    @property
-    def gravest(self) -> Incident | None:
-        """The incident to taint for, if there is one and the node is not out already."""
-        return min(tainting(self.judgement.record), key=urgency, default=None)
+    gravest: Incident | None
+    """The incident to taint for, if there is one."""
 
 
 def decide(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules, now: datetime) -> Plan:
@@ -73,7 +70,7 @@ def decide(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules, now: datet
     candidates = {
         name: gravest
         for name, case in cases.items()
-        if _may_be_tainted(case.state) and (gravest := case.gravest)
+        if _may_be_tainted(case.state) and name not in snapshot.unwritable and (gravest := case.gravest)
     }
     admitted, brake = admit(candidates, snapshot.nodes, snapshot.in_flight, rules)
 
@@ -122,7 +119,12 @@ def _needs_attention(state: NodeState) -> bool:
         (record.tainted_at is not None and not state.tainted)
         or (not state.tainted and bool(tainting(record)))
         or record.machine != state.machine
+        or any(_has_met_its_boot(incident, state) for incident in record.incidents)
     )
+
+
+def _has_met_its_boot(incident: Incident, state: NodeState) -> bool:
+    return incident.state is IncidentState.PENDING and incident.last.boot_id == state.machine.boot_id
 
 
 def _look_at(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: datetime) -> _Case:
@@ -131,7 +133,7 @@ def _look_at(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now:
     )
     tallies = snapshot.unsettled.get(state.name, {})
     judgement = judge(state, faults, tallies, now, removed_by_hand=removed, read_ns=snapshot.read_ns)
-    return _Case(state, judgement, removed)
+    return _Case(state, judgement, removed, min(tainting(judgement.record), key=urgency, default=None))
 
 
 def _change(case: _Case, rules: Rules, now: datetime, *, admitted: bool, brake: BrakeState) -> Change | None:
@@ -157,7 +159,8 @@ def _change(case: _Case, rules: Rules, now: datetime, *, admitted: bool, brake: 
         event=event,
         message=message,
         incident=gravest if newly_tainted else None,
-        evidence=_evidence(judgement, gravest),
+        evidence=_evidence(judgement, gravest if newly_tainted else None),
+        news=tuple(judgement.news),
     )
 
 
@@ -208,11 +211,10 @@ def describe(incident: Incident) -> str:
     return f"{name}{test}: {incident.title}. {incident.advice}{evidence}"
 
 
-def _evidence(judgement: Judgement, gravest: Incident | None) -> Fault | None:
-    for fault in judgement.news:
-        if gravest is not None and fault.key == gravest.key:
-            return fault
-    return judgement.news[-1] if judgement.news else None
+def _evidence(judgement: Judgement, tainted_for: Incident | None) -> Fault | None:
+    if tainted_for is None:
+        return judgement.news[-1] if judgement.news else None
+    return next((fault for fault in judgement.news if fault.key == tainted_for.key), None)
 
 
 def _write_order(change: Change) -> tuple[bool, bool, int, str]:

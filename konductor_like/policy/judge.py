@@ -8,7 +8,6 @@ from datetime import datetime
 
 from konductor_like.model import (
     Fault,
-    FaultKind,
     Ignored,
     Incident,
     IncidentState,
@@ -23,8 +22,6 @@ from konductor_like.model import (
 from konductor_like.policy.release import covers, released_record
 
 PAST_BOOTS_KEPT = 8
-PROVES_GPU = frozenset({FaultKind.XID, FaultKind.SXID, FaultKind.NVRM})
-"""A line of these kinds in the node's own kernel log proves that the node has a GPU (design rule 20)."""
 
 
 @dataclass(slots=True)
@@ -68,14 +65,11 @@ def _meet_machine(judgement: Judgement, state: NodeState) -> None:
     """Bring the record up to the machine that stands behind the name now."""
     record, machine = judgement.record, state.machine
     known = record.machine
-    if known is None or known == machine:
-        judgement.record = replace(record, machine=machine)
-        return
-    if known.node_uid != machine.node_uid and known.system_id != machine.system_id:
+    if known is not None and known.node_uid != machine.node_uid and known.system_id != machine.system_id:
         # A manifest was applied to another machine, annotation and all: its memory is not this one's.
         judgement.record, judgement.urgent = NodeRecord(machine=machine), not record.empty
         return
-    if known.boot_id != machine.boot_id and known.boot_id and machine.boot_id:
+    if known is not None and known.boot_id != machine.boot_id and known.boot_id and machine.boot_id:
         past = (known.boot_id, *(boot for boot in record.past_boots if boot != known.boot_id))
         record = replace(
             record,
@@ -83,18 +77,30 @@ def _meet_machine(judgement: Judgement, state: NodeState) -> None:
             incidents=tuple(_after_boot(record.incidents, machine.boot_id)),
             read=KernelPosition(machine.boot_id),
         )
-    judgement.urgent = not judgement.record.empty
-    judgement.record = replace(record, machine=machine)
+    record = replace(
+        record,
+        machine=machine,
+        incidents=tuple(_met_boot(incident, machine.boot_id) for incident in record.incidents),
+    )
+    judgement.urgent = not judgement.record.empty and record != judgement.record
+    judgement.record = record
 
 
 def _after_boot(incidents: Iterable[Incident], boot_id: str) -> Iterable[Incident]:
-    """What a reboot makes of each incident: evidence ahead of its boot counts now, what was held expires."""
+    """What is left after a reboot: what was held expires, and so does what was released."""
     for incident in incidents:
-        of_this_boot = incident.last.boot_id == boot_id
-        if incident.state is IncidentState.PENDING and of_this_boot:
-            yield replace(incident, state=_opening_state(incident.severity))
-        elif of_this_boot or incident.state in (IncidentState.ACTIVE, IncidentState.PENDING):
+        if incident.last.boot_id == boot_id or incident.state in (
+            IncidentState.ACTIVE,
+            IncidentState.PENDING,
+        ):
             yield incident
+
+
+def _met_boot(incident: Incident, boot_id: str | None) -> Incident:
+    """Evidence that was ahead of its boot counts once the node is there."""
+    if incident.state is not IncidentState.PENDING or incident.last.boot_id != boot_id:
+        return incident
+    return replace(incident, state=_opening_state(incident.severity))
 
 
 def _fold_unsettled(judgement: Judgement, unsettled: Mapping[TallyKey, Unsettled]) -> list[Fault]:
@@ -138,6 +144,10 @@ def _judge_fault(judgement: Judgement, state: NodeState, fault: Fault, now: date
     if reason is not None:
         judgement.ignored.append(Ignored(fault, reason))
         return
+    if _read_again(judgement.record, fault):
+        judgement.ignored.append(Ignored(fault, "seen before"))
+        return
+    names_boot = fault.finding.position.boot_id is not None
     fault = _with_boot(fault, state.machine.boot_id)
     position = fault.finding.position
     incident = _find(judgement.record, _tally_key(fault))
@@ -149,7 +159,8 @@ def _judge_fault(judgement: Judgement, state: NodeState, fault: Fault, now: date
             judgement.urgent = True
         judgement.ignored.append(Ignored(fault, "seen before"))
         return
-    if incident is None and any(covers(mark, fault, position) for mark in judgement.record.releases[:1]):
+    marks = judgement.record.releases[:1]
+    if incident is None and any(covers(mark, fault, names_boot=names_boot) for mark in marks):
         judgement.ignored.append(Ignored(fault, "covered by the last release"))
         return
     if fault.severity.taints and _predates_install(judgement.record, fault):
@@ -177,7 +188,7 @@ def _not_ours(record: NodeRecord, state: NodeState, fault: Fault) -> str | None:
         return "it happened in a boot that the node has left"
     if fault.timestamp_ns < state.created_ns and (boot_id is None or boot_id != state.machine.boot_id):
         return "it is older than this Node"
-    proof = fault.source is Source.KERNEL and fault.finding.kind in PROVES_GPU
+    proof = fault.source is Source.KERNEL and fault.finding.kind.proves_gpu
     if not proof and not state.is_gpu_node:
         return "the node has no GPU"
     return None
@@ -201,6 +212,23 @@ def _find(record: NodeRecord, key: TallyKey) -> Incident | None:
         if (incident.key, incident.severity.taints, incident.last.boot_id) == key:
             return incident
     return None
+
+
+def _read_again(record: NodeRecord, fault: Fault) -> bool:
+    """Whether a line that names no boot is known evidence of an earlier boot, read a second time.
+
+    Read again it has the Loki timestamp that it had; a replay of that boot's log would have a new one, but a
+    kernel log holds nothing of an earlier boot.
+    """
+    position = fault.finding.position
+    return position.boot_id is None and any(
+        incident.key == fault.key
+        and incident.severity.taints == fault.severity.taints
+        and incident.last.boot_id in record.past_boots
+        and fault.timestamp_ns <= incident.last_ns
+        and bool(position.at_or_before(incident.last))
+        for incident in record.incidents
+    )
 
 
 def _predates_install(record: NodeRecord, fault: Fault) -> bool:

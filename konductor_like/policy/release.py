@@ -17,7 +17,6 @@ from konductor_like.model import (
     Fault,
     Incident,
     IncidentState,
-    KernelPosition,
     NodeRecord,
     NodeState,
     Release,
@@ -76,7 +75,9 @@ def released_record(
         record,
         machine=record.machine or state.machine,
         tainted_at=None,
-        incidents=tuple(_released(incident, until_ns) for incident in record.incidents),
+        incidents=tuple(
+            _released(incident, state.machine.boot_id, until_ns) for incident in record.incidents
+        ),
         releases=(mark, *record.releases)[:RELEASES_KEPT],
         read=read,
     )
@@ -90,16 +91,19 @@ def purge(state: NodeState) -> Change | None:
     return Change(state.name, Verb.PURGE, record=None, health=None)
 
 
-def covers(mark: Release, fault: Fault, position: KernelPosition) -> bool:
+def covers(mark: Release, fault: Fault, *, names_boot: bool) -> bool:
     """Whether a release covers evidence of an incident that was not recorded when it was made.
 
-    By kernel position within the boot where both are known, else by what had been read of the source.
+    By kernel position within the boot where both are known, else by what had been read of the source. A line
+    that names no boot may be of the boot before, read again after a restart: then only the latter can tell.
     """
+    position = fault.finding.position
+    had_been_read = fault.timestamp_ns < mark.read_ns.get(fault.source, 0)
     if mark.read.boot_id != position.boot_id:
-        return False
+        return had_been_read and not names_boot
     if position.known and mark.read.known:
         return bool(position.at_or_before(mark.read))
-    return fault.timestamp_ns < mark.read_ns.get(fault.source, 0)
+    return had_been_read
 
 
 def unix_ns(moment: datetime) -> int:
@@ -108,9 +112,11 @@ def unix_ns(moment: datetime) -> int:
     return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000
 
 
-def _released(incident: Incident, until_ns: int | None) -> Incident:
+def _released(incident: Incident, boot_id: str | None, until_ns: int | None) -> Incident:
     if incident.state is IncidentState.RELEASED:
         return incident
+    if incident.state is IncidentState.PENDING and incident.last.boot_id != boot_id:
+        return incident  # of a boot that is still to come: nobody has seen it yet
     covered_ns = incident.last_ns if until_ns is None else until_ns
     return replace(incident, state=IncidentState.RELEASED, released_ns=covered_ns)
 

@@ -326,3 +326,26 @@ def test_a_long_list_is_paged(
         put(server, f"gpu-{n}")
 
     assert len(list_nodes(client, node_decoder())) == 5
+
+
+def test_a_mistake_of_ours_is_a_problem_and_not_a_frozen_view(
+    server: KubernetesServer, client: KubeClient
+) -> None:
+    """The view must never stop following the nodes with nobody told."""
+    put(server, "gpu-1")
+    broken = threading.Event()
+    broken.set()
+
+    def decode(node: dict[str, Any]) -> NodeState:
+        if broken.is_set():
+            raise RuntimeError("a mistake of ours")
+        return node_decoder()(node)
+
+    store = NodeStore(client, decode, silence_seconds=5, backoff=FAST)
+    store.start()
+    try:
+        wait_until(lambda: "a mistake of ours" in str(store.problem))
+        broken.clear()
+        wait_until(lambda: store.problem is None and sorted(store.snapshot()) == ["gpu-1"])
+    finally:
+        store.stop()

@@ -9,7 +9,7 @@ from konductor_like.model import Coverage, CoverageState
 
 SECOND = 1_000_000_000
 START = 1_772_625_600 * SECOND
-FLEET = frozenset({"gpu-1", "gpu-2", "gpu-3"})
+FLEET = dict.fromkeys(("gpu-1", "gpu-2", "gpu-3"), 0)
 
 
 def tracker(before: Coverage | None = None) -> CoverageTracker:
@@ -66,6 +66,16 @@ def test_a_new_controller_expects_the_nodes_that_the_last_one_heard() -> None:
 def test_a_node_that_left_the_cluster_is_forgotten() -> None:
     watch = tracker()
     watch.heard("gpu-1", START)
-    watch.coverage(frozenset({"gpu-2"}), START)
+    watch.coverage({"gpu-2": 0}, START)
 
     assert watch.coverage(FLEET, START).of("gpu-1") is CoverageState.NOT_MEASURED
+
+
+def test_a_node_that_joined_while_no_controller_ran_was_never_measured() -> None:
+    before = Coverage(at=datetime(2026, 3, 4, tzinfo=UTC), listed_are_measured=False)
+    joined_ns = round(before.at.timestamp() * 1e9) + SECOND
+
+    coverage = tracker(before).coverage({"gpu-1": 0, "gpu-9": joined_ns}, START)
+
+    assert coverage.of("gpu-1") is CoverageState.MEASURED
+    assert coverage.of("gpu-9") is CoverageState.NOT_MEASURED

@@ -24,6 +24,8 @@ XID_79 = (
 class Cluster:
     """Nodes in memory, a writer with moods, and a list of the Events that were announced."""
 
+    problem: Exception | None = None
+
     def __init__(self, nodes: Mapping[str, NodeState]) -> None:
         self.nodes = dict(nodes)
         self.moods: dict[str, list[WriteResult | Exception]] = {}
@@ -269,3 +271,153 @@ def test_a_node_with_more_incidents_than_its_annotation_holds_is_not_written_aga
     assert (
         scene.count("faults_total", source="kernel", kind="xid", code="31", severity="application") == 31 * 8
     )
+
+
+GONE = WriteResult(ANY, Outcome.GONE)
+
+
+def test_one_404_is_not_believed(caplog: pytest.LogCaptureFixture) -> None:
+    """A proxy may say 404 of anything; a Node that is really gone leaves the watch as well."""
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [GONE]
+
+    scene.run(xid(seconds=1), seconds=2)
+    assert scene.kernel_checkpoint == ns(1)
+
+    scene.run(seconds=10)
+    assert scene.cluster.tainted == {"gpu-1"}
+    assert caplog.records == []
+
+
+def test_a_node_that_is_gone_ends_as_an_unknown_one() -> None:
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [GONE]
+    scene.run(xid(seconds=1), seconds=2)
+    del scene.cluster.nodes["gpu-1"]
+
+    scene.run(seconds=10)
+    scene.run(seconds=611)
+
+    assert scene.kernel_checkpoint == ns(611)
+    assert scene.count("faults_ignored_total", reason="no such node") == 1
+
+
+def test_nothing_is_given_up_while_the_nodes_cannot_be_seen() -> None:
+    scene = Scene()
+    scene.run(xid("gpu-99", seconds=1), seconds=2)
+    scene.cluster.problem = KubeTimeout("no answer")
+    scene.run(seconds=5000)
+    scene.cluster.problem = None
+    scene.cluster.nodes["gpu-99"] = fleet(99)["gpu-99"]
+
+    scene.run(seconds=5001)
+
+    assert scene.cluster.tainted == {"gpu-99"}
+
+
+def test_each_fault_of_an_unknown_node_waits_its_own_time() -> None:
+    scene = Scene()
+    scene.run(xid("gpu-99", seconds=1), seconds=2)
+    scene.run(xid("gpu-99", seconds=598, stamp=900), seconds=600)
+    scene.run(seconds=603)
+
+    assert scene.kernel_checkpoint == ns(598)
+
+
+def test_a_reset_that_arrives_between_decision_and_write_is_not_overwritten() -> None:
+    """What was decided is written only onto the state that it was decided on."""
+    scene = Scene()
+    scene.run(xid(), seconds=2)
+    decided_on = scene.cluster.nodes["gpu-1"]
+    moments = iter([decided_on])
+
+    def snapshot() -> Mapping[str, NodeState]:
+        newer = replace(decided_on, taints=(), as_read=replace(decided_on.as_read, resource_version="99"))
+        return {**scene.cluster.nodes, "gpu-1": next(moments, newer)}
+
+    written: list[NodeState] = []
+
+    def write_all(pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
+        written.extend(state for state, _ in pairs)
+        return [RehearsedWriter().write(*pair) for pair in pairs]
+
+    scene.cluster.snapshot = snapshot  # type: ignore[method-assign]  # a view that changes under us
+    scene.cluster.write_all = write_all  # type: ignore[method-assign]  # to see what it was given
+    second_gpu = LogLine(
+        Source.KERNEL,
+        ns(3),
+        "[200.0] NVRM: Xid (PCI:0000:9a:00): 79, GPU has fallen off the bus.",
+        {},
+        "gpu-1",
+    )
+
+    scene.run(second_gpu, seconds=4)
+
+    assert written == [decided_on]
+
+
+def test_a_record_without_an_answer_takes_no_room_from_the_brake() -> None:
+    scene = Scene(size=5)
+    scene.cluster.moods["gpu-2"] = [UNANSWERED]
+    suspect = LogLine(Source.KERNEL, ns(1), "[9.0] NVRM: Xid (PCI:0000:1b:00): 63, pid=1", {}, "gpu-2")
+    scene.run(suspect, seconds=2)
+
+    scene.run(xid("gpu-1", seconds=2.5), seconds=3)
+
+    assert scene.cluster.tainted == {"gpu-1"}
+
+
+def test_a_taint_never_waits_for_a_record_that_could_not_be_written() -> None:
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [FORBIDDEN] * 6
+    suspect = LogLine(Source.KERNEL, ns(1), "[9.0] NVRM: Xid (PCI:0000:1b:00): 63, pid=1", {}, "gpu-1")
+    for second in (2, 5, 10, 20, 40, 80):
+        scene.run(*([suspect] if second == 2 else []), seconds=second)
+    assert scene.cluster.moods["gpu-1"] == []
+
+    scene.run(xid("gpu-1", seconds=81), seconds=82)
+
+    assert scene.cluster.tainted == {"gpu-1"}
+
+
+def test_bookkeeping_of_a_whole_fleet_is_spread_over_ticks_and_taints_go_first() -> None:
+    scene = Scene(size=100)
+    lines = [
+        LogLine(Source.KERNEL, ns(1), f"[9.0] NVRM: Xid (PCI:0000:1b:00): 63, pid={i}", {}, f"gpu-{i}")
+        for i in range(1, 100)
+    ]
+
+    scene.run(*lines, xid("gpu-100", seconds=1.5), seconds=2)
+
+    assert scene.cluster.written[0].verb is Verb.TAINT
+    assert len(scene.cluster.written) == 33
+    for second in (3, 4, 5):
+        scene.run(seconds=second)
+    assert len(scene.cluster.written) == 100
+    assert scene.kernel_checkpoint == ns(5)
+
+
+def test_a_taint_whose_answer_was_lost_is_announced_once_it_shows() -> None:
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [UNANSWERED]
+    scene.run(xid(), seconds=2)
+    elsewhere = Scene()
+    elsewhere.run(xid(), seconds=2)
+    scene.cluster.nodes["gpu-1"] = elsewhere.cluster.nodes["gpu-1"]
+
+    scene.run(seconds=10)
+    scene.run(seconds=20)
+
+    assert scene.cluster.events == [("gpu-1", EventReason.TAINTED)]
+    assert scene.count("actions_total", verb="taint", result="applied") == 1
+
+
+def test_a_flood_of_lines_for_a_node_that_nobody_knows_is_thinned() -> None:
+    scene = Scene()
+    for second in range(1, 40):
+        scene.run(
+            *(xid("nobody", seconds=second, stamp=second + i / 1000) for i in range(100)), seconds=second
+        )
+
+    assert scene.tick.unfinished <= 2000
+    assert scene.kernel_checkpoint == ns(1)

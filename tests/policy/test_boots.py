@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from konductor_like.model import IncidentState, Machine, Severity
-from tests.policy.scenes import Cluster, fault, fleet
+from konductor_like import policy
+from konductor_like.model import IncidentState, Machine, Severity, Source
+from tests.policy.scenes import Cluster, at, fault, fleet, node, ns
 
 
 def test_a_line_of_another_boot_is_pending_and_judged_when_the_node_reaches_it() -> None:
@@ -79,3 +80,79 @@ def test_a_machine_that_registers_again_keeps_its_memory() -> None:
     record = cluster.nodes["gpu-1"].record
     assert len(record.incidents) == 1
     assert record.machine == Machine("uid-new", "system-gpu-1", "boot-a")
+
+
+def release(cluster: Cluster, *, seconds: float, read: float) -> None:
+    """What ``konductor-like reset gpu-1`` writes when everything before ``read`` had been read."""
+    read_ns = {Source.KERNEL: ns(read)}
+    cluster.apply(
+        policy.release(
+            cluster.nodes["gpu-1"], at=at(seconds), by="ann", reason="", how="reset", read_ns=read_ns
+        )
+    )
+
+
+def test_an_old_line_read_again_after_reset_and_reboot_does_not_taint() -> None:
+    """A plain ``dmesg -w`` names no boot, and a restarted controller reads the last hour again."""
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(stamp=1_235_733))
+    release(cluster, seconds=60, read=55)
+    cluster.reboot("gpu-1", "boot-b")
+    cluster.tick(seconds=300)
+
+    plan = cluster.tick(fault(stamp=1_235_733), seconds=600)
+
+    assert cluster.tainted == set()
+    assert [item.reason for item in plan.ignored] == ["covered by the last release"]
+
+
+def test_an_old_line_read_again_after_a_reboot_does_not_hide_the_next_fault() -> None:
+    """Taken for a line of the new boot, its high stamp would make every later one look like a replay."""
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(stamp=1_235_733))
+    cluster.reboot("gpu-1", "boot-b")
+    cluster.tick(seconds=300)
+    assert cluster.tick(fault(stamp=1_235_733), seconds=400).changes == ()
+    release(cluster, seconds=500, read=495)
+
+    cluster.tick(fault(stamp=500, seconds=800), seconds=801)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_fault_of_the_new_boot_outlives_a_removal_by_hand_that_is_seen_with_it() -> None:
+    """The controller was down: reboot, removal by hand and a new fault all come to light at once."""
+    cluster = Cluster(fleet(10))
+    cluster.snapshot = replace(cluster.snapshot, read_ns={Source.KERNEL: ns(10)})
+    cluster.tick(fault(stamp=100))
+    cluster.reboot("gpu-1", "boot-b")
+    cluster.untaint_by_hand("gpu-1")
+
+    cluster.tick(fault(stamp=50, seconds=3000), seconds=3600)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_line_of_the_boot_that_the_node_had_not_posted_yet_is_judged_once_it_is_there() -> None:
+    """A new Node has no boot id at first."""
+    newcomer = node("gpu-1")
+    cluster = Cluster({"gpu-1": replace(newcomer, machine=replace(newcomer.machine, boot_id=None))})
+    cluster.tick(fault(boot="boot-a", stamp=3))
+    assert cluster.tainted == set()
+
+    cluster.reboot("gpu-1", "boot-a")
+    cluster.tick(seconds=30)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_reset_does_not_release_what_the_next_boot_has_in_store() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(stamp=100))
+    cluster.tick(fault(boot="boot-b", stamp=3, gpu="0000:9a:00", seconds=50), seconds=51)
+    release(cluster, seconds=60, read=55)
+    cluster.reboot("gpu-1", "boot-b")
+
+    cluster.tick(seconds=90)
+
+    assert cluster.tainted == {"gpu-1"}

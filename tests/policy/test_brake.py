@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,8 +91,6 @@ def test_cpu_nodes_do_not_widen_the_brake() -> None:
 
 
 def test_a_write_that_was_never_answered_counts_as_out() -> None:
-    from dataclasses import replace
-
     cluster = Cluster(fleet(5))
     cluster.snapshot = replace(cluster.snapshot, in_flight=frozenset({"gpu-5"}))
 
@@ -165,3 +165,25 @@ def test_the_verbs_of_a_crowded_tick_put_taints_first() -> None:
 
     assert [change.node for change in plan.changes] == ["gpu-7", "gpu-8", "gpu-9"]
     assert [change.verb for change in plan.changes] == [Verb.TAINT, Verb.TAINT, Verb.RECORD]
+
+
+def test_a_node_that_cannot_be_tainted_leaves_its_room_to_the_next() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.snapshot = replace(cluster.snapshot, unwritable=frozenset({"gpu-1"}))
+
+    cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
+
+    assert cluster.tainted == {"gpu-2"}
+
+
+def test_a_taint_that_the_brake_lets_through_later_shows_no_other_faults_line() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
+    cluster.apply(release(cluster.nodes["gpu-1"], at=at(60), by="ann", reason="", how="reset", read_ns={}))
+
+    plan = cluster.tick(fault("gpu-2", rule="xid.63", severity=Severity.SUSPECT, seconds=61), seconds=62)
+
+    [change] = [change for change in plan.changes if change.verb is Verb.TAINT]
+    assert change.evidence is None
+    assert [news.key.rule for news in change.news] == ["xid.63"]
+    assert "xid 79" in change.message

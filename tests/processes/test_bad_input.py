@@ -246,3 +246,23 @@ def test_once_reads_to_the_present_acts_and_ends(stage: Stage) -> None:
     [lease] = stage.cluster.objects("leases", "konductor-like")
     cursor = json.loads(lease["metadata"]["annotations"]["trainy.konduktor.ai/cursor"])
     assert set(cursor["read"]) == {"kernel", "pod"}
+
+
+def test_once_fails_when_what_is_due_could_not_be_done(stage: Stage) -> None:
+    stage.kernel("gpu-01", XID_79)
+    stage.cluster.mishaps.add(refusal(403), times=None, when=lambda request: request.method == "PATCH")
+
+    controller = stage.start_controller("--once", **QUICK)
+    until(lambda: controller.process.poll() is not None, "it ends", controller)
+
+    assert controller.process.returncode == 1
+
+
+def test_once_can_be_stopped_while_loki_hangs(stage: Stage) -> None:
+    stage.loki.mishaps.add(Mishap(delay_seconds=3600), times=None, when=to_query)
+    controller = stage.start_controller("--once", **QUICK)
+    until(says(controller, "Reading Loki"), "it reads", controller)
+
+    controller.process.terminate()
+
+    assert controller.process.wait(timeout=20) == 1

@@ -1,0 +1,83 @@
+"""What a tick could not finish: nodes whose writes fail, and faults whose node nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from konductor_like.model import Change, Fault, IncidentKey, Source, Verb
+
+RETRY_FIRST_SECONDS = 2.0
+RETRY_CAP_SECONDS = 120.0
+THIN_ABOVE = 2000
+"""More open faults than this are thinned: of each incident the first and the latest will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stall:
+    """A node whose write failed: which kind, until when to leave it, how long that is."""
+
+    verb: Verb
+    until: datetime
+    seconds: float
+
+
+class Stalls:
+    """Nodes whose writes fail are tried less and less often."""
+
+    def __init__(self) -> None:
+        self._stalls: dict[str, _Stall] = {}
+
+    def holds(self, change: Change, now: datetime) -> bool:
+        """Whether to leave this write for later; a taint never waits for a record that failed."""
+        stall = self._stalls.get(change.node)
+        if stall is None or now >= stall.until:
+            return False
+        return change.verb is not Verb.TAINT or stall.verb is Verb.TAINT
+
+    def unwritable(self, now: datetime) -> frozenset[str]:
+        """Nodes that could not be tainted just now."""
+        return frozenset(
+            name for name, stall in self._stalls.items() if stall.verb is Verb.TAINT and now < stall.until
+        )
+
+    def failed(self, change: Change, now: datetime) -> None:
+        """The write failed: wait twice as long as the last time."""
+        before = self._stalls.get(change.node)
+        again = before is not None and before.verb is change.verb
+        seconds = min(RETRY_CAP_SECONDS, before.seconds * 2) if before and again else RETRY_FIRST_SECONDS
+        self._stalls[change.node] = _Stall(change.verb, now + timedelta(seconds=seconds), seconds)
+
+    def recovered(self, node: str) -> None:
+        """The node can be written, or is gone."""
+        self._stalls.pop(node, None)
+
+
+class Waiting:
+    """Faults of nodes that the cluster does not know (yet), each kept for a while."""
+
+    def __init__(self, patience_seconds: float) -> None:
+        self._patience = timedelta(seconds=patience_seconds)
+        self._since: dict[Fault, datetime] = {}
+
+    def sort_out(
+        self, faults: Sequence[Fault], now: datetime, *, may_give_up: bool
+    ) -> tuple[list[Fault], list[Fault]]:
+        """Those to keep and those to give up: none while the nodes cannot be seen (design rule 14)."""
+        self._since = {fault: self._since.get(fault, now) for fault in faults}
+        expired = {
+            fault for fault, since in self._since.items() if may_give_up and now - since >= self._patience
+        }
+        return [f for f in faults if f not in expired], [f for f in faults if f in expired]
+
+
+def thinned(faults: Iterable[Fault]) -> list[Fault]:
+    """Of each incident the first and the latest fault: enough to taint, to record and to go on from."""
+    kept: dict[tuple[str | None, IncidentKey, Source, str | None], list[Fault]] = {}
+    for fault in faults:
+        both = kept.setdefault((fault.node, fault.key, fault.source, fault.finding.position.boot_id), [])
+        both[1:] = [fault] if both else []
+        if not both:
+            both.append(fault)
+    return [fault for both in kept.values() for fault in both]
