@@ -75,8 +75,9 @@ def _text(record: NodeRecord, truncated: str | None) -> str:
         "boots": list(record.past_boots) or None,
         "truncated": truncated,
     }
-    text = json.dumps(_present(parts), ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "replace").decode()
+    text = json.dumps(_present(parts), separators=(",", ":"))
+    # The API server compares strings as they are written and writes these three escaped (see ``patch``).
+    return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
 
 
 def _present(parts: dict[str, Any]) -> dict[str, Any]:

@@ -141,8 +141,8 @@ class Report:
         held = tuple(item.node for item in brake.held)
         if held and held != self._held:
             logs.warning(
-                f"The brake holds {len(held)} taints that are due ({_some(held)}): {brake.out} of "
-                f"{brake.gpu_nodes} GPU nodes are out, {brake.bound} may be. Releasing nodes makes room.",
+                f"The brake holds back {_some(held)}: {brake.out} of {brake.gpu_nodes} GPU nodes are out, "
+                f"{brake.bound} may be. Releasing nodes makes room.",
                 held=list(held[:50]),
                 out=brake.out,
                 bound=brake.bound,
@@ -153,4 +153,4 @@ class Report:
 
 
 def _some(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

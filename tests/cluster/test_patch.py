@@ -103,6 +103,15 @@ def test_where_a_map_is_absent_the_resource_version_is_tested(missing: str) -> N
     ]
 
 
+@pytest.mark.parametrize("odd", ["<b>", "a & b", "…", "\n", "\x7f"])
+def test_a_text_that_can_be_written_in_two_ways_is_tested_by_the_resource_version(odd: str) -> None:
+    node = raw_node(annotations={RECORD_ANNOTATION: f'{{"v":1,"x":"{odd}"}}'})
+
+    tested = {op["path"] for op in patch.build(state_of(node), taint()) if op["op"] == "test"}
+
+    assert tested == {"/metadata/uid", "/spec/taints", "/metadata/resourceVersion"}
+
+
 def test_where_the_maps_are_there_it_is_not_since_heartbeats_change_it() -> None:
     paths = [op["path"] for op in patch.build(state_of(raw_node()), taint())]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import string
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -100,6 +101,13 @@ def test_what_is_written_is_read_again(written: NodeRecord) -> None:
 )
 def test_a_field_that_is_added_is_not_forgotten_here(kind: type, written: str) -> None:
     assert [field.name for field in fields(kind)] == written.split()
+
+
+@given(RECORDS)
+def test_every_json_library_writes_the_text_alike(written: NodeRecord) -> None:
+    """The API server compares strings as they are written: there must be only one way to write them."""
+    assert not set(encode(written)) - set(string.ascii_letters + string.digits + string.punctuation + " ")
+    assert not set(encode(written)) & set("<>&")
 
 
 @given(RECORDS)

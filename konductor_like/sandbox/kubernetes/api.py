@@ -20,6 +20,7 @@ from konductor_like.sandbox.kubernetes.asking import (
 )
 from konductor_like.sandbox.kubernetes.discovery import document
 from konductor_like.sandbox.kubernetes.errors import ApiError
+from konductor_like.sandbox.kubernetes.jsonpatch import as_sent
 from konductor_like.sandbox.kubernetes.lists import Lists, Selection, version_of, whole_number
 from konductor_like.sandbox.kubernetes.resources import ACCESS_REVIEWS, NEW_EVENTS, PODS, Resource
 from konductor_like.sandbox.kubernetes.routing import Route, is_true, route
@@ -119,7 +120,8 @@ class Api:
         if asked.verb == "update":
             item, created = self._writes.update(target, object_in(request, resource), writer)
             return Reply.of_json(item, 201 if created else 200)
-        return Reply.of_json(self._writes.patch(target, content_type(request), json_in(request), writer))
+        patch = as_sent(json_in(request), request.body)
+        return Reply.of_json(self._writes.patch(target, content_type(request), patch, writer))
 
     def _review(self, user: User, request: Request) -> Reply:
         if request.method != "POST":

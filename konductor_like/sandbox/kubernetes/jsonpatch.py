@@ -1,17 +1,20 @@
 """JSON Patch (RFC 6902) with the habits of the library in the API server (evanphx/json-patch, version 4).
 
 Where it strays from the RFC, this does too: ``test`` of null holds on an absent member, ``replace`` of an
-absent member sets it, and negative array indices count from the end.
+absent member sets it, negative array indices count from the end, and ``test`` compares strings as they are
+written, so that a ``<`` is not the ``\\u003c`` that the server writes it as.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 MAX_OPERATIONS = 10_000
 _ABSENT = object()
+_UNEQUAL = object()
 
 
 class MalformedPatchError(Exception):
@@ -36,6 +39,39 @@ def apply(document: Any, patch: Any) -> Any:
     for operation in patch:
         document = _step(document, operation)
     return document
+
+
+def as_sent(patch: Any, body: bytes) -> Any:
+    """The patch, with every tested value that ``body`` does not write as Go would made equal to nothing."""
+    if not isinstance(patch, list):
+        return patch
+    return [
+        {**operation, "value": _UNEQUAL}
+        if isinstance(operation, dict)
+        and operation.get("op") == "test"
+        and not all(_as_go_writes(text).encode() in body for text in _strings(operation.get("value")))
+        else operation
+        for operation in patch
+    ]
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for member in value.values():
+            yield from _strings(member)
+    elif isinstance(value, list):
+        for member in value:
+            yield from _strings(member)
+
+
+def _as_go_writes(text: str) -> str:
+    """``encoding/json`` leaves UTF-8 as it is, and escapes what could end a script in HTML."""
+    written = json.dumps(text, ensure_ascii=False)
+    for character in "<>&\u2028\u2029":
+        written = written.replace(character, f"\\u{ord(character):04x}")
+    return written
 
 
 def _step(document: Any, operation: Mapping[str, Any]) -> Any:
