@@ -1,0 +1,170 @@
+"""What is found in logs: lines, what their text says, and faults with their place in the world."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+EVIDENCE_CHARS = 512
+"""A fault keeps at most this much of its line; a Node's record keeps less."""
+
+
+class Source(StrEnum):
+    """Where a line comes from. Only the stream decides this, never the text."""
+
+    KERNEL = "kernel"
+    POD = "pod"
+
+
+class Severity(StrEnum):
+    """What a fault means for the node (design rule 16)."""
+
+    FATAL = "fatal"
+    """Hardware: the node is tainted at once."""
+    TEST = "test"
+    """Acts like fatal and says that it is a test (Xid 14, the driver's own fake error)."""
+    SUSPECT = "suspect"
+    """Recorded; not enough by itself."""
+    APPLICATION = "application"
+    """The job's own fault; recorded only."""
+    INFO = "info"
+    """Worth knowing, nothing to do."""
+
+    @property
+    def taints(self) -> bool:
+        """Whether one such fault is reason enough to taint its node."""
+        return self in (Severity.FATAL, Severity.TEST)
+
+
+class FaultKind(StrEnum):
+    """The family of a fault."""
+
+    XID = "xid"
+    SXID = "sxid"
+    NVRM = "nvrm"
+    """The NVIDIA kernel driver, with no Xid in the line: GPU lost, failed initialisation."""
+    PEERMEM = "peermem"
+    CUDA = "cuda"
+    NCCL = "nccl"
+
+    @property
+    def proves_gpu(self) -> bool:
+        """Whether such a line in a node's own kernel log proves that it has a GPU (design rule 20)."""
+        return self in (FaultKind.XID, FaultKind.SXID, FaultKind.NVRM)
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One entry of Loki, with the labels that say where it comes from.
+
+    ``labels`` holds stream labels and structured metadata together, as Loki returns them. ``node``,
+    ``namespace``, ``pod`` and ``container`` are those labels under the names that the settings give;
+    None where the collector did not set one.
+    """
+
+    source: Source
+    timestamp_ns: int
+    text: str
+    labels: Mapping[str, str]
+    node: str | None
+    namespace: str | None = None
+    pod: str | None = None
+    container: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPosition:
+    """Where in a machine's kernel log a record stands; any part may be unknown.
+
+    ``sequence`` is the kernel's own record number, ``stamp_us`` its printk stamp. Both only grow within one
+    boot. A plain ``dmesg -w`` gives the stamp alone; a line out of a pod gives nothing.
+    """
+
+    boot_id: str | None = None
+    sequence: int | None = None
+    stamp_us: int | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether two such positions of one boot can be ordered at all."""
+        return self.sequence is not None or self.stamp_us is not None
+
+    def at_or_before(self, other: KernelPosition) -> bool | None:
+        """Order within one boot: by sequence when both have one, else by stamp; None when neither works."""
+        if self.sequence is not None and other.sequence is not None:
+            return self.sequence <= other.sequence
+        if self.stamp_us is not None and other.stamp_us is not None:
+            return self.stamp_us <= other.stamp_us
+        return None
+
+    def later(self, other: KernelPosition) -> KernelPosition:
+        """The later of the two; ``self`` when they cannot be ordered and ``self`` is known."""
+        if not self.known:
+            return other
+        return other if self.at_or_before(other) else self
+
+
+NOWHERE = KernelPosition()
+"""The position of a line that tells none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the text of one line says, before anybody asked where the line comes from.
+
+    ``rule`` names the catalogue entry (``xid.79``, ``sxid.12028``, ``nvrm.fallen_off_bus``). ``gpu`` is the
+    PCI bus id ``dddd:bb:dd`` in lower case; of an SXid it is the switch's. ``text`` is the line without its
+    prefixes (stamps, syslog header, CRI fields), which is what de-duplication compares and people read.
+    """
+
+    kind: FaultKind
+    rule: str
+    severity: Severity
+    title: str
+    advice: str
+    text: str
+    code: int | None = None
+    gpu: str | None = None
+    pid: int | None = None
+    process: str | None = None
+    position: KernelPosition = NOWHERE
+    user_written: bool = False
+    """The kmsg record was written from user space (``echo … > /dev/kmsg``), not by the driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A finding with its place in the world: which source, node, stream and time."""
+
+    finding: Finding
+    source: Source
+    timestamp_ns: int
+    node: str | None
+    namespace: str | None = None
+    pod: str | None = None
+    container: str | None = None
+    before_install: bool = False
+    """Older than the span that the first start acts on (design rule 5): recorded, never acted upon."""
+
+    @property
+    def key(self) -> IncidentKey:
+        """Faults with one key on one node are one incident (per boot, and per whether they taint)."""
+        return IncidentKey(self.finding.rule, self.finding.gpu)
+
+    @property
+    def severity(self) -> Severity:
+        """The finding's severity, capped: a pod accuses nobody by itself (design rule 17), and what predates
+        the first start is only remembered (rule 5)."""
+        severity = self.finding.severity
+        if severity.taints and (self.source is Source.POD or self.before_install):
+            return Severity.SUSPECT
+        return severity
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class IncidentKey:
+    """What makes two faults of one node the same incident: the rule and the GPU."""
+
+    rule: str
+    gpu: str | None

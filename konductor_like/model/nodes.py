@@ -1,0 +1,167 @@
+"""What is known of nodes: incidents, releases, the record on the node, and the Node itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from konductor_like.model.faults import NOWHERE, FaultKind, IncidentKey, KernelPosition, Severity, Source
+
+TAINT_KEY = "trainy.konduktor.ai/faulty"
+TAINT_VALUE = "true"
+TAINT_EFFECT = "NoSchedule"
+HEALTH_LABEL = "trainy.konduktor.ai/health"
+RECORD_ANNOTATION = "trainy.konduktor.ai/record"
+OPT_OUT_LABEL = "trainy.konduktor.ai/ignore"
+
+
+class IncidentState(StrEnum):
+    """Where an incident stands."""
+
+    ACTIVE = "active"
+    """It holds: the taint stands for it, or (not tainting) it is simply recorded."""
+    HELD = "held"
+    """It would taint; the brake holds it back."""
+    PENDING = "pending"
+    """It names another boot than the Node's; judged again when the Node's boot changes."""
+    RELEASED = "released"
+    """Covered by a release: evidence up to ``last`` never taints again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """All evidence of one key on one node, folded together."""
+
+    key: IncidentKey
+    kind: FaultKind
+    severity: Severity
+    state: IncidentState
+    count: int
+    first_ns: int
+    last_ns: int
+    last: KernelPosition
+    """The latest kernel position that was judged; a replay at or before it counts for nothing."""
+    code: int | None = None
+    evidence: str = ""
+    title: str = ""
+    advice: str = ""
+    source: Source = Source.KERNEL
+    before_install: bool = False
+    released_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Who let the node go, when, why, and up to where evidence is covered (design rule 4)."""
+
+    at: datetime
+    by: str
+    reason: str
+    how: str
+    """``reset`` (our command) or ``taint removed`` (by hand)."""
+    read: KernelPosition = NOWHERE
+    """Kernel evidence of the boot in it is covered up to here, whatever its key."""
+    read_ns: Mapping[Source, int] = field(default_factory=dict)
+    """Evidence without a kernel position is covered before this Loki timestamp, per source."""
+    warning: str | None = None
+    """What the advice still asks for (a GPU reset, a reboot) although the node was let go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What stands behind a Node's name: a change of any part means that old lines may not be its own."""
+
+    node_uid: str
+    system_id: str | None = None
+    boot_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """Our memory of a node, kept on the node itself in one annotation.
+
+    ``tainted_at`` is set exactly while the record claims the taint as ours. ``read`` is the high-water mark
+    of the kernel positions judged in the boot it names. ``past_boots`` were once seen as the Node's own and
+    then replaced: a line from one of them is history.
+    """
+
+    machine: Machine | None = None
+    tainted_at: datetime | None = None
+    incidents: tuple[Incident, ...] = ()
+    releases: tuple[Release, ...] = ()
+    read: KernelPosition = NOWHERE
+    past_boots: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Nothing worth keeping on the node."""
+        return not (self.tainted_at or self.incidents or self.releases)
+
+    def incident(self, key: IncidentKey) -> Incident | None:
+        """The incident of that key, if there is one."""
+        return next((incident for incident in self.incidents if incident.key == key), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A Node's taint."""
+
+    key: str
+    value: str | None
+    effect: str
+
+    @property
+    def ours(self) -> bool:
+        """Exactly our key, value and effect (Konduktor's own taint is the same one)."""
+        return (self.key, self.value, self.effect) == (TAINT_KEY, TAINT_VALUE, TAINT_EFFECT)
+
+    @property
+    def foreign_twin(self) -> bool:
+        """Our key under another value or effect: somebody else's, reported and left alone."""
+        return self.key == TAINT_KEY and not self.ours
+
+
+@dataclass(frozen=True, slots=True)
+class AsRead:
+    """The parts of the Node object that a write must find unchanged, exactly as the server sent them."""
+
+    uid: str
+    resource_version: str
+    taints: tuple[Mapping[str, str], ...] | None
+    """None where ``spec.taints`` is absent; the mappings are the server's own, unknown fields included."""
+    record: str | None
+    health: str | None
+    has_annotations: bool
+    has_labels: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """What we know of one Node, decoded once when it changes."""
+
+    name: str
+    machine: Machine
+    created_ns: int
+    is_gpu_node: bool
+    ready: bool
+    unschedulable: bool
+    taints: tuple[Taint, ...]
+    record: NodeRecord
+    as_read: AsRead
+    opted_out: bool = False
+    record_problem: str | None = None
+    """Why our annotation could not be read, if a person mangled it."""
+    last_writer: str | None = None
+    """Who last updated the Node's spec or metadata, from ``managedFields``, when it was not us."""
+
+    @property
+    def tainted(self) -> bool:
+        """Whether the node carries our taint."""
+        return any(taint.ours for taint in self.taints)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether another's taint stands where ours would go: there is one place per key and effect."""
+        return any(taint.foreign_twin and taint.effect == TAINT_EFFECT for taint in self.taints)

@@ -1,0 +1,124 @@
+"""What a decision looks at and what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from konductor_like.model.faults import Fault, IncidentKey, Source
+from konductor_like.model.nodes import Incident, NodeRecord, NodeState
+
+
+class Verb(StrEnum):
+    """What one change does to a Node."""
+
+    TAINT = "taint"
+    UNTAINT = "untaint"
+    RECORD = "record"
+    PURGE = "purge"
+
+
+class EventReason(StrEnum):
+    """The closed list of reasons that our Events use."""
+
+    TAINTED = "GPUFaultTainted"
+    RELEASED = "GPUFaultReleased"
+    HELD = "GPUFaultHeldByBrake"
+    RECORDED = "GPUFaultRecorded"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One Node write, complete: what to set, what to say, and why."""
+
+    node: str
+    verb: Verb
+    record: NodeRecord | None
+    """The record to write; None removes the annotation and the label."""
+    health: str | None
+    """The value of the health label; None removes it."""
+    event: EventReason | None = None
+    message: str = ""
+    incident: Incident | None = None
+    """The incident that a taint stands for."""
+    evidence: Fault | None = None
+    """The line that led to it just now; None for a taint that the brake had held."""
+    news: tuple[Fault, ...] = ()
+    """All that opened or reopened an incident on the node, ``evidence`` among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An incident that would taint but for the brake."""
+
+    node: str
+    incident: Incident
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A fault that led to nothing, and why: nothing is dropped in silence."""
+
+    fault: Fault
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrakeState:
+    """The brake at one moment (design rule 19)."""
+
+    gpu_nodes: int
+    out: int
+    """Nodes that carry our taint, writes in flight included."""
+    bound: int
+    """How many may be out by us."""
+    held: tuple[Held, ...] = ()
+
+    @property
+    def holding(self) -> bool:
+        """Whether it holds anything back right now."""
+        return bool(self.held)
+
+
+TallyKey = tuple[IncidentKey, bool, str | None]
+"""Which incident a tally belongs to: its key, whether it taints, and the boot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """Evidence counted in memory but not yet on the node: writes are rare (design rule 22)."""
+
+    count: int
+    latest: Fault
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that a decision may look at."""
+
+    nodes: Mapping[str, NodeState]
+    in_flight: frozenset[str] = frozenset()
+    """Nodes whose taint may have been written although no answer came."""
+    unwritable: frozenset[str] = frozenset()
+    """Nodes that could not be tainted just now: they must not keep others from the brake's room."""
+    unsettled: Mapping[str, Mapping[TallyKey, Unsettled]] = field(default_factory=dict)
+    read_ns: Mapping[Source, int] = field(default_factory=dict)
+    """Up to where each source had been judged before the faults at hand, for releases seen now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do: the one value that log, metrics, Events, dry run and the writes are rendered from."""
+
+    changes: tuple[Change, ...]
+    brake: BrakeState
+    counted: tuple[Fault, ...] = ()
+    """The new occurrences, as opposed to what was seen before or says nothing about its node."""
+    ignored: tuple[Ignored, ...] = ()
+    waiting: tuple[Fault, ...] = ()
+    """Faults of Nodes that the cluster does not know (yet)."""
+    unsettled: Mapping[str, Mapping[TallyKey, Unsettled]] = field(default_factory=dict)
+    """What to carry to the next decision once the changes are applied."""

@@ -1,0 +1,19 @@
+"""What tests of the controller share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from konductor_like.controller.logs import LOGGER
+
+
+@pytest.fixture(autouse=True)
+def logger_as_it_was() -> Iterator[None]:
+    """A test that sets up the log leaves nothing of it to the next."""
+    handlers, level, propagate = list(LOGGER.handlers), LOGGER.level, LOGGER.propagate
+    yield
+    LOGGER.handlers[:] = handlers
+    LOGGER.setLevel(level)
+    LOGGER.propagate = propagate
