@@ -6,6 +6,7 @@ dependency that is in the way.
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
@@ -33,7 +34,8 @@ class ProbeServer:
         host, port = parse_listen(listen)
         self._metrics = make_wsgi_app(registry)
         self._checks = {"/healthz": alive, "/readyz": ready}
-        self._server = make_server(host, port, self._answer, _Server, _QuietHandler)
+        kind = _IPv6Server if ":" in host else _Server
+        self._server = make_server(host, port, self._answer, kind, _QuietHandler)
         self._thread = threading.Thread(target=self._server.serve_forever, name="probes", daemon=True)
         self._thread.start()
 
@@ -74,6 +76,10 @@ def parse_listen(listen: str) -> tuple[str, int]:
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+
+
+class _IPv6Server(_Server):
+    address_family = socket.AF_INET6
 
 
 class _QuietHandler(WSGIRequestHandler):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -10,6 +11,14 @@ import pytest
 
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.probes import ProbeServer, parse_listen
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
 
 
 @pytest.fixture
@@ -68,3 +77,13 @@ def test_addresses(listen: str, expected: tuple[str, int]) -> None:
 def test_what_is_no_address_is_said(listen: str) -> None:
     with pytest.raises(ValueError, match="is not an address"):
         parse_listen(listen)
+
+
+@pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6 loopback")
+def test_an_ipv6_address_is_served() -> None:
+    probes = ProbeServer("[::1]:0", Metrics().registry, alive=list, ready=list)
+    try:
+        with urllib.request.urlopen(f"http://[::1]:{probes.port}/healthz", timeout=5) as answer:
+            assert answer.read() == b"ok\n"
+    finally:
+        probes.close()
