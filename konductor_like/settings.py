@@ -138,7 +138,7 @@ class Settings(BaseSettings):
 
     # The process.
     listen: str = ":8080"
-    """Address of `/healthz`, `/readyz` and `/metrics` (`[::]:8080` where there is only IPv6); `off` for none."""
+    """Address of `/healthz`, `/readyz` and `/metrics` (`[::]:8080` for IPv6 alone); `off` for none."""
     log_format: Literal["auto", "text", "json"] = "auto"
     """`auto`: text on a terminal, JSON elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
