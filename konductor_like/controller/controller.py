@@ -178,7 +178,7 @@ class Controller:
         tick, term = self._make_term(checkpoint, status.coverage if status else None, ended)
         self._term, self._obstacle, self._lost = term, "", False
         self._metrics.leader.set(1 if status else 0)
-        _say_start(checkpoint)
+        _say_start(checkpoint, rehearsal=status is None)
         watcher = threading.Thread(target=_link, args=(stop, ended, term), name="stop", daemon=True)
         watcher.start()
         keeper = self._keeper(tick, term, ended) if status else None
@@ -232,7 +232,10 @@ def _link(stop: threading.Event, ended: threading.Event, term: Term) -> None:
             term.wake()
 
 
-def _say_start(checkpoint: Checkpoint | None) -> None:
+def _say_start(checkpoint: Checkpoint | None, *, rehearsal: bool) -> None:
+    if rehearsal:
+        logs.info("Reading Loki as on a first start: a dry run has no cursor of its own.")
+        return
     if checkpoint is None:
         logs.info("Reading Loki for the first time: no cursor is saved yet.")
         return

@@ -28,7 +28,7 @@ class Report:
     def __init__(self, metrics: Metrics, *, rehearsal: bool = False) -> None:
         self._metrics = metrics
         self._suffix = " (dry run)" if rehearsal else ""
-        self._tainted: set[str] = set()
+        self._tainted: dict[str, str] = {}
         self._held: tuple[str, ...] = ()
         self._said_waiting: set[str] = set()
         self._said_odd: set[tuple[str, str]] = set()
@@ -104,10 +104,11 @@ class Report:
         self._metrics.waiting.set(waiting)
         self._say_brake(brake)
         self._say_oddities(nodes)
-        tainted = {name for name, state in nodes.items() if state.tainted}
+        tainted = {name: state.as_read.uid for name, state in nodes.items() if state.tainted}
         self._metrics.tainted.set(len(tainted))
-        for name in sorted(self._tainted - tainted):
-            if name in nodes:
+        for name in sorted(self._tainted.keys() - tainted.keys()):
+            # A Node made anew under its name lost nothing: it never had the taint.
+            if name in nodes and nodes[name].as_read.uid == self._tainted[name]:
                 releases = nodes[name].record.releases
                 by = f" By {releases[0].by}." if releases else ""
                 logs.info(f"Node {name} taint removed.{by}{self._suffix}", node=name, verb="untaint")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 
 from konductor_like.cluster.errors import KubeForbidden, KubeTimeout
 from konductor_like.cluster.writer import Outcome, RehearsedWriter, WriteResult
+from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.report import Report
 from konductor_like.controller.tick import Tick
@@ -420,3 +422,24 @@ def test_a_flood_of_lines_for_a_node_that_nobody_knows_is_thinned() -> None:
 
     assert scene.tick.unfinished <= 2000
     assert scene.kernel_checkpoint == ns(1)
+
+
+def said(capture: io.StringIO) -> list[str]:
+    return [line.split(" INFO ")[-1] for line in capture.getvalue().splitlines()]
+
+
+def test_a_taint_that_somebody_removed_is_said_and_a_node_made_anew_is_not_mistaken_for_it() -> None:
+    log = io.StringIO()
+    logs.set_up("text", "info", stream=log)
+    scene = Scene()
+    scene.run(xid("gpu-1"), xid("gpu-2"), seconds=2)
+    removed, made_anew = scene.cluster.nodes["gpu-1"], fleet(2)["gpu-2"]
+    without = replace(removed.as_read, taints=None)
+    scene.cluster.nodes["gpu-1"] = replace(removed, taints=(), as_read=without)
+    scene.cluster.nodes["gpu-2"] = replace(made_anew, as_read=replace(made_anew.as_read, uid="another"))
+
+    scene.run(seconds=3)
+
+    assert [line for line in said(log) if "taint removed" in line] == [
+        "Node gpu-1 taint removed. By somebody."
+    ]

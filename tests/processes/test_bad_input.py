@@ -232,6 +232,7 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(stage: Stage) -> Non
 
     assert rehearsal.process.returncode == 0
     until(says(rehearsal, "Node gpu-01 tainted. (dry run)"), "it says so")
+    assert says(rehearsal, "a dry run has no cursor")()
     assert {call.verb for call in stage.cluster.calls()} <= {"get", "list", "watch"}
 
 
