@@ -15,6 +15,8 @@ export TMPDIR := $(CURDIR)/.cache/tmp
 export HYPOTHESIS_STORAGE_DIRECTORY := .cache/hypothesis
 export MYPY_CACHE_DIR := .cache/mypy
 export RUFF_CACHE_DIR := .cache/ruff
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-header
 WORKERS ?= auto
 TESTS ?= tests
 
@@ -62,19 +64,25 @@ imports: .venv/.dev
 unit: .venv/.dev
 	$(BIN)/pytest -n $(WORKERS) -o cache_dir=.cache/pytest $(TESTS)
 
+.PHONY: bench
+bench: .venv/.dev ## Measure the kernel-log reader; prints the figures
+	$(BIN)/pytest -m bench -rN -q -s -o cache_dir=.cache/pytest tests/benchmarks
+
 .PHONY: format
 format: .venv/.dev ## Format and fix what can be fixed
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --fix .
 
 .PHONY: docs
-docs: .venv/.dev ## Rewrite the generated parts of the documentation
+docs: .venv/.dev ## Rewrite what is generated: two pages, and the script in the DaemonSet
 	$(BIN)/python -m tests.generate_docs
+	$(BIN)/python -m tests.manifests.embed
 
 .PHONY: lock
-lock: ## Rewrite both lock files from pyproject.toml
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header pyproject.toml -o requirements.lock
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header -c requirements.lock --group dev pyproject.toml -o requirements-dev.lock
+lock: ## Rewrite the lock files from pyproject.toml
+	$(LOCK) pyproject.toml -o requirements.lock
+	$(LOCK) -c requirements.lock --group dev pyproject.toml -o requirements-dev.lock
+	$(LOCK) -c requirements-dev.lock --group build -o requirements-build.lock
 
 .PHONY: clean
 clean: ## Remove everything that make created
