@@ -10,6 +10,7 @@ from typing import Any
 from konductor_like.sandbox.kubernetes import errors
 from konductor_like.sandbox.kubernetes.access import ANONYMOUS, Access, Attempt, User
 from konductor_like.sandbox.kubernetes.asking import (
+    applied_in,
     check_list_options,
     content_type,
     delete_options_in,
@@ -22,7 +23,7 @@ from konductor_like.sandbox.kubernetes.discovery import document
 from konductor_like.sandbox.kubernetes.errors import ApiError
 from konductor_like.sandbox.kubernetes.jsonpatch import as_sent
 from konductor_like.sandbox.kubernetes.lists import Lists, Selection, version_of, whole_number
-from konductor_like.sandbox.kubernetes.resources import ACCESS_REVIEWS, NEW_EVENTS, PODS, Resource
+from konductor_like.sandbox.kubernetes.resources import ACCESS_REVIEWS, NAMESPACES, NEW_EVENTS, PODS, Resource
 from konductor_like.sandbox.kubernetes.routing import Route, is_true, route
 from konductor_like.sandbox.kubernetes.store import Store, Stored, dump
 from konductor_like.sandbox.kubernetes.tables import as_table
@@ -78,7 +79,7 @@ class Api:
             raise errors.method_not_allowed()
         if asked.verb in ("get", "list", "watch"):
             return self._read(asked, request)
-        return self._write(asked, request)
+        return self._write(asked, request, user)
 
     def _read(self, asked: Route, request: Request) -> Reply:
         resource, key = asked.resource, asked.target.key
@@ -107,18 +108,22 @@ class Api:
         items = b",".join(_inside_list(resource, item) for item in page.items)
         return Reply(body=b'%s,"items":[%s]}' % (dump(head)[:-1], items), content_type=JSON)
 
-    def _write(self, asked: Route, request: Request) -> Reply:
+    def _write(self, asked: Route, request: Request, user: User) -> Reply:
         target, resource = asked.target, asked.resource
         is_collection = asked.verb == "create"
         if is_collection == bool(target.key.name) or resource.namespaced > bool(target.key.namespace):
             raise errors.method_not_allowed()
-        writer = writer_of(request, asked.verb)
+        writer = writer_of(request, asked.verb, user)
         if asked.verb == "delete":
             return Reply.of_json(self._writes.delete(target, delete_options_in(request), writer))
         if asked.verb == "create":
             return Reply.of_json(self._writes.create(target, object_in(request, resource), writer), 201)
         if asked.verb == "update":
             item, created = self._writes.update(target, object_in(request, resource), writer)
+            return Reply.of_json(item, 201 if created else 200)
+        if writer.operation == "Apply" and (resource.configured or resource is NAMESPACES):
+            body = applied_in(request, resource)
+            item, created = self._writes.apply(target, body, writer)
             return Reply.of_json(item, 201 if created else 200)
         patch = as_sent(json_in(request), request.body)
         return Reply.of_json(self._writes.patch(target, content_type(request), patch, writer))

@@ -10,10 +10,11 @@ import json
 from typing import Any
 
 from konductor_like.sandbox.kubernetes import errors, protobuf
+from konductor_like.sandbox.kubernetes.access import User
 from konductor_like.sandbox.kubernetes.errors import Cause
 from konductor_like.sandbox.kubernetes.resources import Resource
 from konductor_like.sandbox.kubernetes.routing import is_true
-from konductor_like.sandbox.kubernetes.writes import Writer
+from konductor_like.sandbox.kubernetes.writes import APPLY_PATCH, Writer
 from konductor_like.sandbox.wire import JSON, Request
 
 BODY_BYTES = 3 * 1024 * 1024
@@ -65,14 +66,30 @@ def delete_options_in(request: Request) -> dict[str, Any]:
     return options
 
 
-def writer_of(request: Request, verb: str) -> Writer:
-    """Who writes, and whether for real."""
+def applied_in(request: Request, resource: Resource) -> dict[str, Any]:
+    """The object in the body of an apply; JSON, which is YAML too, is all that is read here."""
+    content = json_in(request)
+    head = ("", "")
+    if isinstance(content, dict):
+        head = (content.get("apiVersion", ""), content.get("kind", ""))
+    if head != (resource.api_version, resource.kind):
+        raise errors.bad_request(f"invalid object type: {head[0] or '/'}, Kind={head[1]}")
+    return dict(content)
+
+
+def writer_of(request: Request, verb: str, user: User) -> Writer:
+    """Who writes, how, and whether for real."""
     dry_run = request.params.get("dryRun", [])
     if any(value != "All" for value in dry_run):
         said = f'Unsupported value: {json.dumps(dry_run)}: supported values: "All"'
         raise _bad_options(_OPTIONS[verb], Cause("dryRun", "FieldValueNotSupported", said))
     agent = request.headers.get("user-agent", "unknown").partition("/")[0]
-    return Writer(request.param("fieldManager") or agent, bool(dry_run))
+    applies = content_type(request) == APPLY_PATCH
+    if applies and not request.param("fieldManager"):
+        raise _bad_options("PatchOptions", Cause.required("fieldManager", "is required for apply patch"))
+    manager = request.param("fieldManager") or agent
+    strict = request.param("fieldValidation") == "Strict"
+    return Writer(manager, bool(dry_run), user.name, "Apply" if applies else "Update", strict)
 
 
 def wants_table(request: Request) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from konductor_like.sandbox.kubernetes.resources import Resource
-from konductor_like.sandbox.kubernetes.schema import KINDS, DecodeError
+from konductor_like.sandbox.kubernetes.schema import KINDS, DecodeError, configuration
 
 
 def canonical(resource: Resource, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -16,7 +16,8 @@ def canonical(resource: Resource, body: Mapping[str, Any]) -> dict[str, Any]:
         found = body.get(field) or expected
         if found != expected:
             raise DecodeError(f"{field} is {found}, expected {expected}")
-    content = KINDS[resource.api_version, resource.kind](dict(body), resource.kind)
+    decode = configuration if resource.configured else KINDS[resource.api_version, resource.kind]
+    content = decode(dict(body), resource.kind)
     return {**head, "metadata": {}, **content, **_completed(resource.skeleton, content)}
 
 

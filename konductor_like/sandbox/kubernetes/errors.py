@@ -140,6 +140,12 @@ def forbidden(user: str, verb: str, group: str, resource: str, name: str, namesp
     return ApiError(403, "Forbidden", message, _about(group, plural, name))
 
 
+def denied(group: str, plural: str, name: str, why: str) -> ApiError:
+    """403: admission says no."""
+    message = f'{qualified(group, plural)} "{name}" is forbidden: {why}'
+    return ApiError(403, "Forbidden", message, _about(group, plural, name))
+
+
 def expired(message: str, continue_token: str = "") -> ApiError:
     """410: a resourceVersion or continue token whose history is gone."""
     return ApiError(410, "Expired", message, metadata={"continue": continue_token} if continue_token else {})

@@ -1,7 +1,8 @@
 """``metadata.managedFields``: who wrote which field, and when (the API server's ``Update`` half of it).
 
 A writer gains the fields that it sets or changes, everybody else loses them. A field that is taken away
-belongs to nobody: removing the last taint leaves no trace of who did it.
+belongs to nobody: removing the last taint leaves no trace of who did it. An apply is recorded as one, but
+takes fields over as an update does: there are no conflicts.
 """
 
 from __future__ import annotations
@@ -32,7 +33,12 @@ _PRESENT = object()
 
 
 def record_write(
-    old: Mapping[str, Any], new: dict[str, Any], manager: str, subresource: str, time: str
+    old: Mapping[str, Any],
+    new: dict[str, Any],
+    manager: str,
+    subresource: str,
+    time: str,
+    operation: str = "Update",
 ) -> None:
     """Bring ``new``'s managedFields up to date with the change from ``old``; ``time`` is RFC 3339.
 
@@ -43,7 +49,8 @@ def record_write(
     removed = before.keys() - after.keys()
     entries = new["metadata"].get("managedFields", [])
     if touched or removed:
-        entries = _merge(entries, touched, removed, (manager, new["apiVersion"], subresource), time)
+        writer = (manager, operation, new["apiVersion"], subresource)
+        entries = _merge(entries, touched, removed, writer, time)
     if entries:
         new["metadata"]["managedFields"] = entries
     else:
@@ -64,11 +71,11 @@ def _merge(
         if kept:
             result.append(entry if kept == owned else {**entry, "fieldsV1": _nested(kept)})
     if touched:
-        manager, api_version, subresource = writer
+        manager, operation, api_version, subresource = writer
         result.append(
             {
                 "manager": manager,
-                "operation": "Update",
+                "operation": operation,
                 "apiVersion": api_version,
                 "time": time,
                 "fieldsType": "FieldsV1",
@@ -80,7 +87,7 @@ def _merge(
 
 
 def _writer(entry: Mapping[str, Any]) -> Path:
-    return entry["manager"], entry["apiVersion"], entry.get("subresource", "")
+    return entry["manager"], entry["operation"], entry["apiVersion"], entry.get("subresource", "")
 
 
 def _fields_that_differ(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Fields, Fields]:

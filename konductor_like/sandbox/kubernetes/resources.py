@@ -26,6 +26,8 @@ class Resource:
     """Whether a PUT without a resourceVersion is taken."""
     create_on_update: bool = False
     """Whether a PUT of an object that does not exist creates it."""
+    configured: bool = False
+    """Whether it is mere configuration: kept as it was sent, with nobody here to act on it."""
     stored_as: str = ""
     """The table it is kept in, where two groups show the same objects."""
     skeleton: Mapping[str, Any] = field(default_factory=dict)
@@ -133,8 +135,33 @@ ACCESS_REVIEWS = Resource(
     verbs=("create",),
 )
 
-RESOURCES = (NODES, NAMESPACES, EVENTS, PODS, LEASES, NEW_EVENTS, ACCESS_REVIEWS)
+
+def _configured(group: str, plural: str, kind: str, *short_names: str, namespaced: bool = True) -> Resource:
+    return Resource(group, plural, kind, namespaced, short_names=short_names, configured=True)
+
+
+_RBAC, _ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
+_POLICY = "ValidatingAdmissionPolicy"
+
+CONFIGURATION = (
+    _configured("", "serviceaccounts", "ServiceAccount", "sa"),
+    _configured("", "configmaps", "ConfigMap", "cm"),
+    _configured("", "services", "Service", "svc"),
+    _configured("apps", "deployments", "Deployment", "deploy"),
+    _configured("apps", "daemonsets", "DaemonSet", "ds"),
+    _configured("networking.k8s.io", "networkpolicies", "NetworkPolicy", "netpol"),
+    _configured(_RBAC, "roles", "Role"),
+    _configured(_RBAC, "rolebindings", "RoleBinding"),
+    _configured(_RBAC, "clusterroles", "ClusterRole", namespaced=False),
+    _configured(_RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+    _configured(_ADMISSION, "validatingadmissionpolicies", _POLICY, namespaced=False),
+    _configured(_ADMISSION, "validatingadmissionpolicybindings", f"{_POLICY}Binding", namespaced=False),
+)
+"""What manifests are made of."""
+
+RESOURCES = (NODES, NAMESPACES, EVENTS, PODS, LEASES, NEW_EVENTS, ACCESS_REVIEWS, *CONFIGURATION)
 GROUPS = frozenset(resource.group for resource in RESOURCES)
+NAMESPACED_TABLES = tuple(sorted({resource.table for resource in RESOURCES if resource.namespaced}))
 
 
 def find_resource(group: str, version: str, plural: str) -> Resource | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from konductor_like.sandbox.kubernetes import errors
 from konductor_like.sandbox.kubernetes.access import Attempt
-from konductor_like.sandbox.kubernetes.resources import GROUPS, Resource, find_resource
+from konductor_like.sandbox.kubernetes.resources import GROUPS, NAMESPACES, Resource, find_resource
 from konductor_like.sandbox.kubernetes.store import Key
 from konductor_like.sandbox.kubernetes.writes import Target
 from konductor_like.sandbox.wire import Request
@@ -33,7 +33,9 @@ class Route:
         target = self.target
         parts = filter(None, (target.resource.plural, target.subresource))
         key = target.key
-        return Attempt(self.verb, "/".join(parts), target.resource.group, key.namespace, key.name)
+        # RBAC takes a Namespace to be inside itself, so that a Role there can grant it.
+        namespace = key.name if target.resource is NAMESPACES else key.namespace
+        return Attempt(self.verb, "/".join(parts), target.resource.group, namespace, key.name)
 
 
 def route(request: Request) -> Route | None:

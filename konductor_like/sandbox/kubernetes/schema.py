@@ -96,6 +96,13 @@ def taints(value: Any, place: str) -> Any:
     return [{"key": "", **taint, "effect": taint.get("effect", "")} for taint in kept] or None
 
 
+def configuration(value: Any, place: str) -> Any:
+    """An object of which only the metadata is looked into."""
+    rest = {name: member for name, member in value.items() if name not in ("kind", "apiVersion", "metadata")}
+    metadata = value.get("metadata")
+    return {**anything(rest, place), "metadata": METADATA({} if metadata is None else metadata, place)}
+
+
 METADATA = struct(
     name=text,
     generateName=text,

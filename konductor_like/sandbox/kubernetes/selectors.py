@@ -118,6 +118,7 @@ def _comparison(key: str, operator: str, bound: str) -> LabelTest:
     return test
 
 
+_COMMON_FIELDS = ("metadata.name", "metadata.namespace")
 FIELDS: dict[str, tuple[str, ...]] = {
     "nodes": ("metadata.name", "spec.unschedulable"),
     "namespaces": ("metadata.name", "status.phase"),
@@ -156,7 +157,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 
 def selectable_fields(table: str, item: Mapping[str, Any]) -> dict[str, str]:
     """The values that ``item`` is selected by."""
-    return {field: _field_text(item, field) for field in FIELDS[table]}
+    return {field: _field_text(item, field) for field in FIELDS.get(table, _COMMON_FIELDS)}
 
 
 def _field_text(item: Mapping[str, Any], field: str) -> str:
@@ -184,7 +185,7 @@ def parse_fields(text: str, table: str) -> FieldTest:
 
 
 def _field_test(name: str, operator: str, value: str, table: str) -> FieldTest:
-    if name not in FIELDS[table]:
+    if name not in FIELDS.get(table, _COMMON_FIELDS):
         raise bad_request(f"field label not supported: {name}")
     wanted = re.sub(r"\\([\\,=])", r"\1", value)
     if operator == "!=":

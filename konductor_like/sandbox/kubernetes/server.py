@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from konductor_like.sandbox.kubernetes.access import Access
+from konductor_like.sandbox.kubernetes.admission import Admission, admit_all
 from konductor_like.sandbox.kubernetes.api import Api
 from konductor_like.sandbox.kubernetes.calls import Call, read_journal
 from konductor_like.sandbox.kubernetes.canonical import canonical, empty
 from konductor_like.sandbox.kubernetes.errors import ApiError
+from konductor_like.sandbox.kubernetes.fieldcheck import Schema, no_schema
 from konductor_like.sandbox.kubernetes.kubelets import Kubelets
 from konductor_like.sandbox.kubernetes.lists import Lists
 from konductor_like.sandbox.kubernetes.managed import record_write
@@ -34,11 +36,12 @@ def utc_now() -> datetime:
 
 
 class KubernetesServer:
-    """A Kubernetes API server on 127.0.0.1 with Nodes, Namespaces, Events and Leases.
+    """A Kubernetes API server on 127.0.0.1 with Nodes, Namespaces, Events, Leases and what manifests hold.
 
     Usable as a context manager. A port of 0 picks a free one; stopping and starting again keeps the port and
     every object, as a restart of the real one does. ``mishaps`` holds what shall go wrong (see ``faults``),
-    ``access`` who may do what, ``watches`` and ``kubelets`` do what their names say.
+    ``access`` who may do what, ``watches`` and ``kubelets`` do what their names say. ``schema`` says which
+    fields an object may have, ``admission`` which writes are denied beyond that.
     """
 
     def __init__(
@@ -51,11 +54,13 @@ class KubernetesServer:
         history_limit: int = 4096,
         clock: Callable[[], datetime] = utc_now,
         ssl_context: ssl.SSLContext | None = None,
+        schema: Schema = no_schema,
+        admission: Admission = admit_all,
     ) -> None:
         self._clock = clock
         self._store = Store(history_limit)
         self._lists = Lists(self._store)
-        self._writes = Writes(self._store, clock)
+        self._writes = Writes(self._store, clock, schema, admission)
         self.watches = Watches(self._store, bookmark_seconds)
         self.access = Access(require_token)
         self.kubelets = Kubelets(self._store, self._writes, clock)
@@ -151,7 +156,7 @@ class KubernetesServer:
         self._store.delete("nodes", Key("", name))
 
     def objects(self, table: str, namespace: str = "") -> list[dict[str, Any]]:
-        """Copies of everything in a table: ``nodes``, ``namespaces``, ``events`` or ``leases``, in order."""
+        """Copies of everything in a table, such as ``nodes``, ``leases`` or ``deployments``, in order."""
         return [item.load() for item in self._store.objects(table, namespace)[1]]
 
     def create_namespace(self, name: str) -> None:

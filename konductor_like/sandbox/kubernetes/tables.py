@@ -143,10 +143,15 @@ _TABLES: dict[str, tuple[tuple[tuple[str, int], ...], Cells]] = {
     "pods": ((_NAME, ("Ready", 0), ("Status", 0), ("Restarts", 0), _AGE), lambda _pod, _now: []),
 }
 
+_PLAIN: tuple[tuple[tuple[str, int], ...], Cells] = (
+    (_NAME, _AGE),
+    lambda item, now: [item["metadata"]["name"], _age(item, now)],
+)
+
 
 def as_table(resource: Resource, items: list[Item], meta: Item, now: datetime) -> dict[str, Any]:
     """A ``Table`` of ``items`` (in their stored form); each row carries its object's metadata."""
-    columns, cells = _TABLES[resource.table]
+    columns, cells = _TABLES.get(resource.table, _PLAIN)
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",

@@ -12,12 +12,27 @@ from datetime import datetime
 from typing import Any
 
 from konductor_like.sandbox.kubernetes import errors, jsonpatch
+from konductor_like.sandbox.kubernetes.admission import Admission, Review, admit_all, check
 from konductor_like.sandbox.kubernetes.canonical import canonical, empty
 from konductor_like.sandbox.kubernetes.errors import Cause
 from konductor_like.sandbox.kubernetes.events import from_core, to_core
+from konductor_like.sandbox.kubernetes.fieldcheck import (
+    Schema,
+    check_applicable,
+    check_decodable,
+    missing,
+    no_schema,
+)
 from konductor_like.sandbox.kubernetes.managed import record_write
 from konductor_like.sandbox.kubernetes.merge import merge_patch, strategic_merge_patch
-from konductor_like.sandbox.kubernetes.resources import EVENTS, NAMESPACES, NEW_EVENTS, NODES, Resource
+from konductor_like.sandbox.kubernetes.resources import (
+    EVENTS,
+    NAMESPACED_TABLES,
+    NAMESPACES,
+    NEW_EVENTS,
+    NODES,
+    Resource,
+)
 from konductor_like.sandbox.kubernetes.schema import DecodeError
 from konductor_like.sandbox.kubernetes.store import Key, Store, Stored, dump
 from konductor_like.sandbox.kubernetes.validation import problems
@@ -25,6 +40,7 @@ from konductor_like.sandbox.kubernetes.validation import problems
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
 
 _KEPT_META = ("creationTimestamp", "resourceVersion", "managedFields")
 _SERVER_SET = ("uid", "creationTimestamp", "resourceVersion", "managedFields", "selfLink")
@@ -46,19 +62,32 @@ class Writer:
 
     manager: str
     dry_run: bool = False
+    user: str = ""
+    operation: str = "Update"
+    """What managedFields calls it: ``Update`` or ``Apply``."""
+    strict: bool = False
+    """Whether fields that nobody knows are refused."""
 
 
 class Writes:
     """The write half of the API, on one store."""
 
-    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], datetime],
+        schema: Schema = no_schema,
+        admission: Admission = admit_all,
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._schema = schema
+        self._admission = admission
 
     def create(self, target: Target, body: dict[str, Any], writer: Writer) -> dict[str, Any]:
         """POST. Returns the object as stored; raises ``ApiError``."""
         resource = target.resource
-        item = _decoded(resource, body)
+        item = self._decoded(resource, body, writer)
         meta = item["metadata"]
         if meta.get("resourceVersion"):
             raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
@@ -73,7 +102,8 @@ class Writes:
             key = Key(target.key.namespace, meta.get("name", ""))
             if key.namespace and self._store.get("namespaces", Key("", key.namespace)) is None:
                 raise errors.not_found("", "namespaces", key.namespace)
-            _validate(resource, item, None)
+            self._validate(resource, item, None)
+            self._admit(target, "CREATE", key.name, writer, item, None)
             if self._store.get(resource.table, key):
                 raise errors.already_exists(resource.group, resource.plural, key.name)
             meta["uid"] = str(uuid.uuid4())
@@ -84,7 +114,7 @@ class Writes:
     def update(self, target: Target, body: dict[str, Any], writer: Writer) -> tuple[dict[str, Any], bool]:
         """PUT. Returns the object as stored, and whether it was created; raises ``ApiError``."""
         resource, key = target.resource, target.key
-        item = _decoded(resource, body)
+        item = self._decoded(resource, body, writer)
         _check_name(item["metadata"], key.name)
         with self._store.lock:
             old = self._store.get(resource.table, key)
@@ -111,11 +141,29 @@ class Writes:
                 raise errors.not_found(resource.group, resource.plural, key.name)
             patched = _patched(view(resource, old), content_type, patch)
             try:
-                item = _decoded_as(resource, patched)
+                item = self._decoded_as(resource, patched, writer)
             except DecodeError as error:
                 cause = Cause.invalid("patch", json.dumps(dump(patched).decode()), str(error))
                 raise errors.invalid("", "", "", [cause]) from error
             return self._replace(target, old, item, writer)
+
+    def apply(self, target: Target, body: dict[str, Any], writer: Writer) -> tuple[dict[str, Any], bool]:
+        """Server-side apply. Returns the object as stored, and whether it was created; raises ``ApiError``.
+
+        Everything in an object counts as this writer's: what is there is replaced by what is applied.
+        """
+        resource, key = target.resource, target.key
+        check_applicable(self._schema, resource, body, "/".join(filter(None, key)))
+        item = self._decoded(resource, body, writer)
+        _check_name(item["metadata"], key.name)
+        with self._store.lock:
+            old = self._store.get(resource.table, key)
+            if old is None:
+                return self.create(target, body, writer), True
+            _check_namespace(item["metadata"], key.namespace)
+            if resource is NAMESPACES:
+                _prepare_namespace(item)
+            return self._replace(target, old, item, writer), False
 
     def delete(self, target: Target, options: dict[str, Any], writer: Writer) -> dict[str, Any]:
         """DELETE. Returns a ``Status``, or the object where the server does so; raises ``ApiError``."""
@@ -133,6 +181,7 @@ class Writes:
                         f" {field} in object meta: {found[field]}"
                     )
                     raise errors.conflict(resource.group, resource.plural, key.name, why)
+            self._admit(target, "DELETE", key.name, writer, None, _stored_view(resource, old))
             if not writer.dry_run:
                 self._store.delete(resource.table, key)
             if resource is NAMESPACES:
@@ -150,7 +199,7 @@ class Writes:
     def _end_namespace(self, old: Stored, writer: Writer) -> dict[str, Any]:
         """Takes everything in the namespace along at once; a real cluster's controllers need a moment."""
         if not writer.dry_run:
-            for table in ("events", "leases"):
+            for table in NAMESPACED_TABLES:
                 for inside in self._store.objects(table, old.key.name)[1]:
                     self._store.delete(table, inside.key)
         item = view(NAMESPACES, old)
@@ -171,18 +220,54 @@ class Writes:
                 meta.setdefault(field, was_meta[field])
         for part in _kept_parts(target):
             item[part] = was[part]
-        _validate(resource, item, was)
+        self._validate(resource, item, was)
+        self._admit(target, "UPDATE", old.key.name, writer, item, was)
         if item == was:
             return _shown(resource, item)
         if "managedFields" in meta:  # an object without any is not tracked, as if it were older than they are
             self._record(resource, was, item, target, writer)
         return self._keep(resource, item, writer)
 
+    def _decoded(self, resource: Resource, body: dict[str, Any], writer: Writer) -> dict[str, Any]:
+        try:
+            return self._decoded_as(resource, body, writer)
+        except DecodeError as error:
+            kind = resource.kind
+            said = f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {error}'
+            raise errors.bad_request(said) from error
+
+    def _decoded_as(self, resource: Resource, body: dict[str, Any], writer: Writer) -> dict[str, Any]:
+        head = {"apiVersion": resource.api_version, "kind": resource.kind}
+        check_decodable(self._schema, {**head, **body}, strict=writer.strict)
+        item = canonical(resource, body)
+        return canonical(EVENTS, to_core(item)) if resource is NEW_EVENTS else item
+
+    def _validate(self, resource: Resource, item: dict[str, Any], old: dict[str, Any] | None) -> None:
+        causes = [*problems(resource, item, old), *missing(self._schema, item)]
+        if causes:
+            raise errors.invalid(resource.group, resource.kind, item["metadata"].get("name", ""), causes)
+
+    def _admit(
+        self,
+        target: Target,
+        operation: str,
+        name: str,
+        writer: Writer,
+        new: dict[str, Any] | None,
+        old: dict[str, Any] | None,
+    ) -> None:
+        group, plural = target.resource.group, target.resource.plural
+        check(
+            self._admission,
+            Review(writer.user, operation, group, plural, name, target.subresource, new, old),
+        )
+
     def _record(
         self, resource: Resource, old: dict[str, Any], new: dict[str, Any], target: Target, writer: Writer
     ) -> None:
         shown = _shown(resource, new)
-        record_write(_shown(resource, old), shown, writer.manager, target.subresource, self._now())
+        was, now = _shown(resource, old), self._now()
+        record_write(was, shown, writer.manager, target.subresource, now, writer.operation)
 
     def _keep(self, resource: Resource, item: dict[str, Any], writer: Writer) -> dict[str, Any]:
         if not writer.dry_run:
@@ -211,21 +296,6 @@ def _stored_kind(resource: Resource) -> Resource:
     return EVENTS if resource is NEW_EVENTS else resource
 
 
-def _decoded_as(resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
-    item = canonical(resource, body)
-    return canonical(EVENTS, to_core(item)) if resource is NEW_EVENTS else item
-
-
-def _decoded(resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return _decoded_as(resource, body)
-    except DecodeError as error:
-        said = (
-            f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {error}'
-        )
-        raise errors.bad_request(said) from error
-
-
 def _patched(document: dict[str, Any], content_type: str, patch: Any) -> dict[str, Any]:
     if content_type == JSON_PATCH:
         try:
@@ -245,12 +315,6 @@ def _patched(document: dict[str, Any], content_type: str, patch: Any) -> dict[st
     if not isinstance(result, dict):
         raise errors.unprocessable_patch()
     return result
-
-
-def _validate(resource: Resource, item: dict[str, Any], old: dict[str, Any] | None) -> None:
-    causes = problems(resource, item, old)
-    if causes:
-        raise errors.invalid(resource.group, resource.kind, item["metadata"].get("name", ""), causes)
 
 
 def _check_name(meta: dict[str, Any], name: str) -> None:

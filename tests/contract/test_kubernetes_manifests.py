@@ -1,0 +1,235 @@
+"""The manifests for kubectl, and what the admission policy and the ClusterRole in them let happen.
+
+Held against the stand-in, and against a real API server when ``KONDUCTOR_TEST_KUBECONFIG`` names one: there
+policy and role are made for a moment under other names, and the controller's account is impersonated. It must
+allow privileged containers (``--allow-privileged``), as every cluster does that runs a network plugin.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from konductor_like.cluster.patch import OUR_TAINT
+from konductor_like.model import RECORD_ANNOTATION
+from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like.sandbox.kubernetes.resources import RESOURCES
+from tests.contract.kubernetes_target import KUBECONFIG_VARIABLE, Answer, Target, node_path, open_target
+from tests.manifests import node_changes
+from tests.manifests.manifests import documents, kubectl_manifests, only
+from tests.manifests.node_changes import Build
+from tests.manifests.policy import Policy
+from tests.manifests.roles import CONTROLLER, rules_of
+from tests.manifests.schema import problems
+
+APPLY = "application/apply-patch+yaml"
+DOCS = documents("controller_deployment.yaml")
+OBJECTS = [
+    pytest.param(doc, id=f"{manifest}-{doc['kind']}-{doc['metadata']['name']}")
+    for manifest in kubectl_manifests()
+    for doc in documents(manifest)
+]
+AS_CONTROLLER = {"Impersonate-User": CONTROLLER}
+PATIENCE_SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    if os.environ.get(KUBECONFIG_VARIABLE):
+        with open_target() as target, enforced(target):
+            yield target
+        return
+    with KubernetesServer(require_token=True, schema=problems, admission=Policy(DOCS)) as server:
+        server.access.add_user(CONTROLLER, rules_of(DOCS))
+        headers = {"Authorization": f"Bearer {server.access.admin_token}"}
+        yield Target(server.url, headers, server=server)
+
+
+@contextmanager
+def enforced(target: Target) -> Iterator[None]:
+    """ClusterRole and policy on a real API server, under names of this run, once both are in force."""
+    name = target.name()
+    renamed = {"metadata": {"name": name}}
+    role, binding = only(DOCS, "ClusterRole"), only(DOCS, "ClusterRoleBinding")
+    policy = only(DOCS, "ValidatingAdmissionPolicy")
+    policy_binding = only(DOCS, "ValidatingAdmissionPolicyBinding")
+    for doc in (
+        {**role, **renamed},
+        {**binding, **renamed, "roleRef": {**binding["roleRef"], "name": name}},
+        {**policy, **renamed},
+        {**policy_binding, **renamed, "spec": {**policy_binding["spec"], "policyName": name}},
+    ):
+        made = target.create(collection(doc), doc)
+        assert made.status == 201, made.body
+    node = target.create_node()
+    cordon = [{"op": "add", "path": "/spec/unschedulable", "value": True}]
+    end = time.monotonic() + PATIENCE_SECONDS
+    while "ValidatingAdmissionPolicy" not in (answer := change(target, node, cordon)).body.get("message", ""):
+        assert time.monotonic() < end, f"the policy is still not in force: {answer.body}"
+        time.sleep(0.1)
+    yield
+
+
+def collection(doc: Mapping[str, Any]) -> str:
+    """Where objects of this kind are, in the namespace of ``doc``."""
+    [resource] = [r for r in RESOURCES if (r.api_version, r.kind) == (doc["apiVersion"], doc["kind"])]
+    namespace = f"/namespaces/{doc['metadata']['namespace']}" if resource.namespaced else ""
+    return f"/{'apis' if resource.group else 'api'}/{resource.api_version}{namespace}/{resource.plural}"
+
+
+def try_to_apply(target: Target, doc: Mapping[str, Any]) -> Answer:
+    """A strict server-side apply that stores nothing, in a namespace that is there."""
+    namespace = {"namespace": "default"} if "namespace" in doc["metadata"] else {}
+    tried = {**doc, "metadata": {**doc["metadata"], **namespace}}
+    params = {"fieldManager": "contract", "force": "true", "dryRun": "All", "fieldValidation": "Strict"}
+    path = f"{collection(tried)}/{tried['metadata']['name']}"
+    return target.send("PATCH", path, tried, APPLY, params=params)
+
+
+def change(target: Target, node: Answer, operations: list[dict[str, Any]]) -> Answer:
+    """A patch by the controller's account that stores nothing."""
+    path = node_path(node.meta["name"])
+    return target.send(
+        "PATCH", path, operations, "application/json-patch+json", AS_CONTROLLER, {"dryRun": "All"}
+    )
+
+
+def made(target: Target, *, ours: bool) -> Answer:
+    wanted = node_changes.node(target.name(), ours=ours)
+    return target.create_node(metadata=wanted["metadata"], spec=wanted["spec"])
+
+
+@pytest.mark.parametrize("doc", OBJECTS)
+def test_every_object_is_accepted_strictly(target: Target, doc: dict[str, Any]) -> None:
+    answer = try_to_apply(target, doc)
+
+    assert answer.status in (200, 201), answer.body
+    assert answer.meta["name"] == doc["metadata"]["name"]
+
+
+def test_a_field_that_does_not_exist_is_refused_by_name(target: Target) -> None:
+    deployment = only(DOCS, "Deployment")
+
+    answer = try_to_apply(target, {**deployment, "spec": {**deployment["spec"], "replica": 2}})
+
+    assert answer.status == 500
+    assert answer.body["message"] == (
+        "failed to create typed patch object (default/konductor-like; apps/v1, Kind=Deployment):"
+        " .spec.replica: field not declared in schema"
+    )
+
+
+def test_a_field_that_does_not_exist_is_refused_by_name_on_creation_too(target: Target) -> None:
+    service, path = only(DOCS, "Service"), "/api/v1/namespaces/default/services"
+    body = {**service, "metadata": {"name": target.name()}, "spec": {**service["spec"], "port": 1}}
+
+    strict = target.create(path, body, fieldValidation="Strict", dryRun="All")
+    lax = target.create(path, body, fieldValidation="Ignore", dryRun="All")
+
+    assert (strict.status, lax.status) == (400, 201)
+    assert strict.body["message"] == (
+        'Service in version "v1" cannot be handled as a Service: strict decoding error: '
+        'unknown field "spec.port"'
+    )
+
+
+def test_a_field_that_must_be_there_is_asked_for(target: Target) -> None:
+    deployment = only(DOCS, "Deployment")
+    spec = {key: value for key, value in deployment["spec"].items() if key != "selector"}
+
+    answer = try_to_apply(target, {**deployment, "spec": spec})
+
+    assert answer.status == 422
+    assert "spec.selector" in {cause["field"] for cause in answer.body["details"]["causes"]}
+
+
+def test_an_apply_without_a_field_manager_is_refused(target: Target) -> None:
+    config = only(DOCS, "ConfigMap")
+
+    answer = target.send("PATCH", "/api/v1/namespaces/default/configmaps/konductor-like", config, APPLY)
+
+    assert answer.status == 422
+    assert answer.body["details"]["causes"][0]["field"] == "fieldManager"
+
+
+@pytest.mark.parametrize("build", node_changes.TO_FAULTY.values(), ids=node_changes.TO_FAULTY)
+def test_the_controller_may_put_its_marks_on_a_node(target: Target, build: Build) -> None:
+    node = made(target, ours=False)
+
+    answer = change(target, node, build(node.body))
+
+    assert answer.status == 200, answer.body
+
+
+@pytest.mark.parametrize("build", node_changes.TO_HEALTHY.values(), ids=node_changes.TO_HEALTHY)
+def test_the_controller_may_take_its_marks_off_a_node(target: Target, build: Build) -> None:
+    node = made(target, ours=True)
+
+    answer = change(target, node, build(node.body))
+
+    assert answer.status == 200, answer.body
+
+
+def test_the_controller_may_mark_a_node_that_has_neither_taints_nor_labels(target: Target) -> None:
+    node = target.create_node()
+    assert node.body["spec"].get("taints") is None
+
+    answer = change(
+        target,
+        node,
+        [
+            {"op": "add", "path": "/spec/taints", "value": [dict(OUR_TAINT)]},
+            {"op": "add", "path": "/metadata/annotations", "value": {RECORD_ANNOTATION: "{}"}},
+        ],
+    )
+
+    assert answer.status == 200, answer.body
+
+
+@pytest.mark.parametrize(("build", "said"), node_changes.FORBIDDEN.values(), ids=node_changes.FORBIDDEN)
+def test_the_controller_may_change_nothing_else(target: Target, build: Build, said: str) -> None:
+    node = made(target, ours=False)
+    operations = build(node.body)
+
+    refused = change(target, node, operations)
+    somebody_else = target.patch(node_path(node.meta["name"]), operations, dryRun="All")
+
+    assert (refused.status, refused.body["reason"]) == (403, "Forbidden")
+    assert "ValidatingAdmissionPolicy" in refused.body["message"]
+    assert f"konductor-like may change {said}" in refused.body["message"]
+    assert somebody_else.status == 200, somebody_else.body
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        pytest.param("DELETE", "", id="delete a Node"),
+        pytest.param("PATCH", "/status", id="patch a Node's status"),
+        pytest.param("PUT", "", id="replace a Node"),
+    ],
+)
+def test_the_role_grants_no_other_way_to_a_node(target: Target, method: str, path: str) -> None:
+    node = made(target, ours=False)
+    body = [] if method == "PATCH" else node.body if method == "PUT" else None
+    kind = "application/json-patch+json" if method == "PATCH" else "application/json"
+
+    answer = target.send(
+        method, f"{node_path(node.meta['name'])}{path}", body, kind, AS_CONTROLLER, {"dryRun": "All"}
+    )
+
+    assert answer.status == 403
+    assert "cannot" in answer.body["message"]
+
+
+def test_the_role_lets_the_controller_read_nodes(target: Target) -> None:
+    node = made(target, ours=False)
+
+    listed = target.send("GET", "/api/v1/nodes", headers=AS_CONTROLLER, params={"limit": "1"})
+    read = target.send("GET", node_path(node.meta["name"]), headers=AS_CONTROLLER)
+
+    assert (listed.status, read.status) == (200, 200)

@@ -1,0 +1,131 @@
+"""Changes of a Node that the admission policy must let pass, and those that it must refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from konductor_like.cluster.patch import OUR_TAINT
+from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION
+
+Operations = list[dict[str, Any]]
+Build = Callable[[Mapping[str, Any]], Operations]
+"""From the Node as it is to a JSON Patch."""
+
+LABEL, ANNOTATION = "policy.example/a", "policy.example/b"
+OTHERS = (
+    {"key": "policy.example/team", "value": "a", "effect": "NoSchedule"},
+    {"key": "policy.example/drain", "effect": "PreferNoSchedule"},
+)
+
+
+def node(name: str, *, ours: bool) -> dict[str, Any]:
+    """A Node with others' labels, annotations and taints, and if wanted with ours between and beside them."""
+    labels, annotations = {LABEL: "x", f"{LABEL}2": "x"}, {ANNOTATION: "y", f"{ANNOTATION}2": "y"}
+    metadata: dict[str, Any] = {"name": name, "labels": labels, "annotations": annotations}
+    taints = [dict(taint) for taint in OTHERS]
+    if ours:
+        metadata["labels"][HEALTH_LABEL] = "faulty"
+        metadata["annotations"][RECORD_ANNOTATION] = "{}"
+        taints.insert(1, dict(OUR_TAINT))
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"taints": taints}}
+
+
+def _at(parent: str, key: str) -> str:
+    return f"/metadata/{parent}/{key.replace('/', '~1')}"
+
+
+def _add(path: str, value: Any) -> Build:
+    return lambda _node: [{"op": "add", "path": path, "value": value}]
+
+
+def _remove(path: str) -> Build:
+    return lambda _node: [{"op": "remove", "path": path}]
+
+
+def _taints(change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> Build:
+    return lambda node: [{"op": "add", "path": "/spec/taints", "value": change(list(node["spec"]["taints"]))}]
+
+
+def _all_of(*builds: Build) -> Build:
+    return lambda node: [operation for build in builds for operation in build(node)]
+
+
+def _is_ours(taint: Mapping[str, Any]) -> bool:
+    return bool(taint["key"] == OUR_TAINT["key"])
+
+
+TO_FAULTY: Mapping[str, Build] = {
+    "our taint at the end": _add("/spec/taints/-", dict(OUR_TAINT)),
+    "our taint at the start": _add("/spec/taints/0", dict(OUR_TAINT)),
+    "our label": _add(_at("labels", HEALTH_LABEL), "held"),
+    "our annotation": _add(_at("annotations", RECORD_ANNOTATION), '{"v":1}'),
+    "all of it at once": _all_of(
+        _add("/spec/taints/-", dict(OUR_TAINT)),
+        _add(_at("labels", HEALTH_LABEL), "faulty"),
+        _add(_at("annotations", RECORD_ANNOTATION), '{"v":1}'),
+    ),
+    "nothing": lambda _node: [],
+}
+"""Allowed on a Node without a trace of us."""
+
+TO_HEALTHY: Mapping[str, Build] = {
+    "our taint off": _taints(lambda taints: [taint for taint in taints if not _is_ours(taint)]),
+    "our taint elsewhere in the list": _taints(lambda taints: sorted(taints, key=_is_ours)),
+    "our label changed": _add(_at("labels", HEALTH_LABEL), "suspect"),
+    "our label off": _remove(_at("labels", HEALTH_LABEL)),
+    "our annotation changed": _add(_at("annotations", RECORD_ANNOTATION), '{"v":1}'),
+    "our annotation off": _remove(_at("annotations", RECORD_ANNOTATION)),
+    "every trace of us off": _all_of(
+        _taints(lambda taints: [taint for taint in taints if not _is_ours(taint)]),
+        _remove(_at("labels", HEALTH_LABEL)),
+        _remove(_at("annotations", RECORD_ANNOTATION)),
+    ),
+}
+"""Allowed on a Node that we tainted."""
+
+_TAINT, _LABEL, _ANNOTATION = "no other taint", "no other label", "no other annotation"
+_METADATA, _SPEC = "nothing in a Node's metadata", "nothing in a Node's spec"
+_OWNER = {"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "9cf96c90-a9de-47db-8773-f3fa8c21e505"}
+_ANOTHER_TAINT = {"key": "policy.example/c", "effect": "NoExecute"}
+
+FORBIDDEN: Mapping[str, tuple[Build, str]] = {
+    "another's taint on": (
+        _add("/spec/taints/-", {"key": "policy.example/c", "effect": "NoExecute"}),
+        _TAINT,
+    ),
+    "another's taint off": (_taints(lambda taints: taints[:-1]), _TAINT),
+    "another's taint with another value": (_add("/spec/taints/0/value", "b"), _TAINT),
+    "another's taint with another effect": (_add("/spec/taints/0/effect", "NoExecute"), _TAINT),
+    "others' taints in another order": (_taints(lambda taints: taints[::-1]), _TAINT),
+    "every taint off": (_remove("/spec/taints"), _TAINT),
+    "our taint with another value": (_add("/spec/taints/-", {**OUR_TAINT, "value": "maybe"}), _TAINT),
+    "our taint with no value": (
+        _add("/spec/taints/-", {"key": OUR_TAINT["key"], "effect": OUR_TAINT["effect"]}),
+        _TAINT,
+    ),
+    "our taint with another effect": (_add("/spec/taints/-", {**OUR_TAINT, "effect": "NoExecute"}), _TAINT),
+    "a new label": (_add(_at("labels", "policy.example/c"), "d"), _LABEL),
+    "another's label changed": (_add(_at("labels", LABEL), "z"), _LABEL),
+    "another's label off": (_remove(_at("labels", LABEL)), _LABEL),
+    "every label off": (_remove("/metadata/labels"), _LABEL),
+    "the opt-out label": (_add(_at("labels", "trainy.konduktor.ai/ignore"), "true"), _LABEL),
+    "our annotation's name as a label": (_add(_at("labels", RECORD_ANNOTATION), "x"), _LABEL),
+    "a new annotation": (_add(_at("annotations", "policy.example/c"), "d"), _ANNOTATION),
+    "another's annotation changed": (_add(_at("annotations", ANNOTATION), "z"), _ANNOTATION),
+    "another's annotation off": (_remove(_at("annotations", ANNOTATION)), _ANNOTATION),
+    "our label's name as an annotation": (_add(_at("annotations", HEALTH_LABEL), "x"), _ANNOTATION),
+    "a finalizer": (_add("/metadata/finalizers", ["policy.example/c"]), _METADATA),
+    "an owner": (_add("/metadata/ownerReferences", [_OWNER]), _METADATA),
+    "a cordon": (_add("/spec/unschedulable", True), _SPEC),
+    "a provider's name": (_add("/spec/providerID", "policy://c"), _SPEC),
+    "addresses for pods": (
+        _all_of(_add("/spec/podCIDR", "10.9.0.0/24"), _add("/spec/podCIDRs", ["10.9.0.0/24"])),
+        _SPEC,
+    ),
+    "a cordon hidden in a change of ours": (
+        _all_of(_add("/spec/taints/-", dict(OUR_TAINT)), _add("/spec/unschedulable", True)),
+        _SPEC,
+    ),
+}
+"""Refused on a Node without a trace of us, each with words of the message that says why."""

@@ -1,0 +1,73 @@
+"""A ValidatingAdmissionPolicy carried out as the API server does, for the stand-in's ``admission``.
+
+What it takes from a policy: which requests it is about, its conditions, variables and validations. Its
+expressions are evaluated by an implementation of CEL of its own; ``tests/contract`` holds both to the same
+cases where a real API server is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import cel
+
+from konductor_like.sandbox.kubernetes import Review
+from tests.manifests.manifests import only
+
+
+class Policy:
+    """The policy and the binding of a manifest; call it with a review."""
+
+    def __init__(self, docs: Sequence[Mapping[str, Any]]) -> None:
+        objects = [dict(doc) for doc in docs]
+        self._policy = only(objects, "ValidatingAdmissionPolicy")
+        self._binding = only(objects, "ValidatingAdmissionPolicyBinding")
+        self._spec = self._policy["spec"]
+        assert self._spec["failurePolicy"] == "Fail"
+        assert self._binding["spec"] == {
+            "policyName": self._policy["metadata"]["name"],
+            "validationActions": ["Deny"],
+        }
+        self.judged = 0
+        """How many reviews its conditions let through to its validations."""
+
+    def __call__(self, review: Review) -> str:
+        """Why the write is denied; empty where it is not."""
+        if not any(_about(rule, review) for rule in self._spec["matchConstraints"]["resourceRules"]):
+            return ""
+        known: dict[str, Any] = {
+            "object": _plain(review.object),
+            "oldObject": _plain(review.old_object),
+            "request": {"userInfo": {"username": review.user}, "operation": review.operation},
+        }
+        try:
+            if not all(cel.evaluate(each["expression"], known) for each in self._spec["matchConditions"]):
+                return ""
+            self.judged += 1
+            known["variables"] = {}
+            for variable in self._spec["variables"]:
+                known["variables"][variable["name"]] = cel.evaluate(variable["expression"], known)
+            for validation in self._spec["validations"]:
+                if not cel.evaluate(validation["expression"], known):
+                    return self._denied(validation["message"])
+        except (ValueError, TypeError, KeyError, RuntimeError) as error:  # whatever cel makes of an error
+            return self._denied(f"expression resulted in error: {error}")
+        return ""
+
+    def _denied(self, why: str) -> str:
+        policy, binding = self._policy["metadata"]["name"], self._binding["metadata"]["name"]
+        return f"ValidatingAdmissionPolicy '{policy}' with binding '{binding}' denied request: {why}"
+
+
+def _about(rule: Mapping[str, Any], review: Review) -> bool:
+    resource = "/".join(filter(None, (review.resource, review.subresource)))
+    return (
+        review.group in rule["apiGroups"]
+        and review.operation in rule["operations"]
+        and resource in rule["resources"]
+    )
+
+
+def _plain(item: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if item is None else dict(item)

@@ -1,0 +1,48 @@
+"""The shipped roles as the stand-in's rules: what the bindings of a file grant to one ServiceAccount."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from konductor_like.sandbox.kubernetes import Rule
+from tests.manifests.manifests import only
+
+CONTROLLER = "system:serviceaccount:konductor-like:konductor-like"
+
+
+def rules_of(docs: Sequence[Mapping[str, Any]], user: str = CONTROLLER) -> tuple[Rule, ...]:
+    """Every rule that binds ``user``; those of a RoleBinding hold in its namespace only."""
+    return tuple(rule for binding in docs if _binds(binding, user) for rule in _granted(docs, binding))
+
+
+def single(rules: Sequence[Rule]) -> Iterator[Rule]:
+    """The rules taken apart: one verb on one resource each."""
+    for rule in rules:
+        for verb in rule.verbs:
+            for resource in rule.resources:
+                yield replace(rule, verbs=(verb,), resources=(resource,))
+
+
+def _binds(doc: Mapping[str, Any], user: str) -> bool:
+    return doc["kind"] in ("ClusterRoleBinding", "RoleBinding") and any(
+        f"system:serviceaccount:{subject['namespace']}:{subject['name']}" == user
+        for subject in doc["subjects"]
+        if subject["kind"] == "ServiceAccount"
+    )
+
+
+def _granted(docs: Sequence[Mapping[str, Any]], binding: Mapping[str, Any]) -> Iterator[Rule]:
+    reference = binding["roleRef"]
+    namespace = binding["metadata"].get("namespace", "")
+    candidates = [doc for doc in docs if doc["metadata"].get("namespace", "") in ("", namespace)]
+    for rule in only([dict(doc) for doc in candidates], reference["kind"], reference["name"])["rules"]:
+        assert set(rule) <= {"verbs", "resources", "apiGroups", "resourceNames"}, rule
+        yield Rule(
+            tuple(rule["verbs"]),
+            tuple(rule["resources"]),
+            tuple(rule["apiGroups"]),
+            tuple(rule.get("resourceNames", ())),
+            (namespace,) if namespace else (),
+        )

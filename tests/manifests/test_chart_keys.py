@@ -1,0 +1,113 @@
+"""Every key of our Helm values is one that the chart reads; a chart ignores a misspelt one without a word.
+
+``chart_keys.toml`` lists the keys that were checked, and the version. Where ``KONDUCTOR_TEST_CHARTS``
+is a folder with the unpacked charts (``helm pull --untar``), our values are held against these.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.manifests.manifests import MANIFESTS, documents
+
+VARIABLE = "KONDUCTOR_TEST_CHARTS"
+CHARTS: dict[str, dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("chart_keys.toml").read_text(encoding="utf-8")
+)
+each_chart = pytest.mark.parametrize("chart", sorted(CHARTS))
+
+
+def key_paths(value: Any, at: str = "") -> Iterator[str]:
+    """The path of every key that holds no further keys; ``[]`` stands for the items of a list."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from key_paths(item, f"{at}.{key}" if at else str(key))
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        for item in value:
+            yield from key_paths(item, f"{at}[]")
+    else:
+        yield at
+
+
+def values(chart: str) -> dict[str, Any]:
+    """Our values for a chart. What stands under extraObjects is no value but an object, checked as such."""
+    [loaded] = documents(CHARTS[chart]["values"])
+    return {**loaded, "extraObjects": []} if "extraObjects" in loaded else loaded
+
+
+@each_chart
+def test_every_key_was_checked_against_the_chart(chart: str) -> None:
+    assert sorted(set(key_paths(values(chart)))) == sorted(CHARTS[chart]["keys"])
+
+
+@each_chart
+@pytest.mark.parametrize("nth", [0, -1])
+def test_a_misspelt_key_is_noticed(chart: str, nth: int) -> None:
+    misspelt = copy.deepcopy(values(chart))
+    holder: Any = misspelt
+    while isinstance(holder[list(holder)[nth]], dict):
+        holder = holder[list(holder)[nth]]
+    holder["mispselt"] = holder.pop(list(holder)[nth])
+
+    assert set(key_paths(misspelt)) - set(CHARTS[chart]["keys"])
+
+
+@each_chart
+def test_the_command_that_people_copy_installs_the_version_that_was_checked(chart: str) -> None:
+    text = (MANIFESTS / CHARTS[chart]["values"]).read_text(encoding="utf-8")
+    head = re.sub(r"\\\n#\s*|\n#\s+", " ", text.split("\n\n")[0])
+
+    assert f"{CHARTS[chart]['reference']} --version {CHARTS[chart]['version']} " in head
+    assert f"-f manifests/{CHARTS[chart]['values']}" in head
+
+
+@pytest.fixture
+def unpacked(chart: str) -> Path:
+    """The folder of the unpacked chart."""
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        pytest.skip(f"{VARIABLE} names no folder with unpacked charts")
+    return Path(folder) / chart
+
+
+@each_chart
+def test_the_unpacked_chart_is_the_one_that_is_named(chart: str, unpacked: Path) -> None:
+    about = yaml.safe_load((unpacked / "Chart.yaml").read_text(encoding="utf-8"))
+
+    assert (about["name"], about["version"]) == (chart, CHARTS[chart]["version"])
+    assert about["appVersion"] == CHARTS[chart]["app_version"]
+
+
+@each_chart
+def test_every_key_exists_in_the_chart_with_the_same_type(chart: str, unpacked: Path) -> None:
+    defaults = yaml.safe_load((unpacked / "values.yaml").read_text(encoding="utf-8"))
+    ours = values(chart)
+    handed_on = CHARTS[chart]["handed_on"]
+    keys = {path.partition("[]")[0] for path in CHARTS[chart]["keys"]}
+
+    own = {key for key in keys if not any(key.startswith(f"{section}.") for section in handed_on)}
+    assert own
+    for key in own:
+        default, used = at(defaults, key), at(ours, key)
+        assert default is None or isinstance(used, type(default)), f"{key}: {used!r} instead of {default!r}"
+    for section in handed_on:
+        assert isinstance(at(defaults, section), dict), f"{section} is no section that is handed on"
+        assert at(ours, section), f"{section} is not used"
+
+
+def at(tree: Any, path: str) -> Any:
+    """What stands at a path; an AssertionError where nothing does."""
+    for key in path.split("."):
+        assert isinstance(tree, dict), path
+        assert key in tree, path
+        tree = tree[key]
+    return tree

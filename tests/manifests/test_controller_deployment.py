@@ -1,0 +1,247 @@
+"""What `controller_deployment.yaml` says is what the code does: names, ports, settings, labels, rights."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from konductor_like import __version__
+from konductor_like.cli.app import build
+from konductor_like.cluster import gpu
+from konductor_like.cluster.identity import own_identity
+from konductor_like.cluster.patch import OUR_TAINT
+from konductor_like.controller.probes import parse_listen
+from konductor_like.controller.term import JOIN_SECONDS
+from konductor_like.settings import PREFIX, Settings
+from tests.manifests.manifests import MANIFESTS, documents, only
+from tests.manifests.roles import CONTROLLER
+
+NAME = "konductor-like"
+TEXT = (MANIFESTS / "controller_deployment.yaml").read_text(encoding="utf-8")
+DOCS = documents("controller_deployment.yaml")
+SETTINGS = Settings.model_construct()
+DEPLOYMENT = only(DOCS, "Deployment")["spec"]
+POD = DEPLOYMENT["template"]["spec"]
+[CONTAINER] = POD["containers"]
+SERVICE = only(DOCS, "Service")
+_COMMENTED_SETTING = re.compile(rf"^(  )# ({PREFIX}\w+: )", re.MULTILINE)
+
+
+def all_settings() -> dict[str, str]:
+    """The ConfigMap's data with every commented setting brought to life."""
+    [text] = [part for part in TEXT.split("\n---\n") if "\nkind: ConfigMap\n" in part]
+    alive: dict[str, str] = yaml.safe_load(_COMMENTED_SETTING.sub(r"\1\2", text))["data"]
+    assert len(alive) == len(_COMMENTED_SETTING.findall(text)) + len(only(DOCS, "ConfigMap")["data"])
+    return alive
+
+
+def field_of(variable: str) -> str:
+    return variable.removeprefix(PREFIX).lower()
+
+
+# Names that must be the same everywhere.
+
+
+def test_the_namespace_comes_first_and_everything_else_lives_in_it() -> None:
+    assert (DOCS[0]["kind"], DOCS[0]["metadata"]["name"]) == ("Namespace", NAME)
+    elsewhere = {doc["metadata"]["namespace"] for doc in DOCS if "namespace" in doc["metadata"]} - {NAME}
+    assert elsewhere == {"default"}  # the Events
+
+
+def test_the_namespace_is_the_one_that_the_code_names() -> None:
+    assert SETTINGS.namespace == SETTINGS.lease_name == NAME
+    assert NAME in SETTINGS.excluded_namespaces  # our own log quotes fault lines
+
+
+def test_the_role_for_the_lease_names_the_one_that_the_controller_takes() -> None:
+    rules = only(DOCS, "Role", NAME)["rules"]
+    named = {rule["resources"][0]: rule["resourceNames"] for rule in rules if "resourceNames" in rule}
+
+    assert named == {"leases": [SETTINGS.lease_name], "namespaces": [SETTINGS.namespace]}
+
+
+@pytest.mark.parametrize("kind", ["ClusterRoleBinding", "RoleBinding"])
+def test_every_binding_binds_the_account_of_the_pod_and_nobody_else(kind: str) -> None:
+    bindings = [doc for doc in DOCS if doc["kind"] == kind]
+
+    assert bindings
+    for binding in bindings:
+        account = {"kind": "ServiceAccount", "name": POD["serviceAccountName"], "namespace": NAME}
+        assert binding["subjects"] == [account]
+    assert f"system:serviceaccount:{NAME}:{POD['serviceAccountName']}" == CONTROLLER
+
+
+def test_the_image_is_the_one_of_this_version() -> None:
+    assert CONTAINER["image"] == f"{NAME}:{__version__}"
+
+
+def test_the_pod_runs_an_installed_command() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    command, *arguments = CONTAINER["command"]
+
+    assert command in project["project"]["scripts"]
+    assert arguments == ["run"]
+    assert "run" in {each.name for each in build().registered_commands}
+
+
+def test_deployment_and_service_select_the_pod() -> None:
+    labels = DEPLOYMENT["template"]["metadata"]["labels"]
+
+    assert DEPLOYMENT["selector"]["matchLabels"] == labels == SERVICE["spec"]["selector"]
+
+
+# Ports and probes.
+
+
+def test_every_port_is_the_one_that_the_controller_listens_on() -> None:
+    _, listened = parse_listen(SETTINGS.listen)
+    [port] = CONTAINER["ports"]
+    [served] = SERVICE["spec"]["ports"]
+
+    assert port == {"name": "metrics", "containerPort": listened}
+    assert served == {"name": "metrics", "port": listened, "targetPort": port["name"]}
+
+
+def test_the_probes_ask_what_they_are_for() -> None:
+    asked = {name: CONTAINER[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")}
+
+    assert asked == {
+        "livenessProbe": {"path": "/healthz", "port": "metrics"},
+        "readinessProbe": {"path": "/readyz", "port": "metrics"},
+    }
+
+
+def test_prometheus_finds_the_metrics_also_when_the_pod_is_not_ready() -> None:
+    assert SERVICE["metadata"]["annotations"] == {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(SERVICE["spec"]["ports"][0]["port"]),
+        "prometheus.io/path": "/metrics",
+    }
+    assert SERVICE["spec"]["publishNotReadyAddresses"] is True
+
+
+# Settings.
+
+
+def test_the_two_settings_that_matter_stand_there_with_their_defaults() -> None:
+    assert only(DOCS, "ConfigMap")["data"] == {
+        "LOG_ENDPOINT": SETTINGS.log_endpoint,
+        "WATCHED_NAMESPACES": ",".join(SETTINGS.watched_namespaces),
+    }
+
+
+@pytest.mark.parametrize("variable", [name for name in all_settings() if name.startswith(PREFIX)])
+def test_every_setting_that_is_offered_exists_and_shows_its_default(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown, default = all_settings()[variable], Settings.model_fields[field_of(variable)].default
+    monkeypatch.setenv(variable, shown)
+
+    read = getattr(Settings(), field_of(variable))
+
+    if default in (None, ""):
+        assert read not in (None, "")  # an example
+    else:
+        assert read == default
+
+
+def test_all_that_is_offered_can_be_set_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, value in all_settings().items():
+        assert isinstance(value, str), variable  # a ConfigMap takes nothing else
+        monkeypatch.setenv(variable, value)
+
+    assert Settings().brake_max_nodes == 0
+
+
+def test_settings_come_from_the_config_map_and_credentials_from_a_secret_if_there_is_one() -> None:
+    assert CONTAINER["envFrom"] == [
+        {"configMapRef": {"name": only(DOCS, "ConfigMap")["metadata"]["name"]}},
+        {"secretRef": {"name": NAME, "optional": True}},
+    ]
+
+
+def test_the_pod_says_who_it_is_on_the_lease() -> None:
+    given = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in CONTAINER["env"]}
+
+    assert given == {"POD_NAME": "metadata.name", "POD_UID": "metadata.uid"}
+    assert own_identity(given) == "metadata.name_metadata.uid"
+
+
+def test_no_service_puts_variables_among_our_settings() -> None:
+    assert POD["enableServiceLinks"] is False
+
+
+# Where and how it runs.
+
+
+def test_one_pod_at_a_time() -> None:
+    assert (DEPLOYMENT["replicas"], DEPLOYMENT["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_the_pod_is_given_the_time_to_release_the_lease() -> None:
+    release_seconds = 3 * SETTINGS.lease_renew_deadline_seconds / 4  # three requests at most
+    needed_seconds = SETTINGS.kube_timeout_seconds + JOIN_SECONDS + release_seconds
+
+    assert POD["terminationGracePeriodSeconds"] >= needed_seconds
+
+
+def test_it_keeps_away_from_whatever_the_code_takes_for_a_gpu_node_but_can_run_there() -> None:
+    [(affinity, terms)] = POD["affinity"]["nodeAffinity"].items()
+    [expressions] = [term["preference"]["matchExpressions"] for term in terms]
+
+    assert affinity == "preferredDuringSchedulingIgnoredDuringExecution"
+    assert {each["operator"] for each in expressions} == {"DoesNotExist"}
+    assert {each["key"] for each in expressions} == {gpu._PRESENT, *gpu._ACCELERATORS, *gpu._COUNTS}
+
+
+def test_our_own_taint_cannot_lock_it_out() -> None:
+    tolerations: list[dict[str, Any]] = POD["tolerations"]
+
+    assert {**OUR_TAINT, "operator": "Equal"} in tolerations
+    assert all("key" in toleration for toleration in tolerations)  # not simply everything
+
+
+def test_it_asks_for_little_and_is_not_throttled() -> None:
+    assert set(CONTAINER["resources"]["requests"]) == {"cpu", "memory"}
+    assert set(CONTAINER["resources"]["limits"]) == {"memory"}
+
+
+# Pod security, field by field as the standard `restricted` has it.
+
+
+@pytest.mark.parametrize("mode", ["enforce", "warn", "audit"])
+def test_the_namespace_holds_its_pods_to_the_strictest_standard(mode: str) -> None:
+    assert DOCS[0]["metadata"]["labels"][f"pod-security.kubernetes.io/{mode}"] == "restricted"
+
+
+def test_it_runs_as_nobody_in_particular() -> None:
+    assert POD["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def test_the_container_can_gain_nothing_and_write_nothing() -> None:
+    assert CONTAINER["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_it_shares_nothing_with_its_node() -> None:
+    for field in ("hostNetwork", "hostPID", "hostIPC", "volumes", "initContainers"):
+        assert field not in POD
+    assert "hostPort" not in CONTAINER["ports"][0]
+
+
+def test_only_this_pod_gets_the_token_of_the_account() -> None:
+    assert only(DOCS, "ServiceAccount")["automountServiceAccountToken"] is False
+    assert POD["automountServiceAccountToken"] is True

@@ -1,0 +1,161 @@
+"""The kernel-log reader's manifest: the right script, on the right nodes, with the least that it needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from konductor_like import kmsg
+from konductor_like.cluster.gpu import says_gpu
+from konductor_like.settings import Settings, parse_matchers
+from tests.manifests.embed import HASH, MANIFEST, embedded, script, script_hash
+from tests.manifests.manifests import documents, only
+
+DOCUMENTS = documents(MANIFEST.name)
+DAEMONSET = only(DOCUMENTS, "DaemonSet")
+TEMPLATE = DAEMONSET["spec"]["template"]
+POD = TEMPLATE["spec"]
+[CONTAINER] = POD["containers"]
+
+
+def test_the_script_in_the_config_map_is_the_module() -> None:
+    assert only(DOCUMENTS, "ConfigMap")["data"]["kmsg.py"] == script(), "run make docs"
+
+
+def test_a_new_script_rolls_the_pods() -> None:
+    assert TEMPLATE["metadata"]["annotations"][HASH] == script_hash(), "run make docs"
+
+
+def test_the_script_is_there_before_the_pods_that_read_it() -> None:
+    kinds = [document["kind"] for document in DOCUMENTS]
+
+    assert kinds.index("Namespace") < kinds.index("ConfigMap") < kinds.index("DaemonSet")
+
+
+def test_embedding_replaces_an_old_script_and_its_hash_and_nothing_else() -> None:
+    manifest = MANIFEST.read_text(encoding="utf-8")
+    old = manifest.replace("    import select\n", "").replace(script_hash(), "0")
+
+    assert old != manifest
+    assert embedded(old) == manifest
+    assert embedded(manifest) == manifest
+
+
+def test_the_container_runs_the_script_that_is_mounted() -> None:
+    [script_mount] = [mount for mount in CONTAINER["volumeMounts"] if mount["name"] == "script"]
+    [script_volume] = [volume for volume in POD["volumes"] if volume["name"] == "script"]
+
+    assert CONTAINER["command"] == ["python3", "-I", f"{script_mount['mountPath']}/kmsg.py"]
+    assert script_volume["configMap"]["name"] == only(DOCUMENTS, "ConfigMap")["metadata"]["name"]
+    assert script_mount["readOnly"] is True
+
+
+def test_the_device_of_the_node_is_where_the_reader_looks() -> None:
+    [mount] = [mount for mount in CONTAINER["volumeMounts"] if mount["name"] == "kmsg"]
+    [volume] = [volume for volume in POD["volumes"] if volume["name"] == "kmsg"]
+
+    assert mount["mountPath"] == volume["hostPath"]["path"] == kmsg.DEVICE
+    assert volume["hostPath"]["type"] == "CharDevice"
+    assert not mount.get("readOnly"), "the fake Xid is echoed into it"
+
+
+def test_the_controller_s_kernel_selector_selects_exactly_these_pods() -> None:
+    selector = parse_matchers(Settings.model_fields["kernel_selector"].default)
+
+    assert {(matcher.name, matcher.op, matcher.value) for matcher in selector} == {
+        ("k8s_namespace_name", "=", DAEMONSET["metadata"]["namespace"]),
+        ("k8s_container_name", "=", CONTAINER["name"]),
+    }
+
+
+def test_every_object_is_in_the_reader_s_own_namespace() -> None:
+    namespace = only(DOCUMENTS, "Namespace")["metadata"]["name"]
+
+    assert {
+        document["metadata"]["namespace"] for document in DOCUMENTS if document["kind"] != "Namespace"
+    } == {namespace}
+
+
+def test_the_reader_is_privileged_and_nothing_beyond() -> None:
+    assert CONTAINER["securityContext"] == {
+        "privileged": True,
+        "runAsUser": 0,
+        "readOnlyRootFilesystem": True,
+    }
+    assert POD["automountServiceAccountToken"] is False
+    assert POD["enableServiceLinks"] is False
+    assert not {"hostNetwork", "hostPID", "hostIPC", "serviceAccountName"} & POD.keys()
+    assert not {"ports", "env", "envFrom"} & CONTAINER.keys()
+    assert [volume["name"] for volume in POD["volumes"]] == ["script", "kmsg"]
+
+
+def test_the_namespace_admits_a_privileged_pod() -> None:
+    labels = only(DOCUMENTS, "Namespace")["metadata"]["labels"]
+
+    assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
+
+
+def test_the_reader_can_talk_to_nobody() -> None:
+    policy = only(DOCUMENTS, "NetworkPolicy")["spec"]
+
+    assert policy == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+
+def test_no_taint_keeps_the_reader_from_a_node() -> None:
+    assert POD["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_the_selector_finds_its_own_pods() -> None:
+    wanted = DAEMONSET["spec"]["selector"]["matchLabels"]
+
+    assert wanted.items() <= TEMPLATE["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"nvidia.com/gpu.present": "true"},
+        {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"},
+        {"k8s.amazonaws.com/accelerator": "nvidia-tesla-v100"},
+        {"kubernetes.azure.com/accelerator": "nvidia"},
+        {"accelerator": "nvidia"},
+        {
+            "karpenter.k8s.aws/instance-gpu-count": "8",
+            "karpenter.k8s.aws/instance-gpu-manufacturer": "nvidia",
+        },
+        {"karpenter.azure.com/sku-gpu-count": "8", "karpenter.azure.com/sku-gpu-manufacturer": "nvidia"},
+    ],
+    ids=lambda labels: next(iter(labels)),
+)
+def test_the_reader_runs_wherever_a_label_makes_the_controller_see_a_gpu_node(labels: dict[str, str]) -> None:
+    assert says_gpu(labels, {}, ())
+    assert runs_on(labels)
+
+
+def test_the_reader_runs_where_the_driver_failed_but_the_device_was_found() -> None:
+    assert runs_on({"feature.node.kubernetes.io/pci-10de.present": "true"})
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [{}, {"nvidia.com/gpu.present": "false"}, {"karpenter.k8s.aws/instance-gpu-manufacturer": "amd"}],
+)
+def test_the_reader_stays_away_from_other_nodes(labels: dict[str, str]) -> None:
+    assert not runs_on(labels)
+
+
+def runs_on(labels: dict[str, str]) -> bool:
+    """What the scheduler makes of the node affinity: any term, and of it every expression."""
+    affinity = POD["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return any(
+        all(_holds(expression, labels) for expression in term["matchExpressions"])
+        for term in affinity["nodeSelectorTerms"]
+    )
+
+
+def _holds(expression: dict[str, Any], labels: dict[str, str]) -> bool:
+    if expression["operator"] == "Exists":
+        return expression["key"] in labels
+    assert expression["operator"] == "In"
+    return labels.get(expression["key"]) in expression["values"]

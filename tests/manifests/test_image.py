@@ -1,0 +1,96 @@
+"""The Dockerfile agrees with what it is built from and with the manifests that run it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any
+
+import pytest
+
+from konductor_like import __version__
+from konductor_like.settings import Settings
+from tests.manifests.manifests import MANIFESTS, documents, only
+
+ROOT = MANIFESTS.parent
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+BASE = re.findall(r"^ARG PYTHON=(\S+)$", DOCKERFILE, re.MULTILINE)
+
+
+def instructions(name: str) -> list[str]:
+    """The arguments of every such instruction, in order, with continued lines joined."""
+    joined = DOCKERFILE.replace("\\\n", " ")
+    return re.findall(rf"^{name} +(.+)$", joined, re.MULTILINE)
+
+
+def ignored() -> tuple[list[str], list[str]]:
+    """The patterns of .dockerignore that leave out, and those that keep."""
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    patterns = [line for line in lines if line and not line.startswith("#")]
+    return [p for p in patterns if not p.startswith("!")], [p[1:] for p in patterns if p.startswith("!")]
+
+
+def test_both_stages_start_from_the_one_base_image() -> None:
+    assert len(BASE) == 1
+    assert [source.split()[0] for source in instructions("FROM")] == ["${PYTHON}", "${PYTHON}"]
+
+
+def test_the_base_image_is_slim_and_has_a_python_that_we_support() -> None:
+    version = re.fullmatch(r"docker\.io/library/python:3\.(\d+)-slim", BASE[0])
+
+    assert version
+    assert int(version[1]) >= int(PROJECT["project"]["requires-python"].removeprefix(">=3."))
+
+
+def test_the_kernel_log_reader_runs_in_the_same_image() -> None:
+    [container] = only(documents("dmesg_daemonset.yaml"), "DaemonSet")["spec"]["template"]["spec"][
+        "containers"
+    ]
+
+    assert container["image"] == BASE[0]
+
+
+def test_what_is_copied_exists_and_is_all_that_docker_sees() -> None:
+    copied = [word for line in instructions("COPY") if "--from" not in line for word in line.split()[:-1]]
+    left_out, kept = ignored()
+
+    assert left_out == ["*", "**/__pycache__"]
+    assert sorted(copied) == sorted(kept)
+    assert all((ROOT / name).exists() for name in copied)
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-build.lock"])
+def test_every_dependency_is_installed_by_its_hash(lock: str) -> None:
+    [install] = [line for line in instructions("RUN") if lock in line]
+    pins = re.findall(
+        r"^[a-zA-Z][^\n]*==[^\n]*(?:\n    --hash[^\n]*)*", (ROOT / lock).read_text(), re.MULTILINE
+    )
+
+    assert "--require-hashes" in install
+    assert pins
+    assert all("--hash=sha256:" in pin for pin in pins)
+
+
+def test_the_wheel_is_built_with_the_locked_build_tool() -> None:
+    [build] = [line for line in instructions("RUN") if "pip wheel" in line]
+
+    assert "--no-build-isolation" in build
+    assert "--no-index" in build
+    assert PROJECT["dependency-groups"]["build"] == PROJECT["build-system"]["requires"]
+    assert "hatchling==" in (ROOT / "requirements-build.lock").read_text(encoding="utf-8")
+
+
+def test_the_image_runs_the_controller_as_nobody_in_particular() -> None:
+    assert instructions("USER") == ["65532:65532"]
+    assert instructions("ENTRYPOINT") == ['["konductor-like"]']
+    assert instructions("CMD") == ['["run"]']
+    assert "konductor-like" in PROJECT["project"]["scripts"]
+
+
+def test_the_image_names_the_port_that_the_controller_listens_on() -> None:
+    assert instructions("EXPOSE") == [Settings.model_fields["listen"].default.removeprefix(":")]
+
+
+def test_the_command_in_the_dockerfile_names_this_version() -> None:
+    assert f"konductor-like:{__version__}" in DOCKERFILE

@@ -1,0 +1,137 @@
+"""The shipped roles and the shipped policy, against everything that the controller and the commands do.
+
+One story is played by the real processes under the account of the manifest; the stand-in writes down every
+call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from konductor_like.cluster.access import controller_permissions
+from konductor_like.demo.stage import RunningController, Stage
+from konductor_like.demo.story import XID_31, XID_79
+from konductor_like.sandbox.kubernetes import Call, KubernetesServer, Rule
+from konductor_like.sandbox.kubernetes.access import Attempt
+from konductor_like.settings import Settings
+from tests.manifests.manifests import documents
+from tests.manifests.policy import Policy
+from tests.manifests.roles import CONTROLLER, rules_of, single
+from tests.manifests.schema import problems
+from tests.processes.waiting import says, until
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+
+DOCS = documents("controller_deployment.yaml")
+RULES = rules_of(DOCS)
+FOR_EVERYBODY = Rule(("create",), ("selfsubjectaccessreviews",), ("authorization.k8s.io",))
+"""What ``system:basic-user`` grants to every account, in every cluster, without a role of ours."""
+FIRST = {"POD_NAME": "konductor-like-first", "POD_UID": "1"}
+SECOND = {"POD_NAME": "konductor-like-second", "POD_UID": "2"}
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of the story."""
+
+    calls: list[Call]
+    policy: Policy
+
+
+def attempt(call: Call) -> Attempt:
+    return Attempt(call.verb, call.resource, call.group, call.namespace, call.name)
+
+
+def ended(controller: RunningController) -> int | None:
+    until(lambda: controller.process.poll() is not None, "it ends", controller)
+    return controller.process.returncode
+
+
+def command(stage: Stage, *arguments: str) -> None:
+    done = stage.run(*arguments)
+    assert done.returncode == 0, (arguments, done.stdout, done.stderr)
+
+
+def play(stage: Stage) -> None:
+    """Dry run, first start, taint, record, status, reset, standing by, take-over, purge, release."""
+    stage.kernel("gpu-01", XID_79)
+    assert ended(stage.start_controller("--dry-run", "--once")) == 0
+
+    first = stage.start_controller(**FIRST)
+    until(lambda: stage.node("gpu-01").tainted, "gpu-01 is tainted", first)
+    stage.kernel("gpu-02", XID_31)
+    until(lambda: stage.node("gpu-02").recorded(31), "gpu-02 is recorded", first)
+    until(lambda: bool(stage.cluster.objects("events")), "an Event is there", first)
+    command(stage, "status")
+    command(stage, "reset", "gpu-01", "--dry-run=server")
+    command(stage, "reset", "gpu-01", "--reason", "swapped the GPU")
+    assert not stage.node("gpu-01").tainted
+    assert ended(stage.start_controller("--once", **SECOND)) == 1  # the first one holds the Lease
+
+    first.kill()
+    restarted = stage.start_controller(**FIRST)
+    until(says(restarted, "from the saved cursor"), "it takes its own Lease", restarted)
+    stage.kernel("gpu-03", XID_79)
+    until(lambda: stage.node("gpu-03").tainted, "gpu-03 is tainted", restarted)
+    command(stage, "reset", "--purge", "--yes")
+    assert restarted.stop() == 0
+    command(stage, "run", "--once")
+
+
+@pytest.fixture(scope="module")
+def played() -> Iterator[Played]:
+    stage, policy = Stage(gpu_nodes=4), Policy(DOCS)
+    stage.cluster = KubernetesServer(require_token=True, schema=problems, admission=policy)
+    with stage:
+        stage.cluster.create_namespace("konductor-like")
+        token = stage.cluster.access.add_user(CONTROLLER, RULES)
+        stage.cluster.kubeconfig(stage.kubeconfig, token)
+        play(stage)
+        yield Played(stage.cluster.calls(), policy)
+
+
+def test_nothing_that_is_needed_is_denied(played: Played) -> None:
+    denied = [
+        (str(call.rbac), call.namespace, call.name) for call in played.calls if call.status in (401, 403)
+    ]
+
+    assert denied == []
+
+
+def test_every_call_is_granted_by_a_shipped_rule(played: Played) -> None:
+    beyond = [call.rbac for call in played.calls if not any(rule.covers(attempt(call)) for rule in RULES)]
+
+    assert set(beyond) == {("create", "authorization.k8s.io", "selfsubjectaccessreviews")}
+    assert all(FOR_EVERYBODY.covers(attempt(call)) for call in played.calls if call.rbac in beyond)
+
+
+@pytest.mark.parametrize("rule", list(single(RULES)), ids=lambda rule: f"{rule.verbs[0]}-{rule.resources[0]}")
+def test_nothing_is_granted_that_is_never_used(played: Played, rule: Rule) -> None:
+    used = [call for call in played.calls if rule.covers(attempt(call)) and call.status in (200, 201)]
+
+    assert used
+
+
+def test_the_policy_judges_every_write_to_a_node_and_lets_it_pass(played: Played) -> None:
+    patches = [call for call in played.calls if call.rbac == ("patch", "", "nodes") and call.status == 200]
+
+    assert len(patches) >= 4
+    assert played.policy.judged >= len(patches)
+
+
+def test_the_roles_grant_what_the_controller_asks_for_at_its_start() -> None:
+    settings = Settings()
+    needed = controller_permissions(settings.namespace, settings.lease_name)
+
+    missing = [p for p in needed if not any(rule.covers(Attempt(**p.attributes)) for rule in RULES)]
+
+    assert missing == []
+
+
+def test_no_rule_is_wider_than_it_reads() -> None:
+    for rule in RULES:
+        assert "*" not in {*rule.verbs, *rule.resources, *rule.groups, *rule.names}
+        assert rule.namespaces or rule.resources == ("nodes",)

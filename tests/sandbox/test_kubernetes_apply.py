@@ -1,0 +1,185 @@
+"""Server-side apply, the schema and the admission that whoever starts the stand-in gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from konductor_like.sandbox.fleet import make_node
+from konductor_like.sandbox.kubernetes import FieldProblem, Flaw, KubernetesServer, Review, Rule
+from tests.contract.kubernetes_target import MERGE_PATCH, Answer, Target
+
+APPLY = "application/apply-patch+yaml"
+MAPS = "/api/v1/namespaces/default/configmaps"
+KNOWN = {"apiVersion", "kind", "metadata", "data"}
+
+
+def schema(item: Mapping[str, Any]) -> list[FieldProblem]:
+    """ConfigMaps with data, which must be there and must be a map."""
+    if item["kind"] != "ConfigMap":
+        return []
+    found = [FieldProblem(Flaw.UNKNOWN, name) for name in item if name not in KNOWN]
+    if "data" not in item:
+        found.append(FieldProblem(Flaw.MISSING, "data"))
+    elif not isinstance(item["data"], dict):
+        found.append(FieldProblem(Flaw.WRONG_TYPE, "data", "expected map, got list"))
+    return found
+
+
+@pytest.fixture
+def reviews() -> list[Review]:
+    """What the server asked its admission; whatever is called ``denied`` is denied."""
+    return []
+
+
+@pytest.fixture
+def target(reviews: list[Review]) -> Iterator[Target]:
+    def admission(review: Review) -> str:
+        reviews.append(review)
+        return "not today" if review.name == "denied" else ""
+
+    with KubernetesServer(nodes=[make_node("gpu-1")], schema=schema, admission=admission) as server:
+        reviews.clear()
+        yield Target(server.url, {}, server=server)
+
+
+def config(name: str = "a", **parts: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v"}, **parts}
+
+
+def apply(target: Target, body: dict[str, Any], path: str = f"{MAPS}/a", **params: str) -> Answer:
+    return target.send("PATCH", path, body, APPLY, params={"fieldManager": "me", **params})
+
+
+def test_what_is_applied_first_is_created_and_then_stays(target: Target) -> None:
+    created, again = apply(target, config()), apply(target, config())
+
+    assert (created.status, again.status) == (201, 200)
+    assert created.body == again.body == target.get(f"{MAPS}/a").body
+    assert [(entry["manager"], entry["operation"]) for entry in created.meta["managedFields"]] == [
+        ("me", "Apply")
+    ]
+
+
+def test_what_is_no_longer_applied_goes(target: Target) -> None:
+    apply(target, config(data={"k": "v", "old": "x"}))
+
+    answer = apply(target, config(data={"k": "w"}))
+
+    assert answer.body["data"] == {"k": "w"}
+
+
+def test_an_object_keeps_its_uid_when_it_is_applied_again(target: Target) -> None:
+    first, second = apply(target, config()), apply(target, config(data={"k": "w"}))
+
+    assert first.meta["uid"] == second.meta["uid"]
+    assert int(first.meta["resourceVersion"]) < int(second.meta["resourceVersion"])
+
+
+def test_a_dry_run_of_an_apply_stores_nothing(target: Target) -> None:
+    assert apply(target, config(), dryRun="All").status == 201
+    assert target.get(f"{MAPS}/a").status == 404
+
+
+def test_a_namespace_can_be_applied_over_one_that_is_there(target: Target) -> None:
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"a": "b"}}}
+
+    answer = apply(target, body, "/api/v1/namespaces/default")
+
+    assert answer.meta["labels"] == {"a": "b", "kubernetes.io/metadata.name": "default"}
+    assert answer.body["status"] == {"phase": "Active"}
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "status"),
+    [
+        pytest.param(config(), f"{MAPS}/b", 400, id="another name"),
+        pytest.param(config(kind="Secret"), f"{MAPS}/a", 400, id="another kind"),
+        pytest.param(config(metadata={}), f"{MAPS}/a", 400, id="no name"),
+        pytest.param(config(), "/api/v1/namespaces/nowhere/configmaps/a", 404, id="no such namespace"),
+        pytest.param(config("A"), f"{MAPS}/A", 422, id="a name that is none"),
+        pytest.param(config(metadata={"name": "a", "labels": {"a": 1}}), f"{MAPS}/a", 400, id="a label of 1"),
+        pytest.param({"apiVersion": "v1", "kind": "Node"}, "/api/v1/nodes/gpu-1", 415, id="a Node"),
+    ],
+)
+def test_what_cannot_be_applied_is_refused(
+    target: Target, body: dict[str, Any], path: str, status: int
+) -> None:
+    assert apply(target, body, path).status == status
+
+
+def test_an_unknown_field_is_refused_in_an_apply_and_where_it_was_asked_for(target: Target) -> None:
+    body = config(date={})
+
+    assert apply(target, body).status == 500
+    assert target.send("POST", MAPS, body, params={"fieldValidation": "Strict"}).status == 400
+    assert target.send("POST", MAPS, body).status == 201
+    patched = target.patch(f"{MAPS}/a", {"datum": {}}, MERGE_PATCH, fieldValidation="Strict")
+    assert patched.status == 422
+    assert 'strict decoding error: unknown field "date"' in patched.body["message"]
+
+
+def test_a_wrong_type_and_a_missing_field_are_refused_always(target: Target) -> None:
+    wrong, missing = config(data=[]), config()
+    del missing["data"]
+
+    assert [apply(target, body).status for body in (wrong, missing)] == [500, 422]
+    assert [target.send("POST", MAPS, body).status for body in (wrong, missing)] == [400, 422]
+
+
+def test_admission_sees_every_write_with_who_and_what(target: Target, reviews: list[Review]) -> None:
+    apply(target, config())
+    apply(target, config(data={"k": "w"}))
+    target.send("DELETE", f"{MAPS}/a")
+
+    assert [(review.operation, review.resource, review.name) for review in reviews] == [
+        (operation, "configmaps", "a") for operation in ("CREATE", "UPDATE", "DELETE")
+    ]
+    assert {review.user for review in reviews} == {"kubernetes-admin"}
+    seen = [[part and part["data"]["k"] for part in (r.old_object, r.object)] for r in reviews]
+    assert seen == [[None, "v"], ["v", "w"], ["w", None]]
+
+
+def test_what_admission_denies_is_not_done(target: Target) -> None:
+    answer = apply(target, config("denied"), f"{MAPS}/denied")
+
+    assert answer.status == 403
+    assert answer.body["message"] == 'configmaps "denied" is forbidden: not today'
+    assert target.get(f"{MAPS}/denied").status == 404
+
+
+def test_a_patch_of_a_node_is_an_update_that_leaves_its_status(target: Target, reviews: list[Review]) -> None:
+    change = {"status": {"phase": "x"}, "spec": {"unschedulable": True}}
+    target.patch("/api/v1/nodes/gpu-1", change, MERGE_PATCH)
+
+    [review] = reviews
+    assert review.object is not None
+    assert review.old_object is not None
+    assert (review.operation, review.subresource) == ("UPDATE", "")
+    assert review.object["spec"]["unschedulable"]
+    assert review.object["status"] == review.old_object["status"]
+
+
+def test_a_role_in_a_namespace_can_grant_to_read_that_namespace(target: Target) -> None:
+    assert target.server is not None
+    rule = Rule(("get",), ("namespaces",), names=("default",), namespaces=("default",))
+    token = target.server.access.add_user("reader", (rule,))
+    headers = {"Authorization": f"Bearer {token}"}
+
+    own = target.send("GET", "/api/v1/namespaces/default", headers=headers)
+    other = target.send("GET", "/api/v1/namespaces/kube-system", headers=headers)
+
+    assert (own.status, other.status) == (200, 403)
+    assert 'in API group "" in the namespace "kube-system"' in other.body["message"]
+
+
+def test_a_namespace_takes_its_configuration_along(target: Target) -> None:
+    target.send("POST", "/api/v1/namespaces", {"metadata": {"name": "short-lived"}})
+    path = "/api/v1/namespaces/short-lived/configmaps"
+    assert apply(target, config(), f"{path}/a").status == 201
+
+    target.send("DELETE", "/api/v1/namespaces/short-lived")
+
+    assert target.get(path).body["items"] == []
