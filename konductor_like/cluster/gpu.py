@@ -7,8 +7,13 @@ from collections.abc import Mapping
 Selector = tuple[tuple[str, str | None], ...]
 """Labels that must all be there; a value of None accepts any."""
 
-_PRESENT = "nvidia.com/gpu.present"
-"""Set by NVIDIA's GPU operator and its feature discovery."""
+_PRESENT = (
+    "nvidia.com/gpu.present",  # NVIDIA's GPU operator and GPU feature discovery
+    "feature.node.kubernetes.io/pci-10de.present",  # node feature discovery as the GPU operator sets it up
+    "feature.node.kubernetes.io/pci-0302_10de.present",  # node feature discovery by itself: 3D controllers
+    "feature.node.kubernetes.io/pci-0300_10de.present",  # and display controllers
+)
+"""Say ``true`` where there is an NVIDIA GPU, the last three also where its driver failed."""
 _ACCELERATORS = (
     "cloud.google.com/gke-accelerator",  # GKE: nvidia-h100-80gb, …
     "k8s.amazonaws.com/accelerator",  # EKS with cluster-autoscaler: nvidia-tesla-v100, …
@@ -44,7 +49,7 @@ def says_gpu(labels: Mapping[str, str], capacity: Mapping[str, object], selector
     A capacity of 0 counts: dead GPUs vanish from the number, not from the key.
     """
     return (
-        labels.get(_PRESENT) == "true"
+        any(labels.get(name) == "true" for name in _PRESENT)
         or any(_of_nvidia(labels.get(name, "")) for name in _ACCELERATORS)
         or any(_counts_ours(labels, count, maker) for count, maker in _COUNTS.items())
         or any(_is_gpu_resource(name) for name in capacity)

@@ -6,6 +6,7 @@ import ast
 import fcntl
 import os
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.kmsg import WAKE_SECONDS
+from konductor_like.kmsg import WAKE_SECONDS, EndOfLogError, reader_of
 from tests.kmsg.process import AS_A_FILE, AS_A_MODULE, FILE, PATIENCE_SECONDS, reader_process
 from tests.kmsg.scripted import record, records
 
@@ -86,6 +87,23 @@ def test_it_prints_records_of_this_boot_as_they_come(tmp_path: Path, command: tu
         f"kmsg/1 gap boot={BOOT} from=3 to=4 lost=2",
         f"kmsg/1 boot={BOOT} seq=5 facility=0 priority=6 [    0.000000] five",
     ]
+
+
+def test_the_longest_record_that_the_kernel_hands_out_is_read_whole(tmp_path: Path) -> None:
+    # A read with less room than the record takes fails with EINVAL, each time again. Only a socket holds
+    # packets of this size: those of a pipe end at 4096 bytes.
+    theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    longest = record(1, "x" * 8192)[: 8192 - len(b"\n SUBSYSTEM=pci\n")] + b"\n SUBSYSTEM=pci\n"
+    with theirs, (tmp_path / "output").open("w+b") as output:
+        with ours:
+            ours.sendall(longest)
+        with pytest.raises(EndOfLogError):
+            reader_of(theirs.fileno(), output.fileno(), BOOT).run()
+        output.seek(0)
+        [line] = output.read().splitlines()
+
+    assert len(longest) == 8192
+    assert line.endswith(longest.partition(b";")[2].partition(b"\n")[0])
 
 
 def test_it_wakes_up_for_each_record(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ VARIABLE = "KONDUCTOR_TEST_CHARTS"
 CHARTS: dict[str, dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("chart_keys.toml").read_text(encoding="utf-8")
 )
+OBJECTS = ("extraObjects", "extraManifests")
 each_chart = pytest.mark.parametrize("chart", sorted(CHARTS))
 
 
@@ -39,9 +40,9 @@ def key_paths(value: Any, at: str = "") -> Iterator[str]:
 
 
 def values(chart: str) -> dict[str, Any]:
-    """Our values for a chart. What stands under extraObjects is no value but an object, checked as such."""
+    """Our values for a chart. What stands under OBJECTS is no value but an object, checked as such."""
     [loaded] = documents(CHARTS[chart]["values"])
-    return {**loaded, "extraObjects": []} if "extraObjects" in loaded else loaded
+    return loaded | {key: [] for key in OBJECTS if key in loaded}
 
 
 @each_chart

@@ -20,6 +20,7 @@ from konductor_like.controller.term import JOIN_SECONDS
 from konductor_like.settings import PREFIX, Settings
 from tests.manifests.manifests import MANIFESTS, documents, only
 from tests.manifests.roles import CONTROLLER
+from tests.manifests.units import byte_count
 
 NAME = "konductor-like"
 TEXT = (MANIFESTS / "controller_deployment.yaml").read_text(encoding="utf-8")
@@ -28,6 +29,8 @@ SETTINGS = Settings.model_construct()
 DEPLOYMENT = only(DOCS, "Deployment")["spec"]
 POD = DEPLOYMENT["template"]["spec"]
 [CONTAINER] = POD["containers"]
+MEASURED_BYTES = 115 * 1024 * 1024
+"""The most memory that the controller was seen to take, with 5,000 nodes."""
 SERVICE = only(DOCS, "Service")
 _COMMENTED_SETTING = re.compile(rf"^(  )# ({PREFIX}\w+: )", re.MULTILINE)
 
@@ -196,7 +199,7 @@ def test_it_keeps_away_from_whatever_the_code_takes_for_a_gpu_node_but_can_run_t
 
     assert affinity == "preferredDuringSchedulingIgnoredDuringExecution"
     assert {each["operator"] for each in expressions} == {"DoesNotExist"}
-    assert {each["key"] for each in expressions} == {gpu._PRESENT, *gpu._ACCELERATORS, *gpu._COUNTS}
+    assert {each["key"] for each in expressions} == {*gpu._PRESENT, *gpu._ACCELERATORS, *gpu._COUNTS}
 
 
 def test_our_own_taint_cannot_lock_it_out() -> None:
@@ -209,6 +212,14 @@ def test_our_own_taint_cannot_lock_it_out() -> None:
 def test_it_asks_for_little_and_is_not_throttled() -> None:
     assert set(CONTAINER["resources"]["requests"]) == {"cpu", "memory"}
     assert set(CONTAINER["resources"]["limits"]) == {"memory"}
+    assert byte_count(CONTAINER["resources"]["requests"]["memory"]) >= MEASURED_BYTES
+    assert byte_count(CONTAINER["resources"]["limits"]["memory"]) >= 2 * MEASURED_BYTES
+
+
+def test_one_slow_answer_restarts_nothing() -> None:
+    liveness = CONTAINER["livenessProbe"]
+
+    assert liveness["failureThreshold"] * liveness["periodSeconds"] >= 30
 
 
 # Pod security, field by field as the standard `restricted` has it.

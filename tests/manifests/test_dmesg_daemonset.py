@@ -11,12 +11,15 @@ from konductor_like.cluster.gpu import says_gpu
 from konductor_like.settings import Settings, parse_matchers
 from tests.manifests.embed import HASH, MANIFEST, embedded, script, script_hash
 from tests.manifests.manifests import documents, only
+from tests.manifests.units import byte_count
 
 DOCUMENTS = documents(MANIFEST.name)
 DAEMONSET = only(DOCUMENTS, "DaemonSet")
 TEMPLATE = DAEMONSET["spec"]["template"]
 POD = TEMPLATE["spec"]
 [CONTAINER] = POD["containers"]
+MEASURED_BYTES = 13 * 1024 * 1024
+"""The most memory that the reader was seen to take (make bench), rounded up."""
 
 
 def test_the_script_in_the_config_map_is_the_module() -> None:
@@ -106,6 +109,27 @@ def test_no_taint_keeps_the_reader_from_a_node() -> None:
     assert POD["tolerations"] == [{"operator": "Exists"}]
 
 
+def test_the_reader_is_never_short_of_room_for_the_sake_of_a_job() -> None:
+    quota = only(DOCUMENTS, "ResourceQuota")["spec"]
+    [scope] = quota["scopeSelector"]["matchExpressions"]
+
+    assert POD["priorityClassName"] == "system-node-critical"
+    assert scope == {"scopeName": "PriorityClass", "operator": "In", "values": [POD["priorityClassName"]]}
+    assert quota["hard"] == {"pods": "100k"}
+
+
+def test_the_reader_has_room_for_twice_what_it_was_measured_to_need() -> None:
+    assert byte_count(CONTAINER["resources"]["limits"]["memory"]) >= 2 * MEASURED_BYTES
+    assert byte_count(CONTAINER["resources"]["requests"]["memory"]) >= MEASURED_BYTES
+
+
+def test_a_new_reader_rolls_out_on_some_nodes_at_a_time() -> None:
+    share = DAEMONSET["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"]
+
+    assert 1 <= int(share.removesuffix("%")) <= 50
+    assert share.endswith("%")
+
+
 def test_the_selector_finds_its_own_pods() -> None:
     wanted = DAEMONSET["spec"]["selector"]["matchLabels"]
 
@@ -116,6 +140,9 @@ def test_the_selector_finds_its_own_pods() -> None:
     "labels",
     [
         {"nvidia.com/gpu.present": "true"},
+        {"feature.node.kubernetes.io/pci-10de.present": "true"},
+        {"feature.node.kubernetes.io/pci-0302_10de.present": "true"},
+        {"feature.node.kubernetes.io/pci-0300_10de.present": "true"},
         {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"},
         {"k8s.amazonaws.com/accelerator": "nvidia-tesla-v100"},
         {"kubernetes.azure.com/accelerator": "nvidia"},
@@ -131,10 +158,6 @@ def test_the_selector_finds_its_own_pods() -> None:
 def test_the_reader_runs_wherever_a_label_makes_the_controller_see_a_gpu_node(labels: dict[str, str]) -> None:
     assert says_gpu(labels, {}, ())
     assert runs_on(labels)
-
-
-def test_the_reader_runs_where_the_driver_failed_but_the_device_was_found() -> None:
-    assert runs_on({"feature.node.kubernetes.io/pci-10de.present": "true"})
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
 from konductor_like.settings import Settings
 from tests.manifests.manifests import documents
 from tests.manifests.schema import problems
@@ -70,6 +71,16 @@ def test_lines_are_kept_longer_than_the_controller_looks_back_and_then_deleted()
     assert LOKI["compactor"]["delete_request_store"] == SCHEMA["object_store"]
 
 
+def test_the_index_is_cut_by_days_or_loki_cannot_delete_what_is_old() -> None:
+    assert seconds(SCHEMA["index"]["period"]) == seconds("24h")
+
+
+def test_a_node_that_we_tainted_may_be_the_only_one_left() -> None:
+    [toleration] = VALUES["singleBinary"]["tolerations"]
+
+    assert toleration == {"key": TAINT_KEY, "operator": "Equal", "value": TAINT_VALUE, "effect": TAINT_EFFECT}
+
+
 def test_lines_may_be_late_by_more_than_the_controller_waits_for() -> None:
     late = seconds(LIMITS["reject_old_samples_max_age"])
 
@@ -78,7 +89,7 @@ def test_lines_may_be_late_by_more_than_the_controller_waits_for() -> None:
 
 def test_a_query_of_the_controller_is_answered_in_full_or_ends_before_the_controller_gives_up() -> None:
     assert LIMITS["max_entries_limit_per_query"] >= SETTINGS.loki_limit
-    assert seconds(LIMITS["query_timeout"]) < SETTINGS.loki_timeout_seconds
+    assert 30 <= seconds(LIMITS["query_timeout"]) < SETTINGS.loki_timeout_seconds
     assert seconds(LIMITS["split_queries_by_interval"]) >= SETTINGS.kernel_overlap_seconds
 
 

@@ -103,3 +103,19 @@ def test_root_is_left_with_nothing_but_its_files() -> None:
     assert context["capabilities"] == {"drop": ["ALL"]}
     assert context["allowPrivilegeEscalation"] is False
     assert context["readOnlyRootFilesystem"] is True
+
+
+@each_exporter
+def test_what_waits_is_sent_soon_after_loki_is_back(exporter: dict[str, Any]) -> None:
+    assert seconds(exporter["retry_on_failure"]["max_interval"]) <= 60
+    assert 1 <= exporter["sending_queue"]["num_consumers"] <= 16
+    assert exporter["compression"] in ("gzip", "zstd", "snappy")
+
+
+def test_the_collector_is_never_short_of_room_for_the_sake_of_a_job() -> None:
+    [quota] = VALUES["extraManifests"]
+    [scope] = quota["spec"]["scopeSelector"]["matchExpressions"]
+
+    assert VALUES["priorityClassName"] == "system-node-critical"
+    assert quota["metadata"]["namespace"] == "otel-collector"
+    assert scope["values"] == [VALUES["priorityClassName"]]

@@ -147,6 +147,7 @@ CONFIGURATION = (
     _configured("", "serviceaccounts", "ServiceAccount", "sa"),
     _configured("", "configmaps", "ConfigMap", "cm"),
     _configured("", "services", "Service", "svc"),
+    _configured("", "resourcequotas", "ResourceQuota", "quota"),
     _configured("apps", "deployments", "Deployment", "deploy"),
     _configured("apps", "daemonsets", "DaemonSet", "ds"),
     _configured("networking.k8s.io", "networkpolicies", "NetworkPolicy", "netpol"),
