@@ -19,6 +19,8 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 	--no-emit-index-url --no-emit-find-links --no-header
 WORKERS ?= auto
 TESTS ?= tests
+LINES ?= 10000000
+SEED ?= 1
 
 $(shell mkdir -p .cache/tmp)
 
@@ -65,8 +67,12 @@ unit: .venv/.dev
 	$(BIN)/pytest -n $(WORKERS) -o cache_dir=.cache/pytest $(TESTS)
 
 .PHONY: bench
-bench: .venv/.dev ## Measure the kernel-log reader; prints the figures
+bench: .venv/.dev ## Measure reader, detection, and scan against grep; prints the figures
 	$(BIN)/pytest -m bench -rN -q -s -o cache_dir=.cache/pytest tests/benchmarks
+
+.PHONY: fuzz
+fuzz: .venv/.dev ## Judge 10 million mutated lines: LINES=n, SEED=n
+	$(BIN)/python -m tests.fuzz.run $(LINES) $(SEED)
 
 .PHONY: format
 format: .venv/.dev ## Format and fix what can be fixed
@@ -74,9 +80,13 @@ format: .venv/.dev ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 
 .PHONY: docs
-docs: .venv/.dev ## Rewrite what is generated: two pages, and the script in the DaemonSet
+docs: .venv/.dev ## Rewrite what is generated: three pages, and the script in the DaemonSet
 	$(BIN)/python -m tests.generate_docs
 	$(BIN)/python -m tests.manifests.embed
+
+.PHONY: quality
+quality: .venv/.dev ## Rewrite docs/detection-quality.md from the labelled corpus
+	$(BIN)/python -m tests.quality.report
 
 .PHONY: lock
 lock: ## Rewrite the lock files from pyproject.toml

@@ -109,6 +109,8 @@ class Settings(BaseSettings):
     """A node whose kernel-log heartbeat is older than this is unknown."""
 
     # Deciding.
+    rules_file: Path | None = None
+    """A rules file of your own ([rules](rules.md)); read again when it changes and on SIGHUP."""
     brake_max_percent: float = Field(20.0, ge=0, le=100)
     """The brake: never add a taint that puts more than this share of the GPU nodes out (one always may)."""
     brake_max_nodes: int | None = Field(None, ge=0)
@@ -143,6 +145,8 @@ class Settings(BaseSettings):
     """`auto`: text on a terminal, JSON elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """How much the controller logs."""
+    user_written: Literal["count", "ignore"] = "count"
+    """`ignore`: a kernel-log record written from user space (`echo … > /dev/kmsg`) is no fault."""
 
     @field_validator("watched_namespaces", "excluded_namespaces", mode="before")
     @classmethod
@@ -214,6 +218,7 @@ class Settings(BaseSettings):
             brake_max_percent=self.brake_max_percent,
             brake_max_nodes=self.brake_max_nodes,
             record_interval_seconds=self.record_interval_seconds,
+            count_user_written=self.user_written == "count",
         )
 
     def lease_namespace(self, pods_own: str | None) -> str:

@@ -83,11 +83,11 @@ def effective(settings: Settings, environ: Mapping[str, str]) -> list[Effective]
 
 
 def file_problems(settings: Settings, environ: Mapping[str, str]) -> list[str]:
-    """One line per file that a setting names and that cannot be read."""
+    """One line per file that a setting names and that cannot be read; of rules there need not be a file."""
     lines = []
     for field in Settings.model_fields:
         path = getattr(settings, field)
-        if isinstance(path, Path) and (problem := _unreadable(path)):
+        if field != "rules_file" and isinstance(path, Path) and (problem := _unreadable(path)):
             lines.append(f"{_variable(field, environ)}={str(path)!r}: {problem}")
     return lines
 

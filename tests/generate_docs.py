@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 
 from konductor_like.controller.metrics import Metrics
 from konductor_like.settings import PREFIX, Settings
+from tests.quality.report import detection_quality
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -60,7 +61,7 @@ def metrics() -> str:
     return _METRICS_HEAD + "".join(sorted(rows))
 
 
-PAGES = {"configuration.md": configuration, "metrics.md": metrics}
+PAGES = {"configuration.md": configuration, "detection-quality.md": detection_quality, "metrics.md": metrics}
 
 
 def _variable(name: str, info: FieldInfo) -> str:

@@ -10,13 +10,15 @@ from konductor_like.catalog.entries import (
     Detail,
     Entry,
     LinkRule,
+    Mode,
     Needs,
     RegisterBit,
     SxidEntry,
     XidEntry,
 )
-from konductor_like.catalog.errors import CatalogError
+from konductor_like.catalog.errors import CatalogError, RulesError
 from konductor_like.catalog.loader import load_catalog, read_catalog
+from konductor_like.catalog.own import UserRules, read_user_rules
 from konductor_like.catalog.patterns import PatternRule
 
 __all__ = [
@@ -26,11 +28,15 @@ __all__ = [
     "Detail",
     "Entry",
     "LinkRule",
+    "Mode",
     "Needs",
     "PatternRule",
     "RegisterBit",
+    "RulesError",
     "SxidEntry",
+    "UserRules",
     "XidEntry",
     "load_catalog",
     "read_catalog",
+    "read_user_rules",
 ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from konductor_like.catalog.entries import Advice, Entry, LinkRule, RegisterBit, SxidEntry, XidEntry
+from konductor_like.catalog.entries import Advice, Entry, LinkRule, Mode, RegisterBit, SxidEntry, XidEntry
 from konductor_like.catalog.patterns import PatternRule
-from konductor_like.model import FaultKind, Severity
+from konductor_like.model import FaultKind, Severity, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,38 @@ class Catalog:
             word_decides=True,
         )
 
+    def rules(self, source: Source) -> tuple[PatternRule, ...]:
+        """The rules of one source that are not off, in the order in which they are tried.
+
+        Those on trial come last, so that none of them hides a fault from one that is enforced.
+        """
+        rules = self.kernel_rules if source is Source.KERNEL else self.pod_rules
+        order = (Mode.ENFORCE, Mode.SHADOW)
+        return tuple(rule for mode in order for rule in rules if rule.mode is mode)
+
+    def anchors(self, source: Source) -> tuple[str, ...]:
+        """The few short literals that Loki is asked for: one of them stands in every line of a fault.
+
+        Each costs time on every byte that Loki scans (design rule 11).
+        """
+        return shortest(
+            anchor for rule in self.rules(source) if not rule.scan_only for anchor in rule.anchors
+        )
+
+    def scan_anchors(self, source: Source) -> tuple[str, ...]:
+        """The same for `scan`, which also looks for what no collected source has; as few as will do.
+
+        Here a line too many costs little and a literal much, so that what many rules share is preferred.
+        """
+        rules = self.rules(source)
+        shared = Counter(literal for rule in rules for literal in {*rule.anchors, *rule.contains})
+
+        def least_shared(literals: tuple[str, ...]) -> int:
+            return min(shared[literal] for literal in literals)
+
+        groups = (max(rule.anchors, rule.contains, key=least_shared) for rule in rules)
+        return shortest(literal for group in groups for literal in group)
+
     def may_continue(self, code: int) -> bool:
         """Whether an Xid at the very end of a line may be another one, cut: 14 may be the start of 149."""
         return any(code * 10 + digit in self.xids for digit in range(10))
@@ -58,7 +91,7 @@ class Catalog:
     def entry(self, rule: str) -> Entry | None:
         """The entry behind a finding's rule (``xid.79``, ``cuda.719``, ``nvrm.init_failed``), if known."""
         family, _, name = rule.partition(".")
-        if family in ("xid", "sxid"):
+        if family in ("xid", "sxid") or (family == "fm" and name.isdecimal()):
             table: Mapping[int, Entry] = self.xids if family == "xid" else self.sxids
             return table.get(int(name)) if name.isdecimal() else None
         candidates = (
@@ -66,3 +99,9 @@ class Catalog:
             *self.cuda_errors.values(),
         )
         return next((entry for entry in candidates if entry is not None and entry.rule == rule), None)
+
+
+def shortest(literals: Iterable[str]) -> tuple[str, ...]:
+    """The literals without those that contain another one, which finds their lines anyway."""
+    unique = tuple(dict.fromkeys(literals))
+    return tuple(one for one in unique if not any(other in one for other in unique if other != one))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from konductor_like.model import FaultKind, Severity
@@ -22,6 +22,17 @@ class Needs(StrEnum):
     REPLACEMENT = "replacement"
     SUPPORT = "support"
     """Nobody but the vendor can say."""
+
+
+class Mode(StrEnum):
+    """What a rule's findings lead to."""
+
+    ENFORCE = "enforce"
+    """What their severity says."""
+    SHADOW = "shadow"
+    """Counted and logged, never recorded and never acted upon: a rule on trial."""
+    OFF = "off"
+    """Nothing is found."""
 
 
 class Detail(StrEnum):
@@ -55,6 +66,13 @@ class Entry:
     title: str
     advice: Advice
     code: int | None = None
+    mode: Mode = field(default=Mode.ENFORCE, kw_only=True)
+    link: str = field(default="", kw_only=True)
+    """A page about it, where the rule's author gave one."""
+    origin: str = field(default="built-in", kw_only=True)
+    """``built-in``, or the user's file that made it or changed it."""
+    fixed: frozenset[str] = field(default=frozenset(), kw_only=True)
+    """What a user's file set (``severity``, ``title``, ``advice``): a line's details no longer change it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +81,8 @@ class XidEntry(Entry):
 
     ``bucket`` and ``investigate`` are NVIDIA's immediate and later action, under NVIDIA's names.
     ``generations`` are the GPUs it is listed for; ``recovery_since`` the driver branch since which an Xid 154
-    comes with it (``always``: since there is such a code; empty: none does).
+    comes with it (``always``: since there is such a code; empty: none does). ``clears`` is the Xid that this
+    one takes back.
     """
 
     detail: Detail | None = None
@@ -72,6 +91,7 @@ class XidEntry(Entry):
     investigate: str = ""
     generations: tuple[str, ...] = ()
     recovery_since: str = ""
+    clears: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,35 @@
 """What can be wrong with the catalogue.
 
 ValueError
-└── CatalogError    a file of the catalogue is broken: says which file, entry and field
+├── CatalogError    a file of the catalogue is broken: says which file, line, entry and field
+└── RulesError      a user's rules file is broken: all of its problems, each a CatalogError
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class CatalogError(ValueError):
-    """A file of the catalogue is broken; nothing of it is used."""
+    """One thing wrong in one file; nothing of the file is used. ``line`` counts from 1, where it is known."""
 
     hint = "The catalogue is part of the package: reinstall konductor-like, or undo the change to the file."
 
-    def __init__(self, file: str, entry: str, field: str, reason: str) -> None:
-        super().__init__(f"{file}, {entry}, {field}: {reason}")
+    def __init__(self, file: str, entry: str, field: str, reason: str, line: int | None = None) -> None:
+        place = file if line is None else f"{file}:{line}"
+        super().__init__(f"{place}, {entry}, {field}: {reason}")
         self.file = file
         self.entry = entry
         self.field = field
         self.reason = reason
+        self.line = line
+
+
+class RulesError(ValueError):
+    """A user's rules file is refused as a whole, for ``problems``, in the order of their lines."""
+
+    hint = "Correct the file and check it with `konductor-like rules test FILE`."
+
+    def __init__(self, problems: Sequence[CatalogError]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda problem: problem.line or 0))
+        super().__init__("\n".join(str(problem) for problem in self.problems))

@@ -37,8 +37,7 @@ def read_catalog(folder: Traversable) -> Catalog:
     """The catalogue in ``folder``. Raises CatalogError with file, entry and field."""
     advice = dict(_advice(folder))
     cuda = dict(_cuda_errors(folder, advice))
-    kernel_rules = tuple(read_rules(folder, "kernel_rules.toml", Source.KERNEL, advice, cuda))
-    pod_rules = tuple(read_rules(folder, "pod_rules.toml", Source.POD, advice, cuda))
+    rules = tuple(read_rules(folder, advice, cuda))
     return Catalog(
         xids=_by_code(_xids(folder, advice)),
         sxids=_by_code(_sxids(folder, advice)),
@@ -46,8 +45,8 @@ def read_catalog(folder: Traversable) -> Catalog:
         link_rules=_link_rules(folder),
         register_bits=dict(_register_bits(folder)),
         cuda_errors=cuda,
-        kernel_rules=kernel_rules,
-        pod_rules=pod_rules,
+        kernel_rules=tuple(rule for rule in rules if rule.source is Source.KERNEL),
+        pod_rules=tuple(rule for rule in rules if rule.source is Source.POD),
         advice=advice,
     )
 
@@ -76,6 +75,7 @@ def _xids(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[R
                 investigate=record.optional_text("investigate"),
                 generations=tuple(record.optional_text("generations").split()),
                 recovery_since=record.optional_text("recovery_since"),
+                clears=record.optional_integer("clears"),
             ),
         )
 

@@ -17,14 +17,24 @@ E = TypeVar("E", bound=StrEnum)
 class Record:
     """One entry of a file: its fields, and enough to name it in an error."""
 
-    def __init__(self, file: str, name: str, fields: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        file: str,
+        name: str,
+        fields: Mapping[str, Any],
+        line: int | None = None,
+        lines: Mapping[str, int] | None = None,
+    ) -> None:
         self.file = file
         self.name = name
         self._fields = fields
+        self.line = line
+        self._lines = lines or {}
 
-    def error(self, field: str, reason: str) -> CatalogError:
-        """The error that says what is wrong with a field of this entry."""
-        return CatalogError(self.file, self.name, field, reason)
+    def error(self, field: str, reason: str, number: int | None = None) -> CatalogError:
+        """The error that says what is wrong with a field of this entry, or with item ``number`` of it."""
+        line = self._lines.get(field, self.line)
+        return CatalogError(self.file, self.name, field, reason, self._lines.get(f"{field} {number}", line))
 
     def text(self, field: str) -> str:
         """A text that must be there."""
@@ -63,11 +73,21 @@ class Record:
             raise self.error(field, f"{value!r} is not one of {', '.join(kind)}") from None
 
     def texts(self, field: str) -> tuple[str, ...]:
-        """A list of at least one text."""
+        """A list of at least one text, none of them empty."""
         value = self._fields.get(field)
         if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
             raise self.error(field, "must be a list of texts")
+        for number, item in enumerate(value):
+            if not item:
+                raise self.error(field, "has an empty text", number)
         return tuple(value)
+
+    def optional_texts(self, field: str) -> tuple[str, ...]:
+        """A list of texts, or one text alone; none where the field is missing."""
+        value = self._fields.get(field)
+        if value is None or isinstance(value, str):
+            return (value,) if value else ()
+        return self.texts(field)
 
     def only(self, known: frozenset[str]) -> None:
         """Refuse misspelt fields."""
@@ -78,7 +98,7 @@ class Record:
 
 def read_csv(folder: Traversable, file: str) -> Iterator[Record]:
     """The rows of a table; lines that start with ``#`` are comments. Raises CatalogError."""
-    lines = _read(folder, file).splitlines()
+    lines = read_text(folder, file).splitlines()
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
     rows = csv.reader(line for _, line in numbered)
     header = next(rows, None)
@@ -92,21 +112,19 @@ def read_csv(folder: Traversable, file: str) -> Iterator[Record]:
 
 
 def read_toml(folder: Traversable, file: str) -> Iterator[Record]:
-    """The tables in a TOML file, ``[name]`` and members of ``[[name]]``, in order. Raises CatalogError."""
+    """The tables ``[name]`` of a TOML file, in order. Raises CatalogError."""
     try:
-        document = tomllib.loads(_read(folder, file))
+        document = tomllib.loads(read_text(folder, file))
     except tomllib.TOMLDecodeError as error:
         raise CatalogError(file, "the file", "syntax", str(error)) from error
-    for name, value in document.items():
-        members = value if isinstance(value, list) else [value]
-        for number, fields in enumerate(members, 1):
-            label = f"{name} {number}" if isinstance(value, list) else name
-            if not isinstance(fields, dict):
-                raise CatalogError(file, label, "content", "is not a table")
-            yield Record(file, f"{label} ({fields['id']})" if "id" in fields else label, fields)
+    for name, fields in document.items():
+        if not isinstance(fields, dict):
+            raise CatalogError(file, name, "content", "is not a table")
+        yield Record(file, name, fields)
 
 
-def _read(folder: Traversable, file: str) -> str:
+def read_text(folder: Traversable, file: str) -> str:
+    """The text of a file. Raises CatalogError."""
     try:
         return folder.joinpath(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

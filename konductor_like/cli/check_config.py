@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +17,7 @@ from konductor_like.cli.columns import columns
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import begin
 from konductor_like.cli.options import Verbose
-from konductor_like.cli.streams import is_terminal, say, tell
+from konductor_like.cli.streams import is_terminal, say, tell, warn
 
 if TYPE_CHECKING:
     from konductor_like.settings import Settings
@@ -40,37 +42,61 @@ def check_config(
     with 2 when anything is wrong.
     """
     begin(verbose=verbose)
-    in_effect, problems = inspect(os.environ)
-    _show(in_effect, problems, output)
-    for problem in problems:
+    found = inspect(os.environ)
+    _show(found, output)
+    for warning in found.warnings:
+        warn(warning)
+    for problem in found.problems:
         tell(f"error: {problem}")
-    if problems:
+    if found.problems:
         raise typer.Exit(Exit.USAGE)
-    tell(f"The configuration is good, and so are the rules: {_rules_in_short()}.")
+    tell(f"The configuration is good, and so are the rules: {_rules_in_short(found.rules_file)}.")
 
 
-def inspect(environ: Mapping[str, str]) -> tuple[list[Effective], list[str]]:
-    """What is in effect (nothing where the settings cannot be loaded), and every problem found."""
+@dataclass(slots=True)
+class Inspection:
+    """What is in effect (nothing where the settings cannot be loaded), and everything that was found."""
+
+    in_effect: list[Effective] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    rules_file: Path | None = None
+
+
+def inspect(environ: Mapping[str, str]) -> Inspection:
+    """Ask every part for what it thinks of the environment."""
     from pydantic import ValidationError
 
-    from konductor_like.catalog import CatalogError, load_catalog
     from konductor_like.settings import Settings
     from konductor_like.settings_report import effective, explain_settings_error, misspelt_variables
 
-    problems = misspelt_variables(environ)
-    in_effect: list[Effective] = []
+    found = Inspection(problems=misspelt_variables(environ))
     try:
         settings = Settings()
     except ValidationError as error:
-        problems += explain_settings_error(error, environ)
+        found.problems += explain_settings_error(error, environ)
     else:
-        in_effect = effective(settings, environ)
-        problems += _unusable(settings, environ)
+        found.in_effect = effective(settings, environ)
+        found.problems += _unusable(settings, environ)
+        found.rules_file = settings.rules_file
+    _check_rules(found)
+    return found
+
+
+def _check_rules(found: Inspection) -> None:
+    from konductor_like.catalog import CatalogError, RulesError, load_catalog
+    from konductor_like.controller.rulebook import load_rules
+
+    file = found.rules_file
     try:
         load_catalog()
+        found.warnings += load_rules(file).warnings
     except CatalogError as error:
-        problems.append(str(error))
-    return in_effect, problems
+        found.problems.append(str(error))
+    except RulesError as error:
+        found.problems += map(str, error.problems)
+    if file is not None and not file.exists():
+        found.warnings.append(f"KONDUCTOR_RULES_FILE={file}: no such file; only the built-in rules hold.")
 
 
 def _unusable(settings: Settings, environ: Mapping[str, str]) -> list[str]:
@@ -99,15 +125,16 @@ def _unusable(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     return problems
 
 
-def _show(in_effect: Sequence[Effective], problems: Sequence[str], output: Format) -> None:
+def _show(found: Inspection, output: Format) -> None:
     if output is Format.JSON:
-        settings = [{"name": each.name, "value": each.value, "from": each.origin} for each in in_effect]
-        say([json.dumps({"settings": settings, "problems": list(problems)}, indent=2)])
+        settings = [{"name": each.name, "value": each.value, "from": each.origin} for each in found.in_effect]
+        document = {"settings": settings, "problems": found.problems, "warnings": found.warnings}
+        say([json.dumps(document, indent=2)])
         return
-    if not in_effect:
+    if not found.in_effect:
         return
     headers = ("NAME", "VALUE", "FROM")
-    rows = [(each.name, each.value, each.origin) for each in in_effect]
+    rows = [(each.name, each.value, each.origin) for each in found.in_effect]
     if is_terminal(sys.stdout):
         from konductor_like.cli.terminal import console, table_view
 
@@ -116,9 +143,12 @@ def _show(in_effect: Sequence[Effective], problems: Sequence[str], output: Forma
         say(columns(headers, rows))
 
 
-def _rules_in_short() -> str:
+def _rules_in_short(file: Path | None) -> str:
     from konductor_like.catalog import load_catalog
+    from konductor_like.cli.ruling import in_short
+    from konductor_like.controller.rulebook import load_rules
 
-    catalog = load_catalog()
+    catalog, rules = load_catalog(), load_rules(file)
     patterns = len(catalog.kernel_rules) + len(catalog.pod_rules)
-    return f"{len(catalog.xids)} Xids, {len(catalog.sxids)} SXids, {patterns} patterns"
+    own = f"; {file.name}: {in_short(rules)}" if file and (rules.overrides or rules.own) else ""
+    return f"{len(catalog.xids)} Xids, {len(catalog.sxids)} SXids, {patterns} patterns{own}"

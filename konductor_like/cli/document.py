@@ -86,6 +86,7 @@ def _incident(incident: Incident) -> dict[str, Any]:
         "lastSeen": stamp(moment(incident.last_ns)),
         "source": incident.source.value,
         "beforeInstall": incident.before_install,
+        "writtenByUser": incident.user_written,
         "bootID": incident.last.boot_id,
         "title": incident.title,
         "advice": incident.advice,

@@ -242,6 +242,8 @@ def _notes(state: NodeState, health: Health, fault: Incident | None, seen: Cover
         yield f"opted out by the label {OPT_OUT_LABEL}"
     if seen is CoverageState.UNKNOWN and health is not Health.UNKNOWN:
         yield "its kernel-log heartbeat stopped"
+    if fault is not None and fault.user_written:
+        yield f"{name_of(fault)} was written by a user, not by the driver"
     for incident in state.record.incidents:
         if incident is not fault:
             yield _incident_note(incident)
@@ -253,4 +255,5 @@ def _notes(state: NodeState, health: Health, fault: Incident | None, seen: Cover
 def _incident_note(incident: Incident) -> str:
     standing = "" if incident.state is IncidentState.ACTIVE else f", {incident.state.value}"
     before = ", before install" if incident.before_install else ""
-    return f"{name_of(incident)} x{incident.count} ({incident.severity.value}{standing}{before})"
+    by_user = ", written by a user" if incident.user_written else ""
+    return f"{name_of(incident)} x{incident.count} ({incident.severity.value}{standing}{before}{by_user})"

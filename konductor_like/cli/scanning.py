@@ -18,11 +18,12 @@ import typer
 
 from konductor_like.cli.columns import NONE, count, fault_name, printable
 from konductor_like.cli.failures import describe
+from konductor_like.cli.helper import helper, is_of_use
 from konductor_like.cli.progress import reading
 from konductor_like.cli.scan import STDIN
+from konductor_like.cli.sieve import sieve
 from konductor_like.cli.streams import colourful, say, tell
-from konductor_like.detection.scan import Hit
-from konductor_like.detection.scan import scan as scan_stream
+from konductor_like.detection.scan import Hit, Part, Search, anchors, chunks, judge, parts
 from konductor_like.model import Severity, Source
 
 Row = Callable[[str, Hit], str]
@@ -40,6 +41,8 @@ class Scan:
         self.done = 0
         self.failed = 0
         self._source = source
+        literals = anchors(source)
+        self._search = Search(literals, sieve(literals))
         self._row = row
         self._bytes = 0
         self._found: Counter[Severity] = Counter()
@@ -47,8 +50,8 @@ class Scan:
     def read(self, name: str) -> None:
         """Scan one file (``-``: standard input) and print what it holds."""
         try:
-            with _opened(name) as (stream, raw), reading(_size(raw)) as advance:
-                self._print(name, stream, raw, advance)
+            with _opened(name) as (stream, raw), self._parts(name, stream, raw) as parts_of_it:
+                self._print(name, parts_of_it)
         except BrokenPipeError:
             raise  # nobody reads us any more
         except _UNREADABLE as error:
@@ -72,17 +75,28 @@ class Scan:
         )
         tell(f"Found {count(self._found.total(), 'fault')} in {read}: {by_severity}.")
 
-    def _print(self, name: str, stream: BinaryIO, raw: BinaryIO, advance: Callable[[int], object]) -> None:
-        waited_for = name == STDIN  # somebody may watch `dmesg -w | konductor-like scan`
+    @contextmanager
+    def _parts(self, name: str, stream: BinaryIO, raw: BinaryIO) -> Iterator[Iterator[Part]]:
+        size = _size(raw)
+        packed = stream is not raw
+        before = self._bytes
 
         def progress(more_bytes: int) -> None:
             self._bytes += more_bytes
-            advance(self._bytes if waited_for else raw.tell())
+            advance(raw.tell() if packed and name != STDIN else self._bytes - before)
 
-        for hit in scan_stream(stream, self._source, progress):
+        if size is None or packed or name == STDIN or not is_of_use(size):
+            with reading(size) as advance:
+                yield parts(chunks(stream), self._search, progress)
+        else:
+            with helper(raw.fileno(), self._search) as two, reading(size) as advance:  # the bar has a thread
+                yield two.parts(size, progress)
+
+    def _print(self, name: str, found: Iterator[Part]) -> None:
+        for hit in judge(found, self._source):
             self._found[hit.finding.severity] += 1
             say([self._row(name, hit)])
-            if waited_for:
+            if name == STDIN:  # somebody may watch `dmesg -w | konductor-like scan`
                 sys.stdout.flush()
 
 
@@ -95,12 +109,17 @@ def json_line(name: str, hit: Hit) -> str:
             "line_number": hit.line_number,
             "kind": finding.kind.value,
             "code": finding.code,
+            "sub_code": finding.sub_code,
             "gpu": finding.gpu,
+            "mig": finding.mig,
+            "port": finding.port,
             "pid": finding.pid,
             "process": finding.process,
             "severity": finding.severity.value,
             "rule": finding.rule,
             "advice": finding.advice,
+            "needs": finding.needs,
+            "user_written": finding.user_written,
             "line": hit.line.decode("utf-8", "replace"),
         }
     )
@@ -129,7 +148,7 @@ def table(names: Sequence[str], stream: TextIO) -> Row:
             fault_name(finding.rule),
             finding.gpu or NONE,
             printable(f"{name}:{hit.line_number}"),
-            printable(finding.text),
+            printable(finding.text) + (" (written by a user)" if finding.user_written else ""),
         )
         return typer.style(line, fg=_COLOURS.get(finding.severity)) if colours else line
 

@@ -108,6 +108,7 @@ def _incident_json(incident: Incident, common: dict[str, Any], boot_id: str | No
         "line": incident.evidence or None,
         "before_install": incident.before_install or None,
         "released": None if incident.released_ns is None else times.text_of_ns(incident.released_ns),
+        "user_written": incident.user_written or None,
     }
     return {"rule": incident.key.rule, **own, **_present(parts)}
 
@@ -143,6 +144,7 @@ def _incident(fields: Fields, rules: Fields, boot_id: str | None) -> Incident | 
         source=fields.choice("source", Source) or Source.KERNEL,
         before_install=fields.flag("before_install"),
         released_ns=fields.ns("released"),
+        user_written=fields.flag("user_written"),
     )
 
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 from pydantic import ValidationError
 
+from konductor_like.catalog import RulesError
 from konductor_like.cluster.errors import KubeConfigError
 from konductor_like.controller import logs
 from konductor_like.controller.controller import Controller
@@ -37,19 +38,24 @@ def run(
     for sentence in misspelt_variables(os.environ):
         logs.warning(sentence)
     options = Options(once, dry_run, kubeconfig, context)
-    return supervise(lambda stop: _serve(settings, options, stop))
+    reload = threading.Event()
+    return supervise(lambda stop: _serve(settings, options, stop, reload), on_hangup=reload.set)
 
 
-def _serve(settings: Settings, options: Options, stop: threading.Event) -> int:
+def _serve(settings: Settings, options: Options, stop: threading.Event, reload: threading.Event) -> int:
     metrics = Metrics()
     try:
         with ExitStack() as exits:
-            controller = exits.enter_context(wired(settings, options, metrics, stop))
+            controller = exits.enter_context(wired(settings, options, metrics, stop, reload))
             if not options.once:
                 _start_probes(settings, metrics, controller, exits)
             return controller.run(stop)
     except (KubeConfigError, LokiMisconfigured) as error:
         logs.error(logs.told(error))
+    except RulesError as error:
+        for problem in error.problems:
+            logs.error(f"Rules file refused: {problem}.")
+        logs.error(error.hint)
     except (ValueError, OSError) as error:
         logs.error(str(error))
     return EXIT_CONFIGURATION

@@ -40,6 +40,19 @@ class Metrics:
         self.ignored = counter(
             "faults_ignored_total", "Detected lines that led to nothing, by why.", "reason"
         )
+        self.shadowed = counter(
+            "faults_shadow_total",
+            "Lines that a rule in shadow mode found; they lead to nothing.",
+            "source",
+            "rule",
+            "severity",
+        )
+        self.rules_info = gauge(
+            "rules_info", "The user's rules in force, by their content; always 1.", "hash"
+        )
+        self.rules_rejected = gauge(
+            "rules_rejected", "1 while the user's rules file is refused and older rules stay in force."
+        )
         self.waiting = gauge("faults_waiting", "Faults that wait for their node or for a write to succeed.")
         self.lines = counter("lines_read_total", "Lines read from Loki.", "source")
         self.duplicates = counter("lines_duplicate_total", "Lines read again in the overlap.", "source")

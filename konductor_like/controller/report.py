@@ -7,9 +7,12 @@ from datetime import datetime
 
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics, fault_labels
-from konductor_like.model import BrakeState, Change, Fault, Ignored, NodeState, Source, Verb
+from konductor_like.model import BrakeState, Change, Fault, Ignored, IncidentKey, NodeState, Source, Verb
 from konductor_like.policy.release import unix_ns
 
+_SHADOWS_REMEMBERED = 10_000
+_SHADOW_RULES_MOST = 200
+"""Labels of one metric; a line may claim any code."""
 _QUIET_REASONS = frozenset(
     {
         "seen before",
@@ -32,6 +35,8 @@ class Report:
         self._held: tuple[str, ...] = ()
         self._said_waiting: set[str] = set()
         self._said_odd: set[tuple[str, str]] = set()
+        self._said_shadows: set[tuple[str | None, IncidentKey]] = set()
+        self._shadow_rules: set[str] = set()
 
     def applied(self, change: Change, now: datetime) -> None:
         """A write that the cluster took."""
@@ -79,6 +84,31 @@ class Report:
                 logs.warning(
                     f"{rule} of node {node or '<none>'} ignored: {item.reason}.", node=node, rule=rule
                 )
+
+    def shadowed(self, faults: Iterable[Fault]) -> None:
+        """Faults of rules on trial: counted, and said once per node, rule and GPU."""
+        for fault in faults:
+            rule, severity = fault.finding.rule, fault.severity
+            if len(self._shadow_rules) < _SHADOW_RULES_MOST:
+                self._shadow_rules.add(rule)
+            shown = rule if rule in self._shadow_rules else "other"
+            self._metrics.shadowed.labels(fault.source.value, shown, severity.value).inc()
+            if (fault.node, fault.key) in self._said_shadows:
+                continue
+            if len(self._said_shadows) >= _SHADOWS_REMEMBERED:
+                self._said_shadows.clear()
+            self._said_shadows.add((fault.node, fault.key))
+            origin = "dmesg" if fault.source is Source.KERNEL else "pod"
+            effect = "tainted it" if severity.taints else f"been recorded as {severity}"
+            logs.info(
+                f"node `{fault.node or '<none>'}` has {origin} error that would have {effect} "
+                f"(rule {rule} is in shadow mode): {fault.finding.text}",
+                node=fault.node,
+                rule=rule,
+                gpu=fault.finding.gpu,
+                severity=severity.value,
+                mode="shadow",
+            )
 
     def unknown_nodes(self, waiting: Sequence[Fault], given_up: Sequence[Fault]) -> None:
         """Faults of nodes that the cluster does not have: those that wait, and those that waited too long."""

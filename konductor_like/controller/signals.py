@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 
@@ -17,13 +18,16 @@ _FINISHED = signal.SIGUSR1
 EXIT_INTERRUPTED = 130
 
 
-def supervise(work: Callable[[threading.Event], int]) -> int:
+def supervise(work: Callable[[threading.Event], int], on_hangup: Callable[[], object] | None = None) -> int:
     """Run ``work(stop)`` in a thread; the first SIGTERM or SIGINT sets ``stop``, a second ends us at once.
 
+    SIGHUP calls ``on_hangup`` where it is given; where it says that our terminal was closed, it stops us.
     Gives what ``work`` gives, or 130 after an interrupt from the keyboard.
     """
     stop = threading.Event()
     result: list[int] = []
+    awaited = {*_STOPPING, _FINISHED} | ({signal.SIGHUP} if on_hangup else set())
+    on_terminal = _on_terminal()
 
     def run() -> None:
         try:
@@ -31,12 +35,15 @@ def supervise(work: Callable[[threading.Event], int]) -> int:
         finally:
             os.kill(os.getpid(), _FINISHED)
 
-    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {*_STOPPING, _FINISHED})
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     interrupted = False
     try:
         worker = threading.Thread(target=run, name="controller")
         worker.start()
-        while (received := signal.sigwait({*_STOPPING, _FINISHED})) != _FINISHED:
+        while (received := signal.sigwait(awaited)) != _FINISHED:
+            if received == signal.SIGHUP and on_hangup and on_terminal == _on_terminal():
+                on_hangup()
+                continue
             if stop.is_set():
                 os._exit(EXIT_INTERRUPTED)
             interrupted = received == signal.SIGINT
@@ -47,3 +54,7 @@ def supervise(work: Callable[[threading.Event], int]) -> int:
     if not result:
         return 1
     return EXIT_INTERRUPTED if interrupted and result[0] == 0 else result[0]
+
+
+def _on_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()

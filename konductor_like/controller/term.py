@@ -55,8 +55,13 @@ class Term:
         poll_interval_seconds: float,
         now_ns: Callable[[], int],
         stop: threading.Event,
+        new_queries: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """``now_ns`` is the time that windows and heartbeats are reckoned from."""
+        """``now_ns`` is the time that windows and heartbeats are reckoned from.
+
+        ``new_queries`` gives what the readers ask from now on, by name, where the rules changed.
+        """
+        self._new_queries = new_queries
         self._tick = tick
         self._nodes = nodes
         self._readers = readers
@@ -140,6 +145,8 @@ class Term:
         read = {delivery.name for delivery in deliveries}
         read_ns: dict[Source, int] = {}
         with self._surviving():
+            for name, query in self._new_queries().items():
+                self._readers[name].ask_for(query)
             for delivery in deliveries:
                 source = SOURCES.get(delivery.name)
                 if source is None:

@@ -6,7 +6,7 @@ with only when the plan that it led to was applied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
@@ -81,8 +81,10 @@ class Tick:
         rules: Rules,
         start: Checkpoint,
         unknown_node_seconds: float,
+        detect: Callable[[LogLine], Fault | None] = detect,
     ) -> None:
         """``start`` is where reading begins; until a tick was finished it is the checkpoint."""
+        self._detect = detect
         self._nodes = nodes
         self._writer = writer
         self._events = events
@@ -112,11 +114,13 @@ class Tick:
         """Judge ``lines``, write what follows, and say so. ``read_ns`` is how far each source is read now."""
         before = self._open
         try:
-            plan = self._run([*before, *self._detected(lines)], now)
+            found = self._detected(lines)
+            plan = self._run([*before, *(fault for fault in found if not fault.finding.shadow)], now)
         except BaseException:
             # Whatever it was, the lines were not acted upon; their reader will give them again.
             self._open = before
             raise
+        self._report.shadowed(fault for fault in found if fault.finding.shadow)
         self._read_ns.update(read_ns)
         self._checkpoint = self._checkpointed()
         return plan
@@ -146,7 +150,7 @@ class Tick:
         return Checkpoint(read_ns, self._act_from_ns)
 
     def _detected(self, lines: Iterable[LogLine]) -> list[Fault]:
-        found = (detect(line) for line in lines)
+        found = (self._detect(line) for line in lines)
         return [
             replace(fault, before_install=True) if fault.timestamp_ns < self._act_from_ns else fault
             for fault in found

@@ -21,8 +21,10 @@ from konductor_like.controller.coverage import CoverageTracker
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes
 from konductor_like.controller.report import Report
-from konductor_like.controller.term import Term
+from konductor_like.controller.rulebook import Rulebook
+from konductor_like.controller.term import SOURCES, Term
 from konductor_like.controller.tick import EventSink, Nodes, Tick, Writer
+from konductor_like.detection.joining import Joiner
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.logql import heartbeat_query, kernel_query, pod_query
 from konductor_like.loki.reader import SourceReader
@@ -51,23 +53,34 @@ class Options:
 
 @contextmanager
 def wired(
-    settings: Settings, options: Options, metrics: Metrics, stop: threading.Event
+    settings: Settings,
+    options: Options,
+    metrics: Metrics,
+    stop: threading.Event,
+    reload: threading.Event | None = None,
 ) -> Iterator[Controller]:
-    """A controller ready to run; its connections are closed at the end.
+    """A controller ready to run; its connections are closed at the end. ``reload`` asks for the rules anew.
 
-    Sends nothing yet. Raises KubeConfigError, LokiMisconfigured or ValueError for what cannot be used.
+    Sends nothing yet. Raises KubeConfigError, LokiMisconfigured, RulesError or ValueError for what cannot be
+    used.
     """
+    rulebook = Rulebook(settings.rules_file, metrics, reload)
     wire = _rehearsal if options.dry_run else _earnest
     loki = LokiClient(
         settings, retrying(stop.wait, attempts=LOKI_ATTEMPTS, total_seconds=LOKI_PATIENCE_SECONDS)
     )
-    with closing(loki), wire(settings, options, metrics, loki, stop) as controller:
+    with closing(loki), wire(settings, options, metrics, loki, rulebook, stop) as controller:
         yield controller
 
 
 @contextmanager
 def _earnest(
-    settings: Settings, options: Options, metrics: Metrics, loki: LokiClient, stop: threading.Event
+    settings: Settings,
+    options: Options,
+    metrics: Metrics,
+    loki: LokiClient,
+    rulebook: Rulebook,
+    stop: threading.Event,
 ) -> Iterator[Controller]:
     decode = node_decoder(settings.gpu_node_selector)
     client = KubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
@@ -97,14 +110,19 @@ def _earnest(
         def prepare() -> list[str]:
             return ready_to_write(client, namespace, settings.lease_name)
 
-        terms = _Terms(settings, metrics, loki, store, writer, announcer, Report(metrics))
+        terms = _Terms(settings, metrics, loki, rulebook, store, writer, announcer, Report(metrics))
         controller = Controller(store, lease, terms.make, prepare, metrics, once=options.once)
         yield controller
 
 
 @contextmanager
 def _rehearsal(
-    settings: Settings, options: Options, metrics: Metrics, loki: LokiClient, _stop: threading.Event
+    settings: Settings,
+    options: Options,
+    metrics: Metrics,
+    loki: LokiClient,
+    rulebook: Rulebook,
+    _stop: threading.Event,
 ) -> Iterator[Controller]:
     client = ReadOnlyKubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
     with closing(client):
@@ -112,7 +130,8 @@ def _rehearsal(
             client, node_decoder(settings.gpu_node_selector), on_change=lambda: controller.nodes_changed()
         )
         nodes, report = RehearsedNodes(store), Report(metrics, rehearsal=True)
-        terms = _Terms(settings, metrics, loki, nodes, RehearsedWriter(), RehearsedEvents(), report)
+        writer, events = RehearsedWriter(), RehearsedEvents()
+        terms = _Terms(settings, metrics, loki, rulebook, nodes, writer, events, report)
         controller = Controller(store, None, terms.make, list, metrics, once=options.once)
         yield controller
 
@@ -124,6 +143,7 @@ class _Terms:
     settings: Settings
     metrics: Metrics
     loki: LokiClient
+    rulebook: Rulebook
     nodes: Nodes
     writer: Writer
     events: EventSink
@@ -135,6 +155,8 @@ class _Terms:
         """The parts of one term, reading from the checkpoint or, on the first start, as the settings say."""
         settings, started_ns = self.settings, self.loki.now_ns()
         start = first_checkpoint(settings, started_ns) if checkpoint is None else checkpoint
+        self.rulebook.look()  # a standby does not follow the file
+        joiner = Joiner(lambda: self.rulebook.detector)
         tick = Tick(
             self.nodes,
             self.writer,
@@ -144,6 +166,7 @@ class _Terms:
             rules=settings.rules(),
             start=start,
             unknown_node_seconds=settings.unknown_node_seconds,
+            detect=joiner.detect,
         )
         tracker = CoverageTracker(settings.heartbeat_stale_seconds, before=coverage, now_ns=started_ns)
         term = Term(
@@ -155,17 +178,25 @@ class _Terms:
             poll_interval_seconds=settings.poll_interval_seconds,
             now_ns=self.loki.now_ns,
             stop=stop,
+            new_queries=lambda: self._queries() if self.rulebook.look() else {},
         )
         return tick, term
+
+    def _queries(self) -> dict[str, str]:
+        """What is asked for faults, by the rules in force; no pod lines where no namespace is watched."""
+        detector = self.rulebook.detector
+        pods = pod_query(self.settings, detector.anchors(Source.POD))
+        queries = {"kernel": kernel_query(self.settings, detector.anchors(Source.KERNEL))}
+        return queries if pods is None else {**queries, "pod": pods}
 
     def _readers(self, start: Checkpoint, started_ns: int) -> dict[str, SourceReader]:
         """One reader per source, each at its cursor; one whose cursor is missing goes with the oldest."""
         settings = self.settings
         oldest_ns = min(start.read_ns.values(), default=started_ns)
-        readers = {"kernel": SourceReader(Source.KERNEL, self.loki, kernel_query(settings), settings)}
-        pods = pod_query(settings)
-        if pods is not None:
-            readers["pod"] = SourceReader(Source.POD, self.loki, pods, settings)
+        readers = {
+            name: SourceReader(SOURCES[name], self.loki, query, settings)
+            for name, query in self._queries().items()
+        }
         for reader in readers.values():
             reader.start_from(start.read_ns.get(reader.source, oldest_ns))
         heartbeat_spans = replace(

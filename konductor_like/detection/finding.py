@@ -17,11 +17,8 @@ class Verdict:
     severity: Severity
     title: str
     advice: Advice
-
-
-def verdict_of(entry: Entry) -> Verdict:
-    """What the catalogue says about a line that tells nothing more."""
-    return Verdict(entry.severity, entry.title, entry.advice)
+    sub_code: str | None = None
+    port: int | None = None
 
 
 def kernel_finding(
@@ -32,15 +29,21 @@ def kernel_finding(
     gpu: str | None = None,
     pid: int | None = None,
     process: str | None = None,
+    mig: str | None = None,
 ) -> Finding:
-    """The finding that a kernel record is; ``verdict`` where its details say more than its entry."""
-    meaning = verdict or verdict_of(entry)
+    """The finding that a kernel record is; ``verdict`` where its details say more than its entry.
+
+    What a user's file set is final, whatever the details say.
+    """
+    meaning: Verdict | Entry = verdict or entry
+    fixed = entry.fixed
+    advice = entry.advice if "advice" in fixed else meaning.advice
     return Finding(
         entry.kind,
         entry.rule,
-        meaning.severity,
-        meaning.title,
-        meaning.advice.text,
+        entry.severity if "severity" in fixed else meaning.severity,
+        entry.title if "title" in fixed else meaning.title,
+        advice.text,
         evidence(record.message),
         entry.code,
         gpu,
@@ -48,4 +51,8 @@ def kernel_finding(
         process,
         record.position,
         record.user_written,
+        None if verdict is None else verdict.sub_code,
+        mig,
+        None if verdict is None else verdict.port,
+        advice.needs.value,
     )

@@ -2,49 +2,56 @@
 
 from __future__ import annotations
 
-from konductor_like.catalog import load_catalog
-from konductor_like.detection.anchors import KERNEL_ANCHORS
+import re
+from collections.abc import Callable
+
+from konductor_like.catalog import Catalog, PatternRule
 from konductor_like.detection.clean import normal_pci
 from konductor_like.detection.finding import kernel_finding
 from konductor_like.detection.record import KernelRecord, open_record
+from konductor_like.detection.ruled import as_ruled, ruled_entries
 from konductor_like.detection.sxid import read_sxid
 from konductor_like.detection.xid import read_xid
-from konductor_like.model import Finding
-
-_CATALOG = load_catalog()
-_RULES = tuple((literal, rule) for rule in _CATALOG.kernel_rules for literal in rule.contains)
-_LITERALS = tuple(dict.fromkeys(literal for literal, _ in _RULES))
+from konductor_like.model import Finding, Source
 
 
-def find_in_kernel_log(text: str) -> Finding | None:
-    """What a line of a kernel log says, if it is a fault."""
-    for anchor in KERNEL_ANCHORS:
-        if anchor in text:
-            break
-    else:
+def kernel_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
+    """What finds a fault in a line of a kernel log by the catalogue's rules. It raises nothing."""
+    anchors = catalog.scan_anchors(Source.KERNEL)
+    rules = tuple((literal, rule) for rule in catalog.rules(Source.KERNEL) for literal in rule.contains)
+    literals = tuple(dict.fromkeys(literal for literal, _ in rules))
+    ruled = ruled_entries(catalog)
+
+    def find(text: str) -> Finding | None:
+        for anchor in anchors:
+            if anchor in text:
+                break
+        else:
+            return None
+        # Most lines with an anchor are the driver's talk around a fault: passed over before the costly part.
+        for literal in literals:
+            if literal in text:
+                break
+        else:
+            return None
+        record = open_record(text)
+        return None if record is None else judge(record)
+
+    def judge(record: KernelRecord) -> Finding | None:
+        message = record.message
+        for literal, rule in rules:
+            if literal in message:
+                match = rule.find(message)
+                if match is not None:
+                    return as_ruled(_finding(catalog, rule, record, match), rule, ruled)
         return None
-    # Most lines with an anchor are the driver's talk around a fault: pass them over before the costly part.
-    for literal in _LITERALS:
-        if literal in text:
-            break
-    else:
-        return None
-    record = open_record(text)
-    return None if record is None else _judge(record)
+
+    return find
 
 
-def _judge(record: KernelRecord) -> Finding | None:
-    message = record.message
-    for literal, rule in _RULES:
-        if literal not in message:
-            continue
-        match = rule.find(message)
-        if match is None:
-            continue
-        if rule.table == "xid":
-            return read_xid(_CATALOG, record, match)
-        if rule.table == "sxid":
-            return read_sxid(_CATALOG, record, match)
-        if rule.entry is not None:
-            return kernel_finding(record, rule.entry, gpu=normal_pci(match.groupdict().get("gpu")))
-    return None
+def _finding(catalog: Catalog, rule: PatternRule, record: KernelRecord, match: re.Match[str]) -> Finding:
+    if rule.table == "xid":
+        return read_xid(catalog, record, match)
+    if rule.entry is None:
+        return read_sxid(catalog, record, match)
+    return kernel_finding(record, rule.entry, gpu=normal_pci(match.groupdict().get("gpu")))

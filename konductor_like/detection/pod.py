@@ -7,16 +7,15 @@ or a number. Inside quotation marks, in source code, a table, a list or a conver
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from konductor_like.catalog import PatternRule, load_catalog
-from konductor_like.detection.anchors import HEARTBEAT_ANCHOR, POD_ANCHORS
+from konductor_like.catalog import Catalog, PatternRule
+from konductor_like.detection.anchors import HEARTBEAT_ANCHOR
 from konductor_like.detection.clean import evidence, normal_pci, one_line, strip_colours
+from konductor_like.detection.ruled import as_ruled, ruled_entries
 from konductor_like.detection.wrappers import unwrap_pod_record
-from konductor_like.model import EVIDENCE_CHARS, Finding
+from konductor_like.model import EVIDENCE_CHARS, Finding, Source
 
-_CATALOG = load_catalog()
-_RULES = tuple((literal, rule) for rule in _CATALOG.pod_rules for literal in rule.contains)
 _WINDOW_CHARS = 600
 """How far around its literal a rule looks; no pattern reaches further than half of it behind its literal."""
 _OCCURRENCES_MOST = 16
@@ -24,45 +23,66 @@ _OCCURRENCES_MOST = 16
 _DELIMITER_CHARS = 64
 """How far in front of a phrase its delimiter is looked for."""
 
-_QUOTED_KERNEL = ("NVRM", "Xid (", HEARTBEAT_ANCHOR)
+_QUOTED = ("NVRM", "Xid (", HEARTBEAT_ANCHOR, "trainy.konduktor.ai/")
+"""Words of the kernel log and of our own record: a pod that says them repeats them."""
 _OUR_LOG = re.compile(r"\bnode `[^`]{1,253}` has ")
-_DELIMITED = re.compile(r"(?:[\])>:;-]|\d|\b(?:ERROR|ERR|FATAL|CRITICAL|WARN|WARNING|Error|E|F|W))\s+$")
+_DELIMITED = re.compile(
+    r"(?:[\])>:;-]|\d|\b(?:ERROR|ERR|FATAL|CRITICAL|WARN|WARNING|Error|E|F|W))\s+$"
+    r"|^(?:WARNING|ERROR|CRITICAL):[\w.-]{1,50}:$"  # Python's logging, as it comes
+)
+_REPEATED = re.compile(
+    r"</\w|::test_|\.log:\d+:"  # markup, a test's name, what grep found in a file
+    # the very start of a string, but for one that a program logs as JSON
+    r"|(?<!\w\":)(?<!\w\": )[\"'](?:\[[\w:. -]{1,20}\]:? ?)?(?:[\w.]{1,60}(?:Error|Exception): )?$"
+    r'|"(?:stdout|stderr|line|value|input|output)": ?"[^"]{0,40}$'
+)
+_REPETITION_MARKS = ('"', "'", "</", "::test_", ".log:")
+"""One of these is in all that ``_REPEATED`` finds; they only save time."""
 _NO_LOG = re.compile(
     r"""\s*(?:
-        [|`"'*+$\#]|>\s|-\s|//|\d+\.\s   # tables, lists, shells, comments, differences
-      | (?:assistant|user|human|system|q|a|question|answer)\s*:   # conversations
+        [|`"'*+$\#]|>\s|-\s|//|\d+[.)]\s   # tables, lists, shells, comments, differences
+      | <!--|<\||\[/?INST\]   # markup, chat templates
+      | --\w|\w{0,3}sh:\s|(?:not\s)?ok\s\d|E\s{3}   # options, shells, test output
+      | (?:assistant|user|human|system|q|a|question|answer|prompt)\s*:   # conversations
       | (?:if|elif|return|raise|assert|print|printf|echo|grep|rg|def|case|when|expect)\b   # source code
       | e\.g\.|(?:example|note|hint|tip|fix|symptom|problem|issue|title|see|how|why)\b[^\[\]]{0,80}$
-      | .{0,400}"(?:role|content|prompt|completion|instruction|question|answer|messages)"\s*:   # training
+      | .{0,400}"(?:role|content|prompt|completion|instruction|question|answer|messages|from)"\s*:  # training
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
 
 
-def find_in_pod_log(text: str) -> Finding | None:
-    """What a line, or a whole entry of several lines, of a pod says, if it is a fault."""
-    for anchor in POD_ANCHORS:
-        if anchor in text:
-            break
-    else:
+def pod_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
+    """What finds a fault in a line, or a whole entry of several lines, of a pod. It raises nothing."""
+    anchors = catalog.scan_anchors(Source.POD)
+    rules = tuple((literal, rule) for rule in catalog.rules(Source.POD) for literal in rule.contains)
+    ruled = ruled_entries(catalog)
+
+    def find(text: str) -> Finding | None:
+        for anchor in anchors:
+            if anchor in text:
+                break
+        else:
+            return None
+        message = None
+        for literal, rule in rules:
+            if literal not in text:
+                continue
+            if message is None:
+                message = strip_colours(unwrap_pod_record(text))
+                if _quotes(message):
+                    return None
+            for match in _matches(rule, literal, message):
+                if _is_said(message, match.start()):
+                    return as_ruled(_finding(catalog, rule, message, match), rule, ruled)
         return None
-    message = None
-    for literal, rule in _RULES:
-        if literal not in text:
-            continue
-        if message is None:
-            message = strip_colours(unwrap_pod_record(text))
-            if _quotes(message):
-                return None
-        for match in _matches(rule, literal, message):
-            if _is_said(message, match.start()):
-                return _finding(rule, message, match)
-    return None
+
+    return find
 
 
 def _quotes(message: str) -> bool:
     """Whether the line repeats a kernel line or a log line of ours."""
-    for phrase in _QUOTED_KERNEL:
+    for phrase in _QUOTED:
         if phrase in message:
             return True
     return "node `" in message and _OUR_LOG.search(message, 0, 4096) is not None
@@ -89,12 +109,17 @@ def _is_said(message: str, start: int) -> bool:
     before = message[max(first, start - _DELIMITER_CHARS) : start]
     if not before.strip():
         return True
-    return _DELIMITED.search(before) is not None and _NO_LOG.match(message, first, start) is None
+    if _DELIMITED.search(before) is None or _NO_LOG.match(message, first, start) is not None:
+        return False
+    for mark in _REPETITION_MARKS:
+        if mark in before:
+            return _REPEATED.search(before) is None
+    return True
 
 
-def _finding(rule: PatternRule, message: str, match: re.Match[str]) -> Finding:
+def _finding(catalog: Catalog, rule: PatternRule, message: str, match: re.Match[str]) -> Finding:
     groups = match.groupdict()
-    entry = rule.entry or _CATALOG.cuda_errors[groups["text"].lower()]
+    entry = rule.entry or catalog.cuda_errors[groups["text"].lower()]
     code = entry.code
     if rule.entry is not None and code is None and "code" in groups:
         code = int(groups["code"])
@@ -107,6 +132,7 @@ def _finding(rule: PatternRule, message: str, match: re.Match[str]) -> Finding:
         _line_of(message, match),
         code,
         normal_pci(groups.get("gpu")),
+        needs=entry.advice.needs.value,
     )
 
 

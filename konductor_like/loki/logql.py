@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from konductor_like.detection import HEARTBEAT_ANCHOR, KERNEL_ANCHORS, POD_ANCHORS
+from konductor_like.detection import HEARTBEAT_ANCHOR
 from konductor_like.settings import Matcher, Settings, parse_matchers
 
 _RE2_SPECIAL = re.compile(r"[.+*?()|\[\]{}^$\\]")
@@ -18,9 +18,9 @@ def kernel_matchers(settings: Settings) -> tuple[Matcher, ...]:
     return parse_matchers(settings.kernel_selector) + parse_matchers(settings.extra_matchers)
 
 
-def kernel_query(settings: Settings) -> str:
-    """The kernel lines that may hold a fault."""
-    return log_query(kernel_matchers(settings), KERNEL_ANCHORS)
+def kernel_query(settings: Settings, anchors: Iterable[str]) -> str:
+    """The kernel lines that may hold a fault; ``anchors`` are the detector's."""
+    return log_query(kernel_matchers(settings), anchors)
 
 
 def heartbeat_query(settings: Settings) -> str:
@@ -28,7 +28,7 @@ def heartbeat_query(settings: Settings) -> str:
     return log_query(kernel_matchers(settings), (HEARTBEAT_ANCHOR,))
 
 
-def pod_query(settings: Settings) -> str | None:
+def pod_query(settings: Settings, anchors: Iterable[str]) -> str | None:
     """The pod lines that may hold a fault, of all watched namespaces at once; None when none is watched.
 
     Only the namespace label selects, because it comes from the log file's path and is always there (rule 12).
@@ -38,7 +38,7 @@ def pod_query(settings: Settings) -> str | None:
     if not watched:
         return None
     namespaces = one_of(settings.namespace_label, watched)
-    return log_query((namespaces, *parse_matchers(settings.extra_matchers)), POD_ANCHORS)
+    return log_query((namespaces, *parse_matchers(settings.extra_matchers)), anchors)
 
 
 def log_query(matchers: Iterable[Matcher], anchors: Iterable[str]) -> str:

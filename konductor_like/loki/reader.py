@@ -102,7 +102,7 @@ class SourceReader:
         self.limit = settings.loki_limit
         """How many entries are asked for at once; lowered when the tenant allows fewer."""
         self._client = client
-        self._query = query
+        self._query = self._next_query = query
         self._naming = Naming.of(settings)
         self._spans = spans or Spans.of(settings, source)
         self._widest_ns = self._spans.widest_ns
@@ -125,6 +125,13 @@ class SourceReader:
         self._seen = Seen()
         self._open = None
 
+    def ask_for(self, query: str) -> None:
+        """Ask another query from the next poll on; may be called from another thread.
+
+        The overlap is read again with it, lines delivered before excepted, so that nothing falls between.
+        """
+        self._next_query = query
+
     def poll(self, now_ns: int) -> Batch:
         """Read what is new at ``now_ns``; one query when nothing special happens.
 
@@ -133,6 +140,7 @@ class SourceReader:
         """
         if self._cursor_ns is None:
             raise RuntimeError("start_from() comes before poll()")
+        self._query = self._next_query
         cursor_ns = min(self._cursor_ns, now_ns)
         end_ns = now_ns + self._spans.skew_ns
         gathered = self._gather(cursor_ns, end_ns)

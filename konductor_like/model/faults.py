@@ -45,8 +45,20 @@ class FaultKind(StrEnum):
     NVRM = "nvrm"
     """The NVIDIA kernel driver, with no Xid in the line: GPU lost, failed initialisation."""
     PEERMEM = "peermem"
+    NVLINK = "nvlink"
+    """NVLink trouble that the driver tells without an Xid."""
+    AER = "aer"
+    """PCIe Advanced Error Reporting."""
+    IB = "ib"
+    """InfiniBand and RoCE adapters."""
+    FM = "fm"
+    """NVIDIA's Fabric Manager, in its own log."""
+    AMD = "amd"
+    NEURON = "neuron"
     CUDA = "cuda"
     NCCL = "nccl"
+    CUSTOM = "custom"
+    """A rule of the user's own."""
 
     @property
     def proves_gpu(self) -> bool:
@@ -116,6 +128,9 @@ class Finding:
     ``rule`` names the catalogue entry (``xid.79``, ``sxid.12028``, ``nvrm.fallen_off_bus``). ``gpu`` is the
     PCI bus id ``dddd:bb:dd`` in lower case; of an SXid it is the switch's. ``text`` is the line without its
     prefixes (stamps, syslog header, CRI fields), which is what de-duplication compares and people read.
+    ``sub_code`` is what a line adds to its code (the target of an Xid 154, the unit of an Xid 145), ``mig``
+    the MIG instance ``GI/CI``, ``port`` the NVLink or switch port, ``needs`` what the machine needs before
+    the fault can be called gone (the catalogue's ``Needs``).
     """
 
     kind: FaultKind
@@ -131,6 +146,14 @@ class Finding:
     position: KernelPosition = NOWHERE
     user_written: bool = False
     """The kmsg record was written from user space (``echo … > /dev/kmsg``), not by the driver."""
+    sub_code: str | None = None
+    mig: str | None = None
+    port: int | None = None
+    needs: str = ""
+    shadow: bool = False
+    """Its rule is on trial: told, and never acted upon."""
+    severity_by_user: bool = False
+    """A user's rule set the severity, so that even a pod's line may taint (design rule 17)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +177,11 @@ class Fault:
 
     @property
     def severity(self) -> Severity:
-        """The finding's severity, capped: a pod accuses nobody by itself (design rule 17), and what predates
-        the first start is only remembered (rule 5)."""
+        """The finding's severity, capped: a pod accuses nobody by itself unless a user's rule says so (design
+        rule 17), and what predates the first start is only remembered (rule 5)."""
         severity = self.finding.severity
-        if severity.taints and (self.source is Source.POD or self.before_install):
+        accuses = self.source is Source.KERNEL or self.finding.severity_by_user
+        if severity.taints and (self.before_install or not accuses):
             return Severity.SUSPECT
         return severity
 

@@ -50,6 +50,8 @@ class Incident:
     source: Source = Source.KERNEL
     before_install: bool = False
     released_ns: int | None = None
+    user_written: bool = False
+    """Nothing stands for it but kernel-log records that were written from user space."""
 
 
 @dataclass(frozen=True, slots=True)

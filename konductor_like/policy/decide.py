@@ -57,6 +57,8 @@ def decide(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules, now: datet
     for fault in faults:
         if fault.node is None:
             ignored.append(Ignored(fault, "the line names no node"))
+        elif fault.finding.user_written and not rules.count_user_written:
+            ignored.append(Ignored(fault, "a user wrote it into the kernel log"))
         elif fault.node not in snapshot.nodes:
             waiting.append(fault)
         else:
@@ -207,8 +209,9 @@ def describe(incident: Incident) -> str:
     """One incident in one or two sentences, with its line."""
     name = name_of(incident)
     test = " (a test)" if incident.severity is Severity.TEST else ""
+    by_user = " (written by a user)" if incident.user_written else ""
     evidence = f' Line: "{incident.evidence}"' if incident.evidence else ""
-    return f"{name}{test}: {incident.title}. {incident.advice}{evidence}"
+    return f"{name}{test}{by_user}: {incident.title}. {incident.advice}{evidence}"
 
 
 def _evidence(judgement: Judgement, tainted_for: Incident | None) -> Fault | None:

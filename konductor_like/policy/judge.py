@@ -275,6 +275,7 @@ def _opened(fault: Fault, *, pending: bool) -> Incident:
         advice=finding.advice,
         source=fault.source,
         before_install=fault.before_install,
+        user_written=finding.user_written,
     )
 
 
@@ -289,6 +290,7 @@ def _extended(incident: Incident, fault: Fault, count: int) -> Incident:
         count=incident.count + count,
         last_ns=max(incident.last_ns, fault.timestamp_ns),
         last=incident.last.later(fault.finding.position),
+        user_written=incident.user_written and fault.finding.user_written,
     )
 
 

@@ -15,3 +15,5 @@ class Rules:
     """Absolute cap beside it; None for none."""
     record_interval_seconds: float = 600.0
     """Growing counts reach a node at most this often."""
+    count_user_written: bool = True
+    """Whether a kernel-log record that was written from user space counts as a fault."""

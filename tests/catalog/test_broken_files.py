@@ -45,7 +45,7 @@ def refusal(folder: Path) -> CatalogError:
         ("xid.csv", "\n79,", "\n78,", "78", "code", "78 stands there twice"),
         ("xid.csv", "recovery_action", "magic", "154", "detail", "'magic' is not one of"),
         ("xid.csv", "GPU has fallen off the bus", "", "79", "title", "is missing"),
-        ("xid.csv", "\n79,fatal,", "\n79,fatal,,", "79", "columns", "11 instead of 10"),
+        ("xid.csv", "\n79,fatal,", "\n79,fatal,,", "79", "columns", "12 instead of 11"),
         ("sxid.csv", "11001,fatal,decides", "11001,fatal,perhaps", "11001", "word", "'perhaps'"),
         ("nvlink5.csv", "0x00000021", "0x10000021", "144", "value", "never true"),
         ("nvlink5.csv", "0x03f003ff", "wide", "144", "mask_before", "'wide' is not a number"),
@@ -86,56 +86,68 @@ def test_an_error_in_the_advice_names_its_key(
 
 
 RULE = """
-[[rule]]
-id = "nvrm.new"
-kind = "nvrm"
-severity = "suspect"
-title = "A new rule"
-advice = "init"
-contains = ["NVRM"]
-patterns = ['NVRM: test']
-match = ["NVRM: test"]
-no_match = ["NVRM: other"]
+  - id: nvrm.new
+    kind: nvrm
+    severity: suspect
+    title: A new rule
+    advice: init
+    contains: ['NVRM']
+    patterns: ['NVRM: test']
+    match: ['NVRM: test']
+    no_match: ['NVRM: other']
 """
 
 
 @pytest.mark.parametrize(
     ("old", "new", "field", "reason"),
     [
-        ('"suspect"', '"bad"', "severity", "'bad' is not one of fatal, test"),
-        ('"init"', '"luck"', "advice", "'luck' is not in advice.toml"),
-        ('kind = "nvrm"', 'kind = "disk"', "kind", "'disk' is not one of xid, sxid"),
-        ('title = "A new rule"', "title = 3", "title", "3 is not a text"),
+        ("suspect", "bad", "severity", "'bad' is not one of fatal, test"),
+        ("init", "luck", "advice", "'luck' is not in advice.toml"),
+        ("kind: nvrm", "kind: disk", "kind", "'disk' is not one of xid, sxid"),
+        ("title: A new rule", "title: [1, 2]", "title", "is not a text"),
+        ("title: A new rule", "title:", "title", "must be a text or a list of texts"),
         ("title", "titel", "titel", "is not a known field"),
-        ('severity = "suspect"', 'table = "yid"', "table", "'yid' is not one of xid, sxid, cuda"),
-        ('["NVRM"]', "[]", "contains", "must be a list of texts"),
-        ('["NVRM"]', '["GPU"]', "contains", "nothing of it is in 'NVRM: test'"),
-        ("'NVRM: test'", "'NVRM: (test'", "patterns", "missing )"),
-        ('["NVRM: test"]', '["NVRM: best"]', "match", "no pattern fits 'NVRM: best'"),
-        ('["NVRM: other"]', '["NVRM: test 2"]', "no_match", "a pattern fits 'NVRM: test 2'"),
+        ("severity: suspect", "table: yid", "table", "'yid' is not one of xid, sxid, cuda"),
+        ("advice: init", "advice: init\n    source: disk", "source", "'disk' is not one of kernel, pod"),
+        ("advice: init", "advice: init\n    mode: loud", "mode", "'loud' is not one of enforce, shadow, off"),
+        (
+            "advice: init",
+            "advice: init\n    scan_only: sometimes",
+            "scan_only",
+            "'sometimes' is neither true nor false",
+        ),
+        ("['NVRM']", "[]", "contains", "must be a list of texts"),
+        ("['NVRM']", "['NVRM', '']", "contains", "has an empty text"),
+        ("['NVRM']", "['GPU']", "contains", "nothing of it is in 'NVRM: test'"),
+        ("['NVRM']", "['NVRM']\n    anchor: GPU", "anchor", "nothing of it is in 'NVRM: test'"),
+        ("patterns: ['NVRM: test']", "patterns: ['NVRM: (test']", "patterns", "missing )"),
+        ("match: ['NVRM: test']", "match: ['NVRM: best']", "match", "no pattern fits 'NVRM: best'"),
+        ("['NVRM: other']", "['NVRM: test 2']", "no_match", "a pattern fits 'NVRM: test 2'"),
     ],
 )
-def test_an_error_in_a_rule_names_rule_and_field(
+def test_an_error_in_a_rule_names_rule_field_and_line(
     folder: Path, old: str, new: str, field: str, reason: str
 ) -> None:
     assert old in RULE
-    path = folder / "kernel_rules.toml"
+    path = folder / "kernel_rules.yaml"
     path.write_text(path.read_text(encoding="utf-8") + RULE.replace(old, new, 1), encoding="utf-8")
     error = refusal(folder)
-    assert (error.file, error.entry, error.field) == ("kernel_rules.toml", "rule 13 (nvrm.new)", field)
+    assert (error.file, error.entry, error.field) == ("kernel_rules.yaml", "rule 13 (nvrm.new)", field)
     assert reason in error.reason
-    assert str(error) == f"kernel_rules.toml, rule 13 (nvrm.new), {field}: {error.reason}"
+    assert str(error) == f"kernel_rules.yaml:{error.line}, rule 13 (nvrm.new), {field}: {error.reason}"
+    assert error.line is not None
+    assert field in path.read_text(encoding="utf-8").splitlines()[error.line - 1]
     assert "reinstall" in error.hint
 
 
 def test_a_rule_about_pods_cannot_taint(folder: Path) -> None:
-    replace(folder, "pod_rules.toml", 'severity = "suspect"', 'severity = "fatal"')
+    replace(folder, "pod_rules.yaml", "severity: suspect", "severity: fatal")
     error = refusal(folder)
     assert (error.entry, error.field) == ("rule 1 (nccl.ib_completion)", "severity")
     assert "never more than suspect" in error.reason
 
 
-@pytest.mark.parametrize("file", ["xid.csv", "advice.toml", "pod_rules.toml"])
+@pytest.mark.parametrize("file", ["xid.csv", "advice.toml", "pod_rules.yaml"])
 def test_a_missing_file_is_named(folder: Path, file: str) -> None:
     (folder / file).unlink()
     with pytest.raises(CatalogError, match=file):

@@ -8,8 +8,8 @@ from itertools import combinations, product
 
 import pytest
 
-from konductor_like.catalog import Catalog, Needs, load_catalog
-from konductor_like.model import FaultKind, Severity
+from konductor_like.catalog import Catalog, Mode, Needs, load_catalog
+from konductor_like.model import FaultKind, Severity, Source
 
 NEVER_TAINT_ALONE = (13, 31, 43, 45)
 """Design rule 16: by default never on a single one of these."""
@@ -148,8 +148,21 @@ def test_the_decode_table_speaks_about_the_nvlink5_xids_only(catalog: Catalog) -
     assert sum(map(len, catalog.link_rules.values())) == 97
 
 
-def test_rules_of_a_pod_are_about_cuda_and_nccl(catalog: Catalog) -> None:
-    assert {rule.kind for rule in catalog.pod_rules} == {FaultKind.CUDA, FaultKind.NCCL}
+def test_rules_of_a_pod_that_are_not_off_are_about_cuda_and_nccl(catalog: Catalog) -> None:
+    assert {rule.kind for rule in catalog.rules(Source.POD)} == {FaultKind.CUDA, FaultKind.NCCL}
+
+
+def test_other_vendors_are_known_and_off(catalog: Catalog) -> None:
+    rules = (*catalog.kernel_rules, *catalog.pod_rules)
+    off = {rule.id.partition(".")[0] for rule in rules if rule.mode is Mode.OFF}
+    assert off == {"amd", "neuron"}
+    assert {rule.kind for rule in rules if rule.mode is Mode.OFF} == {FaultKind.AMD, FaultKind.NEURON}
+
+
+def test_power_smoothing_that_comes_back_clears_its_loss(catalog: Catalog) -> None:
+    clearing = {code: entry.clears for code, entry in catalog.xids.items() if entry.clears is not None}
+    assert clearing == {162: 163}
+    assert catalog.xid(162).severity is Severity.INFO
 
 
 def test_rule_names_are_unique(catalog: Catalog) -> None:

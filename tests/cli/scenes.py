@@ -66,6 +66,7 @@ def incident(
     count: int = 1,
     evidence: str = DEAD_GPU,
     before_install: bool = False,
+    user_written: bool = False,
 ) -> Incident:
     """An incident as the controller records it; the rule says its kind and code."""
     kind, _, code = rule.partition(".")
@@ -83,6 +84,7 @@ def incident(
         title="The GPU is gone from the PCI bus",
         advice="Drain the node and reboot it.",
         before_install=before_install,
+        user_written=user_written,
         released_ns=ago_ns(0) if state is IncidentState.RELEASED else None,
     )
 

@@ -35,11 +35,11 @@ def test_what_only_shows_in_use_is_found(
 ) -> None:
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    in_effect, problems = inspect(os.environ)
+    found = inspect(os.environ)
 
-    assert in_effect
-    assert len(problems) == 1
-    assert problems[0].startswith(problem)
+    assert found.in_effect
+    assert len(found.problems) == 1
+    assert found.problems[0].startswith(problem)
 
 
 def test_a_certificate_file_without_a_certificate_is_found(
@@ -49,13 +49,13 @@ def test_a_certificate_file_without_a_certificate_is_found(
     monkeypatch.setenv("LOG_ENDPOINT", "https://loki.example.com")
     monkeypatch.setenv("KONDUCTOR_LOKI_CA_FILE", str(tmp_path / "ca.pem"))
 
-    assert inspect(os.environ)[1][0].startswith("KONDUCTOR_LOKI_CA_FILE ")
+    assert inspect(os.environ).problems[0].startswith("KONDUCTOR_LOKI_CA_FILE ")
 
 
 def test_probes_can_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KONDUCTOR_LISTEN", "off")
 
-    assert inspect(os.environ)[1] == []
+    assert inspect(os.environ).problems == []
 
 
 def test_a_broken_catalogue_is_a_problem_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_a_broken_catalogue_is_a_problem_like_any_other(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("konductor_like.catalog.load_catalog", broken)
 
-    assert inspect(os.environ)[1] == ["xid.csv, row 7, severity: 'grave' is none"]
+    assert inspect(os.environ).problems == ["xid.csv, row 7, severity: 'grave' is none"]
 
 
 def test_json_holds_settings_and_problems(
@@ -77,3 +77,35 @@ def test_json_holds_settings_and_problems(
     assert status == 2
     assert {"name": "KONDUCTOR_LISTEN", "value": "8080", "from": "environment"} in document["settings"]
     assert len(document["problems"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "problems", "warnings"),
+    [
+        ("overrides:\n  xid.94.severity: fatal\n", [], []),
+        ("overrides:\n  xid.13.severity: fatal\n", [], ["rules.yaml:2, xid.13.severity: a bug in a job"]),
+        ("overrides:\n  xid.13.severity: worse\n", ["rules.yaml:2, overrides, xid.13.severity: 'worse'"], []),
+        (None, [], ["KONDUCTOR_RULES_FILE=rules.yaml: no such file"]),
+    ],
+    ids=["good", "doubtful", "bad", "none"],
+)
+def test_the_rules_file_is_checked_too(
+    text: str | None,
+    problems: list[str],
+    warnings: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KONDUCTOR_RULES_FILE", "rules.yaml")
+    if text is not None:
+        Path("rules.yaml").write_text(text)
+
+    assert execute(["check-config", "-o", "json"], "konductor-like") == (2 if problems else 0)
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)
+
+    for found, said in ((document["problems"], problems), (document["warnings"], warnings)):
+        assert [any(each.startswith(part) for each in found) for part in said] == [True] * len(found)
+    assert ("rules.yaml: 1 override, 0 rules" in printed.err) == (text is not None and not problems)

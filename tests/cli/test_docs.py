@@ -18,7 +18,7 @@ from konductor_like.model import BrakeState, Held
 from tests.cli.scenes import NOW, every_state, incident
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
-COMMANDS = ("run", "status", "reset", "scan", "check-config", "demo")
+COMMANDS = ("run", "status", "reset", "scan", "explain", "rules", "check-config", "demo")
 EVERYWHERE = {"--help", "--verbose", "--context", "--kubeconfig"}
 
 
@@ -26,10 +26,10 @@ def test_every_command_is_described() -> None:
     assert tuple(re.findall(r"^## (\S+)$", PAGE, re.MULTILINE)) == COMMANDS
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, "rules list", "rules show", "rules test"])
 def test_every_option_is_described(command: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "konductor_like.cli", command, "--help"],
+        [sys.executable, "-m", "konductor_like.cli", *command.split(), "--help"],
         capture_output=True,
         text=True,
         check=True,
@@ -38,7 +38,7 @@ def test_every_option_is_described(command: str) -> None:
     options = {
         match[2]: match[1] for match in re.finditer(r"^  (?:(-\w), )?(--[\w-]+)", done.stdout, re.MULTILINE)
     }
-    section = PAGE.split(f"\n## {command}\n")[1].split("\n## ")[0]
+    section = PAGE.split(f"\n## {command.split()[0]}\n")[1].split("\n## ")[0]
 
     undocumented = {
         long

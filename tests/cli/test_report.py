@@ -78,6 +78,14 @@ def test_a_test_says_that_it_is_one() -> None:
     assert (report.health, report.qualifier) == (Health.FAULTY, "test")
 
 
+def test_the_notes_say_what_a_user_wrote_into_the_kernel_log() -> None:
+    app = incident("xid.31", severity=Severity.APPLICATION, user_written=True)
+    notes = report_of(recorded(app, incident(user_written=True), tainted=True)).notes
+
+    assert "xid 79 on GPU 0000:9b:00 was written by a user, not by the driver" in notes
+    assert "xid 31 on GPU 0000:9b:00 x1 (application, written by a user)" in notes
+
+
 @pytest.mark.parametrize(
     ("seen", "health"),
     [

@@ -80,7 +80,7 @@ def test_every_json_object_has_the_documented_fields(
     _, out, _ = scanned(str(path), "-o", "json", capsys=capsys)
 
     assert ",".join(json.loads(out)) == (
-        "file,line_number,kind,code,gpu,pid,process,severity,rule,advice,line"
+        "file,line_number,kind,code,sub_code,gpu,mig,port,pid,process,severity,rule,advice,needs,user_written,line"
     )
 
 

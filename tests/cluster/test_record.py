@@ -50,6 +50,7 @@ INCIDENTS = st.builds(
     source=st.sampled_from(Source),
     before_install=st.booleans(),
     released_ns=st.none() | STAMPS,
+    user_written=st.booleans(),
 )
 RELEASES = st.builds(
     Release,
@@ -90,7 +91,7 @@ def test_what_is_written_is_read_again(written: NodeRecord) -> None:
             Incident,
             (
                 "key kind severity state count first_ns last_ns last code evidence title advice source "
-                "before_install released_ns"
+                "before_install released_ns user_written"
             ),
         ),
         (Release, "at by reason how read read_ns warning"),

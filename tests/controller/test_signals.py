@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import textwrap
 import pytest
 
 
-def start(work: str) -> subprocess.Popen[str]:
+def start(work: str, options: str = "", stderr: int | None = None) -> subprocess.Popen[str]:
     program = f"""
         import sys, threading
         from konductor_like.controller.signals import supervise
@@ -19,10 +20,10 @@ def start(work: str) -> subprocess.Popen[str]:
             print("ready", flush=True)
             {work}
 
-        sys.exit(supervise(work))
+        sys.exit(supervise(work{options}))
     """
     process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, stderr=stderr, text=True
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -53,3 +54,29 @@ def test_a_second_signal_does_not_wait() -> None:
 def test_work_that_ends_by_itself_gives_its_own_code() -> None:
     with start("return 2") as process:
         assert process.wait(timeout=20) == 2
+
+
+def test_a_hangup_calls_back_and_ends_nothing() -> None:
+    called = ", on_hangup=lambda: print('again', flush=True)"
+    with start("stop.wait(); return 0", called) as process:
+        assert process.stdout is not None
+        for _ in range(2):
+            process.send_signal(signal.SIGHUP)
+            assert process.stdout.readline() == "again\n"
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(timeout=20) == 0
+
+
+def test_a_hangup_of_our_own_terminal_ends_the_work() -> None:
+    called = ", on_hangup=lambda: print('again', flush=True)"
+    ours, theirs = os.openpty()
+    with start("stop.wait(); print('finished', flush=True); return 0", called, stderr=theirs) as process:
+        os.close(theirs)
+        os.close(ours)
+        process.send_signal(signal.SIGHUP)
+
+        output, _ = process.communicate(timeout=20)
+
+    assert output == "finished\n"
+    assert process.returncode == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,8 +14,10 @@ from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.report import Report
 from konductor_like.controller.tick import Tick
-from konductor_like.model import Change, Checkpoint, EventReason, LogLine, NodeState, Source, Verb
+from konductor_like.detection import Detector, detect
+from konductor_like.model import Change, Checkpoint, EventReason, Fault, LogLine, NodeState, Source, Verb
 from konductor_like.policy import Rules
+from tests.catalog.user_files import POD_RULE, read
 from tests.policy.scenes import OURS, at, fleet, ns
 
 XID_79 = (
@@ -64,7 +66,7 @@ class Cluster:
 class Scene:
     """One tick object over one cluster."""
 
-    def __init__(self, size: int = 10) -> None:
+    def __init__(self, size: int = 10, detect: Callable[[LogLine], Fault | None] = detect) -> None:
         self.cluster = Cluster(fleet(size))
         self.metrics = Metrics()
         self.tick = Tick(
@@ -76,6 +78,7 @@ class Scene:
             rules=Rules(),
             start=Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
             unknown_node_seconds=600,
+            detect=detect,
         )
 
     def run(self, *lines: LogLine, seconds: float, read: float | None = None) -> None:
@@ -112,6 +115,42 @@ def test_a_line_becomes_a_taint_an_event_and_a_count() -> None:
     assert scene.count("actions_total", verb="taint", result="applied") == 1
     assert scene.count("nodes_tainted") == 1
     assert scene.kernel_checkpoint == ns(2)
+
+
+def test_what_a_rule_in_shadow_finds_is_counted_and_said_once_and_leads_to_nothing() -> None:
+    log = io.StringIO()
+    logs.set_up("text", "info", stream=log)
+    rules = read(
+        "overrides:\n  xid.79.mode: shadow\n" + POD_RULE.replace("title:", "mode: shadow\n    title:")
+    )
+    scene = Scene(detect=Detector(rules.catalog).detect)
+    flux = LogLine(Source.POD, ns(1), "ERROR: the flux is broken", {}, "gpu-2")
+
+    scene.run(xid(), xid(stamp=101.5), flux, xid("gpu-3"), seconds=2)
+    scene.run(xid(stamp=102.5), seconds=3)
+
+    assert scene.cluster.written == []
+    assert scene.kernel_checkpoint == ns(3)
+    assert scene.count("faults_shadow_total", source="kernel", rule="xid.79", severity="fatal") == 4
+    assert scene.count("faults_shadow_total", source="pod", rule="site.flux", severity="fatal") == 1
+    assert scene.count("faults_total", source="kernel", kind="xid", code="79", severity="fatal") == 0
+    said = [line for line in log.getvalue().splitlines() if "would have tainted it" in line]
+    assert ["`gpu-1`" in said[0], "`gpu-2`" in said[1], "`gpu-3`" in said[2], len(said)] == [
+        True,
+        True,
+        True,
+        3,
+    ]
+    assert "(rule xid.79 is in shadow mode): NVRM: Xid (PCI:0000:4e:00): 79" in said[0]
+
+
+def test_a_users_rule_may_taint_for_a_line_of_a_pod() -> None:
+    scene = Scene(detect=Detector(read(POD_RULE).catalog).detect)
+
+    scene.run(LogLine(Source.POD, ns(1), "ERROR: the flux is broken", {}, "gpu-2"), seconds=2)
+
+    assert scene.cluster.tainted == {"gpu-2"}
+    assert scene.count("faults_total", source="pod", kind="custom", code="", severity="fatal") == 1
 
 
 def test_the_checkpoint_stays_behind_a_fault_that_could_not_be_written() -> None:

@@ -1,8 +1,10 @@
 """The labelled lines: what a careful engineer would make of each.
 
-Our own are in ``tests/data``, composed from the formats with values of our own: ``line``, ``source_kind``
-(``pod``, or dmesg, journal, syslog for kernel logs), ``expect``, ``reference`` (where the format comes from),
-and ``trap`` (why a line that reports nothing is tempting).
+Our own are in ``tests/data``, composed from the documented formats with values of our own: ``line``,
+``source_kind`` (``pod``, or dmesg, journal, syslog for kernel logs), ``expect``, ``reference`` (where its
+format is documented), and ``trap`` (why a line that reports nothing is tempting). A fault of severity
+``none`` is one that we recognise and that is off by default: it must come to nothing, too. ``pending.jsonl``
+holds lines that do not come out as labelled yet.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from typing import Any
 from konductor_like.model import FaultKind, Finding, Source
 
 DATA = Path(__file__).parent.parent / "data"
+PENDING = DATA / "pending.jsonl"
 LABELS = ("kind", "code", "pci", "pid", "process", "severity")
+DETAILS = ("sub_code", "mig", "port")
+"""Labels that only our own corpus has; a line without one tells none."""
 OUR_KINDS = frozenset(FaultKind)
 
 
@@ -27,9 +32,12 @@ class Case:
     name: str
     line: str
     source: Source
+    source_kind: str
     expect: Mapping[str, Any]
     is_ours: bool
-    """A fault of a kind that we detect; everything else must come to nothing."""
+    """A fault that we detect; everything else must come to nothing."""
+    reference: str = ""
+    trap: str = ""
 
     @property
     def taints(self) -> bool:
@@ -37,22 +45,39 @@ class Case:
         return self.is_ours and self.source is Source.KERNEL and self.expect["severity"] in ("fatal", "test")
 
 
-def read_cases(path: Path) -> list[Case]:
-    """The cases of one file."""
+def read_cases(path: Path, labels: tuple[str, ...] = LABELS) -> list[Case]:
+    """The cases of one file, with the labels that its corpus has."""
     cases = []
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             record = json.loads(line)
-            expect = {label: record["expect"].get(label) for label in LABELS}
+            expect = {label: record["expect"].get(label) for label in labels}
             source = Source.POD if record["source_kind"] == "pod" else Source.KERNEL
-            is_ours = expect["kind"] in OUR_KINDS
-            cases.append(Case(f"{path.name}:{number}", record["line"], source, expect, is_ours))
+            is_ours = expect["kind"] in OUR_KINDS and expect["severity"] != "none"
+            cases.append(
+                Case(
+                    f"{path.name}:{number}",
+                    record["line"],
+                    source,
+                    record["source_kind"],
+                    expect,
+                    is_ours,
+                    record.get("reference", ""),
+                    record.get("trap", ""),
+                )
+            )
     return cases
 
 
 def own_cases() -> list[Case]:
-    """All our own cases."""
-    return [case for path in sorted(DATA.glob("*.jsonl")) for case in read_cases(path)]
+    """All our own cases, but for the pending ones."""
+    paths = sorted(path for path in DATA.glob("*.jsonl") if path != PENDING)
+    return [case for path in paths for case in read_cases(path, LABELS + DETAILS)]
+
+
+def pending_cases() -> list[Case]:
+    """The lines that do not come out as labelled yet."""
+    return read_cases(PENDING, LABELS + DETAILS) if PENDING.exists() else []
 
 
 def labels_of(finding: Finding) -> dict[str, Any]:
@@ -64,4 +89,7 @@ def labels_of(finding: Finding) -> dict[str, Any]:
         "pid": finding.pid,
         "process": finding.process,
         "severity": finding.severity.value,
+        "sub_code": finding.sub_code,
+        "mig": finding.mig,
+        "port": finding.port,
     }

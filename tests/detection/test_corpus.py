@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from konductor_like.catalog import load_catalog
 from konductor_like.detection import find
-from konductor_like.model import Source
+from konductor_like.model import FaultKind, Source
 
-from .corpus import Case, labels_of, own_cases, read_cases
+from .corpus import Case, labels_of, own_cases, pending_cases, read_cases
 
 VARIABLE = "KONDUCTOR_TEST_CORPUS"
 OWN = own_cases()
@@ -33,11 +34,35 @@ def problem_of(case: Case) -> str | None:
     return None
 
 
+def codes_of(kind: str) -> set[int]:
+    return {case.expect["code"] for case in OWN if case.expect["kind"] == kind and case.expect["code"]}
+
+
 def test_our_corpus_is_large_enough_to_mean_something() -> None:
     negatives = [case for case in OWN if not case.is_ours]
-    assert len(OWN) >= 250
-    assert len(negatives) >= 90
+    assert len(OWN) >= 1200
+    assert len(negatives) >= 400
     assert len({(case.source, case.line) for case in OWN}) == len(OWN)
+
+
+def test_our_corpus_has_a_line_of_every_code_and_of_every_family() -> None:
+    catalog = load_catalog()
+    assert codes_of("xid") >= set(catalog.xids)
+    assert codes_of("sxid") >= set(catalog.sxids)
+    assert codes_of("cuda") >= {
+        entry.code for entry in catalog.cuda_errors.values() if entry.code is not None
+    }
+    assert {case.expect["kind"] for case in OWN} >= set(FaultKind) - {FaultKind.CUSTOM}
+
+
+def test_every_line_says_where_its_format_is_documented_and_every_negative_why_it_tempts() -> None:
+    assert [case.name for case in OWN + pending_cases() if case.reference in ("", "composed")] == []
+    assert [case.name for case in OWN if not case.is_ours and not case.trap] == []
+    assert [case.name for case in OWN if case.is_ours and case.trap] == []
+
+
+def test_a_pending_line_that_comes_out_right_is_moved_where_it_belongs() -> None:
+    assert [case.name for case in pending_cases() if problem_of(case) is None] == []
 
 
 @pytest.mark.parametrize("file", sorted({case.name.partition(":")[0] for case in OWN}))

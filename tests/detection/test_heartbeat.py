@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from konductor_like.detection import HEARTBEAT_ANCHOR, KERNEL_ANCHORS, Heartbeat, parse_heartbeat
+from konductor_like.detection import HEARTBEAT_ANCHOR, Heartbeat, parse_heartbeat
+from konductor_like.detection.anchors import anchors_of
+from konductor_like.model import Source
 
 BOOT = "0b6f3c1e-7d52-4a8e-9a53-1f2e3d4c5b6a"
 LINE = f"kmsg/1 heartbeat boot={BOOT} seq=5512 uptime=812.300441 wall=2026-03-03T10:00:00.250Z"
@@ -65,4 +67,4 @@ def test_anything_else_is_no_heartbeat(text: str) -> None:
 
 
 def test_the_fault_query_does_not_fetch_heartbeats() -> None:
-    assert not any(anchor in LINE for anchor in KERNEL_ANCHORS)
+    assert not any(anchor in LINE for source in Source for anchor in anchors_of(source))

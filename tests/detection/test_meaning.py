@@ -83,7 +83,7 @@ def test_only_the_stream_decides_what_a_line_is(text: str) -> None:
 
 
 def test_a_pod_is_never_more_than_suspect() -> None:
-    rules = load_catalog().pod_rules
+    rules = load_catalog().rules(Source.POD)
     findings = [found(example, Source.POD) for rule in rules for example in rule.examples]
     assert {finding.severity for finding in findings} <= {
         Severity.SUSPECT,

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from konductor_like.detection import HEARTBEAT_ANCHOR, KERNEL_ANCHORS, POD_ANCHORS
+from konductor_like.detection import HEARTBEAT_ANCHOR, packaged
 from konductor_like.loki.logql import (
     heartbeat_query,
     is_kernel_stream,
@@ -17,9 +17,12 @@ from konductor_like.loki.logql import (
     pod_query,
     quote,
 )
+from konductor_like.model import Source
 from konductor_like.settings import Matcher, parse_matchers
 from tests.loki.support import kernel_labels, settings
 
+KERNEL_ANCHORS = packaged().anchors(Source.KERNEL)
+POD_ANCHORS = packaged().anchors(Source.POD)
 HEARTBEAT = (
     "kmsg/1 heartbeat boot=6b1f7f0e-5d0c-4f39-9a51-0f6a3f0d7a11 seq=20911 uptime=71233.000412 "
     "wall=2026-11-21T04:05:06Z"
@@ -31,7 +34,7 @@ def _anchors(query: str) -> list[str]:
 
 
 def test_the_kernel_query_is_the_selector_and_one_line_filter() -> None:
-    query = kernel_query(settings())
+    query = kernel_query(settings(), KERNEL_ANCHORS)
 
     selector, line_filter = query.split(" |= ")
     assert selector == '{k8s_namespace_name="dmesg-logging", k8s_container_name="dmesg"}'
@@ -41,13 +44,17 @@ def test_the_kernel_query_is_the_selector_and_one_line_filter() -> None:
 def test_extra_matchers_are_in_every_query() -> None:
     shared = settings(extra_matchers='k8s_cluster_name="prod", env=~"a|b"')
 
-    for query in (kernel_query(shared), heartbeat_query(shared), pod_query(shared)):
+    for query in (
+        kernel_query(shared, KERNEL_ANCHORS),
+        heartbeat_query(shared),
+        pod_query(shared, POD_ANCHORS),
+    ):
         assert query is not None
         assert ', k8s_cluster_name="prod", env=~"a|b"} |= ' in query
 
 
 def test_all_watched_namespaces_are_one_query() -> None:
-    query = pod_query(settings(watched_namespaces="default,train-a,train-b,default"))
+    query = pod_query(settings(watched_namespaces="default,train-a,train-b,default"), POD_ANCHORS)
 
     assert query is not None
     assert query.startswith('{k8s_namespace_name=~"default|train-a|train-b"} |= ')
@@ -55,7 +62,7 @@ def test_all_watched_namespaces_are_one_query() -> None:
 
 
 def test_a_single_namespace_is_matched_by_equality() -> None:
-    query = pod_query(settings(watched_namespaces="default"))
+    query = pod_query(settings(watched_namespaces="default"), POD_ANCHORS)
 
     assert query is not None
     assert query.startswith('{k8s_namespace_name="default"} |= ')
@@ -65,12 +72,13 @@ def test_a_single_namespace_is_matched_by_equality() -> None:
     "watched", [pytest.param("", id="none watched"), pytest.param("konductor-like", id="only our own")]
 )
 def test_without_a_namespace_to_watch_there_is_no_pod_query(watched: str) -> None:
-    assert pod_query(settings(watched_namespaces=watched)) is None
+    assert pod_query(settings(watched_namespaces=watched), POD_ANCHORS) is None
 
 
 def test_excluded_namespaces_are_never_asked_for() -> None:
     query = pod_query(
-        settings(watched_namespaces="default,konductor-like,secret", excluded_namespaces="secret")
+        settings(watched_namespaces="default,konductor-like,secret", excluded_namespaces="secret"),
+        POD_ANCHORS,
     )
 
     assert query is not None
@@ -78,7 +86,7 @@ def test_excluded_namespaces_are_never_asked_for() -> None:
 
 
 def test_other_label_names_are_used_where_the_settings_say_so() -> None:
-    query = pod_query(settings(namespace_label="namespace"))
+    query = pod_query(settings(namespace_label="namespace"), POD_ANCHORS)
 
     assert query is not None
     assert query.startswith('{namespace="default"} |= ')

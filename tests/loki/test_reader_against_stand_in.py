@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from konductor_like.detection import packaged
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.errors import LokiBadAnswer, LokiRefused, LokiUnauthorized, LokiUnavailable
 from konductor_like.loki.logql import heartbeat_query, kernel_query, pod_query
@@ -25,6 +26,8 @@ from konductor_like.sandbox.loki import (
 from konductor_like.sandbox.mishaps import Drop, Mishap
 from tests.loki.support import NOW, SECOND, kernel_labels, settings
 
+KERNEL_ANCHORS = packaged().anchors(Source.KERNEL)
+POD_ANCHORS = packaged().anchors(Source.POD)
 QUERY_RANGE = "/loki/api/v1/query_range"
 
 
@@ -55,7 +58,8 @@ class Bench:
         self, cursor_ns: int, source: Source = Source.KERNEL, query: str | None = None
     ) -> SourceReader:
         """A reader that starts at that cursor, as after a restart."""
-        reader = SourceReader(source, self.client, query or kernel_query(self.settings), self.settings)
+        asked = query or kernel_query(self.settings, KERNEL_ANCHORS)
+        reader = SourceReader(source, self.client, asked, self.settings)
         reader.start_from(cursor_ns)
         return reader
 
@@ -210,7 +214,7 @@ def test_each_query_finds_its_own_lines_and_no_others(bench: Bench) -> None:
     for namespace in ("default", "training", "konductor-like", "unwatched"):
         bench.loki.push({"k8s_namespace_name": namespace, "k8s_container_name": "main"}, [(NOW + 4, nccl)])
     watching = settings(watched_namespaces="default,training,dmesg-logging,konductor-like")
-    pods = pod_query(watching)
+    pods = pod_query(watching, POD_ANCHORS)
     assert pods is not None
 
     assert bench.drain(bench.reader(NOW)) == [kernel]
@@ -220,9 +224,24 @@ def test_each_query_finds_its_own_lines_and_no_others(bench: Bench) -> None:
     assert found.foreign == 1
 
 
+def test_another_query_is_asked_from_the_next_poll_on_and_looks_back_over_the_overlap(bench: Bench) -> None:
+    reader = bench.reader(bench.now_ns)
+    bench.loki.push(kernel_labels(), [(bench.now_ns - 5 * SECOND, "mlx5_core: health compromised")], {})
+    line = bench.log("79, gone")
+    first = reader.poll(bench.now_ns)
+    reader.commit(first)
+    assert [each.text for each in first.lines] == [line]
+
+    reader.ask_for(kernel_query(bench.settings, (*KERNEL_ANCHORS, "health compromised")))
+    bench.pass_time(5)
+    second = reader.poll(bench.now_ns)
+
+    assert [each.text for each in second.lines] == ["mlx5_core: health compromised"]
+
+
 def test_hundreds_of_namespaces_are_one_request(bench: Bench) -> None:
     names = [f"team-{number}-training" for number in range(300)]
-    query = pod_query(settings(watched_namespaces=names))
+    query = pod_query(settings(watched_namespaces=names), POD_ANCHORS)
     assert query is not None
     bench.loki.push({"k8s_namespace_name": names[-1]}, [(NOW, "CUDA error: device-side assert triggered")])
 
@@ -311,7 +330,8 @@ def test_a_base_path_and_a_tenant_are_respected() -> None:
             bench.reader(NOW).poll(NOW)
 
         with LokiClient(settings(log_endpoint=bench.loki.url, loki_tenant="team-a")) as client:
-            reader = SourceReader(Source.KERNEL, client, kernel_query(bench.settings), bench.settings)
+            query = kernel_query(bench.settings, KERNEL_ANCHORS)
+            reader = SourceReader(Source.KERNEL, client, query, bench.settings)
             reader.start_from(NOW)
             assert len(reader.poll(NOW).lines) == 1
     finally:

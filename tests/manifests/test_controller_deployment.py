@@ -169,10 +169,27 @@ def test_settings_come_from_the_config_map_and_credentials_from_a_secret_if_ther
 
 
 def test_the_pod_says_who_it_is_on_the_lease() -> None:
-    given = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in CONTAINER["env"]}
+    fields = [each for each in CONTAINER["env"] if "valueFrom" in each]
+    given = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in fields}
 
     assert given == {"POD_NAME": "metadata.name", "POD_UID": "metadata.uid"}
     assert own_identity(given) == "metadata.name_metadata.uid"
+
+
+def test_rules_of_your_own_come_from_a_config_map_that_need_not_be_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    [given] = [each for each in CONTAINER["env"] if "value" in each]
+    monkeypatch.setenv(given["name"], given["value"])
+    file = Settings().rules_file
+    [mount] = CONTAINER["volumeMounts"]
+    [volume] = POD["volumes"]
+
+    assert file is not None
+    assert (mount["name"], mount["mountPath"]) == (volume["name"], str(file.parent))
+    assert "subPath" not in mount  # such a file would never be updated
+    assert volume["configMap"] == {"name": "konductor-like-rules", "optional": True}
+    assert f"create configmap konductor-like-rules --from-file={file.name}" in TEXT
 
 
 def test_no_service_puts_variables_among_our_settings() -> None:
@@ -248,8 +265,9 @@ def test_the_container_can_gain_nothing_and_write_nothing() -> None:
 
 
 def test_it_shares_nothing_with_its_node() -> None:
-    for field in ("hostNetwork", "hostPID", "hostIPC", "volumes", "initContainers"):
+    for field in ("hostNetwork", "hostPID", "hostIPC", "initContainers"):
         assert field not in POD
+    assert not any("hostPath" in volume for volume in POD["volumes"])
     assert "hostPort" not in CONTAINER["ports"][0]
 
 

@@ -80,12 +80,22 @@ def fault(
     source: Source = Source.KERNEL,
     text: str = "NVRM: Xid (PCI:0000:4e:00): 79, GPU has fallen off the bus.",
     before_install: bool = False,
+    user_written: bool = False,
 ) -> Fault:
     """An Xid 79 unless told otherwise; ``stamp`` is kernel seconds since boot."""
     position = KernelPosition(boot, None, None if stamp is None else round(stamp * 1e6))
     code = int(rule.split(".")[1]) if rule.split(".")[1].isdigit() else None
     finding = Finding(
-        kind, rule, severity, "GPU lost", "Reboot the node.", text, code, gpu, position=position
+        kind,
+        rule,
+        severity,
+        "GPU lost",
+        "Reboot the node.",
+        text,
+        code,
+        gpu,
+        position=position,
+        user_written=user_written,
     )
     return Fault(finding, source, ns(seconds), name, before_install=before_install)
 

@@ -1,0 +1,47 @@
+"""What may be done in a rules file and yet deserves a second look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from konductor_like.catalog.catalog import Catalog
+from konductor_like.catalog.entries import Mode
+from konductor_like.catalog.rulefile import Override, RuleFile
+from konductor_like.model import Severity, Source
+
+_APPLICATION_XIDS = ("xid.13", "xid.31", "xid.43", "xid.45")
+"""Design rule 16: by default never on a single one of these."""
+_TABLES = ("xid", "sxid")
+_POD = "one line of a pod takes its node out, and any pod of a watched namespace can print it."
+
+
+def cautions(content: RuleFile, base: Catalog, catalog: Catalog) -> Iterator[str]:
+    """The warnings about a file that can be used; ``catalog`` is what it makes of ``base``."""
+    for override in content.overrides:
+        for caution in _about(override, base, catalog):
+            yield f"{content.file}:{override.line}, {override.rule}.{override.field}: {caution}"
+    for record in content.rules:
+        entry = catalog.entry(record.text("id"))
+        if entry is not None and entry.severity.taints and record.text("source") == Source.POD:
+            yield f"{content.file}:{record.line}, {entry.rule}: {_POD}"
+    for source in Source:
+        before = base.anchors(source)
+        for anchor in catalog.anchors(source):
+            if anchor not in before:
+                yield (
+                    f"{content.file}: Loki is asked for one more literal in {source} lines, {anchor!r}; "
+                    "every poll costs a little more."
+                )
+
+
+def _about(override: Override, base: Catalog, catalog: Catalog) -> Iterator[str]:
+    rule = override.rule
+    before, now = base.entry(rule), catalog.entry(rule)
+    if override.field == "severity" and now is not None and now.severity.taints:
+        if rule in _APPLICATION_XIDS:
+            yield "a bug in a job prints this Xid, and then takes a healthy node out."
+        elif rule.partition(".")[0] not in _TABLES and not any(rule == each.id for each in base.kernel_rules):
+            yield _POD
+    acted_on = before is not None and before.severity is Severity.FATAL and before.mode is Mode.ENFORCE
+    if override.field == "mode" and override.value != Mode.ENFORCE and (acted_on or rule in _TABLES):
+        yield "this is fatal by default, and taints no node any more."

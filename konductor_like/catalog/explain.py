@@ -1,0 +1,204 @@
+"""What a fault is, for people: an entry of the catalogue with the words that belong to it.
+
+The words are in ``explanations.toml``: by rule where a code has a story of its own, else by range or family.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from konductor_like.catalog.catalog import Catalog
+from konductor_like.catalog.entries import Entry, SxidEntry, XidEntry
+from konductor_like.catalog.errors import CatalogError
+from konductor_like.catalog.tables import Record, read_text
+
+_FILE = "explanations.toml"
+_TABLES = ("links", "vendor_now", "vendor_later", "vendor_switch", "details")
+_SPAN = re.compile(r"(\d+)-(\d+)")
+_CODE = re.compile(r"[1-9][0-9]{0,4}")
+
+
+class Blame(StrEnum):
+    """Whose fault it usually is."""
+
+    APPLICATION = "application"
+    DRIVER = "driver"
+    """The vendor's software: driver, firmware, libraries."""
+    HARDWARE = "hardware"
+    FABRIC = "fabric"
+    """NVLink, NVSwitch or the network between nodes."""
+    OTHER_EVENT = "other event"
+    """It follows from something else, or is a test."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What the file says about some rules; ``look_for`` are rules, or families such as ``ib.*``.
+
+    ``link`` and ``vendor`` are empty where what holds for the family or class holds for them.
+    """
+
+    text: str
+    blame: Blame
+    look_for: tuple[str, ...]
+    link: str
+    vendor: str
+
+
+@dataclass(frozen=True, slots=True)
+class WordBook:
+    """The whole file: ``ranges`` by family, first and last code; ``tables`` by name and the vendor's word."""
+
+    rules: Mapping[str, Words]
+    ranges: Mapping[tuple[str, int, int], Words]
+    families: Mapping[str, Words]
+    tables: Mapping[str, Mapping[str, str]]
+
+    def find(self, rule: str) -> Words | None:
+        """The narrowest words that speak for a rule."""
+        return self.rules.get(rule) or self._in_range(rule) or self.families.get(rule.partition(".")[0])
+
+    def _in_range(self, rule: str) -> Words | None:
+        family, _, name = rule.partition(".")
+        code = int(name) if name.isdecimal() else -1
+        fitting = [
+            (last - first, words)
+            for (its, first, last), words in self.ranges.items()
+            if its == family and first <= code <= last
+        ]
+        return min(fitting, key=lambda each: each[0])[1] if fitting else None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All there is to say about one rule; what is not known is empty.
+
+    ``vendor_now`` and ``vendor_later`` are what the vendor says to do, in our words; ``details`` says how a
+    line's own text changes the severity; ``look_for`` are (rule, title), the title empty for a family.
+    """
+
+    entry: Entry
+    in_catalog: bool
+    """False for a code that no table knows."""
+    text: str
+    blame: Blame | None
+    vendor_now: str
+    vendor_later: str
+    details: str
+    look_for: tuple[tuple[str, str], ...]
+    link: str
+
+
+def explain(catalog: Catalog, rule: str) -> Explanation | None:
+    """Explain a rule (``xid.79``, ``cuda.719``, ``nccl.socket``), as this catalogue has it.
+
+    A code of an Xid or SXid that no table knows is explained as such; None for any other unknown rule.
+    """
+    known = catalog.entry(rule)
+    entry = known or _unknown_code(catalog, rule)
+    if entry is None:
+        return None
+    book = load_word_book()
+    words = book.find(rule)
+    now, later = _vendor(book, entry)
+    family_link = book.tables["links"].get(rule.partition(".")[0], "")
+    if words is None:  # a rule of the user's own
+        return Explanation(entry, known is not None, "", None, now, later, "", (), entry.link or family_link)
+    return Explanation(
+        entry,
+        known is not None,
+        words.text,
+        words.blame,
+        words.vendor or now,
+        later,
+        _details(book, entry),
+        tuple((name, _title(catalog, name)) for name in words.look_for if name != rule),
+        entry.link or words.link or family_link,
+    )
+
+
+@cache
+def load_word_book() -> WordBook:
+    """The package's own words, read once. Raises CatalogError where the file is broken."""
+    return read_word_book(files("konductor_like.catalog") / "data")
+
+
+def read_word_book(folder: Traversable) -> WordBook:
+    """The words in ``folder``. Raises CatalogError with entry and field."""
+    try:
+        document = tomllib.loads(read_text(folder, _FILE))
+    except tomllib.TOMLDecodeError as error:
+        raise CatalogError(_FILE, "the file", "syntax", str(error)) from error
+    tables = {name: document.pop(name, {}) for name in _TABLES}
+    rules: dict[str, Words] = {}
+    ranges: dict[tuple[str, int, int], Words] = {}
+    families: dict[str, Words] = {}
+    for record, name, words in _entries(document.pop("explain", [])):
+        family, _, which = name.partition(".")
+        span = _SPAN.fullmatch(which)
+        if which == "*":
+            kept = families.setdefault(family, words)
+        elif span:
+            kept = ranges.setdefault((family, int(span[1]), int(span[2])), words)
+        else:
+            kept = rules.setdefault(name, words)
+        if kept is not words:
+            raise record.error("rules", f"{name} stands there twice")
+    if document:
+        raise CatalogError(_FILE, "the file", next(iter(document)), "is not a known table")
+    return WordBook(rules, ranges, families, tables)
+
+
+def _entries(members: list[dict[str, object]]) -> Iterator[tuple[Record, str, Words]]:
+    for number, fields in enumerate(members, 1):
+        record = Record(_FILE, f"explain {number}", fields)
+        record.only(frozenset({"rules", "text", "blame", "look_for", "link", "vendor"}))
+        words = Words(
+            record.text("text"),
+            record.one_of("blame", Blame),
+            record.optional_texts("look_for"),
+            record.optional_text("link"),
+            record.optional_text("vendor"),
+        )
+        for name in record.texts("rules"):
+            yield record, name, words
+
+
+def _unknown_code(catalog: Catalog, rule: str) -> Entry | None:
+    family, _, name = rule.partition(".")
+    if family not in ("xid", "sxid") or not _CODE.fullmatch(name):
+        return None
+    return catalog.xid(int(name)) if family == "xid" else catalog.sxid(int(name))
+
+
+def _vendor(book: WordBook, entry: Entry) -> tuple[str, str]:
+    if isinstance(entry, XidEntry):
+        now, later = book.tables["vendor_now"], book.tables["vendor_later"]
+        return now.get(entry.bucket, entry.bucket), later.get(entry.investigate, entry.investigate)
+    if isinstance(entry, SxidEntry):
+        group = entry.guide or entry.group
+        return book.tables["vendor_switch"].get(group, group), ""
+    return "", ""
+
+
+def _details(book: WordBook, entry: Entry) -> str:
+    if "severity" in entry.fixed:
+        return ""  # the user's word is final
+    table = book.tables["details"]
+    if isinstance(entry, XidEntry) and entry.detail is not None:
+        return table.get(entry.detail.value, "")
+    if isinstance(entry, SxidEntry) and entry.word_decides and entry.severity.taints:
+        return table.get("word", "")
+    return ""
+
+
+def _title(catalog: Catalog, rule: str) -> str:
+    entry = catalog.entry(rule)
+    return entry.title if entry else ""

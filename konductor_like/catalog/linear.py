@@ -1,0 +1,72 @@
+"""Patterns of users run in RE2: time linear in the text, whatever they say (design rule 18)."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from typing import Any, cast
+
+PATTERN_CHARS_MOST = 1000
+_MEMORY_BYTES = 1024 * 1024
+"""What RE2 may use for one pattern; a larger one is refused."""
+
+
+class LinearPattern:
+    """An RE2 pattern that finds what a Python one would. Raises ValueError where RE2 cannot use it."""
+
+    __slots__ = ("_compiled", "pattern")
+
+    def __init__(self, pattern: str) -> None:
+        import re2  # only rules of a user's own need it, and most installations have none
+
+        if len(pattern) > PATTERN_CHARS_MOST:
+            raise ValueError(f"is longer than {PATTERN_CHARS_MOST} characters")
+        if "\\C" in pattern:
+            raise ValueError(r"\C fits half a character")
+        options = re2.Options()
+        options.log_errors = False
+        options.max_mem = _MEMORY_BYTES
+        try:
+            self._compiled: Any = re2.compile(pattern, options)
+        except re2.error as error:
+            reason = error.args[0] if error.args else error
+            told = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+            raise ValueError(told) from error
+        except UnicodeEncodeError as error:
+            raise ValueError("holds half a character") from error
+        self.pattern = pattern
+
+    def match(self, text: str, pos: int = 0, endpos: int = sys.maxsize, /) -> re.Match[str] | None:
+        """Where it fits at ``pos``."""
+        return self._find(self._compiled.match, text, pos, endpos)
+
+    def search(self, text: str, pos: int = 0, endpos: int = sys.maxsize, /) -> re.Match[str] | None:
+        """Where it fits first."""
+        return self._find(self._compiled.search, text, pos, endpos)
+
+    @staticmethod
+    def _find(method: Any, text: str, pos: int, endpos: int) -> re.Match[str] | None:
+        # RE2 encodes all that it is given, so it gets the part in question, and the character before it, by
+        # which it knows whether a line or a word begins there.
+        first = max(0, pos - 1)
+        part = text[first:endpos].encode("utf-8", "replace").decode("utf-8")
+        found = method(part, pos - first, len(part))
+        return None if found is None else cast("re.Match[str]", _Match(found, first))
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """What detection asks of a match, with places in the whole text."""
+
+    _found: Any
+    _first: int
+
+    def start(self) -> int:
+        return int(self._found.start()) + self._first
+
+    def end(self) -> int:
+        return int(self._found.end()) + self._first
+
+    def groupdict(self) -> dict[str, str | None]:
+        return cast("dict[str, str | None]", self._found.groupdict())

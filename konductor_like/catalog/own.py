@@ -1,0 +1,195 @@
+"""A user's rules file, checked and laid over the built-in catalogue (design rule 18).
+
+Built-in rules are tried first and a user's own after them, so that a new rule adds findings and hides none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from konductor_like.catalog.catalog import Catalog
+from konductor_like.catalog.cautions import cautions
+from konductor_like.catalog.entries import Entry
+from konductor_like.catalog.errors import CatalogError, RulesError
+from konductor_like.catalog.linear import LinearPattern
+from konductor_like.catalog.overrides import apply, checked, read_advice, read_title
+from konductor_like.catalog.patterns import PCI, PatternRule, check_examples, read_mode
+from konductor_like.catalog.rulefile import RuleFile, read_rule_file
+from konductor_like.catalog.tables import Record
+from konductor_like.model import FaultKind, Severity, Source
+
+ANCHORS_MOST = 16
+"""How many literals Loki is asked for per source; each costs time on every byte (design rule 11)."""
+RULES_MOST = 100
+PATTERNS_MOST = 8
+LITERAL_CHARS_LEAST, LITERAL_CHARS_MOST = 4, 100
+"""A shorter literal would fetch nearly every line."""
+
+_ID = re.compile(r"[a-z][a-z0-9_]{0,31}(?:\.[a-z0-9_]{1,32})+")
+_FIELDS = frozenset(
+    {
+        *("id", "source", "severity", "mode", "title", "advice", "needs", "link"),
+        *("contains", "anchor", "patterns", "match", "no_match"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UserRules:
+    """A rules file that can be used: the catalogue that it makes, and what it says."""
+
+    catalog: Catalog
+    overrides: Mapping[str, str]
+    """``xid.94.severity`` to ``fatal``."""
+    own: Mapping[str, str]
+    """``site.nic_down`` to all that is said of it."""
+    warnings: tuple[str, ...]
+    digest: str
+    """Names the content of the file."""
+
+    @classmethod
+    def none(cls, base: Catalog) -> UserRules:
+        """Nothing of a user's own."""
+        return cls(base, {}, {}, (), "built-in")
+
+
+def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
+    """Check a file and lay it over ``base``. Raises RulesError with everything that is wrong with it."""
+    content = read_rule_file(text, file)
+    problems: list[CatalogError] = []
+    catalog = base
+    for override in content.overrides:
+        try:
+            catalog = apply(checked(override, file, base), catalog, file)
+        except CatalogError as problem:
+            problems.append(problem)
+    own: dict[str, PatternRule] = {}
+    for record in content.rules[:RULES_MOST]:
+        try:
+            rule = _read_rule(record, base, own)
+        except CatalogError as problem:
+            problems.append(problem)
+        else:
+            own[rule.id] = rule
+    catalog = replace(
+        catalog,
+        kernel_rules=(
+            *catalog.kernel_rules,
+            *(rule for rule in own.values() if rule.source is Source.KERNEL),
+        ),
+        pod_rules=(*catalog.pod_rules, *(rule for rule in own.values() if rule.source is Source.POD)),
+    )
+    problems += _of_the_whole(content, catalog)
+    if problems:
+        raise RulesError(problems)
+    return UserRules(
+        catalog,
+        {f"{each.rule}.{each.field}": each.value for each in content.overrides},
+        {rule.id: said(rule) for rule in own.values()},
+        tuple(cautions(content, base, catalog)),
+        hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12],
+    )
+
+
+def said(rule: PatternRule) -> str:
+    """All that a rule says, to tell one version of it from the next."""
+    return repr((rule.source, rule.entry, rule.contains, rule.anchors, rule.written))
+
+
+def _of_the_whole(content: RuleFile, catalog: Catalog) -> Iterator[CatalogError]:
+    if len(content.rules) > RULES_MOST:
+        yield content.rules[RULES_MOST].error(
+            "id", f"is one more than the {RULES_MOST} rules that a file may hold"
+        )
+    for source in Source:
+        anchors = catalog.anchors(source)
+        if len(anchors) > ANCHORS_MOST:
+            reason = f"{len(anchors)} literals for {source} lines: Loki is asked for {ANCHORS_MOST} at most"
+            yield CatalogError(content.file, "rules", "anchor", f"{reason} ({', '.join(map(repr, anchors))})")
+        if not anchors:
+            way_out = "; set WATCHED_NAMESPACES to nothing instead" if source is Source.POD else ""
+            reason = f"every rule for {source} lines is off, so that nothing would be found{way_out}"
+            yield CatalogError(content.file, "the file", "mode", reason)
+
+
+def _read_rule(record: Record, base: Catalog, others: Mapping[str, PatternRule]) -> PatternRule:
+    record.only(_FIELDS)
+    name = _read_id(record, base, others)
+    source = record.one_of("source", Source)
+    mode = read_mode(record)
+    entry = Entry(
+        name,
+        FaultKind.CUSTOM,
+        record.one_of("severity", Severity),
+        read_title(record),
+        read_advice(record, base.advice),
+        mode=mode,
+        link=_read_link(record),
+        origin=record.file,
+        fixed=frozenset({"severity", "title", "advice"}),
+    )
+    contains = _literals(record, "contains", record.texts("contains"))
+    patterns = record.texts("patterns")
+    if len(patterns) > PATTERNS_MOST:
+        raise record.error("patterns", f"are {len(patterns)}; {PATTERNS_MOST} at most", PATTERNS_MOST)
+    rule = PatternRule(
+        id=name,
+        source=source,
+        kind=FaultKind.CUSTOM,
+        table=None,
+        entry=entry,
+        contains=contains,
+        anchors=_literals(record, "anchor", record.optional_texts("anchor")) or contains,
+        patterns=tuple(_compile(record, number, pattern) for number, pattern in enumerate(patterns)),
+        examples=record.texts("match"),
+        counterexamples=record.texts("no_match"),
+        mode=mode,
+        written=patterns,
+    )
+    check_examples(record, rule)
+    return rule
+
+
+def _read_id(record: Record, base: Catalog, others: Mapping[str, PatternRule]) -> str:
+    name = record.text("id")
+    family = name.partition(".")[0]
+    families = {rule.id.partition(".")[0] for rule in (*base.kernel_rules, *base.pod_rules)}
+    if family in families | {kind.value for kind in FaultKind} - {FaultKind.CUSTOM}:
+        raise record.error("id", f"{family!r} is a built-in family; change its rules under overrides")
+    if not _ID.fullmatch(name):
+        raise record.error("id", f"{name!r} must be like site.nic_down: small letters, with a dot")
+    if name in others:
+        raise record.error("id", f"{name!r} stands there twice")
+    return name
+
+
+def _read_link(record: Record) -> str:
+    link = record.optional_text("link")
+    if link and not re.fullmatch(r"https?://\S{1,300}", link):
+        raise record.error("link", f"{link!r} is no http:// or https:// address")
+    return link
+
+
+def _literals(record: Record, field: str, literals: tuple[str, ...]) -> tuple[str, ...]:
+    for number, literal in enumerate(literals):
+        if not LITERAL_CHARS_LEAST <= len(literal.strip()) <= len(literal) <= LITERAL_CHARS_MOST:
+            lengths = f"{LITERAL_CHARS_LEAST} to {LITERAL_CHARS_MOST} characters"
+            raise record.error(field, f"{literal!r} must have {lengths}", number)
+        if not literal.isprintable():
+            raise record.error(field, f"{literal!r} must be printable", number)
+    return literals
+
+
+def _compile(record: Record, number: int, pattern: str) -> LinearPattern:
+    if "?P<gpu>" in pattern or "?<gpu>" in pattern:
+        raise record.error("patterns", "the group gpu is what {pci} makes", number)
+    try:
+        compiled = LinearPattern(pattern.replace("{pci}", PCI))
+    except ValueError as error:
+        raise record.error("patterns", f"'{pattern}': {error}", number) from error
+    if compiled.search("", 0, 0) is not None:
+        raise record.error("patterns", f"'{pattern}' fits an empty text, and so every line", number)
+    return compiled

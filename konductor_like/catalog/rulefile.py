@@ -1,0 +1,169 @@
+"""The shape of a rules file: YAML in, records with line numbers out. What the fields mean is not known here.
+
+The node tree is read instead of plain values, so that every error can name its line, a key that stands twice
+is seen, and ``mode: off`` stays the word that was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeGuard
+
+import yaml
+
+from konductor_like.catalog.errors import CatalogError, RulesError
+from konductor_like.catalog.tables import Record
+
+FILE_BYTES_MOST = 1024 * 1024
+"""What a ConfigMap can hold."""
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DEPTH_MOST = 8
+_SECTIONS = ("source", "overrides", "rules")
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """``xid.94.severity: fatal``: one field of one built-in rule."""
+
+    rule: str
+    field: str
+    value: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFile:
+    """What a file says. A rule without ``source`` has the file's."""
+
+    file: str
+    rules: tuple[Record, ...] = ()
+    overrides: tuple[Override, ...] = ()
+
+
+@dataclass(slots=True)
+class _Reading:
+    file: str
+    problems: list[CatalogError] = field(default_factory=list)
+    seen: set[int] = field(default_factory=set)
+
+    def problem(self, node: yaml.Node, entry: str, name: str, reason: str) -> None:
+        self.problems.append(CatalogError(self.file, entry, name, reason, _line(node)))
+
+    def pairs(self, node: yaml.Node, entry: str) -> Iterator[tuple[str, yaml.Node]]:
+        """The keys and values of a mapping, whose keys are plain texts and stand there once."""
+        if not isinstance(node, yaml.MappingNode):
+            return self.problem(node, entry, "content", "must be fields, such as `name: value`")
+        keys: set[str] = set()
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self.problem(key, entry, "content", "a field's name must be a text")
+            elif key.value in keys:
+                self.problem(key, entry, key.value, "stands there twice")
+            elif id(value) in self.seen:
+                # An alias inside itself never ends, and a few of them make gigabytes.
+                self.problem(key, entry, key.value, "an alias (*name) is not read here: write it out")
+            else:
+                keys.add(key.value)
+                self.seen.add(id(value))
+                yield key.value, value
+
+    def items(self, node: yaml.Node, entry: str, name: str) -> list[yaml.Node]:
+        if isinstance(node, yaml.SequenceNode):
+            return list(node.value)
+        if not _empty(node):
+            self.problem(node, entry, name, "must be a list")
+        return []
+
+    def rule(self, node: yaml.Node, number: int, source: str) -> Record:
+        values: dict[str, str | list[str]] = {"source": source} if source else {}
+        lines: dict[str, int] = {}
+        fields = list(self.pairs(node, f"rule {number}"))
+        written = next((value.value for key, value in fields if key == "id" and _is_text(value)), "")
+        name = f"rule {number} ({written})" if written else f"rule {number}"
+        for key, value in fields:
+            lines[key] = _line(value)
+            if _is_text(value):
+                values[key] = value.value
+            elif isinstance(value, yaml.SequenceNode) and all(map(_is_text, value.value)):
+                values[key] = [item.value for item in value.value]
+                lines |= {f"{key} {index}": _line(item) for index, item in enumerate(value.value)}
+            else:
+                self.problem(value, name, key, "must be a text or a list of texts")
+        return Record(self.file, name, values, _line(node), lines)
+
+
+def read_rule_file(text: str, file: str) -> RuleFile:
+    """Read one file. Raises RulesError with every fault of its shape."""
+    reading = _Reading(file)
+    if len(text.encode("utf-8", "replace")) > FILE_BYTES_MOST:
+        raise RulesError([CatalogError(file, "the file", "size", "is more than 1 MiB")])
+    try:
+        _check_depth(text, file)
+        root = yaml.compose(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise RulesError([_syntax(file, error)]) from error
+    if root is None or _empty(root):
+        return RuleFile(file)
+    sections: dict[str, yaml.Node] = {}
+    for name, node in reading.pairs(root, "the file"):
+        if name in _SECTIONS:
+            sections[name] = node
+        else:
+            reading.problem(node, "the file", name, f"is not one of {', '.join(_SECTIONS)}")
+    source = sections.get("source")
+    default = source.value if _is_text(source) else ""
+    nodes = reading.items(sections["rules"], "the file", "rules") if "rules" in sections else []
+    rules = [reading.rule(node, number, default) for number, node in enumerate(nodes, 1)]
+    overrides = list(_overrides(reading, sections["overrides"])) if "overrides" in sections else []
+    if reading.problems:
+        raise RulesError(reading.problems)
+    return RuleFile(file, tuple(rules), tuple(overrides))
+
+
+def _overrides(reading: _Reading, node: yaml.Node) -> Iterator[Override]:
+    if _empty(node):
+        return
+    for key, value in reading.pairs(node, "overrides"):
+        rule, dot, name = key.rpartition(".")
+        if not dot or not rule:
+            reading.problem(value, "overrides", key, "must be RULE.FIELD, such as xid.94.severity")
+        elif not _is_text(value):
+            reading.problem(value, "overrides", key, "must be a text")
+        else:
+            yield Override(rule, name, value.value, _line(value))
+
+
+def _check_depth(text: str, file: str) -> None:
+    """Refuse what is nested so deeply that building its tree would end the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _DEPTH_MOST:
+                reason = f"more than {_DEPTH_MOST} levels deep"
+                raise RulesError([CatalogError(file, "the file", "content", reason, _line(event))])
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _syntax(file: str, error: yaml.YAMLError) -> CatalogError:
+    mark = getattr(error, "problem_mark", None)
+    reason = getattr(error, "problem", None) or str(error).splitlines()[0]
+    if mark is None:
+        return CatalogError(file, "the file", "syntax", reason)
+    return CatalogError(file, f"column {mark.column + 1}", "syntax", reason, mark.line + 1)
+
+
+def _line(node: yaml.Node | yaml.Event) -> int:
+    mark = node.start_mark
+    return 1 if mark is None else int(mark.line) + 1
+
+
+def _is_text(node: yaml.Node | None) -> TypeGuard[yaml.ScalarNode]:
+    return isinstance(node, yaml.ScalarNode) and not _empty(node)
+
+
+def _empty(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"

@@ -1,0 +1,44 @@
+"""Detection by one set of rules, which never changes: other rules are another detector."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from konductor_like.catalog import Catalog, load_catalog
+from konductor_like.detection.kernel import kernel_finder
+from konductor_like.detection.pod import pod_finder
+from konductor_like.model import Fault, Finding, LogLine, Source
+
+
+class Detector:
+    """Finds faults by the rules of one catalogue. Pure; may be used from several threads."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self.find_in_kernel_log = kernel_finder(catalog)
+        """What the text of a kernel log's line says, if it is a fault."""
+        self.find_in_pod_log = pod_finder(catalog)
+        """What the text of a pod's line says, if it is a fault."""
+
+    def find(self, text: str, source: Source) -> Finding | None:
+        """What the text of one line says, if it is a fault. Raises nothing, whatever the text."""
+        return self.find_in_kernel_log(text) if source is Source.KERNEL else self.find_in_pod_log(text)
+
+    def detect(self, line: LogLine) -> Fault | None:
+        """The fault that a line of Loki reports, with its place and time; None where it reports none."""
+        finding = self.find(line.text, line.source)
+        if finding is None:
+            return None
+        return Fault(
+            finding, line.source, line.timestamp_ns, line.node, line.namespace, line.pod, line.container
+        )
+
+    def anchors(self, source: Source) -> tuple[str, ...]:
+        """The literals that Loki is asked for; a line without any of them is never a fault."""
+        return self.catalog.anchors(source)
+
+
+@cache
+def packaged() -> Detector:
+    """The detector with the package's own rules, made once."""
+    return Detector(load_catalog())

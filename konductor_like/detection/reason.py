@@ -1,0 +1,99 @@
+"""Why a line is no fault, for people who expected one. Detection itself never asks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from konductor_like.catalog import Catalog, Entry, Mode, PatternRule
+from konductor_like.detection.clean import strip_colours
+from konductor_like.detection.record import open_record
+from konductor_like.detection.wrappers import unwrap_pod_record
+from konductor_like.model import Source
+
+_SHOWN_CHARS = 60
+
+
+def why_no_fault(catalog: Catalog, text: str, source: Source) -> str | None:
+    """The reason in one sentence, for a text in which detection found nothing.
+
+    None where nothing in the text even resembles a fault of this source.
+    """
+    return _of_kernel_line(catalog, text) if source is Source.KERNEL else _of_pod_line(catalog, text)
+
+
+def _of_kernel_line(catalog: Catalog, text: str) -> str | None:
+    rules = _resembling(catalog.kernel_rules, text)
+    if not rules:
+        return None
+    record = open_record(text)
+    if record is None:
+        return "The JSON record around it is cut, or says that a program logged it and not the kernel."
+    found = _first(rules, record.message)
+    if found is None:
+        return _wrong_form(rules, text)
+    rule, match = found
+    if match.start() > 0:
+        before = _shown(record.message[: match.start()].strip())
+        return f"It is a quotation: a kernel message begins with its words, and here {before} stands before."
+    return _turned_off(catalog, rule, match)
+
+
+def _of_pod_line(catalog: Catalog, text: str) -> str | None:
+    message = strip_colours(unwrap_pod_record(text))
+    if _first(_resembling(catalog.kernel_rules, message), message):
+        return "It repeats a kernel message, and only the kernel log itself is believed for those."
+    rules = _resembling(catalog.pod_rules, message)
+    if not rules:
+        return None
+    for rule in rules:
+        match = rule.find(message)
+        if match is not None:
+            return _turned_off(catalog, rule, match) or (
+                "It is a quotation: the words stand where source code, a table, a conversation or a sentence "
+                "about the error has them, not where a log has its message."
+            )
+    return _wrong_form(rules, message)
+
+
+def _resembling(rules: Iterable[PatternRule], text: str) -> list[PatternRule]:
+    return [rule for rule in rules if any(literal in text for literal in rule.contains)]
+
+
+def _first(rules: Iterable[PatternRule], message: str) -> tuple[PatternRule, re.Match[str]] | None:
+    """The rule that fits at the earliest place of the message, if one fits anywhere."""
+    for rule in rules:
+        last = max(message.find(literal) for literal in rule.contains)
+        for start in range(last + 1):  # a pattern begins at its literal, or before it
+            inside_word = start > 0 and message[start - 1].isalnum()
+            match = None if inside_word else rule.find(message, start)
+            if match is not None:
+                return rule, match
+    return None
+
+
+def _turned_off(catalog: Catalog, rule: PatternRule, match: re.Match[str]) -> str | None:
+    entry = _entry(catalog, rule, match)
+    off = Mode.OFF in (rule.mode, entry.mode if entry else rule.mode)
+    return f"Its rule {entry.rule if entry else rule.id} is off." if off else None
+
+
+def _entry(catalog: Catalog, rule: PatternRule, match: re.Match[str]) -> Entry | None:
+    match rule.table:
+        case "xid":
+            return catalog.xid(int(match["code"]))
+        case "sxid":
+            return catalog.sxid(int(match["code"]))
+        case "cuda":
+            return catalog.cuda_errors.get(match["text"].lower())
+        case _:
+            return rule.entry
+
+
+def _wrong_form(rules: list[PatternRule], text: str) -> str:
+    literal = max((literal for rule in rules for literal in rule.contains if literal in text), key=len)
+    return f"It has {_shown(literal)}, but the form of no fault that is known."
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…")

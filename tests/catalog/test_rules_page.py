@@ -1,0 +1,48 @@
+"""docs/rules.md: its example can be used, and its tables name every field."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from konductor_like.catalog import Mode, Needs
+from konductor_like.catalog import own as own_rules
+from konductor_like.catalog.overrides import ADVICE_CHARS_MOST, FIELDS, TITLE_CHARS_MOST
+from konductor_like.model import Severity
+from tests.catalog.user_files import read
+
+PAGE = (Path(__file__).parents[2] / "docs" / "rules.md").read_text("utf-8")
+
+
+def table(heading: str) -> str:
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return "\n".join(line for line in section.splitlines() if line.startswith("| "))
+
+
+def test_the_example_can_be_used() -> None:
+    [example] = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    rules = read(example)
+
+    assert set(rules.overrides) == {"xid.94.severity", "nccl.socket.mode"}
+    assert rules.catalog.kernel_rules[-1].mode is Mode.SHADOW
+
+
+def test_every_field_and_value_is_described() -> None:
+    overrides, own = table("Overrides"), table("Rules of your own")
+
+    assert all(f"| `{field}` |" in overrides for field in FIELDS)
+    assert all(f"`{value}`" in overrides for value in (*Severity, *Mode))
+    assert all(f"`{field}`" in own for field in own_rules._FIELDS)
+    assert all(f"`{need}`" in own for need in Needs)
+
+
+def test_every_limit_is_as_described() -> None:
+    for phrase in (
+        f"most {TITLE_CHARS_MOST} characters",
+        f"most {ADVICE_CHARS_MOST} characters",
+        f"Literals of {own_rules.LITERAL_CHARS_LEAST} to {own_rules.LITERAL_CHARS_MOST} characters",
+        f"at most {own_rules.PATTERNS_MOST}.",
+        f"asked for {own_rules.ANCHORS_MOST} per source at most",
+        f"at most {own_rules.RULES_MOST} rules",
+    ):
+        assert phrase in PAGE

@@ -1,0 +1,273 @@
+"""A user's rules file: what it changes, and what is said about one that cannot be used."""
+
+from __future__ import annotations
+
+import pytest
+
+from konductor_like.catalog import Mode, Needs, RulesError, load_catalog
+from konductor_like.catalog.own import ANCHORS_MOST, RULES_MOST
+from konductor_like.model import FaultKind, Severity, Source
+from tests.catalog.user_files import OWN_RULE, POD_RULE, read
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(RulesError) as caught:
+        read(text)
+    assert str(caught.value) == "\n".join(map(str, caught.value.problems))
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_an_override_changes_one_field_of_one_rule_and_nothing_else() -> None:
+    rules = read("overrides:\n  xid.94.severity: fatal\n")
+
+    before, now = load_catalog().xid(94), rules.catalog.xid(94)
+    assert (before.severity, now.severity) == (Severity.SUSPECT, Severity.FATAL)
+    assert (now.title, now.advice, now.mode) == (before.title, before.advice, before.mode)
+    assert (before.origin, now.origin, now.fixed) == ("built-in", "rules.yaml", frozenset({"severity"}))
+    assert rules.catalog.xid(95) is load_catalog().xid(95)
+    assert load_catalog().xid(94) is before
+    assert rules.overrides == {"xid.94.severity": "fatal"}
+
+
+@pytest.mark.parametrize("rule", ["xid.79", "sxid.12028", "nvrm.init_failed", "nccl.socket", "cuda.719"])
+def test_every_kind_of_rule_can_be_overridden_in_every_field(rule: str) -> None:
+    catalog = read(
+        f"overrides:\n  {rule}.severity: info\n  {rule}.mode: shadow\n  {rule}.title: Ours\n"
+        f"  {rule}.advice: Call the site's own desk.\n"
+    ).catalog
+
+    entry = catalog.entry(rule)
+    assert entry is not None
+    assert (entry.severity, entry.mode, entry.title) == (Severity.INFO, Mode.SHADOW, "Ours")
+    assert (entry.advice.text, entry.advice.needs) == ("Call the site's own desk.", Needs.INSPECTION)
+    assert entry.fixed == {"severity", "title", "advice"}
+
+
+@pytest.mark.parametrize("off", ["off", "'off'", '"off"', "false", "Off"])
+def test_off_is_read_however_yaml_takes_it(off: str) -> None:
+    if off == "Off":
+        assert (
+            "'Off' is not one of enforce, shadow, off" in problems(f"overrides:\n  xid.63.mode: {off}\n")[0]
+        )
+    else:
+        assert read(f"overrides:\n  xid.63.mode: {off}\n").catalog.xid(63).mode is Mode.OFF
+
+
+def test_a_code_that_the_catalogue_does_not_list_can_be_overridden_too() -> None:
+    catalog = read("overrides:\n  xid.999.severity: fatal\n  sxid.31999.title: Ours\n").catalog
+
+    assert catalog.xid(999).severity is Severity.FATAL
+    assert catalog.sxid(31999).title == "Ours"
+
+
+def test_a_rule_of_ones_own_is_added_behind_the_built_in_ones() -> None:
+    rules = read(OWN_RULE)
+
+    rule = rules.catalog.kernel_rules[-1]
+    assert (rule.id, rule.kind, rule.source) == ("site.nic_down", FaultKind.CUSTOM, Source.KERNEL)
+    assert rule.entry is not None
+    assert rule.entry.advice.text == "Look at the cable, then at the switch."
+    assert rule.anchors == rule.contains == ("health compromised",)
+    assert rules.catalog.kernel_rules[:-1] == load_catalog().kernel_rules
+    assert set(rules.own) == {"site.nic_down"}
+
+
+def test_the_default_source_of_a_file_holds_for_its_rules() -> None:
+    text = OWN_RULE.replace("    source: kernel\n", "")
+
+    assert "source: is missing" in problems(text)[0]
+    assert read(f"source: kernel\n{text}").catalog.kernel_rules[-1].id == "site.nic_down"
+
+
+def test_an_empty_file_changes_nothing() -> None:
+    for text in ("", "# only a comment\n", "overrides:\nrules:\n", "{}"):
+        assert read(text).catalog == load_catalog()
+
+
+def test_the_digest_names_the_content() -> None:
+    assert read(OWN_RULE).digest == read(OWN_RULE).digest != read(POD_RULE).digest
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("xid.94.severity: fatl", "xid.94.severity: 'fatl' is not one of fatal, test, suspect"),
+        ("xid.94.code: 7", "xid.94.code: only severity, mode, title, advice can be overridden"),
+        ("xid.many.mode: 'off'", "xid.many.mode: there is no built-in rule 'xid.many'"),
+        ("nccl.mode: 'off'", "nccl.mode: there is no built-in rule 'nccl'"),
+        ("cuda.error.severity: fatal", "cuda.error.severity: its table says that for each code"),
+        ("xid.94.advice: nothing_known", "xid.94.advice: 'nothing_known' is neither a sentence nor one of"),
+        ("xid.94.title: " + 81 * "x", "xid.94.title: is longer than 80 characters"),
+        ("xid.94: 'off'", "xid.94: there is no built-in rule 'xid'"),
+        ("xid: 'off'", "xid: must be RULE.FIELD, such as xid.94.severity"),
+        ("xid.94.mode: ['off']", "xid.94.mode: must be a text"),
+        ("xid.94.mode:", "xid.94.mode: must be a text"),
+    ],
+)
+def test_an_override_that_says_nothing_is_refused_with_its_line(line: str, said: str) -> None:
+    if line.startswith("xid.94: "):
+        said = "xid.94: only severity, mode, title, advice can be overridden"
+    [problem] = problems(f"overrides:\n  xid.63.mode: shadow\n  {line}\n")
+
+    assert problem.startswith(f"rules.yaml:3, overrides, {said}")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("id: site.nic_down", "id: nicdown", "id: 'nicdown' must be like site.nic_down"),
+        ("id: site.nic_down", "id: xid.nic_down", "id: 'xid' is a built-in family"),
+        ("id: site.nic_down", "id: nccl.new", "id: 'nccl' is a built-in family"),
+        ("source: kernel", "source: disk", "source: 'disk' is not one of kernel, pod"),
+        ("severity: suspect", "severity: bad", "severity: 'bad' is not one of fatal"),
+        ("severity: suspect", "mode: loud", "mode: 'loud' is not one of enforce, shadow, off"),
+        (
+            "advice: Look at",
+            "link: nowhere\n    advice: Look at",
+            "link: 'nowhere' is no http:// or https:// address",
+        ),
+        ("title: The NIC is gone", "kind: ib", "kind: is not a known field"),
+        ("advice: Look at", "needs: luck\n    advice: Look at", "needs: 'luck' is not one of nothing"),
+        ("[health compromised]", "[hea]", "contains: 'hea' must have 4 to 100 characters"),
+        ("[health compromised]", "['h   ']", "contains: 'h   ' must have 4 to 100 characters"),
+        ("[health compromised]", '["health\\tcompromised"]', "must be printable"),
+        ("[health compromised]", "[health promised]", "contains: nothing of it is in"),
+        ("'mlx5_core {pci}: ", "'mlx5_core {pci: (", "patterns: "),
+        (
+            "'mlx5_core {pci}: ",
+            "'(?=mlx5_core)",
+            "patterns: '(?=mlx5_core).{0,80}health compromised': invalid",
+        ),
+        ("'mlx5_core {pci}: ", "'(?P<gpu>\\d+)", "patterns: the group gpu is what {pci} makes"),
+        ("'mlx5_core {pci}: .{0,80}health compromised'", "'(x{1000}){1000}'", "patterns: '(x{1000})"),
+        ("'mlx5_core {pci}: .{0,80}health compromised'", "'(?:\\pL{900})'", "pattern too large"),
+        ("'mlx5_core {pci}: .{0,80}health compromised'", "'(?:mlx5)*'", "fits an empty text"),
+        ("'mlx5_core {pci}: .{0,80}health compromised'", "'\\C+'", r"\C fits half a character"),
+        ("'mlx5_core {pci}: .{0,80}health compromised'", f"'{1001 * 'x'}'", "is longer than 1000"),
+        ("['mlx5_core {pci}: .{0,80}health compromised']", str(["ab"] * 9), "patterns: are 9; 8 at most"),
+        ("'mlx5_core {pci}: .{0,80}health", "'cx7 .{0,80}health", "match: no pattern fits"),
+        ("all is well", "its health compromised", "no_match: a pattern fits"),
+    ],
+)
+def test_a_rule_of_ones_own_that_is_wrong_is_refused_with_its_line(old: str, new: str, said: str) -> None:
+    assert old in OWN_RULE
+    [problem] = problems(OWN_RULE.replace(old, new))
+
+    place, _, rest = problem.partition(", ")
+    assert said in rest
+    field = said.partition(":")[0] if ":" in said else ""
+    line = OWN_RULE.replace(old, new).splitlines()[int(place.removeprefix("rules.yaml:")) - 1]
+    assert field in line or field == "severity"
+    assert rest.startswith("rule 1 (")
+
+
+def test_all_that_is_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
+    text = OWN_RULE.replace("suspect", "bad") + "overrides:\n  xid.94.severity: fatl\n  no.such.mode: 'off'\n"
+
+    said = problems(text)
+
+    assert [problem.partition(",")[0] for problem in said] == [
+        "rules.yaml:5",
+        "rules.yaml:13",
+        "rules.yaml:14",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rules: [\n", "rules.yaml:2, column 1, syntax: "),
+        ("- a\n- b\n", "rules.yaml:1, the file, content: must be fields"),
+        ("rule: []", "rules.yaml:1, the file, rule: is not one of source, overrides, rules"),
+        ("rules: 3", "rules.yaml:1, the file, rules: must be a list"),
+        ("rules:\n  - 3\n", "rules.yaml:2, rule 1, content: must be fields"),
+        ("rules:\n  - id: {a: b}\n", "rules.yaml:2, rule 1, id: must be a text or a list of texts"),
+        ("rules:\n  - ? [a]\n    : b\n", "rules.yaml:2, rule 1, content: a field's name must be a text"),
+        ("overrides: &a\n  x.y.mode: *a\n", "an alias (*name) is not read here"),
+        ("rules: []\nrules: []\n", "rules.yaml:2, the file, rules: stands there twice"),
+        ("a: " + "[" * 100_000, "rules.yaml:1, the file, content: more than 8 levels deep"),
+        ("overrides:\n  a.b.mode: \x00\n", "the file, syntax: unacceptable character #x0000"),
+        ("x" * (1024 * 1024 + 1), "rules.yaml, the file, size: is more than 1 MiB"),
+        ("a: 1\n---\na: 2\n", "rules.yaml:2, column 1, syntax: "),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_a_file_of_the_wrong_shape_is_refused_with_its_line(text: str, said: str) -> None:
+    assert any(said in problem for problem in problems(text))
+
+
+def test_two_rules_of_one_name_are_refused() -> None:
+    [problem] = problems(OWN_RULE + OWN_RULE.removeprefix("\nrules:\n"))
+
+    assert problem.startswith("rules.yaml:12, rule 2 (site.nic_down), id: 'site.nic_down' stands there twice")
+
+
+def many(number: int) -> str:
+    rules = OWN_RULE.removeprefix("\nrules:\n")
+    made = (rules.replace("nic_down", f"nic_{i}").replace("health", f"health{i:03}") for i in range(number))
+    return "rules:\n" + "".join(made)
+
+
+def test_loki_is_not_asked_for_more_than_it_bears() -> None:
+    room = ANCHORS_MOST - len(load_catalog().anchors(Source.KERNEL))
+    assert room > 0
+
+    assert len(read(many(room)).catalog.anchors(Source.KERNEL)) == ANCHORS_MOST
+    assert f"Loki is asked for {ANCHORS_MOST} at most" in problems(many(room + 1))[0]
+    shared = many(room + 5).replace("    patterns:", "    anchor: mlx5_core\n    patterns:")
+    assert len(read(shared).catalog.anchors(Source.KERNEL)) == ANCHORS_MOST - room + 1
+
+
+def test_a_file_holds_so_many_rules_at_most() -> None:
+    text = many(RULES_MOST + 1).replace("    patterns:", "    anchor: mlx5_core\n    patterns:")
+
+    assert f"is one more than the {RULES_MOST} rules" in problems(text)[0]
+
+
+@pytest.mark.parametrize("source", list(Source))
+def test_a_file_that_leaves_nothing_to_find_is_refused(source: Source) -> None:
+    base = load_catalog()
+    rules = base.kernel_rules if source is Source.KERNEL else base.pod_rules
+    text = "overrides:\n" + "".join(f"  {rule.id}.mode: 'off'\n" for rule in rules)
+
+    assert any(f"every rule for {source} lines is off" in problem for problem in problems(text))
+
+
+def test_what_is_off_costs_loki_nothing() -> None:
+    before = load_catalog().anchors(Source.POD)
+    assert "Got completion from peer" in before
+
+    catalog = read("overrides:\n  nccl.ib_completion.mode: 'off'\n").catalog
+
+    assert set(before) - set(catalog.anchors(Source.POD)) == {"Got completion from peer"}
+
+
+@pytest.mark.parametrize(
+    ("text", "caution"),
+    [
+        ("overrides:\n  xid.13.severity: fatal\n", "rules.yaml:2, xid.13.severity: a bug in a job"),
+        (
+            "overrides:\n  nccl.socket.severity: fatal\n",
+            "rules.yaml:2, nccl.socket.severity: one line of a pod",
+        ),
+        ("overrides:\n  cuda.719.severity: test\n", "rules.yaml:2, cuda.719.severity: one line of a pod"),
+        ("overrides:\n  xid.79.mode: shadow\n", "rules.yaml:2, xid.79.mode: this is fatal by default"),
+        ("overrides:\n  xid.mode: 'off'\n", "rules.yaml:2, xid.mode: this is fatal by default"),
+        (POD_RULE, "rules.yaml:3, site.flux: one line of a pod"),
+        (OWN_RULE, "Loki is asked for one more literal in kernel lines, 'health compromised'"),
+    ],
+)
+def test_what_deserves_a_second_look_is_said(text: str, caution: str) -> None:
+    assert any(caution in warning for warning in read(text).warnings)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "overrides:\n  xid.94.severity: fatal\n  nvrm.init_failed.severity: fatal\n  xid.63.mode: 'off'\n",
+        "overrides:\n  nccl.socket.severity: info\n  xid.79.mode: enforce\n  amd.ras.severity: info\n",
+        OWN_RULE.replace("[health compromised]", "['NVRM: nic']").replace("health compromised", "NVRM: nic"),
+    ],
+)
+def test_what_is_ordinary_is_not_warned_about(text: str) -> None:
+    assert read(text).warnings == ()

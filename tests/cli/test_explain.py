@@ -1,0 +1,186 @@
+"""``explain`` beyond its transcripts: the ways to ask, the document, the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from konductor_like.catalog import load_catalog
+from konductor_like.cli.app import execute
+from konductor_like.cli.explaining import Answer, explain_text
+from konductor_like.cli.explanation import document, plain, view
+from konductor_like.detection import packaged
+from konductor_like.model import Source
+from tests.cli.test_docs import names
+
+SECTION = (
+    (Path(__file__).parents[2] / "docs" / "cli.md")
+    .read_text("utf-8")
+    .split("\n## explain\n")[1]
+    .split("\n## ")[0]
+)
+USER_WRITTEN = (
+    "<12>NVRM: Xid (PCI:0000:2a:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+)
+LINK_DOWN = "NVRM: Xid (PCI:0000:2a:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 07 (0x00000000 0x00000000 0x0)"
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def execute_explain(*arguments: str) -> tuple[int, str, str]:
+        status = execute(["explain", *arguments], "konductor-like")
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return execute_explain
+
+
+def answer_to(text: str, source: Source | None = None) -> Answer:
+    return explain_text(text, source, packaged())
+
+
+def rule_of(text: str) -> str:
+    explanation = answer_to(text).explanation
+    assert explanation is not None
+    return explanation.entry.rule
+
+
+@pytest.mark.parametrize(
+    ("asked", "rule"),
+    [
+        ("xid 79", "xid.79"),
+        ("XID79", "xid.79"),
+        ("Xid: 079", "xid.79"),
+        ("xid.79", "xid.79"),
+        ("sxid 12028", "sxid.12028"),
+        ("CUDA 719", "cuda.719"),
+        ("cuda contained", "cuda.contained"),
+        ("nccl.socket", "nccl.socket"),
+        ("NCCL watchdog timeout", "nccl.watchdog_timeout"),
+        ("nvrm fallen off bus", "nvrm.fallen_off_bus"),
+        ("xid 99999", "xid.99999"),
+    ],
+)
+def test_a_rule_may_be_named_as_people_and_status_write_it(asked: str, rule: str) -> None:
+    assert rule_of(asked) == rule
+
+
+@pytest.mark.parametrize("asked", ["cuda 5", "nccl.nothing", "sxid", "nccl", "no.such", "gpu-7", "x", ""])
+def test_what_is_neither_rule_nor_line_is_a_usage_error_with_a_hint(asked: str, run: Run) -> None:
+    status, out, err = run(asked)
+
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert "\nhint: " in err
+
+
+def test_every_rule_of_the_catalogue_is_explained_in_full() -> None:
+    catalog = load_catalog()
+    rules = [*(entry.rule for entry in (*catalog.xids.values(), *catalog.sxids.values()))]
+    rules += [entry.rule for entry in catalog.cuda_errors.values()]
+    rules += [
+        rule.entry.rule for rule in (*catalog.kernel_rules, *catalog.pod_rules) if rule.entry is not None
+    ]
+
+    for rule in rules:
+        lines = plain(answer_to(rule))
+        labels = {line.partition(":")[0] for line in lines if not line.startswith(" ")}
+        assert {"Fault", "What", "Usually", "Severity", "We", "To change", "To do", "Needs", "Page"} <= labels
+
+
+def test_a_line_may_come_in_by_standard_input(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"\n  {USER_WRITTEN}\nanother\n"))
+    status, out, _ = run("-", "-o", "json")
+
+    line = json.loads(out)["line"]
+    assert (status, line["text"], line["gpu"]) == (0, USER_WRITTEN, "0000:2a:00")
+
+
+def test_a_line_without_quotation_marks_is_a_line_all_the_same(run: Run) -> None:
+    status, out, _ = run(
+        "RuntimeError:", "CUDA", "error:", "device-side", "assert", "triggered", "-o", "json"
+    )
+
+    assert (status, json.loads(out)["rule"]["rule"]) == (0, "cuda.710")
+
+
+def test_the_kernel_is_believed_before_a_pod_and_the_source_may_be_said(run: Run) -> None:
+    tried = json.loads(run(USER_WRITTEN, "-o", "json")[1])["line"]
+    said = json.loads(run(USER_WRITTEN, "-o", "json", "--source", "pod")[1])["line"]
+
+    assert (tried["source"], tried["fault"]) == ("kernel", True)
+    assert (said["source"], said["fault"]) == ("pod", False)
+
+
+def test_a_line_that_a_user_wrote_is_told_as_such() -> None:
+    answer = answer_to(USER_WRITTEN)
+
+    assert any(line.startswith("Written by:   a user") for line in plain(answer))
+    assert document(answer)["line"]["userWritten"] is True
+
+
+def test_the_port_and_the_detail_of_an_nvlink_line_are_shown() -> None:
+    lines = plain(answer_to(LINK_DOWN, Source.KERNEL))
+
+    assert "Port:         7" in lines
+    assert "Detail:       NETIR_LINK_EVT.0" in lines
+
+
+def test_where_the_line_says_what_its_rule_says_it_is_said_once() -> None:
+    labels = [line.partition(":")[0] for line in plain(answer_to(USER_WRITTEN))]
+
+    assert labels.count("To do") == 1
+    assert "It says" not in labels
+
+
+def test_yaml_and_json_hold_the_same(run: Run) -> None:
+    as_json = json.loads(run("xid 154", "-o", "json")[1])
+
+    assert as_json == yaml.safe_load(run("xid 154", "-o", "yaml")[1])
+    assert as_json["kind"] == "Explanation"
+
+
+def test_every_field_of_the_document_is_described() -> None:
+    fields = names(document(answer_to(LINK_DOWN)))
+
+    assert len(fields) > 40
+    assert {field for field in fields if f"`{field}`" not in SECTION and f".{field}`" not in SECTION} == set()
+
+
+def test_a_rule_that_is_off_says_so_and_how_to_turn_it_on() -> None:
+    lines = plain(answer_to("amd.ras"))
+
+    assert "We:           do nothing: its rule is off" in lines
+    assert "To change:    amd.ras.mode: enforce   (under `overrides:` in the rules file)" in lines
+
+
+def test_what_only_scan_looks_for_says_so() -> None:
+    lines = plain(answer_to("fm.topology"))
+
+    assert any(line.startswith("We:           find it with `scan` alone") for line in lines)
+
+
+def test_a_narrow_terminal_folds_the_text_and_loses_no_word() -> None:
+    from rich.console import Console
+
+    answer = answer_to("nvrm.fallen_off_bus")
+    stream = io.StringIO()
+    Console(file=stream, width=60, color_system=None).print(view(answer))
+    shown = stream.getvalue()
+
+    assert max(map(len, shown.splitlines())) <= 60
+    assert set(" ".join(plain(answer)[:6]).split()) <= set(shown.split())
+
+
+def test_a_control_character_in_a_pasted_line_does_not_drive_the_terminal(run: Run) -> None:
+    _, out, _ = run("hello \x1b[2J world")
+
+    assert "\x1b" not in out
+    assert "\\x1b[2J" in out

@@ -1,0 +1,101 @@
+"""``rules`` lists every rule, shows each as a file would hold it, and compares files on logs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from konductor_like.catalog import load_catalog
+from konductor_like.cli.app import execute
+from konductor_like.cli.rulesheet import sheet
+from tests.catalog.user_files import OWN_RULE, POD_RULE, read
+from tests.cli.transcripts import forget_settings
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_settings(monkeypatch)
+
+
+def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, dict[str, str]]:
+    assert execute(["rules", "list", "-o", "json", *arguments], "konductor-like") == 0
+    rows = json.loads(capsys.readouterr().out)["rules"]
+    assert len({row["rule"] for row in rows}) == len(rows)
+    return {row["rule"]: row for row in rows}
+
+
+def test_every_rule_is_listed_with_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    rules, catalog = listed(capsys), load_catalog()
+
+    names = {entry.rule for entry in (*catalog.xids.values(), *catalog.sxids.values())}
+    names |= {rule.id for rule in (*catalog.kernel_rules, *catalog.pod_rules)}
+    names |= {entry.rule for entry in catalog.cuda_errors.values()}
+    assert rules.keys() == names - {"xid", "sxid"}
+    assert rules["xid.79"] == {
+        "rule": "xid.79",
+        "source": "kernel",
+        "severity": "fatal",
+        "mode": "enforce",
+        "from": "built-in",
+        "title": catalog.xid(79).title,
+    }
+    assert {rule["severity"] for rule in rules.values() if rule["rule"] == "cuda.error"} == {"by code"}
+
+
+def test_a_file_shows_in_the_list_by_flag_and_by_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(
+        OWN_RULE + "overrides:\n  xid.mode: shadow\n  xid.63.mode: 'off'\n  sxid.12028.title: Ours\n"
+    )
+    rules = listed(capsys, "--file", str(file))
+
+    assert (rules["xid.79"]["mode"], rules["xid.63"]["mode"]) == ("shadow", "off")
+    assert (rules["sxid.12028"]["title"], rules["sxid.12028"]["from"]) == ("Ours", "rules.yaml")
+    assert rules["site.nic_down"]["from"] == "rules.yaml"
+    monkeypatch.setenv("KONDUCTOR_RULES_FILE", str(file))
+    assert listed(capsys) == rules
+
+
+def test_the_table_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    number = len(listed(capsys))
+    assert execute(["rules", "list"], "konductor-like") == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+
+    assert header.split() == ["RULE", "SOURCE", "SEVERITY", "MODE", "FROM", "TITLE"]
+    assert len(lines) == number
+
+
+def test_what_is_shown_can_be_pasted_and_changes_nothing_but_what_is_final() -> None:
+    rules = read(
+        OWN_RULE + POD_RULE.removeprefix("\nrules:\n") + "overrides:\n  xid.94.advice: Ask the site.\n"
+    )
+    catalog = rules.catalog
+    entries = {entry.rule for entry in (*catalog.xids.values(), *catalog.sxids.values())}
+    names = entries | {rule.id for rule in (*catalog.kernel_rules, *catalog.pod_rules)}
+    pasted = {name: read("\n".join(sheet(catalog, name) or ["nothing"])) for name in names}
+
+    assert pasted["site.flux"].own["site.flux"] == rules.own["site.flux"]
+    assert pasted["site.nic_down"].own["site.nic_down"] == rules.own["site.nic_down"]
+    for name in entries:
+        before, after = catalog.entry(name), pasted[name].catalog.entry(name)
+        assert before is not None
+        assert after is not None
+        assert (after.severity, after.mode, after.title) == (before.severity, before.mode, before.title)
+        assert after.advice.text == before.advice.text
+
+
+def test_an_unlisted_code_can_be_shown() -> None:
+    assert any("xid.999.severity: suspect" in line for line in sheet(load_catalog(), "xid.999") or [])
+    assert sheet(load_catalog(), "xid.many") is None
+
+
+def test_a_log_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(OWN_RULE)
+
+    assert execute(["rules", "test", str(file), str(tmp_path / "no.log")], "konductor-like") == 1
+    assert "no.log: No such file" in capsys.readouterr().err

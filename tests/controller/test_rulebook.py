@@ -1,0 +1,189 @@
+"""The rules in force follow the user's file; a bad one changes nothing."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from konductor_like.catalog import RulesError
+from konductor_like.controller import logs
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.rulebook import Rulebook, load_rules
+from konductor_like.model import Source
+from tests.catalog.user_files import OWN_RULE
+
+XID_63 = "NVRM: Xid (PCI:0000:3d:00): 63, pid=1, Row Remapper"
+OFF, FATAL = "overrides:\n  xid.63.mode: 'off'\n", "overrides:\n  xid.63.severity: fatal\n"
+BAD = "overrides:\n  xid.63.severity: worse\n"
+
+
+class Scene:
+    """A rulebook over a mounted ConfigMap: a link to a folder, which is swapped."""
+
+    def __init__(self, folder: Path, text: str | None) -> None:
+        self.log = io.StringIO()
+        logs.set_up("text", "info", stream=self.log)
+        self.folder, self.number = folder, 0
+        self.file = folder / "rules.yaml"
+        self.file.symlink_to("data/rules.yaml")
+        self.mount(text)
+        self.metrics, self.asked = Metrics(), threading.Event()
+        self.book = Rulebook(self.file, self.metrics, self.asked)
+
+    def mount(self, text: str | None) -> None:
+        """What the kubelet does with a new version of a ConfigMap."""
+        self.number += 1
+        version = self.folder / f"v{self.number}"
+        version.mkdir()
+        if text is not None:
+            (version / "rules.yaml").write_text(text, "utf-8")
+        (self.folder / "next").symlink_to(version.name)
+        (self.folder / "next").replace(self.folder / "data")
+
+    def finds(self) -> str | None:
+        finding = self.book.detector.find(XID_63, Source.KERNEL)
+        return None if finding is None else finding.severity.value
+
+    def said(self) -> str:
+        text = self.log.getvalue()
+        self.log.truncate(0)
+        self.log.seek(0)
+        return text
+
+    def gauge(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"konductor_like_{name}", labels)
+
+
+def test_the_file_holds_from_the_start(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, OFF + OWN_RULE)
+
+    assert scene.finds() is None
+    assert "new: site.nic_down, xid.63.mode." in scene.said()
+    assert scene.gauge("rules_info", hash=load_rules(scene.file).digest) == 1
+    assert scene.gauge("rules_rejected") == 0
+
+
+def test_a_bad_file_at_the_start_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RulesError, match=r"^rules\.yaml:2, overrides, xid\.63\.severity: 'worse'"):
+        Scene(tmp_path, BAD)
+
+
+@pytest.mark.parametrize("path", [None, Path("nowhere.yaml")])
+def test_without_a_file_the_built_in_rules_hold(path: Path | None) -> None:
+    metrics = Metrics()
+    book = Rulebook(path, metrics)
+
+    assert book.look() is False
+    assert book.detector.find(XID_63, Source.KERNEL) is not None
+    assert metrics.registry.get_sample_value("konductor_like_rules_info", {"hash": "built-in"}) == 1
+
+
+def test_a_new_version_is_read_once_and_what_changed_is_said(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, OFF)
+    scene.said()
+    assert scene.book.look() is False
+
+    scene.mount(FATAL)
+
+    assert scene.book.look() is True
+    assert scene.finds() == "fatal"
+    assert "new: xid.63.severity; gone: xid.63.mode." in scene.said()
+    assert scene.book.look() is False
+    assert scene.said() == ""
+
+
+def test_a_bad_version_is_refused_and_said_once_while_the_old_rules_go_on(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, FATAL)
+    before = load_rules(scene.file).digest
+    scene.said()
+
+    for _ in range(2):
+        scene.mount(BAD)
+        assert scene.book.look() is False
+    said = scene.said()
+
+    assert said.count("Rules file refused: rules.yaml:2, overrides, xid.63.severity: 'worse'") == 1
+    assert f"The rules stay as they were ({before})." in said
+    assert scene.finds() == "fatal"
+    assert scene.gauge("rules_rejected") == 1
+    assert scene.gauge("rules_info", hash=before) == 1
+
+
+def test_a_file_that_is_mended_is_in_force_again(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, FATAL)
+    scene.mount(BAD)
+    scene.book.look()
+    scene.said()
+
+    scene.mount(FATAL)
+    assert scene.book.look() is False
+    assert "The rules are as they were" in scene.said()
+    assert scene.gauge("rules_rejected") == 0
+
+    scene.mount(BAD)
+    scene.book.look()
+    scene.mount(OFF)
+    assert scene.book.look() is True
+    assert scene.finds() is None
+    assert [scene.gauge("rules_info", hash=load_rules(scene.file).digest), scene.gauge("rules_rejected")] == [
+        1,
+        0,
+    ]
+
+
+def test_a_file_that_goes_leaves_the_built_in_rules(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, OFF)
+    scene.said()
+
+    scene.mount(None)
+
+    assert scene.book.look() is True
+    assert scene.finds() == "suspect"
+    assert "Rules in force (built-in): gone: xid.63.mode." in scene.said()
+
+
+def test_a_file_that_comes_later_is_read(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, None)
+    assert f"No rules file at {scene.file}" in scene.said()
+
+    scene.mount(FATAL)
+
+    assert scene.book.look() is True
+    assert scene.finds() == "fatal"
+
+
+def test_asking_reads_the_file_even_where_it_looks_the_same(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, FATAL)
+    scene.said()
+    seen = scene.file.stat()
+    scene.file.write_text(FATAL.replace("fatal", "suspe").replace("suspe", "info "), "utf-8")
+    os.utime(scene.file, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    assert scene.book.look() is False
+
+    scene.asked.set()
+    assert scene.book.look() is True
+    assert scene.finds() == "info"
+
+    scene.said()
+    scene.asked.set()
+    assert scene.book.look() is False
+    assert "The rules are as they were" in scene.said()
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", None], ids=["no UTF-8", "a folder"])
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "rules.yaml"
+    path.mkdir() if content is None else path.write_bytes(content)
+
+    with pytest.raises(RulesError, match=r"^rules\.yaml, the file, content: is not"):
+        load_rules(path)
+
+
+def test_the_warnings_are_said_too(tmp_path: Path) -> None:
+    assert (
+        "a bug in a job prints this Xid" in Scene(tmp_path, "overrides:\n  xid.13.severity: fatal\n").said()
+    )

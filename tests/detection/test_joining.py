@@ -1,0 +1,222 @@
+"""What several lines of one kernel log say together, and what they must not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konductor_like.catalog import load_catalog
+from konductor_like.catalog.own import read_user_rules
+from konductor_like.detection import Detector
+from konductor_like.detection.joining import LOGS_MOST, Context, Joiner, join
+from konductor_like.model import Finding, LogLine, Severity, Source
+
+SWITCH = "nvidia-nvswitch2: SXid (PCI:0000:a4:00.0): "
+FATAL = f"{SWITCH}11013, Fatal, Link 07 ingress header DBE (First)"
+DATA = f"{SWITCH}11013, Data {{0x00000010, 0x00000000}}"
+GPU, PORT = "0000:3d:00", "0000:17:01"
+PORT_FATAL = "pcieport 0000:17:01.0: AER: Uncorrected (Fatal) error received: 0000:17:01.0"
+PORT_MILD = "pcieport 0000:17:01.0: AER: Uncorrected (Non-Fatal) error received: 0000:3d:00.0"
+PORT_LOST = "pcieport 0000:17:01.0: AER: device recovery failed"
+GPU_MILD = "nvidia 0000:3d:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer"
+DISK = "pcieport 0000:20:01.0: AER: Uncorrected (Non-Fatal) error received: 0000:81:00.0"
+LOST = (
+    "NVRM: The NVIDIA GPU 0000:c7:00.0",
+    "NVRM: (PCI ID: 10de:2335) installed in this system has",
+    "NVRM: fallen off the bus and is not responding to commands.",
+)
+
+
+def said(*lines: str) -> list[Finding | None]:
+    """What each line comes to, one after the other."""
+    joiner = Joiner()
+    return [joiner.find(line) for line in lines]
+
+
+def last(*lines: str) -> Finding:
+    finding = said(*lines)[-1]
+    assert finding is not None
+    return finding
+
+
+def stamped(*lines: tuple[float, str]) -> list[str]:
+    return [f"[{stamp:.6f}] {line}" for stamp, line in lines]
+
+
+def test_a_gpu_lost_in_three_lines_has_the_address_of_the_first() -> None:
+    first, second, third = said(*stamped((9.000001, LOST[0]), (9.000003, LOST[1]), (9.000004, LOST[2])))
+    assert (first, second) == (None, None)
+    assert third is not None
+    assert (third.rule, third.gpu, third.severity) == ("nvrm.fallen_off_bus", "0000:c7:00", Severity.FATAL)
+
+
+def test_without_stamps_the_lines_between_are_counted() -> None:
+    assert last(*LOST).gpu == "0000:c7:00"
+    assert last(LOST[0], *["NVRM: GPU Board Serial Number: 1320000000001"] * 8, LOST[2]).gpu is None
+
+
+def test_an_address_that_was_named_long_before_is_not_taken() -> None:
+    assert last(*stamped((9.0, LOST[0]), (10.5, LOST[2]))).gpu is None
+    assert last(*stamped((9.0, LOST[0]), (8.0, LOST[2]))).gpu is None
+
+
+def test_a_quoted_address_is_not_taken() -> None:
+    assert last(f"note: {LOST[0]}", LOST[2]).gpu is None
+
+
+def test_the_data_of_an_sxid_means_what_its_first_line_says() -> None:
+    alone, joined = last(DATA), last(*stamped((5.000001, FATAL), (5.000002, DATA)))
+    assert alone.severity is Severity.SUSPECT
+    assert (joined.severity, joined.rule, joined.gpu, joined.port) == (
+        Severity.FATAL,
+        "sxid.11013",
+        "0000:a4:00",
+        7,
+    )
+    assert joined.needs == "fabric reset"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "nvidia-nvswitch3: SXid (PCI:0000:a5:00.0): 11013, Data {0x00000010}",
+        f"{SWITCH}11012, Data {{0x00000010}}",
+    ],
+    ids=["another switch", "another code"],
+)
+def test_the_data_of_something_else_is_not_joined(other: str) -> None:
+    assert last(*stamped((5.000001, FATAL), (5.000002, other))).severity is not Severity.FATAL
+
+
+def test_data_that_come_later_than_a_second_are_not_joined() -> None:
+    assert last(*stamped((5.0, FATAL), (6.5, DATA))).severity is Severity.SUSPECT
+
+
+def test_a_line_that_says_fatal_by_its_own_number_stays_fatal() -> None:
+    mild = f"{SWITCH}11013, Non-fatal, Link 07 ingress header DBE"
+    number = f"{SWITCH}11013, Severity 1 Engine instance 07 Sub-engine instance 00"
+    assert last(mild, number).severity is Severity.FATAL
+    assert last(mild, DATA).severity is Severity.SUSPECT
+
+
+def test_a_ports_error_alone_is_suspect() -> None:
+    assert [f.severity for f in said(PORT_FATAL, PORT_LOST) if f] == [Severity.SUSPECT] * 2
+
+
+def test_a_fatal_error_of_the_port_is_the_gpus_once_that_is_named() -> None:
+    finding = last(*stamped((7.0, PORT_FATAL), (7.2, GPU_MILD)))
+    assert (finding.severity, finding.gpu, finding.needs) == (Severity.FATAL, GPU, "reboot")
+
+
+def test_a_recovery_that_fails_under_a_gpu_is_fatal_for_that_gpu() -> None:
+    finding = last(*stamped((7.0, PORT_MILD), (7.1, GPU_MILD), (7.9, PORT_LOST)))
+    assert (finding.severity, finding.gpu) == (Severity.FATAL, GPU)
+
+
+def test_an_error_that_the_gpu_got_over_stays_suspect() -> None:
+    findings = said(*stamped((7.0, PORT_MILD), (7.1, GPU_MILD)))
+    assert [f.severity for f in findings if f] == [Severity.SUSPECT] * 2
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        stamped((7.0, PORT_MILD), (7.1, GPU_MILD), (18.0, PORT_LOST)),
+        stamped((7.0, PORT_MILD), (7.1, GPU_MILD), (7.5, DISK), (7.9, PORT_LOST)),
+        stamped((7.0, DISK.replace("Non-Fatal", "Fatal")), (7.5, GPU_MILD)),
+    ],
+    ids=["too late", "another device between", "another device before"],
+)
+def test_what_belongs_to_another_error_is_never_laid_at_the_gpus_door(lines: list[str]) -> None:
+    assert last(*lines).severity is Severity.SUSPECT
+
+
+def test_one_failed_recovery_is_counted_once() -> None:
+    lines = stamped((7.0, PORT_MILD), (7.1, GPU_MILD), (7.2, PORT_LOST), (7.9, PORT_LOST))
+    assert [f.severity for f in said(*lines) if f][-2:] == [Severity.FATAL, Severity.SUSPECT]
+
+
+def test_logs_are_not_mixed_up() -> None:
+    joiner = Joiner()
+    joiner.find(LOST[0], "gpu-1")
+    finding = joiner.find(LOST[2], "gpu-2")
+    assert finding is not None
+    assert finding.gpu is None
+
+
+def test_lines_of_two_boots_are_not_joined() -> None:
+    boots = ("0b6f3c1e-7d52-4a8e-9a53-1f2e3d4c5b6a", "1b6f3c1e-7d52-4a8e-9a53-1f2e3d4c5b6a")
+    head = "kmsg/1 boot={} seq={} facility=0 priority=4 [9.000001] "
+    lines = [head.format(boots[0], 7) + LOST[0], head.format(boots[1], 8) + LOST[2]]
+    assert last(*lines).gpu is None
+    assert last(lines[0], head.format(boots[0], 9) + LOST[2]).gpu == "0000:c7:00"
+
+
+def test_what_a_user_wrote_adds_nothing_to_what_the_kernel_said() -> None:
+    assert last(f"<12>{PORT_FATAL}", f"<4>{GPU_MILD}").severity is Severity.SUSPECT
+    assert last(f"<12>{LOST[0]}", f"<4>{LOST[2]}").gpu is None
+    assert last(f"<12>{PORT_FATAL}", f"<12>{GPU_MILD}").severity is Severity.FATAL
+
+
+def test_lines_of_loki_are_joined_by_node_and_pods_are_left_alone() -> None:
+    joiner = Joiner()
+
+    def line(text: str, node: str | None, source: Source = Source.KERNEL) -> LogLine:
+        return LogLine(source, 42, text, {}, node, "dmesg-logging", "dmesg-x", "dmesg")
+
+    assert joiner.detect(line(LOST[0], "gpu-1")) is None
+    fault = joiner.detect(line(LOST[2], "gpu-1"))
+    assert fault is not None
+    assert (fault.finding.gpu, fault.node, fault.timestamp_ns) == ("0000:c7:00", "gpu-1", 42)
+    nobodys = joiner.detect(line(LOST[2], None))
+    assert nobodys is not None
+    assert nobodys.finding.gpu is None
+    assert joiner.detect(line("RuntimeError: CUDA error: unknown error", "gpu-1", Source.POD)) is not None
+    assert joiner.detect(line("nothing", "gpu-1")) is None
+
+
+def test_a_users_word_on_the_severity_is_final() -> None:
+    rules = read_user_rules("overrides: {aer.uncorrected.severity: info}", "mine.yaml", load_catalog())
+    detector = Detector(rules.catalog)
+    joiner = Joiner(lambda: detector)
+    findings = [joiner.find(line) for line in (PORT_FATAL, GPU_MILD)]
+    assert [f.severity for f in findings if f] == [Severity.INFO] * 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "severity", "shadow"), [("off", "suspect", False), ("shadow", "fatal", True)]
+)
+def test_the_mode_of_the_gpus_rule_holds_for_what_is_raised(mode: str, severity: str, shadow: bool) -> None:
+    rules = read_user_rules(f"overrides: {{aer.gpu_error.mode: '{mode}'}}", "mine.yaml", load_catalog())
+    detector = Detector(rules.catalog)
+    joiner = Joiner(lambda: detector)
+    joiner.find(PORT_FATAL)
+    finding = joiner.find(GPU_MILD)
+    assert finding is not None
+    assert (finding.severity.value, finding.shadow) == (severity, shadow)
+
+
+def test_the_memory_is_bounded() -> None:
+    joiner = Joiner()
+    for number in range(LOGS_MOST + 10):
+        joiner.find(LOST[0], number)
+    assert len(joiner._contexts) == LOGS_MOST
+    context = Context()
+    finding = last(FATAL)
+    for _ in range(100):
+        context, _ = join(load_catalog(), context, FATAL, finding)
+    assert len(context.switches) <= 8
+
+
+@given(
+    st.lists(
+        st.sampled_from([*LOST, FATAL, DATA, PORT_FATAL, PORT_MILD, PORT_LOST, GPU_MILD, DISK]), max_size=12
+    )
+)
+def test_a_port_is_never_fatal_unless_an_nvidia_function_was_named(lines: list[str]) -> None:
+    findings = said(*lines)
+    for at, finding in enumerate(findings):
+        if finding is not None and finding.kind == "aer" and finding.severity.taints:
+            assert GPU_MILD in lines[: at + 1]
+            assert finding.gpu == GPU

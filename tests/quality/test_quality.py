@@ -1,0 +1,74 @@
+"""The targets, and that the page says nothing that is not computed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from konductor_like.detection import find
+from konductor_like.model import Source
+from tests.detection.corpus import read_cases
+from tests.quality.peers import PEERS
+from tests.quality.report import PUBLIC_LINES, detection_quality
+from tests.quality.score import OURS, Result, exact, mistakes, results, share
+
+VARIABLE = "KONDUCTOR_TEST_CORPUS"
+
+
+def test_nothing_is_tainted_that_should_not_be() -> None:
+    assert [result.case.name for result in results() if result.taints and not result.case.taints] == []
+
+
+def test_no_fatal_line_is_missed() -> None:
+    must = [result for result in results() if result.case.taints]
+    assert len(must) >= 300
+    assert [result.case.name for result in must if not result.taints] == []
+
+
+@pytest.mark.parametrize("label", ["kind", "code", "pci"])
+def test_kind_code_and_gpu_are_exact(label: str) -> None:
+    right, whole = exact(results(), label)
+    assert right >= 0.995 * whole
+
+
+def test_we_make_fewer_mistakes_of_either_sort_than_every_peer() -> None:
+    ours = mistakes(OURS)
+    for judge in PEERS.values():
+        theirs = mistakes(judge)
+        assert ours.missed < theirs.missed
+        assert ours.overrated.total() < theirs.overrated.total()
+
+
+def test_a_share_is_never_rounded_up_to_all() -> None:
+    assert [share(1, 1), share(0, 3), share(99_999, 100_000), share(0, 0)] == [
+        "100 %",
+        "0.00 %",
+        "99.99 %",
+        "-",
+    ]
+
+
+def test_the_page_names_every_line_that_comes_out_wrong() -> None:
+    wrong = [result for result in results() if not result.is_right]
+    page = detection_quality()
+    assert page.count(" | nothing | ") + page.count(" | nothing |\n") >= len(wrong)
+    assert ("None.\n" in page) == (not wrong)
+
+
+def test_the_public_corpus_comes_out_as_the_page_says() -> None:
+    path = os.environ.get(VARIABLE)
+    if not path:
+        pytest.skip(f"{VARIABLE} names no file")
+    cases = read_cases(Path(path))
+    assert len(cases) == PUBLIC_LINES
+    found = [Result(case, find(case.line, case.source)) for case in cases]
+    assert [result.case.name for result in found if result.taints != result.case.taints] == []
+    for label in ("kind", "code", "pci"):
+        right, whole = exact(found, label)
+        assert right == whole > 0
+
+
+def test_only_kernel_lines_may_taint() -> None:
+    assert {result.case.source for result in results() if result.taints} == {Source.KERNEL}
