@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from konductor_like.catalog.catalog import Catalog
 from konductor_like.catalog.entries import Mode
+from konductor_like.catalog.overrides import entry_of, line_decides
 from konductor_like.catalog.rulefile import Override, RuleFile
 from konductor_like.model import Severity, Source
 
 _APPLICATION_XIDS = ("xid.13", "xid.31", "xid.43", "xid.45")
 """Design rule 16: by default never on a single one of these."""
 _TABLES = ("xid", "sxid")
+_NO_TAINT = "this is fatal by default, and taints no node any more."
 _POD = "one line of a pod takes its node out, and any pod of a watched namespace can print it."
 
 
@@ -36,12 +38,17 @@ def cautions(content: RuleFile, base: Catalog, catalog: Catalog) -> Iterator[str
 
 def _about(override: Override, base: Catalog, catalog: Catalog) -> Iterator[str]:
     rule = override.rule
-    before, now = base.entry(rule), catalog.entry(rule)
+    before, now = entry_of(base, rule), entry_of(catalog, rule)
     if override.field == "severity" and now is not None and now.severity.taints:
         if rule in _APPLICATION_XIDS:
             yield "a bug in a job prints this Xid, and then takes a healthy node out."
         elif rule.partition(".")[0] not in _TABLES and not any(rule == each.id for each in base.kernel_rules):
             yield _POD
+    if override.field == "severity" and before is not None and now is not None:
+        if before.severity is Severity.FATAL and not now.severity.taints:
+            yield _NO_TAINT
+        if line_decides(before):
+            yield "its line no longer decides, whatever it says of a reset, of registers or of being fatal."
     acted_on = before is not None and before.severity is Severity.FATAL and before.mode is Mode.ENFORCE
     if override.field == "mode" and override.value != Mode.ENFORCE and (acted_on or rule in _TABLES):
-        yield "this is fatal by default, and taints no node any more."
+        yield _NO_TAINT

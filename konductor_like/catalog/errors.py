@@ -9,6 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+SHOWN_CHARS = 80
+"""A message shows no more than this of what a user wrote, so that a log line stays one that can be read."""
+
+
+def short(text: str) -> str:
+    """What a user wrote, for a message: on one line, and cut."""
+    shown = text if text.isprintable() else repr(text)[1:-1]
+    return shown if len(shown) <= SHOWN_CHARS else f"{shown[: SHOWN_CHARS - 1]}…"
+
+
+def quoted(value: object) -> str:
+    """The same in quotes, as Python writes a value."""
+    if not isinstance(value, str):
+        return short(repr(value))
+    return repr(value if len(value) <= SHOWN_CHARS else f"{value[: SHOWN_CHARS - 1]}…")
+
 
 class CatalogError(ValueError):
     """One thing wrong in one file; nothing of the file is used. ``line`` counts from 1, where it is known."""
@@ -17,7 +33,7 @@ class CatalogError(ValueError):
 
     def __init__(self, file: str, entry: str, field: str, reason: str, line: int | None = None) -> None:
         place = file if line is None else f"{file}:{line}"
-        super().__init__(f"{place}, {entry}, {field}: {reason}")
+        super().__init__(f"{place}, {short(entry)}, {short(field)}: {reason}")
         self.file = file
         self.entry = entry
         self.field = field

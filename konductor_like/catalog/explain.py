@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
@@ -18,6 +18,7 @@ from konductor_like.catalog.catalog import Catalog
 from konductor_like.catalog.entries import Entry, SxidEntry, XidEntry
 from konductor_like.catalog.errors import CatalogError
 from konductor_like.catalog.tables import Record, read_text
+from konductor_like.model import FaultKind
 
 _FILE = "explanations.toml"
 _TABLES = ("links", "vendor_now", "vendor_later", "vendor_switch", "details")
@@ -35,7 +36,7 @@ class Blame(StrEnum):
     FABRIC = "fabric"
     """NVLink, NVSwitch or the network between nodes."""
     OTHER_EVENT = "other event"
-    """It follows from something else, or is a test."""
+    """Something else is behind it: another fault, or a test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ def explain(catalog: Catalog, rule: str) -> Explanation | None:
     entry = known or _unknown_code(catalog, rule)
     if entry is None:
         return None
+    entry = _as_asked(rule, entry)
     book = load_word_book()
     words = book.find(rule)
     now, later = _vendor(book, entry)
@@ -173,9 +175,14 @@ def _entries(members: list[dict[str, object]]) -> Iterator[tuple[Record, str, Wo
 
 def _unknown_code(catalog: Catalog, rule: str) -> Entry | None:
     family, _, name = rule.partition(".")
-    if family not in ("xid", "sxid") or not _CODE.fullmatch(name):
+    if family not in ("xid", "sxid", "fm") or not _CODE.fullmatch(name):
         return None
     return catalog.xid(int(name)) if family == "xid" else catalog.sxid(int(name))
+
+
+def _as_asked(rule: str, entry: Entry) -> Entry:
+    """``fm.20034`` is an SXid that Fabric Manager repeats, and keeps its name."""
+    return replace(entry, rule=rule, kind=FaultKind.FM) if rule.startswith("fm.") else entry
 
 
 def _vendor(book: WordBook, entry: Entry) -> tuple[str, str]:

@@ -7,9 +7,11 @@ import sys
 from dataclasses import dataclass
 from typing import Any, cast
 
+from konductor_like.catalog.errors import short
+
 PATTERN_CHARS_MOST = 1000
-_MEMORY_BYTES = 1024 * 1024
-"""What RE2 may use for one pattern; a larger one is refused."""
+_MEMORY_BYTES = 128 * 1024
+"""What RE2 may use for one pattern; a larger one, which would also be a slow one, is refused."""
 
 
 class LinearPattern:
@@ -32,7 +34,7 @@ class LinearPattern:
         except re2.error as error:
             reason = error.args[0] if error.args else error
             told = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-            raise ValueError(told) from error
+            raise ValueError(short(told)) from error
         except UnicodeEncodeError as error:
             raise ValueError("holds half a character") from error
         self.pattern = pattern

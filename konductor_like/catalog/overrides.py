@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from konductor_like.catalog.catalog import Catalog
-from konductor_like.catalog.entries import Advice, Entry, Mode, Needs
+from konductor_like.catalog.entries import Advice, Entry, Mode, Needs, SxidEntry, XidEntry
+from konductor_like.catalog.errors import quoted
 from konductor_like.catalog.patterns import PatternRule, read_mode
 from konductor_like.catalog.rulefile import Override
 from konductor_like.catalog.tables import Record
 from konductor_like.model import Severity
 
 T = TypeVar("T", bound=Entry)
+_CODE = re.compile(r"[1-9][0-9]{0,4}")
 FIELDS = ("severity", "mode", "title", "advice")
 TITLE_CHARS_MOST = 80
 ADVICE_CHARS_MOST = 120
@@ -38,7 +40,7 @@ def checked(override: Override, file: str, catalog: Catalog) -> Change:
         raise record.error(key, f"only {', '.join(FIELDS)} can be overridden")
     kind = _what_is(override.rule, catalog)
     if kind is None:
-        raise record.error(key, f"there is no built-in rule {override.rule!r}")
+        raise record.error(key, f"there is no built-in rule {quoted(override.rule)}")
     if kind == "table" and override.field != "mode":
         raise record.error(key, "its table says that for each code; only mode can be set here")
     value: Severity | Mode | str | Advice
@@ -79,7 +81,7 @@ def read_title(record: Record, field: str = "title") -> str:
     title = record.text(field)
     if len(title) > TITLE_CHARS_MOST:
         raise record.error(field, f"is longer than {TITLE_CHARS_MOST} characters")
-    return title
+    return _printable(record, field, title)
 
 
 def read_advice(record: Record, known: Mapping[str, Advice], field: str = "advice") -> Advice:
@@ -88,17 +90,41 @@ def read_advice(record: Record, known: Mapping[str, Advice], field: str = "advic
     needs = record.one_of("needs", Needs) if record.optional_text("needs") else None
     if re.fullmatch(r"[a-z0-9_]+", text):
         if text not in known:
-            raise record.error(field, f"{text!r} is neither a sentence nor one of {', '.join(sorted(known))}")
+            keys = ", ".join(sorted(known))
+            raise record.error(field, f"{quoted(text)} is neither a sentence nor one of {keys}")
         return known[text] if needs is None else Advice(known[text].text, needs)
     if len(text) > ADVICE_CHARS_MOST:
         raise record.error(field, f"is longer than {ADVICE_CHARS_MOST} characters")
-    return Advice(text, needs or Needs.INSPECTION)
+    return Advice(_printable(record, field, text), needs or Needs.INSPECTION)
+
+
+def entry_of(catalog: Catalog, rule: str) -> Entry | None:
+    """The entry behind a rule; of a code that the catalogue does not list, the one that holds for such."""
+    family, _, code = rule.partition(".")
+    if family in ("xid", "sxid") and _CODE.fullmatch(code):
+        return catalog.xid(int(code)) if family == "xid" else catalog.sxid(int(code))
+    return catalog.entry(rule)
+
+
+def line_decides(entry: Entry) -> bool:
+    """Whether what else its line says changes the severity, unless a user's file has set it."""
+    if "severity" in entry.fixed:
+        return False
+    return (isinstance(entry, XidEntry) and entry.detail is not None) or (
+        isinstance(entry, SxidEntry) and entry.word_decides
+    )
+
+
+def _printable(record: Record, field: str, text: str) -> str:
+    if not text.isprintable():  # it goes into log lines and onto the node
+        raise record.error(field, f"{quoted(text)} must be printable, on one line")
+    return text
 
 
 def _what_is(rule: str, catalog: Catalog) -> str | None:
     """``entry`` or ``table``; None where there is no such rule."""
     family, _, code = rule.partition(".")
-    if family in ("xid", "sxid") and re.fullmatch(r"[1-9]\d{0,4}", code):
+    if family in ("xid", "sxid") and _CODE.fullmatch(code):
         return "entry"
     for pattern in (*catalog.kernel_rules, *catalog.pod_rules):
         if pattern.id == rule:

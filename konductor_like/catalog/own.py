@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from konductor_like.catalog.catalog import Catalog
 from konductor_like.catalog.cautions import cautions
 from konductor_like.catalog.entries import Entry
-from konductor_like.catalog.errors import CatalogError, RulesError
+from konductor_like.catalog.errors import CatalogError, RulesError, quoted, short
 from konductor_like.catalog.linear import LinearPattern
 from konductor_like.catalog.overrides import apply, checked, read_advice, read_title
 from konductor_like.catalog.patterns import PCI, PatternRule, check_examples, read_mode
@@ -49,6 +49,8 @@ class UserRules:
     warnings: tuple[str, ...]
     digest: str
     """Names the content of the file."""
+    records: Mapping[str, Record] = field(default_factory=dict, compare=False, repr=False)
+    """Where in the file each rule of ``own`` stands."""
 
     @classmethod
     def none(cls, base: Catalog) -> UserRules:
@@ -67,13 +69,14 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
         except CatalogError as problem:
             problems.append(problem)
     own: dict[str, PatternRule] = {}
+    records: dict[str, Record] = {}
     for record in content.rules[:RULES_MOST]:
         try:
             rule = _read_rule(record, base, own)
         except CatalogError as problem:
             problems.append(problem)
         else:
-            own[rule.id] = rule
+            own[rule.id], records[rule.id] = rule, record
     catalog = replace(
         catalog,
         kernel_rules=(
@@ -91,6 +94,7 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
         {rule.id: said(rule) for rule in own.values()},
         tuple(cautions(content, base, catalog)),
         hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12],
+        records,
     )
 
 
@@ -131,7 +135,7 @@ def _read_rule(record: Record, base: Catalog, others: Mapping[str, PatternRule])
         origin=record.file,
         fixed=frozenset({"severity", "title", "advice"}),
     )
-    contains = _literals(record, "contains", record.texts("contains"))
+    contains = _literals(record, "contains", record.texts("contains"), source)
     patterns = record.texts("patterns")
     if len(patterns) > PATTERNS_MOST:
         raise record.error("patterns", f"are {len(patterns)}; {PATTERNS_MOST} at most", PATTERNS_MOST)
@@ -142,7 +146,7 @@ def _read_rule(record: Record, base: Catalog, others: Mapping[str, PatternRule])
         table=None,
         entry=entry,
         contains=contains,
-        anchors=_literals(record, "anchor", record.optional_texts("anchor")) or contains,
+        anchors=_literals(record, "anchor", record.optional_texts("anchor"), source) or contains,
         patterns=tuple(_compile(record, number, pattern) for number, pattern in enumerate(patterns)),
         examples=record.texts("match"),
         counterexamples=record.texts("no_match"),
@@ -158,9 +162,9 @@ def _read_id(record: Record, base: Catalog, others: Mapping[str, PatternRule]) -
     family = name.partition(".")[0]
     families = {rule.id.partition(".")[0] for rule in (*base.kernel_rules, *base.pod_rules)}
     if family in families | {kind.value for kind in FaultKind} - {FaultKind.CUSTOM}:
-        raise record.error("id", f"{family!r} is a built-in family; change its rules under overrides")
+        raise record.error("id", f"{quoted(family)} is a built-in family; change its rules under overrides")
     if not _ID.fullmatch(name):
-        raise record.error("id", f"{name!r} must be like site.nic_down: small letters, with a dot")
+        raise record.error("id", f"{quoted(name)} must be like site.nic_down: small letters, with a dot")
     if name in others:
         raise record.error("id", f"{name!r} stands there twice")
     return name
@@ -168,18 +172,21 @@ def _read_id(record: Record, base: Catalog, others: Mapping[str, PatternRule]) -
 
 def _read_link(record: Record) -> str:
     link = record.optional_text("link")
-    if link and not re.fullmatch(r"https?://\S{1,300}", link):
-        raise record.error("link", f"{link!r} is no http:// or https:// address")
+    if link and not (re.fullmatch(r"https?://\S{1,300}", link) and link.isprintable()):
+        raise record.error("link", f"{quoted(link)} is no http:// or https:// address")
     return link
 
 
-def _literals(record: Record, field: str, literals: tuple[str, ...]) -> tuple[str, ...]:
+def _literals(record: Record, name: str, literals: tuple[str, ...], source: Source) -> tuple[str, ...]:
     for number, literal in enumerate(literals):
         if not LITERAL_CHARS_LEAST <= len(literal.strip()) <= len(literal) <= LITERAL_CHARS_MOST:
             lengths = f"{LITERAL_CHARS_LEAST} to {LITERAL_CHARS_MOST} characters"
-            raise record.error(field, f"{literal!r} must have {lengths}", number)
+            raise record.error(name, f"{quoted(literal)} must have {lengths}", number)
         if not literal.isprintable():
-            raise record.error(field, f"{literal!r} must be printable", number)
+            raise record.error(name, f"{quoted(literal)} must be printable", number)
+        if source is Source.KERNEL and ("\\" in literal or not literal.isascii()):
+            reason = f"{quoted(literal)} is in no kernel line: the kernel writes such characters as \\x.."
+            raise record.error(name, reason, number)
     return literals
 
 
@@ -189,7 +196,7 @@ def _compile(record: Record, number: int, pattern: str) -> LinearPattern:
     try:
         compiled = LinearPattern(pattern.replace("{pci}", PCI))
     except ValueError as error:
-        raise record.error("patterns", f"'{pattern}': {error}", number) from error
+        raise record.error("patterns", f"'{short(pattern)}': {error}", number) from error
     if compiled.search("", 0, 0) is not None:
-        raise record.error("patterns", f"'{pattern}' fits an empty text, and so every line", number)
+        raise record.error("patterns", f"'{short(pattern)}' fits an empty text, and so every line", number)
     return compiled

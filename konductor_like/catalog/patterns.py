@@ -9,7 +9,7 @@ from importlib.resources.abc import Traversable
 from typing import Protocol
 
 from konductor_like.catalog.entries import Advice, Entry, Mode
-from konductor_like.catalog.errors import RulesError
+from konductor_like.catalog.errors import RulesError, quoted
 from konductor_like.catalog.rulefile import read_rule_file
 from konductor_like.catalog.tables import Record, read_text
 from konductor_like.model import FaultKind, Severity, Source
@@ -149,7 +149,7 @@ def read_flag(record: Record, field: str) -> bool:
     """``true``, or ``false`` where the field is missing."""
     value = record.optional_text(field)
     if value not in ("", "true", "false"):
-        raise record.error(field, f"{value!r} is neither true nor false")
+        raise record.error(field, f"{quoted(value)} is neither true nor false")
     return value == "true"
 
 
@@ -160,17 +160,17 @@ def _compile(record: Record, number: int, pattern: str, placeholders: Mapping[st
         # ASCII: RE2's \d, \w and \s know nothing else, and a pattern must mean the same in Loki.
         return re.compile(pattern, re.ASCII)
     except re.error as error:
-        raise record.error("patterns", f"{pattern!r}: {error}", number) from error
+        raise record.error("patterns", f"{quoted(pattern)}: {error}", number) from error
 
 
 def check_examples(record: Record, rule: PatternRule) -> None:
     """Let the rule prove itself. Raises CatalogError at the example that it gets wrong."""
     for number, example in enumerate(rule.examples):
         if rule.find(example) is None:
-            raise record.error("match", f"no pattern fits {example!r}", number)
+            raise record.error("match", f"no pattern fits {quoted(example)}", number)
         for field, literals in (("contains", rule.contains), ("anchor", rule.anchors)):
             if not any(literal in example for literal in literals):
-                raise record.error(field, f"nothing of it is in {example!r}")
+                raise record.error(field, f"nothing of it is in {quoted(example)}")
     for number, example in enumerate(rule.counterexamples):
         if rule.find(example) is not None:
-            raise record.error("no_match", f"a pattern fits {example!r}", number)
+            raise record.error("no_match", f"a pattern fits {quoted(example)}", number)

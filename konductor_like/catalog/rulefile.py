@@ -151,6 +151,8 @@ def _check_depth(text: str, file: str) -> None:
 def _syntax(file: str, error: yaml.YAMLError) -> CatalogError:
     mark = getattr(error, "problem_mark", None)
     reason = getattr(error, "problem", None) or str(error).splitlines()[0]
+    if "cannot start any token" in reason:
+        reason += " (a tab?)"
     if mark is None:
         return CatalogError(file, "the file", "syntax", reason)
     return CatalogError(file, f"column {mark.column + 1}", "syntax", reason, mark.line + 1)

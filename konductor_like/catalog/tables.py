@@ -9,7 +9,7 @@ from enum import StrEnum
 from importlib.resources.abc import Traversable
 from typing import Any, TypeVar
 
-from konductor_like.catalog.errors import CatalogError
+from konductor_like.catalog.errors import CatalogError, quoted
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -47,7 +47,7 @@ class Record:
         """A text, empty where there is none."""
         value = self._fields.get(field, "")
         if not isinstance(value, str):
-            raise self.error(field, f"{value!r} is not a text")
+            raise self.error(field, f"{quoted(value)} is not a text")
         return value
 
     def integer(self, field: str) -> int:
@@ -58,7 +58,7 @@ class Record:
         try:
             return int(value, 0)
         except (TypeError, ValueError):
-            raise self.error(field, f"{value!r} is not a number") from None
+            raise self.error(field, f"{quoted(value)} is not a number") from None
 
     def optional_integer(self, field: str) -> int | None:
         """A number; None where there is none."""
@@ -70,7 +70,7 @@ class Record:
         try:
             return kind(value)
         except ValueError:
-            raise self.error(field, f"{value!r} is not one of {', '.join(kind)}") from None
+            raise self.error(field, f"{quoted(value)} is not one of {', '.join(kind)}") from None
 
     def texts(self, field: str) -> tuple[str, ...]:
         """A list of at least one text, none of them empty."""

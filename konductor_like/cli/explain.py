@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -55,12 +56,18 @@ def explain(
 
 
 def _detector() -> Detector:
-    """The rules that a controller with these settings has in force."""
-    from konductor_like.cli.configuration import load_settings
+    """The rules that a controller with this rules file has in force; no other setting need be right."""
+    from pydantic_settings import BaseSettings, SettingsConfigDict
+
     from konductor_like.cli.ruling import load
     from konductor_like.detection import Detector
+    from konductor_like.settings import PREFIX
 
-    return Detector(load(load_settings().rules_file).catalog)
+    class RulesFile(BaseSettings):
+        model_config = SettingsConfigDict(env_prefix=PREFIX)
+        rules_file: Path | None = None
+
+    return Detector(load(RulesFile().rules_file).catalog)
 
 
 def _standard_input() -> str:

@@ -30,8 +30,10 @@ _USUALLY = {
     Blame.DRIVER: "the fault of the driver, firmware or another part of the vendor's software",
     Blame.HARDWARE: "the hardware's fault",
     Blame.FABRIC: "the fault of the fabric: NVLink, NVSwitch or the network",
-    Blame.OTHER_EVENT: "no fault of its own: it follows from another event, or is a test",
+    Blame.OTHER_EVENT: "no fault of its own: something else is behind it",
 }
+_THE_JOBS_OWN = ("xid.13", "xid.31", "xid.43", "xid.45")
+"""A bug in a job prints these: nobody is invited to taint for them (design rule 16)."""
 _LABEL_CHARS = 14
 _BUILT_IN = "built-in"
 
@@ -85,18 +87,41 @@ def _action(entry: Entry, severity: Severity, *, only_scan: bool) -> str:
     if entry.mode is Mode.SHADOW:
         return f"count and log it, no more: its rule is on trial (shadow), as {severity.value}"
     if only_scan:
-        return "find it with `scan` alone: no log that the controller reads has such lines"
+        return (
+            "find it with `scan` alone: no log that the controller reads has such lines, so they never taint"
+        )
     return _WE[severity]
 
 
+def _action_of_rule(explanation: Explanation, *, only_scan: bool) -> str:
+    """The same for a rule, of which often the line decides."""
+    entry = explanation.entry
+    if not explanation.details or only_scan or entry.mode is not Mode.ENFORCE:
+        return _action(entry, entry.severity, only_scan=only_scan)
+    severity = _else(entry)
+    return f"what the line says (see But); where it says nothing, {_WE[severity]}"
+
+
+def _else(entry: Entry) -> Severity:
+    """The severity where the line decides and says nothing: an SXid not called Fatal is suspect."""
+    return Severity.SUSPECT if isinstance(entry, SxidEntry) else entry.severity
+
+
 def _change(entry: Entry) -> str:
-    """The line under ``overrides:`` that would change what we do; of a user's own rule, where it is."""
+    """The line under ``overrides:`` that would change what we do; of a user's own rule, where it is.
+
+    Empty where we advise against it.
+    """
     if entry.kind is FaultKind.CUSTOM:
         return f"the rule itself, in {entry.origin}"
+    # Fabric Manager's line means what the SXid means that it repeats.
+    rule = f"sxid.{entry.code}" if isinstance(entry, SxidEntry) else entry.rule
     if entry.mode is not Mode.ENFORCE:
-        return f"{entry.rule}.mode: {Mode.ENFORCE.value}"
+        return f"{rule}.mode: {Mode.ENFORCE.value}"
+    if entry.rule in _THE_JOBS_OWN and entry.origin == _BUILT_IN:
+        return ""
     other = Severity.FATAL if entry.severity is Severity.SUSPECT else Severity.SUSPECT
-    return f"{entry.rule}.severity: {other.value}"
+    return f"{rule}.severity: {other.value}"
 
 
 def _line_rows(answer: Answer) -> Iterator[Row]:
@@ -120,8 +145,11 @@ def _line_rows(answer: Answer) -> Iterator[Row]:
         "Written by": "a user, not the kernel" if finding.user_written else None,
     }
     yield from ((label, [str(value)]) for label, value in facts.items() if value is not None)
-    entry = answer.explanation.entry if answer.explanation else None
-    if entry is None or (finding.severity, finding.title) == (entry.severity, entry.title):
+    if answer.explanation is None:
+        return
+    entry = answer.explanation.entry
+    as_listed = (finding.severity, finding.title) == (entry.severity, entry.title)
+    if as_listed and not answer.explanation.details:
         return
     yield "It says", [f"{finding.title} ({finding.severity.value})"]
     yield "So we", [_action(entry, finding.severity, only_scan=answer.only_scan)]
@@ -138,12 +166,15 @@ def _rule_rows(explanation: Explanation, *, only_scan: bool) -> Iterator[Row]:
         yield "What", [explanation.text]
     if explanation.blame is not None:
         yield "Usually", [_USUALLY[explanation.blame]]
-    yield "Severity", [entry.severity.value]
-    yield "We", [_action(entry, entry.severity, only_scan=only_scan)]
+    by_line = f"by the line ({_else(entry).value} where it says nothing)"
+    yield "Severity", [by_line if explanation.details else entry.severity.value]
+    yield "We", [_action_of_rule(explanation, only_scan=only_scan)]
     if explanation.details:
         yield "But", [explanation.details]
     custom = entry.kind is FaultKind.CUSTOM
-    yield "To change", [_change(entry) + ("" if custom else "   (under `overrides:` in the rules file)")]
+    if change := _change(entry):
+        then = ", and then whatever the line says" if explanation.details else ""
+        yield "To change", [change if custom else f"{change}   (under `overrides:` in the rules file{then})"]
     if not custom and entry.origin != _BUILT_IN:
         yield "Changed by", [entry.origin]
     if says := "; then ".join(filter(None, (explanation.vendor_now, explanation.vendor_later))):
@@ -234,7 +265,7 @@ def _rule_document(explanation: Explanation, *, only_scan: bool) -> dict[str, An
         "mode": entry.mode.value,
         "origin": entry.origin,
         "onlyScan": only_scan,
-        "action": _action(entry, entry.severity, only_scan=only_scan),
+        "action": _action_of_rule(explanation, only_scan=only_scan),
         "details": explanation.details,
         "change": _change(entry),
         "vendorNow": explanation.vendor_now,

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from konductor_like.catalog import Advice, Catalog, Entry, PatternRule
+from konductor_like.catalog.overrides import entry_of, line_decides
 from konductor_like.model import FaultKind
 
 
@@ -19,7 +20,7 @@ def sheet(catalog: Catalog, name: str) -> list[str] | None:
     rule = next((each for each in (*catalog.kernel_rules, *catalog.pod_rules) if each.id == name), None)
     if rule is not None and rule.entry is not None and rule.kind is FaultKind.CUSTOM:
         return _yaml({"rules": [_own(catalog, rule, rule.entry)]})
-    entry = catalog.entry(name) or _unlisted(catalog, name)
+    entry = entry_of(catalog, name)
     if entry is not None:
         overrides = {
             "severity": entry.severity.value,
@@ -34,7 +35,12 @@ def sheet(catalog: Catalog, name: str) -> list[str] | None:
     lines = [
         "# A severity that stands here is final, whatever else the line says: keep only what you change."
     ]
-    lines += _yaml({"overrides": {f"{name}.{field}": value for field, value in overrides.items()}})
+    written = _yaml({"overrides": {f"{name}.{field}": value for field, value in overrides.items()}})
+    if entry is not None and line_decides(entry):
+        # Pasted as it stands, it would take that from the line.
+        severity = f"{name}.severity:"
+        written = [line.replace(severity, f"# {severity}", 1) for line in written]
+    lines += written
     if rule is not None:
         lines += ["# How it looks; this cannot be overridden."]
         lines += [f"# {line}" for line in _yaml(_looks(rule))]
@@ -70,16 +76,6 @@ def _looks(rule: PatternRule) -> dict[str, Any]:
 def _advice(catalog: Catalog, advice: Advice) -> str:
     """The key of our advice, or the user's own words."""
     return next((key for key, known in catalog.advice.items() if known == advice), advice.text)
-
-
-def _unlisted(catalog: Catalog, name: str) -> Entry | None:
-    """A code that the catalogue does not list has a meaning all the same."""
-    family, _, code = name.partition(".")
-    if not code.isdecimal() or len(code) > 5:
-        return None
-    return (
-        catalog.xid(int(code)) if family == "xid" else catalog.sxid(int(code)) if family == "sxid" else None
-    )
 
 
 def _yaml(document: Mapping[str, Any]) -> list[str]:

@@ -6,6 +6,8 @@ A file that is refused changes nothing: the rules that run go on (design rule 18
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,9 +15,12 @@ from konductor_like.catalog import CatalogError, RulesError, UserRules, load_cat
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.detection import Detector
+from konductor_like.detection.proving import proved
 
 _BYTES_READ_MOST = 2 * 1024 * 1024
 _SHOWN_MOST = 20
+MOUNTED = Path("/etc/konductor-like/rules/rules.yaml")
+"""Where the manifest mounts a ConfigMap that need not be there."""
 
 
 class _Look(NamedTuple):
@@ -27,15 +32,16 @@ class _Look(NamedTuple):
     size: int
 
 
-def load_rules(path: Path | None) -> UserRules:
+def load_rules(path: Path | None, clock: Callable[[], float] = time.thread_time) -> UserRules:
     """The packaged rules, and the file at ``path`` over them; no file there means none of one's own.
 
-    Raises RulesError where the file is broken or cannot be read.
+    ``clock``, in seconds, times the file's rules. Raises RulesError where the file is broken, cannot be read,
+    or holds a rule that finds nothing or takes too long.
     """
     text = None if path is None else _read(path)
     if path is None or text is None:
         return UserRules.none(load_catalog())
-    return read_user_rules(text, path.name, load_catalog())
+    return proved(read_user_rules(text, path.name, load_catalog()), clock)
 
 
 class Rulebook:
@@ -52,7 +58,8 @@ class Rulebook:
         self.detector = Detector(self._rules.catalog)
         self._show()
         if path is not None and self._looked is None:
-            logs.info(f"No rules file at {path}: only the built-in rules hold.")
+            say = logs.info if path == MOUNTED else logs.warning
+            say(f"No rules file at {path}: only the built-in rules hold.")
         self._say(UserRules.none(load_catalog()))
 
     def look(self) -> bool:
@@ -64,6 +71,8 @@ class Rulebook:
             return False
         self._looked = seen
         try:
+            if self._path is not None and (self._rules.own or self._rules.overrides):
+                _must_be_there(self._path)
             rules = load_rules(self._path)
         except RulesError as error:
             self._refuse(error)
@@ -139,6 +148,14 @@ def _read(path: Path) -> str | None:
         raise _unreadable(path, error.strerror or str(error)) from error
     except UnicodeDecodeError as error:
         raise _unreadable(path, f"is not UTF-8 at byte {error.start}") from error
+
+
+def _must_be_there(path: Path) -> None:
+    """Refuse that a file which was in force is gone: more likely a slip than a wish to have no such rules."""
+    text = _read(path)
+    if text is None or not text.strip():
+        how = "is gone" if text is None else "is empty"
+        raise _unreadable(path, f"{how}; to go without rules of your own, let it say `rules: []`")
 
 
 def _unreadable(path: Path, reason: str) -> RulesError:

@@ -189,7 +189,8 @@ def _is_another(error: _PcieError, finding: Finding) -> bool:
     if text.startswith("nvidia "):
         return error.device not in (None, finding.gpu)
     if text.startswith("pcieport ") and ("Bus Error" in text or finding.rule == "aer.recovery_failed"):
-        return False
+        # The port that is told of may be any between the root and the device, but of the same domain.
+        return error.gpu is not None and finding.gpu is not None and error.gpu[:4] != finding.gpu[:4]
     return finding.gpu != error.gpu
 
 

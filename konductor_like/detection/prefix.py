@@ -16,6 +16,10 @@ from konductor_like.model import KernelPosition
 _PREFIXES_MOST = 8
 _DRIVERS = ("NVRM: ", "Xid (", "nvidia-nvswitch", "nvidia-peermem", "nv_mem ")
 """How most messages start; no prefix starts like this, so this only saves time."""
+_STAMPS = ("own", "raw", "stamp")
+_BEHIND_STAMP = ("stamp", "raw", "caller", "priority", "level", "wall", "tag")
+"""What may stand behind the record's own stamp; any other header there is quoted. ``tag``: journalctl's
+short-monotonic puts host and ``kernel:`` there."""
 _KERN = "kern"
 _OTHER_FACILITY = 1
 _NOWHERE = KernelPosition()
@@ -64,7 +68,8 @@ _SHAPES = {
     "rfc5424": rf"{_HOST} kernel \S{{1,128}} \S{{1,32}} (?:-|\[[^\]]{{0,512}}\]) \ufeff?",
     # kubectl logs --prefix, Talos, and the tracepoint nvidia_dev_xid.
     "kubectl": r"\[pod/[\w./-]{1,320}\] ",
-    "talos": rf"{_HOST}: (?P<talos_facility>[a-z]{{3,8}}): [a-z]{{3,9}}: ",
+    # Talos pads its levels ("%7s"); kubectl puts no node in front.
+    "talos": rf"(?:{_HOST}: )?(?P<talos_facility>[a-z]{{3,8}}): {{1,7}}[a-z]{{3,9}}: (?=\[)",
     "trace": r"\S.{0,15}-\d{1,10} +(?:\([ \d-]{1,10}\) )?\[\d{3,4}\] +\S{1,8} +"
     r"\d{1,12}\.\d{1,9}: nvidia_dev_xid: ",
 }
@@ -96,13 +101,14 @@ class Origin:
 
 def strip_prefixes(text: str, origin: Origin) -> str:
     """The text behind all prefixes; what they tell goes into ``origin``."""
-    start = 0
+    start, stamped = 0, False
     for _ in range(_PREFIXES_MOST):
         if text.startswith(_DRIVERS, start):
             break
         match = _PREFIX.match(text, start)
-        if match is None:
+        if match is None or (stamped and match.lastgroup not in _BEHIND_STAMP):
             break
+        stamped = stamped or match.lastgroup in _STAMPS
         _read(match, origin)
         start = match.end()
     return text[start:].lstrip()

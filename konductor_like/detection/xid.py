@@ -15,8 +15,9 @@ from konductor_like.model import Finding, Severity
 _RECOVERY_TARGET = re.compile(
     r"changed from .{1,80}? to 0x([0-9A-Fa-f]{1,8}) ?\((?:([^()]{1,40})\))?", re.ASCII
 )
-_RESET_NOW = re.compile(r"(?:^|[^-\w])RST: Yes\b", re.ASCII)
-_RESET_AFTER_DRAIN = re.compile(r"\bD-RST: Yes\b", re.ASCII)
+# The last of several counts, behind the driver's own word: a process, named in front, may be called anything.
+_RESET_NOW = re.compile(r".*ontained\b.*[^-\w]RST: (?:(Yes)|No)\b", re.ASCII | re.DOTALL)
+_RESET_AFTER_DRAIN = re.compile(r".*ontained\b.*\bD-RST: (?:(Yes)|No)\b", re.ASCII | re.DOTALL)
 _CAUSE = re.compile(r"\bcaused by previous Xid (\d{1,5})\b", re.ASCII)
 _MIG = re.compile(r" GPU-I:(\d{1,8})(?: GPU-CI:(\d{1,8}))?", re.ASCII)
 
@@ -86,8 +87,9 @@ def _consequence(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | No
 
 def _containment(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:
     """Xid 94 and 95: a reset wanted now is fatal whatever the code; one after a drain is not."""
-    if _RESET_NOW.search(detail):
+    now, after_drain = _RESET_NOW.match(detail), _RESET_AFTER_DRAIN.match(detail)
+    if now is not None and now[1]:
         return Verdict(Severity.FATAL, entry.title, catalog.advice["memory_error"])
-    if not entry.severity.taints and _RESET_AFTER_DRAIN.search(detail):
+    if not entry.severity.taints and after_drain is not None and after_drain[1]:
         return Verdict(entry.severity, entry.title, catalog.advice["contained_drain"])
     return None

@@ -132,9 +132,9 @@ def test_an_error_in_a_rule_names_rule_field_and_line(
     path = folder / "kernel_rules.yaml"
     path.write_text(path.read_text(encoding="utf-8") + RULE.replace(old, new, 1), encoding="utf-8")
     error = refusal(folder)
-    assert (error.file, error.entry, error.field) == ("kernel_rules.yaml", "rule 13 (nvrm.new)", field)
+    assert (error.file, error.entry, error.field) == ("kernel_rules.yaml", "rule 14 (nvrm.new)", field)
     assert reason in error.reason
-    assert str(error) == f"kernel_rules.yaml:{error.line}, rule 13 (nvrm.new), {field}: {error.reason}"
+    assert str(error) == f"kernel_rules.yaml:{error.line}, rule 14 (nvrm.new), {field}: {error.reason}"
     assert error.line is not None
     assert field in path.read_text(encoding="utf-8").splitlines()[error.line - 1]
     assert "reinstall" in error.hint

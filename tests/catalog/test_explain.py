@@ -11,7 +11,7 @@ import pytest
 
 from konductor_like.catalog import Catalog, CatalogError, Entry, load_catalog
 from konductor_like.catalog.explain import Blame, Explanation, Words, explain, load_word_book, read_word_book
-from konductor_like.model import Severity
+from konductor_like.model import FaultKind, Severity
 
 CATALOG = load_catalog()
 BOOK = load_word_book()
@@ -160,6 +160,13 @@ def test_of_an_unknown_sxid_the_word_in_the_line_decides() -> None:
     explanation = explained("sxid.99999")
 
     assert (explanation.in_catalog, "Fatal taints" in explanation.details) == (False, True)
+
+
+def test_what_fabric_manager_repeats_keeps_its_name_and_means_what_the_sxid_means() -> None:
+    repeated, told = explained("fm.20034").entry, explained("sxid.20034").entry
+
+    assert (repeated.rule, repeated.kind) == ("fm.20034", FaultKind.FM)
+    assert (repeated.severity, repeated.title, repeated.advice) == (told.severity, told.title, told.advice)
 
 
 @pytest.mark.parametrize("rule", ["cuda.5", "nccl.nothing", "xid.123456", "xid.0", "xid.", "", "no.such"])

@@ -63,6 +63,13 @@ def test_what_is_no_re2_is_refused(pattern: str) -> None:
         LinearPattern(pattern)
 
 
+def test_a_pattern_that_needs_much_memory_is_refused() -> None:
+    LinearPattern("(?:.*a){20}x")
+
+    with pytest.raises(ValueError, match="pattern too large"):
+        LinearPattern("(?:.*a){20}.{900}x")
+
+
 def test_nothing_of_it_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="missing"):
         LinearPattern("(")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from konductor_like.catalog import Mode, Needs
+from konductor_like.catalog import Mode, Needs, linear
 from konductor_like.catalog import own as own_rules
 from konductor_like.catalog.overrides import ADVICE_CHARS_MOST, FIELDS, TITLE_CHARS_MOST
+from konductor_like.detection import proving
 from konductor_like.model import Severity
 from tests.catalog.user_files import read
 
@@ -44,5 +45,9 @@ def test_every_limit_is_as_described() -> None:
         f"at most {own_rules.PATTERNS_MOST}.",
         f"asked for {own_rules.ANCHORS_MOST} per source at most",
         f"at most {own_rules.RULES_MOST} rules",
+        f"at most {linear._MEMORY_BYTES // 1024} KiB of memory",
+        f"lines of {proving.LINE_CHARS} characters",
+        f"may take {1000 * proving.RULE_SECONDS_MOST:.0f} ms",
+        f"together {1000 * proving.RULES_SECONDS_MOST:.0f} ms",
     ):
         assert phrase in PAGE

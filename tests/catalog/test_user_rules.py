@@ -131,6 +131,18 @@ def test_an_override_that_says_nothing_is_refused_with_its_line(line: str, said:
         ("[health compromised]", "[hea]", "contains: 'hea' must have 4 to 100 characters"),
         ("[health compromised]", "['h   ']", "contains: 'h   ' must have 4 to 100 characters"),
         ("[health compromised]", '["health\\tcompromised"]', "must be printable"),
+        ("[health compromised]", "['health\\compromised']", "is in no kernel line"),
+        ("[health compromised]", "[hälth compromised]", "'hälth compromised' is in no kernel line"),
+        (
+            "title: The NIC is gone",
+            'title: "The NIC\\nis gone"',
+            "title: 'The NIC\\nis gone' must be printable",
+        ),
+        (
+            "Look at the cable, then at the switch.",
+            '"Look\\e[31m at it."',
+            "advice: 'Look\\x1b[31m at it.' must be",
+        ),
         ("[health compromised]", "[health promised]", "contains: nothing of it is in"),
         ("'mlx5_core {pci}: ", "'mlx5_core {pci: (", "patterns: "),
         (
@@ -183,6 +195,7 @@ def test_all_that_is_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
         ("rules:\n  - 3\n", "rules.yaml:2, rule 1, content: must be fields"),
         ("rules:\n  - id: {a: b}\n", "rules.yaml:2, rule 1, id: must be a text or a list of texts"),
         ("rules:\n  - ? [a]\n    : b\n", "rules.yaml:2, rule 1, content: a field's name must be a text"),
+        ("rules:\n\t- id: a", "cannot start any token (a tab?)"),
         ("overrides: &a\n  x.y.mode: *a\n", "an alias (*name) is not read here"),
         ("rules: []\nrules: []\n", "rules.yaml:2, the file, rules: stands there twice"),
         ("a: " + "[" * 100_000, "rules.yaml:1, the file, content: more than 8 levels deep"),
@@ -253,6 +266,11 @@ def test_what_is_off_costs_loki_nothing() -> None:
         ("overrides:\n  cuda.719.severity: test\n", "rules.yaml:2, cuda.719.severity: one line of a pod"),
         ("overrides:\n  xid.79.mode: shadow\n", "rules.yaml:2, xid.79.mode: this is fatal by default"),
         ("overrides:\n  xid.mode: 'off'\n", "rules.yaml:2, xid.mode: this is fatal by default"),
+        ("overrides:\n  xid.79.severity: suspect\n", "xid.79.severity: this is fatal by default"),
+        ("overrides:\n  sxid.31999.severity: info\n", "sxid.31999.severity: this is fatal by default"),
+        ("overrides:\n  xid.94.severity: fatal\n", "xid.94.severity: its line no longer decides"),
+        ("overrides:\n  xid.145.severity: info\n", "xid.145.severity: its line no longer decides"),
+        ("overrides:\n  sxid.11001.severity: fatal\n", "sxid.11001.severity: its line no longer decides"),
         (POD_RULE, "rules.yaml:3, site.flux: one line of a pod"),
         (OWN_RULE, "Loki is asked for one more literal in kernel lines, 'health compromised'"),
     ],
@@ -264,10 +282,28 @@ def test_what_deserves_a_second_look_is_said(text: str, caution: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "overrides:\n  xid.94.severity: fatal\n  nvrm.init_failed.severity: fatal\n  xid.63.mode: 'off'\n",
-        "overrides:\n  nccl.socket.severity: info\n  xid.79.mode: enforce\n  amd.ras.severity: info\n",
+        "overrides:\n  xid.64.severity: fatal\n  nvrm.init_failed.severity: fatal\n  xid.63.mode: 'off'\n",
+        "overrides:\n  xid.94.title: Ours\n",
+        "overrides:\n  nccl.socket.severity: info\n  xid.79.mode: enforce\n  amd.ras.severity: test\n",
         OWN_RULE.replace("[health compromised]", "['NVRM: nic']").replace("health compromised", "NVRM: nic"),
     ],
 )
 def test_what_is_ordinary_is_not_warned_about(text: str) -> None:
     assert read(text).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("suspect", 500 * "s"),
+        ("all is well", f"health compromised {500 * 'x'}"),
+        ("mlx5_core {pci}: ", f"({'x' * 500}"),
+        ("site.nic_down", 500 * "n"),
+        ("title: The NIC", f"{500 * 't'}: The NIC"),
+    ],
+)
+def test_a_message_repeats_little_of_what_was_written(old: str, new: str) -> None:
+    said = problems(OWN_RULE.replace(old, new))
+
+    assert all(len(problem) < 330 for problem in said)
+    assert any("…" in problem for problem in said)

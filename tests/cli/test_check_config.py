@@ -82,7 +82,7 @@ def test_json_holds_settings_and_problems(
 @pytest.mark.parametrize(
     ("text", "problems", "warnings"),
     [
-        ("overrides:\n  xid.94.severity: fatal\n", [], []),
+        ("overrides:\n  xid.63.severity: fatal\n", [], []),
         ("overrides:\n  xid.13.severity: fatal\n", [], ["rules.yaml:2, xid.13.severity: a bug in a job"]),
         ("overrides:\n  xid.13.severity: worse\n", ["rules.yaml:2, overrides, xid.13.severity: 'worse'"], []),
         (None, [], ["KONDUCTOR_RULES_FILE=rules.yaml: no such file"]),

@@ -57,6 +57,8 @@ def rule_of(text: str) -> str:
     [
         ("xid 79", "xid.79"),
         ("XID79", "xid.79"),
+        ("xid-79", "xid.79"),
+        ("fm 20034", "fm.20034"),
         ("Xid: 079", "xid.79"),
         ("xid.79", "xid.79"),
         ("sxid 12028", "sxid.12028"),
@@ -81,6 +83,84 @@ def test_what_is_neither_rule_nor_line_is_a_usage_error_with_a_hint(asked: str, 
     assert "\nhint: " in err
 
 
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("79", "xid 79"),
+        ("12028", "sxid 12028"),
+        ("719", "cuda 719"),
+        ("xid 145.4", "xid 145"),
+        ("xid 94 RST", "xid 94"),
+        ("NVRM: Xid 79", "xid 79"),
+        ("what is xid 79?", "xid 79"),
+    ],
+)
+def test_what_was_probably_meant_is_shown(asked: str, meant: str, run: Run) -> None:
+    _, out, err = run(asked)
+
+    assert f"Did you mean: konductor-like explain {meant}?" in out + err
+
+
+@pytest.mark.parametrize("asked", ["xid 0", "xid -1", "xid 145.4", "xid 94 RST"])
+def test_a_code_that_cannot_be_is_no_rule(asked: str, run: Run) -> None:
+    status, out, err = run(asked)
+
+    assert (status, out) == (2, "")
+    assert f"error: there is no rule {asked}\n" in err
+
+
+@pytest.mark.parametrize(
+    ("rule", "otherwise"), [("xid.154", "suspect"), ("xid.149", "suspect"), ("xid.74", "fatal")]
+)
+def test_where_the_line_decides_no_severity_is_promised(rule: str, otherwise: str) -> None:
+    lines = plain(answer_to(rule))
+
+    assert f"Severity:     by the line ({otherwise} where it says nothing)" in lines
+    assert any(line.startswith("We:           what the line says (see But)") for line in lines)
+
+
+def test_an_sxid_that_the_word_decides_is_suspect_without_it() -> None:
+    lines = plain(answer_to("sxid 99999"))
+
+    assert "Severity:     by the line (suspect where it says nothing)" in lines
+
+
+def test_a_line_that_decides_is_always_told_apart_from_its_rule() -> None:
+    lines = plain(answer_to("NVRM: Xid (PCI:0000:2a:00): 74, pid=1, name=a, NVLink: error"))
+
+    assert "So we:        taint the node at once, as far as the brake allows" in lines
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "fm 20034",
+        "[ERROR] [tid 5] detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci bus id 0000:a4:00.0",
+    ],
+)
+def test_an_sxid_that_fabric_manager_repeats_is_found_by_scan_alone(asked: str) -> None:
+    answer = answer_to(asked)
+    shown = document(answer)["rule"]
+
+    assert (shown["rule"], shown["kind"], shown["onlyScan"]) == ("fm.20034", "fm", True)
+    assert shown["change"] == "sxid.20034.severity: suspect"
+    assert not any("taint the node" in line for line in plain(answer))
+
+
+def test_no_setting_but_the_rules_file_counts(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LOG_ENDPOINT", "garbage")
+    assert run("xid 79")[0] == 0
+
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("overrides:\n  xid.79.severity: deadly\n", "utf-8")
+    monkeypatch.setenv("KONDUCTOR_RULES_FILE", str(rules))
+    status, _, err = run("xid 79")
+
+    assert (status, "'deadly' is not one of" in err) == (2, True)
+
+
 def test_every_rule_of_the_catalogue_is_explained_in_full() -> None:
     catalog = load_catalog()
     rules = [*(entry.rule for entry in (*catalog.xids.values(), *catalog.sxids.values()))]
@@ -92,7 +172,8 @@ def test_every_rule_of_the_catalogue_is_explained_in_full() -> None:
     for rule in rules:
         lines = plain(answer_to(rule))
         labels = {line.partition(":")[0] for line in lines if not line.startswith(" ")}
-        assert {"Fault", "What", "Usually", "Severity", "We", "To change", "To do", "Needs", "Page"} <= labels
+        assert {"Fault", "What", "Usually", "Severity", "We", "To do", "Needs", "Page"} <= labels
+        assert ("To change" in labels) is (rule not in ("xid.13", "xid.31", "xid.43", "xid.45"))
 
 
 def test_a_line_may_come_in_by_standard_input(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import threading
 from pathlib import Path
@@ -10,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from konductor_like.catalog import RulesError
-from konductor_like.controller import logs
+from konductor_like.controller import logs, rulebook
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.rulebook import Rulebook, load_rules
 from konductor_like.model import Source
-from tests.catalog.user_files import OWN_RULE
+from tests.catalog.user_files import OWN_RULE, POD_RULE
 
 XID_63 = "NVRM: Xid (PCI:0000:3d:00): 63, pid=1, Row Remapper"
 OFF, FATAL = "overrides:\n  xid.63.mode: 'off'\n", "overrides:\n  xid.63.severity: fatal\n"
@@ -135,15 +136,99 @@ def test_a_file_that_is_mended_is_in_force_again(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_that_goes_leaves_the_built_in_rules(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "how"), [(None, "is gone"), ("", "is empty"), (" \n", "is empty")])
+def test_a_file_that_goes_changes_nothing_until_it_is_back(
+    tmp_path: Path, text: str | None, how: str
+) -> None:
     scene = Scene(tmp_path, OFF)
     scene.said()
 
-    scene.mount(None)
+    said = ""
+    for _ in range(2):
+        scene.mount(text)
+        scene.asked.set()
+        assert scene.book.look() is False
+        said += scene.said()
 
+    assert scene.finds() is None
+    assert said.count(f"Rules file refused: rules.yaml, the file, content: {how}; to go without") == 1
+    assert scene.gauge("rules_rejected") == 1
+
+    scene.mount(OFF)
+    assert scene.book.look() is False
+    assert scene.gauge("rules_rejected") == 0
+
+    scene.mount("rules: []\n")
     assert scene.book.look() is True
     assert scene.finds() == "suspect"
-    assert "Rules in force (built-in): gone: xid.63.mode." in scene.said()
+    scene.mount(None)
+    assert scene.book.look() is True
+    assert scene.gauge("rules_rejected") == 0
+
+
+def test_a_configmap_that_is_swapped_for_one_of_the_same_size_and_time_is_read(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, FATAL)
+    before = scene.file.stat()
+
+    scene.mount(FATAL.replace("fatal", "info "))
+    os.utime(scene.file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    now = scene.file.stat()
+    assert (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert scene.book.look() is True
+    assert scene.finds() == "info"
+
+
+def test_a_file_that_is_edited_in_place_is_read(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, FATAL)
+    before = scene.file.stat()
+
+    scene.file.write_text(FATAL.replace("fatal", "info "), "utf-8")
+    os.utime(scene.file, ns=(before.st_atime_ns, before.st_mtime_ns + 1_000_000))
+
+    now = scene.file.stat()
+    assert (now.st_ino, now.st_size) == (before.st_ino, before.st_size)
+    assert scene.book.look() is True
+    assert scene.finds() == "info"
+
+
+def test_a_rule_that_detection_passes_over_is_refused(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, OFF)
+    scene.said()
+
+    scene.mount(POD_RULE.replace("ERROR: the flux", "> the flux"))
+
+    assert scene.book.look() is False
+    assert "detection passes over '> the flux is broken'" in scene.said()
+
+
+def test_a_rule_that_takes_long_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(OWN_RULE, "utf-8")
+    seconds = itertools.count(0, 0.0021)
+
+    with pytest.raises(
+        RulesError, match=r"^rules\.yaml:9, rule 1 \(site\.nic_down\), patterns: takes 2\.1 ms"
+    ):
+        load_rules(file, lambda: next(seconds))
+
+
+def test_only_the_place_of_the_manifest_may_be_empty_without_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = Path(__file__).parents[2] / "manifests" / "controller_deployment.yaml"
+    assert f"value: {rulebook.MOUNTED} " in manifest.read_text("utf-8")
+    nowhere = tmp_path / "rules.yaml"
+
+    said = {}
+    for mounted in (nowhere, tmp_path / "elsewhere.yaml"):
+        monkeypatch.setattr(rulebook, "MOUNTED", mounted)
+        logs.set_up("text", "warning", stream=(log := io.StringIO()))
+        Rulebook(nowhere, Metrics())
+        said[mounted] = log.getvalue()
+
+    assert said[nowhere] == ""
+    assert f"No rules file at {nowhere}: only the built-in rules hold." in said[tmp_path / "elsewhere.yaml"]
 
 
 def test_a_file_that_comes_later_is_read(tmp_path: Path) -> None:

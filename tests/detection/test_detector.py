@@ -10,7 +10,7 @@ from konductor_like.detection import Detector, find, packaged
 from konductor_like.model import Fault, FaultKind, Finding, LogLine, Severity, Source
 from tests.catalog.user_files import OWN_RULE, POD_RULE, read
 
-RST = "NVRM: Xid (PCI:0000:3d:00): 94, pid=1, name=x, Ch 1, RST: Yes, D-RST: No"
+RST = "NVRM: Xid (PCI:0000:3d:00): 94, pid=1, name=x, Contained: SM (0x1). RST: Yes, D-RST: No"
 XID_79 = "NVRM: Xid (PCI:0000:3d:00): 79, pid=1, GPU has fallen off the bus."
 LOST = "RuntimeError: NCCL error: remote process exited or there was a network error"
 NIC = "[ 9.000001] mlx5_core 0000:3D:00.1: device's health compromised - reached miss count"
