@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-from konductor_like.detection.scan import CHUNK_BYTES, Part, Progress, Search, parts
+from konductor_like.detection.scan import CHUNK_BYTES, Part, Progress, Sieve, parts
 
 WORTH_HELP_BYTES = 32 * 2**20
 """Less is searched before two could have shared it."""
@@ -43,9 +43,9 @@ def is_of_use(size: int | None) -> bool:
 class Helper:
     """An open file, and the process that helps to search it."""
 
-    def __init__(self, file: int, search: Search, connection: Connection) -> None:
+    def __init__(self, file: int, sieve: Sieve, connection: Connection) -> None:
         self._file = file
-        self._search = search
+        self._sieve = sieve
         self._connection = connection
         self._helping = 0
 
@@ -63,7 +63,7 @@ class Helper:
     def _begun(self, region: _Region) -> list[Part] | None:
         """What the region holds, or None where the helper was free to search it."""
         if self._helping == _REGIONS_HELPED:
-            return _found(self._file, region, self._search)
+            return _found(self._file, region, self._sieve)
         with suppress(*_GONE):  # which is told when its answer is due
             self._connection.send(region)
         self._helping += 1
@@ -84,31 +84,31 @@ class Helper:
 
 
 @contextmanager
-def helper(file: int, search: Search) -> Iterator[Helper]:
+def helper(file: int, sieve: Sieve) -> Iterator[Helper]:
     """Runs a helper for this open file until the context is left, however that happens.
 
     It is forked: start no thread before.
     """
     context = get_context("fork")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_help, args=(file, search, ours, theirs), daemon=True)
+    process = context.Process(target=_help, args=(file, sieve, ours, theirs), daemon=True)
     process.start()
     theirs.close()
     try:
-        yield Helper(file, search, ours)
+        yield Helper(file, sieve, ours)
     finally:
         ours.close()
         process.join()
 
 
-def _help(file: int, search: Search, parents: Connection, connection: Connection) -> None:
+def _help(file: int, sieve: Sieve, parents: Connection, connection: Connection) -> None:
     parents.close()  # or the end of the parent would not be seen
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     with suppress(*_GONE):  # the parent wants no more
         while True:
             region = connection.recv()
             try:
-                connection.send(_found(file, region, search))
+                connection.send(_found(file, region, sieve))
             except BrokenPipeError:
                 return
             except OSError as error:
@@ -129,8 +129,8 @@ def _regions(file: int, size: int) -> Iterator[_Region]:
         start = end
 
 
-def _found(file: int, region: _Region, search: Search) -> list[Part]:
-    return list(parts(_chunks(file, region), search))
+def _found(file: int, region: _Region, sieve: Sieve) -> list[Part]:
+    return list(parts(_chunks(file, region), sieve))
 
 
 def _chunks(file: int, region: _Region) -> Iterator[bytes]:

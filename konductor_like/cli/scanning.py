@@ -23,7 +23,7 @@ from konductor_like.cli.progress import reading
 from konductor_like.cli.scan import STDIN
 from konductor_like.cli.sieve import sieve
 from konductor_like.cli.streams import colourful, say, tell
-from konductor_like.detection.scan import Hit, Part, Search, anchors, chunks, judge, parts
+from konductor_like.detection.scan import Hit, Part, anchors, chunks, judge, parts
 from konductor_like.model import Severity, Source
 
 Row = Callable[[str, Hit], str]
@@ -41,8 +41,7 @@ class Scan:
         self.done = 0
         self.failed = 0
         self._source = source
-        literals = anchors(source)
-        self._search = Search(literals, sieve(literals))
+        self._sieve = sieve(anchors(source))
         self._row = row
         self._bytes = 0
         self._found: Counter[Severity] = Counter()
@@ -87,9 +86,9 @@ class Scan:
 
         if size is None or packed or name == STDIN or not is_of_use(size):
             with reading(size) as advance:
-                yield parts(chunks(stream), self._search, progress)
+                yield parts(chunks(stream), self._sieve, progress)
         else:
-            with helper(raw.fileno(), self._search) as two, reading(size) as advance:  # the bar has a thread
+            with helper(raw.fileno(), self._sieve) as two, reading(size) as advance:  # the bar has a thread
                 yield two.parts(size, progress)
 
     def _print(self, name: str, found: Iterator[Part]) -> None:

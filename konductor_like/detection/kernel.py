@@ -32,19 +32,20 @@ class _Group:
 
 def kernel_finder(catalog: Catalog) -> Callable[[str], Finding | None]:  # noqa: C901  two short loops a line
     """What finds a fault in a line of a kernel log by the catalogue's rules. It raises nothing."""
-    anchors = tuple((anchor, 1 << bit) for bit, anchor in enumerate(catalog.scan_anchors(Source.KERNEL)))
-    choices = tuple((anchor, bit, anchors[number:]) for number, (anchor, bit) in enumerate(anchors, 1))
-    group_of = _groups(catalog.rules(Source.KERNEL), anchors)
+    anchors = catalog.scan_anchors(Source.KERNEL)
+    bits = tuple((anchor, 1 << bit) for bit, anchor in enumerate(anchors))
+    group_of = _groups(catalog.rules(Source.KERNEL), bits)
     ruled = ruled_entries(catalog)
 
     def find(text: str) -> Finding | None:
-        for anchor, found, others in choices:  # noqa: B007  what it was at the break counts
+        for anchor in anchors:
             if anchor in text:
                 break
         else:
             return None
-        for other, bit in others:
-            if other in text:
+        found = 0
+        for anchor, bit in bits:
+            if anchor in text:
                 found |= bit
         group = group_of(found)
         # Most lines with an anchor are the driver's talk around a fault: passed over before the costly part.

@@ -26,10 +26,10 @@ _DELIMITER_CHARS = 64
 _QUOTED = ("NVRM", "Xid (", HEARTBEAT_ANCHOR, "trainy.konduktor.ai/")
 """Words of the kernel log and of our own record: a pod that says them repeats them."""
 _OUR_LOG = re.compile(r"\bnode `[^`]{1,253}` has ")
-_DELIMITED = re.compile(
-    r"(?:[\])>:;-]|\d|\b(?:ERROR|ERR|FATAL|CRITICAL|WARN|WARNING|Error|E|F|W))\s+$"
-    r"|^(?:WARNING|ERROR|CRITICAL):[\w.-]{1,50}:$"  # Python's logging, as it comes
-)
+_DELIMITERS = ("]", ")", ">", ":", ";", "-")
+_LEVEL = re.compile(r"\b(?:ERROR|ERR|FATAL|CRITICAL|WARN|WARNING|Error|E|F|W)\Z")
+_LEVEL_CHARS = 8
+_PYTHON_LOGGING = re.compile(r"(?:WARNING|ERROR|CRITICAL):[\w.-]{1,50}:")
 _REPEATED = re.compile(
     r"</\w|::test_|\.log:\d+:"  # markup, a test's name, what grep found in a file
     # the very start of a string, but for one that a program logs as JSON
@@ -39,16 +39,19 @@ _REPEATED = re.compile(
 _REPETITION_MARKS = ('"', "'", "</", "::test_", ".log:")
 """One of these is in all that ``_REPEATED`` finds; they only save time."""
 _NO_LOG = re.compile(
-    r"""\s*(?:
+    r"""\s*+(?:
         [|`"'*+$\#]|>\s|-\s|//|\d+[.)]\s   # tables, lists, shells, comments, differences
       | <!--|<\||\[/?INST\]   # markup, chat templates
       | --\w|\w{0,3}sh:\s|(?:not\s)?ok\s\d|E\s{3}   # options, shells, test output
       | (?:assistant|user|human|system|q|a|question|answer|prompt)\s*:   # conversations
       | (?:if|elif|return|raise|assert|print|printf|echo|grep|rg|def|case|when|expect)\b   # source code
       | e\.g\.|(?:example|note|hint|tip|fix|symptom|problem|issue|title|see|how|why)\b[^\[\]]{0,80}$
-      | .{0,400}"(?:role|content|prompt|completion|instruction|question|answer|messages|from)"\s*:  # training
     )""",
     re.VERBOSE | re.IGNORECASE,
+)
+_TRAINING_DATA = re.compile(
+    r'\s*+.{0,400}"(?:role|content|prompt|completion|instruction|question|answer|messages|from)"\s*:',
+    re.IGNORECASE,
 )
 
 
@@ -109,12 +112,24 @@ def _is_said(message: str, start: int) -> bool:
     before = message[max(first, start - _DELIMITER_CHARS) : start]
     if not before.strip():
         return True
-    if _DELIMITED.search(before) is None or _NO_LOG.match(message, first, start) is not None:
+    if not _is_delimited(before) or _NO_LOG.match(message, first, start) is not None:
+        return False
+    if message.find('"', first, start) >= 0 and _TRAINING_DATA.match(message, first, start) is not None:
         return False
     for mark in _REPETITION_MARKS:
         if mark in before:
             return _REPEATED.search(before) is None
     return True
+
+
+def _is_delimited(before: str) -> bool:
+    """Whether a delimiter, a number or a level, and blanks behind it, end the text."""
+    words = before.rstrip()
+    if len(words) == len(before):
+        return _PYTHON_LOGGING.fullmatch(before) is not None
+    if words.endswith(_DELIMITERS) or words[-1].isdecimal():
+        return True
+    return _LEVEL.search(words[-_LEVEL_CHARS - 1 :]) is not None
 
 
 def _finding(catalog: Catalog, rule: PatternRule, message: str, match: re.Match[str]) -> Finding:

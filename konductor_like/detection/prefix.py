@@ -8,6 +8,7 @@ The outermost stamp is the record's own; a second one behind it is text, as in a
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from konductor_like.detection.clean import stamp_us
@@ -73,7 +74,16 @@ _SHAPES = {
     "trace": r"\S.{0,15}-\d{1,10} +(?:\([ \d-]{1,10}\) )?\[\d{3,4}\] +\S{1,8} +"
     r"\d{1,12}\.\d{1,9}: nvidia_dev_xid: ",
 }
-_PREFIX = re.compile(r"\s*(?:" + "|".join(f"(?P<{kind}>{shape})" for kind, shape in _SHAPES.items()) + ")")
+_OF_SYSLOG = ("tag", "rfc5424")
+"""The shapes that hold the word ``kernel`` behind a host's name, which takes long to look for in vain."""
+
+
+def _compiled(kinds: Iterable[str]) -> re.Pattern[str]:
+    return re.compile(r"\s*+(?:" + "|".join(f"(?P<{kind}>{_SHAPES[kind]})" for kind in kinds) + ")")
+
+
+_ANY = _compiled(_SHAPES)
+_NOT_OF_SYSLOG = _compiled(kind for kind in _SHAPES if kind not in _OF_SYSLOG)
 
 
 @dataclass(slots=True)
@@ -102,10 +112,11 @@ class Origin:
 def strip_prefixes(text: str, origin: Origin) -> str:
     """The text behind all prefixes; what they tell goes into ``origin``."""
     start, stamped = 0, False
+    prefix = _ANY if "kernel" in text else _NOT_OF_SYSLOG
     for _ in range(_PREFIXES_MOST):
         if text.startswith(_DRIVERS, start):
             break
-        match = _PREFIX.match(text, start)
+        match = prefix.match(text, start)
         if match is None or (stamped and match.lastgroup not in _BEHIND_STAMP):
             break
         stamped = stamped or match.lastgroup in _STAMPS
