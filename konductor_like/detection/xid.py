@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from konductor_like.catalog import Catalog, Detail, XidEntry
 from konductor_like.detection.clean import normal_pci
@@ -27,7 +28,7 @@ def read_xid(catalog: Catalog, record: KernelRecord, match: re.Match[str]) -> Fi
     entry = catalog.xid(int(match["code"]))
     process = match["process"]
     pid = match["pid"]
-    return kernel_finding(
+    finding = kernel_finding(
         record,
         entry,
         verdict=_verdict(catalog, entry, match),
@@ -36,6 +37,7 @@ def read_xid(catalog: Catalog, record: KernelRecord, match: re.Match[str]) -> Fi
         process=None if process is None or process.startswith(("<", "'<")) else process.strip(),
         mig=_mig_instance(match) if " GPU-I:" in match.string else None,
     )
+    return finding if entry.clears is None else replace(finding, clears=f"xid.{entry.clears}")
 
 
 def _mig_instance(match: re.Match[str]) -> str | None:

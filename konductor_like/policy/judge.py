@@ -169,6 +169,7 @@ def _judge_fault(judgement: Judgement, state: NodeState, fault: Fault, now: date
     if not pending:
         judgement.record = replace(judgement.record, read=_further(judgement.record.read, position))
     judgement.counted.append(fault)
+    _take_back(judgement, fault)
     if incident is not None and incident.state is not IncidentState.RELEASED:
         _replace_incident(judgement, incident, _extended(incident, fault, 1))
         _count(judgement, fault, now)
@@ -177,6 +178,21 @@ def _judge_fault(judgement: Judgement, state: NodeState, fault: Fault, now: date
     judgement.record = replace(judgement.record, incidents=(*kept, _opened(fault, pending=pending)))
     judgement.news.append(fault)
     judgement.urgent = True
+
+
+def _take_back(judgement: Judgement, fault: Fault) -> None:
+    """Close what this line says has ended. It never brings a node back: a taint waits for its reset."""
+    for incident in judgement.record.incidents:
+        if (
+            (incident.key.rule, incident.key.gpu) == (fault.finding.clears, fault.finding.gpu)
+            and incident.state is IncidentState.ACTIVE
+            and not incident.severity.taints
+            and incident.last.boot_id == fault.finding.position.boot_id
+            and incident.last.at_or_before(fault.finding.position)
+        ):
+            ended = replace(incident, state=IncidentState.RELEASED, released_ns=fault.timestamp_ns)
+            _replace_incident(judgement, incident, ended)
+            judgement.urgent = True
 
 
 def _not_ours(record: NodeRecord, state: NodeState, fault: Fault) -> str | None:
