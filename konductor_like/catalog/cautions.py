@@ -10,7 +10,7 @@ from konductor_like.catalog.overrides import entry_of, line_decides
 from konductor_like.catalog.rulefile import Override, RuleFile
 from konductor_like.model import Severity, Source
 
-_APPLICATION_XIDS = ("xid.13", "xid.31", "xid.43", "xid.45")
+APPLICATION_XIDS = ("xid.13", "xid.31", "xid.43", "xid.45")
 """Design rule 16: by default never on a single one of these."""
 _TABLES = ("xid", "sxid")
 _NO_TAINT = "this is fatal by default, and taints no node any more."
@@ -40,7 +40,7 @@ def _about(override: Override, base: Catalog, catalog: Catalog) -> Iterator[str]
     rule = override.rule
     before, now = entry_of(base, rule), entry_of(catalog, rule)
     if override.field == "severity" and now is not None and now.severity.taints:
-        if rule in _APPLICATION_XIDS:
+        if rule in APPLICATION_XIDS:
             yield "a bug in a job prints this Xid, and then takes a healthy node out."
         elif rule.partition(".")[0] not in _TABLES and not any(rule == each.id for each in base.kernel_rules):
             yield _POD

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from konductor_like.catalog import Entry, Mode, SxidEntry, XidEntry
+from konductor_like.catalog.cautions import APPLICATION_XIDS
 from konductor_like.catalog.explain import Blame, Explanation
 from konductor_like.cli.columns import NONE, fault_name, printable
 from konductor_like.cli.document import API_VERSION
@@ -32,8 +33,6 @@ _USUALLY = {
     Blame.FABRIC: "the fault of the fabric: NVLink, NVSwitch or the network",
     Blame.OTHER_EVENT: "no fault of its own: something else is behind it",
 }
-_THE_JOBS_OWN = ("xid.13", "xid.31", "xid.43", "xid.45")
-"""A bug in a job prints these: nobody is invited to taint for them (design rule 16)."""
 _LABEL_CHARS = 14
 _BUILT_IN = "built-in"
 
@@ -118,7 +117,7 @@ def _change(entry: Entry) -> str:
     rule = f"sxid.{entry.code}" if isinstance(entry, SxidEntry) else entry.rule
     if entry.mode is not Mode.ENFORCE:
         return f"{rule}.mode: {Mode.ENFORCE.value}"
-    if entry.rule in _THE_JOBS_OWN and entry.origin == _BUILT_IN:
+    if entry.rule in APPLICATION_XIDS and entry.origin == _BUILT_IN:
         return ""
     other = Severity.FATAL if entry.severity is Severity.SUSPECT else Severity.SUSPECT
     return f"{rule}.severity: {other.value}"
