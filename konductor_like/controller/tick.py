@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from konductor_like.cluster.writer import Outcome, WriteResult
@@ -98,6 +98,7 @@ class Tick:
         self._stalls = Stalls()
         self._in_flight: dict[str, Change] = {}
         self._unsettled: dict[str, Mapping[TallyKey, Unsettled]] = {}
+        self._counts_written: dict[str, datetime] = {}
         self._full: dict[str, tuple[str | None, NodeRecord]] = {}
         self._read_ns = dict(start.read_ns)
 
@@ -165,6 +166,7 @@ class Tick:
             in_flight=frozenset(self._in_flight),
             unwritable=self._stalls.unwritable(now),
             unsettled=self._unsettled,
+            counts_written=self._counts_written,
             read_ns=self._read_ns,
         )
         return decide(snapshot, faults, self._rules, now), states
@@ -209,7 +211,7 @@ class Tick:
                 case _:
                     self._failed(change, result, now)
                     unwritten.add(change.node)
-        self._settle(plan, faults, unwritten | conflicted, unwritten)
+        self._settle(plan, faults, unwritten | conflicted, unwritten, now)
         for state, change in announced:
             self._events.announce(state, change)
         return conflicted
@@ -222,6 +224,10 @@ class Tick:
 
     def _applied(self, change: Change, state: NodeState, now: datetime) -> None:
         self._report.applied(change, now)
+        if change.counts_only:
+            recent = now - timedelta(seconds=self._rules.record_interval_seconds)
+            self._counts_written = {name: at for name, at in self._counts_written.items() if at > recent}
+            self._counts_written[change.node] = now
         self._remember(change, state)
         self._recovered(change.node)
 
@@ -236,12 +242,15 @@ class Tick:
             self._in_flight[change.node] = change
         self._stalls.failed(change, now)
 
-    def _settle(self, plan: Plan, faults: Sequence[Fault], again: set[str], unwritten: set[str]) -> None:
+    def _settle(
+        self, plan: Plan, faults: Sequence[Fault], again: set[str], unwritten: set[str], now: datetime
+    ) -> None:
         """Let go of what is done; keep what belongs to nodes that must be decided ``again``."""
         self._open.extend(fault for fault in faults if fault.node in unwritten)
         self._report.settled(
             [fault for fault in plan.counted if fault.node not in again],
             [item for item in plan.ignored if item.fault.node not in again],
+            now,
         )
         kept = {name: tallies for name, tallies in self._unsettled.items() if name in again}
         self._unsettled = {**plan.unsettled, **kept}

@@ -482,3 +482,44 @@ def test_a_taint_that_somebody_removed_is_said_and_a_node_made_anew_is_not_mista
     assert [line for line in said(log) if "taint removed" in line] == [
         "Node gpu-1 taint removed. By somebody."
     ]
+
+
+def test_a_storm_is_a_few_lines_of_the_log_and_not_one_for_each_of_its_own() -> None:
+    log = io.StringIO()
+    logs.set_up("text", "info", stream=log)
+    scene = Scene()
+    for second in range(1, 11):
+        scene.run(
+            *(xid(seconds=second + i / 500, stamp=second + i / 500) for i in range(500)), seconds=second + 1
+        )
+    scene.run(seconds=75)
+
+    assert scene.count("faults_total", source="kernel", kind="xid", code="79", severity="fatal") == 5000
+    assert scene.cluster.nodes["gpu-1"].record.incidents[0].count == 5000
+    errors = [line for line in said(log) if "has dmesg error" in line]
+    assert [line.partition("NVRM")[0] for line in errors] == [
+        "node `gpu-1` has dmesg error: ",
+        "node `gpu-1` has dmesg error 499 times more, lately: ",
+        "node `gpu-1` has dmesg error 4,500 times more, lately: ",
+    ]
+
+
+def test_lines_that_lead_to_nothing_are_counted_one_by_one_and_told_together() -> None:
+    log = io.StringIO()
+    logs.set_up("text", "info", stream=log)
+    scene = Scene()
+
+    def nameless(seconds: float, count: int) -> None:
+        stray = (replace(xid(seconds=seconds, stamp=seconds + i / 500), node=None) for i in range(count))
+        scene.run(*stray, seconds=seconds)
+
+    nameless(1, 1)
+    for second in range(2, 12):
+        nameless(second, 500)
+    scene.run(seconds=700)
+
+    assert scene.count("faults_ignored_total", reason="the line names no node") == 5001
+    assert [line.split(" WARNING ")[-1] for line in log.getvalue().splitlines() if "ignored" in line] == [
+        "xid.79 of node <none> ignored: the line names no node.",
+        "xid.79 of node <none> ignored 5,000 times: the line names no node.",
+    ]
