@@ -25,17 +25,24 @@ BOOT = "0d5c9a1e-7c44-4f0a-9a5e-3c1f6f0a2b77"
 class StandIn:
     """A stand-in server as a process; it ends with ``stop``."""
 
-    def __init__(self, module: str, *arguments: str) -> None:
-        command = (sys.executable, "-m", module, *arguments)
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    def __init__(self, *arguments: str) -> None:
+        command = (sys.executable, "-m", "tests.benchmarks.serve", *arguments)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdin is not None
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        self.url = next(word for word in line.replace(";", " ").split() if word.startswith("http://"))
+        self._to, self._from = self.process.stdin, self.process.stdout
+        self.url = self._from.readline().strip()
+
+    def asked(self) -> Mapping[str, int]:
+        """What it was asked since this was last called, and how often."""
+        self._to.write("\n")
+        self._to.flush()
+        found: Mapping[str, int] = json.loads(self._from.readline())
+        return found
 
     def stop(self) -> None:
         """End it."""
-        self.process.terminate()
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=60)
 
     def connection(self) -> http.client.HTTPConnection:
         """A connection of its own."""
@@ -46,7 +53,7 @@ class Loki(StandIn):
     """The stand-in Loki, and a collector that pushes to it over one connection."""
 
     def __init__(self) -> None:
-        super().__init__("konductor_like.sandbox.loki", "--port", "0")
+        super().__init__("loki")
         self._collector = self.connection()
         self.pushed_bytes = 0
 
@@ -90,13 +97,7 @@ class Cluster(StandIn):
 
     def __init__(self, folder: Path, nodes: int, *, refresh_seconds: float = 0) -> None:
         self.kubeconfig = folder / "kubeconfig"
-        super().__init__(
-            "konductor_like.sandbox.kubernetes",
-            *("--nodes", str(nodes), "--kubeconfig", str(self.kubeconfig)),
-            *("--refresh-seconds", str(refresh_seconds)),
-        )
-        assert self.process.stdout is not None
-        self.process.stdout.readline()  # the kubeconfig is written now
+        super().__init__("kubernetes", str(self.kubeconfig), str(nodes), str(refresh_seconds))
         config = json.loads(self.kubeconfig.read_text())
         self._token = config["users"][0]["user"]["token"]
 
