@@ -59,7 +59,7 @@ def test_folding_costs_at_most_15_microseconds_a_line() -> None:
 def moved(fault: Fault, at_ns: int) -> Fault:
     """The same said later."""
     position = replace(fault.finding.position, stamp_us=at_ns // 1000)
-    return replace(fault, timestamp_ns=at_ns, finding=replace(fault.finding, position=position))
+    return replace(fault, timestamp_ns=at_ns, finding=fault.finding._replace(position=position))
 
 
 class Seen:
@@ -120,8 +120,8 @@ def test_another_nodes_fault_in_the_middle_of_a_storm_is_tainted_at_once(tmp_pat
     waited = seen.other_at - visible
     sys.stdout.write(
         f"\n{LINES:,} equal lines of one node, pushed in {pushed - begun:.0f} s: another node's Xid 79 in "
-        f"the middle tainted {waited:.2f} s after it was visible (target {OTHER_SECONDS:g}); the exact count on "
-        f"the node {counted - pushed:.0f} s after the last line, in {len(seen.counts)} writes {seen.counts} "
+        f"the middle tainted {waited:.2f} s after it was visible (target {OTHER_SECONDS:g}); the exact count "
+        f"on the node {counted - pushed:.0f} s after the last line, in {len(seen.counts)} writes {seen.counts} "
         f"(both nodes {len(seen.counts) + 1}, target {WRITES}); "
         f"RSS grew by {growth:.1f} MiB ({GROWTH_MIB:g})\n"
     )
