@@ -92,7 +92,11 @@ class Settings(BaseSettings):
 
     # Reading.
     poll_interval_seconds: float = Field(5.0, ge=0.05, le=3600)
-    """Time between two polls of one source."""
+    """Time between two polls of the kernel log, where no tail tells that a line has arrived."""
+    pod_poll_interval_seconds: float = Field(15.0, ge=0.05, le=3600)
+    """Time between two polls of the pods' logs, which never taint by themselves."""
+    tail: bool = True
+    """Follow the kernel log (`/loki/api/v1/tail`, two connections), so that a new line is read at once."""
     kernel_overlap_seconds: float = Field(180.0, ge=0)
     """How far each poll of the kernel source looks back behind its cursor, for lines that arrive late."""
     pod_overlap_seconds: float = Field(60.0, ge=0)

@@ -34,7 +34,8 @@ class Spans:
         overlap_ns = _ns(settings.kernel_overlap_seconds if kernel else settings.pod_overlap_seconds)
         lateness_ns = max(overlap_ns, _ns(settings.lateness_seconds))
         skew_ns = _ns(settings.future_skew_seconds)
-        steady_ns = overlap_ns + skew_ns + 2 * _ns(settings.poll_interval_seconds)
+        interval_ns = _ns(settings.poll_interval_seconds if kernel else settings.pod_poll_interval_seconds)
+        steady_ns = overlap_ns + skew_ns + 2 * interval_ns
         return cls(overlap_ns, lateness_ns, skew_ns, max(_WIDEST_NS, steady_ns))
 
 

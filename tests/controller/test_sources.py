@@ -37,10 +37,12 @@ class ScriptedReader:
     def __init__(self, *script: Batch | LokiError) -> None:
         self.script = list(script)
         self.committed: list[int] = []
+        self.asked: list[int | None] = []
         self.polls = 0
 
-    def poll(self, now_ns: int) -> Batch:
+    def poll(self, now_ns: int, oldest_ns: int | None = None) -> Batch:
         assert now_ns > 0
+        self.asked.append(oldest_ns)
         self.polls += 1
         step = self.script[0] if self.script else batch(999)
         if isinstance(step, LokiError):
