@@ -156,8 +156,8 @@ class TailNudges:
         elif str(error) != self._said:
             self._said = str(error)
             logs.warning(
-                f"Kernel lines are found by polling alone, some seconds later: {error}. "
-                "Trying again every few minutes; KONDUCTOR_TAIL=false does without.",
+                f"Loki's tail cannot be followed: {error}. Nothing is lost: without it kernel lines are "
+                "found by polling, some seconds later. Trying again; KONDUCTOR_TAIL=false does without.",
                 error=type(error).__name__,
             )
 
