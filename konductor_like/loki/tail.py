@@ -29,8 +29,9 @@ LOOK_BACK_NS = 10 * SECOND_NS
 """Loki answers before it listens; what comes between is in the history that it sends first."""
 _GLANCE_SECONDS = 1.0
 """How often a quiet connection is left to see whether another query is wanted."""
-_TIMESTAMP = re.compile(rb'(?:\[|"timestamp":)\s*"(\d{19})"')
-"""Of a line (``["1726…","text"]``) or of a dropped one; inside a JSON string every quote has a backslash."""
+_OF_LINE = re.compile(rb'\["(\d{19})"')
+_OF_DROPPED = re.compile(rb'"timestamp":\s*"(\d{19})"')
+"""Where times stand; inside a JSON string every quote has a backslash, so no line looks so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,4 +170,6 @@ class Tail:
 
 def oldest_in(message: bytes) -> int | None:
     """The oldest time in one message of Loki's tail, in ns since the epoch; None where there is none."""
-    return min((int(found) for found in _TIMESTAMP.findall(message)), default=None)
+    # All have as many digits, so the least as text is the least as a number.
+    oldest = min(_OF_LINE.findall(message) + _OF_DROPPED.findall(message), default=None)
+    return None if oldest is None else int(oldest)
