@@ -71,6 +71,14 @@ class Metrics:
         self.bytes_processed = counter(
             "loki_bytes_processed_total", "Bytes that Loki says it read for us.", "source"
         )
+        self.budget_used = gauge(
+            "loki_budget_used_ratio",
+            "What Loki processed for us in the last minute, as a share of the budget.",
+        )
+        self.slowed = gauge("polls_slowed", "1 while the budget makes polls rarer.", "source")
+        self.loud_nodes = gauge(
+            "loud_nodes", "Nodes that print so much that their lines are read by themselves.", "source"
+        )
         self.loki_errors = counter("loki_errors_total", "Polls that failed, by error.", "source", "error")
         self.kube_errors = counter("kube_errors_total", "Requests to the API server that failed.", "error")
         self.read_until = gauge(

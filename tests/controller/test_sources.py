@@ -38,6 +38,8 @@ class ScriptedReader:
     def __init__(self, *script: Batch | LokiError) -> None:
         self.script = list(script)
         self.committed: list[int] = []
+        self.slowdown = 1.0
+        self.budget_used = 0.1
         self.asked: list[int | None] = []
         self.polls = 0
 
