@@ -71,12 +71,29 @@ class Metrics:
         self.bytes_processed = counter(
             "loki_bytes_processed_total", "Bytes that Loki says it read for us.", "source"
         )
+        self.budget_used = gauge(
+            "loki_budget_used_ratio",
+            "What Loki processed for us in the last minute, as a share of the budget.",
+        )
+        self.slowed = gauge("polls_slowed", "1 while the budget makes polls rarer.", "source")
+        self.loud_nodes = gauge(
+            "loud_nodes", "Nodes that print so much that their lines are read by themselves.", "source"
+        )
         self.loki_errors = counter("loki_errors_total", "Polls that failed, by error.", "source", "error")
         self.kube_errors = counter("kube_errors_total", "Requests to the API server that failed.", "error")
         self.read_until = gauge(
             "read_until_timestamp_seconds", "Everything before this time was read and acted upon.", "source"
         )
         self.last_success = gauge("last_success_timestamp_seconds", "When the last poll succeeded.", "source")
+        self.tails_connected = gauge(
+            "tails_connected", "Connections that follow the kernel log; with 0 it is only polled."
+        )
+        self.tail_connections = counter(
+            "tail_connections_total", "Connections that were made to follow the kernel log."
+        )
+        self.tail_nudges = counter(
+            "tail_nudges_total", "Messages that led, together with others or alone, to a poll at once."
+        )
         self.actions = counter("actions_total", "Node writes, by verb and result.", "verb", "result")
         self.fault_to_taint = Histogram(
             prefix + "fault_to_taint_seconds",
