@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from konductor_like.detection import HEARTBEAT_ANCHOR
+from konductor_like.detection import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR
 from konductor_like.settings import Matcher, Settings, parse_matchers
 
 _RE2_SPECIAL = re.compile(r"[.+*?()|\[\]{}^$\\]")
@@ -24,8 +24,8 @@ def kernel_query(settings: Settings, anchors: Iterable[str]) -> str:
 
 
 def heartbeat_query(settings: Settings) -> str:
-    """The heartbeat lines of our own kernel-log reader; the fault query's anchors do not match them."""
-    return log_query(kernel_matchers(settings), (HEARTBEAT_ANCHOR,))
+    """What our own kernel-log reader says about itself; the fault query's anchors match none of it."""
+    return log_query(kernel_matchers(settings), (HEARTBEAT_ANCHOR, OVERRUN_ANCHOR))
 
 
 def pod_query(settings: Settings, anchors: Iterable[str]) -> str | None:
@@ -45,6 +45,18 @@ def log_query(matchers: Iterable[Matcher], anchors: Iterable[str]) -> str:
     """Lines of the streams that satisfy all ``matchers`` and that contain any of ``anchors``."""
     selector = ", ".join(f"{matcher.name}{matcher.op}{quote(matcher.value)}" for matcher in matchers)
     return f"{{{selector}}} |= {' or '.join(quote(anchor) for anchor in anchors)}"
+
+
+def of_nodes(query: str, node_label: str, nodes: Iterable[str], *, without: bool = False) -> str:
+    """The lines of these nodes only, or all others; ``""`` is a line that names none.
+
+    The label may be an index label or structured metadata: a filter after the line filter knows both.
+    """
+    names = sorted(nodes)
+    if not names:
+        return query
+    pattern = "|".join(_RE2_SPECIAL.sub(r"\\\g<0>", name) for name in names)
+    return f"{query} | {node_label}{'!~' if without else '=~'}{quote(pattern)}"
 
 
 def one_of(label: str, values: Iterable[str]) -> Matcher:
