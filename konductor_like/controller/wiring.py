@@ -5,38 +5,42 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from konductor_like.cluster.access import ready_to_write
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.decode import node_decoder
-from konductor_like.cluster.events import NodeEvents
+from konductor_like.cluster.events import LeaseEvents, NodeEvents
 from konductor_like.cluster.identity import own_identity
 from konductor_like.cluster.lease import LeaderLease
 from konductor_like.cluster.store import NodeStore
 from konductor_like.cluster.writer import NodeWriter, RehearsedWriter
 from konductor_like.controller.announcer import Announcer
 from konductor_like.controller.controller import Controller
-from konductor_like.controller.coverage import CoverageTracker
+from konductor_like.controller.coverage_report import CoverageReport, FleetEvent
+from konductor_like.controller.fleetwatch import FleetWatch
+from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes
+from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes, rehearsed_fleet_event
 from konductor_like.controller.report import Report
 from konductor_like.controller.rulebook import Rulebook
+from konductor_like.controller.sources import Reader
 from konductor_like.controller.term import SOURCES, Term
 from konductor_like.controller.tick import EventSink, Nodes, Tick, Writer
 from konductor_like.detection.joining import Joiner
 from konductor_like.loki.client import LokiClient
-from konductor_like.loki.logql import heartbeat_query, kernel_query, pod_query
+from konductor_like.loki.heartbeats import HeartbeatReader
+from konductor_like.loki.logql import kernel_query, pod_query
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.retry import retrying
-from konductor_like.loki.spans import SECOND_NS, Spans
+from konductor_like.loki.spans import SECOND_NS
+from konductor_like.loki.targeted import TargetedReader
 from konductor_like.model import Checkpoint, Coverage, Source
 from konductor_like.settings import Settings
 
 LOKI_ATTEMPTS = 3
 LOKI_PATIENCE_SECONDS = 6.0
 """A poll asks again this long by itself; then the loop says what is wrong and backs off."""
-HEARTBEAT_OVERLAP_NS = 30 * SECOND_NS
 WRITE_PATIENCE_SECONDS = 5.0
 """One node's write holds up a tick no longer than this; the next ticks try again."""
 
@@ -110,7 +114,18 @@ def _earnest(
         def prepare() -> list[str]:
             return ready_to_write(client, namespace, settings.lease_name)
 
-        terms = _Terms(settings, metrics, loki, rulebook, store, writer, announcer, Report(metrics))
+        about_lease = LeaseEvents(client, lease, identity)
+        terms = _Terms(
+            settings,
+            metrics,
+            loki,
+            rulebook,
+            store,
+            writer,
+            announcer,
+            Report(metrics),
+            about_lease.send_soon,
+        )
         controller = Controller(store, lease, terms.make, prepare, metrics, once=options.once)
         yield controller
 
@@ -131,7 +146,9 @@ def _rehearsal(
         )
         nodes, report = RehearsedNodes(store), Report(metrics, rehearsal=True)
         writer, events = RehearsedWriter(), RehearsedEvents()
-        terms = _Terms(settings, metrics, loki, rulebook, nodes, writer, events, report)
+        terms = _Terms(
+            settings, metrics, loki, rulebook, nodes, writer, events, report, rehearsed_fleet_event
+        )
         controller = Controller(store, None, terms.make, list, metrics, once=options.once)
         yield controller
 
@@ -148,6 +165,7 @@ class _Terms:
     writer: Writer
     events: EventSink
     report: Report
+    fleet_event: FleetEvent
 
     def make(
         self, checkpoint: Checkpoint | None, coverage: Coverage | None, stop: threading.Event
@@ -157,6 +175,20 @@ class _Terms:
         start = first_checkpoint(settings, started_ns) if checkpoint is None else checkpoint
         self.rulebook.look()  # a standby does not follow the file
         joiner = Joiner(lambda: self.rulebook.detector)
+        heartbeats = HeartbeatReader(self.loki, settings)
+        heartbeats.start_from(started_ns)
+        targeted = TargetedReader(self.loki, self._queries()["kernel"], settings)
+        watch = FleetWatch(
+            self.metrics,
+            CoverageReport(self.metrics, self.events, self.fleet_event),
+            before=coverage,
+            stale_seconds=settings.heartbeat_stale_seconds,
+            gap_max_age_seconds=settings.gap_max_age_seconds,
+            now_ns=started_ns,
+            look_again=heartbeats.look,
+            read_node=targeted.want,
+        )
+        self.report.lags = lags = Lags(self.metrics, watch.began_ns, self.loki.now_ns)
         tick = Tick(
             self.nodes,
             self.writer,
@@ -166,15 +198,20 @@ class _Terms:
             rules=settings.rules(),
             start=start,
             unknown_node_seconds=settings.unknown_node_seconds,
-            detect=joiner.detect,
+            detect=lags.watching(joiner.detect),
         )
-        tracker = CoverageTracker(settings.heartbeat_stale_seconds, before=coverage, now_ns=started_ns)
+        readers: dict[str, Reader] = {
+            **self._readers(start, started_ns),
+            "heartbeat": heartbeats,
+            "node": targeted,
+        }
         term = Term(
             tick,
             self.nodes,
-            self._readers(start, started_ns),
+            readers,
             self.metrics,
-            tracker,
+            watch,
+            lags,
             poll_interval_seconds=settings.poll_interval_seconds,
             now_ns=self.loki.now_ns,
             stop=stop,
@@ -186,7 +223,8 @@ class _Terms:
         """What is asked for faults, by the rules in force; no pod lines where no namespace is watched."""
         detector = self.rulebook.detector
         pods = pod_query(self.settings, detector.anchors(Source.POD))
-        queries = {"kernel": kernel_query(self.settings, detector.anchors(Source.KERNEL))}
+        kernel = kernel_query(self.settings, detector.anchors(Source.KERNEL))
+        queries = {"kernel": kernel, "node": kernel}
         return queries if pods is None else {**queries, "pod": pods}
 
     def _readers(self, start: Checkpoint, started_ns: int) -> dict[str, SourceReader]:
@@ -196,19 +234,11 @@ class _Terms:
         readers = {
             name: SourceReader(SOURCES[name], self.loki, query, settings)
             for name, query in self._queries().items()
+            if name in SOURCES
         }
         for reader in readers.values():
             reader.start_from(start.read_ns.get(reader.source, oldest_ns))
-        heartbeat_spans = replace(
-            Spans.of(settings, Source.KERNEL),
-            overlap_ns=HEARTBEAT_OVERLAP_NS,
-            lateness_ns=round(settings.heartbeat_stale_seconds * SECOND_NS),
-        )
-        heartbeats = SourceReader(
-            Source.KERNEL, self.loki, heartbeat_query(settings), settings, heartbeat_spans
-        )
-        heartbeats.start_from(started_ns)
-        return {**readers, "heartbeat": heartbeats}
+        return readers
 
 
 def first_checkpoint(settings: Settings, started_ns: int) -> Checkpoint:
