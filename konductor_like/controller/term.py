@@ -163,6 +163,7 @@ class Term:
             self._prepare(had_ns)
             with self._metrics.tick_seconds.time():
                 self._tick.run(lines, read_ns, now())
+            self._recall()
             for source, until_ns in self._tick.checkpoint().read_ns.items():
                 self._metrics.read_until.labels(source.value).set(until_ns / 1e9)
             if time.monotonic() - self._looked_seconds >= COVERAGE_SECONDS or "heartbeat" in read:
@@ -187,6 +188,10 @@ class Term:
         """What a tick must know beside its lines."""
         self._lags.begin(had_ns)
         self._tick.heed(self._watch.ambiguous, self._watch.left)
+        self._recall()
+
+    def _recall(self) -> None:
+        """Nodes that came back; looked for after a tick too, so that what it wrote is what is remembered."""
         for returned in self._watch.returned(self._nodes.snapshot(), self._now_ns()):
             if not returned.record.empty:
                 self._tick.recall(returned.state.name, returned.record)
