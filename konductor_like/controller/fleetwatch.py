@@ -15,6 +15,7 @@ from konductor_like.detection import Overrun, parse_heartbeat, parse_overrun
 from konductor_like.loki.heartbeats import Look
 from konductor_like.model import Coverage, LogLine, NodeState
 
+Spans = tuple[tuple[int, int], ...]
 _DAY_NS = 86_400 * SECOND_NS
 
 
@@ -32,12 +33,17 @@ class FleetWatch:
         now_ns: int,
         look_again: Callable[[Iterable[Look]], None],
         read_node: Callable[[str, int], None],
+        revisit: Callable[[Spans], None],
     ) -> None:
-        """``look_again`` rereads heartbeats, ``read_node`` a node's kernel lines from a time on."""
+        """``look_again`` rereads heartbeats, ``read_node`` a node's kernel lines from a time on.
+
+        ``revisit`` tells the readers of faults which spans are gaps, to be read again now and then.
+        """
         self._metrics = metrics
         self._report = report
         self._look_again = look_again
         self._read_node = read_node
+        self._revisit = revisit
         self._tracker = CoverageTracker(
             stale_seconds, before=before, now_ns=now_ns, gap_max_age_seconds=gap_max_age_seconds
         )
@@ -54,11 +60,6 @@ class FleetWatch:
     def left(self) -> Mapping[str, frozenset[str]]:
         """By node, the boots that are over although faults wait for them."""
         return self._boots.left
-
-    @property
-    def spans_to_revisit(self) -> tuple[tuple[int, int], ...]:
-        """What the readers of faults should read again: all open gaps, as of the last look."""
-        return self._tracker.revisit_spans
 
     def began_ns(self, node: str, boot_id: str | None) -> int | None:
         """When a boot of the node began by the node's own clock, if it was heard."""
@@ -95,6 +96,7 @@ class FleetWatch:
         self._report.tell(self._tracker.news(), coverage, gpu_nodes, now_ns)
         self._report.left(self._boots.left)
         self._metrics.pending.set(self._boots.overdue)
+        self._revisit(self._tracker.revisit_spans)
         self._look_again(self._tracker.looks(now_ns))
         return coverage
 

@@ -28,6 +28,7 @@ from konductor_like.controller.sources import Reader
 from konductor_like.controller.term import SOURCES, Term
 from konductor_like.controller.tick import EventSink, Nodes, Tick, Writer
 from konductor_like.detection.joining import Joiner
+from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.heartbeats import HeartbeatReader
 from konductor_like.loki.logql import kernel_query, pod_query
@@ -178,6 +179,12 @@ class _Terms:
         heartbeats = HeartbeatReader(self.loki, settings)
         heartbeats.start_from(started_ns)
         targeted = TargetedReader(self.loki, self._queries()["kernel"], settings)
+        sources = self._readers(start, started_ns)
+
+        def revisit(gaps: tuple[tuple[int, int], ...]) -> None:
+            for reader in sources.values():
+                reader.revisit(gaps)
+
         watch = FleetWatch(
             self.metrics,
             CoverageReport(self.metrics, self.events, self.fleet_event),
@@ -187,6 +194,7 @@ class _Terms:
             now_ns=started_ns,
             look_again=heartbeats.look,
             read_node=targeted.want,
+            revisit=revisit,
         )
         self.report.lags = lags = Lags(self.metrics, watch.began_ns, self.loki.now_ns)
         tick = Tick(
@@ -200,11 +208,7 @@ class _Terms:
             unknown_node_seconds=settings.unknown_node_seconds,
             detect=lags.watching(joiner.detect),
         )
-        readers: dict[str, Reader] = {
-            **self._readers(start, started_ns),
-            "heartbeat": heartbeats,
-            "node": targeted,
-        }
+        readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "node": targeted}
         term = Term(
             tick,
             self.nodes,
@@ -231,8 +235,9 @@ class _Terms:
         """One reader per source, each at its cursor; one whose cursor is missing goes with the oldest."""
         settings = self.settings
         oldest_ns = min(start.read_ns.values(), default=started_ns)
+        budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
         readers = {
-            name: SourceReader(SOURCES[name], self.loki, query, settings)
+            name: SourceReader(SOURCES[name], self.loki, query, settings, budget=budget)
             for name, query in self._queries().items()
             if name in SOURCES
         }

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from konductor_like.loki.errors import LokiAnswerTooLarge, LokiError, LokiRefused, LokiTimeout
 from konductor_like.loki.logql import of_nodes
-from konductor_like.loki.response import QueryResult
+from konductor_like.loki.response import Count, QueryResult
 from konductor_like.loki.spans import SECOND_NS
 from konductor_like.loki.window import Ask, Direction, Window
 
@@ -18,6 +18,10 @@ class Queries(Protocol):
     def query_range(
         self, query: str, start_ns: int, end_ns: int, limit: int, direction: Direction = ...
     ) -> QueryResult:
+        """See the client."""
+        ...
+
+    def count(self, query: str, start_ns: int, end_ns: int) -> Count:
         """See the client."""
         ...
 
@@ -61,6 +65,13 @@ class Asking:
             return self._ask(query, window, direction)
 
         return ask
+
+    def count(self, window: Window) -> int:
+        """How many lines Loki counts in a window."""
+        self.queries += 1
+        count = self._client.count(self.query, window.start_ns, window.end_ns)
+        self.bytes_processed += count.bytes_processed
+        return count.lines
 
     def _ask(self, query: str, window: Window, direction: Direction) -> QueryResult | None:
         """One window's answer; None when it can only be had in parts."""

@@ -145,7 +145,7 @@ class Entry:
             return None
         key = (self._incident.key, self._incident.severity.taints, self.boot_id)
         position = booted(self.reached, self.boot_id)
-        finding = replace(self.latest.finding, position=position, user_written=self.by_user)
+        finding = self.latest.finding._replace(position=position, user_written=self.by_user)
         latest = replace(self.latest, finding=finding)
         return key, Unsettled(self.counted, latest, self.since, self.latest_at)
 
@@ -214,4 +214,4 @@ def with_boot(fault: Fault, boot_id: str | None) -> Fault:
     position = fault.finding.position
     if position.boot_id is not None or boot_id is None:
         return fault
-    return replace(fault, finding=replace(fault.finding, position=replace(position, boot_id=boot_id)))
+    return replace(fault, finding=fault.finding._replace(position=replace(position, boot_id=boot_id)))

@@ -33,6 +33,7 @@ class Scene:
         }
         self.looks: list[Look] = []
         self.wanted: list[tuple[str, int]] = []
+        self.revisited: list[tuple[tuple[int, int], ...]] = []
         self.metrics = Metrics()
         self.watch = FleetWatch(
             self.metrics,
@@ -43,6 +44,7 @@ class Scene:
             now_ns=ns(at_seconds),
             look_again=self.looks.extend,
             read_node=lambda node, since_ns: self.wanted.append((node, since_ns)),
+            revisit=self.revisited.append,
         )
 
     def hear(self, *lines: LogLine, seconds: float) -> Coverage:
@@ -136,3 +138,16 @@ def test_late_heartbeats_are_asked_for_before_a_node_is_called_unknown() -> None
         scene.hear(seconds=seconds)
 
     assert [look.nodes for look in scene.looks] == [{"gpu-1"}]
+
+
+def test_the_readers_of_faults_learn_of_a_gap_when_it_opens_and_when_it_is_closed() -> None:
+    scene = Scene()
+    scene.hear(beat("gpu-1", 0), seconds=20)
+    for seconds in range(220, 920, 100):
+        scene.hear(seconds=seconds)
+    scene.hear(beat("gpu-1", 900), seconds=920)
+    assert scene.revisited[-1] == ((ns(0), ns(900)),)
+
+    scene.hear(*(beat("gpu-1", seconds) for seconds in range(60, 900, 60)), seconds=940)
+
+    assert len(scene.revisited[-1]) == 0
