@@ -1,47 +1,54 @@
-"""Events: best effort, named so that telling the same thing twice is one Event (design rule 25).
-
-What is about a node goes on its Node; what is about the fleet on the Lease, where ``kubectl describe lease``
-and the namespace's own list of Events show it.
-"""
+"""Events on Nodes: best effort, named so that telling the same thing twice is one Event (design rule 25)."""
 
 from __future__ import annotations
 
 import hashlib
-import threading
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from konductor_like.cluster import paths, times
+from konductor_like.cluster.backoff import Backoff
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeConflict, KubeError
-from konductor_like.cluster.lease import LeaderLease
 from konductor_like.model import EventReason, NodeState
 
 COMPONENT = "konductor-like"
 NAMESPACE = "default"
 """Where Events of objects without a namespace live; the server refuses any other."""
+_TRIES = 5
+"""Each waits for as long as the server asks for; five are half a minute of a server that says nothing."""
 _MESSAGE_BYTES = 1000  # the API's limit is 1,024 characters in one place and bytes in another
 _NODE_CHARS = 180
 _NORMAL = frozenset({EventReason.RELEASED, EventReason.RECORDED})
 
 
 class NodeEvents:
-    """Sends Events. ``instance`` says which process; ``now`` gives aware datetimes."""
+    """Sends Events. Thread-safe."""
 
     def __init__(
-        self, client: KubeClient, instance: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        client: KubeClient,
+        instance: str,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        backoff: Backoff | None = None,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
+        """``instance`` says which process; ``now`` gives aware datetimes; a true ``sleep`` ends the tries."""
         self._client = client
         self._instance = instance[:128]
         self._now = now
+        self._backoff = backoff or Backoff(first_seconds=2.0, most_seconds=16.0)
+        self._sleep = sleep
         self.last_error: KubeError | None = None
         """Why the latest Event could not be sent; None if it was."""
 
     def send(self, node: NodeState, reason: EventReason, message: str, about: str) -> bool:
-        """Send one Event; whether the server has it now. Never raises a KubeError.
+        """Send one Event, patiently; whether the server has it now. Never raises a KubeError.
 
         ``about`` identifies what it tells of: the same reason and ``about`` on one node is the same Event,
-        which is there already and stays as it is.
+        which is there already and stays as it is, so that trying again does no harm.
         """
         involved = {
             "apiVersion": "v1",
@@ -50,54 +57,26 @@ class NodeEvents:
             "uid": node.machine.node_uid,  # kubectl describe finds Events by it
         }
         name = event_name(node, reason, about)
-        try:
-            self._client.create(
-                paths.events(NAMESPACE),
-                event(name, NAMESPACE, involved, reason, message, self._instance, self._now()),
-            )
-        except KubeConflict:
-            self.last_error = None
-        except KubeError as error:
+        told = event(name, NAMESPACE, involved, reason, message, self._instance, self._now())
+        for failures in range(1, _TRIES + 1):
+            error = self._try(told)
             self.last_error = error
-            return False
-        else:
-            self.last_error = None
-        return True
+            if error is None:
+                return True
+            if not error.transient or failures == _TRIES:
+                break
+            if self._sleep(self._backoff.seconds(failures, error.retry_after_seconds)):
+                break
+        return False
 
-
-class LeaseEvents:
-    """Sends Events about the Lease, each in a thread of its own: they are rare, and nothing waits for one."""
-
-    def __init__(
-        self,
-        client: KubeClient,
-        lease: LeaderLease,
-        instance: str,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._client = client
-        self._lease = lease
-        self._instance = instance[:128]
-        self._now = now
-
-    def send_soon(self, reason: EventReason, message: str) -> None:
-        """Send one Event and return at once; one that cannot be sent is left out: the log has said it."""
-        threading.Thread(target=self.send, args=(reason, message), name="lease-event", daemon=True).start()
-
-    def send(self, reason: EventReason, message: str) -> bool:
-        """Send one Event; whether the server has it now. Never raises a KubeError."""
-        involved = self._lease.reference
-        name, namespace = involved["name"], involved["namespace"]
-        digest = _digest(involved.get("uid", ""), reason.value, message)
-        named = f"{name}.{reason.value.lower()}.{digest}"
-        told = event(named, namespace, involved, reason, message, self._instance, self._now())
+    def _try(self, told: dict[str, object]) -> KubeError | None:
         try:
-            self._client.create(paths.events(namespace), told)
+            self._client.create(paths.events(NAMESPACE), told)
         except KubeConflict:
-            return True
-        except KubeError:
-            return False
-        return True
+            return None
+        except KubeError as error:
+            return error
+        return None
 
 
 def event(
@@ -131,8 +110,8 @@ def event(
 
 def event_name(node: NodeState, reason: EventReason, about: str) -> str:
     """``<node>.<reason>.<hash>``, the same for the same thing about the same Node object."""
-    digest = _digest(node.name, node.machine.node_uid, reason.value, about)
-    return f"{node.name[:_NODE_CHARS].rstrip('-.')}.{reason.value.lower()}.{digest}"
+    identity = digest(node.name, node.machine.node_uid, reason.value, about)
+    return f"{node.name[:_NODE_CHARS].rstrip('-.')}.{reason.value.lower()}.{identity}"
 
 
 def shortened(message: str) -> str:
@@ -145,5 +124,6 @@ def shortened(message: str) -> str:
     return f"{head} … {tail}"
 
 
-def _digest(*parts: str) -> str:
+def digest(*parts: str) -> str:
+    """A short name for what an Event tells of."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:16]

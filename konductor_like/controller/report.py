@@ -94,6 +94,13 @@ class Report:
                 f"could not {change.verb.value} node {change.node}: {why} Trying again.", node=change.node
             )
 
+    def slow(self, change: Change) -> None:
+        """A write that the API server has not answered yet."""
+        logs.warning(
+            f"node {change.node}: the API server takes long over the {change.verb.value}; going on.",
+            node=change.node,
+        )
+
     def settled(self, counted: Iterable[Fault], ignored: Iterable[Ignored], now: datetime) -> None:
         """Faults that were judged for good: the new occurrences, and what led to nothing."""
         kinds = Counter((one.source, one.finding.kind, one.finding.code, one.severity) for one in counted)

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from konductor_like.cluster.access import ready_to_write
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.decode import node_decoder
-from konductor_like.cluster.events import LeaseEvents, NodeEvents
+from konductor_like.cluster.events import NodeEvents
 from konductor_like.cluster.identity import own_identity
 from konductor_like.cluster.lease import LeaderLease
+from konductor_like.cluster.lease_events import LeaseEvents
 from konductor_like.cluster.store import NodeStore
 from konductor_like.cluster.writer import NodeWriter, RehearsedWriter
 from konductor_like.controller.announcer import Announcer
@@ -91,7 +92,7 @@ def _earnest(
     client = KubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
     namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
     identity = own_identity()
-    with closing(client), closing(Announcer(NodeEvents(client, identity))) as announcer:
+    with closing(client), closing(Announcer(NodeEvents(client, identity, sleep=stop.wait))) as announcer:
         lease = LeaderLease(
             client,
             namespace,
@@ -109,6 +110,7 @@ def _earnest(
             timeout_seconds=settings.kube_timeout_seconds,
             write_concurrency=settings.write_concurrency,
             patience_seconds=WRITE_PATIENCE_SECONDS,
+            on_state=store.apply,
             sleep=stop.wait,
         )
 
@@ -127,7 +129,15 @@ def _earnest(
             Report(metrics),
             about_lease.send_soon,
         )
-        controller = Controller(store, lease, terms.make, prepare, metrics, once=options.once)
+        controller = Controller(
+            store,
+            lease,
+            terms.make,
+            prepare,
+            metrics,
+            once=options.once,
+            finish_writes=lambda: writer.finish(settings.kube_timeout_seconds),
+        )
         yield controller
 
 

@@ -120,6 +120,8 @@ def _fold_unsettled(
         if entry is None:
             continue  # purged since: no trace of us is wanted
         if entry.state is not IncidentState.RELEASED:
+            if entry.seen(tally.latest):
+                continue  # a write of it that was never answered did happen
             entry.extend(tally.latest, tally.count)
             entry.carry(tally)
             if boot_id == own_boot:
