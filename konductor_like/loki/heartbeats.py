@@ -47,6 +47,8 @@ class Look:
     end_ns: int
     nodes: frozenset[str]
     tries: int = 0
+    width_ns: int = _TILE_NS
+    """How wide the next window may be, learnt from the one before."""
 
 
 @dataclass(slots=True)
@@ -144,13 +146,14 @@ class HeartbeatReader:
             look = self._looks.pop(0)
             few = len(look.nodes) <= NAMES_MOST
             ask = self._asking.lines_of(only=look.nodes if few else ())
-            first_ns = _LOOK_NS if few else _TILE_NS
+            first_ns = _LOOK_NS if few else look.width_ns
             try:
                 for piece in read_span(
                     Window(look.start_ns, look.end_ns), first_ns, self._asking.widest_ns, ask
                 ):
                     self._take(piece, found)
-                    look = replace(look, start_ns=piece.window.end_ns)
+                    wider_ns = min(2 * piece.window.width_ns, _LOOK_NS)
+                    look = replace(look, start_ns=piece.window.end_ns, width_ns=wider_ns)
                     if self._full(found):
                         break
             except LokiError:
