@@ -22,6 +22,7 @@ from konductor_like.controller.coverage_report import CoverageReport, FleetEvent
 from konductor_like.controller.fleetwatch import FleetWatch
 from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.nudging import TailNudges
 from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes, rehearsed_fleet_event
 from konductor_like.controller.report import Report
 from konductor_like.controller.rulebook import Rulebook
@@ -31,12 +32,12 @@ from konductor_like.controller.tick import EventSink, Nodes, Tick, Writer
 from konductor_like.detection.joining import Joiner
 from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.client import LokiClient
-from konductor_like.loki.heartbeats import HeartbeatReader
+from konductor_like.loki.heartbeats import TILE_SECONDS, HeartbeatReader
 from konductor_like.loki.logql import kernel_query, pod_query
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.retry import retrying
 from konductor_like.loki.spans import SECOND_NS
-from konductor_like.loki.targeted import TargetedReader
+from konductor_like.loki.targeted import READ_SECONDS, TargetedReader
 from konductor_like.model import Checkpoint, Coverage, Source
 from konductor_like.settings import Settings
 
@@ -226,10 +227,16 @@ class _Terms:
             self.metrics,
             watch,
             lags,
-            poll_interval_seconds=settings.poll_interval_seconds,
+            intervals={
+                "kernel": settings.poll_interval_seconds,
+                "pod": settings.pod_poll_interval_seconds,
+                "heartbeat": TILE_SECONDS,
+                "node": READ_SECONDS,
+            },
             now_ns=self.loki.now_ns,
             stop=stop,
             new_queries=lambda: self._queries() if self.rulebook.look() else {},
+            tails=self._tails(),
         )
         return tick, term
 
@@ -240,6 +247,13 @@ class _Terms:
         kernel = kernel_query(self.settings, detector.anchors(Source.KERNEL))
         queries = {"kernel": kernel, "node": kernel}
         return queries if pods is None else {**queries, "pod": pods}
+
+    def _tails(self) -> dict[str, TailNudges]:
+        """What nudges the readers: of the kernel log alone, because pods never taint by themselves."""
+        if not self.settings.tail:
+            return {}
+        query = self._queries()["kernel"]
+        return {"kernel": TailNudges(self.settings, query, self.loki.now_ns, self.metrics)}
 
     def _readers(self, start: Checkpoint, started_ns: int) -> dict[str, SourceReader]:
         """One reader per source, each at its cursor; one whose cursor is missing goes with the oldest."""

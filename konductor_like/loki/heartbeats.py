@@ -91,7 +91,7 @@ class HeartbeatReader:
         """Read these too, after the present and in the order given."""
         self._asked.extend(looks)
 
-    def poll(self, now_ns: int) -> Batch:
+    def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> Batch:
         """Read the tile that is due, then some of what is to be read once more.
 
         After a failure it goes on where it stopped, but skips what is older than the stale span: who is heard

@@ -53,7 +53,7 @@ class TargetedReader:
         """Ask another query from the next poll on."""
         self._next_query = query
 
-    def poll(self, now_ns: int) -> Batch:
+    def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> Batch:
         """The lines of the node that has waited longest, oldest first; nothing where none is wanted.
 
         They end at the bound on lines: what a flood has behind it is left to the readers of the present.
