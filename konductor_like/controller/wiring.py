@@ -260,6 +260,7 @@ class _Terms:
         settings = self.settings
         oldest_ns = min(start.read_ns.values(), default=started_ns)
         budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
+        self.metrics.budget_used.set_function(lambda: budget.used)
         readers = {
             name: SourceReader(SOURCES[name], self.loki, query, settings, budget=budget)
             for name, query in self._queries().items()

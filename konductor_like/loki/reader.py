@@ -83,11 +83,6 @@ class SourceReader:
         return None if self._progress is None else self._progress.cursor_ns
 
     @property
-    def budget_used(self) -> float:
-        """Which share of what Loki may process for us a minute all readers took in the last one."""
-        return self._budget.used
-
-    @property
     def slowdown(self) -> float:
         """How many times longer than usual to wait before the next poll, for the byte budget's sake."""
         return self._budget.slowdown(self.source)
