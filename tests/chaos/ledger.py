@@ -205,8 +205,8 @@ class Ledger:
         acts_from_ns = max(self._fresh_ns, default=0) - seconds(ACT_SECONDS)
         if machine.plain and o.happened_ns <= machine.posted_ns:
             return False  # it names no boot, so it counts for the one that the Node told of then
-        released = any(o.first_ns <= at_ns + MARGIN_NS for at_ns in self._released_ns[o.node])
         first_ns = min(o.first_ns, o.happened_ns)
+        released = any(first_ns <= at_ns + MARGIN_NS for at_ns in self._released_ns[o.node])
         return (
             on_time
             and not released
