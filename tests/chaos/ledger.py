@@ -26,7 +26,7 @@ from konductor_like.model import (
     Source,
 )
 from konductor_like.policy.brake import bound
-from tests.chaos.machines import Occurrence, seconds
+from tests.chaos.machines import Machine, Occurrence, seconds
 from tests.chaos.process import DEADLINE_SECONDS, LEASE, NAMESPACE, Process
 
 if TYPE_CHECKING:
@@ -203,8 +203,8 @@ class Ledger:
         latest_ns = seconds(self._world.setup.lateness_seconds - LATE_SECONDS)
         on_time = any(s.visible_ns - s.timestamp_ns <= latest_ns for s in o.shipments)
         acts_from_ns = max(self._fresh_ns, default=0) - seconds(ACT_SECONDS)
-        if machine.plain and o.happened_ns <= machine.posted_ns:
-            return False  # it names no boot, so it counts for the one that the Node told of then
+        if machine.plain and self._may_be_of_another_boot(o, machine):
+            return False
         first_ns = min(o.first_ns, o.happened_ns)
         released = any(first_ns <= at_ns + MARGIN_NS for at_ns in self._released_ns[o.node])
         return (
@@ -212,6 +212,15 @@ class Ledger:
             and not released
             and not state.blocked
             and first_ns > max(state.created_ns, acts_from_ns) + MARGIN_NS
+        )
+
+    def _may_be_of_another_boot(self, o: Occurrence, machine: Machine) -> bool:
+        """Plain lines name no boot: they count for the one that the Node told of when they were read, and
+        history from before the first start may be of a boot whose stamps were further than the present one's.
+        """
+        return o.happened_ns <= machine.posted_ns or any(
+            other.boot_id != o.boot_id and any(other.happened_ns < at_ns for at_ns in self._fresh_ns)
+            for other in self._of(o.node)
         )
 
     def _check_writes(self, name: str) -> None:

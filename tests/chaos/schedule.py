@@ -39,12 +39,14 @@ def schedule_of(seed: int) -> Schedule:
     """The schedule of a seed."""
     rng = random.Random(seed)
     nodes = rng.choice((1, 2, 3, 3, 4))
+    overlap_seconds, lateness_seconds = rng.choice(((20.0, 20.0), (20.0, 20.0), (20.0, 200.0), (180.0, 180.0)))
     setup = Setup(
         plain=tuple(rng.random() < 0.3 for _ in range(nodes)),
         brake_percent=rng.choice((100.0, 100.0, 100.0, 100.0, 50.0, 20.0)),
         loki_limit=rng.choice((5000, 5000, 5000, 24)),
         loki_cuts=rng.random() < 0.5,
-        lateness_seconds=rng.choice((20.0, 180.0)),
+        overlap_seconds=overlap_seconds,
+        lateness_seconds=lateness_seconds,
     )
     # Each schedule tells only some of the stories, so that it goes deep where others would get in the way.
     stories = rng.sample(STORIES, rng.choice((3, 6, 12, len(STORIES))))

@@ -101,14 +101,23 @@ def befall(world: World, kind: str, request: Request, timeout_seconds: float, se
         if kind == "truncated":
             return half
         raise BrokenOffError(half)
+    if kind == "empty":
+        return empty_answer(request)
     if kind == "twice":
         return _twice(serve(request))
     return _refused(kind, request, serve)
 
 
+def empty_answer(request: Request) -> Reply:
+    """200, and nothing found: lines for a range, numbers for an instant."""
+    if request.path.endswith("/query"):
+        return Reply.of_json({"status": "success", "data": {"resultType": "vector", "result": []}})
+    return EMPTY_ANSWER.spoil(Reply())
+
+
 def _refused(kind: str, request: Request, serve: Serve) -> Reply:
-    if kind in ("html", "empty"):
-        return (HTML_ANSWER if kind == "html" else EMPTY_ANSWER).spoil(Reply())
+    if kind == "html":
+        return HTML_ANSWER.spoil(Reply())
     after = kind.endswith("after")
     code = int(kind.split()[0])
     if after:
@@ -130,4 +139,4 @@ def _twice(reply: Reply) -> Reply:
     return Reply(reply.status, json.dumps(answer).encode(), reply.content_type, reply.headers)
 
 
-__all__ = ["KUBE", "KUBE_KINDS", "KUBE_TARGETS", "LOKI", "LOKI_KINDS", "Trouble", "Troubles", "befall"]
+__all__ = ["KUBE", "KUBE_KINDS", "KUBE_TARGETS", "LOKI", "LOKI_KINDS", "Trouble", "Troubles", "befall", "empty_answer"]

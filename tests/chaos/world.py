@@ -19,14 +19,14 @@ from konductor_like.sandbox.kubernetes.api import _whole
 from konductor_like.sandbox.kubernetes.lists import Selection
 from konductor_like.sandbox.kubernetes.store import Key
 from konductor_like.sandbox.loki.limits import LokiError, LokiLimits
-from konductor_like.sandbox.loki.server import EMPTY_ANSWER, LokiServer
+from konductor_like.sandbox.loki.server import LokiServer
 from konductor_like.sandbox.wire import Reply, Request
 from konductor_like.settings import Settings
 from tests.chaos.clock import Clock, moment_of
 from tests.chaos.ledger import Ledger
 from tests.chaos.machines import POD_LINE, KernelRecord, Machine, Occurrence, Shipment, found, seconds, xid_message
 from tests.chaos.process import DEADLINE_SECONDS, LEASE, NAMESPACE, RENEW_SECONDS, Killed, Process
-from tests.chaos.troubles import Troubles, befall
+from tests.chaos.troubles import Troubles, befall, empty_answer
 from tests.chaos.wire import KUBE, LOKI, Exchange
 
 if TYPE_CHECKING:
@@ -48,8 +48,10 @@ class Setup:
     loki_limit: int = 5000
     loki_cuts: bool = False
     """Answers that must be cut have holes as well (grafana/loki#19133)."""
-    lateness_seconds: float = 180.0
-    """How late a line may arrive, by the settings."""
+    overlap_seconds: float = 20.0
+    """How far every poll looks back."""
+    lateness_seconds: float = 20.0
+    """How late a line may arrive; beyond the overlap it is found by a sweep."""
 
 
 @dataclass(slots=True)
@@ -64,14 +66,15 @@ class Strike:
 
 
 @cache
-def _settings(brake_percent: float, lateness_seconds: float) -> Settings:
+def _settings(brake_percent: float, overlap_seconds: float, lateness_seconds: float) -> Settings:
+    """Short spans, so that a cursor that ran ahead is not made good by a sweep over an hour."""
     return Settings(
         log_endpoint=ENDPOINT,
         brake_max_percent=brake_percent,
-        kernel_overlap_seconds=lateness_seconds,
-        pod_overlap_seconds=lateness_seconds,
-        # Nothing beyond that is looked for, so that a cursor that ran ahead is not made good by a wide sweep.
+        kernel_overlap_seconds=overlap_seconds,
+        pod_overlap_seconds=overlap_seconds,
         lateness_seconds=lateness_seconds,
+        pod_lateness_seconds=lateness_seconds,
     )
 
 
@@ -82,7 +85,7 @@ class World:
         self.setup = setup
         self.rng = random.Random(seed)
         self.clock = Clock()
-        self.settings = _settings(setup.brake_percent, setup.lateness_seconds)
+        self.settings = _settings(setup.brake_percent, setup.overlap_seconds, setup.lateness_seconds)
         limits = LokiLimits(
             max_entries_limit_per_query=setup.loki_limit, sharded_results_fall_short=setup.loki_cuts
         )
@@ -237,7 +240,7 @@ class World:
     def _serve(self, process: Process | None, server: str, request: Request, *, late: bool) -> Reply:
         if server == LOKI:
             if self.clock.true_ns < self.blind_until_ns:
-                return EMPTY_ANSWER.spoil(Reply())
+                return empty_answer(request)
             return self.loki._api.handle(request)
         if "watch" in request.params:
             return self._watch(request)
