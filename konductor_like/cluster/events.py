@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 from konductor_like.cluster import paths, times
+from konductor_like.cluster.backoff import Backoff
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeConflict, KubeError
 from konductor_like.model import EventReason, NodeState
@@ -14,39 +16,60 @@ from konductor_like.model import EventReason, NodeState
 COMPONENT = "konductor-like"
 NAMESPACE = "default"
 """Where Events of objects without a namespace live; the server refuses any other."""
+_TRIES = 5
+"""Each waits for as long as the server asks for; five are half a minute of a server that says nothing."""
 _MESSAGE_BYTES = 1000  # the API's limit is 1,024 characters in one place and bytes in another
 _NODE_CHARS = 180
 _NORMAL = frozenset({EventReason.RELEASED, EventReason.RECORDED})
 
 
 class NodeEvents:
-    """Sends Events. ``instance`` says which process; ``now`` gives aware datetimes."""
+    """Sends Events. Thread-safe."""
 
     def __init__(
-        self, client: KubeClient, instance: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        client: KubeClient,
+        instance: str,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        backoff: Backoff | None = None,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
+        """``instance`` says which process; ``now`` gives aware datetimes; a true ``sleep`` ends the tries."""
         self._client = client
         self._instance = instance[:128]
         self._now = now
+        self._backoff = backoff or Backoff(first_seconds=2.0, most_seconds=16.0)
+        self._sleep = sleep
         self.last_error: KubeError | None = None
         """Why the latest Event could not be sent; None if it was."""
 
     def send(self, node: NodeState, reason: EventReason, message: str, about: str) -> bool:
-        """Send one Event; whether the server has it now. Never raises a KubeError.
+        """Send one Event, patiently; whether the server has it now. Never raises a KubeError.
 
         ``about`` identifies what it tells of: the same reason and ``about`` on one node is the same Event,
-        which is there already and stays as it is.
+        which is there already and stays as it is, so that trying again does no harm.
         """
-        try:
-            self._client.create(paths.events(NAMESPACE), self._event(node, reason, message, about))
-        except KubeConflict:
-            self.last_error = None
-        except KubeError as error:
+        event = self._event(node, reason, message, about)
+        for failures in range(1, _TRIES + 1):
+            error = self._try(event)
             self.last_error = error
-            return False
-        else:
-            self.last_error = None
-        return True
+            if error is None:
+                return True
+            if not error.transient or failures == _TRIES:
+                break
+            if self._sleep(self._backoff.seconds(failures, error.retry_after_seconds)):
+                break
+        return False
+
+    def _try(self, event: dict[str, object]) -> KubeError | None:
+        try:
+            self._client.create(paths.events(NAMESPACE), event)
+        except KubeConflict:
+            return None
+        except KubeError as error:
+            return error
+        return None
 
     def _event(self, node: NodeState, reason: EventReason, message: str, about: str) -> dict[str, object]:
         now = times.plain_time(self._now())

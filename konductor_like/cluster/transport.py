@@ -9,7 +9,6 @@ more, because tokens get rotated under a running process.
 # mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
-import json
 import logging
 import math
 import threading
@@ -32,6 +31,7 @@ from konductor_like.cluster.errors import (
     error_of,
 )
 from konductor_like.cluster.kubeconfig import Access
+from konductor_like.cluster.parsing import parsed
 
 JsonObject = dict[str, Any]
 JSON_PATCH = "application/json-patch+json"
@@ -120,7 +120,7 @@ class Transport:
                 what, answer.status, data, retry_after=answer.headers.get("Retry-After"), write=write
             )
         try:
-            found = json.loads(data)
+            found = parsed(data)
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):

@@ -87,7 +87,7 @@ def _earnest(
     client = KubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
     namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
     identity = own_identity()
-    with closing(client), closing(Announcer(NodeEvents(client, identity))) as announcer:
+    with closing(client), closing(Announcer(NodeEvents(client, identity, sleep=stop.wait))) as announcer:
         lease = LeaderLease(
             client,
             namespace,
@@ -105,6 +105,7 @@ def _earnest(
             timeout_seconds=settings.kube_timeout_seconds,
             write_concurrency=settings.write_concurrency,
             patience_seconds=WRITE_PATIENCE_SECONDS,
+            on_state=store.apply,
             sleep=stop.wait,
         )
 
@@ -112,7 +113,15 @@ def _earnest(
             return ready_to_write(client, namespace, settings.lease_name)
 
         terms = _Terms(settings, metrics, loki, rulebook, store, writer, announcer, Report(metrics))
-        controller = Controller(store, lease, terms.make, prepare, metrics, once=options.once)
+        controller = Controller(
+            store,
+            lease,
+            terms.make,
+            prepare,
+            metrics,
+            once=options.once,
+            finish_writes=lambda: writer.finish(settings.kube_timeout_seconds),
+        )
         yield controller
 
 

@@ -6,9 +6,9 @@ Each node is judged by itself; then the brake looks at all that would be tainted
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from konductor_like.model import (
     BrakeState,
@@ -78,11 +78,12 @@ def decide(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules, now: datet
 
     changes: list[Change] = []
     counted: list[Fault] = []
-    unsettled: dict[str, dict[TallyKey, Unsettled]] = {}
+    unsettled: dict[str, Mapping[TallyKey, Unsettled]] = {}
     for name, case in cases.items():
         counted.extend(case.judgement.counted)
         ignored.extend(case.judgement.ignored)
-        change = _change(case, rules, now, admitted=name in admitted, brake=brake)
+        due = _due(case.judgement.unsettled, snapshot.counts_written.get(name), rules, now)
+        change = _change(case, now, admitted=name in admitted, brake=brake, due=due)
         if change is not None:
             changes.append(change)
         elif case.judgement.unsettled:
@@ -138,7 +139,7 @@ def _look_at(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now:
     return _Case(state, judgement, removed, min(tainting(judgement.record), key=urgency, default=None))
 
 
-def _change(case: _Case, rules: Rules, now: datetime, *, admitted: bool, brake: BrakeState) -> Change | None:
+def _change(case: _Case, now: datetime, *, admitted: bool, brake: BrakeState, due: bool) -> Change | None:
     """The write for one node, or None where memory will do for now."""
     state, judgement = case.state, case.judgement
     record, gravest = judgement.record, case.gravest
@@ -146,8 +147,7 @@ def _change(case: _Case, rules: Rules, now: datetime, *, admitted: bool, brake: 
     if taint:
         record = _with_taint(record, now)
     tainted = state.tainted or admitted
-    changed = judgement.urgent or record != judgement.record
-    if not changed and not _due(judgement, rules, now):
+    if not (due or judgement.urgent or record != judgement.record):
         return None
     if record.empty and state.record.empty and state.as_read.record is None:
         return None
@@ -163,6 +163,7 @@ def _change(case: _Case, rules: Rules, now: datetime, *, admitted: bool, brake: 
         incident=gravest if newly_tainted else None,
         evidence=_evidence(judgement, gravest if newly_tainted else None),
         news=tuple(judgement.news),
+        grown=tuple(judgement.unsettled.values()),
     )
 
 
@@ -174,11 +175,22 @@ def _with_taint(record: NodeRecord, now: datetime) -> NodeRecord:
     return replace(record, incidents=incidents, tainted_at=record.tainted_at or now)
 
 
-def _due(judgement: Judgement, rules: Rules, now: datetime) -> bool:
-    return any(
-        (now - tally.since).total_seconds() >= rules.record_interval_seconds
-        for tally in judgement.unsettled.values()
-    )
+def _due(
+    unsettled: Mapping[TallyKey, Unsettled], written: datetime | None, rules: Rules, now: datetime
+) -> bool:
+    """Whether counts that have only grown are to be written (design rule 22).
+
+    Once they have settled, or have waited for the interval while they grow; and either way only when the
+    node's last such write is an interval ago.
+    """
+    if not unsettled:
+        return False
+    interval = timedelta(seconds=rules.record_interval_seconds)
+    if written is not None and timedelta(0) <= now - written < interval:
+        return False
+    quiet = now - max(tally.latest_at for tally in unsettled.values())
+    waited = now - min(tally.since for tally in unsettled.values())
+    return waited >= interval or quiet >= timedelta(seconds=rules.settle_seconds)
 
 
 def _announcement(

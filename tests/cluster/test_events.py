@@ -28,8 +28,8 @@ def node(server: KubernetesServer, client: KubeClient) -> NodeState:
 
 @pytest.fixture
 def events(client: KubeClient) -> NodeEvents:
-    """A sender at noon."""
-    return NodeEvents(client, "konductor-like-0", lambda: NOON)
+    """A sender at noon, whose waiting takes no time."""
+    return NodeEvents(client, "konductor-like-0", lambda: NOON, sleep=lambda _: None)
 
 
 def test_an_event_shows_in_kubectl_describe_node(
@@ -71,18 +71,50 @@ def test_what_needs_somebody_is_a_warning(
     assert server.objects("events", "default")[0]["type"] == kind
 
 
-@pytest.mark.parametrize(
-    "mishap", [refusal(500), refusal(403), refusal(429), Mishap(drop=Drop.RESET), Mishap(200, "<html>")]
-)
+TROUBLE = [refusal(500), refusal(429), Mishap(drop=Drop.RESET), Mishap(200, "<html>")]
+
+
+@pytest.mark.parametrize("mishap", TROUBLE)
+def test_trouble_that_passes_is_waited_out_and_the_event_is_there_once(
+    server: KubernetesServer, events: NodeEvents, node: NodeState, mishap: Mishap
+) -> None:
+    server.mishaps.add(replace(mishap, after=True), times=4)
+
+    assert events.send(node, TAINTED, "x", "y")
+    assert events.last_error is None
+    assert len(server.objects("events", "default")) == 1
+
+
+@pytest.mark.parametrize("mishap", [refusal(403), *TROUBLE])
 def test_an_event_that_cannot_be_sent_fails_nothing(
     server: KubernetesServer, events: NodeEvents, node: NodeState, mishap: Mishap
 ) -> None:
-    server.mishaps.add(mishap)
+    server.mishaps.add(mishap, times=None)
 
     assert not events.send(node, TAINTED, "x", "y")
     assert "create events/gpu-1.gpufaulttainted" in str(events.last_error)
+    server.mishaps.clear()
     assert events.send(node, TAINTED, "x", "y")
     assert events.last_error is None
+
+
+def test_the_server_is_given_the_time_it_asks_for(
+    server: KubernetesServer, client: KubeClient, node: NodeState
+) -> None:
+    server.mishaps.add(refusal(429, retry_after_seconds=30), times=2)
+    slept: list[float] = []
+
+    assert NodeEvents(client, "konductor-like-0", sleep=slept.append).send(node, TAINTED, "x", "y")
+    assert slept == [30.0, 30.0]
+
+
+def test_being_told_to_stop_ends_the_waiting(
+    server: KubernetesServer, client: KubeClient, node: NodeState
+) -> None:
+    server.mishaps.add(refusal(429, retry_after_seconds=30), times=None)
+
+    assert not NodeEvents(client, "konductor-like-0", sleep=lambda _: True).send(node, TAINTED, "x", "y")
+    assert len(server.calls("create", "events")) == 1
 
 
 def test_another_node_reason_or_matter_is_another_event() -> None:
