@@ -143,12 +143,11 @@ class Ledger:
         now_ns = self._world.clock.true_ns
         self._released_ns[name].append(now_ns)
         self.allowed[name] += 2
-        boot_id = self._world.machines[name].boot_id
-        closed = [i for i in record.incidents if not _still_to_come(i, boot_id)]
+        known = [i for i in record.incidents if i.state is not IncidentState.PENDING]
+        closed = [i for i in known if i.state is not IncidentState.RELEASED]
         for o in self._of(name):
-            if _acted_in(o, closed) or (
-                by_reset and o.in_loki and o.first_ns <= now_ns - MARGIN_NS and any(_same(o, i) for i in closed)
-            ):
+            before = o.in_loki and o.first_ns <= now_ns - MARGIN_NS
+            if _acted_in(o, known) or (by_reset and before and any(_same(o, i) for i in closed)):
                 self._spent[uid].add(o)
 
     def _count(self, name: str, record: NodeRecord) -> None:
@@ -275,12 +274,6 @@ def _acted_in(o: Occurrence, incidents: list[Incident]) -> bool:
 def _acted(o: Occurrence, record: NodeRecord) -> bool:
     """Whether the record shows that it was judged."""
     return _acted_in(o, list(record.incidents))
-
-
-def _still_to_come(incident: Incident, boot_id: str) -> bool:
-    """Pending evidence of a boot that the node has not posted yet: a release does not cover it."""
-    del boot_id
-    return incident.state is IncidentState.PENDING
 
 
 def _list(occurrences: list[Occurrence]) -> str:

@@ -8,7 +8,7 @@ controller's parts are put together.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -49,12 +49,34 @@ class Killed(BaseException):  # noqa: N818  # no error: nothing that catches Exc
         self.process = process
 
 
-class SerialWriter(NodeWriter):
-    """Writes one after the other: the same requests, in an order that a seed can repeat."""
+class SerialCrew:
+    """Does the jobs of the writer's crew one after the other, in an order that a seed can repeat.
 
-    def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
-        """See ``NodeWriter.write_all``."""
-        return [self.write(state, change) for state, change in pairs]
+    Now and then the server is slow with one: its effect is there, and it is late all the same.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._late: dict[str, tuple[float, WriteResult]] = {}
+
+    def is_late(self, name: str) -> bool:
+        """See ``Crew.is_late``."""
+        return name in self._late and self._late[name][0] > self._world.clock.seconds()
+
+    def collect(self, name: str) -> WriteResult | None:
+        """See ``Crew.collect``."""
+        return None if self.is_late(name) or name not in self._late else self._late.pop(name)[1]
+
+    def do(self, jobs: Mapping[str, Callable[[], WriteResult]]) -> dict[str, WriteResult]:
+        """See ``Crew.do``."""
+        results = {}
+        for name, job in jobs.items():
+            result = job()
+            if self._world.setup.slow_writes and self._world.rng.random() < 0.2:
+                self._late[name] = (self._world.clock.seconds() + self._world.rng.choice((2.0, 9.0)), result)
+            else:
+                results[name] = result
+        return results
 
 
 class _Announcer:
@@ -142,16 +164,18 @@ class Process:
             clock=clock.seconds,
             now=clock.wall,
         )
-        writer = SerialWriter(
+        writer = NodeWriter(
             self._kube,
             decode,
             self.lease,
             timeout_seconds=settings.kube_timeout_seconds,
             patience_seconds=WRITE_PATIENCE_SECONDS,
+            on_state=self.store.apply,
             sleep=self._sleep,
             clock=clock.seconds,
         )
-        events = _Announcer(NodeEvents(self._kube, identity, clock.wall))
+        writer._crew = SerialCrew(world)  # type: ignore[assignment]  # stands in
+        events = _Announcer(NodeEvents(self._kube, identity, clock.wall, sleep=lambda _: True))
         self._terms = _Terms(
             settings, metrics, self._loki, rulebook, self.store, writer, events, Report(metrics)
         )

@@ -45,6 +45,7 @@ def schedule_of(seed: int) -> Schedule:
         brake_percent=rng.choice((100.0, 100.0, 100.0, 100.0, 50.0, 20.0)),
         loki_limit=rng.choice((5000, 5000, 5000, 24)),
         loki_cuts=rng.random() < 0.5,
+        slow_writes=rng.random() < 0.3,
         overlap_seconds=overlap_seconds,
         lateness_seconds=lateness_seconds,
     )

@@ -17,11 +17,12 @@ from konductor_like.cli.reset import DryRun
 from konductor_like.cluster.decode import node_decoder
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.fence import NoFence
+from konductor_like.cluster.writer import NodeWriter
 from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
 from konductor_like.sandbox.kubernetes.store import Key
 from tests.chaos import wire
 from tests.chaos.machines import GPUS, Machine, seconds
-from tests.chaos.process import LEASE, NAMESPACE, SerialWriter
+from tests.chaos.process import LEASE, NAMESPACE, SerialCrew
 from tests.chaos.troubles import KUBE, KUBE_TARGETS, LOKI, Trouble
 
 if TYPE_CHECKING:
@@ -297,14 +298,16 @@ class Reset:
         said = io.StringIO()
         with redirect_stdout(said), redirect_stderr(said):
             reset = releasing.Reset(client, world.settings, DryRun.NONE, reason="", purge=self.purge)
-            reset._writer = SerialWriter(
-                client,
-                node_decoder(""),
-                NoFence(),
+            writer = NodeWriter(
+                *(client, node_decoder(""), NoFence()),
                 timeout_seconds=10.0,
                 sleep=world.advance,
                 clock=world.clock.seconds,
             )
+            writer._crew = SerialCrew(world)  # type: ignore[assignment]  # stands in
+            reset._writer = writer
+            if reset._events is not None:
+                reset._events._sleep = lambda _: True
             try:
                 states = reset.affected(None) if self.node is None else reset.named([_node(world, self.node)])
                 reset.carry_out(states)

@@ -48,6 +48,8 @@ class Setup:
     loki_limit: int = 5000
     loki_cuts: bool = False
     """Answers that must be cut have holes as well (grafana/loki#19133)."""
+    slow_writes: bool = False
+    """The API server is slow with some writes: they are under way longer than anybody waits."""
     overlap_seconds: float = 20.0
     """How far every poll looks back."""
     lateness_seconds: float = 20.0

@@ -41,7 +41,7 @@ def faults(draw: st.DrawFn) -> Fault:
         user_written=draw(st.booleans()),
     )
     if rule == "xid.154" and draw(st.booleans()):
-        return replace(found, finding=replace(found.finding, clears="xid.163"))
+        return replace(found, finding=found.finding._replace(clears="xid.163"))
     return found
 
 
