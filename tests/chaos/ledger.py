@@ -26,6 +26,7 @@ from konductor_like.model import (
     Source,
 )
 from konductor_like.policy.brake import bound
+from konductor_like.policy.release import unix_ns
 from tests.chaos.machines import Machine, Occurrence, seconds
 from tests.chaos.process import DEADLINE_SECONDS, LEASE, NAMESPACE, Process
 
@@ -89,7 +90,9 @@ class Ledger:
         old, new = decode_node(before), decode_node(after)
         uid = new.machine.node_uid
         if process is None:
-            self._spend(name, uid, old.record, by_reset=True)
+            marks = new.record.releases
+            at_ns = unix_ns(marks[0].at) if marks else self._world.clock.true_ns
+            self._spend(name, uid, old.record, reset_ns=at_ns)
         else:
             self._written_by(process, name, old, new, late=late)
         self._acted.update(o for o in self._of(name) if _acted(o, new.record))
@@ -102,7 +105,7 @@ class Ledger:
         old, new = decode_node(before), decode_node(after)
         self.allowed[name] += 2
         if old.tainted and not new.tainted and old.record.tainted_at is not None:
-            self._spend(name, old.machine.node_uid, old.record, by_reset=False)
+            self._spend(name, old.machine.node_uid, old.record, reset_ns=None)
 
     def check_now(self) -> None:
         """At most one process may write, unless somebody took the Lease away under its holder."""
@@ -121,9 +124,11 @@ class Ledger:
             self._break(f"{process.name} takes the taint off {name}")
         if new.tainted and not old.tainted:
             self.tainted_once += 1
-            self._check_taint(process, name, new, late=late)
+            self._check_taint(process, name, old, new, late=late)
 
-    def _check_taint(self, process: Process, name: str, new: NodeState, *, late: bool) -> None:
+    def _check_taint(
+        self, process: Process, name: str, old: NodeState, new: NodeState, *, late: bool
+    ) -> None:
         """A taint stands for something that happened on this machine in this boot, and acted never before."""
         known = process.store.snapshot().get(name)
         boots = {new.machine.boot_id, known.machine.boot_id if known else None}
@@ -132,13 +137,14 @@ class Ledger:
         fresh = [
             o
             for o in possible
-            if o not in spent and (o.boot_id in boots or late or (machine.plain and o not in self._acted))
+            if o not in spent
+            and (o.boot_id in boots or late or (machine.plain and (o not in self._acted or _open(o, old))))
         ]
         if not fresh:
             why = f"all of {_list(possible)} was released" if possible else "nothing happened there"
             self._break(f"{process.name} taints {name}, but {why}")
 
-    def _spend(self, name: str, uid: str, record: NodeRecord, *, by_reset: bool) -> None:
+    def _spend(self, name: str, uid: str, record: NodeRecord, *, reset_ns: int | None) -> None:
         """A release: what was recorded is covered, and by a reset also what belongs to it and came before."""
         now_ns = self._world.clock.true_ns
         self._released_ns[name].append(now_ns)
@@ -146,8 +152,8 @@ class Ledger:
         known = [i for i in record.incidents if i.state is not IncidentState.PENDING]
         closed = [i for i in known if i.state is not IncidentState.RELEASED]
         for o in self._of(name):
-            before = o.in_loki and o.first_ns <= now_ns - MARGIN_NS
-            if _acted_in(o, known) or (by_reset and before and any(_same(o, i) for i in closed)):
+            before = reset_ns is not None and o.in_loki and o.first_ns <= reset_ns - MARGIN_NS
+            if _acted_in(o, known) or (before and any(_same(o, i) for i in closed)):
                 self._spent[uid].add(o)
 
     def _count(self, name: str, record: NodeRecord) -> None:
@@ -269,6 +275,12 @@ def _acted_in(o: Occurrence, incidents: list[Incident]) -> bool:
                 return last.stamp_us is not None and o.stamp_us <= last.stamp_us
             return o.sequence <= last.sequence
     return False
+
+
+def _open(o: Occurrence, state: NodeState) -> bool:
+    """Whether it stands open in the record, as evidence of the Node's present boot."""
+    present = [i for i in state.record.incidents if i.last.boot_id == state.machine.boot_id]
+    return _acted_in(o, [i for i in present if i.state is not IncidentState.RELEASED])
 
 
 def _acted(o: Occurrence, record: NodeRecord) -> bool:
