@@ -107,6 +107,18 @@ class Ledger:
         if old.tainted and not new.tainted and old.record.tainted_at is not None:
             self._spend(name, old.machine.node_uid, old.record, reset_ns=None)
 
+    def boot_posted(self, name: str) -> None:
+        """A Node tells of its machine's new boot; see ``Machine.muddled``."""
+        machine, stored = self._world.machines[name], self._world.stored(name)
+        if not machine.plain or stored is None:
+            return
+        incidents = decode_node(stored).record.incidents
+        held = [i for i in incidents if i.state is IncidentState.HELD]
+        machine.muddled = machine.muddled or any(
+            o.taints and o.boot_id != machine.boot_id and (o not in self._acted or _acted_in(o, held))
+            for o in self._of(name)
+        )
+
     def check_now(self) -> None:
         """At most one process may write, unless somebody took the Lease away under its holder."""
         writers = [p.name for p in self._world.processes if p is not None and p.may_write()]
@@ -140,7 +152,7 @@ class Ledger:
             if o not in spent
             and (o.boot_id in boots or late or (machine.plain and (o not in self._acted or _open(o, old))))
         ]
-        if not fresh:
+        if not fresh and not machine.muddled:
             why = f"all of {_list(possible)} was released" if possible else "nothing happened there"
             self._break(f"{process.name} taints {name}, but {why}")
 
@@ -223,7 +235,7 @@ class Ledger:
         """Plain lines name no boot: they count for the one that the Node told of when they were read, and
         history from before the first start may be of a boot whose stamps were further than the present one's.
         """
-        return o.happened_ns <= machine.posted_ns or any(
+        return machine.muddled or o.happened_ns <= machine.posted_ns or any(
             other.boot_id != o.boot_id and any(other.happened_ns < at_ns for at_ns in self._fresh_ns)
             for other in self._of(o.node)
         )

@@ -82,6 +82,8 @@ class Machine:
     booted_ns: int
     posted_ns: int = 0
     """Since when the Node object tells of this boot."""
+    muddled: bool = False
+    """Lines that name no boot were unread, or held, when the Node's boot changed: nobody can tell them apart."""
     clock_ahead_ns: int = 0
     sequence: int = 1000
     stamp_us: int = 0

@@ -486,6 +486,7 @@ def _post_boot(world: World, name: str) -> None:
 
     if world.stored(name) is not None:
         world.machines[name].posted_ns = world.clock.true_ns
+        world.ledger.boot_posted(name)
         world.kube.edit_node(name, change)
 
 
