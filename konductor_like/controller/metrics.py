@@ -77,6 +77,15 @@ class Metrics:
             "read_until_timestamp_seconds", "Everything before this time was read and acted upon.", "source"
         )
         self.last_success = gauge("last_success_timestamp_seconds", "When the last poll succeeded.", "source")
+        self.tails_connected = gauge(
+            "tails_connected", "Connections that follow the kernel log; with 0 it is only polled."
+        )
+        self.tail_connections = counter(
+            "tail_connections_total", "Connections that were made to follow the kernel log."
+        )
+        self.tail_nudges = counter(
+            "tail_nudges_total", "Messages that led, together with others or alone, to a poll at once."
+        )
         self.actions = counter("actions_total", "Node writes, by verb and result.", "verb", "result")
         self.fault_to_taint = Histogram(
             prefix + "fault_to_taint_seconds",

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.nudging import Nudge, Rhythm
 from konductor_like.loki.errors import LokiBadAnswer, LokiError, LokiOverloaded
 from konductor_like.loki.reader import Batch, SourceReader
 
@@ -64,47 +66,69 @@ class SourceLoop:
         self._inbox = inbox
         self._metrics = metrics
         self._interval_seconds = interval_seconds
+        self._rhythm = Rhythm(interval_seconds)
         self._now_ns = now_ns
         self._stop = stop
         self._failures = 0
+        self._poll_seconds = 0.0
         self._thread = threading.Thread(target=self._run, name=f"read-{name}", daemon=True)
 
     def start(self) -> None:
         """Begin polling."""
         self._thread.start()
 
+    def nudge(self, oldest_ns: int | None) -> None:
+        """Poll soon: something arrived, the oldest of it with this Loki timestamp where that is known.
+
+        May be called from any thread and as often as one likes; it never waits.
+        """
+        self._rhythm.nudge(oldest_ns)
+
     def join(self, timeout_seconds: float) -> None:
         """Wait for the thread to end; ``stop`` must be set."""
+        self._rhythm.nudge(None)  # ends the pause
         self._thread.join(timeout_seconds)
+
+    def ask_for(self, query: str) -> None:
+        """Ask another query from the next poll on."""
+        self._reader.ask_for(query)
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            more = self._poll()
-            if not more:
+            nudge = self._rhythm.take()
+            batch = self._poll(nudge)
+            if batch is None:
+                self._rhythm.failed(nudge)
                 self._stop.wait(self._pause_seconds())
+                continue
+            self._rhythm.polled(nudge, found=bool(batch.lines), seconds=self._poll_seconds)
+            if not batch.more:
+                self._rhythm.rest(self._stop)
 
-    def _poll(self) -> bool:
-        """One poll; True where a catch-up goes on and the next one should not wait."""
+    def _poll(self, nudge: Nudge | None) -> Batch | None:
+        """One poll, acted upon; None where it failed or was not accepted, and its lines come again."""
+        began = time.monotonic()
         try:
-            batch = self._reader.poll(self._now_ns())
+            batch = self._reader.poll(self._now_ns(), nudge.oldest_ns if nudge else None)
         except LokiError as error:
             self._failed(error)
-            return False
+            return None
         except Exception as error:  # noqa: BLE001  # a source must not end unseen (rule 27); logged in full
             if not self._stop.is_set():
                 logs.LOGGER.exception("Reading %s lines failed. Please report this.", self.name)
             self._failed(LokiBadAnswer(f"Reading {self.name} lines failed: {error!r}"))
-            return False
+            return None
+        self._poll_seconds = time.monotonic() - began
         delivery = Delivery(self.name, batch)
         self._inbox.put(delivery)
         while not delivery.done.wait(0.2):
             if self._stop.is_set():
-                return False
+                return None
         if not delivery.accepted:
-            return False
+            return None
         self._reader.commit(batch)
         self._succeeded(batch)
-        return batch.more
+        return batch
 
     def _succeeded(self, batch: Batch) -> None:
         if self.problem is not None:

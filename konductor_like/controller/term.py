@@ -11,12 +11,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 from konductor_like.controller import logs
 from konductor_like.controller.coverage import CoverageTracker
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.nudging import TailNudges
 from konductor_like.controller.sources import Delivery, SourceLoop
 from konductor_like.controller.tick import Nodes, Tick
 from konductor_like.detection import parse_heartbeat
@@ -52,19 +53,22 @@ class Term:
         metrics: Metrics,
         tracker: CoverageTracker,
         *,
-        poll_interval_seconds: float,
+        intervals: Mapping[str, float],
         now_ns: Callable[[], int],
         stop: threading.Event,
         new_queries: Callable[[], Mapping[str, str]] = dict,
+        tails: Mapping[str, TailNudges] | None = None,
     ) -> None:
         """``now_ns`` is the time that windows and heartbeats are reckoned from.
+
+        ``intervals`` are the seconds between two polls of each reader, ``tails`` what nudges some of them.
 
         ``new_queries`` gives what the readers ask from now on, by name, where the rules changed.
         """
         self._new_queries = new_queries
         self._tick = tick
         self._nodes = nodes
-        self._readers = readers
+        self._tails = tails or {}
         self._metrics = metrics
         self._tracker = tracker
         self._now_ns = now_ns
@@ -81,7 +85,7 @@ class Term:
                 reader,
                 self._inbox,
                 metrics,
-                interval_seconds=HEARTBEAT_SECONDS if name == "heartbeat" else poll_interval_seconds,
+                interval_seconds=intervals[name],
                 now_ns=now_ns,
                 stop=stop,
             )
@@ -90,7 +94,7 @@ class Term:
 
     def run(self) -> None:
         """Turn until told to stop; one broken turn does not end it (design rule 27)."""
-        with self._polling():
+        with self._polling(), self._following():
             while not self._stop.is_set():
                 self._turn(self._next_deliveries(IDLE_SECONDS))
 
@@ -125,14 +129,28 @@ class Term:
             for loop in self.loops.values():
                 loop.join(max(0.0, deadline_seconds - time.monotonic()))
 
+    @contextmanager
+    def _following(self) -> Iterator[None]:
+        """The tails nudge meanwhile."""
+        for name, tail in self._tails.items():
+            tail.start(self.loops[name].nudge)
+        try:
+            yield
+        finally:
+            for tail in self._tails.values():
+                tail.close(JOIN_SECONDS)
+
     def _next_deliveries(self, patience_seconds: float) -> list[Delivery]:
         """Wait for work, then take all that is there."""
         try:
             items = [self._inbox.get(timeout=patience_seconds)]
         except queue.Empty:
             return []
-        if items == [None]:
-            self._stop.wait(WAKE_SECONDS)
+        end = time.monotonic() + WAKE_SECONDS
+        while items[-1] is None and (left := end - time.monotonic()) > 0:
+            # A delivery ends the wait: a taint shall not wait for changes that may come.
+            with suppress(queue.Empty):
+                items.append(self._inbox.get(timeout=left))
         while True:
             try:
                 items.append(self._inbox.get_nowait())
@@ -146,7 +164,9 @@ class Term:
         read_ns: dict[Source, int] = {}
         with self._surviving():
             for name, query in self._new_queries().items():
-                self._readers[name].ask_for(query)
+                self.loops[name].ask_for(query)
+                if name in self._tails:
+                    self._tails[name].ask_for(query)
             for delivery in deliveries:
                 source = SOURCES.get(delivery.name)
                 if source is None:

@@ -20,10 +20,11 @@ from konductor_like.controller.announcer import Announcer
 from konductor_like.controller.controller import Controller
 from konductor_like.controller.coverage import CoverageTracker
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.nudging import TailNudges
 from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes
 from konductor_like.controller.report import Report
 from konductor_like.controller.rulebook import Rulebook
-from konductor_like.controller.term import SOURCES, Term
+from konductor_like.controller.term import HEARTBEAT_SECONDS, SOURCES, Term
 from konductor_like.controller.tick import EventSink, Nodes, Tick, Writer
 from konductor_like.detection.joining import Joiner
 from konductor_like.loki.budget import ByteBudget
@@ -186,10 +187,15 @@ class _Terms:
             self._readers(start, started_ns),
             self.metrics,
             tracker,
-            poll_interval_seconds=settings.poll_interval_seconds,
+            intervals={
+                "kernel": settings.poll_interval_seconds,
+                "pod": settings.pod_poll_interval_seconds,
+                "heartbeat": HEARTBEAT_SECONDS,
+            },
             now_ns=self.loki.now_ns,
             stop=stop,
             new_queries=lambda: self._queries() if self.rulebook.look() else {},
+            tails=self._tails(),
         )
         return tick, term
 
@@ -199,6 +205,13 @@ class _Terms:
         pods = pod_query(self.settings, detector.anchors(Source.POD))
         queries = {"kernel": kernel_query(self.settings, detector.anchors(Source.KERNEL))}
         return queries if pods is None else {**queries, "pod": pods}
+
+    def _tails(self) -> dict[str, TailNudges]:
+        """What nudges the readers: of the kernel log alone, because pods never taint by themselves."""
+        if not self.settings.tail:
+            return {}
+        query = self._queries()["kernel"]
+        return {"kernel": TailNudges(self.settings, query, self.loki.now_ns, self.metrics)}
 
     def _readers(self, start: Checkpoint, started_ns: int) -> dict[str, SourceReader]:
         """One reader per source, each at its cursor; one whose cursor is missing goes with the oldest."""

@@ -59,9 +59,9 @@ def of_nodes(query: str, node_label: str, nodes: Iterable[str], *, without: bool
     return f"{query} | {node_label}{'!~' if without else '=~'}{quote(pattern)}"
 
 
-def counting(query: str, width_seconds: int) -> str:
-    """How many lines of the log query there are in the seconds before the time that is asked for."""
-    return f"sum(count_over_time({query} [{width_seconds}s]))"
+def counting(query: str, width_ms: int) -> str:
+    """How many lines of the log query there are in the milliseconds before the time that is asked for."""
+    return f"sum(count_over_time({query} [{width_ms}ms]))"
 
 
 def one_of(label: str, values: Iterable[str]) -> Matcher:

@@ -32,7 +32,7 @@ from konductor_like.loki.seen import BUCKET_NS, Seen
 from konductor_like.loki.spans import Spans
 from konductor_like.loki.turn import Batch, Turn
 from konductor_like.loki.window import Direction, Piece, Window, is_complete, read_span
-from konductor_like.loki.work import NEAR_NS, Progress, Why, Work, is_away, planned
+from konductor_like.loki.work import NEAR_NS, Progress, Why, Work, is_away, planned, read_again_from_ns
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 
@@ -70,6 +70,7 @@ class SourceReader:
         self._progress: Progress | None = None
         self._open: Turn | None = None
         self._stop_at = 0
+        self._hurried = False
 
     @property
     def limit(self) -> int:
@@ -143,14 +144,10 @@ class SourceReader:
         self._seen.add(turn.new)
         for timestamp_ns, entries in turn.expected.items():
             self._seen.expect(timestamp_ns, entries)
-        reach_ns = self._spans.lateness_ns + 2 * self._spans.sweep_every_ns
-        work = turn.progress.work
-        unread = [one.start_ns for one in work if one.why is Why.SWEEP]
-        gaps = [
-            *turn.progress.revisited_ns,
-            *(Window(g.start_ns, g.end_ns) for g in work if g.why is Why.GAP),
-        ]
-        self._seen.forget_before(min([batch.upto_ns - reach_ns, *unread]), but=gaps)
+        self._hurried = turn.hurried
+        self._seen.forget_before(
+            read_again_from_ns(turn.progress, self._spans), but=turn.progress.revisited()
+        )
 
     def _read(self, turn: Turn, now_ns: int, oldest_ns: int | None) -> LokiError | None:
         """Read the present and a slice of the work; gives what ended it early, if something did."""
@@ -164,6 +161,10 @@ class SourceReader:
         present = self._try(turn, lambda: self._read_present(turn, now_ns, oldest_ns))
         if present is not None or failure is not None or not caught_up:
             return present or failure
+        if turn.lines and turn.progress.busy and not self._hurried:
+            # What is new does not wait for the work; but no two polls in a row leave the work alone.
+            turn.hurried = True
+            return None
         return self._try(turn, lambda: self._work_off(turn, now_ns))
 
     def _try(self, turn: Turn, read: Callable[[], None]) -> LokiError | None:
