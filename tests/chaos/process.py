@@ -21,6 +21,7 @@ from konductor_like.cluster.store import NodeStore
 from konductor_like.cluster.writer import NodeWriter, WriteResult
 from konductor_like.controller.announcer import about
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.nudging import Nudge
 from konductor_like.controller.report import Report
 from konductor_like.controller.rulebook import Rulebook
 from konductor_like.controller.sources import Delivery
@@ -257,7 +258,9 @@ class Process:
         assert self._term is not None
         loop = self._term.loops[name]
         for _ in range(POLLS_IN_A_ROW):
-            if self._ended.is_set() or not loop._poll():
+            nudge = Nudge(self._world.take_nudge()) if name == "kernel" else None
+            batch = None if self._ended.is_set() else loop._poll(nudge)
+            if batch is None or not batch.more:
                 return
         raise AssertionError(f"the reader of {name} lines reads without end")
 

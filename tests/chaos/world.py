@@ -77,6 +77,7 @@ def _settings(brake_percent: float, overlap_seconds: float, lateness_seconds: fl
         pod_overlap_seconds=overlap_seconds,
         lateness_seconds=lateness_seconds,
         pod_lateness_seconds=lateness_seconds,
+        tail=False,  # the world nudges by itself
     )
 
 
@@ -112,6 +113,7 @@ class World:
         self._later: list[tuple[int, int, Callable[[], object]]] = []
         self._count = 0
         self._heartbeat_ns = self.clock.true_ns
+        self._untold_ns: int | None = None
         for name, plain in zip(self.names, setup.plain, strict=True):
             self.machines[name] = Machine(
                 f"system-{name}", plain, self.uuid(), self.clock.true_ns - seconds(86_400)
@@ -432,9 +434,16 @@ class World:
         except LokiError as error:
             self.tell(f"   Loki refuses a line of {name}: {error.message[:80]}")
             return
+        if kernel:
+            self._untold_ns = min(timestamp_ns, self._untold_ns or timestamp_ns)
         if occurrence is not None:
             visible_ns = max(self.clock.true_ns, self.blind_until_ns)
             occurrence.shipments.append(Shipment(timestamp_ns, self.clock.true_ns, visible_ns))
+
+    def take_nudge(self) -> int | None:
+        """The oldest kernel line since the last time, as a tail tells of it; tails lose lines now and then."""
+        oldest_ns, self._untold_ns = self._untold_ns, None
+        return None if self.rng.random() < 0.3 else oldest_ns
 
     def _beat_hearts(self) -> None:
         if self.clock.true_ns - self._heartbeat_ns < HEARTBEAT_NS:
