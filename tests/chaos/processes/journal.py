@@ -44,23 +44,24 @@ class Journal:
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
+        self._there: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
 
     def __call__(self, review: Review) -> str:
-        """Note one write; one that changes nothing has no effect and is none."""
-        if review.operation != "UPDATE" or review.object != review.old_object:
+        """Note one write; an update that changes nothing is none, nor a creation of what is there."""
+        identity = (review.resource, review.name)
+        with self._lock:
+            if (review.operation == "CREATE" and identity in self._there) or (
+                review.operation == "UPDATE" and review.object == review.old_object
+            ):
+                return ""
+            (self._there.discard if review.operation == "DELETE" else self._there.add)(identity)
             new = copy.copy(review.object)
-            entry = Entry(
-                time.time_ns(),
-                review.user,
-                review.operation,
-                review.resource,
-                review.name,
-                review.old_object,
-                new,
+            self._entries.append(
+                Entry(
+                    time.time_ns(), review.user, review.operation, *identity, review.old_object, new
+                )
             )
-            with self._lock:
-                self._entries.append(entry)
         return ""
 
     def entries(self, resource: str = "") -> list[Entry]:
