@@ -137,9 +137,7 @@ def _executed(module: str, arguments: Sequence[str], environment: Mapping[str, s
     with log.open("ab") as output:
         command = (sys.executable, "-m", module, *arguments)
         return _Executed(
-            subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
+            subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         )
 
 

@@ -58,9 +58,7 @@ class Journal:
             (self._there.discard if review.operation == "DELETE" else self._there.add)(identity)
             new = copy.copy(review.object)
             self._entries.append(
-                Entry(
-                    time.time_ns(), review.user, review.operation, *identity, review.old_object, new
-                )
+                Entry(time.time_ns(), review.user, review.operation, *identity, review.old_object, new)
             )
         return ""
 
