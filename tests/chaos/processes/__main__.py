@@ -20,9 +20,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.processes", description=__doc__)
     parser.add_argument("--schedules", type=int, default=300)
     parser.add_argument("--seed", type=int, default=int(time.time()), help="the first seed")
-    parser.add_argument(
-        "--jobs", type=int, default=6, help="schedules at once; most of their time is waiting"
-    )
+    parser.add_argument("--jobs", type=int, default=6, help="schedules at once; they mostly wait")
     parser.add_argument("--show", action="store_true", help="only print the schedules")
     chosen = parser.parse_args()
     seeds = range(chosen.seed, chosen.seed + chosen.schedules)
@@ -46,7 +44,7 @@ def main() -> int:
     sys.stdout.write(
         f"{len(outcomes)} schedules, seeds {seeds[0]} to {seeds[-1]}, {time.monotonic() - begun:.0f} s "
         f"(each {each[len(each) // 2]:.1f} s, at most {each[-1]:.1f} s): "
-        f"{sum(o.faults for o in outcomes)} fatal faults, {sum(o.starts for o in outcomes)} controllers started, "
+        f"{sum(o.faults for o in outcomes)} fatal faults, {sum(o.starts for o in outcomes)} controllers, "
         f"{sum(o.node_writes for o in outcomes)} node writes, {sum(o.late_writes for o in outcomes)} of them "
         f"late and harmless; wrong: {len(bad)} {bad or ''}\n"
     )

@@ -22,6 +22,8 @@ from typing import Protocol
 CONTROLLER = "konductor_like.controller.launch"
 COMMAND = "konductor_like.cli"
 STOP_SECONDS = 30.0
+LINUX = sys.platform == "linux"
+"""Only there /proc says whether a process stands still."""
 
 
 class Handle(Protocol):

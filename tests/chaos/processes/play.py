@@ -80,7 +80,7 @@ class Play:
         """Let everything happen and settle; gives what is wrong."""
         for slot in self._schedule.slots:
             self._start(slot)
-        # From the moment that one leads: the chaos is for a working controller, not for an interpreter's start.
+        # From the moment that one leads: it is not an interpreter's start that is tried here.
         if not self._comes_true(lambda: bool(self._world.lease())):
             return ["no controller ever took the Lease"]
         begun = time.monotonic()
@@ -285,8 +285,3 @@ class Play:
         "reboot": _reboot,
         "recreate": _recreate,
     }
-
-
-def again(seed: int) -> Schedule:
-    """The schedule of a seed, for people to look at."""
-    return schedule_of(seed)

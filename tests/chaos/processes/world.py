@@ -71,10 +71,16 @@ class World:
         self, told: Iterable[Occurrence], form: str, *, anew: bool = False, collector: str = "dmesg"
     ) -> None:
         """The collector ships records: with the time of the record, or ``anew`` with the present."""
-        for number, occurrence in enumerate(told):
-            time_ns = time.time_ns() + number if anew else occurrence.said_ns
-            self._push(occurrence.node, occurrence.line(form), time_ns, collector)
-            occurrence.accepted_ns = occurrence.accepted_ns or time.time_ns()
+        now_ns, told = time.time_ns(), list(told)
+        self._push(
+            collector,
+            [
+                (one.node, one.line(form), now_ns + number if anew else one.said_ns)
+                for number, one in enumerate(told)
+            ],
+        )
+        for one in told:
+            one.accepted_ns = one.accepted_ns or time.time_ns()
 
     def replay(self, node: str, form: str) -> None:
         """The ``dmesg`` pod of a node restarts: the whole ring buffer again, with new timestamps."""
@@ -84,7 +90,7 @@ class World:
     def heartbeat(self, node: str) -> None:
         """A heartbeat of the node's kernel-log reader, where it runs."""
         if self.machines[node].form == KMSG:
-            self._push(node, self.machines[node].heartbeat(), time.time_ns(), "dmesg")
+            self._push("dmesg", [(node, self.machines[node].heartbeat(), time.time_ns())])
 
     def post_boot(self, node: str) -> None:
         """The kubelet posts the boot that its machine is in."""
@@ -132,7 +138,7 @@ class World:
     def ask(
         self, user: str, method: str, path: str, body: object = None, content_type: str = "application/json"
     ) -> tuple[int, dict[str, Any]]:
-        """One request past the network and its mishaps, as another replica of the API server would take it."""
+        """One request past the network and its mishaps, as another replica of the API server takes it."""
         headers = {"authorization": f"Bearer {self._token(user)}", "content-type": content_type}
         data = b"" if body is None else json.dumps(body).encode()
         request = Request(method, path, {"fieldManager": [f"of-{user}"]}, headers, data)
@@ -144,14 +150,20 @@ class World:
             self._tokens[user] = self.cluster.access.add_user(user)
         return self._tokens[user]
 
-    def _push(self, node: str, line: str, time_ns: int, collector: str) -> None:
-        resource = {
-            "k8s.namespace.name": "dmesg-logging",
-            "k8s.pod.name": f"{collector}-{node}",
-            "k8s.container.name": "dmesg",
-            "k8s.node.name": node,
-        }
-        self.loki.push_otlp(otlp_body(resource, [otlp_record(line, time_ns, time.time_ns())]))
+    def _push(self, collector: str, lines: Iterable[tuple[str, str, int]]) -> None:
+        """One export with lines of any number of nodes: node, text, time. Loki has all of them at once."""
+        now_ns = time.time_ns()
+        resources = []
+        for node, line, time_ns in lines:
+            resource = {
+                "k8s.namespace.name": "dmesg-logging",
+                "k8s.pod.name": f"{collector}-{node}",
+                "k8s.container.name": "dmesg",
+                "k8s.node.name": node,
+            }
+            resources += otlp_body(resource, [otlp_record(line, time_ns, now_ns)])["resourceLogs"]
+        if resources:
+            self.loki.push_otlp({"resourceLogs": resources})
 
 
 def node_of(machine: Machine, *, register: bool = False) -> dict[str, Any]:
