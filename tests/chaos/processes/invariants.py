@@ -53,6 +53,7 @@ class Story:
     occurrences: list[Occurrence]
     controllers: list[Actor]
     brake_nodes: int | None = None
+    lateness_seconds: float = 60.0
 
     def by_controller(self, entry: Entry) -> bool:
         """Whether a controller wrote it."""
@@ -110,8 +111,13 @@ def unmet(story: Story) -> list[str]:
     braked = story.brake_nodes is not None and tainted >= story.brake_nodes
     for one in story.occurrences:
         node = story.nodes.get(one.node)
-        current = one.machine == story.machines[one.node] and one.said_ns > disturbed_ns[one.node]
-        if node is None or not current:
+        if (
+            node is None
+            or one.accepted_ns is None
+            or one.accepted_ns - one.said_ns > story.lateness_seconds * SECOND_NS
+            or one.machine != story.machines[one.node]
+            or one.said_ns <= disturbed_ns[one.node]
+        ):
             continue
         recorded = [
             each for each in record_of(node).get("incidents", ()) if (each["rule"], each["gpu"]) == _key(one)
@@ -163,12 +169,14 @@ def _reasons(story: Story, entry: Entry, past: _Past) -> list[Occurrence]:
     """The fatal occurrences that a taint added now may be for."""
     assert entry.new is not None
     machine, _ = machine_of(entry.new)
+    # A plain line names no boot: said in the very second of the registration, it may be of either machine.
+    registered_ns = _ns(entry.new["metadata"]["creationTimestamp"])
     return [
         one
         for one in story.occurrences
         if one.node == entry.name
         and one.tainting
-        and one.machine == machine
+        and (one.machine == machine or one.said_ns >= registered_ns)
         and one.accepted_ns is not None
         and one.said_ns <= entry.at_ns
         and id(one) not in past.covered_ones

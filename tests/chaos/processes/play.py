@@ -13,6 +13,7 @@ from typing import Any, Self
 from konductor_like.sandbox.wire import Request
 from tests.chaos.processes.actors import COMMAND, CONTROLLER, Actor, start
 from tests.chaos.processes.invariants import Story, unmet, violations
+from tests.chaos.processes.journal import health_of, is_tainted
 from tests.chaos.processes.machines import PLAIN, Occurrence
 from tests.chaos.processes.schedule import KUBE_MISHAPS, LOKI_MISHAPS, Schedule, schedule_of
 from tests.chaos.processes.world import OUR_TAINT, RESETTER, World, with_taint, without_taint
@@ -64,7 +65,7 @@ class Play:
         self._fork = fork
         self._slots: dict[str, Actor] = {}
         self._resets: list[Actor] = []
-        self._held: list[Occurrence] = []
+        self._said: dict[int, Occurrence] = {}
         self._down: set[str] = set()
         self._exits = ExitStack()
         self._pause = threading.Event()
@@ -89,6 +90,7 @@ class Play:
             self._DO[step.what](self, **step.arguments)
         wrong = self._settled("after all had happened")
         if not wrong:
+            self._reset_all()
             for name, machine in self._world.machines.items():
                 self._world.replay(name, machine.form)
             for slot in self._schedule.slots:
@@ -96,8 +98,19 @@ class Play:
                 if code not in (0, -signal.SIGTERM):  # it may not have been far enough to listen
                     wrong.append(f"the controller in slot {slot} ended with code {code} when told to stop")
                 self._start(slot)
-            wrong += self._settled("after a replay of everything and a restart")
+            wrong += self._settled("after everything was reset, replayed and restarted")
+        if not wrong:
+            for node in self._world.machines:
+                self._world.ship([self._world.xid(node, 79, "0000:4e:00")], self._world.machines[node].form)
+            wrong += self._settled("after a new fault everywhere")
         return wrong
+
+    def _reset_all(self) -> None:
+        """A person resets every node, again if need be."""
+        while any(is_tainted(node) or health_of(node) == "held" for node in self._world.nodes().values()):
+            actor = self._run_reset()
+            if actor.handle.wait(PATIENCE_SECONDS) is None:
+                return
 
     def story(self) -> Story:
         """All that invariants are judged by."""
@@ -108,6 +121,7 @@ class Play:
             list(self._world.occurrences),
             self.controllers,
             self._schedule.brake_nodes,
+            self._schedule.lateness_seconds,
         )
 
     def said(self) -> str:
@@ -127,9 +141,6 @@ class Play:
         for actor in self._resets:
             if actor.handle.wait(PATIENCE_SECONDS) is None:
                 return [f"a reset never ended, {when}"]
-        late, self._held = self._held, []
-        for occurrence in late:
-            self._ship_held(occurrence)
         until_ns = time.time_ns()
         read = self._comes_true(lambda: world.read_until_ns() > until_ns)
         if not read:
@@ -168,18 +179,11 @@ class Play:
     def _thaw(self, slot: str) -> None:
         self._slots[slot].thaw()
 
-    def _say(self, node: str, code: int, gpu: str, late: float) -> None:
-        world = self._world
-        for occurrence in [one for one in self._held if one.said_ns + late * 1e9 < time.time_ns()]:
-            self._held.remove(occurrence)
-            self._ship_held(occurrence)
-        occurrence = world.xid(node, code, gpu)
-        if late:
-            self._held.append(occurrence)
-        else:
-            world.ship([occurrence], world.machines[node].form)
+    def _say(self, number: int, node: str, code: int, gpu: str) -> None:
+        self._said[number] = self._world.xid(node, code, gpu)
 
-    def _ship_held(self, occurrence: Occurrence) -> None:
+    def _ship(self, number: int) -> None:
+        occurrence = self._said[number]
         self._world.ship([occurrence], self._world.machines[occurrence.node].form)
 
     def _replay(self, node: str, form: str) -> None:
@@ -209,7 +213,7 @@ class Play:
 
     def _kube(self, kind: str, only: str) -> None:
         def meets(request: Request) -> bool:
-            return only in request.path and request.method in ("PATCH", "PUT", "POST", "GET")
+            return only in f"{request.method} {request.path}"
 
         if kind == "down":
             self._down.add("kube")
@@ -226,20 +230,28 @@ class Play:
     def _delete_lease(self) -> None:
         self._world.delete_lease()
 
-    def _reset(self, node: str, *, purge: bool) -> None:
-        user = RESETTER
-        arguments = ["reset", node, "--yes", "--reason", "chaos", *(["--purge"] if purge else [])]
-        environment = {**self._world.environment(user), **self._schedule.settings}
+    def _reset(self, node: str, prefer: int, *, purge: bool) -> None:
+        self._run_reset(self._preferred(node, prefer), *(["--purge"] if purge else []))
+
+    def _run_reset(self, *arguments: str) -> Actor:
+        environment = {**self._world.environment(RESETTER), **self._schedule.settings}
         log = self._world.folder / f"reset-{len(self._resets)}.log"
-        actor = start(COMMAND, arguments, environment, user, log, fork=self._fork)
+        command = ("reset", "--yes", "--reason", "chaos", *arguments)
+        actor = start(COMMAND, command, environment, RESETTER, log, fork=self._fork)
         self._exits.callback(actor.kill)
         self._resets.append(actor)
+        return actor
+
+    def _preferred(self, node: str, number: int) -> str:
+        """One of the nodes that are tainted now; ``node`` if there is none."""
+        tainted = [name for name, seen in self._world.nodes().items() if is_tainted(seen)]
+        return tainted[number % len(tainted)] if tainted else node
 
     def _taint_by_hand(self, node: str) -> None:
         self._world.edit(node, lambda seen: with_taint(seen, OUR_TAINT))
 
-    def _untaint_by_hand(self, node: str) -> None:
-        self._world.edit(node, lambda seen: without_taint(seen, OUR_TAINT["key"]))
+    def _untaint_by_hand(self, node: str, prefer: int) -> None:
+        self._world.edit(self._preferred(node, prefer), lambda seen: without_taint(seen, OUR_TAINT["key"]))
 
     def _others_write(self, node: str, what: str) -> None:
         taint = {"key": "example.com/maintenance", "value": "<soon>", "effect": "NoExecute"}
@@ -258,7 +270,7 @@ class Play:
             return
         machine.reboot()
         if says_first:
-            self._say(node, 79, "0000:4e:00", 0.0)
+            world.ship([world.xid(node, 79, "0000:4e:00")], machine.form)
         world.post_boot(node)
         world.heartbeat(node)
 
@@ -267,6 +279,7 @@ class Play:
 
     _DO: dict[str, Callable[..., None]] = {  # noqa: RUF012  a table of methods, never changed
         "say": _say,
+        "ship": _ship,
         "replay": _replay,
         "duplicate": _duplicate,
         "kill": _kill,

@@ -10,13 +10,14 @@ from tests.chaos.processes.schedule import schedule_of
 
 pytestmark = [
     pytest.mark.processes,
+    pytest.mark.timeout(300),
     pytest.mark.skipif(not LINUX, reason="sees by /proc that a process stands still"),
 ]
 
 
-@pytest.mark.parametrize("seed", [3, 11, 40])
-def test_whatever_happens_nothing_is_lost_and_nothing_acts_twice(seed: int) -> None:
-    outcome = run(seed, fork=False)
+@pytest.mark.parametrize(("seed", "fork"), [(3, False), (11, True), (40, True)])
+def test_whatever_happens_nothing_is_lost_and_nothing_acts_twice(seed: int, *, fork: bool) -> None:
+    outcome = run(seed, fork=fork)
 
     assert not outcome.wrong, f"seed {seed}: {outcome.wrong}\n{outcome.said}"
     assert outcome.faults
@@ -32,6 +33,18 @@ def test_over_a_hundred_schedules_everything_happens() -> None:
     happened = {step.what for seed in range(100) for step in schedule_of(seed).steps}
 
     assert happened >= {
-        *("say", "replay", "duplicate", "kill", "start", "freeze", "thaw", "loki", "kube", "delete Lease"),
+        *(
+            "say",
+            "ship",
+            "replay",
+            "duplicate",
+            "kill",
+            "start",
+            "freeze",
+            "thaw",
+            "loki",
+            "kube",
+            "delete Lease",
+        ),
         *("reset", "taint by hand", "untaint by hand", "others write", "reboot", "recreate"),
     }
