@@ -15,7 +15,7 @@ from tests.chaos.processes.actors import COMMAND, CONTROLLER, Actor, start
 from tests.chaos.processes.invariants import Story, unmet, violations
 from tests.chaos.processes.journal import health_of, is_tainted
 from tests.chaos.processes.machines import PLAIN, Occurrence
-from tests.chaos.processes.schedule import KUBE_MISHAPS, LOKI_MISHAPS, Schedule, schedule_of
+from tests.chaos.processes.schedule import LOKI_MISHAPS, PATCH_MISHAPS, Schedule, schedule_of
 from tests.chaos.processes.world import OUR_TAINT, RESETTER, World, with_taint, without_taint
 
 PATIENCE_SECONDS = 60.0
@@ -219,7 +219,7 @@ class Play:
             self._down.add("kube")
             self._world.cluster.stop()
         else:
-            self._world.cluster.mishaps.add(KUBE_MISHAPS[kind], times=None, when=meets)
+            self._world.cluster.mishaps.add(PATCH_MISHAPS[kind], times=None, when=meets)
 
     def _kube_well(self) -> None:
         self._world.cluster.mishaps.clear()

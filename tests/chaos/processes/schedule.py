@@ -16,8 +16,11 @@ SECONDS = 3.5
 """How long things happen."""
 LEASE_SECONDS, DEADLINE_SECONDS, RENEW_SECONDS = 3, 2.0, 0.4
 NODES = tuple(f"gpu-{number:02d}" for number in range(1, 6))
-THIN_SECONDS = 1.0
-"""The overlap of schedules in which only the cursor, and no second look, brings a line back."""
+THIN_SECONDS = 0.2
+"""The overlap of schedules in which only the cursor, and no second look, brings a line back.
+
+It is less than a poll, so that a cursor which is only a little ahead of what was acted upon loses lines.
+"""
 
 LOKI_MISHAPS = {
     "slow": Mishap(delay_seconds=0.7),
@@ -40,6 +43,8 @@ KUBE_MISHAPS = {
     "slow": Mishap(delay_seconds=0.6),
     "slow answer cut off": Mishap(delay_seconds=0.3, drop=Drop.MIDWAY),
 }
+PATCH_MISHAPS = {**KUBE_MISHAPS, "403": refusal(403)}
+"""A refusal that no second try within a write can cure; of a Lease it would rightly end the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ def schedule_of(seed: int) -> Schedule:
     thin = dice.random() < 0.5
     brake_nodes = dice.choice([None, None, 2, 3])
     settings = {
-        "KONDUCTOR_POLL_INTERVAL_SECONDS": dice.choice(["0.1", "0.3"]),
+        "KONDUCTOR_POLL_INTERVAL_SECONDS": "0.4" if thin else dice.choice(["0.1", "0.3"]),
         "KONDUCTOR_LEASE_DURATION_SECONDS": str(LEASE_SECONDS),
         "KONDUCTOR_LEASE_RENEW_DEADLINE_SECONDS": str(DEADLINE_SECONDS),
         "KONDUCTOR_LEASE_RENEW_INTERVAL_SECONDS": str(RENEW_SECONDS),
@@ -156,7 +161,7 @@ class _Steps:
     def _unwritten(self, at: float) -> list[Step]:
         """Nodes fail while no Node can be written, and the controller may be killed before it can."""
         lasts = self._dice.uniform(0.4, 1.6)
-        kind = self._dice.choice([*KUBE_MISHAPS, "down"])
+        kind = self._dice.choice([*PATCH_MISHAPS, "403", "409", "down"])
         steps = [
             Step(at, "kube", {"kind": kind, "only": "PATCH /api/v1/nodes/"}),
             Step(at + lasts, "kube well"),
@@ -218,7 +223,7 @@ _KINDS: dict[str, tuple[int, Callable[[_Steps, float], list[Step]]]] = {
     "delete Lease": (1, lambda _, at: [Step(at, "delete Lease")]),
     "reset": (3, _on_node("reset", on_tainted=True, purge=(False, False, False, False, False, True))),
     "taint by hand": (1, _on_node("taint by hand")),
-    "untaint by hand": (2, _on_node("untaint by hand", on_tainted=True)),
+    "untaint by hand": (3, _on_node("untaint by hand", on_tainted=True)),
     "others": (2, _on_node("others write", what=("taint", "untaint", "annotate"))),
     "reboot": (2, _on_node("reboot", says_first=(False, True))),
     "recreate": (1, _on_node("recreate", new_machine=(False, True))),
