@@ -92,13 +92,25 @@ class Settings(BaseSettings):
 
     # Reading.
     poll_interval_seconds: float = Field(5.0, ge=0.05, le=3600)
-    """Time between two polls of one source."""
+    """Time between two polls of kernel lines; a nudge from Loki's tail brings a poll forward."""
+    pod_poll_interval_seconds: float = Field(15.0, ge=0.05, le=3600)
+    """Time between two polls of pod lines."""
     kernel_overlap_seconds: float = Field(180.0, ge=0)
-    """How far each poll of the kernel source looks back behind its cursor, for lines that arrive late."""
-    pod_overlap_seconds: float = Field(60.0, ge=0)
-    """The same for pod logs."""
+    """How far each poll of kernel lines looks back behind its cursor, for lines that arrive late."""
+    pod_overlap_seconds: float = Field(15.0, ge=0)
+    """The same for pod lines."""
     lateness_seconds: float = Field(3600.0, ge=0)
-    """How late a line may arrive and still be found after a restart."""
+    """How late a kernel line may arrive and still be found: at the next sweep, or after a restart."""
+    sweep_interval_seconds: float = Field(120.0, ge=1)
+    """Time between two sweeps, each of which reads all kernel lines of the lateness again."""
+    pod_lateness_seconds: float = Field(900.0, ge=0)
+    """How late a pod line may arrive and still be found."""
+    pod_sweep_interval_seconds: float = Field(1200.0, ge=1)
+    """Time between two sweeps over pod lines."""
+    gap_revisit_seconds: float = Field(600.0, ge=1)
+    """Time between two readings of an open gap: a span whose heartbeats have not come (yet)."""
+    loki_budget_mib_per_minute: int = Field(6144, ge=1)
+    """What Loki may process for us a minute; beyond it pods, then sweeps, then kernel polls slow down."""
     future_skew_seconds: float = Field(90.0, ge=0, le=600)
     """How far ahead of our clock a node's clock may run."""
     first_start_act_seconds: float = Field(900.0, ge=0)

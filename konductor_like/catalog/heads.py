@@ -11,6 +11,8 @@ from collections.abc import Iterator
 _SPECIAL = frozenset(".^$*+?{}[]()|")
 _MAY_BE_ABSENT = ("?", "*", "{")
 _GROUP = "(?:"
+_HEADS_MOST = 64
+"""A pattern of many alternatives one after the other would have more than memory holds."""
 
 
 def heads_of(pattern: str) -> frozenset[str] | None:
@@ -35,6 +37,8 @@ def _heads(text: str) -> tuple[frozenset[str], bool]:
             follows = text[end + 1 : end + 2]
             optional = follows == "?"
             if follows in ("*", "{") or (optional and not whole):
+                return heads, False
+            if len(heads) * (len(options) + optional) > _HEADS_MOST:
                 return heads, False
             heads = _joined(heads, options | {""} if optional else options)
             if not whole or follows == "+":

@@ -25,6 +25,7 @@ from konductor_like.controller.rulebook import Rulebook
 from konductor_like.controller.term import SOURCES, Term
 from konductor_like.controller.tick import EventSink, Nodes, Tick, Writer
 from konductor_like.detection.joining import Joiner
+from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.logql import heartbeat_query, kernel_query, pod_query
 from konductor_like.loki.reader import SourceReader
@@ -193,8 +194,9 @@ class _Terms:
         """One reader per source, each at its cursor; one whose cursor is missing goes with the oldest."""
         settings = self.settings
         oldest_ns = min(start.read_ns.values(), default=started_ns)
+        budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
         readers = {
-            name: SourceReader(SOURCES[name], self.loki, query, settings)
+            name: SourceReader(SOURCES[name], self.loki, query, settings, budget=budget)
             for name, query in self._queries().items()
         }
         for reader in readers.values():

@@ -44,7 +44,7 @@ def normal_pci(address: str | None) -> str | None:
 
 def stamp_us(seconds: str, fraction: str) -> int:
     """Microseconds of ``seconds.fraction``, whatever number of digits the fraction has."""
-    return int(seconds) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+    return int(seconds + fraction[:6].ljust(6, "0"))
 
 
 def _bytes_of(escapes: str) -> bytes:

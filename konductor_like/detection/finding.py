@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from konductor_like.catalog import Advice, Entry
 from konductor_like.detection.clean import evidence
@@ -10,8 +10,7 @@ from konductor_like.detection.record import KernelRecord
 from konductor_like.model import Finding, Severity
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What a line means once its details are read."""
 
     severity: Severity

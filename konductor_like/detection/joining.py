@@ -96,7 +96,7 @@ def join(
     if finding.rule == "nvrm.fallen_off_bus" and finding.gpu is None and context.gpu is not None:
         begun, gpu = context.gpu
         if begun.soon_before(place, _RECORD_US):
-            return context, replace(finding, gpu=gpu)
+            return context, finding._replace(gpu=gpu)
     return context, finding
 
 
@@ -156,9 +156,8 @@ def _switch(context: Context, place: _Place, finding: Finding) -> tuple[Context,
 def _as_first(finding: Finding, first: Finding) -> Finding:
     """A line that follows another; where its own number says Fatal, that stays."""
     if finding.severity.taints and not first.severity.taints:
-        return replace(finding, port=first.port)
-    return replace(
-        finding,
+        return finding._replace(port=first.port)
+    return finding._replace(
         severity=first.severity,
         title=first.title,
         advice=first.advice,
@@ -201,8 +200,7 @@ def _raised(catalog: Catalog, finding: Finding, gpu: str) -> Finding:
         return finding
     if own is not None and "severity" in own.fixed:
         return finding
-    return replace(
-        finding,
+    return finding._replace(
         rule=entry.rule,
         severity=entry.severity,
         title=entry.title,

@@ -6,10 +6,10 @@ stands behind words that are no prefix (design rule 15).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from konductor_like.detection.clean import decode_kmsg_escapes, one_line, strip_colours
-from konductor_like.detection.prefix import Origin, strip_prefixes
+from konductor_like.detection.prefix import PREFIXES, Origin, strip_prefixes
 from konductor_like.detection.wrappers import unwrap_json
 from konductor_like.model import KernelPosition
 
@@ -17,10 +17,13 @@ _MESSAGE_CHARS = 4096
 """A kernel record is 1 KiB or so; what is behind this is not looked at."""
 _HEAD_CHARS = 16_384
 _WRAPPERS_MOST = 3
+BEFORE_MESSAGE = "^" + PREFIXES
+"""Fits all that may stand before the message of a line, unless that has to be opened first."""
+TO_BE_OPENED = (BEFORE_MESSAGE + r"\{", r"\\x", "[^ -~]")
+"""What makes the message another text than the end of its line: JSON, escapes, what is not printable."""
 
 
-@dataclass(frozen=True, slots=True)
-class KernelRecord:
+class KernelRecord(NamedTuple):
     """One record of a kernel log. ``message`` is a single line without prefixes."""
 
     message: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from konductor_like.catalog import Catalog, Entry, Mode, PatternRule
 from konductor_like.model import Finding
@@ -24,8 +23,8 @@ def as_ruled(finding: Finding, rule: PatternRule, ruled: Mapping[str, Entry]) ->
     """The finding with its marks; None where its rule is off."""
     entry = ruled.get(finding.rule)
     if entry is None:
-        return replace(finding, shadow=True) if rule.mode is Mode.SHADOW else finding
+        return finding._replace(shadow=True) if rule.mode is Mode.SHADOW else finding
     if entry.mode is Mode.OFF:
         return None
     shadow = Mode.SHADOW in (entry.mode, rule.mode)
-    return replace(finding, shadow=shadow, severity_by_user="severity" in entry.fixed)
+    return finding._replace(shadow=shadow, severity_by_user="severity" in entry.fixed)

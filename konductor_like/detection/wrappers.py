@@ -9,7 +9,7 @@ from typing import Any
 
 from konductor_like.model import KernelPosition
 
-_CRI = re.compile(
+CRI = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP] ", re.ASCII
 )
 
@@ -38,7 +38,7 @@ def unwrap_json(text: str) -> Unwrapped | None:
 
 def unwrap_pod_record(text: str) -> str:
     """The line that a container printed, without what its runtime put around it."""
-    match = _CRI.match(text)
+    match = CRI.match(text)
     if match is not None:
         return text[match.end() :]
     if text.startswith("{"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from konductor_like.catalog import Catalog, Detail, XidEntry
 from konductor_like.detection.clean import normal_pci
@@ -37,7 +36,7 @@ def read_xid(catalog: Catalog, record: KernelRecord, match: re.Match[str]) -> Fi
         process=None if process is None or process.startswith(("<", "'<")) else process.strip(),
         mig=_mig_instance(match) if " GPU-I:" in match.string else None,
     )
-    return finding if entry.clears is None else replace(finding, clears=f"xid.{entry.clears}")
+    return finding if entry.clears is None else finding._replace(clears=f"xid.{entry.clears}")
 
 
 def _mig_instance(match: re.Match[str]) -> str | None:
@@ -48,7 +47,7 @@ def _mig_instance(match: re.Match[str]) -> str | None:
 
 def _verdict(catalog: Catalog, entry: XidEntry, match: re.Match[str]) -> Verdict | None:
     detail = match["detail"]
-    if entry.severity.taints and match.end("code") == len(match.string):
+    if match.end("code") == len(match.string) and entry.severity.taints:
         if entry.code is not None and catalog.may_continue(entry.code):
             return Verdict(Severity.SUSPECT, f"{entry.title} (or another Xid, cut)", entry.advice)
     elif entry.detail is Detail.RECOVERY_ACTION:

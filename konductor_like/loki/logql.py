@@ -47,6 +47,23 @@ def log_query(matchers: Iterable[Matcher], anchors: Iterable[str]) -> str:
     return f"{{{selector}}} |= {' or '.join(quote(anchor) for anchor in anchors)}"
 
 
+def of_nodes(query: str, node_label: str, nodes: Iterable[str], *, without: bool = False) -> str:
+    """The lines of these nodes only, or all others; ``""`` is a line that names none.
+
+    The label may be an index label or structured metadata: a filter after the line filter knows both.
+    """
+    names = sorted(nodes)
+    if not names:
+        return query
+    pattern = "|".join(_RE2_SPECIAL.sub(r"\\\g<0>", name) for name in names)
+    return f"{query} | {node_label}{'!~' if without else '=~'}{quote(pattern)}"
+
+
+def counting(query: str, width_seconds: int) -> str:
+    """How many lines of the log query there are in the seconds before the time that is asked for."""
+    return f"sum(count_over_time({query} [{width_seconds}s]))"
+
+
 def one_of(label: str, values: Iterable[str]) -> Matcher:
     """A matcher for exactly these values of a label."""
     unique = list(dict.fromkeys(values))

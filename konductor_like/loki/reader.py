@@ -1,127 +1,89 @@
-"""One source read without loss: a cursor, an overlap behind it, and every line delivered once.
+"""One source read without loss: every line delivered once, the present never behind the past.
 
 ::
 
-    ──────────┬───────── overlap ─────────┬──── new ────┬─ skew ─┐
-         window's start                cursor          now    window's end
+    ───┬─────── lateness ───────┬──── overlap ────┬── new ──┬─ skew ─┐
+       sweep now and then       full poll       cursor     now    window's end
 
-There is no query by time of ingestion, and Loki takes late and out-of-order lines (design rule 8), so each
-poll reads the overlap again and drops what was delivered before. The cursor is "read up to here, by our
-clock"; it moves only when the caller commits the batch, after acting on it.
+There is no query by time of ingestion, and Loki takes late and out-of-order lines (design rule 8). So each
+poll reads a *fast window* that ends beyond the present, and beside it a slice of the *work*: what was missed
+while we were away, the rest of what was too much for one poll, the lateness again now and then, and spans in
+which nodes were silent (:mod:`konductor_like.loki.work`). What was delivered before is dropped. The cursor is
+"read in full up to here, by our clock"; it moves only when the caller commits the batch, after acting on it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
-from konductor_like.loki.errors import LokiAnswerTooLarge, LokiError, LokiRefused, LokiTimeout
-from konductor_like.loki.response import Entry, Naming, QueryResult, log_line
-from konductor_like.loki.seen import Seen, identity
-from konductor_like.loki.spans import SECOND_NS, Spans
-from konductor_like.loki.window import Direction, Piece, Window, read_span
-from konductor_like.model import LogLine, Source
+from konductor_like.loki.asking import Asking, Queries
+from konductor_like.loki.budget import ByteBudget
+from konductor_like.loki.errors import (
+    LokiError,
+    LokiOverloaded,
+    LokiStopped,
+    LokiUnauthorized,
+    LokiUnreachable,
+)
+from konductor_like.loki.flood import Flood, loud_nodes
+from konductor_like.loki.response import Naming
+from konductor_like.loki.seen import BUCKET_NS, Seen
+from konductor_like.loki.spans import Spans
+from konductor_like.loki.turn import Batch, Turn
+from konductor_like.loki.window import Direction, Piece, Window, is_complete, read_span
+from konductor_like.loki.work import NEAR_NS, Progress, Why, Work, is_away, planned
+from konductor_like.model import Source
 from konductor_like.settings import Settings
 
+__all__ = ["Batch", "SourceReader"]
+
 _QUERIES_PER_POLL = 8
-_ENTRIES_PER_POLL = 20_000
-_CHARS_PER_POLL = 32 * 2**20
-
-
-class Queries(Protocol):
-    """What the reader needs of :class:`konductor_like.loki.client.LokiClient`."""
-
-    def query_range(
-        self, query: str, start_ns: int, end_ns: int, limit: int, direction: Direction = ...
-    ) -> QueryResult:
-        """See the client."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What one poll found that was not delivered before, oldest first."""
-
-    lines: tuple[LogLine, ...]
-    upto_ns: int
-    """Where the cursor stands once the batch is committed; never in the future."""
-    more: bool
-    """The poll stopped at its bound; the next one goes on from there, at once if you like."""
-    queries: int
-    bytes_processed: int
-    """What Loki had to read for it."""
-    duplicates: int
-    """Entries that were delivered before, or twice in this poll; the overlap makes many."""
-    incomplete_windows: tuple[Window, ...]
-    """Single nanoseconds with more lines than Loki gives out; what could be had is in ``lines``."""
-    without_node: int
-    """How many of ``lines`` name no node (design rule 12)."""
-    foreign: int
-    """New entries whose labels say that they are not of this source; not in ``lines`` (design rule 15).
-
-    Everyday for pods where the kernel-log reader's own namespace is watched; strange for the kernel.
-    """
-    cursor_ahead_ns: int
-    """How far the cursor stood in the future, 0 when it did not; it was taken for now."""
-
-
-@dataclass(slots=True)
-class _Gathered:
-    """What the windows of one poll added up to."""
-
-    last: Window | None = None
-    """The latest window that was accepted; everything up to its end was."""
-    entries: int = 0
-    chars: int = 0
-    queries: int = 0
-    bytes_processed: int = 0
-    duplicates: int = 0
-    foreign: int = 0
-    lines: list[LogLine] = field(default_factory=list)
-    incomplete: list[Window] = field(default_factory=list)
-    new: dict[bytes, int] = field(default_factory=dict)
-
-    @property
-    def enough(self) -> bool:
-        """Whether the poll should end here; a window that was accepted is progress enough."""
-        return (
-            self.queries >= _QUERIES_PER_POLL
-            or self.entries >= _ENTRIES_PER_POLL
-            or self.chars >= _CHARS_PER_POLL
-        )
+"""For the present, and as many for the work."""
+_ROUNDS = 4
+"""How often a fast window is asked again without the loud nodes found so far."""
+_DEAF = (LokiUnreachable, LokiUnauthorized, LokiOverloaded, LokiStopped)
+"""After these it is no use to ask something else."""
 
 
 class SourceReader:
     """Reads one source. Not for several threads at once; time is an argument."""
 
     def __init__(
-        self, source: Source, client: Queries, query: str, settings: Settings, spans: Spans | None = None
+        self,
+        source: Source,
+        client: Queries,
+        query: str,
+        settings: Settings,
+        spans: Spans | None = None,
+        budget: ByteBudget | None = None,
     ) -> None:
         """``query`` is from :mod:`konductor_like.loki.logql`; ``spans`` default to the source's settings."""
         self.source = source
-        self.limit = settings.loki_limit
-        """How many entries are asked for at once; lowered when the tenant allows fewer."""
-        self._client = client
-        self._query = self._next_query = query
         self._naming = Naming.of(settings)
         self._spans = spans or Spans.of(settings, source)
-        self._widest_ns = self._spans.widest_ns
-        self._cursor_ns: int | None = None
-        self._resume: Window | None = None
-        self._swept = False
+        self._budget = budget or ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
+        self._asking = Asking(client, query, self._naming.node, settings.loki_limit, self._spans.widest_ns)
+        self._next_query = query
+        self._gaps: frozenset[Window] = frozenset()
         self._seen = Seen()
-        self._open: tuple[Batch, _Gathered] | None = None
+        self._progress: Progress | None = None
+        self._open: Turn | None = None
+        self._stop_at = 0
+
+    @property
+    def limit(self) -> int:
+        """How many entries are asked for at once; lowered when the tenant allows fewer."""
+        return self._asking.limit
 
     @property
     def cursor_ns(self) -> int | None:
         """Everything before it was read and committed; None before :meth:`start_from`."""
-        return self._cursor_ns
+        return None if self._progress is None else self._progress.cursor_ns
 
     def start_from(self, cursor_ns: int) -> None:
-        """Begin at a cursor, forgetting what was delivered; the first sweep reaches back by the lateness."""
-        self._cursor_ns = cursor_ns
-        self._resume = None
-        self._swept = False
+        """Begin at a cursor, forgetting what was delivered; reading reaches back by the lateness."""
+        self._progress = Progress(cursor_ns, fast_ns=cursor_ns)
         self._seen = Seen()
         self._open = None
 
@@ -132,123 +94,219 @@ class SourceReader:
         """
         self._next_query = query
 
-    def poll(self, now_ns: int) -> Batch:
+    def revisit(self, gaps: Iterable[tuple[int, int]]) -> None:
+        """The spans, in Loki's ns, to be read again and again until they are not given any more.
+
+        May be called from another thread.
+        """
+        self._gaps = frozenset(Window(start_ns, end_ns) for start_ns, end_ns in gaps)
+
+    def poll(self, now_ns: int, oldest_ns: int | None = None) -> Batch:
         """Read what is new at ``now_ns``; one query when nothing special happens.
 
-        A batch that is not committed comes again with the next poll. What was read before a failure is
-        returned, with ``more``; a LokiError is raised when nothing was. Either way nothing is skipped.
+        ``oldest_ns`` is the oldest timestamp that a nudge told of. A batch that is not committed comes again
+        with the next poll. What was read before a failure is returned, with the failure; a LokiError is
+        raised when nothing was. Either way nothing is skipped.
         """
-        if self._cursor_ns is None:
+        if self._progress is None:
             raise RuntimeError("start_from() comes before poll()")
-        self._query = self._next_query
-        cursor_ns = min(self._cursor_ns, now_ns)
-        end_ns = now_ns + self._spans.skew_ns
-        gathered = self._gather(cursor_ns, end_ns)
-        read_to_ns = gathered.last.end_ns if gathered.last else end_ns
-        batch = Batch(
-            lines=tuple(gathered.lines),
-            upto_ns=max(cursor_ns, min(read_to_ns, now_ns)),
-            more=read_to_ns < end_ns,
-            queries=gathered.queries,
-            bytes_processed=gathered.bytes_processed,
-            duplicates=gathered.duplicates,
-            incomplete_windows=tuple(gathered.incomplete),
-            without_node=sum(line.node is None for line in gathered.lines),
-            foreign=gathered.foreign,
-            cursor_ahead_ns=self._cursor_ns - cursor_ns,
+        progress = self._progress
+        if self._asking.query != self._next_query:
+            self._asking.query = self._next_query
+            progress = replace(progress, whole_ns=None)
+        turn = Turn(planned(progress, self._spans, self._gaps, now_ns), self.source, self._naming, self._seen)
+        self._asking.begin()
+        failure = self._read(turn, now_ns, oldest_ns)
+        self._budget.spend(self._asking.bytes_processed)
+        if failure is not None and not turn.moved:
+            raise failure
+        self._open = turn
+        turn.batch = turn.as_batch(
+            now_ns,
+            queries=self._asking.queries,
+            bytes_processed=self._asking.bytes_processed,
+            cursor_ahead_ns=max(0, progress.cursor_ns - now_ns),
+            postponed=bool(turn.progress.work) and not self._may_work(turn),
+            failure=failure,
         )
-        self._open = batch, gathered
-        return batch
+        return turn.batch
 
     def commit(self, batch: Batch) -> None:
         """Everything in ``batch`` was acted upon: it is not delivered again, and the cursor moves.
 
         Raises ValueError unless it is the batch that the latest poll returned.
         """
-        if self._open is None or self._open[0] is not batch:
+        if self._open is None or self._open.batch is not batch:
             raise ValueError("only the batch of the latest poll can be committed")
-        gathered, self._open = self._open[1], None
-        self._cursor_ns = batch.upto_ns
-        self._resume = gathered.last if batch.more else None
-        self._swept = True
-        for digest, timestamp_ns in gathered.new.items():
-            self._seen.add(timestamp_ns, digest)
-        self._seen.forget_before(batch.upto_ns - self._spans.overlap_ns)
+        turn, self._open = self._open, None
+        self._progress = replace(turn.progress, cursor_ns=batch.upto_ns)
+        self._seen.add(turn.new)
+        for timestamp_ns, entries in turn.expected.items():
+            self._seen.expect(timestamp_ns, entries)
+        reach_ns = self._spans.lateness_ns + 2 * self._spans.sweep_every_ns
+        work = turn.progress.work
+        unread = [one.start_ns for one in work if one.why is Why.SWEEP]
+        gaps = [
+            *turn.progress.revisited_ns,
+            *(Window(g.start_ns, g.end_ns) for g in work if g.why is Why.GAP),
+        ]
+        self._seen.forget_before(min([batch.upto_ns - reach_ns, *unread]), but=gaps)
 
-    def _gather(self, cursor_ns: int, end_ns: int) -> _Gathered:
-        span, first_ns = self._span(cursor_ns, end_ns)
-        gathered = _Gathered()
+    def _read(self, turn: Turn, now_ns: int, oldest_ns: int | None) -> LokiError | None:
+        """Read the present and a slice of the work; gives what ended it early, if something did."""
+        failure: LokiError | None = None
+        caught_up = all(work.why is not Why.CATCH_UP for work in turn.progress.work[:1])
+        if not caught_up:
+            # Where the past can be had at once it comes first, so that counts and the order are right.
+            failure = self._try(turn, lambda: self._work_off(turn, now_ns))
+            if isinstance(failure, _DEAF):
+                return failure
+        present = self._try(turn, lambda: self._read_present(turn, now_ns, oldest_ns))
+        if present is not None or failure is not None or not caught_up:
+            return present or failure
+        return self._try(turn, lambda: self._work_off(turn, now_ns))
 
-        def ask(window: Window, direction: Direction) -> QueryResult | None:
-            return self._ask(window, direction, gathered)
-
+    def _try(self, turn: Turn, read: Callable[[], None]) -> LokiError | None:
+        self._stop_at = self._asking.queries + _QUERIES_PER_POLL
+        turn.begin()
         try:
-            for piece in read_span(span, first_ns, self._widest_ns, ask):
-                self._take(piece, gathered)
-                if gathered.enough:
-                    break
+            read()
         except LokiError as error:
-            if isinstance(error, LokiTimeout):
-                self._widest_ns = max(SECOND_NS, self._widest_ns // 2)
-            if gathered.last is None:
-                raise
+            self._asking.failed(error)
+            return error
+        self._asking.succeeded()
+        return None
+
+    # The present.
+
+    def _read_present(self, turn: Turn, now_ns: int, oldest_ns: int | None) -> None:
+        window, whole = self._present(turn, now_ns, oldest_ns)
+        without = turn.progress.loud
+        for _ in range(_ROUNDS):
+            result = self._asking.lines_of(without=without)(window, Direction.FORWARD)
+            if result is not None and is_complete(result):
+                turn.take(Piece(window, result.entries))
+                break
+            loud = loud_nodes(result.entries, self._naming.node) - without if result else frozenset()
+            if result is None or not loud:
+                self._read_crowd(turn, window, now_ns, without)
+                break
+            # Their part of this page is not taken: an answer that was cut may have holes.
+            turn.flood(Flood(loud, window.start_ns))
+            without |= loud
         else:
-            # Widening slowly keeps a Loki that is slow with wide windows from timing out on every other poll.
-            self._widest_ns = min(self._spans.widest_ns, self._widest_ns + self._spans.widest_ns // 64)
-        return gathered
+            self._read_crowd(turn, window, now_ns, without)
+        done = replace(turn.progress, fast_ns=now_ns)
+        turn.progress = replace(done, whole_ns=now_ns) if whole else done
 
-    def _span(self, cursor_ns: int, end_ns: int) -> tuple[Window, int]:
-        """What to read, and how wide the first window may be."""
-        # A sweep that was cut goes on where it stopped, or a flood in the overlap would be read for ever.
-        if self._resume is not None and self._resume.end_ns < end_ns:
-            return Window(self._resume.end_ns, end_ns), 2 * self._resume.width_ns
-        reach_ns = self._spans.overlap_ns if self._swept else self._spans.lateness_ns
-        return Window(max(0, cursor_ns - reach_ns), end_ns), self._widest_ns
+    def _present(self, turn: Turn, now_ns: int, oldest_ns: int | None) -> tuple[Window, bool]:
+        """The fast window, and whether another look over the whole overlap is not due for an interval."""
+        progress, spans = turn.progress, self._spans
+        end_ns = now_ns + max(1, spans.skew_ns)
+        rests = [work.end_ns for work in progress.work if work.why is Why.REST]
+        if rests:
+            return Window(min(max(rests), now_ns), end_ns), False
+        if progress.whole_ns is None or is_away(progress, spans, now_ns):
+            return Window(max(0, now_ns - spans.overlap_ns), end_ns), True
+        whole_from_ns = max(0, progress.fast_ns - spans.overlap_ns)
+        due = not 0 <= now_ns - progress.whole_ns < spans.interval_ns * 3 // 4
+        # A crowded overlap is left to the sweeps, which need not read again what has not grown.
+        if due and self._seen.count(whole_from_ns, end_ns) <= self.limit // 2:
+            return Window(whole_from_ns, end_ns), True
+        start_ns = max(whole_from_ns, progress.fast_ns - NEAR_NS)
+        if oldest_ns is not None and whole_from_ns <= oldest_ns < start_ns:
+            start_ns = oldest_ns
+        elif oldest_ns is not None and oldest_ns < whole_from_ns:
+            turn.add(Work(Why.LATE, max(0, oldest_ns), oldest_ns + NEAR_NS))
+        return Window(start_ns, end_ns), due
 
-    def _take(self, piece: Piece, gathered: _Gathered) -> None:
-        gathered.last = piece.window
-        gathered.entries += len(piece.entries)
-        if not piece.complete:
-            gathered.incomplete.append(piece.window)
-        for entry in sorted(piece.entries, key=_time):
-            gathered.chars += len(entry.text)
-            digest = identity(entry, self._naming)
-            if digest in gathered.new or self._seen.has(entry.timestamp_ns, digest):
-                gathered.duplicates += 1
-                continue
-            gathered.new[digest] = entry.timestamp_ns
-            line = log_line(entry, self.source, self._naming)
-            if line is None:
-                gathered.foreign += 1
+    def _read_crowd(self, turn: Turn, window: Window, now_ns: int, without: frozenset[str]) -> None:
+        """Too much for one answer and nobody to single out: read its beginning, the rest is work."""
+        upto_ns = window.start_ns
+        if any(work.why is Why.REST for work in turn.progress.work):
+            turn.add(Work(Why.REST, upto_ns, max(now_ns, upto_ns + 1), without))
+            return
+        ask = self._asking.lines_of(without=without)
+        try:
+            for piece in read_span(window, max(1, window.width_ns // 2), window.width_ns, ask):
+                turn.take(piece)
+                upto_ns = piece.window.end_ns
+                if self._enough(turn):
+                    break
+        finally:
+            if window.start_ns < upto_ns < now_ns:
+                turn.add(Work(Why.REST, upto_ns, now_ns, without))
+
+    # The work.
+
+    def _work_off(self, turn: Turn, now_ns: int) -> None:
+        for flood in turn.progress.floods:
+            self._read_flood(turn, flood, now_ns)
+        while not self._enough(turn) and self._may_work(turn):
+            if turn.progress.work[0].why is Why.SWEEP:
+                self._sweep(turn)
             else:
-                gathered.lines.append(line)
+                self._read_upto(turn, turn.progress.work[0].end_ns)
 
-    def _ask(self, window: Window, direction: Direction, gathered: _Gathered) -> QueryResult | None:
-        """One window's answer; None when it can only be had in parts."""
-        limit = self.limit
-        while True:
-            gathered.queries += 1
-            try:
-                result = self._client.query_range(
-                    self._query, window.start_ns, window.end_ns, limit, direction
-                )
-            except LokiAnswerTooLarge:
-                if window.width_ns > 1:
-                    return None
-                if limit == 1:
-                    raise
-                limit //= 2
-            except LokiRefused as error:
-                if error.allowed_limit is not None and 0 < error.allowed_limit < limit:
-                    self.limit = limit = error.allowed_limit
-                elif error.asks_for_less and window.width_ns > SECOND_NS:
-                    return None
-                else:
-                    raise
-            else:
-                gathered.bytes_processed += result.bytes_processed
-                return result
+    def _may_work(self, turn: Turn) -> bool:
+        """Whether there is work that the byte budget allows; what may wait comes last in the order."""
+        first = turn.progress.work[:1]
+        return bool(first) and (first[0].why not in (Why.SWEEP, Why.GAP) or self._budget.allows_sweeps)
 
+    def _read_flood(self, turn: Turn, flood: Flood, now_ns: int) -> None:
+        if flood.upto_ns < now_ns and not self._enough(turn):
+            span, widest_ns = Window(flood.upto_ns, now_ns), self._asking.widest_ns
+            ask = self._asking.lines_of(only=flood.nodes)
+            for piece in read_span(span, flood.width_ns or widest_ns, widest_ns, ask):
+                turn.take(piece)
+                further = flood.read(piece.window.end_ns, len(piece.entries))
+                turn.flood(further, instead_of=flood)
+                flood = further
+                if self._enough(turn):
+                    break
+        if flood.is_over(now_ns, self.limit):
+            turn.flood(None, instead_of=flood)
 
-def _time(entry: Entry) -> int:
-    return entry.timestamp_ns
+    def _read_upto(self, turn: Turn, end_ns: int) -> bool:
+        """Read the first piece of work up to there; whether this poll came so far."""
+        work, widest_ns = turn.progress.work[0], self._asking.widest_ns
+        span = Window(work.start_ns, end_ns)
+        ask = self._asking.lines_of(without=work.without)
+        for piece in read_span(span, work.width_ns or widest_ns, widest_ns, ask):
+            turn.take(piece)
+            work = replace(work, start_ns=piece.window.end_ns, width_ns=2 * piece.window.width_ns)
+            turn.advance(work)
+            if self._enough(turn):
+                break
+        return work.start_ns >= end_ns
+
+    def _sweep(self, turn: Turn) -> None:
+        """Read one block of a sweep; one with many known lines only if Loki counts more than those."""
+        work = turn.progress.work[0]
+        if work.counted is None:
+            width_ns = max(BUCKET_NS, (work.width_ns or self._asking.widest_ns) // BUCKET_NS * BUCKET_NS)
+            edge_ns = (work.start_ns // BUCKET_NS * BUCKET_NS) + width_ns
+            block = Window(work.start_ns, min(edge_ns, work.end_ns))
+            known = self._seen.count(block.start_ns, block.end_ns)
+            if known <= self.limit // 2 or work.start_ns % BUCKET_NS:
+                self._read_upto(turn, block.end_ns)
+                return
+            counted = self._asking.count(block)
+            if counted == known:
+                turn.moved = True
+                turn.advance(replace(work, start_ns=block.end_ns, width_ns=2 * block.width_ns))
+                return
+            if block.width_ns > BUCKET_NS:
+                turn.advance(replace(work, width_ns=block.width_ns // 2))
+                return
+            work = replace(work, counted=counted)
+            turn.advance(work)
+        assert work.counted is not None  # noqa: S101  # set just above, or by the poll before
+        edge_ns = min(work.end_ns, work.start_ns // BUCKET_NS * BUCKET_NS + BUCKET_NS)
+        if self._read_upto(turn, edge_ns):
+            turn.expected[edge_ns - 1] = work.counted
+            if turn.progress.work and turn.progress.work[0].why is Why.SWEEP:
+                turn.advance(replace(turn.progress.work[0], counted=None))
+
+    def _enough(self, turn: Turn) -> bool:
+        return turn.full or self._asking.queries >= self._stop_at

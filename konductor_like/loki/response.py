@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -40,6 +41,14 @@ class QueryResult:
     post_filter_lines: int | None
     bytes_processed: int
     limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What one counting query gave."""
+
+    lines: int
+    bytes_processed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,25 +101,51 @@ def parse(body: bytes, limit: int) -> QueryResult:
     Raises NotLokisAnswerError. Nothing is skipped: one entry of a wrong shape fails the whole answer, because
     a line that is dropped here would be lost without a word.
     """
+    with _shaped("log"):
+        data = _data(body, "streams", "a list of streams")
+        entries = tuple(_entries(data["result"]))
+        summary = _summary(data)
+        counted = _count(summary, "totalPostFilterLines")
+        processed = _count(summary, "totalBytesProcessed")
+    # Loki counts matching lines only where the query filters; fewer than it returned means that it did not.
+    known = counted is not None and counted >= len(entries)
+    return QueryResult(entries, counted if known else None, processed or 0, limit)
+
+
+def parse_count(body: bytes) -> Count:
+    """Read the body of a counting query's answer; no series at all is a count of none.
+
+    Raises NotLokisAnswerError.
+    """
+    with _shaped("counting"):
+        data = _data(body, "vector", "a vector")
+        lines = sum(round(float(series["value"][1])) for series in data["result"])
+        return Count(lines, _count(_summary(data), "totalBytesProcessed") or 0)
+
+
+@contextmanager
+def _shaped(kind: str) -> Iterator[None]:
+    try:
+        yield
+    except NotLokisAnswerError:
+        raise
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
+        raise NotLokisAnswerError(f"JSON of another shape than a {kind} query's answer") from error
+
+
+def _data(body: bytes, result_type: str, wanted: str) -> Mapping[str, Any]:
     try:
         answer = json.loads(body.decode("utf-8", "replace"), strict=False)
     except (ValueError, RecursionError) as error:
         raise NotLokisAnswerError(_not_json(body)) from error
-    try:
-        data = answer["data"]
-        if answer["status"] != "success" or data["resultType"] != "streams":
-            raise NotLokisAnswerError(
-                f"JSON with status {str(answer['status'])[:40]!r}, not a list of streams"
-            )
-        entries = tuple(_entries(data["result"]))
-        summary = (data.get("stats") or {}).get("summary") or {}
-        counted = _count(summary, "totalPostFilterLines")
-        processed = _count(summary, "totalBytesProcessed")
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise NotLokisAnswerError("JSON of another shape than a log query's answer") from error
-    # Loki counts matching lines only where the query filters; fewer than it returned means that it did not.
-    known = counted is not None and counted >= len(entries)
-    return QueryResult(entries, counted if known else None, processed or 0, limit)
+    data: Mapping[str, Any] = answer["data"]
+    if answer["status"] != "success" or data["resultType"] != result_type:
+        raise NotLokisAnswerError(f"JSON with status {str(answer['status'])[:40]!r}, not {wanted}")
+    return data
+
+
+def _summary(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (data.get("stats") or {}).get("summary") or {}
 
 
 def _count(summary: Mapping[str, Any], name: str) -> int | None:

@@ -62,7 +62,7 @@ def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator
     """Read a span piece by piece, in order; the caller may stop after any piece.
 
     The first window is ``first_ns`` wide. Each window that was accepted makes the next one twice as wide, up
-    to ``widest_ns``; each that was not is asked again with half the width.
+    to ``widest_ns``; each that was not is asked again with half the width or less.
     """
     start_ns, width_ns = span.start_ns, min(first_ns, widest_ns)
     while start_ns < span.end_ns:
@@ -71,12 +71,21 @@ def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator
         if result is not None and is_complete(result):
             yield Piece(window, result.entries)
         elif window.width_ns > 1:
-            width_ns = window.width_ns // 2
+            width_ns = _narrower(window, result)
             continue
         else:
             yield _one_nanosecond(window, result, ask)
         start_ns = window.end_ns
         width_ns = min(2 * width_ns, widest_ns)
+
+
+def _narrower(window: Window, result: QueryResult | None) -> int:
+    """Half as wide; or up to where the answer was full, for a burst of lines within a moment."""
+    half_ns = window.width_ns // 2
+    if result is None or not result.entries:
+        return half_ns
+    last_ns = max(entry.timestamp_ns for entry in result.entries)
+    return max(1, min(half_ns, last_ns - window.start_ns))
 
 
 def _one_nanosecond(window: Window, forward: QueryResult | None, ask: Ask) -> Piece:

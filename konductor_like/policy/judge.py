@@ -215,7 +215,7 @@ def _with_boot(fault: Fault, boot_id: str | None) -> Fault:
     position = fault.finding.position
     if position.boot_id is not None or boot_id is None:
         return fault
-    return replace(fault, finding=replace(fault.finding, position=replace(position, boot_id=boot_id)))
+    return replace(fault, finding=fault.finding._replace(position=replace(position, boot_id=boot_id)))
 
 
 def _tally_key(fault: Fault) -> TallyKey:

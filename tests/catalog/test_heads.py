@@ -53,6 +53,13 @@ def test_the_heads_of_a_pattern(pattern: str, heads: set[str] | None) -> None:
     assert heads_of(pattern) == heads
 
 
+def test_a_pattern_of_very_many_alternatives_is_followed_only_so_far() -> None:
+    heads = heads_of("(?:a|b)" * 100 + "c")
+
+    assert heads is not None
+    assert {len(head) for head in heads} == {6}
+
+
 def test_every_example_of_a_rule_begins_with_a_head_of_a_pattern_that_fits_it() -> None:
     claimed = 0
     for rule in RULES:

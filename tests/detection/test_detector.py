@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from konductor_like.detection import Detector, find, packaged
@@ -34,7 +32,7 @@ def test_an_overridden_severity_is_final_whatever_the_line_says_more() -> None:
     assert now is not None
     assert (before.severity, now.severity) == (Severity.FATAL, Severity.INFO)
     assert (before.severity_by_user, now.severity_by_user) == (False, True)
-    assert replace(now, severity=before.severity, severity_by_user=False) == before
+    assert now._replace(severity=before.severity, severity_by_user=False) == before
 
 
 def test_title_and_advice_are_final_too() -> None:
@@ -62,7 +60,7 @@ def test_a_rule_in_shadow_is_told_as_such_and_one_that_is_off_finds_nothing(
     assert find(line, source) is not None
     assert shown is not None
     assert shown.shadow
-    assert replace(shown, shadow=False) == find(line, source)
+    assert shown._replace(shadow=False) == find(line, source)
     assert found(f"overrides:\n  {rule}.mode: 'off'\n", line, source) is None
 
 
@@ -128,13 +126,12 @@ def test_a_pod_accuses_its_node_only_where_a_users_rule_says_so(
 
 
 def test_the_cap_on_pods_is_lifted_by_a_users_word_alone() -> None:
-    finding = replace(
-        found(POD_RULE, FLUX, Source.POD) or pytest.fail("nothing found"), severity_by_user=False
-    )
+    finding = found(POD_RULE, FLUX, Source.POD) or pytest.fail("nothing found")
+    finding = finding._replace(severity_by_user=False)
 
     assert Fault(finding, Source.POD, 0, "gpu-1").severity is Severity.SUSPECT
-    assert Fault(replace(finding, severity_by_user=True), Source.POD, 0, "gpu-1").severity is Severity.FATAL
-    old = Fault(replace(finding, severity_by_user=True), Source.POD, 0, "gpu-1", before_install=True)
+    assert Fault(finding._replace(severity_by_user=True), Source.POD, 0, "gpu-1").severity is Severity.FATAL
+    old = Fault(finding._replace(severity_by_user=True), Source.POD, 0, "gpu-1", before_install=True)
     assert old.severity is Severity.SUSPECT
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 import zlib
@@ -79,7 +78,7 @@ def same(a: Finding | None, b: Finding | None) -> bool:
     """Whether two findings say the same, wherever the lines stood."""
     if a is None or b is None:
         return a is b
-    keep = [dataclasses.replace(f, position=NOWHERE, user_written=False) for f in (a, b)]
+    keep = [f._replace(position=NOWHERE, user_written=False) for f in (a, b)]
     return keep[0] == keep[1]
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from konductor_like.loki.errors import LokiError, LokiRefused
 from konductor_like.loki.reader import Batch, SourceReader
-from konductor_like.loki.response import Entry, QueryResult
-from konductor_like.loki.window import Direction
+from konductor_like.loki.response import Count, Entry, QueryResult
+from konductor_like.loki.window import Direction, Window
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 
@@ -85,10 +86,36 @@ class MemoryLoki:
     counts: bool = True
     """Whether answers carry Loki's own count of matching lines."""
     calls: list[Call] = field(default_factory=list)
+    counted: list[Window] = field(default_factory=list)
+    """The spans that were counted only."""
     failures: list[LokiError] = field(default_factory=list)
     """Raised one by one by the next calls."""
     refuse: Callable[[Call], LokiError | None] = lambda _call: None
     """Says which calls fail for good."""
+
+    def count(self, query: str, start_ns: int, end_ns: int) -> Count:
+        """As the client's."""
+        assert (end_ns - start_ns) % SECOND == 0
+        matching = self._matching(query, start_ns, end_ns)
+        self.counted.append(Window(start_ns, end_ns))
+        return Count(len(matching), 100 * len(matching))
+
+    def _matching(self, query: str, start_ns: int, end_ns: int) -> list[Entry]:
+        """The lines of the span, those of some nodes alone where the query says so."""
+        assert start_ns < end_ns
+        base, _, nodes = query.partition(" | k8s_node_name")
+        assert base == QUERY
+        wanted = nodes[:2] != "!~"
+        pattern = re.compile(json.loads(nodes[2:]) if nodes else ".*")
+        return sorted(
+            (
+                entry
+                for entry in self.entries
+                if start_ns <= entry.timestamp_ns < end_ns
+                and (pattern.fullmatch(entry.labels.get("k8s_node_name", "")) is not None) == wanted
+            ),
+            key=lambda entry: entry.timestamp_ns,
+        )
 
     def query_range(
         self,
@@ -99,8 +126,6 @@ class MemoryLoki:
         direction: Direction = Direction.FORWARD,
     ) -> QueryResult:
         """As the client's."""
-        assert query == QUERY
-        assert start_ns < end_ns
         call = Call(start_ns, end_ns, limit, direction)
         self.calls.append(call)
         if self.failures:
@@ -113,8 +138,7 @@ class MemoryLoki:
                 f"({limit} > {self.allowed_limit})"
             )
             raise LokiRefused(words, words)
-        matching = [entry for entry in self.entries if start_ns <= entry.timestamp_ns < end_ns]
-        matching.sort(key=lambda entry: entry.timestamp_ns)
+        matching = self._matching(query, start_ns, end_ns)
         if direction is Direction.BACKWARD:
             matching.reverse()
         return QueryResult(

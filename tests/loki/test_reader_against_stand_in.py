@@ -11,7 +11,7 @@ import pytest
 from konductor_like.detection import packaged
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.errors import LokiBadAnswer, LokiRefused, LokiUnauthorized, LokiUnavailable
-from konductor_like.loki.logql import heartbeat_query, kernel_query, pod_query
+from konductor_like.loki.logql import heartbeat_query, kernel_query, of_nodes, pod_query
 from konductor_like.loki.reader import Batch, SourceReader
 from konductor_like.loki.retry import retrying
 from konductor_like.model import Source
@@ -165,8 +165,13 @@ def test_a_flood_beyond_the_limit_is_read_in_full_although_answers_have_holes() 
             written.append(bench.log(f"63, flood {number}", node=f"gpu-{number % 4}"))
 
         delivered = bench.drain(reader)
+        bench.pass_time(1)
+        delivered += bench.drain(reader)
 
-        assert delivered == written
+        assert sorted(delivered) == sorted(written)
+        for node in range(4):
+            of_node = [line for line in written if f"flood {node}" in line]
+            assert [line for line in delivered if line in of_node] == of_node
         assert reader.limit == 100
     finally:
         bench.close()
@@ -237,6 +242,40 @@ def test_another_query_is_asked_from_the_next_poll_on_and_looks_back_over_the_ov
     second = reader.poll(bench.now_ns)
 
     assert [each.text for each in second.lines] == ["mlx5_core: health compromised"]
+
+
+def test_lines_are_counted_without_being_fetched(bench: Bench) -> None:
+    for number in range(12):
+        bench.loki.push(kernel_labels(), [(NOW + number * SECOND, f"NVRM: Xid line {number}")])
+    query = kernel_query(bench.settings, KERNEL_ANCHORS)
+
+    assert bench.client.count(query, NOW, NOW + 60 * SECOND).lines == 12
+    assert bench.client.count(query, NOW + SECOND, NOW + 4 * SECOND).lines == 3, "start in, end out"
+    assert bench.client.count(query, NOW - 60 * SECOND, NOW).lines == 0
+    assert bench.client.count(query, NOW, NOW + 60 * SECOND).bytes_processed > 0
+    with pytest.raises(ValueError, match="whole seconds"):
+        bench.client.count(query, NOW, NOW + 1)
+
+
+@pytest.mark.parametrize("as_metadata", [True, False])
+def test_lines_can_be_had_of_some_nodes_or_of_all_others(bench: Bench, as_metadata: bool) -> None:
+    for node in ("gpu.a", "gpuxa", "gpu-b", None):
+        named = {} if node is None else {"k8s_node_name": node}
+        line = (NOW, f"NVRM: of {node}")
+        if as_metadata:
+            bench.loki.push(kernel_labels(node=None), [line], named)
+        else:
+            bench.loki.push({**kernel_labels(node=None), **named}, [line])
+    query = kernel_query(bench.settings, KERNEL_ANCHORS)
+
+    def of(*nodes: str, without: bool = False) -> list[str]:
+        asked = of_nodes(query, "k8s_node_name", nodes, without=without)
+        return sorted(entry.text for entry in bench.client.query_range(asked, NOW, NOW + 1, 10).entries)
+
+    assert of("gpu.a") == ["NVRM: of gpu.a"]
+    assert of("gpu.a", "gpu-b", without=True) == ["NVRM: of None", "NVRM: of gpuxa"]
+    assert of("", without=True) == ["NVRM: of gpu-b", "NVRM: of gpu.a", "NVRM: of gpuxa"]
+    assert len(of(without=True)) == 4
 
 
 def test_hundreds_of_namespaces_are_one_request(bench: Bench) -> None:

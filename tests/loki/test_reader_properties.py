@@ -15,7 +15,13 @@ from konductor_like.model import Source
 from tests.loki import support
 from tests.loki.support import NOW, QUERY, SECOND, MemoryLoki, entry
 
-SPANS = Spans(overlap_ns=60 * SECOND, lateness_ns=60 * SECOND, skew_ns=20 * SECOND, widest_ns=100 * SECOND)
+SPANS = Spans(
+    overlap_ns=30 * SECOND,
+    lateness_ns=60 * SECOND,
+    skew_ns=20 * SECOND,
+    widest_ns=100 * SECOND,
+    sweep_every_ns=40 * SECOND,
+)
 LIMIT = 8
 
 
@@ -77,6 +83,13 @@ def test_every_line_is_delivered_whatever_happens(steps: list[Step], counts: boo
             committed[-1] += [line.text for line in batch.lines]
             more = batch.more
         loki.failures = []
+    now_ns += SPANS.lateness_ns  # by then a sweep has been due
+    more = True
+    while more:
+        batch = reader.poll(now_ns)
+        reader.commit(batch)
+        committed[-1] += [line.text for line in batch.lines]
+        more = batch.more
 
     assert not crowded
     for life in committed:

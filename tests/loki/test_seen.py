@@ -83,15 +83,15 @@ def test_parts_never_run_into_one_another(first: list[str], second: list[str]) -
 
 
 @hypothesis.settings(deadline=None)  # a busy machine is no failure
-@given(st.lists(st.integers(0, 200 * SECOND), max_size=30), st.integers(0, 200 * SECOND))
+@given(st.lists(st.integers(0, 200 * SECOND), max_size=60, unique=True), st.integers(0, 200 * SECOND))
 def test_nothing_needed_is_forgotten_and_memory_is_bounded(timestamps: list[int], before_ns: int) -> None:
     seen = Seen()
     for timestamp in timestamps:
-        seen.add(timestamp, str(timestamp).encode())
+        seen.add({timestamp * 7: timestamp})
 
     seen.forget_before(before_ns)
 
-    kept = {timestamp for timestamp in timestamps if seen.has(timestamp, str(timestamp).encode())}
+    kept = {timestamp for timestamp in timestamps if seen.has(timestamp, timestamp * 7)}
     assert kept >= {timestamp for timestamp in timestamps if timestamp >= before_ns}
     assert not [timestamp for timestamp in kept if timestamp < before_ns - 10 * SECOND]
     assert len(seen) == len(kept)
@@ -99,8 +99,53 @@ def test_nothing_needed_is_forgotten_and_memory_is_bounded(timestamps: list[int]
 
 def test_what_was_not_added_was_not_seen() -> None:
     seen = Seen()
-    seen.add(NOW, b"one")
+    seen.add({1: NOW})
 
-    assert seen.has(NOW, b"one")
-    assert not seen.has(NOW, b"two")
-    assert not seen.has(NOW + 100 * SECOND, b"one")
+    assert seen.has(NOW, 1)
+    assert not seen.has(NOW, 2)
+    assert not seen.has(NOW + 100 * SECOND, 1)
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_digests_are_found_however_they_were_added(size: int) -> None:
+    seen = Seen()
+    digests = [identity(entry(NOW, f"line {number}"), NAMING) for number in range(3000)]
+    for start in range(0, len(digests), size):
+        seen.add(dict.fromkeys(digests[start : start + size], NOW))
+
+    assert all(seen.has(NOW, digest) for digest in digests)
+    assert not any(seen.has(NOW, digest ^ 1) for digest in digests)
+    assert len(seen) == seen.count(NOW, NOW + 1) == 3000
+
+
+def test_lines_are_counted_by_whole_buckets_of_ten_seconds() -> None:
+    seen = Seen()
+    seen.add({1: NOW, 2: NOW + 9 * SECOND, 3: NOW + 10 * SECOND, 4: NOW + 25 * SECOND})
+
+    assert seen.count(NOW, NOW + 10 * SECOND) == 2
+    assert seen.count(NOW, NOW + 20 * SECOND) == 3
+    assert seen.count(NOW + 5 * SECOND, NOW + 21 * SECOND) == 4
+    assert seen.count(NOW + 40 * SECOND, NOW + 90 * SECOND) == 0
+
+
+def test_what_loki_counts_beyond_the_distinct_lines_is_remembered() -> None:
+    seen = Seen()
+    seen.add({1: NOW, 2: NOW + SECOND})
+
+    seen.expect(NOW + 3 * SECOND, 5)
+    seen.add({3: NOW + 2 * SECOND})
+
+    assert seen.count(NOW, NOW + 10 * SECOND) == 6
+
+
+def test_too_many_digests_cost_the_oldest_but_never_their_count() -> None:
+    seen = Seen(most=100)
+    for second in range(30):
+        seen.add({1000 * second + number: NOW + second * SECOND for number in range(10)})
+
+    assert len(seen) <= 200
+    assert not seen.has(NOW, 0)
+    assert seen.has(NOW + 29 * SECOND, 29_001)
+    assert [seen.count(NOW + start, NOW + start + 1) for start in (0, 10 * SECOND, 20 * SECOND)] == [100] * 3
+    seen.forget_before(NOW + 100 * SECOND)
+    assert len(seen) == seen.count(NOW, NOW + 100 * SECOND) == 0

@@ -19,7 +19,7 @@ def begun(*, severity: Severity = Severity.SUSPECT, stamp: float = 100, seconds:
 def ended(*, gpu: str = GPU, stamp: float = 200, seconds: float = 10) -> Fault:
     """The Xid 162 that takes it back."""
     told = fault(rule="xid.162", severity=Severity.INFO, gpu=gpu, stamp=stamp, seconds=seconds)
-    return replace(told, finding=replace(told.finding, clears="xid.163"))
+    return replace(told, finding=told.finding._replace(clears="xid.163"))
 
 
 def state_of(cluster: Cluster, rule: str) -> IncidentState:

@@ -1,0 +1,98 @@
+"""Asking for one window of one source: the query, and how much of it Loki gives at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from konductor_like.loki.errors import LokiAnswerTooLarge, LokiError, LokiRefused, LokiTimeout
+from konductor_like.loki.logql import of_nodes
+from konductor_like.loki.response import Count, QueryResult
+from konductor_like.loki.spans import SECOND_NS
+from konductor_like.loki.window import Ask, Direction, Window
+
+
+class Queries(Protocol):
+    """What the reader needs of :class:`konductor_like.loki.client.LokiClient`."""
+
+    def query_range(
+        self, query: str, start_ns: int, end_ns: int, limit: int, direction: Direction = ...
+    ) -> QueryResult:
+        """See the client."""
+        ...
+
+    def count(self, query: str, start_ns: int, end_ns: int) -> Count:
+        """See the client."""
+        ...
+
+
+class Asking:
+    """Asks, adopts the tenant's limit, and asks a slow Loki for narrower windows.
+
+    ``queries`` and ``bytes_processed`` add up until :meth:`begin`.
+    """
+
+    def __init__(self, client: Queries, query: str, node_label: str, limit: int, widest_ns: int) -> None:
+        self.query = query
+        self.limit = limit
+        """How many entries are asked for at once; lowered when the tenant allows fewer."""
+        self.widest_ns = widest_ns
+        """How wide a window may be for now."""
+        self.queries = 0
+        self.bytes_processed = 0
+        self._client = client
+        self._node_label = node_label
+        self._full_width_ns = widest_ns
+
+    def begin(self) -> None:
+        """A new poll begins."""
+        self.queries = self.bytes_processed = 0
+
+    def failed(self, error: LokiError) -> None:
+        """A poll, or a part of it, ended with this."""
+        if isinstance(error, LokiTimeout):
+            self.widest_ns = max(SECOND_NS, self.widest_ns // 2)
+
+    def succeeded(self) -> None:
+        """A poll went well. Widening slowly keeps a slow Loki from timing out on every other poll."""
+        self.widest_ns = min(self._full_width_ns, self.widest_ns + self._full_width_ns // 64)
+
+    def lines_of(self, *, only: Collection[str] = (), without: Collection[str] = ()) -> Ask:
+        """A callable that asks for windows of these nodes only, or of all but those."""
+        query = of_nodes(self.query, self._node_label, only or without, without=not only)
+
+        def ask(window: Window, direction: Direction) -> QueryResult | None:
+            return self._ask(query, window, direction)
+
+        return ask
+
+    def count(self, window: Window) -> int:
+        """How many lines Loki counts in a window."""
+        self.queries += 1
+        count = self._client.count(self.query, window.start_ns, window.end_ns)
+        self.bytes_processed += count.bytes_processed
+        return count.lines
+
+    def _ask(self, query: str, window: Window, direction: Direction) -> QueryResult | None:
+        """One window's answer; None when it can only be had in parts."""
+        limit = self.limit
+        while True:
+            self.queries += 1
+            try:
+                result = self._client.query_range(query, window.start_ns, window.end_ns, limit, direction)
+            except LokiAnswerTooLarge:
+                if window.width_ns > 1:
+                    return None
+                if limit == 1:
+                    raise
+                limit //= 2
+            except LokiRefused as error:
+                if error.allowed_limit is not None and 0 < error.allowed_limit < limit:
+                    self.limit = limit = error.allowed_limit
+                elif error.asks_for_less and window.width_ns > SECOND_NS:
+                    return None
+                else:
+                    raise
+            else:
+                self.bytes_processed += result.bytes_processed
+                return result

@@ -1,0 +1,147 @@
+"""One poll in the making: what was read of which window, and how far that takes the reader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from konductor_like.loki.errors import LokiError
+from konductor_like.loki.flood import Flood
+from konductor_like.loki.response import Entry, Naming, log_line
+from konductor_like.loki.seen import Seen, identity
+from konductor_like.loki.window import Piece, Window
+from konductor_like.loki.work import Progress, Work, added
+from konductor_like.model import LogLine, Source
+
+_ENTRIES = 10_000
+_CHARS = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one poll found that was not delivered before."""
+
+    lines: tuple[LogLine, ...]
+    """Oldest first within each span that was read."""
+    upto_ns: int
+    """Where the cursor stands once the batch is committed; never in the future."""
+    more: bool
+    """There is work left; the next poll goes on with it, at once if you like."""
+    queries: int
+    bytes_processed: int
+    """What Loki had to read for it."""
+    duplicates: int
+    """Entries that were delivered before, or twice in this poll; the overlap makes many."""
+    incomplete_windows: tuple[Window, ...]
+    """Single nanoseconds with more lines than Loki gives out; what could be had is in ``lines``."""
+    without_node: int
+    """How many of ``lines`` name no node (design rule 12)."""
+    foreign: int
+    """New entries whose labels say that they are not of this source; not in ``lines`` (design rule 15).
+
+    Everyday for pods where the kernel-log reader's own namespace is watched; strange for the kernel.
+    """
+    cursor_ahead_ns: int = 0
+    """How far the cursor stood in the future, 0 when it did not; it was taken for now."""
+    loud_nodes: frozenset[str] = frozenset()
+    """Nodes that print so much that their lines are read by themselves."""
+    postponed: bool = False
+    """Sweeps wait because the byte budget is used up."""
+    failure: LokiError | None = None
+    """What kept a part from being read; that part comes again."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """What the windows of one poll add up to; :meth:`as_batch` makes the result of it."""
+
+    progress: Progress
+    source: Source
+    naming: Naming
+    seen: Seen
+    entries: int = 0
+    chars: int = 0
+    duplicates: int = 0
+    foreign: int = 0
+    moved: bool = False
+    """Something was read in full, so that the poll is worth committing."""
+    lines: list[LogLine] = field(default_factory=list)
+    incomplete: list[Window] = field(default_factory=list)
+    new: dict[int, int] = field(default_factory=dict)
+    """Digest to timestamp of what is delivered."""
+    expected: dict[int, int] = field(default_factory=dict)
+    """A timestamp in a bucket that was read in full, to how many entries Loki counts there."""
+    batch: Batch | None = None
+
+    def begin(self) -> None:
+        """Another part of the poll begins, with an allowance of its own."""
+        self.entries = self.chars = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether this part has read enough for one batch."""
+        return self.entries >= _ENTRIES or self.chars >= _CHARS
+
+    def take(self, piece: Piece) -> None:
+        """Deliver what is new in a window."""
+        self.moved = True
+        self.entries += len(piece.entries)
+        if not piece.complete:
+            self.incomplete.append(piece.window)
+        for entry in sorted(piece.entries, key=_time):
+            self.chars += len(entry.text)
+            digest = identity(entry, self.naming)
+            if digest in self.new or self.seen.has(entry.timestamp_ns, digest):
+                self.duplicates += 1
+                continue
+            self.new[digest] = entry.timestamp_ns
+            line = log_line(entry, self.source, self.naming)
+            if line is None:
+                self.foreign += 1
+            else:
+                self.lines.append(line)
+
+    def add(self, work: Work) -> None:
+        """There is more to read."""
+        self.progress = replace(self.progress, work=added(self.progress.work, work))
+
+    def advance(self, work: Work) -> None:
+        """The first piece of work came so far; it is dropped when it is done."""
+        rest = self.progress.work[1:]
+        self.progress = replace(self.progress, work=(work, *rest) if work.start_ns < work.end_ns else rest)
+
+    def flood(self, new: Flood | None, instead_of: Flood | None = None) -> None:
+        """A flood began, came further (``instead_of`` what it was), or is over (``new`` is None)."""
+        floods = tuple(flood for flood in self.progress.floods if flood is not instead_of)
+        self.progress = replace(self.progress, floods=floods if new is None else (*floods, new))
+
+    def as_batch(
+        self,
+        now_ns: int,
+        *,
+        queries: int,
+        bytes_processed: int,
+        cursor_ahead_ns: int,
+        postponed: bool,
+        failure: LokiError | None,
+    ) -> Batch:
+        """What the caller gets."""
+        behind = any(flood.upto_ns < now_ns for flood in self.progress.floods)
+        return Batch(
+            lines=tuple(self.lines),
+            upto_ns=min(now_ns, self.progress.durable_ns()),
+            more=failure is None and (behind or (bool(self.progress.work) and not postponed)),
+            queries=queries,
+            bytes_processed=bytes_processed,
+            duplicates=self.duplicates,
+            incomplete_windows=tuple(self.incomplete),
+            without_node=sum(line.node is None for line in self.lines),
+            foreign=self.foreign,
+            cursor_ahead_ns=cursor_ahead_ns,
+            loud_nodes=self.progress.loud,
+            postponed=postponed,
+            failure=failure,
+        )
+
+
+def _time(entry: Entry) -> int:
+    return entry.timestamp_ns

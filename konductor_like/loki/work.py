@@ -1,0 +1,146 @@
+"""What a reader has still to read beside the present, as values: spans of time, and why each is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from konductor_like.loki.flood import Flood
+from konductor_like.loki.seen import BUCKET_NS
+from konductor_like.loki.spans import SECOND_NS, Spans
+from konductor_like.loki.window import Window
+
+NEAR_NS = 10 * SECOND_NS
+"""How far a poll between two full ones looks back."""
+
+
+class Why(StrEnum):
+    """Why a span is read."""
+
+    CATCH_UP = "catch-up"
+    """It was never read: we, or Loki, were away."""
+    REST = "rest"
+    """The end of a window that held too much for one poll."""
+    LATE = "late"
+    """A nudge told of a line there."""
+    SWEEP = "sweep"
+    """It was read before; lines may have come late."""
+    GAP = "gap"
+    """Nodes were silent then, and their lines may still come."""
+
+    @property
+    def binding(self) -> bool:
+        """Whether the saved cursor must not pass it."""
+        return self in (Why.CATCH_UP, Why.REST)
+
+
+_ORDER = [Why.CATCH_UP, Why.REST, Why.LATE, Why.SWEEP, Why.GAP]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A span to be read in full, from its start on; ``without`` are nodes whose lines a flood reads."""
+
+    why: Why
+    start_ns: int
+    end_ns: int
+    without: frozenset[str] = frozenset()
+    width_ns: int = 0
+    """How wide its next window may be; 0 is as wide as any."""
+    counted: int | None = None
+    """How many lines Loki counted in the bucket at the start, which is being read for that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a source is read.
+
+    ``fast_ns``: the present was read up to here. ``whole_ns`` and ``swept_ns``: when the whole overlap was
+    last read, and when the last sweep began. ``revisited_ns`` says when each open gap was last read.
+    """
+
+    cursor_ns: int
+    fast_ns: int
+    whole_ns: int | None = None
+    swept_ns: int | None = None
+    work: tuple[Work, ...] = ()
+    floods: tuple[Flood, ...] = ()
+    revisited_ns: Mapping[Window, int] = field(default_factory=dict)
+
+    @property
+    def loud(self) -> frozenset[str]:
+        """The nodes that are read by themselves."""
+        return frozenset(node for flood in self.floods for node in flood.nodes)
+
+    def durable_ns(self) -> int:
+        """Everything before it was read in full at least once; never less than before."""
+        held = [work.start_ns for work in self.work if work.why.binding]
+        held += [flood.upto_ns for flood in self.floods]
+        return max(self.cursor_ns, min([self.fast_ns, *held]))
+
+
+def planned(progress: Progress, spans: Spans, gaps: Iterable[Window], now_ns: int) -> Progress:
+    """Add the work that is due at ``now_ns``. A clock that stepped back takes the cursor with it."""
+    progress = replace(
+        progress, cursor_ns=min(progress.cursor_ns, now_ns), fast_ns=min(progress.fast_ns, now_ns)
+    )
+    swept_ns = progress.swept_ns
+    if swept_ns is None or now_ns < swept_ns - NEAR_NS:
+        return _begun(progress, spans, now_ns)
+    if is_away(progress, spans, now_ns):
+        away = Work(Why.CATCH_UP, progress.fast_ns - spans.overlap_ns, now_ns - spans.overlap_ns)
+        progress = replace(progress, work=added(progress.work, away))
+    late_ns = now_ns - swept_ns
+    if late_ns >= spans.sweep_every_ns and all(work.why is not Why.SWEEP for work in progress.work):
+        # A line that came just after the last sweep had passed may be as late as the lateness.
+        sweep = Work(Why.SWEEP, _floor(now_ns - late_ns - spans.lateness_ns), _floor(now_ns - NEAR_NS))
+        more = added(progress.work, sweep) if sweep.start_ns < sweep.end_ns else progress.work
+        progress = replace(progress, work=more, swept_ns=now_ns)
+    return _revisiting(progress, spans, gaps, now_ns)
+
+
+def is_away(progress: Progress, spans: Spans, now_ns: int) -> bool:
+    """Whether the present was not read for so long that what lies between is work of its own."""
+    return now_ns - progress.fast_ns > spans.overlap_ns + 2 * spans.interval_ns + NEAR_NS
+
+
+def _begun(progress: Progress, spans: Spans, now_ns: int) -> Progress:
+    """The beginning: all that may have come while nobody read, from the lateness behind the cursor on."""
+    start_ns = max(0, progress.cursor_ns - spans.lateness_ns)
+    end_ns = max(start_ns, now_ns - spans.overlap_ns)
+    work = (Work(Why.CATCH_UP, start_ns, end_ns),) if start_ns < end_ns else ()
+    return replace(progress, work=work, floods=(), whole_ns=None, swept_ns=now_ns)
+
+
+def _revisiting(progress: Progress, spans: Spans, gaps: Iterable[Window], now_ns: int) -> Progress:
+    """Read open gaps now and then, and each once more after it was closed."""
+    open_gaps = {gap for gap in gaps if gap.width_ns > 0}
+    known = progress.revisited_ns
+    last_looks = [gap for gap in known if gap not in open_gaps]
+    due = [gap for gap in open_gaps if now_ns - known.get(gap, 0) >= spans.revisit_every_ns]
+    if not last_looks and not due:
+        return progress
+    work = progress.work
+    for gap in (*last_looks, *due):
+        work = added(work, Work(Why.GAP, _floor(gap.start_ns), gap.end_ns))
+    kept = {gap: known[gap] for gap in open_gaps if gap in known}
+    return replace(progress, work=work, revisited_ns={**kept, **dict.fromkeys(due, now_ns)})
+
+
+def added(work: tuple[Work, ...], new: Work) -> tuple[Work, ...]:
+    """The work and some more, in order of urgency; what touches work of the same reason is joined with it."""
+    for waiting in work:
+        if waiting.why is new.why and waiting.start_ns <= new.end_ns and new.start_ns <= waiting.end_ns:
+            joined = replace(
+                new,
+                start_ns=min(new.start_ns, waiting.start_ns),
+                end_ns=max(new.end_ns, waiting.end_ns),
+                without=waiting.without & new.without,
+            )
+            return added(tuple(other for other in work if other is not waiting), joined)
+    return tuple(sorted((*work, new), key=lambda item: (_ORDER.index(item.why), item.start_ns)))
+
+
+def _floor(timestamp_ns: int) -> int:
+    return max(0, timestamp_ns // BUCKET_NS * BUCKET_NS)

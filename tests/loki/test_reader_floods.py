@@ -1,0 +1,279 @@
+"""One node's storm: it hides nobody else's line, is read in full and in order, and costs little later."""
+
+from __future__ import annotations
+
+from konductor_like.loki.reader import SourceReader
+from tests.loki.support import (
+    LATENESS,
+    NOW,
+    OVERLAP,
+    SECOND,
+    MemoryLoki,
+    entry,
+    poll,
+    steady_reader,
+    texts_of,
+)
+
+LIMIT = 100
+
+
+def _storm(lines: int, from_ns: int = NOW + SECOND, node: str = "loud") -> list[str]:
+    return [f"storm of {node} {from_ns} {number}" for number in range(lines)]
+
+
+def _pour(loki: MemoryLoki, texts: list[str], from_ns: int = NOW + SECOND, node: str = "loud") -> None:
+    loki.entries += [entry(from_ns + number * 1000, text, node=node) for number, text in enumerate(texts)]
+
+
+def _drain(reader: SourceReader, now_ns: int) -> list[str]:
+    texts: list[str] = []
+    for _ in range(1000):
+        batch = poll(reader, now_ns)
+        texts += texts_of(batch)
+        if not batch.more:
+            return texts
+    raise AssertionError("the reader never finishes")
+
+
+def test_another_nodes_line_comes_with_the_first_poll_of_a_storm() -> None:
+    loki = MemoryLoki(allowed_limit=LIMIT)
+    reader = steady_reader(loki, loki_limit=LIMIT)
+    _pour(loki, _storm(50_000))
+    loki.entries.append(entry(NOW + 3 * SECOND, "NVRM: Xid 79", node="quiet"))
+
+    batch = poll(reader, NOW + 5 * SECOND)
+
+    assert "NVRM: Xid 79" in texts_of(batch)
+    assert batch.more
+    assert batch.loud_nodes == {"loud"}
+    assert len(loki.calls) < 20
+
+
+def test_a_line_that_comes_in_the_middle_of_a_storm_comes_with_the_next_poll() -> None:
+    loki = MemoryLoki(allowed_limit=LIMIT)
+    reader = steady_reader(loki, loki_limit=LIMIT)
+    _pour(loki, _storm(50_000))
+    poll(reader, NOW + 5 * SECOND)
+    loki.entries.append(entry(NOW + 4 * SECOND, "NVRM: Xid 79", node="quiet"))
+
+    assert "NVRM: Xid 79" in texts_of(poll(reader, NOW + 5 * SECOND))
+
+
+def test_a_storm_is_delivered_in_full_in_order_and_once() -> None:
+    loki = MemoryLoki(allowed_limit=LIMIT)
+    reader = steady_reader(loki, loki_limit=LIMIT)
+    storm = _storm(5_000)
+    _pour(loki, storm)
+
+    texts = _drain(reader, NOW + 5 * SECOND)
+    for seconds in range(10, 300, 5):
+        texts += _drain(reader, NOW + seconds * SECOND)
+
+    assert texts == storm
+
+
+def test_a_storm_that_goes_on_is_read_as_it_comes() -> None:
+    loki = MemoryLoki(allowed_limit=LIMIT)
+    reader = steady_reader(loki, loki_limit=LIMIT)
+    written, texts = [], []
+    for second in range(0, 60, 5):
+        storm = _storm(1_000, NOW + second * SECOND)
+        _pour(loki, storm, NOW + second * SECOND)
+        written += storm
+        texts += _drain(reader, NOW + (second + 5) * SECOND)
+
+    assert texts == written
+
+
+def test_the_cursor_waits_for_the_storm_to_be_read() -> None:
+    loki = MemoryLoki(allowed_limit=LIMIT)
+    reader = steady_reader(loki, loki_limit=LIMIT)
+    _pour(loki, _storm(50_000))
+
+    batch = poll(reader, NOW + 5 * SECOND)
+
+    assert batch.upto_ns < NOW + 2 * SECOND
+    _drain(reader, NOW + 5 * SECOND)
+    assert reader.cursor_ns == NOW + 5 * SECOND
+
+
+def test_a_node_that_has_calmed_down_is_read_with_all_others_again() -> None:
+    loki = MemoryLoki(allowed_limit=LIMIT)
+    reader = steady_reader(loki, loki_limit=LIMIT)
+    _pour(loki, _storm(5_000))
+    _drain(reader, NOW + 5 * SECOND)
+
+    loud = [poll(reader, NOW + seconds * SECOND).loud_nodes for seconds in range(10, 300, 5)]
+
+    assert loud[0] == {"loud"}
+    assert loud[-1] == frozenset()
+    loki.entries.append(entry(NOW + 301 * SECOND, "calm", node="loud"))
+    assert texts_of(poll(reader, NOW + 305 * SECOND)) == ["calm"]
+
+
+def test_sweeps_over_a_storm_count_it_and_do_not_read_it_again() -> None:
+    loki = MemoryLoki(allowed_limit=LIMIT)
+    reader = steady_reader(loki, loki_limit=LIMIT)
+    _pour(loki, _storm(20_000))
+    _drain(reader, NOW + 5 * SECOND)
+    _drain(reader, NOW + 120 * SECOND)
+    loki.calls.clear()
+
+    for seconds in range(125, 1800, 5):
+        _drain(reader, NOW + seconds * SECOND)
+
+    polls = (1800 - 125) // 5
+    assert len(loki.calls) <= 2 * polls
+    assert len(loki.counted) < 200
+
+
+def test_a_late_line_of_a_node_that_stormed_is_found_by_the_next_sweep() -> None:
+    loki = MemoryLoki(allowed_limit=LIMIT)
+    reader = steady_reader(loki, loki_limit=LIMIT)
+    _pour(loki, _storm(20_000))
+    for seconds in range(5, 600, 5):
+        _drain(reader, NOW + seconds * SECOND)
+
+    loki.entries.append(entry(NOW + SECOND + 1, "late", node="loud"))
+    texts = [text for seconds in range(600, 725, 5) for text in _drain(reader, NOW + seconds * SECOND)]
+
+    assert texts == ["late"]
+
+
+def test_entries_that_loki_counts_twice_are_read_again_once_and_then_left_alone() -> None:
+    loki = MemoryLoki(allowed_limit=LIMIT)
+    reader = steady_reader(loki, loki_limit=LIMIT)
+    _pour(loki, _storm(500))
+    loki.entries += [
+        entry(item.timestamp_ns, item.text, node="loud", observed="later") for item in loki.entries
+    ]
+    for seconds in range(5, 400, 5):
+        _drain(reader, NOW + seconds * SECOND)
+    loki.calls.clear()
+
+    for seconds in range(400, 1000, 5):
+        _drain(reader, NOW + seconds * SECOND)
+
+    assert len(loki.calls) <= 1.2 * 600 / 5
+
+
+def test_lines_that_name_no_node_may_storm_too() -> None:
+    loki = MemoryLoki(allowed_limit=LIMIT)
+    reader = steady_reader(loki, loki_limit=LIMIT)
+    loki.entries += [entry(NOW + SECOND + number, f"whose? {number}", node=None) for number in range(2000)]
+    loki.entries.append(entry(NOW + 3 * SECOND, "NVRM: Xid 79", node="quiet"))
+
+    batch = poll(reader, NOW + 5 * SECOND)
+
+    assert "NVRM: Xid 79" in texts_of(batch)
+    assert batch.loud_nodes == {""}
+    assert len(_drain(reader, NOW + 5 * SECOND)) + len(batch.lines) == 2001
+
+
+def test_many_nodes_at_once_are_read_through_although_none_is_loud() -> None:
+    loki = MemoryLoki(allowed_limit=LIMIT)
+    reader = steady_reader(loki, loki_limit=LIMIT)
+    for number in range(400):
+        _pour(loki, _storm(3, NOW + SECOND, f"gpu-{number}"), NOW + SECOND + number, node=f"gpu-{number}")
+
+    texts = _drain(reader, NOW + 5 * SECOND)
+
+    assert len(texts) == len(set(texts)) == 1200
+
+
+def test_a_fleet_that_floods_for_minutes_is_read_as_fast_as_it_comes() -> None:
+    loki = MemoryLoki(allowed_limit=LIMIT)
+    reader = steady_reader(loki, loki_limit=LIMIT)
+    texts: list[str] = []
+    written = 0
+    for second in range(0, 240, 5):
+        for number in range(300):
+            loki.entries.append(
+                entry(NOW + second * SECOND + number, f"{second} {number}", node=f"gpu-{number}")
+            )
+            written += 1
+        texts += _drain(reader, NOW + (second + 5) * SECOND)
+
+    assert len(texts) == len(set(texts)) == written
+    assert len(loki.calls) < 8 * written / LIMIT * 5
+
+
+def test_a_storm_in_the_past_does_not_keep_the_present_waiting() -> None:
+    loki = MemoryLoki(allowed_limit=LIMIT)
+    reader = steady_reader(loki, loki_limit=LIMIT)
+    _pour(loki, _storm(50_000))
+    loki.entries.append(entry(NOW + 7200 * SECOND, "now", node="quiet"))
+
+    batch = poll(reader, NOW + 7200 * SECOND)
+
+    assert texts_of(batch)[-1] == "now"
+    assert batch.more
+    assert batch.upto_ns < NOW + 7200 * SECOND
+
+
+def test_a_line_late_by_the_lateness_is_found_within_a_sweep() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    for seconds in range(5, 400, 5):
+        poll(reader, NOW + seconds * SECOND)
+
+    loki.entries.append(entry(NOW + 400 * SECOND - LATENESS, "an hour late"))
+    texts = [
+        text for seconds in range(400, 525, 5) for text in texts_of(poll(reader, NOW + seconds * SECOND))
+    ]
+
+    assert texts == ["an hour late"]
+
+
+def test_between_two_full_polls_a_nudged_one_reads_little() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    poll(reader, NOW + 5 * SECOND)
+    loki.calls.clear()
+
+    reader.commit(reader.poll(NOW + 6 * SECOND))
+
+    assert loki.calls[0].start_ns == NOW - 5 * SECOND
+
+
+def test_a_nudge_for_an_older_line_reads_back_to_it() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    poll(reader, NOW + 5 * SECOND)
+    loki.entries += [entry(NOW - 100 * SECOND, "late"), entry(NOW - 2 * LATENESS, "very late")]
+
+    within = reader.poll(NOW + 6 * SECOND, NOW - 100 * SECOND)
+    reader.commit(within)
+    beyond = reader.poll(NOW + 7 * SECOND, NOW - 2 * LATENESS)
+    reader.commit(beyond)
+
+    assert texts_of(within) == ["late"]
+    assert texts_of(beyond) == ["very late"]
+
+
+def test_open_gaps_are_read_again_until_they_close_and_once_after() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    gap = (NOW - 5 * LATENESS, NOW - 4 * LATENESS)
+    found: dict[int, list[str]] = {}
+
+    for seconds in range(5, 3000, 5):
+        reader.revisit([gap] if seconds < 1500 else [])
+        if seconds in (100, 1495, 1600):
+            loki.entries.append(entry(gap[0] + seconds, f"came at {seconds}"))
+        texts = _drain(reader, NOW + seconds * SECOND)
+        if texts:
+            found[seconds] = texts
+
+    assert found == {605: ["came at 100"], 1500: ["came at 1495"]}
+
+
+def test_after_an_outage_what_was_missed_is_read_and_nothing_twice() -> None:
+    loki = MemoryLoki([entry(NOW + 60 * number * SECOND, f"minute {number}") for number in range(1, 120)])
+    reader = steady_reader(loki)
+
+    texts = _drain(reader, NOW + 2 * LATENESS)
+
+    assert texts == [f"minute {number}" for number in range(2, 120)]
+    assert OVERLAP < LATENESS

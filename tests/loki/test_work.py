@@ -1,0 +1,154 @@
+"""What a reader has still to read, as values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konductor_like.loki.flood import Flood, loud_nodes
+from konductor_like.loki.spans import Spans
+from konductor_like.loki.window import Window
+from konductor_like.loki.work import Progress, Why, Work, added, planned
+from tests.loki.support import HOUR, NOW, SECOND, entry
+
+SPANS = Spans(
+    overlap_ns=180 * SECOND,
+    lateness_ns=HOUR,
+    skew_ns=90 * SECOND,
+    widest_ns=HOUR,
+    interval_ns=5 * SECOND,
+    sweep_every_ns=120 * SECOND,
+    revisit_every_ns=600 * SECOND,
+)
+STEADY = Progress(cursor_ns=NOW, fast_ns=NOW, whole_ns=NOW, swept_ns=NOW)
+
+
+def _spans_of(progress: Progress) -> list[tuple[Why, int, int]]:
+    """Relative to NOW, in seconds."""
+    return [
+        (work.why, (work.start_ns - NOW) // SECOND, (work.end_ns - NOW) // SECOND) for work in progress.work
+    ]
+
+
+def test_the_beginning_reaches_back_by_the_lateness_behind_the_cursor() -> None:
+    begun = planned(Progress(NOW - HOUR, fast_ns=NOW - HOUR), SPANS, (), NOW)
+
+    assert _spans_of(begun) == [(Why.CATCH_UP, -7200, -180)]
+    assert begun.durable_ns() == NOW - HOUR
+
+
+def test_nothing_is_due_between_two_sweeps() -> None:
+    assert planned(STEADY, SPANS, (), NOW + 100 * SECOND).work == ()
+
+
+def test_a_sweep_reaches_back_by_the_lateness_behind_the_sweep_before() -> None:
+    swept = planned(replace(STEADY, fast_ns=NOW + 125 * SECOND), SPANS, (), NOW + 130 * SECOND)
+
+    assert _spans_of(swept) == [(Why.SWEEP, -3600, 120)]
+    assert swept.durable_ns() == NOW + 125 * SECOND, "a sweep reads again; the cursor does not wait for it"
+
+
+def test_no_sweep_begins_before_the_last_one_has_ended_and_then_it_reaches_back_further() -> None:
+    under_way = Work(Why.SWEEP, NOW - 60 * SECOND, NOW)
+    busy = replace(STEADY, fast_ns=NOW + 300 * SECOND, work=(under_way,))
+
+    assert planned(busy, SPANS, (), NOW + 300 * SECOND).work == (under_way,)
+    free = planned(replace(busy, work=()), SPANS, (), NOW + 300 * SECOND)
+    assert _spans_of(free) == [(Why.SWEEP, -3600, 290)]
+
+
+def test_after_an_absence_what_lies_between_is_work_that_holds_the_cursor() -> None:
+    back = planned(STEADY, SPANS, (), NOW + 100 * SECOND + HOUR)
+
+    assert _spans_of(back)[0] == (Why.CATCH_UP, -180, 3520)
+    assert back.durable_ns() == NOW
+
+
+def test_a_clock_that_steps_back_begins_anew_and_takes_the_cursor_with_it() -> None:
+    back = planned(STEADY, SPANS, (), NOW - HOUR)
+
+    assert back.cursor_ns == back.fast_ns == NOW - HOUR
+    assert _spans_of(back) == [(Why.CATCH_UP, -7200, -3780)]
+
+
+def test_a_clock_that_steps_back_a_little_changes_nothing() -> None:
+    assert planned(STEADY, SPANS, (), NOW - 2 * SECOND).work == ()
+
+
+def test_an_open_gap_is_read_every_ten_minutes_and_once_more_when_it_closed() -> None:
+    gap = Window(NOW - 3 * HOUR, NOW - 2 * HOUR)
+    steady = replace(STEADY, swept_ns=NOW + 10 * HOUR, fast_ns=NOW + 10 * HOUR)
+    first = planned(steady, SPANS, [gap], NOW + 10 * HOUR)
+    again = planned(replace(first, work=()), SPANS, [gap], NOW + 10 * HOUR + 599 * SECOND)
+    later = planned(replace(first, work=()), SPANS, [gap], NOW + 10 * HOUR + 600 * SECOND)
+    closed = planned(replace(first, work=()), SPANS, [], NOW + 10 * HOUR + SECOND)
+    over = planned(replace(closed, work=()), SPANS, [], NOW + 20 * HOUR)
+
+    assert [work.why for work in first.work] == [Why.GAP]
+    assert [work.why for work in again.work if work.why is Why.GAP] == []
+    assert [work.why for work in later.work if work.why is Why.GAP] == [Why.GAP]
+    assert [work.why for work in closed.work] == [Why.GAP]
+    assert [work.why for work in over.work if work.why is Why.GAP] == []
+
+
+_work = st.builds(
+    lambda why, start, width: Work(why, start, start + width),
+    st.sampled_from(list(Why)),
+    st.integers(0, 50),
+    st.integers(1, 20),
+)
+
+
+@given(st.lists(_work, max_size=8))
+def test_no_moment_of_any_work_is_lost_when_work_is_joined(items: list[Work]) -> None:
+    work: tuple[Work, ...] = ()
+    for item in items:
+        work = added(work, item)
+
+    def moments(of: list[Work]) -> set[tuple[Why, int]]:
+        return {(one.why, at) for one in of for at in range(one.start_ns, one.end_ns)}
+
+    assert moments(list(work)) == moments(items)
+    assert sum(one.end_ns - one.start_ns for one in work) == len(moments(items)), "nothing is read twice"
+
+
+def test_a_rest_that_leaves_out_loud_nodes_reads_them_once_it_is_joined_with_one_that_does_not() -> None:
+    one = Work(Why.REST, 0, 10, frozenset({"a", "b"}))
+
+    (joined,) = added((one,), Work(Why.REST, 5, 20, frozenset({"b"})))
+
+    assert joined == Work(Why.REST, 0, 20, frozenset({"b"}))
+
+
+def test_the_cursor_waits_for_floods_and_rests_but_not_for_gaps() -> None:
+    work = (Work(Why.REST, NOW - 5, NOW), Work(Why.GAP, NOW - HOUR, NOW - HOUR + 1))
+    progress = replace(STEADY, cursor_ns=NOW - 100, work=work)
+
+    assert progress.durable_ns() == NOW - 5
+    assert replace(progress, floods=(Flood(frozenset({"a"}), NOW - 50),)).durable_ns() == NOW - 50
+    assert replace(progress, floods=(Flood(frozenset({"a"}), NOW - 500),)).durable_ns() == NOW - 100
+
+
+def test_who_fills_a_page_is_loud_and_the_others_are_not() -> None:
+    page = [entry(NOW, node="loud")] * 900 + [entry(NOW, node=f"gpu-{number}") for number in range(100)]
+
+    assert loud_nodes(page, "k8s_node_name") == {"loud"}
+
+
+def test_a_page_of_everybody_singles_out_nobody() -> None:
+    page = [entry(NOW, node=f"gpu-{number}") for number in range(1000)]
+
+    assert loud_nodes(page, "k8s_node_name") == frozenset()
+
+
+@pytest.mark.parametrize(("lines", "over"), [(0, True), (1000, True), (2000, False)])
+def test_a_flood_is_over_when_little_came_for_half_a_minute(lines: int, over: bool) -> None:
+    flood = Flood(frozenset({"a"}), NOW).read(NOW + SECOND, 50_000)
+
+    assert not flood.is_over(NOW + SECOND, 5000)
+    calm = flood.read(NOW + 31 * SECOND, lines)
+    assert calm.is_over(NOW + 31 * SECOND, 5000) is over
+    assert not calm.is_over(NOW + 32 * SECOND, 5000), "it was not read to the present"
