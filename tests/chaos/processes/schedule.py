@@ -101,6 +101,8 @@ def schedule_of(seed: int) -> Schedule:
         settings |= dict.fromkeys(
             ("KONDUCTOR_KERNEL_OVERLAP_SECONDS", "KONDUCTOR_LATENESS_SECONDS"), str(THIN_SECONDS)
         )
+        # What was counted in memory alone is otherwise forgotten with its process, and not read again.
+        settings["KONDUCTOR_RECORD_INTERVAL_SECONDS"] = "0"
     if brake_nodes is not None:
         settings["KONDUCTOR_BRAKE_MAX_NODES"] = str(brake_nodes)
     slots = dice.choice([("a",), ("a", "b"), ("a", "b")])
