@@ -169,14 +169,12 @@ def _reasons(story: Story, entry: Entry, past: _Past) -> list[Occurrence]:
     """The fatal occurrences that a taint added now may be for."""
     assert entry.new is not None
     machine, _ = machine_of(entry.new)
-    # A plain line names no boot: said in the very second of the registration, it may be of either machine.
-    registered_ns = _ns(entry.new["metadata"]["creationTimestamp"])
     return [
         one
         for one in story.occurrences
         if one.node == entry.name
         and one.tainting
-        and (one.machine == machine or one.said_ns >= registered_ns)
+        and one.machine == machine
         and one.accepted_ns is not None
         and one.said_ns <= entry.at_ns
         and id(one) not in past.covered_ones

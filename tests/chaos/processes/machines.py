@@ -51,6 +51,8 @@ class Machine:
     boot: str = field(default_factory=lambda: str(uuid.uuid4()))
     ring: list[Occurrence] = field(default_factory=list)
     reboots: int = 0
+    told_plainly: bool = False
+    """Some of its lines were shipped without their boot: nothing tells them from those of another boot."""
     _booted: float = field(default_factory=time.monotonic)
 
     def say(self, text: str, rule: str = "", gpu: str = "", *, tainting: bool = False) -> Occurrence:

@@ -14,12 +14,13 @@ from konductor_like.sandbox.wire import Request
 from tests.chaos.processes.actors import COMMAND, CONTROLLER, Actor, start
 from tests.chaos.processes.invariants import Story, unmet, violations
 from tests.chaos.processes.journal import health_of, is_tainted
-from tests.chaos.processes.machines import PLAIN, Occurrence
+from tests.chaos.processes.machines import Occurrence
 from tests.chaos.processes.schedule import LOKI_MISHAPS, PATCH_MISHAPS, Schedule, schedule_of
 from tests.chaos.processes.world import OUR_TAINT, RESETTER, World, with_taint, without_taint
 
 PATIENCE_SECONDS = 60.0
 LOOK_SECONDS = 0.05
+RESETS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +108,12 @@ class Play:
 
     def _reset_all(self) -> None:
         """A person resets every node, again if need be."""
-        while any(is_tainted(node) or health_of(node) == "held" for node in self._world.nodes().values()):
-            actor = self._run_reset()
-            if actor.handle.wait(PATIENCE_SECONDS) is None:
+        for _ in range(RESETS):
+            if not any(
+                is_tainted(node) or health_of(node) == "held" for node in self._world.nodes().values()
+            ):
                 return
+            self._run_reset().handle.wait(PATIENCE_SECONDS)
 
     def story(self) -> Story:
         """All that invariants are judged by."""
@@ -263,10 +266,9 @@ class Play:
         self._world.edit(node, changes[what])
 
     def _reboot(self, node: str, *, says_first: bool) -> None:
-        """What the old boot said is shipped before; a plain log could not tell it from what comes after."""
         world = self._world
         machine = world.machines[node]
-        if machine.form == PLAIN and any(one.node == node for one in world.occurrences):
+        if machine.told_plainly:
             return
         machine.reboot()
         if says_first:
@@ -275,7 +277,8 @@ class Play:
         world.heartbeat(node)
 
     def _recreate(self, node: str, *, new_machine: bool) -> None:
-        self._world.recreate(node, new_machine=new_machine)
+        plain = self._world.machines[node].told_plainly
+        self._world.recreate(node, new_machine=new_machine and not plain)
 
     _DO: dict[str, Callable[..., None]] = {  # noqa: RUF012  a table of methods, never changed
         "say": _say,

@@ -18,7 +18,7 @@ from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.loki import LokiServer, otlp_body, otlp_record
 from konductor_like.sandbox.wire import Request
 from tests.chaos.processes.journal import Journal, Object
-from tests.chaos.processes.machines import KMSG, Machine, Occurrence
+from tests.chaos.processes.machines import KMSG, PLAIN, Machine, Occurrence
 
 LEASE = ("konductor-like", "konductor-like")
 KUBELET, PERSON, RESETTER = "system:node", "alice", "carol"
@@ -80,6 +80,7 @@ class World:
             ],
         )
         for one in told:
+            self.machines[one.node].told_plainly |= form == PLAIN
             one.accepted_ns = one.accepted_ns or time.time_ns()
 
     def replay(self, node: str, form: str) -> None:
@@ -100,7 +101,7 @@ class World:
     def recreate(self, node: str, *, new_machine: bool) -> None:
         """The Node is deleted and registers again, perhaps with another machine under the old name."""
         if new_machine:
-            self.machines[node] = Machine(node, self.machines[node].form, 50.0)
+            self.machines[node] = Machine(node, self.machines[node].form, 50.0, reboots=1)
         self.ask(PERSON, "DELETE", paths.node(node))
         self.ask(KUBELET, "POST", paths.NODES, node_of(self.machines[node], register=True))
         self.heartbeat(node)
