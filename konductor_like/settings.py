@@ -95,6 +95,8 @@ class Settings(BaseSettings):
     """Time between two polls of kernel lines; a nudge from Loki's tail brings a poll forward."""
     pod_poll_interval_seconds: float = Field(15.0, ge=0.05, le=3600)
     """Time between two polls of pod lines."""
+    tail: bool = True
+    """Follow the kernel log (`/loki/api/v1/tail`, two connections), so that a new line is read at once."""
     kernel_overlap_seconds: float = Field(180.0, ge=0)
     """How far each poll of kernel lines looks back behind its cursor, for lines that arrive late."""
     pod_overlap_seconds: float = Field(15.0, ge=0)
@@ -119,6 +121,8 @@ class Settings(BaseSettings):
     """On the very first start, kernel lines of this span are recorded as suspect."""
     heartbeat_stale_seconds: float = Field(300.0, gt=0)
     """A node whose kernel-log heartbeat is older than this is unknown."""
+    gap_max_age_seconds: float = Field(86_400.0, ge=600, le=604_800)
+    """How long a span without heartbeats is kept as a gap, and lines of it that come late are looked for."""
 
     # Deciding.
     rules_file: Path | None = None

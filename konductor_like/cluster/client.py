@@ -18,8 +18,9 @@ from konductor_like.cluster.managers import FIELD_MANAGER
 from konductor_like.cluster.transport import JSON_PATCH, JsonObject, Transport
 from konductor_like.cluster.watch import WatchStream
 
-PAGE_SIZE = 200
-"""client-go asks for 500; that many GPU Nodes are 10 MB of JSON, and some 80 MB of memory once parsed."""
+PAGE_SIZE = 100
+"""client-go asks for 500; that many GPU Nodes are 10 MB of JSON, and some 80 MB of memory once parsed, which
+stay with the process."""
 _RESTARTS = 3
 
 T = TypeVar("T")

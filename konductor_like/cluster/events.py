@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from konductor_like.cluster import paths, times
+from konductor_like.cluster.backoff import Backoff
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeConflict, KubeError
 from konductor_like.model import EventReason, NodeState
@@ -14,70 +16,102 @@ from konductor_like.model import EventReason, NodeState
 COMPONENT = "konductor-like"
 NAMESPACE = "default"
 """Where Events of objects without a namespace live; the server refuses any other."""
+_TRIES = 5
+"""Each waits for as long as the server asks for; five are half a minute of a server that says nothing."""
 _MESSAGE_BYTES = 1000  # the API's limit is 1,024 characters in one place and bytes in another
 _NODE_CHARS = 180
 _NORMAL = frozenset({EventReason.RELEASED, EventReason.RECORDED})
 
 
 class NodeEvents:
-    """Sends Events. ``instance`` says which process; ``now`` gives aware datetimes."""
+    """Sends Events. Thread-safe."""
 
     def __init__(
-        self, client: KubeClient, instance: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        client: KubeClient,
+        instance: str,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        backoff: Backoff | None = None,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
+        """``instance`` says which process; ``now`` gives aware datetimes; a true ``sleep`` ends the tries."""
         self._client = client
         self._instance = instance[:128]
         self._now = now
+        self._backoff = backoff or Backoff(first_seconds=2.0, most_seconds=16.0)
+        self._sleep = sleep
         self.last_error: KubeError | None = None
         """Why the latest Event could not be sent; None if it was."""
 
     def send(self, node: NodeState, reason: EventReason, message: str, about: str) -> bool:
-        """Send one Event; whether the server has it now. Never raises a KubeError.
+        """Send one Event, patiently; whether the server has it now. Never raises a KubeError.
 
         ``about`` identifies what it tells of: the same reason and ``about`` on one node is the same Event,
-        which is there already and stays as it is.
+        which is there already and stays as it is, so that trying again does no harm.
         """
-        try:
-            self._client.create(paths.events(NAMESPACE), self._event(node, reason, message, about))
-        except KubeConflict:
-            self.last_error = None
-        except KubeError as error:
-            self.last_error = error
-            return False
-        else:
-            self.last_error = None
-        return True
-
-    def _event(self, node: NodeState, reason: EventReason, message: str, about: str) -> dict[str, object]:
-        now = times.plain_time(self._now())
-        return {
+        involved = {
             "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": event_name(node, reason, about), "namespace": NAMESPACE},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "name": node.name,
-                "uid": node.machine.node_uid,  # kubectl describe finds Events by it
-            },
-            "type": "Normal" if reason in _NORMAL else "Warning",
-            "reason": reason.value,
-            "message": shortened(message),
-            "action": reason.value,
-            "source": {"component": COMPONENT},
-            "reportingComponent": COMPONENT,
-            "reportingInstance": self._instance,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
+            "kind": "Node",
+            "name": node.name,
+            "uid": node.machine.node_uid,  # kubectl describe finds Events by it
         }
+        name = event_name(node, reason, about)
+        told = event(name, NAMESPACE, involved, reason, message, self._instance, self._now())
+        for failures in range(1, _TRIES + 1):
+            error = self._try(told)
+            self.last_error = error
+            if error is None:
+                return True
+            if not error.transient or failures == _TRIES:
+                break
+            if self._sleep(self._backoff.seconds(failures, error.retry_after_seconds)):
+                break
+        return False
+
+    def _try(self, told: dict[str, object]) -> KubeError | None:
+        try:
+            self._client.create(paths.events(NAMESPACE), told)
+        except KubeConflict:
+            return None
+        except KubeError as error:
+            return error
+        return None
+
+
+def event(
+    name: str,
+    namespace: str,
+    involved: Mapping[str, str],
+    reason: EventReason,
+    message: str,
+    instance: str,
+    now: datetime,
+) -> dict[str, object]:
+    """A core/v1 Event about one object, in the object's namespace."""
+    at = times.plain_time(now)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": namespace},
+        "involvedObject": dict(involved),
+        "type": "Normal" if reason in _NORMAL else "Warning",
+        "reason": reason.value,
+        "message": shortened(message),
+        "action": reason.value,
+        "source": {"component": COMPONENT},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": instance,
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }
 
 
 def event_name(node: NodeState, reason: EventReason, about: str) -> str:
     """``<node>.<reason>.<hash>``, the same for the same thing about the same Node object."""
-    identity = "\0".join((node.name, node.machine.node_uid, reason.value, about))
-    digest = hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:16]
-    return f"{node.name[:_NODE_CHARS].rstrip('-.')}.{reason.value.lower()}.{digest}"
+    identity = digest(node.name, node.machine.node_uid, reason.value, about)
+    return f"{node.name[:_NODE_CHARS].rstrip('-.')}.{reason.value.lower()}.{identity}"
 
 
 def shortened(message: str) -> str:
@@ -88,3 +122,8 @@ def shortened(message: str) -> str:
     half = (_MESSAGE_BYTES - 5) // 2
     head, tail = text[:half].decode("utf-8", "ignore"), text[-half:].decode("utf-8", "ignore")
     return f"{head} … {tail}"
+
+
+def digest(*parts: str) -> str:
+    """A short name for what an Event tells of."""
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:16]

@@ -10,10 +10,12 @@ written to a temporary folder for as long as it takes to load them, and removed 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import ssl
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +25,8 @@ from konductor_like.cluster.errors import KubeConfigError, KubeError, KubeUnauth
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _CONNECTIONS_KEPT = 100  # more than threads that write at once: urllib3 logs a warning for each one beyond
+_RENEW_SECONDS = 1.0
+"""Whether a token is about to expire is looked at this often: it takes as long as the rest of a request."""
 _UNUSABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, ImportError)
 """How the official client's loaders fail on a malformed file, besides their own exception."""
 
@@ -41,6 +45,7 @@ class Access:
         configuration.ssl_ca_cert = configuration.cert_file = configuration.key_file = None
         self._renew = configuration.refresh_api_key_hook
         self._renewing = threading.Lock()
+        self._looked_at = -math.inf
 
     def authorization(self) -> str | None:
         """The value of the Authorization header, renewed if it is about to expire; None without a token.
@@ -48,9 +53,10 @@ class Access:
         Raises KubeUnauthorized when it cannot be renewed.
         """
         with self._renewing:
-            if self._renew is not None:
+            if self._renew is not None and time.monotonic() - self._looked_at >= _RENEW_SECONDS:
                 with _told(KubeUnauthorized, "cannot renew the login"):
                     self._renew(self.configuration)
+                self._looked_at = time.monotonic()
             token = self.configuration.api_key.get("BearerToken")
         return token.strip() if isinstance(token, str) else None
 

@@ -103,6 +103,18 @@ class LeaderLease:
             raise LeadershipLost(f"the Lease could not be renewed for {self._deadline_seconds:g} s")
         return left
 
+    @property
+    def reference(self) -> dict[str, str]:
+        """The Lease as an Event names what it is about."""
+        uid = lease_object.uid_of(self._lease)
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "namespace": self._namespace,
+            "name": self._name,
+            **({"uid": uid} if uid else {}),
+        }
+
     def try_acquire(self) -> LeaseStatus:
         """Take the Lease if it may be taken, and say how it stands. Raises a KubeError.
 

@@ -181,12 +181,14 @@ class NodeStore:
                     self._stream = None
 
     def _take(self, event: WatchEvent) -> None:
-        if event.kind == "BOOKMARK":
-            state = None
-            version = (event.object.get("metadata") or {}).get("resourceVersion")
-        else:
-            state = self._decode(event.object)
-            version = state.as_read.resource_version
+        metadata = event.object.get("metadata")
+        told_of = metadata if isinstance(metadata, dict) else {}
+        name, version = told_of.get("name"), told_of.get("resourceVersion")
+        with self._lock:
+            known = self._nodes.get(name) if isinstance(name, str) else None
+        # What an answer to our own write has told already need not be decoded again.
+        told = known is not None and version == known.as_read.resource_version
+        state = None if event.kind == "BOOKMARK" or told else self._decode(event.object)
         with self._lock:
             self._events += 1
             self._problem = None

@@ -10,7 +10,6 @@ may take as long as its command likes, and by then another may be the writer (de
 # mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
-import json
 import logging
 import math
 import threading
@@ -34,6 +33,7 @@ from konductor_like.cluster.errors import (
 )
 from konductor_like.cluster.fence import suspend_aware_seconds
 from konductor_like.cluster.kubeconfig import Access
+from konductor_like.cluster.parsing import parsed
 
 JsonObject = dict[str, Any]
 JSON_PATCH = "application/json-patch+json"
@@ -131,7 +131,7 @@ class Transport:
                 what, answer.status, data, retry_after=answer.headers.get("Retry-After"), write=write
             )
         try:
-            found = json.loads(data)
+            found = parsed(data)
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 from konductor_like.cluster import patch, paths
 from konductor_like.cluster.backoff import Backoff
 from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.decode import NodeDecoder
+from konductor_like.cluster.crew import Crew
+from konductor_like.cluster.decode import JsonObject, NodeDecoder
 from konductor_like.cluster.errors import KubeConflict, KubeError, KubeInvalid, KubeNotFound
 from konductor_like.cluster.fence import Fence
 from konductor_like.model import Change, NodeState
 
 _PATIENCE_SECONDS = 30.0
+LINGER_SECONDS = 1.0
+"""How long a write holds up the others' next ones; what takes longer goes on by itself."""
 
 
 class Outcome(StrEnum):
@@ -34,6 +37,8 @@ class Outcome(StrEnum):
     """There is no such Node any more."""
     FAILED = "failed"
     """It could not be written; see the error."""
+    UNDER_WAY = "under way"
+    """The server is slow: the write goes on, and the node is not written again before it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,27 +65,50 @@ class NodeWriter:
         timeout_seconds: float,
         write_concurrency: int = 8,
         patience_seconds: float = _PATIENCE_SECONDS,
+        linger_seconds: float = LINGER_SECONDS,
+        on_state: Callable[[NodeState], object] = lambda _: None,
         backoff: Backoff | None = None,
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``patience_seconds`` bounds all tries of one write; a true ``sleep`` ends them (``Event.wait``)."""
+        """``patience_seconds`` bounds all tries of one write; a true ``sleep`` ends them (``Event.wait``).
+
+        ``on_state`` is told at once, from any thread, what an answer says of a node.
+        """
         self._client = client
         self._decode = decode
         self._fence = fence
         self._timeout_seconds = timeout_seconds
-        self._write_concurrency = write_concurrency
+        self._crew: Crew[WriteResult] = Crew(write_concurrency, linger_seconds)
+        self._on_state = on_state
         self._patience_seconds = patience_seconds
         self._backoff = backoff or Backoff()
         self._sleep = sleep
         self._clock = clock
 
     def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
-        """Write all of them, some at once; the results are in the order of ``pairs``."""
-        if len(pairs) < 2:
-            return [self.write(state, change) for state, change in pairs]
-        with ThreadPoolExecutor(self._write_concurrency, thread_name_prefix="write") as pool:
-            return list(pool.map(lambda pair: self.write(*pair), pairs))
+        """Write all of them, some at once; the results are in the order of ``pairs``, one per node.
+
+        A node that the server is slow with holds up nobody: its write is UNDER_WAY, and how that ended is
+        told when the node is to be written again, unless it went well.
+        """
+        results: dict[str, WriteResult] = {}
+        for _, change in pairs:
+            before = self._crew.collect(change.node)
+            if before is not None and before.outcome is Outcome.FAILED:
+                results[change.node] = replace(before, change=change)
+            elif self._crew.is_late(change.node):
+                results[change.node] = WriteResult(change, Outcome.UNDER_WAY, outcome_unknown=True)
+        jobs = {pair[1].node: partial(self.write, *pair) for pair in pairs if pair[1].node not in results}
+        results |= self._crew.do(jobs)
+        return [
+            results.get(change.node) or WriteResult(change, Outcome.UNDER_WAY, outcome_unknown=True)
+            for _, change in pairs
+        ]
+
+    def finish(self, timeout_seconds: float) -> bool:
+        """Wait until no write is under way; whether that was reached."""
+        return self._crew.finish(timeout_seconds)
 
     def write(self, state: NodeState, change: Change) -> WriteResult:
         """Write one change that was decided on ``state``. What goes wrong is in the result, never raised."""
@@ -95,7 +123,7 @@ class NodeWriter:
                 answer = self._client.patch(
                     paths.node(change.node), operations, timeout_seconds=min(budget, self._timeout_seconds)
                 )
-                return WriteResult(change, Outcome.APPLIED, self._decode(answer))
+                return WriteResult(change, Outcome.APPLIED, self._noticed(answer))
             except KubeNotFound:
                 return WriteResult(change, Outcome.GONE)
             except (KubeConflict, KubeInvalid) as error:
@@ -108,6 +136,11 @@ class NodeWriter:
                 if hopeless or not self._may_wait(wait) or self._sleep(wait):
                     return WriteResult(change, Outcome.FAILED, error=error, outcome_unknown=unknown)
 
+    def _noticed(self, answer: JsonObject) -> NodeState:
+        state = self._decode(answer)
+        self._on_state(state)
+        return state
+
     def _may_wait(self, seconds: float) -> bool:
         try:
             return self._fence.budget_seconds() > seconds
@@ -117,7 +150,7 @@ class NodeWriter:
     def _look_again(self, state: NodeState, change: Change, refusal: KubeError, unknown: bool) -> WriteResult:
         """The server refused: read the node, to tell a lost race from a change that is not valid."""
         try:
-            fresh = self._decode(self._client.get(paths.node(change.node)))
+            fresh = self._noticed(self._client.get(paths.node(change.node)))
         except KubeNotFound:
             return WriteResult(change, Outcome.GONE)
         except KubeError as error:

@@ -1,7 +1,8 @@
-"""Events are sent after the write they tell of, in a thread of their own: a slow one never delays a taint."""
+"""Events are sent after the write they tell of, in threads of their own: a slow one never delays a taint."""
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -11,6 +12,8 @@ from konductor_like.controller import logs
 from konductor_like.model import Change, EventReason, NodeState
 
 WAITING_AT_MOST = 2000
+SENDERS = 3
+"""Of a thousand Events the last one shall not wait for as many round trips."""
 CLOSE_SECONDS = 5.0
 
 
@@ -22,14 +25,17 @@ class Sender(Protocol):
 
 
 class Announcer:
-    """Queues Events and sends them in order."""
+    """Queues Events and begins to send them in order, a few at once."""
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
         self._queue: queue.Queue[tuple[NodeState, Change] | None] = queue.Queue(WAITING_AT_MOST)
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"events-{n}", daemon=True) for n in range(SENDERS)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def announce(self, state: NodeState, change: Change) -> None:
         """Queue the change's Event, if it has one; when too many wait already, it is only logged."""
@@ -45,12 +51,12 @@ class Announcer:
     def close(self) -> None:
         """Send what waits, but not for long."""
         end = time.monotonic() + CLOSE_SECONDS
-        while not self._queue.empty() and time.monotonic() < end:
-            self._thread.join(0.05)
+        for _ in self._threads:
+            with contextlib.suppress(queue.Full):  # then there is work enough to notice the closing
+                self._queue.put(None, timeout=max(0.0, end - time.monotonic()))
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
         self._closing.set()
-        if self._queue.empty():
-            self._queue.put(None)
-        self._thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
         while not self._closing.is_set():

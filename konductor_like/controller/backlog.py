@@ -42,12 +42,13 @@ class Stalls:
             name for name, stall in self._stalls.items() if stall.verb is Verb.TAINT and now < stall.until
         )
 
-    def failed(self, change: Change, now: datetime) -> None:
-        """The write failed: wait twice as long as the last time."""
+    def failed(self, change: Change, now: datetime, *, at_least_seconds: float = 0.0) -> None:
+        """The write failed: wait twice as long as the last time, or as long as the server asks for."""
         before = self._stalls.get(change.node)
         again = before is not None and before.verb is change.verb
         seconds = min(RETRY_CAP_SECONDS, before.seconds * 2) if before and again else RETRY_FIRST_SECONDS
-        self._stalls[change.node] = _Stall(change.verb, now + timedelta(seconds=seconds), seconds)
+        until = now + timedelta(seconds=max(seconds, at_least_seconds))
+        self._stalls[change.node] = _Stall(change.verb, until, seconds)
 
     def recovered(self, node: str) -> None:
         """The node can be written, or is gone."""

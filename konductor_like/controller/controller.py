@@ -51,14 +51,19 @@ class Controller:
         metrics: Metrics,
         *,
         once: bool,
+        finish_writes: Callable[[], object] = lambda: None,
     ) -> None:
-        """``lease`` is None for a dry run; ``prepare`` gives what is missing for good or raises KubeError."""
+        """``lease`` is None for a dry run; ``prepare`` gives what is missing for good or raises KubeError.
+
+        ``finish_writes`` returns once no write is under way, so that none of ours meets the next leader's.
+        """
         self._store = store
         self._lease = lease
         self._make_term = make_term
         self._prepare = prepare
         self._metrics = metrics
         self._once = once
+        self._finish_writes = finish_writes
         self._term: Term | None = None
         self._turned_seconds = time.monotonic()
         self._obstacle = "starting"
@@ -190,6 +195,7 @@ class Controller:
         finally:
             ended.set()
             watcher.join()
+            self._finish_writes()
             if keeper is not None and self._lease is not None:
                 keeper.stop()
                 if not self._lease.release(tick.checkpoint()) and not self._lost:

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from konductor_like.controller import logs
+from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics, fault_labels
-from konductor_like.model import BrakeState, Change, Fault, Ignored, IncidentKey, NodeState, Source, Verb
+from konductor_like.controller.repeats import Repeats
+from konductor_like.model import (
+    BrakeState,
+    Change,
+    Fault,
+    Ignored,
+    IncidentKey,
+    NodeState,
+    Source,
+    Unsettled,
+    Verb,
+)
 from konductor_like.policy.release import unix_ns
 
 _SHADOWS_REMEMBERED = 10_000
 _SHADOW_RULES_MOST = 200
 """Labels of one metric; a line may claim any code."""
+_REPEATED = timedelta(minutes=10)
+"""What was said of a line that led to nothing is said again, with a count, after this."""
+_REPEATS_REMEMBERED = 1000
 _QUIET_REASONS = frozenset(
     {
         "seen before",
@@ -29,6 +45,8 @@ class Report:
     """Remembers only what keeps it from saying the same thing twice."""
 
     def __init__(self, metrics: Metrics, *, rehearsal: bool = False) -> None:
+        self.lags: Lags | None = None
+        """Told of every taint; each term sets its own."""
         self._metrics = metrics
         self._suffix = " (dry run)" if rehearsal else ""
         self._tainted: dict[str, str] = {}
@@ -37,6 +55,7 @@ class Report:
         self._said_odd: set[tuple[str, str]] = set()
         self._said_shadows: set[tuple[str | None, IncidentKey]] = set()
         self._shadow_rules: set[str] = set()
+        self._ignored: Repeats[tuple[str, str | None, str]] = Repeats(_REPEATED)
 
     def applied(self, change: Change, now: datetime) -> None:
         """A write that the cluster took."""
@@ -44,10 +63,14 @@ class Report:
         fault = change.evidence
         for news in change.news:
             self._say_fault(change.node, news)
+        for grown in change.grown:
+            self._say_growth(change.node, grown)
         if change.verb is Verb.TAINT:
             if fault is not None:
                 seconds = (unix_ns(now) - fault.timestamp_ns) / 1e9
                 self._metrics.fault_to_taint.observe(max(0.0, seconds))
+                if self.lags is not None:
+                    self.lags.tainted(fault)
             logs.info(
                 f"Node {change.node} tainted.{self._suffix}",
                 node=change.node,
@@ -71,19 +94,33 @@ class Report:
                 f"could not {change.verb.value} node {change.node}: {why} Trying again.", node=change.node
             )
 
-    def settled(self, counted: Iterable[Fault], ignored: Iterable[Ignored]) -> None:
+    def slow(self, change: Change) -> None:
+        """A write that the API server has not answered yet."""
+        logs.warning(
+            f"node {change.node}: the API server takes long over the {change.verb.value}; going on.",
+            node=change.node,
+        )
+
+    def settled(self, counted: Iterable[Fault], ignored: Iterable[Ignored], now: datetime) -> None:
         """Faults that were judged for good: the new occurrences, and what led to nothing."""
-        for fault in counted:
-            finding = fault.finding
-            labels = fault_labels(fault.source, finding.kind, finding.code, fault.severity)
-            self._metrics.faults.labels(*labels).inc()
-        for item in ignored:
-            self._metrics.ignored.labels(item.reason).inc()
-            if item.reason not in _QUIET_REASONS:
-                rule, node = item.fault.finding.rule, item.fault.node
-                logs.warning(
-                    f"{rule} of node {node or '<none>'} ignored: {item.reason}.", node=node, rule=rule
-                )
+        kinds = Counter((one.source, one.finding.kind, one.finding.code, one.severity) for one in counted)
+        for kind, count in kinds.items():
+            self._metrics.faults.labels(*fault_labels(*kind)).inc(count)
+        dropped = Counter((item.fault.finding.rule, item.fault.node, item.reason) for item in ignored)
+        for about, count in dropped.items():
+            reason = about[2]
+            self._metrics.ignored.labels(reason).inc(count)
+            if reason not in _QUIET_REASONS:
+                known = about in self._ignored or len(self._ignored) < _REPEATS_REMEMBERED
+                self._ignored.add(about if known else ("further rules", "<various>", reason), count)
+        for (rule, node, reason), count in self._ignored.due(now).items():
+            times = "" if count == 1 else f" {count:,} times"
+            logs.warning(
+                f"{rule} of node {node or '<none>'} ignored{times}: {reason}.",
+                node=node,
+                rule=rule,
+                count=count,
+            )
 
     def shadowed(self, faults: Iterable[Fault]) -> None:
         """Faults of rules on trial: counted, and said once per node, rule and GPU."""
@@ -98,7 +135,7 @@ class Report:
             if len(self._said_shadows) >= _SHADOWS_REMEMBERED:
                 self._said_shadows.clear()
             self._said_shadows.add((fault.node, fault.key))
-            origin = "dmesg" if fault.source is Source.KERNEL else "pod"
+            origin = _origin(fault)
             effect = "tainted it" if severity.taints else f"been recorded as {severity}"
             logs.info(
                 f"node `{fault.node or '<none>'}` has {origin} error that would have {effect} "
@@ -120,12 +157,11 @@ class Report:
                 node=name,
             )
         self._said_waiting = names
-        for fault in given_up:
-            self._metrics.ignored.labels("no such node").inc()
+        dropped = Counter((fault.finding.rule, fault.node) for fault in given_up)
+        for (rule, node), count in dropped.items():
+            self._metrics.ignored.labels("no such node").inc(count)
             logs.warning(
-                f"{fault.finding.rule} of node {fault.node} dropped: the cluster has no such node.",
-                node=fault.node,
-                rule=fault.finding.rule,
+                f"{rule} of node {node} dropped: the cluster has no such node.", node=node, rule=rule
             )
 
     def fleet(self, nodes: Mapping[str, NodeState], brake: BrakeState, waiting: int) -> None:
@@ -159,13 +195,26 @@ class Report:
         self._said_odd = odd
 
     def _say_fault(self, node: str, fault: Fault) -> None:
-        origin = "dmesg" if fault.source is Source.KERNEL else "pod"
+        origin = _origin(fault)
         logs.info(
             f"node `{node}` has {origin} error: {fault.finding.text}",
             node=node,
             rule=fault.finding.rule,
             gpu=fault.finding.gpu,
             severity=fault.severity.value,
+        )
+
+    def _say_growth(self, node: str, grown: Unsettled) -> None:
+        """Not a line of the log for each line of a storm, but one for each write that counts them."""
+        fault = grown.latest
+        times = "once more" if grown.count == 1 else f"{grown.count:,} times more"
+        logs.info(
+            f"node `{node}` has {_origin(fault)} error {times}, lately: {fault.finding.text}",
+            node=node,
+            rule=fault.finding.rule,
+            gpu=fault.finding.gpu,
+            severity=fault.severity.value,
+            count=grown.count,
         )
 
     def _say_brake(self, brake: BrakeState) -> None:
@@ -181,6 +230,10 @@ class Report:
         elif self._held and not held:
             logs.info("The brake holds nothing any more.")
         self._held = held
+
+
+def _origin(fault: Fault) -> str:
+    return "dmesg" if fault.source is Source.KERNEL else "pod"
 
 
 def _some(names: tuple[str, ...]) -> str:

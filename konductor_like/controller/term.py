@@ -10,20 +10,19 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 from konductor_like.controller import logs
-from konductor_like.controller.coverage import CoverageTracker
+from konductor_like.controller.fleetwatch import FleetWatch
+from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.sources import Delivery, SourceLoop
+from konductor_like.controller.nudging import TailNudges
+from konductor_like.controller.sources import Delivery, Reader, SourceLoop
 from konductor_like.controller.tick import Nodes, Tick
-from konductor_like.detection import parse_heartbeat
-from konductor_like.loki.reader import SourceReader
-from konductor_like.model import Coverage, CoverageState, LogLine, Source
+from konductor_like.model import Coverage, LogLine, Source
 
-HEARTBEAT_SECONDS = 60.0
 IDLE_SECONDS = 5.0
 """How long the loop waits for something to do before it looks at the nodes anyway."""
 ONCE_SECONDS = 0.05
@@ -34,6 +33,7 @@ WAKE_SECONDS = 0.1
 COVERAGE_SECONDS = 30.0
 
 SOURCES = {"kernel": Source.KERNEL, "pod": Source.POD}
+"""The readers whose cursors are kept; beside them there are ``heartbeat`` and ``node``."""
 
 
 def now() -> datetime:
@@ -48,25 +48,30 @@ class Term:
         self,
         tick: Tick,
         nodes: Nodes,
-        readers: Mapping[str, SourceReader],
+        readers: Mapping[str, Reader],
         metrics: Metrics,
-        tracker: CoverageTracker,
+        watch: FleetWatch,
+        lags: Lags,
         *,
-        poll_interval_seconds: float,
+        intervals: Mapping[str, float],
         now_ns: Callable[[], int],
         stop: threading.Event,
         new_queries: Callable[[], Mapping[str, str]] = dict,
+        tails: Mapping[str, TailNudges] | None = None,
     ) -> None:
         """``now_ns`` is the time that windows and heartbeats are reckoned from.
+
+        ``intervals`` are the seconds between two polls of each reader, ``tails`` what nudges some of them.
 
         ``new_queries`` gives what the readers ask from now on, by name, where the rules changed.
         """
         self._new_queries = new_queries
         self._tick = tick
         self._nodes = nodes
-        self._readers = readers
+        self._tails = tails or {}
         self._metrics = metrics
-        self._tracker = tracker
+        self._watch = watch
+        self._lags = lags
         self._now_ns = now_ns
         self._stop = stop
         self._inbox: queue.Queue[Delivery | None] = queue.Queue()
@@ -81,7 +86,7 @@ class Term:
                 reader,
                 self._inbox,
                 metrics,
-                interval_seconds=HEARTBEAT_SECONDS if name == "heartbeat" else poll_interval_seconds,
+                interval_seconds=intervals[name],
                 now_ns=now_ns,
                 stop=stop,
             )
@@ -90,7 +95,7 @@ class Term:
 
     def run(self) -> None:
         """Turn until told to stop; one broken turn does not end it (design rule 27)."""
-        with self._polling():
+        with self._polling(), self._following():
             while not self._stop.is_set():
                 self._turn(self._next_deliveries(IDLE_SECONDS))
 
@@ -125,14 +130,28 @@ class Term:
             for loop in self.loops.values():
                 loop.join(max(0.0, deadline_seconds - time.monotonic()))
 
+    @contextmanager
+    def _following(self) -> Iterator[None]:
+        """The tails nudge meanwhile."""
+        for name, tail in self._tails.items():
+            tail.start(self.loops[name].nudge)
+        try:
+            yield
+        finally:
+            for tail in self._tails.values():
+                tail.close(JOIN_SECONDS)
+
     def _next_deliveries(self, patience_seconds: float) -> list[Delivery]:
         """Wait for work, then take all that is there."""
         try:
             items = [self._inbox.get(timeout=patience_seconds)]
         except queue.Empty:
             return []
-        if items == [None]:
-            self._stop.wait(WAKE_SECONDS)
+        end = time.monotonic() + WAKE_SECONDS
+        while items[-1] is None and (left := end - time.monotonic()) > 0:
+            # A delivery ends the wait: a taint shall not wait for changes that may come.
+            with suppress(queue.Empty):
+                items.append(self._inbox.get(timeout=left))
         while True:
             try:
                 items.append(self._inbox.get_nowait())
@@ -144,18 +163,24 @@ class Term:
         lines: list[LogLine] = []
         read = {delivery.name for delivery in deliveries}
         read_ns: dict[Source, int] = {}
+        had_ns: dict[Source, int] = {}
         with self._surviving():
             for name, query in self._new_queries().items():
-                self._readers[name].ask_for(query)
+                self.loops[name].ask_for(query)
+                if name in self._tails:
+                    self._tails[name].ask_for(query)
             for delivery in deliveries:
-                source = SOURCES.get(delivery.name)
-                if source is None:
-                    self._hear(delivery.batch.lines)
+                source, batch = SOURCES.get(delivery.name), delivery.batch
+                if delivery.name == "heartbeat":
+                    self._watch.hear(batch.lines, batch.upto_ns, self._now_ns())
                 else:
-                    lines.extend(delivery.batch.lines)
-                    read_ns[source] = delivery.batch.upto_ns
+                    lines.extend(batch.lines)
+                if source is not None:
+                    read_ns[source], had_ns[source] = batch.upto_ns, delivery.read_ns
+            self._prepare(had_ns)
             with self._metrics.tick_seconds.time():
                 self._tick.run(lines, read_ns, now())
+            self._recall()
             for source, until_ns in self._tick.checkpoint().read_ns.items():
                 self._metrics.read_until.labels(source.value).set(until_ns / 1e9)
             if time.monotonic() - self._looked_seconds >= COVERAGE_SECONDS or "heartbeat" in read:
@@ -176,22 +201,22 @@ class Term:
             logs.LOGGER.exception("This turn failed; its lines will be read again. Please report this.")
             self._stop.wait(min(30.0, 2.0**self._failures))
 
-    def _hear(self, lines: Iterable[LogLine]) -> None:
-        for line in lines:
-            if line.node is not None and parse_heartbeat(line.text) is not None:
-                self._tracker.heard(line.node, line.timestamp_ns)
+    def _prepare(self, had_ns: Mapping[Source, int]) -> None:
+        """What a tick must know beside its lines."""
+        self._lags.begin(had_ns)
+        self._tick.heed(self._watch.ambiguous, self._watch.left)
+        self._recall()
+
+    def _recall(self) -> None:
+        """Nodes that came back; looked for after a tick too, so that what it wrote is what is remembered."""
+        for returned in self._watch.returned(self._nodes.snapshot(), self._now_ns()):
+            if not returned.record.empty:
+                self._tick.recall(returned.state.name, returned.record)
 
     def _look_at_coverage(self) -> None:
         self._looked_seconds = time.monotonic()
-        gpu_nodes = {
-            name: state.created_ns for name, state in self._nodes.snapshot().items() if state.is_gpu_node
-        }
         self._say_clock()
-        coverage = self._tracker.coverage(gpu_nodes, self._now_ns())
-        self._coverage = coverage
-        for state in CoverageState:
-            count = sum(coverage.of(name) is state for name in gpu_nodes)
-            self._metrics.coverage.labels(state.value).set(count)
+        self._coverage = self._watch.look(self._nodes.snapshot(), self._now_ns())
 
     def _say_clock(self) -> None:
         """Say once when this machine's clock is so wrong that windows are reckoned from Loki's."""

@@ -6,9 +6,10 @@ with only when the plan that it led to was applied.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from konductor_like.cluster.writer import Outcome, WriteResult
@@ -96,10 +97,13 @@ class Tick:
         self._open: list[Fault] = []
         self._waiting = Waiting(unknown_node_seconds)
         self._stalls = Stalls()
-        self._in_flight: dict[str, Change] = {}
+        self._in_flight: dict[str, tuple[Change, Sequence[Fault]]] = {}
         self._unsettled: dict[str, Mapping[TallyKey, Unsettled]] = {}
+        self._counts_written: dict[str, datetime] = {}
         self._full: dict[str, tuple[str | None, NodeRecord]] = {}
         self._read_ns = dict(start.read_ns)
+        self._ambiguous: frozenset[str] = frozenset()
+        self._left: Mapping[str, frozenset[str]] = {}
 
     @property
     def unfinished(self) -> int:
@@ -109,6 +113,14 @@ class Tick:
     def checkpoint(self) -> Checkpoint:
         """Everything before this was read *and* acted upon; may be asked from another thread."""
         return self._checkpoint
+
+    def heed(self, ambiguous: frozenset[str], left: Mapping[str, frozenset[str]]) -> None:
+        """What heartbeats say, from now on: ambiguous names, and by node the boots that are over."""
+        self._ambiguous, self._left = ambiguous, left
+
+    def recall(self, node: str, record: NodeRecord) -> None:
+        """What was on a Node that was deleted and made anew, until its annotation says it again."""
+        self._full[node] = (None, record)
 
     def run(self, lines: Iterable[LogLine], read_ns: Mapping[Source, int], now: datetime) -> Plan:
         """Judge ``lines``, write what follows, and say so. ``read_ns`` is how far each source is read now."""
@@ -165,7 +177,10 @@ class Tick:
             in_flight=frozenset(self._in_flight),
             unwritable=self._stalls.unwritable(now),
             unsettled=self._unsettled,
+            counts_written=self._counts_written,
             read_ns=self._read_ns,
+            ambiguous=self._ambiguous,
+            left=self._left,
         )
         return decide(snapshot, faults, self._rules, now), states
 
@@ -194,6 +209,7 @@ class Tick:
         due = self._due(plan, now)
         unwritten = {change.node for change in plan.changes} - {change.node for change in due}
         results = self._writer.write_all([(states[change.node], change) for change in due])
+        counted = _by_node(plan.counted)
         conflicted: set[str] = set()
         announced: list[tuple[NodeState, Change]] = []
         for change, result in zip(due, results, strict=True):
@@ -206,10 +222,13 @@ class Tick:
                 case Outcome.CONFLICT:
                     self._report.failed(change, "", result="conflict")
                     conflicted.add(change.node)
-                case _:
-                    self._failed(change, result, now)
+                case Outcome.UNDER_WAY:
+                    self._slow(change, counted, now)
                     unwritten.add(change.node)
-        self._settle(plan, faults, unwritten | conflicted, unwritten)
+                case _:
+                    self._failed(change, result, counted, now)
+                    unwritten.add(change.node)
+        self._settle(plan, faults, unwritten | conflicted, unwritten, now)
         for state, change in announced:
             self._events.announce(state, change)
         return conflicted
@@ -222,10 +241,23 @@ class Tick:
 
     def _applied(self, change: Change, state: NodeState, now: datetime) -> None:
         self._report.applied(change, now)
+        if change.counts_only:
+            recent = now - timedelta(seconds=self._rules.record_interval_seconds)
+            self._counts_written = {name: at for name, at in self._counts_written.items() if at > recent}
+            self._counts_written[change.node] = now
         self._remember(change, state)
         self._recovered(change.node)
 
-    def _failed(self, change: Change, result: WriteResult, now: datetime) -> None:
+    def _slow(self, change: Change, counted: Mapping[str, Sequence[Fault]], now: datetime) -> None:
+        """The server has not answered yet, and the write goes on; what comes of it, the nodes will show."""
+        self._report.slow(change)
+        if change.verb is Verb.TAINT:
+            self._in_flight.setdefault(change.node, (change, counted.get(change.node, ())))
+        self._stalls.failed(change, now)
+
+    def _failed(
+        self, change: Change, result: WriteResult, counted: Mapping[str, Sequence[Fault]], now: datetime
+    ) -> None:
         """It was not written. A Node that is gone says so itself soon; until then its faults are kept."""
         error = result.error
         why = "" if error is None else logs.told(error)
@@ -233,28 +265,37 @@ class Tick:
         if error is not None:
             self._metrics.kube_errors.labels(type(error).__name__).inc()
         if result.outcome_unknown and change.verb is Verb.TAINT:
-            self._in_flight[change.node] = change
-        self._stalls.failed(change, now)
+            self._in_flight.setdefault(change.node, (change, counted.get(change.node, ())))
+        asked = None if error is None else error.retry_after_seconds
+        self._stalls.failed(change, now, at_least_seconds=asked or 0.0)
 
-    def _settle(self, plan: Plan, faults: Sequence[Fault], again: set[str], unwritten: set[str]) -> None:
+    def _settle(
+        self, plan: Plan, faults: Sequence[Fault], again: set[str], unwritten: set[str], now: datetime
+    ) -> None:
         """Let go of what is done; keep what belongs to nodes that must be decided ``again``."""
         self._open.extend(fault for fault in faults if fault.node in unwritten)
         self._report.settled(
             [fault for fault in plan.counted if fault.node not in again],
             [item for item in plan.ignored if item.fault.node not in again],
+            now,
         )
         kept = {name: tallies for name, tallies in self._unsettled.items() if name in again}
         self._unsettled = {**plan.unsettled, **kept}
 
     def _confirm(self, plan: Plan, now: datetime) -> None:
-        """A taint without an answer is settled once its node needs none any more: then it did happen."""
-        wanted = {change.node for change in plan.changes} | self._stalls.unwritable(now)
-        for name in self._in_flight.keys() - wanted:
-            change, state = self._in_flight[name], self._nodes.snapshot().get(name)
+        """A taint without an answer is settled once its node shows it, or needs none any more."""
+        nodes = self._nodes.snapshot()
+        wanted = {change.node for change in plan.changes if change.verb is Verb.TAINT}
+        stalled = self._stalls.unwritable(now)
+        for name, (change, counted) in list(self._in_flight.items()):
+            state = nodes.get(name)
             if state is not None and state.tainted:
                 self._report.applied(change, now)
+                self._report.settled(counted, (), now)
                 self._events.announce(state, change)
-            self._recovered(name)
+                self._recovered(name)
+            elif name not in wanted and name not in stalled:
+                self._recovered(name)
 
     def _recovered(self, node: str) -> None:
         self._stalls.recovered(node)
@@ -264,3 +305,11 @@ class Tick:
         kept, given_up = self._waiting.sort_out(waiting, now, may_give_up=self._nodes.problem is None)
         self._report.unknown_nodes(kept, given_up)
         self._open.extend(kept)
+
+
+def _by_node(faults: Iterable[Fault]) -> Mapping[str, Sequence[Fault]]:
+    found: defaultdict[str, list[Fault]] = defaultdict(list)
+    for fault in faults:
+        if fault.node is not None:
+            found[fault.node].append(fault)
+    return found

@@ -139,6 +139,7 @@ class Stage:
         """
         quick = {
             "KONDUCTOR_POLL_INTERVAL_SECONDS": "0.5",
+            "KONDUCTOR_POD_POLL_INTERVAL_SECONDS": "0.5",
             "KONDUCTOR_LEASE_RENEW_INTERVAL_SECONDS": "1",
             "KONDUCTOR_LISTEN": "off",
             "KONDUCTOR_LOG_FORMAT": "text",

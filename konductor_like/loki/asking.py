@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Protocol
 
 from konductor_like.loki.errors import LokiAnswerTooLarge, LokiError, LokiRefused, LokiTimeout
 from konductor_like.loki.logql import of_nodes
 from konductor_like.loki.response import Count, QueryResult
 from konductor_like.loki.spans import SECOND_NS
-from konductor_like.loki.window import Ask, Direction, Window
+from konductor_like.loki.window import COUNTABLE_NS, Ask, Direction, Window, is_complete
 
 
 class Queries(Protocol):
@@ -66,10 +67,10 @@ class Asking:
 
         return ask
 
-    def count(self, window: Window) -> int:
-        """How many lines Loki counts in a window."""
+    def count(self, window: Window, query: str | None = None) -> int:
+        """How many lines Loki counts in a window of whole milliseconds."""
         self.queries += 1
-        count = self._client.count(self.query, window.start_ns, window.end_ns)
+        count = self._client.count(query or self.query, window.start_ns, window.end_ns)
         self.bytes_processed += count.bytes_processed
         return count.lines
 
@@ -95,4 +96,15 @@ class Asking:
                     raise
             else:
                 self.bytes_processed += result.bytes_processed
-                return result
+                return self._proven(query, window, result)
+
+    def _proven(self, query: str, window: Window, result: QueryResult) -> QueryResult:
+        """Count the lines where the answer alone cannot say that nothing was cut, though it may be so."""
+        if (
+            is_complete(result)
+            or len(result.entries) >= result.limit
+            or window.width_ns % COUNTABLE_NS
+            or self.count(window, query) != len(result.entries)
+        ):
+            return result
+        return replace(result, post_filter_lines=len(result.entries))

@@ -17,7 +17,7 @@ from konductor_like.loki.logql import counting
 from konductor_like.loki.response import Count, NotLokisAnswerError, QueryResult, parse, parse_count
 from konductor_like.loki.retry import retrying
 from konductor_like.loki.translate import from_exception, from_status, without_credentials
-from konductor_like.loki.window import Direction
+from konductor_like.loki.window import COUNTABLE_NS, Direction
 from konductor_like.settings import Settings
 
 MAX_ANSWER_BYTES = 64 * 2**20
@@ -113,15 +113,15 @@ class LokiClient:
         return self._ask("/loki/api/v1/query_range", fields, lambda body: parse(body, limit))
 
     def count(self, query: str, start_ns: int, end_ns: int) -> Count:
-        """How many lines of ``[start_ns, end_ns)`` match, a span of whole seconds. Raises a LokiError.
+        """How many lines of ``[start_ns, end_ns)`` match, a span of whole milliseconds. Raises a LokiError.
 
         Loki reads as many bytes for it as for the lines themselves: it spares us the lines, not Loki work.
         """
         # Loki counts what lies after the range's start and up to its end, hence the nanosecond.
-        width_seconds, rest_ns = divmod(end_ns - start_ns, 1_000_000_000)
+        width_ms, rest_ns = divmod(end_ns - start_ns, COUNTABLE_NS)
         if rest_ns:
-            raise ValueError("Loki counts over whole seconds")  # its durations know no ns
-        fields = {"query": counting(query, width_seconds), "time": f"{end_ns - 1:019d}"}
+            raise ValueError("Loki counts over whole milliseconds")  # its durations know no ns
+        fields = {"query": counting(query, width_ms), "time": f"{end_ns - 1:019d}"}
         return self._ask("/loki/api/v1/query", fields, parse_count)
 
     def ready(self) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from konductor_like.detection import HEARTBEAT_ANCHOR
+from konductor_like.detection import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR
 from konductor_like.settings import Matcher, Settings, parse_matchers
 
 _RE2_SPECIAL = re.compile(r"[.+*?()|\[\]{}^$\\]")
@@ -24,8 +24,8 @@ def kernel_query(settings: Settings, anchors: Iterable[str]) -> str:
 
 
 def heartbeat_query(settings: Settings) -> str:
-    """The heartbeat lines of our own kernel-log reader; the fault query's anchors do not match them."""
-    return log_query(kernel_matchers(settings), (HEARTBEAT_ANCHOR,))
+    """What our own kernel-log reader says about itself; the fault query's anchors match none of it."""
+    return log_query(kernel_matchers(settings), (HEARTBEAT_ANCHOR, OVERRUN_ANCHOR))
 
 
 def pod_query(settings: Settings, anchors: Iterable[str]) -> str | None:
@@ -59,9 +59,9 @@ def of_nodes(query: str, node_label: str, nodes: Iterable[str], *, without: bool
     return f"{query} | {node_label}{'!~' if without else '=~'}{quote(pattern)}"
 
 
-def counting(query: str, width_seconds: int) -> str:
-    """How many lines of the log query there are in the seconds before the time that is asked for."""
-    return f"sum(count_over_time({query} [{width_seconds}s]))"
+def counting(query: str, width_ms: int) -> str:
+    """How many lines of the log query there are in the milliseconds before the time that is asked for."""
+    return f"sum(count_over_time({query} [{width_ms}ms]))"
 
 
 def one_of(label: str, values: Iterable[str]) -> Matcher:

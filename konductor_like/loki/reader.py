@@ -32,7 +32,7 @@ from konductor_like.loki.seen import BUCKET_NS, Seen
 from konductor_like.loki.spans import Spans
 from konductor_like.loki.turn import Batch, Turn
 from konductor_like.loki.window import Direction, Piece, Window, is_complete, read_span
-from konductor_like.loki.work import NEAR_NS, Progress, Why, Work, is_away, planned
+from konductor_like.loki.work import NEAR_NS, Progress, Why, Work, is_away, planned, read_again_from_ns
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 
@@ -70,6 +70,7 @@ class SourceReader:
         self._progress: Progress | None = None
         self._open: Turn | None = None
         self._stop_at = 0
+        self._hurried = False
 
     @property
     def limit(self) -> int:
@@ -80,6 +81,16 @@ class SourceReader:
     def cursor_ns(self) -> int | None:
         """Everything before it was read and committed; None before :meth:`start_from`."""
         return None if self._progress is None else self._progress.cursor_ns
+
+    @property
+    def budget_used(self) -> float:
+        """Which share of what Loki may process for us a minute all readers took in the last one."""
+        return self._budget.used
+
+    @property
+    def slowdown(self) -> float:
+        """How many times longer than usual to wait before the next poll, for the byte budget's sake."""
+        return self._budget.slowdown(self.source)
 
     def start_from(self, cursor_ns: int) -> None:
         """Begin at a cursor, forgetting what was delivered; reading reaches back by the lateness."""
@@ -143,14 +154,10 @@ class SourceReader:
         self._seen.add(turn.new)
         for timestamp_ns, entries in turn.expected.items():
             self._seen.expect(timestamp_ns, entries)
-        reach_ns = self._spans.lateness_ns + 2 * self._spans.sweep_every_ns
-        work = turn.progress.work
-        unread = [one.start_ns for one in work if one.why is Why.SWEEP]
-        gaps = [
-            *turn.progress.revisited_ns,
-            *(Window(g.start_ns, g.end_ns) for g in work if g.why is Why.GAP),
-        ]
-        self._seen.forget_before(min([batch.upto_ns - reach_ns, *unread]), but=gaps)
+        self._hurried = turn.hurried
+        self._seen.forget_before(
+            read_again_from_ns(turn.progress, self._spans), but=turn.progress.revisited()
+        )
 
     def _read(self, turn: Turn, now_ns: int, oldest_ns: int | None) -> LokiError | None:
         """Read the present and a slice of the work; gives what ended it early, if something did."""
@@ -164,6 +171,10 @@ class SourceReader:
         present = self._try(turn, lambda: self._read_present(turn, now_ns, oldest_ns))
         if present is not None or failure is not None or not caught_up:
             return present or failure
+        if turn.lines and turn.progress.busy and not self._hurried:
+            # What is new does not wait for the work; but no two polls in a row leave the work alone.
+            turn.hurried = True
+            return None
         return self._try(turn, lambda: self._work_off(turn, now_ns))
 
     def _try(self, turn: Turn, read: Callable[[], None]) -> LokiError | None:

@@ -34,13 +34,16 @@ class QueryResult:
     """What one query gave.
 
     ``post_filter_lines`` is Loki's own count of matching lines, never too low; None where Loki did not count.
-    ``limit`` is the number of entries that was asked for.
+    It may be far too high: it counts replicas, and all lines of every block that the window touches.
+    ``limit`` is the number of entries that was asked for, ``shards`` into how many queries Loki made of this
+    one; None where it does not say.
     """
 
     entries: tuple[Entry, ...]
     post_filter_lines: int | None
     bytes_processed: int
     limit: int
+    shards: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +110,10 @@ def parse(body: bytes, limit: int) -> QueryResult:
         summary = _summary(data)
         counted = _count(summary, "totalPostFilterLines")
         processed = _count(summary, "totalBytesProcessed")
+        shards = _count(summary, "shards")
     # Loki counts matching lines only where the query filters; fewer than it returned means that it did not.
     known = counted is not None and counted >= len(entries)
-    return QueryResult(entries, counted if known else None, processed or 0, limit)
+    return QueryResult(entries, counted if known else None, processed or 0, limit, shards)
 
 
 def parse_count(body: bytes) -> Count:

@@ -70,6 +70,8 @@ class Turn:
     """Digest to timestamp of what is delivered."""
     expected: dict[int, int] = field(default_factory=dict)
     """A timestamp in a bucket that was read in full, to how many entries Loki counts there."""
+    hurried: bool = False
+    """The work was left for the next poll."""
     batch: Batch | None = None
 
     def begin(self) -> None:

@@ -1,7 +1,8 @@
 """Reading a span of time in windows that are each proven complete. Pure: it asks through a callable.
 
 Loki's sharded queries may silently return fewer lines than match once more than ``limit`` do (design rule 7),
-so a window is accepted only if Loki's own count says that nothing was cut, and halved otherwise. Windows come
+so a window is accepted only if it was not sharded, or if a count of Loki's says that nothing was cut, and is
+halved otherwise. Windows come
 in the order of time and touch without overlapping, so what was accepted is always one span without a hole.
 """
 
@@ -47,15 +48,25 @@ class Piece:
     complete: bool = True
 
 
+COUNTABLE_NS = 1_000_000
+"""Loki's durations know nothing finer."""
+
 Ask = Callable[[Window, Direction], QueryResult | None]
 """Queries one window; None when the answer would be too large, which is never so for a single nanosecond."""
 
 
 def is_complete(result: QueryResult) -> bool:
-    """Whether nothing can have been cut from this answer."""
+    """Whether nothing can have been cut from this answer.
+
+    One that was not sharded is cut at the limit only; the count of a sharded one tells, where it is low.
+    """
+    if len(result.entries) >= result.limit:
+        return False
+    if result.shards is not None and result.shards <= 1:
+        return True
     if result.post_filter_lines is None:
         return len(result.entries) <= result.limit // 2
-    return len(result.entries) < result.limit and result.post_filter_lines <= result.limit
+    return result.post_filter_lines <= result.limit
 
 
 def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator[Piece]:
@@ -80,12 +91,13 @@ def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator
 
 
 def _narrower(window: Window, result: QueryResult | None) -> int:
-    """Half as wide; or up to where the answer was full, for a burst of lines within a moment."""
-    half_ns = window.width_ns // 2
-    if result is None or not result.entries:
-        return half_ns
-    last_ns = max(entry.timestamp_ns for entry in result.entries)
-    return max(1, min(half_ns, last_ns - window.start_ns))
+    """Half as wide; or up to where a full answer ended, for a burst of lines within a moment."""
+    width_ns = window.width_ns // 2
+    if result is not None and len(result.entries) >= result.limit:
+        last_ns = max(entry.timestamp_ns for entry in result.entries)
+        width_ns = max(1, min(width_ns, last_ns - window.start_ns))
+    # Whole milliseconds can be counted.
+    return width_ns // COUNTABLE_NS * COUNTABLE_NS or width_ns
 
 
 def _one_nanosecond(window: Window, forward: QueryResult | None, ask: Ask) -> Piece:

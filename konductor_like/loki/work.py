@@ -79,6 +79,23 @@ class Progress:
         held += [flood.upto_ns for flood in self.floods]
         return max(self.cursor_ns, min([self.fast_ns, *held]))
 
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to read beside the present."""
+        return bool(self.work or self.floods)
+
+    def revisited(self) -> list[Window]:
+        """The gaps that will be read again."""
+        last_looks = [Window(work.start_ns, work.end_ns) for work in self.work if work.why is Why.GAP]
+        return [*self.revisited_ns, *last_looks]
+
+
+def read_again_from_ns(progress: Progress, spans: Spans) -> int:
+    """Nothing before this is read a second time, gaps excepted."""
+    swept_ns = progress.fast_ns if progress.swept_ns is None else progress.swept_ns
+    work = [work.start_ns for work in progress.work if work.why is not Why.GAP]
+    return min([_floor(swept_ns - spans.lateness_ns), progress.fast_ns - spans.overlap_ns, *work])
+
 
 def planned(progress: Progress, spans: Spans, gaps: Iterable[Window], now_ns: int) -> Progress:
     """Add the work that is due at ``now_ns``. A clock that stepped back takes the cursor with it."""
@@ -106,8 +123,8 @@ def is_away(progress: Progress, spans: Spans, now_ns: int) -> bool:
 
 
 def _begun(progress: Progress, spans: Spans, now_ns: int) -> Progress:
-    """The beginning: all that may have come while nobody read, from the lateness behind the cursor on."""
-    start_ns = max(0, progress.cursor_ns - spans.lateness_ns)
+    """The beginning: all that may have come since the last sweep of whoever read before us."""
+    start_ns = max(0, progress.cursor_ns - spans.lateness_ns - spans.sweep_every_ns)
     end_ns = max(start_ns, now_ns - spans.overlap_ns)
     work = (Work(Why.CATCH_UP, start_ns, end_ns),) if start_ns < end_ns else ()
     return replace(progress, work=work, floods=(), whole_ns=None, swept_ns=now_ns)

@@ -161,7 +161,7 @@ class NodeState:
     @property
     def tainted(self) -> bool:
         """Whether the node carries our taint."""
-        return any(taint.ours for taint in self.taints)
+        return bool(self.taints) and any(taint.ours for taint in self.taints)  # asked of every node per tick
 
     @property
     def blocked(self) -> bool:

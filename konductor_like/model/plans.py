@@ -27,6 +27,28 @@ class EventReason(StrEnum):
     RELEASED = "GPUFaultReleased"
     HELD = "GPUFaultHeldByBrake"
     RECORDED = "GPUFaultRecorded"
+    SILENT = "KernelLogSilent"
+    """A node's kernel log stopped arriving; on the Lease where it is much of the fleet."""
+    OVERRUN = "KernelLogOverrun"
+    """The kernel overwrote records of its log before they were read."""
+    AMBIGUOUS = "NodeNameAmbiguous"
+    """Two machines report under one name."""
+
+
+TallyKey = tuple[IncidentKey, bool, str | None]
+"""Which incident a tally belongs to: its key, whether it taints, and the boot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """Evidence counted in memory but not yet on the node: writes are rare (design rule 22)."""
+
+    count: int
+    latest: Fault
+    """The latest of it; its position is the furthest of all, and a user wrote it only if a user wrote all."""
+    since: datetime
+    latest_at: datetime
+    """When the latest of it was counted; counts have settled once that is a while ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +69,13 @@ class Change:
     """The line that led to it just now; None for a taint that the brake had held."""
     news: tuple[Fault, ...] = ()
     """All that opened or reopened an incident on the node, ``evidence`` among them."""
+    grown: tuple[Unsettled, ...] = ()
+    """Further occurrences of known incidents that the record now counts too."""
+
+    @property
+    def counts_only(self) -> bool:
+        """Whether it only brings counts up to date: such writes are rare (design rule 22)."""
+        return self.verb is Verb.RECORD and bool(self.grown) and not self.news and self.event is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +111,6 @@ class BrakeState:
         return bool(self.held)
 
 
-TallyKey = tuple[IncidentKey, bool, str | None]
-"""Which incident a tally belongs to: its key, whether it taints, and the boot."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unsettled:
-    """Evidence counted in memory but not yet on the node: writes are rare (design rule 22)."""
-
-    count: int
-    latest: Fault
-    since: datetime
-
-
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """All that a decision may look at."""
@@ -105,8 +121,14 @@ class Snapshot:
     unwritable: frozenset[str] = frozenset()
     """Nodes that could not be tainted just now: they must not keep others from the brake's room."""
     unsettled: Mapping[str, Mapping[TallyKey, Unsettled]] = field(default_factory=dict)
+    counts_written: Mapping[str, datetime] = field(default_factory=dict)
+    """When a node was last written for no other reason than that its counts had grown."""
     read_ns: Mapping[Source, int] = field(default_factory=dict)
     """Up to where each source had been judged before the faults at hand, for releases seen now."""
+    ambiguous: frozenset[str] = frozenset()
+    """Names under which two machines report at once: never tainted (design rule 3)."""
+    left: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By node, the boots that its present boot's heartbeats have shown to be over."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ Each node is judged by itself; then the brake looks at all that would be tainted
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from konductor_like.model import (
     BrakeState,
@@ -27,6 +27,7 @@ from konductor_like.model import (
     Unsettled,
     Verb,
 )
+from konductor_like.policy.boots import leave_boots
 from konductor_like.policy.brake import admit, urgency
 from konductor_like.policy.judge import Judgement, judge
 from konductor_like.policy.release import name_of
@@ -42,6 +43,8 @@ class _Case:
     removed_by_hand: bool
     gravest: Incident | None
     """The incident to taint for, if there is one."""
+    ambiguous: bool
+    """Two machines report under its name: nobody can say whose fault it is (design rule 3)."""
 
 
 def decide(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules, now: datetime) -> Plan:
@@ -67,22 +70,26 @@ def decide(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules, now: datet
     cases = {
         name: _look_at(state, by_node.get(name, ()), snapshot, now)
         for name, state in snapshot.nodes.items()
-        if name in by_node or name in snapshot.unsettled or _needs_attention(state)
+        if name in by_node or name in snapshot.unsettled or name in snapshot.left or _needs_attention(state)
     }
     candidates = {
         name: gravest
         for name, case in cases.items()
-        if _may_be_tainted(case.state) and name not in snapshot.unwritable and (gravest := case.gravest)
+        if _may_be_tainted(case.state)
+        and not case.ambiguous
+        and name not in snapshot.unwritable
+        and (gravest := case.gravest)
     }
     admitted, brake = admit(candidates, snapshot.nodes, snapshot.in_flight, rules)
 
     changes: list[Change] = []
     counted: list[Fault] = []
-    unsettled: dict[str, dict[TallyKey, Unsettled]] = {}
+    unsettled: dict[str, Mapping[TallyKey, Unsettled]] = {}
     for name, case in cases.items():
         counted.extend(case.judgement.counted)
         ignored.extend(case.judgement.ignored)
-        change = _change(case, rules, now, admitted=name in admitted, brake=brake)
+        due = _due(case.judgement.unsettled, snapshot.counts_written.get(name), rules, now)
+        change = _change(case, now, admitted=name in admitted, brake=brake, due=due)
         if change is not None:
             changes.append(change)
         elif case.judgement.unsettled:
@@ -134,11 +141,14 @@ def _look_at(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now:
         state.record.tainted_at is not None and not state.tainted and state.name not in snapshot.in_flight
     )
     tallies = snapshot.unsettled.get(state.name, {})
-    judgement = judge(state, faults, tallies, now, removed_by_hand=removed, read_ns=snapshot.read_ns)
-    return _Case(state, judgement, removed, min(tainting(judgement.record), key=urgency, default=None))
+    met = replace(state, record=leave_boots(state, snapshot.left.get(state.name, ())))
+    judgement = judge(met, faults, tallies, now, removed_by_hand=removed, read_ns=snapshot.read_ns)
+    judgement.urgent = judgement.urgent or met.record is not state.record
+    gravest = min(tainting(judgement.record), key=urgency, default=None)
+    return _Case(state, judgement, removed, gravest, state.name in snapshot.ambiguous)
 
 
-def _change(case: _Case, rules: Rules, now: datetime, *, admitted: bool, brake: BrakeState) -> Change | None:
+def _change(case: _Case, now: datetime, *, admitted: bool, brake: BrakeState, due: bool) -> Change | None:
     """The write for one node, or None where memory will do for now."""
     state, judgement = case.state, case.judgement
     record, gravest = judgement.record, case.gravest
@@ -146,8 +156,7 @@ def _change(case: _Case, rules: Rules, now: datetime, *, admitted: bool, brake: 
     if taint:
         record = _with_taint(record, now)
     tainted = state.tainted or admitted
-    changed = judgement.urgent or record != judgement.record
-    if not changed and not _due(judgement, rules, now):
+    if not (due or judgement.urgent or record != judgement.record):
         return None
     if record.empty and state.record.empty and state.as_read.record is None:
         return None
@@ -163,6 +172,7 @@ def _change(case: _Case, rules: Rules, now: datetime, *, admitted: bool, brake: 
         incident=gravest if newly_tainted else None,
         evidence=_evidence(judgement, gravest if newly_tainted else None),
         news=tuple(judgement.news),
+        grown=tuple(judgement.unsettled.values()),
     )
 
 
@@ -174,11 +184,22 @@ def _with_taint(record: NodeRecord, now: datetime) -> NodeRecord:
     return replace(record, incidents=incidents, tainted_at=record.tainted_at or now)
 
 
-def _due(judgement: Judgement, rules: Rules, now: datetime) -> bool:
-    return any(
-        (now - tally.since).total_seconds() >= rules.record_interval_seconds
-        for tally in judgement.unsettled.values()
-    )
+def _due(
+    unsettled: Mapping[TallyKey, Unsettled], written: datetime | None, rules: Rules, now: datetime
+) -> bool:
+    """Whether counts that have only grown are to be written (design rule 22).
+
+    Once they have settled, or have waited for the interval while they grow; and either way only when the
+    node's last such write is an interval ago.
+    """
+    if not unsettled:
+        return False
+    interval = timedelta(seconds=rules.record_interval_seconds)
+    if written is not None and timedelta(0) <= now - written < interval:
+        return False
+    quiet = now - max(tally.latest_at for tally in unsettled.values())
+    waited = now - min(tally.since for tally in unsettled.values())
+    return waited >= interval or quiet >= timedelta(seconds=rules.settle_seconds)
 
 
 def _announcement(
@@ -198,6 +219,8 @@ def _announcement(
             EventReason.RECORDED,
             f"{describe(gravest)} Not tainted: another's taint has our key and effect.",
         )
+    if gravest is not None and case.ambiguous and not case.state.tainted:
+        return EventReason.RECORDED, f"{describe(gravest)} Not tainted: two machines report under this name."
     if gravest is not None and not case.state.tainted:
         held = f"Held: {brake.out} of {brake.gpu_nodes} GPU nodes are out, the brake allows {brake.bound}."
         return EventReason.HELD, f"{describe(gravest)} {held}"

@@ -19,6 +19,7 @@ from konductor_like.model import (
     TallyKey,
     Unsettled,
 )
+from konductor_like.policy.book import Book, Entry, with_boot
 from konductor_like.policy.release import covers, released_record
 
 PAST_BOOTS_KEPT = 8
@@ -32,7 +33,7 @@ class Judgement:
     urgent: bool = False
     counted: list[Fault] = field(default_factory=list)
     ignored: list[Ignored] = field(default_factory=list)
-    unsettled: dict[TallyKey, Unsettled] = field(default_factory=dict)
+    unsettled: Mapping[TallyKey, Unsettled] = field(default_factory=dict)
     news: list[Fault] = field(default_factory=list)
     """The faults that opened or reopened an incident in this judgement."""
 
@@ -53,11 +54,17 @@ def judge(
     """
     judgement = Judgement(state.record)
     _meet_machine(judgement, state)
-    leftover = _fold_unsettled(judgement, unsettled)
+    book = Book(judgement.record)
+    leftover = _fold_unsettled(judgement, book, unsettled, state.machine.boot_id)
     if removed_by_hand:
-        _release_by_hand(judgement, state, now, read_ns)
+        book = Book(_released_by_hand(book.record(), state, now, read_ns))
+        judgement.urgent = True
     for fault in sorted((*leftover, *faults), key=_order):
-        _judge_fault(judgement, state, fault, now)
+        reason = _judge_fault(judgement, book, state, fault, now)
+        if reason is not None:
+            judgement.ignored.append(Ignored(fault, reason))
+    judgement.record = book.record()
+    judgement.unsettled = book.unsettled()
     return judgement
 
 
@@ -103,30 +110,35 @@ def _met_boot(incident: Incident, boot_id: str | None) -> Incident:
     return replace(incident, state=_opening_state(incident.severity))
 
 
-def _fold_unsettled(judgement: Judgement, unsettled: Mapping[TallyKey, Unsettled]) -> list[Fault]:
+def _fold_unsettled(
+    judgement: Judgement, book: Book, unsettled: Mapping[TallyKey, Unsettled], own_boot: str | None
+) -> list[Fault]:
     """Add counts kept in memory to the record; gives back what a release since then does not cover."""
     uncovered: list[Fault] = []
-    for key, tally in unsettled.items():
-        incident = _find(judgement.record, key)
-        if incident is None:
+    for (key, taints, boot_id), tally in unsettled.items():
+        entry = book.find((key.rule, key.gpu, taints, boot_id))
+        if entry is None:
             continue  # purged since: no trace of us is wanted
-        if incident.state is IncidentState.RELEASED:
-            if _seen(incident, tally.latest) or _before_release(incident, tally.latest):
-                _replace_incident(judgement, incident, _extended(incident, tally.latest, tally.count))
-                judgement.urgent = True
-            else:
-                uncovered.append(tally.latest)
-            continue
-        _replace_incident(judgement, incident, _extended(incident, tally.latest, tally.count))
-        judgement.unsettled[key] = tally
+        if entry.state is not IncidentState.RELEASED:
+            if entry.seen(tally.latest):
+                continue  # a write of it that was never answered did happen
+            entry.extend(tally.latest, tally.count)
+            entry.carry(tally)
+            if boot_id == own_boot:
+                book.read_to(tally.latest.finding.position, boot_id)
+        elif entry.seen(tally.latest) or entry.before_release(tally.latest):
+            entry.extend(tally.latest, tally.count)
+            judgement.urgent = True
+        else:
+            uncovered.append(tally.latest)
     return uncovered
 
 
-def _release_by_hand(
-    judgement: Judgement, state: NodeState, now: datetime, read_ns: Mapping[Source, int]
-) -> None:
-    judgement.record = released_record(
-        replace(state, record=judgement.record),
+def _released_by_hand(
+    record: NodeRecord, state: NodeState, now: datetime, read_ns: Mapping[Source, int]
+) -> NodeRecord:
+    return released_record(
+        replace(state, record=record),
         at=now,
         by=state.last_writer or "somebody",
         reason="",
@@ -135,143 +147,109 @@ def _release_by_hand(
         # We may see it long after it happened: only what was counted is covered, not the time in between.
         until_ns=None,
     )
-    judgement.unsettled.clear()
-    judgement.urgent = True
 
 
-def _judge_fault(judgement: Judgement, state: NodeState, fault: Fault, now: datetime) -> None:
-    reason = _not_ours(judgement.record, state, fault)
+def _judge_fault(
+    judgement: Judgement, book: Book, state: NodeState, fault: Fault, now: datetime
+) -> str | None:
+    """Count one fault, or say why it leads to nothing."""
+    reason = _not_ours(book.past_boots, state, fault)
     if reason is not None:
-        judgement.ignored.append(Ignored(fault, reason))
-        return
-    if _read_again(judgement.record, fault):
-        judgement.ignored.append(Ignored(fault, "seen before"))
-        return
-    names_boot = fault.finding.position.boot_id is not None
-    fault = _with_boot(fault, state.machine.boot_id)
-    position = fault.finding.position
-    incident = _find(judgement.record, _tally_key(fault))
-    pending = position.boot_id != state.machine.boot_id
-    if incident is not None and (_seen(incident, fault) or _before_release(incident, fault)):
-        if incident.state is IncidentState.RELEASED and not _seen(incident, fault):
-            # Read only now, but older than the release: remember it, so that a replay of it is covered too.
-            _replace_incident(judgement, incident, _extended(incident, fault, 0))
-            judgement.urgent = True
-        judgement.ignored.append(Ignored(fault, "seen before"))
-        return
-    marks = judgement.record.releases[:1]
-    if incident is None and any(covers(mark, fault, names_boot=names_boot) for mark in marks):
-        judgement.ignored.append(Ignored(fault, "covered by the last release"))
-        return
-    if fault.severity.taints and _predates_install(judgement.record, fault):
-        judgement.ignored.append(Ignored(fault, "a replay from before the first start"))
-        return
-    if not pending:
-        judgement.record = replace(judgement.record, read=_further(judgement.record.read, position))
+        return reason
+    finding, taints, own_boot = fault.finding, fault.severity.taints, state.machine.boot_id
+    boot_id = finding.position.boot_id
+    if boot_id is None:
+        if _read_again(book, fault, taints=taints):
+            return "seen before"
+        boot_id = own_boot
+    entry = book.find((finding.rule, finding.gpu, taints, boot_id))
+    reason = _known(judgement, book, entry, fault, boot_id)
+    if reason is not None:
+        return reason
+    if taints and book.remembered and _predates_install(book, fault, boot_id):
+        return "a replay from before the first start"
+    if boot_id == own_boot:
+        book.read_to(finding.position, boot_id)
     judgement.counted.append(fault)
-    _take_back(judgement, fault)
-    if incident is not None and incident.state is not IncidentState.RELEASED:
-        _replace_incident(judgement, incident, _extended(incident, fault, 1))
-        _count(judgement, fault, now)
-        return
-    kept = tuple(other for other in judgement.record.incidents if other is not incident)
-    judgement.record = replace(judgement.record, incidents=(*kept, _opened(fault, pending=pending)))
-    judgement.news.append(fault)
+    if finding.clears is not None:
+        _take_back(judgement, book, fault, boot_id)
+    if entry is not None and entry.state is not IncidentState.RELEASED:
+        entry.extend(fault, 1)
+        entry.tally(fault, now)
+        return None
+    opening = with_boot(fault, boot_id)
+    book.open(_opened(opening, pending=boot_id != own_boot))
+    judgement.news.append(opening)
     judgement.urgent = True
+    return None
 
 
-def _take_back(judgement: Judgement, fault: Fault) -> None:
+def _known(
+    judgement: Judgement, book: Book, entry: Entry | None, fault: Fault, boot_id: str | None
+) -> str | None:
+    """Why a fault adds nothing to what the record says, if it does not; ``boot_id`` is the boot it is of."""
+    if entry is None:
+        names_boot = fault.finding.position.boot_id is not None
+        covered = any(
+            covers(mark, with_boot(fault, boot_id), names_boot=names_boot) for mark in book.releases[:1]
+        )
+        return "covered by the last release" if covered else None
+    if entry.seen(fault):
+        return "seen before"
+    if not entry.before_release(fault):
+        return None
+    if entry.state is IncidentState.RELEASED:
+        # Read only now, but older than the release: remember it, so that a replay of it is covered too.
+        entry.extend(fault, 0)
+        judgement.urgent = True
+    return "seen before"
+
+
+def _take_back(judgement: Judgement, book: Book, fault: Fault, boot_id: str | None) -> None:
     """Close what this line says has ended. It never brings a node back: a taint waits for its reset."""
-    for incident in judgement.record.incidents:
-        if (
-            (incident.key.rule, incident.key.gpu) == (fault.finding.clears, fault.finding.gpu)
-            and incident.state is IncidentState.ACTIVE
-            and not incident.severity.taints
-            and incident.last.boot_id == fault.finding.position.boot_id
-            and incident.last.at_or_before(fault.finding.position)
-        ):
-            ended = replace(incident, state=IncidentState.RELEASED, released_ns=fault.timestamp_ns)
-            _replace_incident(judgement, incident, ended)
-            judgement.urgent = True
+    for entry in book.taken_back(fault, boot_id):
+        entry.release(fault.timestamp_ns)
+        judgement.urgent = True
 
 
-def _not_ours(record: NodeRecord, state: NodeState, fault: Fault) -> str | None:
+def _not_ours(past_boots: Sequence[str], state: NodeState, fault: Fault) -> str | None:
     """Why a fault says nothing about this node's machine, if it does not."""
     boot_id = fault.finding.position.boot_id
     if state.opted_out:
         return "the node is opted out"
-    if boot_id is not None and boot_id != state.machine.boot_id and boot_id in record.past_boots:
+    if boot_id is not None and boot_id != state.machine.boot_id and boot_id in past_boots:
         return "it happened in a boot that the node has left"
     if fault.timestamp_ns < state.created_ns and (boot_id is None or boot_id != state.machine.boot_id):
         return "it is older than this Node"
-    proof = fault.source is Source.KERNEL and fault.finding.kind.proves_gpu
-    if not proof and not state.is_gpu_node:
+    if not state.is_gpu_node and not (fault.source is Source.KERNEL and fault.finding.kind.proves_gpu):
         return "the node has no GPU"
     return None
 
 
-def _with_boot(fault: Fault, boot_id: str | None) -> Fault:
-    """A line that names no boot is of the present one: a kernel log holds no other."""
-    position = fault.finding.position
-    if position.boot_id is not None or boot_id is None:
-        return fault
-    return replace(fault, finding=fault.finding._replace(position=replace(position, boot_id=boot_id)))
-
-
-def _tally_key(fault: Fault) -> TallyKey:
-    return (fault.key, fault.severity.taints, fault.finding.position.boot_id)
-
-
-def _find(record: NodeRecord, key: TallyKey) -> Incident | None:
-    """The incident of such a fault. What taints never hides behind what does not: a rule may print both."""
-    for incident in record.incidents:
-        if (incident.key, incident.severity.taints, incident.last.boot_id) == key:
-            return incident
-    return None
-
-
-def _read_again(record: NodeRecord, fault: Fault) -> bool:
+def _read_again(book: Book, fault: Fault, *, taints: bool) -> bool:
     """Whether a line that names no boot is known evidence of an earlier boot, read a second time.
 
     Read again it has the Loki timestamp that it had; a replay of that boot's log would have a new one, but a
     kernel log holds nothing of an earlier boot.
     """
-    position = fault.finding.position
-    return position.boot_id is None and any(
-        incident.key == fault.key
-        and incident.severity.taints == fault.severity.taints
-        and incident.last.boot_id in record.past_boots
-        and fault.timestamp_ns <= incident.last_ns
-        and bool(position.at_or_before(incident.last))
-        for incident in record.incidents
-    )
-
-
-def _predates_install(record: NodeRecord, fault: Fault) -> bool:
-    """Whether it repeats kernel evidence that was only remembered: it is older than the first start."""
-    position = fault.finding.position
+    finding = fault.finding
     return any(
-        incident.before_install
-        and incident.key == fault.key
-        and incident.last.boot_id == position.boot_id
-        and bool(position.at_or_before(incident.last))
-        for incident in record.incidents
+        entry.key[:3] == (finding.rule, finding.gpu, taints)
+        and fault.timestamp_ns <= entry.last_ns
+        and bool(finding.position.at_or_before(entry.last))
+        for entry in book.of_past_boots
     )
 
 
-def _seen(incident: Incident, fault: Fault) -> bool:
-    """Whether the incident already counts this evidence: a replay, or a line read twice."""
-    order = fault.finding.position.at_or_before(incident.last)
-    if order is not None:
-        return order
-    if fault.timestamp_ns == incident.last_ns:
-        # The annotation may have had room for the beginning of the line only.
-        return fault.finding.text.startswith(incident.evidence.removesuffix("…"))
-    return fault.timestamp_ns < incident.last_ns
-
-
-def _before_release(incident: Incident, fault: Fault) -> bool:
-    return incident.released_ns is not None and fault.timestamp_ns <= incident.released_ns
+def _predates_install(book: Book, fault: Fault, boot_id: str | None) -> bool:
+    """Whether it repeats kernel evidence that was only remembered: it is older than the first start."""
+    finding = fault.finding
+    return any(
+        entry.key[:2] == (finding.rule, finding.gpu)
+        and entry.boot_id == boot_id
+        and bool(finding.position.at_or_before(entry.last))
+        for entry in book.remembered
+    )
 
 
 def _opened(fault: Fault, *, pending: bool) -> Incident:
@@ -298,36 +276,6 @@ def _opened(fault: Fault, *, pending: bool) -> Incident:
 def _opening_state(severity: Severity) -> IncidentState:
     """What would taint starts as held; the brake lets it pass, in the same decision when it can."""
     return IncidentState.HELD if severity.taints else IncidentState.ACTIVE
-
-
-def _extended(incident: Incident, fault: Fault, count: int) -> Incident:
-    return replace(
-        incident,
-        count=incident.count + count,
-        last_ns=max(incident.last_ns, fault.timestamp_ns),
-        last=incident.last.later(fault.finding.position),
-        user_written=incident.user_written and fault.finding.user_written,
-    )
-
-
-def _further(read: KernelPosition, position: KernelPosition) -> KernelPosition:
-    if read.boot_id != position.boot_id:
-        return position
-    return read.later(position) if position.known else read
-
-
-def _replace_incident(judgement: Judgement, old: Incident, new: Incident) -> None:
-    incidents = tuple(new if incident is old else incident for incident in judgement.record.incidents)
-    judgement.record = replace(judgement.record, incidents=incidents)
-
-
-def _count(judgement: Judgement, fault: Fault, now: datetime) -> None:
-    key = _tally_key(fault)
-    tally = judgement.unsettled.get(key)
-    counted = (
-        Unsettled(1, fault, now) if tally is None else replace(tally, count=tally.count + 1, latest=fault)
-    )
-    judgement.unsettled[key] = counted
 
 
 def _order(fault: Fault) -> tuple[int, int, int]:

@@ -15,5 +15,7 @@ class Rules:
     """Absolute cap beside it; None for none."""
     record_interval_seconds: float = 600.0
     """Growing counts reach a node at most this often."""
+    settle_seconds: float = 60.0
+    """Counts that did not grow for this long have settled, and need not wait for the interval."""
     count_user_written: bool = True
     """Whether a kernel-log record that was written from user space counts as a fault."""

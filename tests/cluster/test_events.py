@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.decode import node_decoder
 from konductor_like.cluster.events import NodeEvents, event_name, shortened
+from konductor_like.cluster.lease import LeaderLease
+from konductor_like.cluster.lease_events import LeaseEvents
 from konductor_like.cluster.store import list_nodes
 from konductor_like.model import EventReason, NodeState
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
@@ -28,8 +30,8 @@ def node(server: KubernetesServer, client: KubeClient) -> NodeState:
 
 @pytest.fixture
 def events(client: KubeClient) -> NodeEvents:
-    """A sender at noon."""
-    return NodeEvents(client, "konductor-like-0", lambda: NOON)
+    """A sender at noon, whose waiting takes no time."""
+    return NodeEvents(client, "konductor-like-0", lambda: NOON, sleep=lambda _: None)
 
 
 def test_an_event_shows_in_kubectl_describe_node(
@@ -71,18 +73,50 @@ def test_what_needs_somebody_is_a_warning(
     assert server.objects("events", "default")[0]["type"] == kind
 
 
-@pytest.mark.parametrize(
-    "mishap", [refusal(500), refusal(403), refusal(429), Mishap(drop=Drop.RESET), Mishap(200, "<html>")]
-)
+TROUBLE = [refusal(500), refusal(429), Mishap(drop=Drop.RESET), Mishap(200, "<html>")]
+
+
+@pytest.mark.parametrize("mishap", TROUBLE)
+def test_trouble_that_passes_is_waited_out_and_the_event_is_there_once(
+    server: KubernetesServer, events: NodeEvents, node: NodeState, mishap: Mishap
+) -> None:
+    server.mishaps.add(replace(mishap, after=True), times=4)
+
+    assert events.send(node, TAINTED, "x", "y")
+    assert events.last_error is None
+    assert len(server.objects("events", "default")) == 1
+
+
+@pytest.mark.parametrize("mishap", [refusal(403), *TROUBLE])
 def test_an_event_that_cannot_be_sent_fails_nothing(
     server: KubernetesServer, events: NodeEvents, node: NodeState, mishap: Mishap
 ) -> None:
-    server.mishaps.add(mishap)
+    server.mishaps.add(mishap, times=None)
 
     assert not events.send(node, TAINTED, "x", "y")
     assert "create events/gpu-1.gpufaulttainted" in str(events.last_error)
+    server.mishaps.clear()
     assert events.send(node, TAINTED, "x", "y")
     assert events.last_error is None
+
+
+def test_the_server_is_given_the_time_it_asks_for(
+    server: KubernetesServer, client: KubeClient, node: NodeState
+) -> None:
+    server.mishaps.add(refusal(429, retry_after_seconds=30), times=2)
+    slept: list[float] = []
+
+    assert NodeEvents(client, "konductor-like-0", sleep=slept.append).send(node, TAINTED, "x", "y")
+    assert slept == [30.0, 30.0]
+
+
+def test_being_told_to_stop_ends_the_waiting(
+    server: KubernetesServer, client: KubeClient, node: NodeState
+) -> None:
+    server.mishaps.add(refusal(429, retry_after_seconds=30), times=None)
+
+    assert not NodeEvents(client, "konductor-like-0", sleep=lambda _: True).send(node, TAINTED, "x", "y")
+    assert len(server.calls("create", "events")) == 1
 
 
 def test_another_node_reason_or_matter_is_another_event() -> None:
@@ -121,3 +155,54 @@ def test_a_long_message_keeps_both_ends() -> None:
     assert text.startswith("Xid 79 on GPU 0. xx")
     assert text.endswith("xx Reboot the node.")
     assert " … " in text
+
+
+@pytest.fixture
+def about_lease(server: KubernetesServer, client: KubeClient) -> LeaseEvents:
+    """A sender of Events about a Lease that is held."""
+    server.create_namespace("konductor-like")
+    lease = LeaderLease(
+        client,
+        "konductor-like",
+        "konductor-like",
+        "konductor-like-0",
+        duration_seconds=30,
+        renew_deadline_seconds=20,
+        renew_interval_seconds=10,
+    )
+    assert lease.try_acquire().held
+    return LeaseEvents(client, lease, "konductor-like-0", lambda: NOON)
+
+
+def test_an_event_about_the_fleet_shows_in_kubectl_describe_lease(
+    server: KubernetesServer, about_lease: LeaseEvents
+) -> None:
+    assert about_lease.send(EventReason.SILENT, "600 nodes are silent")
+
+    (event,) = server.objects("events", "konductor-like")
+    (lease,) = server.objects("leases", "konductor-like")
+    assert event["involvedObject"] == {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "namespace": "konductor-like",
+        "name": "konductor-like",
+        "uid": lease["metadata"]["uid"],
+    }
+    assert (event["type"], event["reason"]) == ("Warning", "KernelLogSilent")
+
+
+def test_the_same_news_about_the_fleet_is_one_event(
+    server: KubernetesServer, about_lease: LeaseEvents
+) -> None:
+    assert about_lease.send(EventReason.SILENT, "600 nodes are silent")
+    assert about_lease.send(EventReason.SILENT, "600 nodes are silent")
+
+    assert len(server.objects("events", "konductor-like")) == 1
+
+
+def test_an_event_about_the_fleet_that_is_refused_raises_nothing(
+    server: KubernetesServer, about_lease: LeaseEvents
+) -> None:
+    server.access.deny("create", "events", "*")
+
+    assert not about_lease.send(EventReason.SILENT, "600 nodes are silent")

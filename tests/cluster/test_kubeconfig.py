@@ -235,7 +235,10 @@ def test_a_login_command_that_fails_is_told_and_not_logged(
     assert capfd.readouterr().err == ""
 
 
-def test_an_expired_token_is_renewed_by_the_command_and_a_failure_then_is_told(tmp_path: Path) -> None:
+def test_an_expired_token_is_renewed_by_the_command_and_a_failure_then_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubeconfig, "_RENEW_SECONDS", 0.0)
     user = login(tmp_path, granted("t-1"))
     access = load(config(tmp_path / "c", user=user))
     login(tmp_path, granted("t-2"))

@@ -1,21 +1,24 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
 from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.decode import node_decoder
 from konductor_like.cluster.errors import (
     KubeForbidden,
     KubeOverloaded,
     KubeUnavailable,
     LeadershipLost,
 )
+from konductor_like.cluster.store import list_nodes
 from konductor_like.cluster.writer import NodeWriter, Outcome
 from konductor_like.model import NodeState
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
 from konductor_like.sandbox.mishaps import Drop, Mishap
-from tests.cluster.scenes import OURS, TEAM, taint
+from tests.cluster.scenes import OURS, TEAM, raw_node, taint
 from tests.cluster.writer_scenes import PATCHES, READS, Closing, Term, Waits, make_writer, taints
 
 # Trouble.
@@ -185,3 +188,74 @@ def test_a_term_that_ends_while_waiting_ends_the_write(
     assert isinstance(result.error, LeadershipLost)
     assert result.outcome_unknown  # a 503 does not say that nothing was done
     assert len(server.calls("patch")) == 1
+
+
+# Slow servers.
+
+
+@pytest.mark.usefixtures("state")
+def test_a_node_that_the_server_is_slow_with_holds_up_no_other(
+    server: KubernetesServer, client: KubeClient, waits: Waits
+) -> None:
+    """Its write goes on by itself, is not sent a second time, and is found to have happened."""
+    for name in ("gpu-2", "gpu-3"):
+        server.put_node(raw_node(name))
+    nodes = list_nodes(client, node_decoder())
+    pairs = [(nodes[name], taint(name)) for name in ("gpu-1", "gpu-2", "gpu-3")]
+    answer, asked = threading.Event(), threading.Event()
+    real = client.patch
+
+    def patch(path: str, *args: Any, **parts: Any) -> Any:
+        if path.endswith("gpu-1"):
+            asked.set()
+            assert answer.wait(10)
+        return real(path, *args, **parts)
+
+    client.patch = patch  # type: ignore[method-assign]  # one node is slow
+    writer = make_writer(client, waits, linger_seconds=0.05)
+
+    first = writer.write_all(pairs)
+    again = writer.write_all(pairs[:1])
+
+    assert [result.outcome for result in first] == [Outcome.UNDER_WAY, Outcome.APPLIED, Outcome.APPLIED]
+    assert first[0].outcome_unknown
+    assert again[0].outcome is Outcome.UNDER_WAY
+    assert asked.is_set()
+    assert not writer.finish(0)
+    answer.set()
+    assert writer.finish(10)
+    assert [result.outcome for result in writer.write_all(pairs)] == [Outcome.APPLIED] * 3
+    assert len([call for call in server.calls("patch") if call.status == 200]) == 3
+
+
+def test_how_a_late_write_failed_is_told_the_next_time(
+    client: KubeClient, waits: Waits, state: NodeState
+) -> None:
+    failing = threading.Event()
+
+    def patch(*_args: Any, **_parts: Any) -> Any:
+        assert failing.wait(10)
+        raise KubeForbidden("cannot patch nodes/gpu-1")
+
+    real, client.patch = client.patch, patch  # type: ignore[method-assign]  # one node is slow
+    writer = make_writer(client, waits, linger_seconds=0.05)
+    assert writer.write_all([(state, taint())])[0].outcome is Outcome.UNDER_WAY
+    failing.set()
+    assert writer.finish(10)
+    client.patch = real  # type: ignore[method-assign]  # and is well again
+
+    told, done = (writer.write_all([(state, taint())])[0] for _ in range(2))
+
+    assert isinstance(told.error, KubeForbidden)
+    assert told.outcome is Outcome.FAILED
+    assert done.outcome is Outcome.APPLIED
+
+
+def test_what_an_answer_says_of_a_node_is_passed_on_at_once(
+    client: KubeClient, waits: Waits, state: NodeState
+) -> None:
+    heard: list[NodeState] = []
+
+    make_writer(client, waits, on_state=heard.append).write(state, taint())
+
+    assert [(one.name, one.tainted) for one in heard] == [("gpu-1", True)]

@@ -196,6 +196,13 @@ class Tail:
             if time.monotonic() > deadline:
                 raise TimeoutError("only pings came")
 
+    def ping(self, payload: bytes) -> bytes:
+        """What the answer to a ping says."""
+        write_frame(self._writer, Opcode.PING, payload, masked=True)
+        while (frame := read_frame(self._reader)) and frame.opcode != Opcode.PONG:
+            pass
+        return frame.payload if frame else b""
+
     def lines(self, count: int) -> list[str]:
         """The next so many texts, in the order of their arrival."""
         texts: list[str] = []

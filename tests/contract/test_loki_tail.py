@@ -45,5 +45,11 @@ def test_a_tails_message_has_streams_with_labels_and_values(loki: Target) -> Non
     assert stream["values"] == [[str(now_ns), XID]]
 
 
+def test_a_quiet_tail_answers_pings(loki: Target) -> None:
+    with loki.tail(of(loki.namespace()), time.time_ns()) as tail:
+        assert tail.status == 101
+        assert tail.ping(b"are you there") == b"are you there"
+
+
 def test_a_tail_without_a_websocket_is_refused(loki: Target) -> None:
     assert loki.get("/loki/api/v1/tail", query=of("any")).refusal == (400, PLAIN, "Bad Request\n")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 import pytest
 
@@ -37,10 +38,14 @@ class ScriptedReader:
     def __init__(self, *script: Batch | LokiError) -> None:
         self.script = list(script)
         self.committed: list[int] = []
+        self.slowdown = 1.0
+        self.budget_used = 0.1
+        self.asked: list[int | None] = []
         self.polls = 0
 
-    def poll(self, now_ns: int) -> Batch:
+    def poll(self, now_ns: int, oldest_ns: int | None = None) -> Batch:
         assert now_ns > 0
+        self.asked.append(oldest_ns)
         self.polls += 1
         step = self.script[0] if self.script else batch(999)
         if isinstance(step, LokiError):
@@ -54,7 +59,12 @@ class ScriptedReader:
             self.script.pop(0)
 
 
-Start = Callable[[ScriptedReader], tuple[SourceLoop, "queue.Queue[Delivery]"]]
+class Start(Protocol):
+    """Starts a loop over a reader; it is stopped at the end of the test."""
+
+    def __call__(
+        self, reader: ScriptedReader, interval_seconds: float = 0.01
+    ) -> tuple[SourceLoop, queue.Queue[Delivery]]: ...
 
 
 @pytest.fixture
@@ -62,14 +72,16 @@ def start() -> Iterator[Start]:
     stop = threading.Event()
     loops: list[SourceLoop] = []
 
-    def begin(reader: ScriptedReader) -> tuple[SourceLoop, queue.Queue[Delivery]]:
+    def begin(
+        reader: ScriptedReader, interval_seconds: float = 0.01
+    ) -> tuple[SourceLoop, queue.Queue[Delivery]]:
         inbox: queue.Queue[Delivery] = queue.Queue()
         loop = SourceLoop(
             "kernel",
             reader,  # type: ignore[arg-type]  # has the two methods that are used
             inbox,
             Metrics(),
-            interval_seconds=0.01,
+            interval_seconds=interval_seconds,
             now_ns=lambda: 1,
             stop=stop,
         )
@@ -127,6 +139,49 @@ def test_a_catch_up_goes_on_without_waiting_and_then_says_that_it_is_done(start:
     take(inbox, accept=True)
 
     assert loop.caught_up
+
+
+def test_a_nudge_polls_at_once_from_the_time_that_it_names(start: Start) -> None:
+    reader = ScriptedReader(batch(1))
+    loop, inbox = start(reader, 3600.0)
+    assert take(inbox, accept=True) == 1
+    loop.nudge(77)
+
+    assert take(inbox, accept=True) == 999
+    assert reader.asked == [None, 77]
+
+
+def test_nudges_while_a_poll_is_judged_lead_to_one_more(start: Start) -> None:
+    reader = ScriptedReader(batch(1))
+    loop, inbox = start(reader, 3600.0)
+    first = inbox.get(timeout=PATIENCE_SECONDS)
+    for oldest_ns in (79, 78, 80):
+        loop.nudge(oldest_ns)
+    first.accepted = True
+    first.done.set()
+
+    assert take(inbox, accept=True) == 999
+    assert reader.asked[:2] == [None, 78]
+
+
+def test_a_poll_that_failed_backs_off_whatever_the_nudges(start: Start) -> None:
+    reader = ScriptedReader(LokiUnavailable("Loki at http://loki: starting"))
+    loop, inbox = start(reader, 3600.0)
+    loop.nudge(77)
+
+    with pytest.raises(queue.Empty):
+        inbox.get(timeout=0.2)
+    assert reader.polls == 1
+
+
+def test_stopping_ends_the_pause_at_once(start: Start) -> None:
+    reader = ScriptedReader(batch(1))
+    loop, inbox = start(reader, 3600.0)
+    take(inbox, accept=True)
+    loop._stop.set()
+    loop.join(PATIENCE_SECONDS)
+
+    assert not loop._thread.is_alive()
 
 
 def test_a_slow_tick_keeps_the_reader_waiting(start: Start) -> None:

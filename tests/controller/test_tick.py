@@ -8,14 +8,24 @@ from dataclasses import replace
 
 import pytest
 
-from konductor_like.cluster.errors import KubeForbidden, KubeTimeout
+from konductor_like.cluster.errors import KubeForbidden, KubeOverloaded, KubeTimeout
 from konductor_like.cluster.writer import Outcome, RehearsedWriter, WriteResult
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.report import Report
 from konductor_like.controller.tick import Tick
 from konductor_like.detection import Detector, detect
-from konductor_like.model import Change, Checkpoint, EventReason, Fault, LogLine, NodeState, Source, Verb
+from konductor_like.model import (
+    Change,
+    Checkpoint,
+    EventReason,
+    Fault,
+    KernelPosition,
+    LogLine,
+    NodeState,
+    Source,
+    Verb,
+)
 from konductor_like.policy import Rules
 from tests.catalog.user_files import POD_RULE, read
 from tests.policy.scenes import OURS, at, fleet, ns
@@ -98,6 +108,7 @@ def xid(node: str = "gpu-1", *, seconds: float = 1, stamp: float = 100.5) -> Log
 
 
 ANY = Change("", Verb.RECORD, None, None)
+SLOW = WriteResult(ANY, Outcome.UNDER_WAY, outcome_unknown=True)
 FORBIDDEN = WriteResult(ANY, Outcome.FAILED, error=KubeForbidden("cannot patch nodes/gpu-1"))
 UNANSWERED = WriteResult(
     ANY, Outcome.FAILED, error=KubeTimeout("no answer", outcome_unknown=True), outcome_unknown=True
@@ -234,6 +245,59 @@ def test_a_write_without_an_answer_that_did_happen_is_not_repeated() -> None:
     assert scene.cluster.written == []
     assert scene.cluster.tainted == {"gpu-1"}
     assert scene.kernel_checkpoint == ns(20)
+
+
+def test_a_slow_write_that_happens_in_the_end_is_told_and_counted_once() -> None:
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [SLOW, SLOW]
+    scene.run(xid(), xid("gpu-2"), seconds=2)
+    assert scene.cluster.tainted == {"gpu-2"}
+    assert scene.kernel_checkpoint == ns(1)
+    elsewhere = Scene()
+    elsewhere.run(xid(), seconds=2)
+    scene.cluster.nodes["gpu-1"] = elsewhere.cluster.nodes["gpu-1"]
+
+    scene.run(seconds=3)
+    scene.run(seconds=10)
+
+    assert scene.cluster.events == [("gpu-2", EventReason.TAINTED), ("gpu-1", EventReason.TAINTED)]
+    assert scene.count("faults_total", source="kernel", kind="xid", code="79", severity="fatal") == 2
+    assert scene.count("actions_total", verb="taint", result="applied") == 2
+    assert scene.kernel_checkpoint == ns(10)
+
+
+def test_counts_that_were_written_without_an_answer_are_not_added_twice() -> None:
+    scene = Scene()
+    scene.run(xid(), seconds=2)
+    for second in range(3, 13):
+        scene.run(xid(seconds=second, stamp=100.5 + second), seconds=second)
+    scene.cluster.moods["gpu-1"] = [UNANSWERED]
+    before = scene.cluster.nodes["gpu-1"]
+    scene.run(seconds=80)
+    assert scene.cluster.moods["gpu-1"] == []
+    [incident] = before.record.incidents
+    last = KernelPosition("boot-a", None, 112_500_000)
+    written = replace(incident, count=11, last=last, last_ns=ns(12))
+    record = replace(before.record, incidents=(written,))
+    scene.cluster.nodes["gpu-1"] = replace(before, record=record)
+
+    scene.run(seconds=100)
+    scene.run(xid(seconds=101, stamp=300), seconds=101)
+    scene.run(seconds=1000)
+
+    assert scene.cluster.nodes["gpu-1"].record.incidents[0].count == 12
+
+
+def test_a_server_that_asks_for_patience_gets_it() -> None:
+    scene = Scene()
+    busy = KubeOverloaded("too many requests", retry_after_seconds=30)
+    scene.cluster.moods["gpu-1"] = [WriteResult(ANY, Outcome.FAILED, error=busy)] * 2
+
+    scene.run(xid(), seconds=2)
+    scene.run(seconds=31)
+    assert len(scene.cluster.moods["gpu-1"]) == 1
+    scene.run(seconds=33)
+    assert scene.cluster.moods["gpu-1"] == []
 
 
 def test_a_fault_of_an_unknown_node_waits_for_it_and_is_then_given_up() -> None:
@@ -481,4 +545,45 @@ def test_a_taint_that_somebody_removed_is_said_and_a_node_made_anew_is_not_mista
 
     assert [line for line in said(log) if "taint removed" in line] == [
         "Node gpu-1 taint removed. By somebody."
+    ]
+
+
+def test_a_storm_is_a_few_lines_of_the_log_and_not_one_for_each_of_its_own() -> None:
+    log = io.StringIO()
+    logs.set_up("text", "info", stream=log)
+    scene = Scene()
+    for second in range(1, 11):
+        scene.run(
+            *(xid(seconds=second + i / 500, stamp=second + i / 500) for i in range(500)), seconds=second + 1
+        )
+    scene.run(seconds=75)
+
+    assert scene.count("faults_total", source="kernel", kind="xid", code="79", severity="fatal") == 5000
+    assert scene.cluster.nodes["gpu-1"].record.incidents[0].count == 5000
+    errors = [line for line in said(log) if "has dmesg error" in line]
+    assert [line.partition("NVRM")[0] for line in errors] == [
+        "node `gpu-1` has dmesg error: ",
+        "node `gpu-1` has dmesg error 499 times more, lately: ",
+        "node `gpu-1` has dmesg error 4,500 times more, lately: ",
+    ]
+
+
+def test_lines_that_lead_to_nothing_are_counted_one_by_one_and_told_together() -> None:
+    log = io.StringIO()
+    logs.set_up("text", "info", stream=log)
+    scene = Scene()
+
+    def nameless(seconds: float, count: int) -> None:
+        stray = (replace(xid(seconds=seconds, stamp=seconds + i / 500), node=None) for i in range(count))
+        scene.run(*stray, seconds=seconds)
+
+    nameless(1, 1)
+    for second in range(2, 12):
+        nameless(second, 500)
+    scene.run(seconds=700)
+
+    assert scene.count("faults_ignored_total", reason="the line names no node") == 5001
+    assert [line.split(" WARNING ")[-1] for line in log.getvalue().splitlines() if "ignored" in line] == [
+        "xid.79 of node <none> ignored: the line names no node.",
+        "xid.79 of node <none> ignored 5,000 times: the line names no node.",
     ]

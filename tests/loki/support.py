@@ -11,13 +11,13 @@ from typing import Any
 from konductor_like.loki.errors import LokiError, LokiRefused
 from konductor_like.loki.reader import Batch, SourceReader
 from konductor_like.loki.response import Count, Entry, QueryResult
-from konductor_like.loki.window import Direction, Window
+from konductor_like.loki.window import COUNTABLE_NS, Direction, Window
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 
 SECOND = 1_000_000_000
 HOUR = 3600 * SECOND
-OVERLAP, LATENESS, SKEW = 180 * SECOND, HOUR, 90 * SECOND
+OVERLAP, LATENESS, SKEW, SWEEP = 180 * SECOND, HOUR, 90 * SECOND, 120 * SECOND
 """The kernel source's spans, as the settings have them by default."""
 NOW = 1_795_240_000 * SECOND
 ENDPOINT = "http://loki.test:3100"
@@ -88,6 +88,10 @@ class MemoryLoki:
     calls: list[Call] = field(default_factory=list)
     counted: list[Window] = field(default_factory=list)
     """The spans that were counted only."""
+    shards: int | None = None
+    """Into how many queries it makes each, as its answers tell."""
+    overcount: int = 0
+    """How much too high the answers' own count of matching lines is."""
     failures: list[LokiError] = field(default_factory=list)
     """Raised one by one by the next calls."""
     refuse: Callable[[Call], LokiError | None] = lambda _call: None
@@ -95,7 +99,7 @@ class MemoryLoki:
 
     def count(self, query: str, start_ns: int, end_ns: int) -> Count:
         """As the client's."""
-        assert (end_ns - start_ns) % SECOND == 0
+        assert (end_ns - start_ns) % COUNTABLE_NS == 0
         matching = self._matching(query, start_ns, end_ns)
         self.counted.append(Window(start_ns, end_ns))
         return Count(len(matching), 100 * len(matching))
@@ -142,7 +146,11 @@ class MemoryLoki:
         if direction is Direction.BACKWARD:
             matching.reverse()
         return QueryResult(
-            tuple(matching[:limit]), len(matching) if self.counts else None, 100 * len(matching), limit
+            tuple(matching[:limit]),
+            len(matching) + self.overcount if self.counts else None,
+            100 * len(matching),
+            limit,
+            self.shards,
         )
 
 

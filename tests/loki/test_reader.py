@@ -17,6 +17,7 @@ from tests.loki.support import (
     QUERY,
     SECOND,
     SKEW,
+    SWEEP,
     Call,
     MemoryLoki,
     entry,
@@ -29,13 +30,14 @@ from tests.loki.support import (
 )
 
 
-def test_the_first_window_reaches_back_by_the_lateness() -> None:
-    loki = MemoryLoki([entry(NOW - LATENESS, "oldest"), entry(NOW - LATENESS - 1, "too old")])
+def test_the_first_window_reaches_back_by_the_lateness_and_the_time_between_two_sweeps() -> None:
+    reach = LATENESS + SWEEP
+    loki = MemoryLoki([entry(NOW - reach, "oldest"), entry(NOW - reach - 1, "too old")])
 
     batch = poll(start_reader(loki), NOW)
 
     assert texts_of(batch) == ["oldest"]
-    assert loki.calls[0].start_ns == NOW - LATENESS
+    assert loki.calls[0].start_ns == NOW - LATENESS - SWEEP
 
 
 def test_a_steady_poll_is_one_query_from_the_overlap_to_the_skew() -> None:
@@ -183,7 +185,7 @@ def test_a_cursor_in_the_future_is_taken_for_now_and_reported() -> None:
     batch = poll(reader, NOW)
 
     assert batch.cursor_ahead_ns == 24 * HOUR
-    assert loki.calls[0].start_ns == NOW - LATENESS
+    assert loki.calls[0].start_ns == NOW - LATENESS - SWEEP
     assert reader.cursor_ns == NOW
     assert poll(reader, NOW).cursor_ahead_ns == 0
 
@@ -305,7 +307,7 @@ def test_spans_of_ones_own_replace_those_of_the_settings() -> None:
 
     # The lateness first, then the overlap; the sweeps later.
     assert [(call.start_ns, call.end_ns) for call in loki.calls] == [
-        (NOW - 2 * SECOND, NOW - SECOND),
+        (NOW - 122 * SECOND, NOW - SECOND),
         (NOW - SECOND, NOW + 3 * SECOND),
         (NOW - SECOND, NOW + 3 * SECOND),
     ]

@@ -81,6 +81,30 @@ def test_a_flood_within_the_overlap_is_read_through_and_not_for_ever() -> None:
     assert len(loki.calls) < 5 * 3000 / 50
 
 
+def test_a_count_that_is_far_too_high_does_no_harm_where_a_query_was_not_sharded() -> None:
+    loki = MemoryLoki(shards=1, overcount=100_000)
+    reader = steady_reader(loki)
+    loki.entries += [entry(NOW + number * 1_000, f"line {number}") for number in range(20_000)]
+
+    texts = [text for _ in range(40) for text in texts_of(poll(reader, NOW + SECOND))]
+
+    assert texts == [f"line {number}" for number in range(20_000)]
+    assert len(loki.calls) < 100
+    assert not loki.counted
+
+
+def test_the_answer_of_a_sharded_query_whose_count_is_too_high_is_proven_by_counting() -> None:
+    loki = MemoryLoki(shards=16, overcount=100_000)
+    reader = steady_reader(loki)
+    loki.entries += [entry(NOW + number * 10_000, f"line {number}") for number in range(20_000)]
+
+    texts = [text for _ in range(60) for text in texts_of(poll(reader, NOW + SECOND))]
+
+    assert texts == [f"line {number}" for number in range(20_000)]
+    assert len(loki.calls) < 200
+    assert len(loki.counted) >= 4
+
+
 def test_a_flood_is_delivered_in_bounded_batches() -> None:
     loki = MemoryLoki()
     reader = steady_reader(loki)

@@ -33,10 +33,10 @@ def _spans_of(progress: Progress) -> list[tuple[Why, int, int]]:
     ]
 
 
-def test_the_beginning_reaches_back_by_the_lateness_behind_the_cursor() -> None:
+def test_the_beginning_reaches_back_by_the_lateness_and_a_sweep_behind_the_cursor() -> None:
     begun = planned(Progress(NOW - HOUR, fast_ns=NOW - HOUR), SPANS, (), NOW)
 
-    assert _spans_of(begun) == [(Why.CATCH_UP, -7200, -180)]
+    assert _spans_of(begun) == [(Why.CATCH_UP, -7320, -180)]
     assert begun.durable_ns() == NOW - HOUR
 
 
@@ -71,7 +71,7 @@ def test_a_clock_that_steps_back_begins_anew_and_takes_the_cursor_with_it() -> N
     back = planned(STEADY, SPANS, (), NOW - HOUR)
 
     assert back.cursor_ns == back.fast_ns == NOW - HOUR
-    assert _spans_of(back) == [(Why.CATCH_UP, -7200, -3780)]
+    assert _spans_of(back) == [(Why.CATCH_UP, -7320, -3780)]
 
 
 def test_a_clock_that_steps_back_a_little_changes_nothing() -> None:

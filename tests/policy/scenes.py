@@ -113,9 +113,12 @@ class Cluster:
         """Decide and apply."""
         self.snapshot = replace(self.snapshot, nodes=self.nodes)
         plan = decide(self.snapshot, faults, self.rules, at(seconds))
+        written = dict(self.snapshot.counts_written)
         for change in plan.changes:
             self.apply(change)
-        self.snapshot = replace(self.snapshot, unsettled=plan.unsettled)
+            if change.counts_only:
+                written[change.node] = at(seconds)
+        self.snapshot = replace(self.snapshot, unsettled=plan.unsettled, counts_written=written)
         return plan
 
     def apply(self, change: Change | None) -> None:

@@ -131,6 +131,64 @@ def test_growing_counts_are_written_at_most_once_per_interval() -> None:
     assert cluster.tick(seconds=1300).changes == ()
 
 
+def counts_written(cluster: Cluster) -> list[int]:
+    """The first incident's count in each write, in order."""
+    return [change.record.incidents[0].count for change in cluster.writes if change.record is not None]
+
+
+def storm(cluster: Cluster, start: int, seconds: int) -> None:
+    """A hundred lines a second, looked at once a second."""
+    for second in range(start, start + seconds):
+        lines = (fault(stamp=second + i / 100, seconds=second + i / 100) for i in range(100))
+        cluster.tick(*lines, seconds=second + 1)
+
+
+def test_a_storm_that_ends_soon_has_its_exact_count_on_the_node_a_minute_later() -> None:
+    cluster = Cluster(fleet(2))
+
+    storm(cluster, 0, 20)
+    cluster.tick(seconds=79)
+    assert counts_written(cluster) == [100]
+    for second in range(80, 1300, 5):
+        cluster.tick(seconds=second)
+
+    assert counts_written(cluster) == [100, 2000]
+    assert cluster.snapshot.unsettled == {}
+
+
+def test_a_long_storm_is_told_once_per_interval_and_once_when_it_has_ended() -> None:
+    cluster = Cluster(fleet(2))
+
+    storm(cluster, 0, 900)
+    for second in range(900, 3000, 5):
+        cluster.tick(seconds=second)
+
+    assert len(cluster.writes) == 3
+    assert counts_written(cluster)[-1] == 90_000
+
+
+def test_counts_that_grow_and_settle_again_and_again_still_wait_for_the_interval() -> None:
+    cluster = Cluster(fleet(2))
+
+    for second in range(0, 3600, 5):
+        line = [fault(stamp=100 + second, seconds=second)] if second % 120 == 0 else []
+        cluster.tick(*line, seconds=second)
+
+    assert len(cluster.writes) <= 1 + 3600 // 600
+
+
+def test_another_gpus_first_fault_is_written_at_once_between_two_writes_of_counts() -> None:
+    cluster = Cluster(fleet(2))
+    storm(cluster, 0, 5)
+    cluster.tick(seconds=70)
+    storm(cluster, 100, 5)
+
+    cluster.tick(fault(gpu="0000:5f:00", stamp=200, seconds=106), seconds=106)
+
+    assert counts_written(cluster) == [100, 500, 1000]
+    assert cluster.snapshot.unsettled == {}
+
+
 def test_a_fault_of_an_unknown_node_waits() -> None:
     plan = Cluster(fleet(1)).tick(fault("nobody"))
 

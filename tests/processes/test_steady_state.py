@@ -24,7 +24,9 @@ def queries(stage: Stage) -> list[str]:
 def test_a_steady_poll_is_two_queries_and_no_node_write(gpu_nodes: int, namespaces: str) -> None:
     with Stage(gpu_nodes=gpu_nodes) as stage:
         controller = stage.start_controller(
-            KONDUCTOR_POLL_INTERVAL_SECONDS="0.2", WATCHED_NAMESPACES=namespaces
+            KONDUCTOR_POLL_INTERVAL_SECONDS="0.2",
+            KONDUCTOR_POD_POLL_INTERVAL_SECONDS="0.2",
+            WATCHED_NAMESPACES=namespaces,
         )
         until(says(controller, "Reading Loki"), "it leads", controller)
         until(lambda: len(queries(stage)) >= 40, "the first catch-up is over", controller)

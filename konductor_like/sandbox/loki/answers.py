@@ -78,7 +78,7 @@ def stats(work: Work, returned: int) -> dict[str, object]:
             "subqueries": 0,
             "totalEntriesReturned": returned,
             "splits": 0,
-            "shards": 1,
+            "shards": work.shards,
             "totalPostFilterLines": work.post_filter_lines,
             "totalStructuredMetadataBytesProcessed": work.metadata_bytes,
         },

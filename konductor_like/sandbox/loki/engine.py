@@ -32,6 +32,7 @@ class Work:
     bytes: int = 0
     metadata_bytes: int = 0
     post_filter_lines: int = 0
+    shards: int = 1
 
     def read(self, entries: list[Entry], text: str) -> None:
         """Count lines that were looked at; ``text`` is all of them joined by newlines."""

@@ -14,6 +14,8 @@ from konductor_like.sandbox.loki.store import Store
 from konductor_like.sandbox.loki.tail import Tails
 from konductor_like.sandbox.wire import Reply, Request
 
+_SHARDS = 16
+
 
 class Queries:
     """Answers questions about lines. Every method may raise ``LokiError``."""
@@ -40,6 +42,7 @@ class Queries:
         span = Span(asked.start_ns, asked.end_ns)
         hits = self._find(request, store, tenant, query, span, work)
         wanted = cut(hits, limit, forward, self._limits.sharded_results_fall_short)
+        work.shards = _SHARDS if self._limits.sharded_results_fall_short else 1
         return answers.reply(answers.log_answer(wanted, _categorizes(request), work))
 
     def at_instant(self, request: Request, store: Store, _tenant: str) -> Reply:

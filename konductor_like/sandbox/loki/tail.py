@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from konductor_like.sandbox.loki import websocket
 from konductor_like.sandbox.loki.answers import streams
@@ -22,6 +22,12 @@ from konductor_like.sandbox.loki.websocket import Opcode
 from konductor_like.sandbox.wire import Reply, Request
 
 _MAX_DELAY_SECONDS = 5
+_IDLE_SECONDS = 0.5
+"""A tail that had nothing to send sleeps so long before it looks again (``tailerWaitEntryThrottle``)."""
+_ENTRIES_AT_ONCE = 100
+_ENTRIES_BUFFERED = 10 * _ENTRIES_AT_ONCE
+"""What a client is too slow for is dropped, and only its time and labels are told."""
+_DROPPED_TOLD = 1000
 _GOING_AWAY = websocket.close_payload(1001, "reached tail max duration limit")
 
 
@@ -79,11 +85,15 @@ class _Tail:
         self._query = query
         self._start_ns = start_ns
         self._limit = limit
-        self._queue: SimpleQueue[list[Hit] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._waiting: deque[Hit] = deque()
+        self._dropped: list[Hit] = []
+        self._pings: deque[bytes] = deque()
+        self._over = threading.Event()
 
     def end(self) -> None:
         """Let the sender say good-bye."""
-        self._queue.put(None)
+        self._over.set()
 
     def run(self, reader: BinaryIO, writer: BinaryIO) -> None:
         """Serve until one side has had enough."""
@@ -92,7 +102,8 @@ class _Tail:
         sender.start()
         try:
             while (frame := websocket.read_frame(reader)) and frame.opcode != Opcode.CLOSE:
-                pass
+                if frame.opcode == Opcode.PING:
+                    self._pings.append(frame.payload)
         except (OSError, ValueError):
             pass  # the client is gone, which is all there is to know
         finally:
@@ -105,22 +116,47 @@ class _Tail:
         with self._store.lock:
             past = find_lines(self._store, self._query, self._start_ns, 1 << 63, Work())
             newest = cut(past, self._limit, forward=False, falls_short=False)
-            if newest:
-                self._queue.put(newest[::-1])
+            self._waiting.extend(reversed(newest))
             return self._store.subscribe(self._arrived)
 
     def _arrived(self, labels: Labels, entry: Entry) -> None:
         if not self._query.selects(labels):
             return
         left = self._query.labels_of(labels, entry)
-        if left is not None:
-            self._queue.put([Hit(entry.timestamp_ns, entry.line, *left)])
+        if left is None:
+            return
+        hit = Hit(entry.timestamp_ns, entry.line, *left)
+        with self._lock:
+            if len(self._waiting) < _ENTRIES_BUFFERED:
+                self._waiting.append(hit)
+            elif len(self._dropped) < _DROPPED_TOLD:
+                self._dropped.append(hit)
 
     def _send(self, writer: BinaryIO) -> None:
         try:
-            while (hits := self._queue.get()) is not None:
-                message = json.dumps({"streams": streams(hits, categorize=False)}, ensure_ascii=False)
-                websocket.write_frame(writer, Opcode.TEXT, message.encode("utf-8", "replace"))
+            while not self._over.is_set():
+                while self._pings:
+                    websocket.write_frame(writer, Opcode.PONG, self._pings.popleft())
+                message = self._message()
+                if message is None:
+                    self._over.wait(_IDLE_SECONDS)
+                else:
+                    text = json.dumps(message, ensure_ascii=False)
+                    websocket.write_frame(writer, Opcode.TEXT, text.encode("utf-8", "replace"))
             websocket.write_frame(writer, Opcode.CLOSE, _GOING_AWAY)
         except (OSError, ValueError):
             pass  # the client is gone; the listening thread finds out by itself
+
+    def _message(self) -> dict[str, Any] | None:
+        """The next message's content; None when there is nothing to tell."""
+        with self._lock:
+            hits = [self._waiting.popleft() for _ in range(min(_ENTRIES_AT_ONCE, len(self._waiting)))]
+            dropped, self._dropped = self._dropped, []
+        if not hits and not dropped:
+            return None
+        message: dict[str, Any] = {"streams": streams(hits, categorize=False)}
+        if dropped:
+            message["dropped_entries"] = [
+                {"timestamp": str(hit.timestamp_ns), "labels": dict(hit.stream)} for hit in dropped
+            ]
+        return message

@@ -1,0 +1,217 @@
+"""A node's record while evidence is folded into it: what ``NodeRecord`` says, made to be changed.
+
+A storm is hundreds of thousands of lines of one incident. One more occurrence is a few additions here, and
+the values that everything else speaks in are made once, at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from konductor_like.model import (
+    Fault,
+    Incident,
+    IncidentState,
+    KernelPosition,
+    NodeRecord,
+    TallyKey,
+    Unsettled,
+)
+
+Key = tuple[str, str | None, bool, str | None]
+"""A ``TallyKey`` laid flat, because it is looked up for every line: rule, GPU, whether it taints, boot."""
+
+
+class Entry:
+    """One incident on the way to its next value.
+
+    ``counted`` occurrences since ``since`` are in no record on the node yet, the newest of them ``latest``;
+    together they reach to ``reached`` in the kernel log.
+    """
+
+    __slots__ = (
+        "_incident",
+        "boot_id",
+        "by_user",
+        "count",
+        "counted",
+        "last",
+        "last_ns",
+        "latest",
+        "latest_at",
+        "reached",
+        "released_ns",
+        "since",
+        "state",
+        "user_written",
+    )
+
+    def __init__(self, incident: Incident) -> None:
+        self._incident = incident
+        self.boot_id = incident.last.boot_id
+        self.state = incident.state
+        self.count = incident.count
+        self.last = incident.last
+        self.last_ns = incident.last_ns
+        self.released_ns = incident.released_ns
+        self.user_written = incident.user_written
+        self.counted = 0
+        self.latest: Fault | None = None
+        self.since: datetime | None = None
+        self.latest_at: datetime | None = None
+        self.reached = KernelPosition()
+        self.by_user = True
+
+    @property
+    def key(self) -> Key:
+        """What an occurrence of it is found by."""
+        key = self._incident.key
+        return (key.rule, key.gpu, self._incident.severity.taints, self.boot_id)
+
+    @property
+    def before_install(self) -> bool:
+        """Whether it is only remembered, from before the first start."""
+        return self._incident.before_install
+
+    def seen(self, fault: Fault) -> bool:
+        """Whether it already counts this evidence: a replay, or a line read twice."""
+        order = fault.finding.position.at_or_before(self.last)
+        if order is not None:
+            return order
+        if fault.timestamp_ns == self.last_ns:
+            # The annotation may have had room for the beginning of the line only.
+            return fault.finding.text.startswith(self._incident.evidence.removesuffix("…"))
+        return fault.timestamp_ns < self.last_ns
+
+    def before_release(self, fault: Fault) -> bool:
+        """Whether a release covers it by its time."""
+        return self.released_ns is not None and fault.timestamp_ns <= self.released_ns
+
+    def extend(self, fault: Fault, count: int) -> None:
+        """Add so many occurrences, of which ``fault`` is the latest."""
+        self.count += count
+        if fault.timestamp_ns > self.last_ns:
+            self.last_ns = fault.timestamp_ns
+        self.last = self.last.later(fault.finding.position)
+        self.user_written = self.user_written and fault.finding.user_written
+
+    def tally(self, fault: Fault, now: datetime) -> None:
+        """Note that an occurrence was counted that no record on the node tells of yet."""
+        if self.since is None:
+            self.since = now
+        self.counted += 1
+        self.latest, self.latest_at = fault, now
+        self.reached = self.reached.later(fault.finding.position)
+        self.by_user = self.by_user and fault.finding.user_written
+
+    def carry(self, tally: Unsettled) -> None:
+        """Take over what was counted in earlier decisions."""
+        self.since, self.counted = tally.since, tally.count
+        self.latest, self.latest_at = tally.latest, tally.latest_at
+        self.reached, self.by_user = tally.latest.finding.position, tally.latest.finding.user_written
+
+    def release(self, released_ns: int) -> None:
+        """It has ended."""
+        self.state, self.released_ns = IncidentState.RELEASED, released_ns
+
+    def takes_back(self, fault: Fault, boot_id: str | None) -> bool:
+        """Whether ``fault`` says that this has ended (it clears the rule on its GPU)."""
+        return (
+            self._incident.key.rule == fault.finding.clears
+            and self._incident.key.gpu == fault.finding.gpu
+            and self.state is IncidentState.ACTIVE
+            and not self._incident.severity.taints
+            and self.boot_id == boot_id
+            and bool(self.last.at_or_before(fault.finding.position))
+        )
+
+    def incident(self) -> Incident:
+        """As it stands now."""
+        return replace(
+            self._incident,
+            state=self.state,
+            count=self.count,
+            last_ns=self.last_ns,
+            last=booted(self.last, self.boot_id),
+            released_ns=self.released_ns,
+            user_written=self.user_written,
+        )
+
+    def unsettled(self) -> tuple[TallyKey, Unsettled] | None:
+        """What is to be carried to the next decision, if anything."""
+        if self.latest is None or self.since is None or self.latest_at is None:
+            return None
+        key = (self._incident.key, self._incident.severity.taints, self.boot_id)
+        position = booted(self.reached, self.boot_id)
+        finding = self.latest.finding._replace(position=position, user_written=self.by_user)
+        latest = replace(self.latest, finding=finding)
+        return key, Unsettled(self.counted, latest, self.since, self.latest_at)
+
+
+class Book:
+    """The incidents of one node, found by their key, and how far its kernel log was judged."""
+
+    def __init__(self, record: NodeRecord) -> None:
+        self._record = record
+        self._read, self._read_boot = record.read, record.read.boot_id
+        self.releases = record.releases
+        self.past_boots = record.past_boots
+        self._entries: list[Entry] = []
+        self._by_key: dict[Key, Entry] = {}
+        for incident in record.incidents:
+            entry = Entry(incident)
+            self._entries.append(entry)
+            self._by_key.setdefault(entry.key, entry)
+        self.remembered = [entry for entry in self._entries if entry.before_install]
+        self.of_past_boots = [entry for entry in self._entries if entry.boot_id in record.past_boots]
+
+    def find(self, key: Key) -> Entry | None:
+        """The incident of such a fault. What taints hides behind nothing else: a rule may print both."""
+        return self._by_key.get(key)
+
+    def open(self, incident: Incident) -> None:
+        """A new incident, in place of a released one of its key."""
+        entry = Entry(incident)
+        before = self._by_key.get(entry.key)
+        self._entries = [*(other for other in self._entries if other is not before), entry]
+        self._by_key[entry.key] = entry
+        remembered = [other for other in self.remembered if other is not before]
+        self.remembered = [*remembered, entry] if entry.before_install else remembered
+
+    def taken_back(self, fault: Fault, boot_id: str | None) -> Iterable[Entry]:
+        """The incidents that ``fault`` says have ended."""
+        return [entry for entry in self._entries if entry.takes_back(fault, boot_id)]
+
+    def read_to(self, position: KernelPosition, boot_id: str | None) -> None:
+        """This much of the boot's kernel log was judged."""
+        if self._read_boot != boot_id:
+            self._read, self._read_boot = position, boot_id
+        elif position.known:
+            self._read = self._read.later(position)
+
+    def record(self) -> NodeRecord:
+        """As it stands now."""
+        return replace(
+            self._record,
+            incidents=tuple(entry.incident() for entry in self._entries),
+            read=booted(self._read, self._read_boot),
+        )
+
+    def unsettled(self) -> Mapping[TallyKey, Unsettled]:
+        """What is to be carried to the next decision unless the record is written now."""
+        return dict(found for entry in self._entries if (found := entry.unsettled()))
+
+
+def booted(position: KernelPosition, boot_id: str | None) -> KernelPosition:
+    """The position with its boot named."""
+    return position if position.boot_id == boot_id else replace(position, boot_id=boot_id)
+
+
+def with_boot(fault: Fault, boot_id: str | None) -> Fault:
+    """A line that names no boot is of the present one: a kernel log holds no other."""
+    position = fault.finding.position
+    if position.boot_id is not None or boot_id is None:
+        return fault
+    return replace(fault, finding=fault.finding._replace(position=replace(position, boot_id=boot_id)))

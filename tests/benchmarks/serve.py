@@ -1,0 +1,52 @@
+"""A stand-in as a process of its own, which says on request what it was asked.
+
+Each line on standard input is answered by one line of JSON: how many requests there were since the last time,
+by what they were. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from konductor_like.sandbox.fleet import make_node
+from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like.sandbox.loki import LokiServer
+
+
+def main(arguments: list[str]) -> None:
+    """``loki``, or ``kubernetes KUBECONFIG NODES REFRESH_SECONDS``."""
+    if arguments[0] == "loki":
+        with LokiServer() as loki:
+            _converse(
+                loki.url, lambda: (exchange.request.path for exchange in loki.journal), loki.clear_journal
+            )
+        return
+    kubeconfig, nodes, refresh_seconds = arguments[1:]
+    fleet = (make_node(f"gpu-{number:04}") for number in range(1, int(nodes) + 1))
+    with KubernetesServer(nodes=fleet, history_limit=2 * int(nodes)) as cluster:
+        cluster.kubeconfig(Path(kubeconfig))
+        if float(refresh_seconds):
+            cluster.kubelets.start(float(refresh_seconds))
+        _converse(
+            cluster.url,
+            lambda: (f"{call.verb} {call.resource}" for call in cluster.calls()),
+            cluster.clear_calls,
+        )
+
+
+def _converse(url: str, asked: Callable[[], Iterable[str]], forget: Callable[[], None]) -> None:
+    sys.stdout.write(f"{url}\n")
+    sys.stdout.flush()
+    for _ in sys.stdin:
+        found = Counter(asked())
+        forget()
+        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

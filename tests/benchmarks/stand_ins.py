@@ -1,0 +1,171 @@
+"""Stand-ins and controller as processes of their own, so that what is measured is only what is meant."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+from konductor_like.demo.stage import RunningController
+
+KERNEL = {"k8s_namespace_name": "dmesg-logging", "k8s_container_name": "dmesg"}
+PATIENCE_SECONDS = 120.0
+BOOT = "0d5c9a1e-7c44-4f0a-9a5e-3c1f6f0a2b77"
+
+
+class StandIn:
+    """A stand-in server as a process; it ends with ``stop``."""
+
+    def __init__(self, *arguments: str) -> None:
+        command = (sys.executable, "-m", "tests.benchmarks.serve", *arguments)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._to, self._from = self.process.stdin, self.process.stdout
+        self.url = self._from.readline().strip()
+
+    def asked(self) -> Mapping[str, int]:
+        """What it was asked since this was last called, and how often."""
+        self._to.write("\n")
+        self._to.flush()
+        found: Mapping[str, int] = json.loads(self._from.readline())
+        return found
+
+    def stop(self) -> None:
+        """End it."""
+        self.process.communicate(timeout=60)
+
+    def connection(self) -> http.client.HTTPConnection:
+        """A connection of its own."""
+        return http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=60)
+
+
+class Loki(StandIn):
+    """The stand-in Loki, and a collector that pushes to it over one connection."""
+
+    def __init__(self) -> None:
+        super().__init__("loki")
+        self._collector = self.connection()
+        self.pushed_bytes = 0
+
+    def stop(self) -> None:
+        """End it, and the collector."""
+        self._collector.close()
+        super().stop()
+
+    def push(self, streams: Iterable[tuple[Mapping[str, str], Iterable[tuple[int, str]]]]) -> None:
+        """Store lines: labels, and pairs of time (ns since the epoch) and text."""
+        body = [
+            {"stream": dict(labels), "values": [[str(at), text] for at, text in lines]}
+            for labels, lines in streams
+        ]
+        self.pushed_bytes += sum(len(text) for one in body for _, text in one["values"])
+        self._collector.request(
+            "POST",
+            "/loki/api/v1/push",
+            json.dumps({"streams": body}),
+            {"Content-Type": "application/json"},
+        )
+        answer = self._collector.getresponse()
+        said = answer.read()
+        assert answer.status == 204, said
+
+    def push_kernel(self, lines: Iterable[tuple[str, int, str]]) -> None:
+        """Kernel lines: node, time and text of each, each node's in a stream of its own."""
+        by_node: dict[str, list[tuple[int, str]]] = {}
+        for node, at_ns, text in lines:
+            by_node.setdefault(node, []).append((at_ns, text))
+        self.push((kernel_labels(node), found) for node, found in by_node.items())
+
+
+def kernel_labels(node: str) -> dict[str, str]:
+    """The labels of one node's kernel-log reader."""
+    return {**KERNEL, "k8s_pod_name": f"dmesg-{node}", "k8s_node_name": node}
+
+
+class Cluster(StandIn):
+    """The stand-in API server with a fleet of GPU nodes."""
+
+    def __init__(self, folder: Path, nodes: int, *, refresh_seconds: float = 0) -> None:
+        self.kubeconfig = folder / "kubeconfig"
+        super().__init__("kubernetes", str(self.kubeconfig), str(nodes), str(refresh_seconds))
+        config = json.loads(self.kubeconfig.read_text())
+        self._token = config["users"][0]["user"]["token"]
+
+    @contextmanager
+    def watching(self, path: str, seen: Callable[[bytes, float], object], **params: str) -> Iterator[None]:
+        """Call ``seen`` with every line of a watch and when it came; the lines are not parsed here."""
+        connection = self.connection()
+        query = urlencode({"watch": "true", "timeoutSeconds": "600", **params})
+        connection.connect()
+        sock = connection.sock  # given away with an answer that closes
+        connection.request("GET", f"{path}?{query}", headers={"Authorization": f"Bearer {self._token}"})
+        answer = connection.getresponse()
+
+        def follow() -> None:
+            try:
+                for line in answer:
+                    seen(line, time.time())
+            except (OSError, ValueError, http.client.HTTPException):
+                return  # closed below
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            sock.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            answer.close()
+            connection.close()
+
+    def get(self, path: str) -> dict[str, object]:
+        """One object or list."""
+        connection = self.connection()
+        connection.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
+        answer: dict[str, object] = json.loads(connection.getresponse().read())
+        connection.close()
+        return answer
+
+
+def started(loki: Loki, cluster: Cluster, **settings: str) -> RunningController:
+    """The real controller, once it leads."""
+    kept = {
+        k: v for k, v in os.environ.items() if not k.startswith("KONDUCTOR_") and k != "WATCHED_NAMESPACES"
+    }
+    plain = {"KUBECONFIG": str(cluster.kubeconfig), "LOG_ENDPOINT": loki.url, "KONDUCTOR_LISTEN": "off"}
+    controller = RunningController({**kept, **plain, "KONDUCTOR_LOG_FORMAT": "text", **settings}, ())
+    until(lambda: any("Reading Loki" in line for line in list(controller.log)), "it leads", controller)
+    return controller
+
+
+def until(condition: Callable[[], bool], what: str, controller: RunningController) -> None:
+    """Return once ``condition`` holds; fail with what the controller said when it does not."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        if time.monotonic() > end or controller.process.poll() is not None:
+            raise AssertionError(f"never came true: {what}\n" + "\n".join(list(controller.log)[-40:]))
+        time.sleep(0.02)
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time that a process and its threads have used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def rss_mib(pid: int, what: str = "VmRSS") -> float:
+    """Memory that a process has now, or (``VmHWM``) had at most."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{what}:"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError(f"no {what} of process {pid}")

@@ -1,0 +1,419 @@
+"""The tail tells that lines have arrived, whatever becomes of its connections."""
+
+from __future__ import annotations
+
+import json
+import queue
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import ServerConnection, serve
+
+from konductor_like.loki import websocket
+from konductor_like.loki.errors import (
+    LokiBadAnswer,
+    LokiError,
+    LokiRefused,
+    LokiUnauthorized,
+    LokiUnavailable,
+    LokiUnreachable,
+)
+from konductor_like.loki.tail import Pace, Tail, oldest_in
+from konductor_like.loki.websocket import _proxy
+from konductor_like.sandbox.loki import LokiServer
+from konductor_like.sandbox.loki.websocket import accept_key
+from tests.loki.scripted_server import ScriptedServer, respond
+from tests.loki.support import QUERY, SECOND, kernel_labels, settings
+
+PATIENCE_SECONDS = 20.0
+QUICK = Pace(3600.0, first_wait_seconds=0.01, longest_wait_seconds=0.05)
+CERTIFICATES = Path(__file__).parent / "certificates"
+THEN_NS = time.time_ns() - 60 * SECOND
+NUDGE = "nudge"
+CONNECTED = "connected"
+server_may_go = threading.Event()
+
+
+class Notes:
+    """What a tail told, in order."""
+
+    def __init__(self) -> None:
+        self._told: queue.Queue[object] = queue.Queue()
+        self.failures = 0
+
+    def nudged(self, oldest_ns: int | None) -> None:
+        self._told.put((NUDGE, oldest_ns))
+
+    def connected(self) -> None:
+        self._told.put(CONNECTED)
+
+    def disconnected(self, error: LokiError | None, failures: int) -> None:
+        self.failures = failures
+        self._told.put(error)
+
+    def next(self) -> object:
+        return self._told.get(timeout=PATIENCE_SECONDS)
+
+    def until(self, wanted: Callable[[object], bool]) -> object:
+        while not wanted(told := self.next()):
+            pass
+        return told
+
+    def nudge_of(self, timestamp_ns: int) -> None:
+        self.until(lambda told: told == (NUDGE, timestamp_ns))
+
+    def failure(self) -> LokiError:
+        told = self.until(lambda told: isinstance(told, LokiError))
+        assert isinstance(told, LokiError)
+        return told
+
+
+@contextmanager
+def following(
+    endpoint: str, query: str = QUERY, pace: Pace = QUICK, **values: Any
+) -> Iterator[tuple[Tail, Notes]]:
+    notes = Notes()
+    tail = Tail(settings(log_endpoint=endpoint, **values), query, time.time_ns, notes, pace)
+    tail.start()
+    try:
+        yield tail, notes
+    finally:
+        tail.close()
+        tail.join(PATIENCE_SECONDS)
+        assert not tail._thread.is_alive()
+
+
+@contextmanager
+def websocket_server(
+    act: Callable[[ServerConnection], None], context: ssl.SSLContext | None = None
+) -> Iterator[str]:
+    """Plays ``act`` with every connection; gives the URL."""
+
+    def handle(connection: ServerConnection) -> None:
+        try:
+            act(connection)
+        except ConnectionClosed:
+            return  # the client has left, as some tests want
+
+    with serve(handle, "127.0.0.1", 0, ssl=context) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"{'https' if context else 'http'}://127.0.0.1:{server.socket.getsockname()[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def loki() -> Iterator[LokiServer]:
+    with LokiServer() as server:
+        yield server
+
+
+def push(loki: LokiServer, timestamp_ns: int, text: str = "NVRM: Xid") -> None:
+    loki.push(kernel_labels(), [(timestamp_ns, text)])
+
+
+def listened(loki: LokiServer, notes: Notes) -> None:
+    """Wait until the server listens: it upgrades first, and what comes between is only in the history."""
+    now_ns = time.time_ns()
+    push(loki, now_ns, "NVRM: first")
+    notes.nudge_of(now_ns)
+
+
+# What a message says
+
+
+@pytest.mark.parametrize(
+    ("message", "oldest"),
+    [
+        pytest.param(
+            {"streams": [{"stream": {"a": "b"}, "values": [["1795240000000000005", "x"]]}]},
+            1_795_240_000_000_000_005,
+            id="one line",
+        ),
+        pytest.param(
+            {
+                "streams": [
+                    {"stream": {}, "values": [["1795240000000000009", "x"], ["1795240000000000007", "y"]]},
+                    {"stream": {}, "values": [["1795240000000000008", "z"]]},
+                ]
+            },
+            1_795_240_000_000_000_007,
+            id="several streams",
+        ),
+        pytest.param(
+            {"streams": None, "dropped_entries": [{"timestamp": "1795240000000000003", "labels": {}}]},
+            1_795_240_000_000_000_003,
+            id="only dropped lines",
+        ),
+        pytest.param(
+            {"streams": [{"stream": {}, "values": [["1795240000000000005", '["1000000000000000001","x"]']]}]},
+            1_795_240_000_000_000_005,
+            id="a line that looks like a message",
+        ),
+        pytest.param({"streams": None}, None, id="nothing"),
+    ],
+)
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+def test_the_oldest_time_in_a_message_is_found(
+    message: dict[str, Any], oldest: int | None, separators: tuple[str, str]
+) -> None:
+    assert oldest_in(json.dumps(message, separators=separators).encode()) == oldest
+
+
+@pytest.mark.parametrize("message", [b"", b"\xff\xfe", b'["17"', b"null", b"[" * 100_000])
+def test_a_broken_message_has_no_time(message: bytes) -> None:
+    assert oldest_in(message) is None
+
+
+# Following
+
+
+def test_a_line_that_arrives_nudges_with_its_time(loki: LokiServer) -> None:
+    with following(loki.url) as (_, notes):
+        assert notes.next() == CONNECTED
+        listened(loki, notes)
+        push(loki, THEN_NS, "usb 1-1: new device")
+        push(loki, THEN_NS + 1)
+        notes.nudge_of(THEN_NS + 1)
+
+
+def test_a_line_that_arrives_late_nudges_with_its_own_time(loki: LokiServer) -> None:
+    with following(loki.url) as (_, notes):
+        assert notes.next() == CONNECTED
+        listened(loki, notes)
+        push(loki, THEN_NS - 600 * SECOND)
+        notes.nudge_of(THEN_NS - 600 * SECOND)
+
+
+def test_a_new_connection_nudges_for_what_came_before_it(loki: LokiServer) -> None:
+    with following(loki.url) as (_, notes):
+        assert [notes.next(), notes.next()] == [CONNECTED, (NUDGE, None)]
+
+
+def test_it_asks_as_the_polls_do() -> None:
+    with (
+        LokiServer(auth_enabled=True, base_path="/behind/a/gateway") as gateway,
+        following(gateway.url, loki_tenant="team-a", loki_bearer_token="s3cret") as (_, notes),
+    ):
+        assert notes.next() == CONNECTED
+        [request] = gateway.requests("/loki/api/v1/tail")
+
+    assert request.param("query") == QUERY
+    assert request.headers["x-scope-orgid"] == "team-a"
+    assert request.headers["authorization"] == "Bearer s3cret"
+    assert request.headers["user-agent"].startswith("konductor-like/")
+    age_ns = time.time_ns() - int(request.param("start"))
+    assert 10 * SECOND <= age_ns < 60 * SECOND
+
+
+def test_another_query_is_followed_when_the_rules_change(loki: LokiServer) -> None:
+    with following(loki.url, query='{k8s_namespace_name="elsewhere"}') as (tail, notes):
+        assert notes.next() == CONNECTED
+        tail.ask_for(QUERY)
+        assert notes.until(lambda told: told in (None, CONNECTED)) is None
+        assert notes.next() == CONNECTED
+        listened(loki, notes)
+        push(loki, THEN_NS)
+        notes.nudge_of(THEN_NS)
+
+
+def test_it_connects_anew_before_loki_ends_it(loki: LokiServer) -> None:
+    with following(loki.url, pace=Pace(0.05)) as (_, notes):
+        told = [notes.next() for _ in range(6)]
+
+    assert told == [CONNECTED, (NUDGE, None), None] * 2
+
+
+def test_it_comes_back_when_loki_ends_it_all_the_same(loki: LokiServer) -> None:
+    with following(loki.url) as (_, notes):
+        assert [notes.next(), notes.next()] == [CONNECTED, (NUDGE, None)]
+        loki.close_tails()
+        assert notes.next() == (NUDGE, None)
+        assert str(notes.next()) == "Loki ended its tail: reached tail max duration limit"
+        assert notes.next() == CONNECTED
+
+
+def test_it_comes_back_after_a_restart_of_loki(loki: LokiServer) -> None:
+    with following(loki.url) as (_, notes):
+        assert notes.next() == CONNECTED
+        loki.stop()
+        assert isinstance(notes.failure(), LokiUnavailable)
+        assert isinstance(notes.failure(), LokiUnreachable)
+        loki.start()
+        notes.until(lambda told: told == CONNECTED)
+        listened(loki, notes)
+        push(loki, THEN_NS)
+        notes.nudge_of(THEN_NS)
+
+
+def test_a_message_that_is_garbage_nudges_and_harms_nothing() -> None:
+    line = '{"streams":[{"stream":{},"values":[["1795240000000000000","x"]]}]}'
+
+    def act(connection: ServerConnection) -> None:
+        for message in ("", "{", b"\xff\x00", "[" * 100_000, line):
+            connection.send(message)
+        connection.recv()
+
+    with websocket_server(act) as url, following(url) as (_, notes):
+        told = [notes.next() for _ in range(7)]
+
+    assert told == [CONNECTED, *[(NUDGE, None)] * 5, (NUDGE, 1_795_240_000_000_000_000)]
+
+
+def test_a_message_beyond_all_bounds_nudges_and_costs_the_connection() -> None:
+    def act(connection: ServerConnection) -> None:
+        connection.send("x" * (8 * 2**20 + 1))
+        connection.recv()
+
+    with websocket_server(act) as url, following(url) as (_, notes):
+        assert [notes.next(), notes.next(), notes.next()] == [CONNECTED, (NUDGE, None), (NUDGE, None)]
+        assert isinstance(notes.next(), LokiUnavailable)
+        assert notes.next() == CONNECTED
+
+
+def test_one_tail_too_many_is_told_in_lokis_words() -> None:
+    words = "max concurrent tail requests limit exceeded, count > limit (11 > 10)"
+
+    with websocket_server(lambda connection: connection.close(1011, words)) as url:
+        with following(url) as (_, notes):
+            assert words in str(notes.failure())
+            notes.failure()
+            notes.failure()
+        assert notes.failures >= 3
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        ("400 Bad Request", LokiRefused),
+        ("401 Unauthorized", LokiUnauthorized),
+        ("403 Forbidden", LokiUnauthorized),
+        ("404 Not Found", LokiBadAnswer),
+        ("405 Method Not Allowed", LokiBadAnswer),
+        ("503 Service Unavailable", LokiUnavailable),
+        ("200 OK", LokiBadAnswer),
+    ],
+)
+def test_a_refusal_is_told_by_its_status(status: str, kind: type[LokiError]) -> None:
+    with ScriptedServer(respond(b"so it is", status)) as server, following(server.url) as (_, notes):
+        error = notes.failure()
+        assert type(error) is kind
+        assert f"answered {status[:3]}: so it is" in str(error)
+        # It tries again, for refusals may pass.
+        assert type(notes.failure()) is kind
+
+
+def test_a_redirect_is_not_followed(loki: LokiServer) -> None:
+    away = respond(b"", "302 Found", headers=f"Location: {loki.url}/loki/api/v1/tail?query=x\r\n")
+    with ScriptedServer(away) as server, following(server.url, loki_tenant="team-a") as (_, notes):
+        assert "redirects (302)" in str(notes.failure())
+    assert loki.journal == []
+
+
+@pytest.mark.parametrize("content", [None, "", "two\nlines"])
+def test_a_token_that_cannot_be_used_is_told_and_tried_again(
+    content: str | None, loki: LokiServer, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    if content is not None:
+        token.write_text(content)
+    with following(loki.url, loki_bearer_token_file=token) as (_, notes):
+        assert "KONDUCTOR_LOKI_BEARER_TOKEN_FILE" in str(notes.failure())
+        token.write_text("fine")
+        notes.until(lambda told: told == CONNECTED)
+
+
+def test_it_speaks_tls_with_what_the_polls_trust() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
+
+    def act(connection: ServerConnection) -> None:
+        connection.recv()
+
+    with websocket_server(act, context) as url:
+        with following(url, loki_ca_file=CERTIFICATES / "ca.pem") as (_, notes):
+            assert notes.next() == CONNECTED
+        with following(url) as (_, notes):
+            assert "TLS failed" in str(notes.next())
+
+
+def deaf(connection: socket.socket, head: bytes) -> None:
+    """Upgrade, and from then on neither read nor say anything."""
+    key = next(line[19:].decode() for line in head.split(b"\r\n") if line.startswith(b"Sec-WebSocket-Key: "))
+    connection.sendall(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Accept: {accept_key(key)}\r\n\r\n".encode()
+    )
+    server_may_go.wait(PATIENCE_SECONDS)
+
+
+def test_closing_ends_it_at_once_even_where_the_server_is_deaf() -> None:
+    server_may_go.clear()
+    before = set(threading.enumerate())
+    with ScriptedServer(deaf) as server, following(server.url) as (tail, notes):
+        during = set(threading.enumerate())
+        assert notes.next() == CONNECTED
+        began = time.monotonic()
+        tail.close()
+        tail.join(PATIENCE_SECONDS)
+        took_seconds = time.monotonic() - began
+        server_may_go.set()
+    assert took_seconds < 5
+    assert during > before
+    assert set(threading.enumerate()) == before
+
+
+def test_a_connection_that_is_dead_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket, "_PING_SECONDS", 0.05)
+    server_may_go.clear()
+    with ScriptedServer(deaf) as server, following(server.url) as (_, notes):
+        assert notes.next() == CONNECTED
+        assert "the connection broke" in str(notes.failure())
+        server_may_go.set()
+
+
+def test_waits_grow_and_a_definite_refusal_waits_the_longest() -> None:
+    pace = Pace(3600.0, first_wait_seconds=1.0, longest_wait_seconds=180.0)
+    tail = Tail(settings(), QUERY, time.time_ns, Notes(), pace)
+
+    def wait(error: LokiError, failures: int) -> float:
+        tail._failures = failures
+        return tail._wait_seconds(error)
+
+    assert 0.5 <= wait(LokiUnavailable("starting"), 1) <= 1
+    assert 4 <= wait(LokiUnavailable("starting"), 4) <= 8
+    assert 90 <= wait(LokiUnavailable("starting"), 5000) <= 180
+    assert 90 <= wait(LokiRefused("parse error"), 1) <= 180
+
+
+@pytest.mark.parametrize(
+    ("environment", "proxy"),
+    [
+        ({}, None),
+        ({"HTTP_PROXY": "http://proxy:3128"}, "http://proxy:3128"),
+        ({"HTTP_PROXY": "proxy:3128"}, "http://proxy:3128"),
+        ({"HTTPS_PROXY": "http://proxy:3128"}, None),
+        ({"ALL_PROXY": "http://proxy:3128"}, "http://proxy:3128"),
+        ({"HTTP_PROXY": "http://proxy:3128", "NO_PROXY": ".svc.cluster.local"}, None),
+        ({"HTTP_PROXY": "http://proxy:3128", "NO_PROXY": "*"}, None),
+    ],
+)
+def test_it_takes_the_proxy_that_the_polls_take(
+    environment: dict[str, str], proxy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert _proxy(httpx.URL("http://loki.loki.svc.cluster.local:3100")) == proxy

@@ -1,0 +1,105 @@
+"""A batch folded at once comes to what it comes to line by line, whatever is in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from konductor_like.model import Fault, FaultKind, IncidentState, NodeRecord, Plan, Severity, Source
+from konductor_like.policy.release import release
+from tests.policy.scenes import Cluster, at, fault, node, ns
+
+LONG_AFTER = 100_000.0
+
+
+@st.composite
+def faults(draw: st.DrawFn) -> Fault:
+    """Few rules, GPUs, boots and moments, so that lines repeat, overtake, clear and contradict each other."""
+    moment = draw(st.integers(0, 12))
+    stamp = draw(st.sampled_from([None, moment, moment, moment, moment - 3]))
+    boot = draw(st.sampled_from([None, None, "boot-a", "boot-0", "boot-next"]))
+    source = draw(st.sampled_from([Source.KERNEL, Source.KERNEL, Source.KERNEL, Source.POD]))
+    rule = draw(st.sampled_from(["xid.79", "xid.163", "xid.154", "cuda.ecc"]))
+    severity = {"xid.79": Severity.FATAL, "xid.163": Severity.SUSPECT, "cuda.ecc": Severity.SUSPECT}.get(
+        rule, draw(st.sampled_from([Severity.FATAL, Severity.INFO]))
+    )
+    found = fault(
+        seconds=moment,
+        stamp=None if stamp is None else 100.0 + stamp,
+        boot=boot,
+        rule=rule,
+        gpu=draw(st.sampled_from(["0000:4e:00", "0000:5f:00"])),
+        severity=severity,
+        kind=FaultKind.CUDA if rule == "cuda.ecc" else FaultKind.XID,
+        source=source,
+        text=f"{rule} at {draw(st.integers(0, 2))}",
+        before_install=draw(st.sampled_from([False, False, False, True])),
+        user_written=draw(st.booleans()),
+    )
+    if rule == "xid.154" and draw(st.booleans()):
+        return replace(found, finding=found.finding._replace(clears="xid.163"))
+    return found
+
+
+def in_order(batch: Iterable[Fault]) -> list[Fault]:
+    """As one decision looks at them."""
+
+    def order(one: Fault) -> tuple[int, int]:
+        return (one.timestamp_ns, one.finding.position.stamp_us or 0)
+
+    return sorted(batch, key=order)
+
+
+def cluster_with_a_past(past: list[Fault], *, was_reset: bool) -> Cluster:
+    """A node that was in boot-0 once, with a record and perhaps a reset."""
+    cluster = Cluster({"gpu-1": node(boot="boot-0"), **{f"gpu-{i}": node(f"gpu-{i}") for i in range(2, 9)}})
+    cluster.tick(*past)
+    cluster.reboot("gpu-1", "boot-a")
+    cluster.tick(*past)
+    if was_reset:
+        change = release(
+            cluster.nodes["gpu-1"], at=at(6), by="me", reason="", how="reset", read_ns={Source.KERNEL: ns(4)}
+        )
+        if change is not None:
+            cluster.apply(change)
+    return cluster
+
+
+def outcome(cluster: Cluster, plans: list[Plan]) -> tuple[NodeRecord, Counter[object], Counter[object]]:
+    """What is on the node after everything was written, what was counted, and what led to nothing."""
+    cluster.tick(seconds=LONG_AFTER)
+    counted = Counter((one.finding.text, one.timestamp_ns) for plan in plans for one in plan.counted)
+    ignored = Counter((item.fault, item.reason) for plan in plans for item in plan.ignored)
+    return cluster.nodes["gpu-1"].record, Counter(counted), Counter(ignored)
+
+
+@settings(max_examples=300, deadline=None)
+@given(past=st.lists(faults(), max_size=4), was_reset=st.booleans(), batch=st.lists(faults(), max_size=14))
+def test_a_batch_at_once_comes_to_the_same_as_line_by_line(
+    past: list[Fault], was_reset: bool, batch: list[Fault]
+) -> None:
+    batch = in_order(batch)
+    at_once = cluster_with_a_past(past, was_reset=was_reset)
+    one_by_one = cluster_with_a_past(past, was_reset=was_reset)
+
+    folded = [at_once.tick(*batch, seconds=20)]
+    single = [one_by_one.tick(one, seconds=20) for one in batch]
+
+    assert outcome(at_once, folded) == outcome(one_by_one, single)
+
+
+def test_a_storm_in_one_batch_is_one_incident_with_the_right_count_and_one_write() -> None:
+    cluster = Cluster({"gpu-1": node(), "gpu-2": node("gpu-2")})
+
+    plan = cluster.tick(*(fault(seconds=i / 1000, stamp=100 + i / 1000) for i in range(5000)))
+
+    [incident] = cluster.nodes["gpu-1"].record.incidents
+    assert (incident.count, incident.state) == (5000, IncidentState.ACTIVE)
+    assert incident.last.stamp_us == 104_999_000
+    assert incident.last.boot_id == cluster.nodes["gpu-1"].record.read.boot_id == "boot-a"
+    assert len(plan.counted) == 5000
+    assert len(cluster.writes) == 1
