@@ -235,9 +235,13 @@ class Ledger:
         """Plain lines name no boot: they count for the one that the Node told of when they were read, and
         history from before the first start may be of a boot whose stamps were further than the present one's.
         """
-        return machine.muddled or o.happened_ns <= machine.posted_ns or any(
-            other.boot_id != o.boot_id and any(other.happened_ns < at_ns for at_ns in self._fresh_ns)
-            for other in self._of(o.node)
+        return (
+            machine.muddled
+            or o.happened_ns <= machine.posted_ns
+            or any(
+                other.boot_id != o.boot_id and any(other.happened_ns < at_ns for at_ns in self._fresh_ns)
+                for other in self._of(o.node)
+            )
         )
 
     def _check_writes(self, name: str) -> None:

@@ -140,11 +140,15 @@ MUTANTS: dict[str, Mutant] = {
     "our taint replaces the others": _others_taints_replaced,
     "kernel positions tell no replay": _swap(KernelPosition, "at_or_before", lambda _self, _other: None),
     "nothing was seen before": _swap(judge, "_seen", lambda _incident, _fault: False),
-    "a release covers no incident": _swap(release_module, "_released", lambda incident, _boot, _until: incident),
+    "a release covers no incident": _swap(
+        release_module, "_released", lambda incident, _boot, _until: incident
+    ),
     "a release covers nothing but incidents": _swap(judge, "covers", lambda *_args, **_more: False),
     "a release covers everything": _swap(judge, "covers", lambda *_args, **_more: True),
     "a line of another boot counts": _swap(judge, "_with_boot", lambda fault, _boot: fault),
-    "the brake admits nobody": _swap(decide, "admit", lambda c, n, i, r: (frozenset(), decide.BrakeState(1, 0, 1))),
+    "the brake admits nobody": _swap(
+        decide, "admit", lambda c, n, i, r: (frozenset(), decide.BrakeState(1, 0, 1))
+    ),
     "every growth is written at once": _swap(decide, "_due", lambda *_args: True),
 }
 

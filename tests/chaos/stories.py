@@ -49,7 +49,9 @@ def wait(r: random.Random) -> Step:
 def strike(r: random.Random) -> Step:
     """SIGKILL or SIGSTOP somewhere in the next rounds."""
     slot, requests, after = r.choice((0, 0, 0, 1)), r.randrange(10), r.random() < 0.5
-    return s.Kill(slot, requests, after) if r.random() < 0.6 else s.Stop(slot, requests, after, r.randint(1, 9))
+    return (
+        s.Kill(slot, requests, after) if r.random() < 0.6 else s.Stop(slot, requests, after, r.randint(1, 9))
+    )
 
 
 def release(r: random.Random, node: int) -> Step:
@@ -72,7 +74,12 @@ STORIES: tuple[Story, ...] = (
     lambda r, n: [xid(r, n), strike(r), beat(r), wait(r), beat(r)],
     lambda r, n: [xid(r, n), strike(r), beat(r), s.Wait(r.choice(LONG_SECONDS)), beat(r)],
     lambda r, n: [xid(r, n), strike(r), beat(r), release(r, n), beat(r), again(r, n), beat(r)],
-    lambda r, n: [s.KubeTrouble(r.choice(KUBE_KINDS), "node", r.choice((1, 1, 2, 6))), xid(r, n), beat(r), beat(r)],
+    lambda r, n: [
+        s.KubeTrouble(r.choice(KUBE_KINDS), "node", r.choice((1, 1, 2, 6))),
+        xid(r, n),
+        beat(r),
+        beat(r),
+    ],
     lambda r, n: [
         *(s.KubeTrouble(r.choice(KUBE_KINDS), "node", r.choice((1, 6))), xid(r, n), strike(r), beat(r)),
         *(s.Wait(r.choice(LONG_SECONDS)), beat(r)),
@@ -85,30 +92,99 @@ STORIES: tuple[Story, ...] = (
     lambda r, n: [s.Blind(r.choice((5.0, 40.0))), xid(r, n), beat(r), wait(r), beat(r)],
     lambda r, n: [xid(r, n), s.Wait(r.choice(LONG_SECONDS)), xid(r, n), beat(r)],
     lambda r, n: [xid(r, n), s.Reboot(n, r.choice((0.0, 3.0, 40.0))), beat(r), xid(r, n), beat(r)],
-    lambda r, n: [xid(r, n), beat(r), s.Reboot(n, r.choice((0.0, 30.0))), release(r, n), again(r, n), beat(r)],
+    lambda r, n: [
+        xid(r, n),
+        beat(r),
+        s.Reboot(n, r.choice((0.0, 30.0))),
+        release(r, n),
+        again(r, n),
+        beat(r),
+    ],
     lambda r, n: [s.Reboot(n, 40.0), xid(r, n), beat(r), strike(r), beat(r), s.Wait(60.0), beat(r)],
     lambda r, n: [xid(r, n), s.DeleteNode(n), beat(r), s.Register(n, r.random() < 0.3), xid(r, n), beat(r)],
-    lambda r, n: [xid(r, n), beat(r), s.DeleteNode(n), s.Register(n, r.random() < 0.5), beat(r), again(r, n), beat(r)],
-    lambda r, n: [s.Start(1), s.Beat(1), s.Wait(5.0), s.Kill(0), xid(r, n), s.Wait(320.0), s.Beat(1), s.Beat(0)],
-    lambda r, n: [s.Start(1), s.Beat(1), xid(r, n), s.Stop(0, r.randrange(8), False, 6), s.Beat(0), s.Wait(150.0),
-                  s.Wait(160.0), s.Beat(1), release(r, n), s.Beat(1), s.Beat(0)],
+    lambda r, n: [
+        xid(r, n),
+        beat(r),
+        s.DeleteNode(n),
+        s.Register(n, r.random() < 0.5),
+        beat(r),
+        again(r, n),
+        beat(r),
+    ],
+    lambda r, n: [
+        s.Start(1),
+        s.Beat(1),
+        s.Wait(5.0),
+        s.Kill(0),
+        xid(r, n),
+        s.Wait(320.0),
+        s.Beat(1),
+        s.Beat(0),
+    ],
+    lambda r, n: [
+        s.Start(1),
+        s.Beat(1),
+        xid(r, n),
+        s.Stop(0, r.randrange(8), False, 6),
+        s.Beat(0),
+        s.Wait(150.0),
+        s.Wait(160.0),
+        s.Beat(1),
+        release(r, n),
+        s.Beat(1),
+        s.Beat(0),
+    ],
     lambda r, n: [s.Terminate(0), xid(r, n), s.Wait(r.choice(LONG_SECONDS)), beat(r)],
     lambda r, n: [s.DeleteLease(), xid(r, n), beat(r), s.Beat(1)],
     lambda r, n: [s.SpoilCursor(r.choice(CURSORS)), s.Kill(0), xid(r, n), beat(r), beat(r)],
-    lambda r, n: [s.SetClock(0, r.choice((-600.0, -20.0, -3.0, 3.0, 120.0))), xid(r, n), beat(r), s.SetClock(0, 0.0)],
-    lambda r, n: [s.SetNodeClock(n, r.choice((-60.0, -5.0, 60.0, 300.0))), xid(r, n), beat(r), s.SetNodeClock(n, 0.0)],
-    lambda r, n: [s.Xid(n, r.choice(FATAL), 0, times=r.choice((12, 40))), beat(r), strike(r), wait(r), beat(r)],
+    lambda r, n: [
+        s.SetClock(0, r.choice((-600.0, -20.0, -3.0, 3.0, 120.0))),
+        xid(r, n),
+        beat(r),
+        s.SetClock(0, 0.0),
+    ],
+    lambda r, n: [
+        s.SetNodeClock(n, r.choice((-60.0, -5.0, 60.0, 300.0))),
+        xid(r, n),
+        beat(r),
+        s.SetNodeClock(n, 0.0),
+    ],
+    lambda r, n: [
+        s.Xid(n, r.choice(FATAL), 0, times=r.choice((12, 40))),
+        beat(r),
+        strike(r),
+        wait(r),
+        beat(r),
+    ],
     lambda r, n: [xid(r, n, SUSPECT), beat(r), xid(r, n, SUSPECT), beat(r), s.Wait(650.0), beat(r)],
-    lambda r, n: [xid(r, n, APPLICATION), s.PodLine(n), beat(r), s.PodLine(n, 10.0), xid(r, n, APPLICATION), beat(r)],
+    lambda r, n: [
+        xid(r, n, APPLICATION),
+        s.PodLine(n),
+        beat(r),
+        s.PodLine(n, 10.0),
+        xid(r, n, APPLICATION),
+        beat(r),
+    ],
     lambda r, n: [s.TaintByHand(n), xid(r, n), beat(r), s.Untaint(n), beat(r)],
     lambda r, n: [
         *(s.TaintByHand(n, *r.choice((("false", "NoSchedule"), ("true", "NoExecute")))), xid(r, n), beat(r)),
         *(s.RemoveTwin(n), beat(r)),
     ],
     lambda r, n: [s.OthersWrite(n, r.randrange(100)), xid(r, n), s.OthersWrite(n, r.randrange(100)), beat(r)],
-    lambda r, n: [s.Collectors(n, 2), xid(r, n), beat(r), again(r, n), release(r, n), beat(r), s.Collectors(n, 1)],
+    lambda r, n: [
+        s.Collectors(n, 2),
+        xid(r, n),
+        beat(r),
+        again(r, n),
+        release(r, n),
+        beat(r),
+        s.Collectors(n, 1),
+    ],
     lambda r, _: [s.ForgetHistory(), beat(r)],
-    lambda r, _: [s.KubeTrouble(r.choice(KUBE_KINDS), r.choice(list(KUBE_TARGETS)), r.choice((1, 2, 5))), beat(r)],
+    lambda r, _: [
+        s.KubeTrouble(r.choice(KUBE_KINDS), r.choice(list(KUBE_TARGETS)), r.choice((1, 2, 5))),
+        beat(r),
+    ],
 )
 
 

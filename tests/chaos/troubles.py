@@ -139,4 +139,14 @@ def _twice(reply: Reply) -> Reply:
     return Reply(reply.status, json.dumps(answer).encode(), reply.content_type, reply.headers)
 
 
-__all__ = ["KUBE", "KUBE_KINDS", "KUBE_TARGETS", "LOKI", "LOKI_KINDS", "Trouble", "Troubles", "befall", "empty_answer"]
+__all__ = [
+    "KUBE",
+    "KUBE_KINDS",
+    "KUBE_TARGETS",
+    "LOKI",
+    "LOKI_KINDS",
+    "Trouble",
+    "Troubles",
+    "befall",
+    "empty_answer",
+]
