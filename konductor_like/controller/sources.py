@@ -17,7 +17,7 @@ from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.nudging import Nudge, Rhythm
 from konductor_like.loki.errors import LokiBadAnswer, LokiError, LokiOverloaded
-from konductor_like.loki.reader import Batch, SourceReader
+from konductor_like.loki.reader import Batch
 
 BACKOFF_CAP_SECONDS = 30.0
 _NODE_LABEL_HINT = "check KONDUCTOR_NODE_LABEL and the collector's resource processor."
@@ -31,6 +31,25 @@ class Delivery:
     batch: Batch
     accepted: bool = False
     done: threading.Event = field(default_factory=threading.Event)
+    read_ns: int = 0
+    """When it was read, by the clock that windows are reckoned from."""
+
+
+class Reader(Protocol):
+    """What a loop polls: see :class:`konductor_like.loki.reader.SourceReader`."""
+
+    def ask_for(self, query: str) -> None:
+        """Ask another query from the next poll on."""
+
+    @property
+    def slowdown(self) -> float:
+        """How many times longer than usual to wait before the next poll."""
+
+    def poll(self, now_ns: int, oldest_ns: int | None = None, /) -> Batch:
+        """Read what is new, by a nudge that told of ``oldest_ns`` or without one; raises a LokiError."""
+
+    def commit(self, batch: Batch) -> None:
+        """The batch was acted upon."""
 
 
 class Inbox(Protocol):
@@ -43,15 +62,15 @@ class Inbox(Protocol):
 class SourceLoop:
     """Polls one reader until told to stop.
 
-    ``name`` is ``kernel``, ``pod`` or ``heartbeat``. ``problem`` is what went wrong at the last poll, None
-    when nothing did; a failed poll is an error, never "no faults" (rule 14). ``caught_up`` says that a poll
-    has reached the present.
+    ``name`` is ``kernel``, ``pod``, ``heartbeat`` or ``node``. ``problem`` is what went wrong at the last
+    poll, None when nothing did; a failed poll is an error, never "no faults" (rule 14). ``caught_up`` says
+    that a poll has reached the present.
     """
 
     def __init__(
         self,
         name: str,
-        reader: SourceReader,
+        reader: Reader,
         inbox: Inbox,
         metrics: Metrics,
         *,
@@ -126,7 +145,7 @@ class SourceLoop:
             self._failed(LokiBadAnswer(f"Reading {self.name} lines failed: {error!r}"))
             return None
         self._poll_seconds = time.monotonic() - began
-        delivery = Delivery(self.name, batch)
+        delivery = Delivery(self.name, batch, read_ns=self._now_ns())
         self._inbox.put(delivery)
         while not delivery.done.wait(0.2):
             if self._stop.is_set():
@@ -140,14 +159,13 @@ class SourceLoop:
     def _spare(self) -> None:
         """Wait longer while the byte budget is used up, and say when that begins and ends."""
         slowdown = self._reader.slowdown
-        self._metrics.budget_used.set(self._reader.budget_used)
         self._metrics.slowed.labels(self.name).set(slowdown > 1)
         if (slowdown > 1) != self._slowed:
             self._slowed = slowdown > 1
             if self._slowed:
                 logs.warning(
-                    f"Loki processed more for us than KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE allows: {self.name} "
-                    f"lines are polled {slowdown:.0f} times less often.",
+                    f"Loki processed more for us than KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE allows: "
+                    f"{self.name} lines are polled {slowdown:.0f} times less often.",
                     source=self.name,
                 )
             else:
@@ -177,8 +195,8 @@ class SourceLoop:
             shown = ", ".join(name or "(no node)" for name in sorted(new)[:5])
             more = f" and {len(new) - 5} more" if len(new) > 5 else ""
             logs.warning(
-                f"A storm of {self.name} lines from {shown}{more}: read by itself, so that it delays no other "
-                "node's.",
+                f"A storm of {self.name} lines from {shown}{more}: read by itself, so that it delays no "
+                "other node's.",
                 source=self.name,
             )
         elif self._loud and not nodes:

@@ -47,7 +47,7 @@ _NO_SELECTOR = (
 )
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # pollers ask the same again and again
 def parse(query: str) -> Query:
     """The meaning of a query. Raises ``ParseError``; for LogQL that is not spoken here ``LokiError`` 501."""
     tokens = tokenize(query)
