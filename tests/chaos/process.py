@@ -262,7 +262,7 @@ class Process:
             batch = None if self._ended.is_set() else loop._poll(nudge)
             if batch is None or not batch.more:
                 return
-        raise AssertionError(f"the reader of {name} lines reads without end")
+        self._world.ledger.break_(f"{self.name} reads {name} lines without end")
 
     def _lead(self) -> None:
         with self._leasing():
@@ -323,10 +323,10 @@ class Process:
             self._depth -= 1
             clock.offset_ns = before
 
-    def another_thread(self, rng: random.Random) -> None:
+    def another_thread(self, rng: random.Random, *, often: bool) -> None:
         """At a request: now and then another thread of the process is faster."""
-        chance = rng.random()
-        if chance < 0.06:
+        chance = rng.random() / (4 if often else 1)
+        if chance < 0.1:
             self.keep(at_once=True)
-        elif chance < 0.12:
+        elif chance < 0.2:
             self.look()

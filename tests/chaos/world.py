@@ -26,7 +26,7 @@ from tests.chaos.clock import Clock, moment_of
 from tests.chaos.ledger import Ledger
 from tests.chaos.machines import POD_LINE, KernelRecord, Machine, Occurrence, Shipment, found, seconds, xid_message
 from tests.chaos.process import DEADLINE_SECONDS, LEASE, NAMESPACE, RENEW_SECONDS, Killed, Process
-from tests.chaos.troubles import Troubles, befall, empty_answer
+from tests.chaos.troubles import Strike, Troubles, befall, empty_answer
 from tests.chaos.wire import KUBE, LOKI, Exchange
 
 if TYPE_CHECKING:
@@ -54,17 +54,6 @@ class Setup:
     """How far every poll looks back."""
     lateness_seconds: float = 20.0
     """How late a line may arrive; beyond the overlap it is found by a sweep."""
-
-
-@dataclass(slots=True)
-class Strike:
-    """Befalls a process at its request after ``requests`` more: before it leaves, or when it was answered."""
-
-    process: Process
-    requests: int
-    after: bool
-    steps: int | None
-    """Stopped for so many steps of the schedule; None: killed."""
 
 
 @cache
@@ -218,9 +207,9 @@ class World:
         if process is not None:
             if is_node_write:
                 self.ledger.starts_write(process)
-            process.another_thread(self.rng)
+            process.another_thread(self.rng, often=is_node_write)
         sent_seconds = self.clock.seconds()
-        held_up = self._strike(process, after=False)
+        held_up = self._strike(process, after=False, write=is_node_write)
 
         def serve(request: Request) -> Reply:
             late = held_up or self.clock.seconds() > sent_seconds
@@ -231,12 +220,12 @@ class World:
             reply = serve(request) if kind is None else befall(self, kind, request, timeout, serve)
         except Exception as error:
             self.tell(f"   {who} {request.method} {request.path}: {kind}: {type(error).__name__}")
-            self._strike(process, after=True)
+            self._strike(process, after=True, write=is_node_write)
             raise
         if self._trace is not None:
             noted = f" ({kind})" if kind else ""
             self.tell(f"   {who} {request.method} {request.path} → {reply.status}{noted}{_told(request, reply)}")
-        self._strike(process, after=True)
+        self._strike(process, after=True, write=is_node_write)
         if process is not None and is_lease_write and reply.status < 300:
             process.renewed_seconds = sent_seconds
         return reply
@@ -265,12 +254,14 @@ class World:
         changes = store.changes_since("nodes", version)
         return Reply(body=b"".join(_changes(changes, selection, lambda item: _whole(NODES, item))))
 
-    def _strike(self, process: Process | None, *, after: bool) -> bool:
+    def _strike(self, process: Process | None, *, after: bool, write: bool = False) -> bool:
         """Kill or stop the process if that is due; True where it was stopped."""
         if process is None:
             return False
         held_up = False
         for strike in [each for each in self.strikes if each.process is process and each.after is after]:
+            if strike.writes and not write:
+                continue
             strike.requests -= 1
             if strike.requests >= 0 or process.stopped:
                 continue
@@ -290,12 +281,12 @@ class World:
             raise Killed(process)
         return held_up
 
-    def strike(self, process: Process, requests: int, *, after: bool, steps: int | None) -> None:
-        """Let something befall a process at one of its next requests; at no later one, at once."""
-        if process.stopped and steps is None:
-            self.kill(process)
+    def strike(self, strike: Strike) -> None:
+        """Let something befall a process at one of its next requests; a stopped one dies at once."""
+        if strike.process.stopped and strike.steps is None:
+            self.kill(strike.process)
         else:
-            self.strikes.append(Strike(process, requests, after, steps))
+            self.strikes.append(strike)
 
     def pause_here(self, process: Process) -> None:
         """A point between two things that a process does, where it may be killed or stopped as well."""
@@ -468,4 +459,4 @@ def _told(request: Request, reply: Reply) -> str:
     return ""
 
 
-__all__ = ["DEADLINE_SECONDS", "KUBE", "LEASE", "Setup", "Strike", "World"]
+__all__ = ["DEADLINE_SECONDS", "KUBE", "LEASE", "Setup", "World"]
