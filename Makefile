@@ -21,6 +21,7 @@ WORKERS ?= auto
 TESTS ?= tests
 LINES ?= 10000000
 SEED ?= 1
+SCHEDULES ?= 300
 
 $(shell mkdir -p .cache/tmp)
 
@@ -73,6 +74,10 @@ bench: .venv/.dev ## Measure reader, detection, and scan against grep; prints th
 .PHONY: fuzz
 fuzz: .venv/.dev ## Judge 10 million mutated lines: LINES=n, SEED=n
 	$(BIN)/python -m tests.fuzz.run $(LINES) $(SEED)
+
+.PHONY: chaos
+chaos: .venv/.dev ## Real controllers killed, frozen and lied to: SCHEDULES=n, SEED=n
+	$(BIN)/python -m tests.chaos.processes --schedules $(SCHEDULES) --seed $(SEED)
 
 .PHONY: format
 format: .venv/.dev ## Format and fix what can be fixed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 
 NONE = "<none>"
 _GAP = "   "
@@ -49,6 +50,11 @@ def age(seconds: float) -> str:
     if whole < 8 * _YEAR:
         return _two(whole, _YEAR, "y", _DAY, "d")
     return f"{whole // _YEAR}y"
+
+
+def moment(ns: int) -> datetime:
+    """Nanoseconds since the epoch as an aware datetime, to the microsecond."""
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=ns // 1000)
 
 
 def count(number: int, noun: str) -> str:

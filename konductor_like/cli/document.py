@@ -9,8 +9,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from konductor_like.cli.columns import fault_name
-from konductor_like.cli.report import ControllerReport, NodeReport, StatusReport, moment
+from konductor_like.cli.columns import fault_name, moment
+from konductor_like.cli.covering import CoverageReport
+from konductor_like.cli.report import ControllerReport, NodeReport, StatusReport
 from konductor_like.model import BrakeState, Incident, Release
 
 API_VERSION = "konductor-like/v1"
@@ -24,6 +25,7 @@ def status_document(report: StatusReport) -> dict[str, Any]:
         "time": stamp(report.now),
         "brake": _brake(report.brake),
         "controller": _controller(report.controller, report.now),
+        "coverage": _coverage(report.coverage),
         "nodes": [_node(node) for node in report.nodes],
     }
 
@@ -52,6 +54,29 @@ def _controller(controller: ControllerReport, now: datetime) -> dict[str, Any]:
         "readUpTo": {source.value: stamp(moment(ns)) for source, ns in controller.read_ns.items()},
         "coverageAt": stamp(controller.coverage_at),
         "problem": controller.problem,
+    }
+
+
+def _coverage(coverage: CoverageReport | None) -> dict[str, Any] | None:
+    if coverage is None:
+        return None
+    return {
+        "measured": coverage.measured,
+        "unknown": list(coverage.unknown),
+        "notMeasured": coverage.not_measured,
+        "gaps": [
+            {
+                "from": stamp(moment(gap.start_ns)),
+                "to": None if gap.end_ns is None else stamp(moment(gap.end_ns)),
+                "nodes": list(gap.nodes),
+            }
+            for gap in coverage.gaps
+        ],
+        "ambiguous": list(coverage.ambiguous),
+        "lost": [
+            {"node": node, "records": loss.records, "at": stamp(moment(loss.at_ns))}
+            for node, loss in coverage.lost
+        ],
     }
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from konductor_like.cli.columns import age
+from konductor_like.cli.covering import coverage_report
 from konductor_like.cli.report import ControllerReport, StatusReport, node_reports, worth_reporting
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.decode import node_decoder
@@ -61,9 +62,12 @@ def observe(
     stale = coverage is not None and now - coverage.at > timedelta(seconds=settings.heartbeat_stale_seconds)
     report = StatusReport(
         now=now,
-        brake=brake_state(nodes, settings.rules()),
+        brake=brake_state(nodes, settings.rules(), coverage.ambiguous if coverage else ()),
         controller=controller,
         nodes=node_reports(states, coverage, stale=stale),
+        coverage=coverage_report(
+            (name for name, state in nodes.items() if state.is_gpu_node), coverage, stale=stale
+        ),
     )
     return Observation(
         report,

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 
-from konductor_like.cli.columns import age, columns, count, fault_name
+from konductor_like.cli.columns import age, columns, count, fault_name, moment
+from konductor_like.cli.covering import coverage_lines
 from konductor_like.cli.document import stamp, status_document
-from konductor_like.cli.report import ControllerReport, NodeReport, StatusReport, moment
+from konductor_like.cli.report import ControllerReport, NodeReport, StatusReport
 from konductor_like.model import BrakeState, Source
 
 NAMES_SHOWN = 5
@@ -56,6 +57,7 @@ def summary(report: StatusReport) -> list[tuple[str, str]]:
     return [
         ("Brake", brake_sentence(report.brake)),
         ("Controller", controller_sentence(report.controller, report.now)),
+        *coverage_lines(report.coverage, report.now),
     ]
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 
-from konductor_like.cli.columns import natural
+from konductor_like.cli.columns import moment, natural
+from konductor_like.cli.covering import CoverageReport, notes_on, state_of, warnings_on
 from konductor_like.model import (
     OPT_OUT_LABEL,
     TAINT_KEY,
@@ -108,6 +109,8 @@ class StatusReport:
     brake: BrakeState
     controller: ControllerReport
     nodes: tuple[NodeReport, ...]
+    coverage: CoverageReport | None = None
+    """None where no controller has said yet which kernel logs arrive."""
 
 
 def node_reports(
@@ -119,7 +122,7 @@ def node_reports(
     unknown now, because failure is not absence.
     """
     reports = [
-        node_report(state, _seen(state.name, coverage, stale=stale))
+        node_report(state, state_of(state.name, coverage, stale=stale), coverage)
         for state in states
         if worth_reporting(state)
     ]
@@ -136,8 +139,8 @@ def worth_reporting(state: NodeState) -> bool:
     )
 
 
-def node_report(state: NodeState, seen: CoverageState) -> NodeReport:
-    """What there is to say about one node, given whether its kernel log arrives."""
+def node_report(state: NodeState, seen: CoverageState, coverage: Coverage | None = None) -> NodeReport:
+    """What there is to say about one node, given whether its kernel log arrives and what is missing of it."""
     accusing = sorted(_accusing(state), key=_gravity)
     health = _health(state, seen)
     fault = accusing[0] if accusing else None
@@ -147,27 +150,15 @@ def node_report(state: NodeState, seen: CoverageState) -> NodeReport:
         coverage=seen,
         tainted=state.tainted,
         since=_since(state, health, fault),
-        qualifier=_qualifier(fault),
+        qualifier=_qualifier(state, health, fault, coverage),
         fault=fault,
         further=max(0, len(accusing) - 1),
         advice=_advice(state, health, fault),
         incidents=state.record.incidents,
         releases=state.record.releases,
-        warnings=tuple(_warnings(state)),
-        notes=tuple(_notes(state, health, fault, seen)),
+        warnings=(*_warnings(state), *warnings_on(state.name, coverage)),
+        notes=(*_notes(state, health, fault, seen), *notes_on(state.name, coverage)),
     )
-
-
-def moment(ns: int) -> datetime:
-    """Nanoseconds since the epoch as an aware datetime, to the microsecond."""
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=ns // 1000)
-
-
-def _seen(name: str, coverage: Coverage | None, *, stale: bool) -> CoverageState:
-    if coverage is None:
-        return CoverageState.NOT_MEASURED
-    seen = coverage.of(name)
-    return CoverageState.UNKNOWN if stale and seen is CoverageState.MEASURED else seen
 
 
 def _health(state: NodeState, seen: CoverageState) -> Health:
@@ -199,7 +190,9 @@ def _since(state: NodeState, health: Health, fault: Incident | None) -> datetime
     return moment(fault.first_ns) if fault else None
 
 
-def _qualifier(fault: Incident | None) -> str:
+def _qualifier(state: NodeState, health: Health, fault: Incident | None, coverage: Coverage | None) -> str:
+    if health is Health.HELD and coverage is not None and state.name in coverage.ambiguous:
+        return "ambiguous name"
     if fault is None:
         return ""
     if fault.state is IncidentState.PENDING:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from konductor_like.cli.columns import NONE, printable
+from konductor_like.cli.covering import ALARMING
 from konductor_like.cli.render import HEADERS, WIDE_HEADERS, cells, state_text, summary
 from konductor_like.cli.report import Health, StatusReport
 
@@ -64,7 +65,8 @@ def _summary_line(label: str, text: str) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    alarming = text.startswith(("HOLDING", "NOT RUNNING", "none", "unknown"))
+    alarming = label in ALARMING or text.startswith(("HOLDING", "NOT RUNNING", "none", "unknown"))
+    alarming = alarming or "UNKNOWN" in text
     line = Table.grid(padding=(0, 1))
     line.add_column(width=11, no_wrap=True)
     line.add_column(overflow="fold")

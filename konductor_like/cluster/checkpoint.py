@@ -1,17 +1,20 @@
-"""What the Lease carries besides its holder: the cursor, and which nodes are covered (design rule 9)."""
+"""What the Lease carries besides its holder: the cursor, and which nodes are covered since when (rule 9)."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from konductor_like.cluster import times
-from konductor_like.cluster.tolerant import read
-from konductor_like.model import Checkpoint, Coverage, Source
+from konductor_like.cluster.tolerant import Fields, read
+from konductor_like.model import Checkpoint, Coverage, Gap, Loss, Source
 
 CURSOR_ANNOTATION = "trainy.konduktor.ai/cursor"
 COVERAGE_ANNOTATION = "trainy.konduktor.ai/coverage"
 _NAMES = 2000
 _NAMES_BYTES = 128 * 1024  # half of what all annotations of an object may take together
+_GAP_NAMES_BYTES = 48 * 1024
+_ODD_MOST = 200
 _VERSION = 1
 
 
@@ -45,7 +48,11 @@ def decode_checkpoint(text: str) -> tuple[Checkpoint | None, str | None]:
 
 
 def encode_coverage(coverage: Coverage) -> str:
-    """The coverage's annotation; names beyond what fits are dropped, the unknown ones last."""
+    """The coverage's annotation; names beyond what fits are dropped, the unknown ones last.
+
+    A gap whose nodes do not fit becomes one of all nodes: heartbeats that are read again close it for those
+    that it does not concern.
+    """
     kept = _bounded([*sorted(coverage.unknown), *sorted(coverage.listed - coverage.unknown)])
     return _dumps(
         {
@@ -54,6 +61,7 @@ def encode_coverage(coverage: Coverage) -> str:
             "unknown": sorted(coverage.unknown & kept),
             "listed_are_measured": coverage.listed_are_measured,
             "listed": sorted(coverage.listed & kept),
+            **_missing(coverage),
         }
     )
 
@@ -71,8 +79,54 @@ def decode_coverage(text: str) -> tuple[Coverage | None, str | None]:
         unknown=frozenset(fields.texts("unknown")),
         listed=frozenset(fields.texts("listed")),
         listed_are_measured=fields.flag("listed_are_measured"),
+        gaps=tuple(gap for item in fields.items("gaps") if (gap := _gap(item)) is not None),
+        ambiguous=frozenset(fields.texts("ambiguous")),
+        lost=dict(loss for item in fields.items("lost") if (loss := _loss(item)) is not None),
     )
     return coverage, fields.problem
+
+
+def _missing(coverage: Coverage) -> dict[str, object]:
+    """What is missing of the logs; nothing, of most fleets on most days."""
+    found: dict[str, object] = {}
+    left = _GAP_NAMES_BYTES
+    gaps = []
+    for gap in coverage.gaps:
+        left -= _bytes_of(gap.nodes)
+        nodes, all_but = (sorted(gap.nodes), gap.all_but) if left >= 0 else ([], True)
+        end = None if gap.end_ns is None else times.text_of_ns(gap.end_ns)
+        gaps.append({"from": times.text_of_ns(gap.start_ns), "to": end, "nodes": nodes, "all_but": all_but})
+    if gaps:
+        found["gaps"] = gaps
+    if coverage.ambiguous:
+        found["ambiguous"] = sorted(coverage.ambiguous)[:_ODD_MOST]
+    if coverage.lost:
+        latest = sorted(coverage.lost.items(), key=lambda item: (-item[1].at_ns, item[0]))[:_ODD_MOST]
+        found["lost"] = [
+            {"node": node, "records": loss.records, "at": times.text_of_ns(loss.at_ns)}
+            for node, loss in latest
+        ]
+    return found
+
+
+def _gap(fields: Fields) -> Gap | None:
+    start_ns = fields.ns("from")
+    if start_ns is None:
+        fields.complain("from is missing")
+        return None
+    return Gap(start_ns, fields.ns("to"), frozenset(fields.texts("nodes")), fields.flag("all_but"))
+
+
+def _loss(fields: Fields) -> tuple[str, Loss] | None:
+    node, records, at_ns = fields.text("node"), fields.number("records"), fields.ns("at")
+    if node is None or records is None or at_ns is None:
+        fields.complain("node, records or at is missing")
+        return None
+    return node, Loss(records, at_ns)
+
+
+def _bytes_of(names: Iterable[str]) -> int:
+    return sum(len(name.encode("utf-8", "replace")) + 3 for name in names)
 
 
 def _bounded(names: list[str]) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from konductor_like.cluster import paths, times
@@ -50,9 +50,16 @@ class NodeEvents:
         ``about`` identifies what it tells of: the same reason and ``about`` on one node is the same Event,
         which is there already and stays as it is, so that trying again does no harm.
         """
-        event = self._event(node, reason, message, about)
+        involved = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "name": node.name,
+            "uid": node.machine.node_uid,  # kubectl describe finds Events by it
+        }
+        name = event_name(node, reason, about)
+        told = event(name, NAMESPACE, involved, reason, message, self._instance, self._now())
         for failures in range(1, _TRIES + 1):
-            error = self._try(event)
+            error = self._try(told)
             self.last_error = error
             if error is None:
                 return True
@@ -62,45 +69,49 @@ class NodeEvents:
                 break
         return False
 
-    def _try(self, event: dict[str, object]) -> KubeError | None:
+    def _try(self, told: dict[str, object]) -> KubeError | None:
         try:
-            self._client.create(paths.events(NAMESPACE), event)
+            self._client.create(paths.events(NAMESPACE), told)
         except KubeConflict:
             return None
         except KubeError as error:
             return error
         return None
 
-    def _event(self, node: NodeState, reason: EventReason, message: str, about: str) -> dict[str, object]:
-        now = times.plain_time(self._now())
-        return {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": event_name(node, reason, about), "namespace": NAMESPACE},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "name": node.name,
-                "uid": node.machine.node_uid,  # kubectl describe finds Events by it
-            },
-            "type": "Normal" if reason in _NORMAL else "Warning",
-            "reason": reason.value,
-            "message": shortened(message),
-            "action": reason.value,
-            "source": {"component": COMPONENT},
-            "reportingComponent": COMPONENT,
-            "reportingInstance": self._instance,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }
+
+def event(
+    name: str,
+    namespace: str,
+    involved: Mapping[str, str],
+    reason: EventReason,
+    message: str,
+    instance: str,
+    now: datetime,
+) -> dict[str, object]:
+    """A core/v1 Event about one object, in the object's namespace."""
+    at = times.plain_time(now)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": namespace},
+        "involvedObject": dict(involved),
+        "type": "Normal" if reason in _NORMAL else "Warning",
+        "reason": reason.value,
+        "message": shortened(message),
+        "action": reason.value,
+        "source": {"component": COMPONENT},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": instance,
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }
 
 
 def event_name(node: NodeState, reason: EventReason, about: str) -> str:
     """``<node>.<reason>.<hash>``, the same for the same thing about the same Node object."""
-    identity = "\0".join((node.name, node.machine.node_uid, reason.value, about))
-    digest = hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:16]
-    return f"{node.name[:_NODE_CHARS].rstrip('-.')}.{reason.value.lower()}.{digest}"
+    identity = digest(node.name, node.machine.node_uid, reason.value, about)
+    return f"{node.name[:_NODE_CHARS].rstrip('-.')}.{reason.value.lower()}.{identity}"
 
 
 def shortened(message: str) -> str:
@@ -111,3 +122,8 @@ def shortened(message: str) -> str:
     half = (_MESSAGE_BYTES - 5) // 2
     head, tail = text[:half].decode("utf-8", "ignore"), text[-half:].decode("utf-8", "ignore")
     return f"{head} … {tail}"
+
+
+def digest(*parts: str) -> str:
+    """A short name for what an Event tells of."""
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:16]

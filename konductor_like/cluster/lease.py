@@ -9,7 +9,6 @@ write ends earlier, at the renew deadline, counted from before the last successf
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from konductor_like.cluster.errors import (
     KubeUnavailable,
     LeadershipLost,
 )
+from konductor_like.cluster.fence import suspend_aware_seconds
 from konductor_like.cluster.identity import is_dead
 from konductor_like.cluster.lease_object import JsonObject, LeaseView
 from konductor_like.cluster.namespaces import namespace_missing
@@ -31,11 +31,6 @@ from konductor_like.model import Checkpoint, Coverage
 
 _TRIES_PER_DEADLINE = 4
 """A renewal that gets no answer is given up after this part of the deadline, so that others can be tried."""
-
-
-def suspend_aware_seconds() -> float:
-    """A clock that nobody sets and that goes on while the machine sleeps, where the system has one."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def read_lease(client: ReadOnlyKubeClient, namespace: str, name: str) -> LeaseView | None:
@@ -107,6 +102,18 @@ class LeaderLease:
         if left <= 0:
             raise LeadershipLost(f"the Lease could not be renewed for {self._deadline_seconds:g} s")
         return left
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """The Lease as an Event names what it is about."""
+        uid = lease_object.uid_of(self._lease)
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "namespace": self._namespace,
+            "name": self._name,
+            **({"uid": uid} if uid else {}),
+        }
 
     def try_acquire(self) -> LeaseStatus:
         """Take the Lease if it may be taken, and say how it stands. Raises a KubeError.

@@ -59,6 +59,11 @@ def view(lease: JsonObject) -> LeaseView:
     )
 
 
+def uid_of(lease: JsonObject) -> str:
+    """The object's UID; empty before the server gave it one."""
+    return _text(_object(lease, "metadata"), "uid")
+
+
 def new(namespace: str, name: str) -> JsonObject:
     """A Lease that nobody holds yet."""
     return {

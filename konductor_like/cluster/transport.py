@@ -2,7 +2,8 @@
 
 No typed models anywhere: one odd field in one Node must not make a whole list unreadable. Nothing is
 retried here, with one exception: after a 401 the credentials are loaded again and the request is sent once
-more, because tokens get rotated under a running process.
+more, because tokens get rotated under a running process. No write is sent once its time is over: a login
+may take as long as its command likes, and by then another may be the writer (design rule 24).
 """
 
 # The official client is annotated in part only.
@@ -30,6 +31,7 @@ from konductor_like.cluster.errors import (
     cut,
     error_of,
 )
+from konductor_like.cluster.fence import suspend_aware_seconds
 from konductor_like.cluster.kubeconfig import Access
 from konductor_like.cluster.parsing import parsed
 
@@ -56,14 +58,17 @@ class _Line:
         if access.tls is not None:
             self.client.rest_client.pool_manager.connection_pool_kw["ssl_context"] = access.tls
 
-    def send(self, method: str, url: str, body: object, content_type: str | None, timeout: float) -> Any:
-        """Send one request; the answer is urllib3's, unread."""
+    def send(
+        self, method: str, url: str, body: object, content_type: str | None, left: Callable[[], float]
+    ) -> Any:
+        """Send one request; the answer is urllib3's, unread. ``left`` raises when it is too late to send."""
         headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
         if content_type is not None:
             headers["Content-Type"] = content_type
         authorization = self.access.authorization()
         if authorization is not None:
             headers["Authorization"] = authorization
+        timeout = left()  # asked last: renewing the login may have run a command, or waited for another's
         timeouts = (min(timeout, _CONNECT_SECONDS), timeout)
         return self.client.call_api(method, url, headers, body, _request_timeout=timeouts).response
 
@@ -71,11 +76,17 @@ class _Line:
 class Transport:
     """Sends requests with the newest credentials. Thread-safe."""
 
-    def __init__(self, find: Callable[[], Access], timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        find: Callable[[], Access],
+        timeout_seconds: float,
+        clock: Callable[[], float] = suspend_aware_seconds,
+    ) -> None:
         """``find`` loads the credentials: now, and again when the server stops accepting them."""
         _silence_urllib3()
         self._find = find
         self._timeout_seconds = timeout_seconds
+        self._clock = clock
         self._lock = threading.Lock()
         self._line = _Line(find())
         self._logged_in_at = -math.inf
@@ -158,12 +169,20 @@ class Transport:
     def _send(
         self, what: str, method: str, target: str, body: object, content_type: str | None, timeout: float
     ) -> Any:
-        line = self._line
-        with self._mapped(what, write=method != "GET", sent=False):
-            answer = line.send(method, line.host + target, body, content_type, timeout)
+        line, end = self._line, self._clock() + timeout
+        write = method != "GET"
+
+        def left() -> float:
+            seconds = end - self._clock() if write else timeout
+            if seconds <= 0:
+                raise KubeTimeout(f"cannot {what}: it was too late to send it to {line.host}")
+            return seconds
+
+        with self._mapped(what, write=write, sent=False):
+            answer = line.send(method, line.host + target, body, content_type, left)
             if answer.status == 401 and self._log_in_again(line):
                 answer.drain_conn()
-                answer = self._line.send(method, self._line.host + target, body, content_type, timeout)
+                answer = self._line.send(method, self._line.host + target, body, content_type, left)
         return answer
 
     def _log_in_again(self, refused: _Line) -> bool:

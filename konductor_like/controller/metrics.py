@@ -11,7 +11,8 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does n
 
 HIGHEST_CODE = 100_000
 """SXids have five digits, Xids three."""
-_SOURCES = ("kernel", "pod", "heartbeat")
+_SOURCES = ("kernel", "pod", "heartbeat", "node")
+_LAGS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
 
 class Metrics:
@@ -26,6 +27,9 @@ class Metrics:
 
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(prefix + name, text, labels, registry=self.registry)
+
+        def lag(name: str, text: str, *labels: str) -> Histogram:
+            return Histogram(prefix + name, text, labels, buckets=_LAGS, registry=self.registry)
 
         gauge("build_info", "Version of the controller; always 1.", "version").labels(__version__).set(1)
         self.leader = gauge("leader", "1 while this process holds the Lease.")
@@ -71,6 +75,14 @@ class Metrics:
         self.bytes_processed = counter(
             "loki_bytes_processed_total", "Bytes that Loki says it read for us.", "source"
         )
+        self.budget_used = gauge(
+            "loki_budget_used_ratio",
+            "What Loki processed for us in the last minute, as a share of the budget.",
+        )
+        self.slowed = gauge("polls_slowed", "1 while the budget makes polls rarer.", "source")
+        self.loud_nodes = gauge(
+            "loud_nodes", "Nodes that print so much that their lines are read by themselves.", "source"
+        )
         self.loki_errors = counter("loki_errors_total", "Polls that failed, by error.", "source", "error")
         self.kube_errors = counter("kube_errors_total", "Requests to the API server that failed.", "error")
         self.read_until = gauge(
@@ -90,9 +102,17 @@ class Metrics:
         self.fault_to_taint = Histogram(
             prefix + "fault_to_taint_seconds",
             "From a line's Loki timestamp to the taint on its node.",
-            buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800),
+            buckets=_LAGS,
             registry=self.registry,
         )
+        self.kernel_to_entry = lag(
+            "kernel_to_entry_seconds",
+            "From the kernel's own stamp of a fault's line to its Loki timestamp, where the boot was heard.",
+        )
+        self.entry_to_read = lag(
+            "entry_to_read_seconds", "From a fault line's Loki timestamp to when it was read here.", "source"
+        )
+        self.read_to_taint = lag("read_to_taint_seconds", "From reading a fault's line to the taint.")
         self.tick_seconds = Histogram(
             prefix + "tick_seconds", "Time one tick takes, writes included.", registry=self.registry
         )
@@ -101,6 +121,15 @@ class Metrics:
         self.brake_bound = gauge("brake_bound", "How many nodes may be out by us.")
         self.brake_held = gauge("brake_held", "Nodes that would be tainted but for the brake.")
         self.coverage = gauge("nodes_coverage", "GPU nodes by whether their kernel log arrives.", "state")
+        self.gaps_open = gauge("gaps_open", "Spans in which kernel logs of some nodes are missing.")
+        self.nodes_with_gaps = gauge("nodes_with_gaps", "GPU nodes of whose kernel logs a span is missing.")
+        self.nodes_ambiguous = gauge(
+            "nodes_ambiguous", "Names under which two machines report; they are never tainted."
+        )
+        self.pending = gauge("boots_pending", "Boots that faults have waited for for more than ten minutes.")
+        self.records_lost = counter(
+            "kernel_records_lost_total", "Kernel log records that were overwritten before they were read."
+        )
         self._start_at_zero()
 
     def show_brake(self, brake: BrakeState) -> None:

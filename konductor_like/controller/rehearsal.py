@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from konductor_like.controller import logs
-from konductor_like.model import Change, NodeState
+from konductor_like.model import Change, EventReason, NodeState
 
 
 class _Live(Protocol):
@@ -57,3 +57,8 @@ class RehearsedEvents:
             node=state.name,
             event=change.event,
         )
+
+
+def rehearsed_fleet_event(reason: EventReason, message: str) -> None:
+    """Log the Event about the fleet that would have been sent."""
+    logs.info(f"would send Event {reason} on the Lease: {message}", event=reason)

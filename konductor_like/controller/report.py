@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from konductor_like.controller import logs
+from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics, fault_labels
 from konductor_like.controller.repeats import Repeats
 from konductor_like.model import (
@@ -44,6 +45,8 @@ class Report:
     """Remembers only what keeps it from saying the same thing twice."""
 
     def __init__(self, metrics: Metrics, *, rehearsal: bool = False) -> None:
+        self.lags: Lags | None = None
+        """Told of every taint; each term sets its own."""
         self._metrics = metrics
         self._suffix = " (dry run)" if rehearsal else ""
         self._tainted: dict[str, str] = {}
@@ -66,6 +69,8 @@ class Report:
             if fault is not None:
                 seconds = (unix_ns(now) - fault.timestamp_ns) / 1e9
                 self._metrics.fault_to_taint.observe(max(0.0, seconds))
+                if self.lags is not None:
+                    self.lags.tainted(fault)
             logs.info(
                 f"Node {change.node} tainted.{self._suffix}",
                 node=change.node,

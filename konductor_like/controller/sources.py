@@ -17,7 +17,7 @@ from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.nudging import Nudge, Rhythm
 from konductor_like.loki.errors import LokiBadAnswer, LokiError, LokiOverloaded
-from konductor_like.loki.reader import Batch, SourceReader
+from konductor_like.loki.reader import Batch
 
 BACKOFF_CAP_SECONDS = 30.0
 _NODE_LABEL_HINT = "check KONDUCTOR_NODE_LABEL and the collector's resource processor."
@@ -31,6 +31,25 @@ class Delivery:
     batch: Batch
     accepted: bool = False
     done: threading.Event = field(default_factory=threading.Event)
+    read_ns: int = 0
+    """When it was read, by the clock that windows are reckoned from."""
+
+
+class Reader(Protocol):
+    """What a loop polls: see :class:`konductor_like.loki.reader.SourceReader`."""
+
+    def ask_for(self, query: str) -> None:
+        """Ask another query from the next poll on."""
+
+    @property
+    def slowdown(self) -> float:
+        """How many times longer than usual to wait before the next poll."""
+
+    def poll(self, now_ns: int, oldest_ns: int | None = None, /) -> Batch:
+        """Read what is new, by a nudge that told of ``oldest_ns`` or without one; raises a LokiError."""
+
+    def commit(self, batch: Batch) -> None:
+        """The batch was acted upon."""
 
 
 class Inbox(Protocol):
@@ -43,15 +62,15 @@ class Inbox(Protocol):
 class SourceLoop:
     """Polls one reader until told to stop.
 
-    ``name`` is ``kernel``, ``pod`` or ``heartbeat``. ``problem`` is what went wrong at the last poll, None
-    when nothing did; a failed poll is an error, never "no faults" (rule 14). ``caught_up`` says that a poll
-    has reached the present.
+    ``name`` is ``kernel``, ``pod``, ``heartbeat`` or ``node``. ``problem`` is what went wrong at the last
+    poll, None when nothing did; a failed poll is an error, never "no faults" (rule 14). ``caught_up`` says
+    that a poll has reached the present.
     """
 
     def __init__(
         self,
         name: str,
-        reader: SourceReader,
+        reader: Reader,
         inbox: Inbox,
         metrics: Metrics,
         *,
@@ -71,6 +90,8 @@ class SourceLoop:
         self._stop = stop
         self._failures = 0
         self._poll_seconds = 0.0
+        self._slowed = False
+        self._loud: frozenset[str] = frozenset()
         self._thread = threading.Thread(target=self._run, name=f"read-{name}", daemon=True)
 
     def start(self) -> None:
@@ -102,8 +123,13 @@ class SourceLoop:
                 self._stop.wait(self._pause_seconds())
                 continue
             self._rhythm.polled(nudge, found=bool(batch.lines), seconds=self._poll_seconds)
-            if not batch.more:
+            if batch.failure is not None:
+                self._failed(batch.failure)
+            if isinstance(batch.failure, LokiOverloaded):
+                self._stop.wait(self._pause_seconds())
+            elif not batch.more:
                 self._rhythm.rest(self._stop)
+            self._spare()
 
     def _poll(self, nudge: Nudge | None) -> Batch | None:
         """One poll, acted upon; None where it failed or was not accepted, and its lines come again."""
@@ -119,7 +145,7 @@ class SourceLoop:
             self._failed(LokiBadAnswer(f"Reading {self.name} lines failed: {error!r}"))
             return None
         self._poll_seconds = time.monotonic() - began
-        delivery = Delivery(self.name, batch)
+        delivery = Delivery(self.name, batch, read_ns=self._now_ns())
         self._inbox.put(delivery)
         while not delivery.done.wait(0.2):
             if self._stop.is_set():
@@ -130,10 +156,27 @@ class SourceLoop:
         self._succeeded(batch)
         return batch
 
+    def _spare(self) -> None:
+        """Wait longer while the byte budget is used up, and say when that begins and ends."""
+        slowdown = self._reader.slowdown
+        self._metrics.slowed.labels(self.name).set(slowdown > 1)
+        if (slowdown > 1) != self._slowed:
+            self._slowed = slowdown > 1
+            if self._slowed:
+                logs.warning(
+                    f"Loki processed more for us than KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE allows: "
+                    f"{self.name} lines are polled {slowdown:.0f} times less often.",
+                    source=self.name,
+                )
+            else:
+                logs.info(f"{self.name} lines are polled as often as usual again.", source=self.name)
+        if self._slowed:
+            self._stop.wait(self._interval_seconds * (slowdown - 1))
+
     def _succeeded(self, batch: Batch) -> None:
-        if self.problem is not None:
+        if self.problem is not None and batch.failure is None:
             logs.info(f"Loki answers again for {self.name} lines.", source=self.name)
-        self.problem = None
+        self.problem = batch.failure and self.problem
         self.caught_up = not batch.more
         self._failures = 0
         metrics = self._metrics
@@ -143,6 +186,22 @@ class SourceLoop:
         metrics.queries.labels(self.name).inc(batch.queries)
         metrics.bytes_processed.labels(self.name).inc(batch.bytes_processed)
         self._say_oddities(batch)
+        self._say_loud(batch.loud_nodes)
+
+    def _say_loud(self, nodes: frozenset[str]) -> None:
+        """Say once who prints more than one answer holds, and when that is over."""
+        self._metrics.loud_nodes.labels(self.name).set(len(nodes))
+        if new := nodes - self._loud:
+            shown = ", ".join(name or "(no node)" for name in sorted(new)[:5])
+            more = f" and {len(new) - 5} more" if len(new) > 5 else ""
+            logs.warning(
+                f"A storm of {self.name} lines from {shown}{more}: read by itself, so that it delays no "
+                "other node's.",
+                source=self.name,
+            )
+        elif self._loud and not nodes:
+            logs.info(f"The storm of {self.name} lines is over.", source=self.name)
+        self._loud = nodes
 
     def _say_oddities(self, batch: Batch) -> None:
         """What a healthy pipeline never sends is counted and said, never dropped in silence (rule 12)."""

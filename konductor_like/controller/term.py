@@ -10,21 +10,19 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 from konductor_like.controller import logs
-from konductor_like.controller.coverage import CoverageTracker
+from konductor_like.controller.fleetwatch import FleetWatch
+from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.nudging import TailNudges
-from konductor_like.controller.sources import Delivery, SourceLoop
+from konductor_like.controller.sources import Delivery, Reader, SourceLoop
 from konductor_like.controller.tick import Nodes, Tick
-from konductor_like.detection import parse_heartbeat
-from konductor_like.loki.reader import SourceReader
-from konductor_like.model import Coverage, CoverageState, LogLine, Source
+from konductor_like.model import Coverage, LogLine, Source
 
-HEARTBEAT_SECONDS = 60.0
 IDLE_SECONDS = 5.0
 """How long the loop waits for something to do before it looks at the nodes anyway."""
 ONCE_SECONDS = 0.05
@@ -35,6 +33,7 @@ WAKE_SECONDS = 0.1
 COVERAGE_SECONDS = 30.0
 
 SOURCES = {"kernel": Source.KERNEL, "pod": Source.POD}
+"""The readers whose cursors are kept; beside them there are ``heartbeat`` and ``node``."""
 
 
 def now() -> datetime:
@@ -49,9 +48,10 @@ class Term:
         self,
         tick: Tick,
         nodes: Nodes,
-        readers: Mapping[str, SourceReader],
+        readers: Mapping[str, Reader],
         metrics: Metrics,
-        tracker: CoverageTracker,
+        watch: FleetWatch,
+        lags: Lags,
         *,
         intervals: Mapping[str, float],
         now_ns: Callable[[], int],
@@ -70,7 +70,8 @@ class Term:
         self._nodes = nodes
         self._tails = tails or {}
         self._metrics = metrics
-        self._tracker = tracker
+        self._watch = watch
+        self._lags = lags
         self._now_ns = now_ns
         self._stop = stop
         self._inbox: queue.Queue[Delivery | None] = queue.Queue()
@@ -162,20 +163,24 @@ class Term:
         lines: list[LogLine] = []
         read = {delivery.name for delivery in deliveries}
         read_ns: dict[Source, int] = {}
+        had_ns: dict[Source, int] = {}
         with self._surviving():
             for name, query in self._new_queries().items():
                 self.loops[name].ask_for(query)
                 if name in self._tails:
                     self._tails[name].ask_for(query)
             for delivery in deliveries:
-                source = SOURCES.get(delivery.name)
-                if source is None:
-                    self._hear(delivery.batch.lines)
+                source, batch = SOURCES.get(delivery.name), delivery.batch
+                if delivery.name == "heartbeat":
+                    self._watch.hear(batch.lines, batch.upto_ns, self._now_ns())
                 else:
-                    lines.extend(delivery.batch.lines)
-                    read_ns[source] = delivery.batch.upto_ns
+                    lines.extend(batch.lines)
+                if source is not None:
+                    read_ns[source], had_ns[source] = batch.upto_ns, delivery.read_ns
+            self._prepare(had_ns)
             with self._metrics.tick_seconds.time():
                 self._tick.run(lines, read_ns, now())
+            self._recall()
             for source, until_ns in self._tick.checkpoint().read_ns.items():
                 self._metrics.read_until.labels(source.value).set(until_ns / 1e9)
             if time.monotonic() - self._looked_seconds >= COVERAGE_SECONDS or "heartbeat" in read:
@@ -196,22 +201,22 @@ class Term:
             logs.LOGGER.exception("This turn failed; its lines will be read again. Please report this.")
             self._stop.wait(min(30.0, 2.0**self._failures))
 
-    def _hear(self, lines: Iterable[LogLine]) -> None:
-        for line in lines:
-            if line.node is not None and parse_heartbeat(line.text) is not None:
-                self._tracker.heard(line.node, line.timestamp_ns)
+    def _prepare(self, had_ns: Mapping[Source, int]) -> None:
+        """What a tick must know beside its lines."""
+        self._lags.begin(had_ns)
+        self._tick.heed(self._watch.ambiguous, self._watch.left)
+        self._recall()
+
+    def _recall(self) -> None:
+        """Nodes that came back; looked for after a tick too, so that what it wrote is what is remembered."""
+        for returned in self._watch.returned(self._nodes.snapshot(), self._now_ns()):
+            if not returned.record.empty:
+                self._tick.recall(returned.state.name, returned.record)
 
     def _look_at_coverage(self) -> None:
         self._looked_seconds = time.monotonic()
-        gpu_nodes = {
-            name: state.created_ns for name, state in self._nodes.snapshot().items() if state.is_gpu_node
-        }
         self._say_clock()
-        coverage = self._tracker.coverage(gpu_nodes, self._now_ns())
-        self._coverage = coverage
-        for state in CoverageState:
-            count = sum(coverage.of(name) is state for name in gpu_nodes)
-            self._metrics.coverage.labels(state.value).set(count)
+        self._coverage = self._watch.look(self._nodes.snapshot(), self._now_ns())
 
     def _say_clock(self) -> None:
         """Say once when this machine's clock is so wrong that windows are reckoned from Loki's."""

@@ -102,6 +102,8 @@ class Tick:
         self._counts_written: dict[str, datetime] = {}
         self._full: dict[str, tuple[str | None, NodeRecord]] = {}
         self._read_ns = dict(start.read_ns)
+        self._ambiguous: frozenset[str] = frozenset()
+        self._left: Mapping[str, frozenset[str]] = {}
 
     @property
     def unfinished(self) -> int:
@@ -111,6 +113,14 @@ class Tick:
     def checkpoint(self) -> Checkpoint:
         """Everything before this was read *and* acted upon; may be asked from another thread."""
         return self._checkpoint
+
+    def heed(self, ambiguous: frozenset[str], left: Mapping[str, frozenset[str]]) -> None:
+        """What heartbeats say, from now on: ambiguous names, and by node the boots that are over."""
+        self._ambiguous, self._left = ambiguous, left
+
+    def recall(self, node: str, record: NodeRecord) -> None:
+        """What was on a Node that was deleted and made anew, until its annotation says it again."""
+        self._full[node] = (None, record)
 
     def run(self, lines: Iterable[LogLine], read_ns: Mapping[Source, int], now: datetime) -> Plan:
         """Judge ``lines``, write what follows, and say so. ``read_ns`` is how far each source is read now."""
@@ -169,6 +179,8 @@ class Tick:
             unsettled=self._unsettled,
             counts_written=self._counts_written,
             read_ns=self._read_ns,
+            ambiguous=self._ambiguous,
+            left=self._left,
         )
         return decide(snapshot, faults, self._rules, now), states
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from konductor_like.cluster.access import ready_to_write
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
@@ -13,33 +13,38 @@ from konductor_like.cluster.decode import node_decoder
 from konductor_like.cluster.events import NodeEvents
 from konductor_like.cluster.identity import own_identity
 from konductor_like.cluster.lease import LeaderLease
+from konductor_like.cluster.lease_events import LeaseEvents
 from konductor_like.cluster.store import NodeStore
 from konductor_like.cluster.writer import NodeWriter, RehearsedWriter
 from konductor_like.controller import logs
 from konductor_like.controller.announcer import Announcer
 from konductor_like.controller.controller import Controller
-from konductor_like.controller.coverage import CoverageTracker
+from konductor_like.controller.coverage_report import CoverageReport, FleetEvent
+from konductor_like.controller.fleetwatch import FleetWatch
+from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.nudging import TailNudges
-from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes
+from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes, rehearsed_fleet_event
 from konductor_like.controller.report import Report
 from konductor_like.controller.rulebook import Rulebook
-from konductor_like.controller.term import HEARTBEAT_SECONDS, SOURCES, Term
+from konductor_like.controller.sources import Reader
+from konductor_like.controller.term import SOURCES, Term
 from konductor_like.controller.tick import EventSink, Nodes, Tick, Writer
 from konductor_like.detection.joining import Joiner
 from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.client import LokiClient
-from konductor_like.loki.logql import heartbeat_query, kernel_query, pod_query
+from konductor_like.loki.heartbeats import TILE_SECONDS, HeartbeatReader
+from konductor_like.loki.logql import kernel_query, pod_query
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.retry import retrying
-from konductor_like.loki.spans import SECOND_NS, Spans
+from konductor_like.loki.spans import SECOND_NS
+from konductor_like.loki.targeted import READ_SECONDS, TargetedReader
 from konductor_like.model import Checkpoint, Coverage, Source
 from konductor_like.settings import Settings
 
 LOKI_ATTEMPTS = 3
 LOKI_PATIENCE_SECONDS = 6.0
 """A poll asks again this long by itself; then the loop says what is wrong and backs off."""
-HEARTBEAT_OVERLAP_NS = 30 * SECOND_NS
 WRITE_PATIENCE_SECONDS = 5.0
 """One node's write holds up a tick no longer than this; the next ticks try again."""
 
@@ -114,7 +119,18 @@ def _earnest(
         def prepare() -> list[str]:
             return ready_to_write(client, namespace, settings.lease_name)
 
-        terms = _Terms(settings, metrics, loki, rulebook, store, writer, announcer, Report(metrics))
+        about_lease = LeaseEvents(client, lease, identity)
+        terms = _Terms(
+            settings,
+            metrics,
+            loki,
+            rulebook,
+            store,
+            writer,
+            announcer,
+            Report(metrics),
+            about_lease.send_soon,
+        )
         controller = Controller(
             store,
             lease,
@@ -143,7 +159,9 @@ def _rehearsal(
         )
         nodes, report = RehearsedNodes(store), Report(metrics, rehearsal=True)
         writer, events = RehearsedWriter(), RehearsedEvents()
-        terms = _Terms(settings, metrics, loki, rulebook, nodes, writer, events, report)
+        terms = _Terms(
+            settings, metrics, loki, rulebook, nodes, writer, events, report, rehearsed_fleet_event
+        )
         controller = Controller(store, None, terms.make, list, metrics, once=options.once)
         yield controller
 
@@ -160,6 +178,7 @@ class _Terms:
     writer: Writer
     events: EventSink
     report: Report
+    fleet_event: FleetEvent
 
     def make(
         self, checkpoint: Checkpoint | None, coverage: Coverage | None, stop: threading.Event
@@ -169,6 +188,27 @@ class _Terms:
         start = believable(checkpoint, settings, started_ns)
         self.rulebook.look()  # a standby does not follow the file
         joiner = Joiner(lambda: self.rulebook.detector)
+        heartbeats = HeartbeatReader(self.loki, settings)
+        heartbeats.start_from(started_ns)
+        targeted = TargetedReader(self.loki, self._queries()["kernel"], settings)
+        sources = self._readers(start, started_ns)
+
+        def revisit(gaps: tuple[tuple[int, int], ...]) -> None:
+            for reader in sources.values():
+                reader.revisit(gaps)
+
+        watch = FleetWatch(
+            self.metrics,
+            CoverageReport(self.metrics, self.events, self.fleet_event),
+            before=coverage,
+            stale_seconds=settings.heartbeat_stale_seconds,
+            gap_max_age_seconds=settings.gap_max_age_seconds,
+            now_ns=started_ns,
+            look_again=heartbeats.look,
+            read_node=targeted.want,
+            revisit=revisit,
+        )
+        self.report.lags = lags = Lags(self.metrics, watch.began_ns, self.loki.now_ns)
         tick = Tick(
             self.nodes,
             self.writer,
@@ -178,19 +218,21 @@ class _Terms:
             rules=settings.rules(),
             start=start,
             unknown_node_seconds=settings.unknown_node_seconds,
-            detect=joiner.detect,
+            detect=lags.watching(joiner.detect),
         )
-        tracker = CoverageTracker(settings.heartbeat_stale_seconds, before=coverage, now_ns=started_ns)
+        readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "node": targeted}
         term = Term(
             tick,
             self.nodes,
-            self._readers(start, started_ns),
+            readers,
             self.metrics,
-            tracker,
+            watch,
+            lags,
             intervals={
                 "kernel": settings.poll_interval_seconds,
                 "pod": settings.pod_poll_interval_seconds,
-                "heartbeat": HEARTBEAT_SECONDS,
+                "heartbeat": TILE_SECONDS,
+                "node": READ_SECONDS,
             },
             now_ns=self.loki.now_ns,
             stop=stop,
@@ -203,7 +245,8 @@ class _Terms:
         """What is asked for faults, by the rules in force; no pod lines where no namespace is watched."""
         detector = self.rulebook.detector
         pods = pod_query(self.settings, detector.anchors(Source.POD))
-        queries = {"kernel": kernel_query(self.settings, detector.anchors(Source.KERNEL))}
+        kernel = kernel_query(self.settings, detector.anchors(Source.KERNEL))
+        queries = {"kernel": kernel, "node": kernel}
         return queries if pods is None else {**queries, "pod": pods}
 
     def _tails(self) -> dict[str, TailNudges]:
@@ -218,22 +261,15 @@ class _Terms:
         settings = self.settings
         oldest_ns = min(start.read_ns.values(), default=started_ns)
         budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
+        self.metrics.budget_used.set_function(lambda: budget.used)
         readers = {
             name: SourceReader(SOURCES[name], self.loki, query, settings, budget=budget)
             for name, query in self._queries().items()
+            if name in SOURCES
         }
         for reader in readers.values():
             reader.start_from(start.read_ns.get(reader.source, oldest_ns))
-        heartbeat_spans = replace(
-            Spans.of(settings, Source.KERNEL),
-            overlap_ns=HEARTBEAT_OVERLAP_NS,
-            lateness_ns=round(settings.heartbeat_stale_seconds * SECOND_NS),
-        )
-        heartbeats = SourceReader(
-            Source.KERNEL, self.loki, heartbeat_query(settings), settings, heartbeat_spans
-        )
-        heartbeats.start_from(started_ns)
-        return {**readers, "heartbeat": heartbeats}
+        return readers
 
 
 def believable(saved: Checkpoint | None, settings: Settings, now_ns: int) -> Checkpoint:

@@ -6,19 +6,22 @@ looks at a text alone, ``detect`` adds where and when.
 
 from __future__ import annotations
 
-from konductor_like.detection.anchors import HEARTBEAT_ANCHOR
+from konductor_like.detection.anchors import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR
 from konductor_like.detection.detector import Detector, packaged
-from konductor_like.detection.heartbeat import Heartbeat, parse_heartbeat
+from konductor_like.detection.heartbeat import Heartbeat, Overrun, parse_heartbeat, parse_overrun
 from konductor_like.model import Fault, Finding, LogLine, Source
 
 __all__ = [
     "HEARTBEAT_ANCHOR",
+    "OVERRUN_ANCHOR",
     "Detector",
     "Heartbeat",
+    "Overrun",
     "detect",
     "find",
     "packaged",
     "parse_heartbeat",
+    "parse_overrun",
 ]
 
 

@@ -1,4 +1,4 @@
-"""The literal of a heartbeat line, and the anchors of the packaged rules.
+"""The literals of what our kernel-log reader says about itself, and the anchors of the packaged rules.
 
 An anchor is a short literal that Loki looks for; every line that can be a fault has at least one of its
 source's. They follow from the rules that are not off (:meth:`Catalog.anchors`).
@@ -10,6 +10,7 @@ from konductor_like.catalog import load_catalog
 from konductor_like.model import Source
 
 HEARTBEAT_ANCHOR = "kmsg/1 heartbeat"
+OVERRUN_ANCHOR = "kmsg/1 gap"
 
 
 def anchors_of(source: Source) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
-"""The heartbeat line of our own kernel-log reader: this node's log arrives, and up to here.
+"""What our own kernel-log reader says about itself: how far it has read, and what it could not read.
 
 ``kmsg/1 heartbeat boot=<uuid> seq=<last seq> uptime=<seconds.micros> wall=<RFC 3339>``
+``kmsg/1 gap boot=<uuid> from=<first seq> to=<last seq> lost=<n>``
 """
 
 from __future__ import annotations
@@ -9,13 +10,20 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from konductor_like.detection.anchors import HEARTBEAT_ANCHOR
+from konductor_like.detection.anchors import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR
 from konductor_like.detection.clean import stamp_us
 from konductor_like.detection.wrappers import unwrap_pod_record
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _LINE = re.compile(
     re.escape(HEARTBEAT_ANCHOR) + r" boot=(?P<boot>[0-9a-fA-F-]{32,36}) seq=(?P<seq>\d{1,19})"
     r" uptime=(?P<seconds>\d{1,12})\.(?P<micros>\d{1,6}) wall=(?P<wall>\S{1,40})\s*",
+    re.ASCII,
+)
+_OVERRUN = re.compile(
+    re.escape(OVERRUN_ANCHOR) + r" boot=(?P<boot>[0-9a-fA-F-]{32,36}) from=(?P<first>\d{1,19})"
+    r" to=(?P<last>\d{1,19}) lost=(?P<lost>\d{1,19})\s*",
     re.ASCII,
 )
 
@@ -28,6 +36,23 @@ class Heartbeat:
     sequence: int
     uptime_us: int
     wall: datetime
+
+    @property
+    def boot_ns(self) -> int:
+        """When that boot began by the node's own clock, in nanoseconds since the Unix epoch."""
+        since = self.wall - _EPOCH
+        microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+        return (microseconds - self.uptime_us) * 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Overrun:
+    """The kernel overwrote ``lost`` records of a boot, ``first`` to ``last``, before they were read."""
+
+    boot_id: str
+    first: int
+    last: int
+    lost: int
 
 
 def parse_heartbeat(text: str) -> Heartbeat | None:
@@ -49,3 +74,13 @@ def parse_heartbeat(text: str) -> Heartbeat | None:
         stamp_us(match["seconds"], match["micros"]),
         wall.astimezone(UTC),
     )
+
+
+def parse_overrun(text: str) -> Overrun | None:
+    """The overrun that the line tells of, inside a CRI or Docker record or bare; None for anything else."""
+    if OVERRUN_ANCHOR not in text:
+        return None
+    match = _OVERRUN.fullmatch(unwrap_pod_record(text).strip())
+    if match is None:
+        return None
+    return Overrun(match["boot"].lower(), int(match["first"]), int(match["last"]), int(match["lost"]))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from konductor_like.detection import HEARTBEAT_ANCHOR
+from konductor_like.detection import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR
 from konductor_like.settings import Matcher, Settings, parse_matchers
 
 _RE2_SPECIAL = re.compile(r"[.+*?()|\[\]{}^$\\]")
@@ -24,8 +24,8 @@ def kernel_query(settings: Settings, anchors: Iterable[str]) -> str:
 
 
 def heartbeat_query(settings: Settings) -> str:
-    """The heartbeat lines of our own kernel-log reader; the fault query's anchors do not match them."""
-    return log_query(kernel_matchers(settings), (HEARTBEAT_ANCHOR,))
+    """What our own kernel-log reader says about itself; the fault query's anchors match none of it."""
+    return log_query(kernel_matchers(settings), (HEARTBEAT_ANCHOR, OVERRUN_ANCHOR))
 
 
 def pod_query(settings: Settings, anchors: Iterable[str]) -> str | None:

@@ -48,6 +48,8 @@ from konductor_like.model.progress import (
     Checkpoint,
     Coverage,
     CoverageState,
+    Gap,
+    Loss,
 )
 
 __all__ = [
@@ -68,6 +70,7 @@ __all__ = [
     "Fault",
     "FaultKind",
     "Finding",
+    "Gap",
     "Held",
     "Ignored",
     "Incident",
@@ -75,6 +78,7 @@ __all__ = [
     "IncidentState",
     "KernelPosition",
     "LogLine",
+    "Loss",
     "Machine",
     "NodeRecord",
     "NodeState",

@@ -27,6 +27,12 @@ class EventReason(StrEnum):
     RELEASED = "GPUFaultReleased"
     HELD = "GPUFaultHeldByBrake"
     RECORDED = "GPUFaultRecorded"
+    SILENT = "KernelLogSilent"
+    """A node's kernel log stopped arriving; on the Lease where it is much of the fleet."""
+    OVERRUN = "KernelLogOverrun"
+    """The kernel overwrote records of its log before they were read."""
+    AMBIGUOUS = "NodeNameAmbiguous"
+    """Two machines report under one name."""
 
 
 TallyKey = tuple[IncidentKey, bool, str | None]
@@ -119,6 +125,10 @@ class Snapshot:
     """When a node was last written for no other reason than that its counts had grown."""
     read_ns: Mapping[Source, int] = field(default_factory=dict)
     """Up to where each source had been judged before the faults at hand, for releases seen now."""
+    ambiguous: frozenset[str] = frozenset()
+    """Names under which two machines report at once: never tainted (design rule 3)."""
+    left: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By node, the boots that its present boot's heartbeats have shown to be over."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -32,8 +32,37 @@ class CoverageState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """A span of Loki time in which kernel logs were not heard, and whose (design rule 8).
+
+    It is open until heartbeats of that time were read after all, or until it is too old to be closed.
+    """
+
+    start_ns: int
+    """The last heartbeat before it, or earlier."""
+    end_ns: int | None
+    """The first heartbeat after it, or later; None while the silence lasts."""
+    nodes: frozenset[str]
+    all_but: bool = False
+    """``nodes`` are the exceptions, and all other GPU nodes are meant: fleets go silent together."""
+
+    def concerns(self, node: str) -> bool:
+        """Whether the node's log is missing for this span."""
+        return (node in self.nodes) != self.all_but
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Records of one kernel log that the kernel overwrote before they were read; nothing brings them back."""
+
+    records: int
+    at_ns: int
+    """Loki timestamp of the latest line that told of some."""
+
+
+@dataclass(frozen=True, slots=True)
 class Coverage:
-    """Which nodes' kernel logs arrive, as the controller last saw it.
+    """Which nodes' kernel logs arrive, as the controller last saw it, and what is missing of them.
 
     Fleets are nearly all measured or nearly all not, so only the exceptions are listed:
     ``listed_are_measured`` says what the nodes in ``listed`` are; all others but the ``unknown`` are the
@@ -44,6 +73,12 @@ class Coverage:
     unknown: frozenset[str] = frozenset()
     listed: frozenset[str] = frozenset()
     listed_are_measured: bool = True
+    gaps: tuple[Gap, ...] = ()
+    """The open ones, rounded outwards where they are many; the oldest first."""
+    ambiguous: frozenset[str] = frozenset()
+    """Names under which two machines report at once: never tainted (rule 3)."""
+    lost: Mapping[str, Loss] = field(default_factory=dict)
+    """By node, for as long as a gap would be kept."""
 
     def of(self, node: str) -> CoverageState:
         """The coverage of one node."""

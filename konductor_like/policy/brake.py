@@ -42,14 +42,17 @@ def admit(
     return frozenset(admitted), BrakeState(len(gpu_nodes), len(out), limit, tuple(held))
 
 
-def brake_state(nodes: Mapping[str, NodeState], rules: Rules) -> BrakeState:
-    """The brake as the records on the nodes tell it, for people to look at."""
+def brake_state(nodes: Mapping[str, NodeState], rules: Rules, ambiguous: Collection[str] = ()) -> BrakeState:
+    """The brake as the records on the nodes tell it, for people to look at.
+
+    What stands against an ``ambiguous`` name is not the brake's to hold.
+    """
     out = sum(state.tainted for state in nodes.values())
     gpu_nodes = gpu_node_names(nodes)
     held = [
         Held(name, min(waiting, key=urgency))
         for name, state in nodes.items()
-        if not (state.tainted or state.opted_out or state.blocked)
+        if not (state.tainted or state.opted_out or state.blocked or name in ambiguous)
         and (waiting := held_incidents(state.record.incidents))
     ]
     held.sort(key=lambda item: (urgency(item.incident), item.node))

@@ -27,6 +27,7 @@ from konductor_like.model import (
     Unsettled,
     Verb,
 )
+from konductor_like.policy.boots import leave_boots
 from konductor_like.policy.brake import admit, urgency
 from konductor_like.policy.judge import Judgement, judge
 from konductor_like.policy.release import name_of
@@ -42,6 +43,8 @@ class _Case:
     removed_by_hand: bool
     gravest: Incident | None
     """The incident to taint for, if there is one."""
+    ambiguous: bool
+    """Two machines report under its name: nobody can say whose fault it is (design rule 3)."""
 
 
 def decide(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules, now: datetime) -> Plan:
@@ -67,12 +70,15 @@ def decide(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules, now: datet
     cases = {
         name: _look_at(state, by_node.get(name, ()), snapshot, now)
         for name, state in snapshot.nodes.items()
-        if name in by_node or name in snapshot.unsettled or _needs_attention(state)
+        if name in by_node or name in snapshot.unsettled or name in snapshot.left or _needs_attention(state)
     }
     candidates = {
         name: gravest
         for name, case in cases.items()
-        if _may_be_tainted(case.state) and name not in snapshot.unwritable and (gravest := case.gravest)
+        if _may_be_tainted(case.state)
+        and not case.ambiguous
+        and name not in snapshot.unwritable
+        and (gravest := case.gravest)
     }
     admitted, brake = admit(candidates, snapshot.nodes, snapshot.in_flight, rules)
 
@@ -135,8 +141,11 @@ def _look_at(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now:
         state.record.tainted_at is not None and not state.tainted and state.name not in snapshot.in_flight
     )
     tallies = snapshot.unsettled.get(state.name, {})
-    judgement = judge(state, faults, tallies, now, removed_by_hand=removed, read_ns=snapshot.read_ns)
-    return _Case(state, judgement, removed, min(tainting(judgement.record), key=urgency, default=None))
+    met = replace(state, record=leave_boots(state, snapshot.left.get(state.name, ())))
+    judgement = judge(met, faults, tallies, now, removed_by_hand=removed, read_ns=snapshot.read_ns)
+    judgement.urgent = judgement.urgent or met.record is not state.record
+    gravest = min(tainting(judgement.record), key=urgency, default=None)
+    return _Case(state, judgement, removed, gravest, state.name in snapshot.ambiguous)
 
 
 def _change(case: _Case, now: datetime, *, admitted: bool, brake: BrakeState, due: bool) -> Change | None:
@@ -210,6 +219,8 @@ def _announcement(
             EventReason.RECORDED,
             f"{describe(gravest)} Not tainted: another's taint has our key and effect.",
         )
+    if gravest is not None and case.ambiguous and not case.state.tainted:
+        return EventReason.RECORDED, f"{describe(gravest)} Not tainted: two machines report under this name."
     if gravest is not None and not case.state.tainted:
         held = f"Held: {brake.out} of {brake.gpu_nodes} GPU nodes are out, the brake allows {brake.bound}."
         return EventReason.HELD, f"{describe(gravest)} {held}"

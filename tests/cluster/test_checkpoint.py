@@ -13,12 +13,20 @@ from konductor_like.cluster.checkpoint import (
     encode_checkpoint,
     encode_coverage,
 )
-from konductor_like.model import Checkpoint, Coverage, Source
+from konductor_like.model import Checkpoint, Coverage, Gap, Loss, Source
 from tests.cluster.scenes import NOON, NOON_NS
 
 STAMPS = st.integers(0, 253_402_300_799 * 10**9)
 NAMES = st.frozensets(st.from_regex(r"[a-z]{1,8}", fullmatch=True), max_size=6)
 MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 -- hypothesis wants bare bounds
+
+GAPS = st.builds(Gap, STAMPS, st.none() | STAMPS, NAMES, st.booleans())
+LOSSES = st.dictionaries(
+    st.from_regex(r"[a-z]{1,8}", fullmatch=True), st.builds(Loss, st.integers(0, 10**9), STAMPS), max_size=4
+)
+COVERAGES = st.builds(
+    Coverage, MOMENTS, NAMES, NAMES, st.booleans(), st.lists(GAPS, max_size=4).map(tuple), NAMES, LOSSES
+)
 
 
 @given(st.builds(Checkpoint, st.dictionaries(st.sampled_from(Source), STAMPS), STAMPS))
@@ -26,7 +34,7 @@ def test_the_cursor_survives_the_lease(checkpoint: Checkpoint) -> None:
     assert decode_checkpoint(encode_checkpoint(checkpoint)) == (checkpoint, None)
 
 
-@given(st.builds(Coverage, MOMENTS, NAMES, NAMES, st.booleans()))
+@given(COVERAGES)
 def test_the_coverage_survives_the_lease(coverage: Coverage) -> None:
     assert decode_coverage(encode_coverage(coverage)) == (coverage, None)
 
@@ -87,3 +95,65 @@ def test_the_longest_names_still_leave_room_for_other_annotations() -> None:
     listed = frozenset(f"{n:04}".ljust(253, "x") for n in range(2000))
 
     assert len(encode_coverage(Coverage(NOON, listed=listed))) < 130 * 1024
+
+
+def test_what_is_missing_reads_like_this() -> None:
+    coverage = Coverage(
+        NOON,
+        gaps=(Gap(NOON_NS, None, frozenset({"gpu-1"})), Gap(NOON_NS, NOON_NS + 5, frozenset(), all_but=True)),
+        ambiguous=frozenset({"gpu-2"}),
+        lost={"gpu-3": Loss(41, NOON_NS)},
+    )
+
+    found = json.loads(encode_coverage(coverage))
+
+    assert found["gaps"] == [
+        {"from": "2026-05-06T12:00:00Z", "to": None, "nodes": ["gpu-1"], "all_but": False},
+        {
+            "from": "2026-05-06T12:00:00Z",
+            "to": "2026-05-06T12:00:00.000000005Z",
+            "nodes": [],
+            "all_but": True,
+        },
+    ]
+    assert found["ambiguous"] == ["gpu-2"]
+    assert found["lost"] == [{"node": "gpu-3", "records": 41, "at": "2026-05-06T12:00:00Z"}]
+
+
+def test_a_fleet_of_which_nothing_is_missing_needs_no_more_room_than_before() -> None:
+    assert json.loads(encode_coverage(Coverage(NOON))).keys() == {
+        "v",
+        "at",
+        "unknown",
+        "listed_are_measured",
+        "listed",
+    }
+
+
+def test_coverage_that_an_older_version_wrote_is_read() -> None:
+    text = '{"v":1,"at":"2026-05-06T12:00:00Z","unknown":["gpu-1"],"listed_are_measured":true,"listed":[]}'
+
+    assert decode_coverage(text) == (Coverage(NOON, frozenset({"gpu-1"})), None)
+
+
+def test_a_gap_whose_nodes_do_not_fit_becomes_one_of_all_nodes() -> None:
+    many = frozenset(f"{n:04}".ljust(253, "x") for n in range(1000))
+    coverage = Coverage(NOON, gaps=tuple(Gap(NOON_NS + n, None, many) for n in range(50)))
+
+    text = encode_coverage(coverage)
+    found, _ = decode_coverage(text)
+
+    assert len(text) < 64 * 1024
+    assert found is not None
+    assert len(found.gaps) == 50
+    assert all(gap.concerns(name) for gap in found.gaps for name in many)
+
+
+def test_a_gap_without_a_beginning_is_left_out_and_named() -> None:
+    text = '{"at":"2026-05-06T12:00:00Z","gaps":[{"nodes":["gpu-1"]}],"lost":[{"node":"gpu-1"}]}'
+
+    coverage, problem = decode_coverage(text)
+
+    assert coverage is not None
+    assert (coverage.gaps, coverage.lost) == ((), {})
+    assert problem == "gaps[0]: from is missing; lost[0]: node, records or at is missing"

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.decode import node_decoder
 from konductor_like.cluster.events import NodeEvents, event_name, shortened
+from konductor_like.cluster.lease import LeaderLease
+from konductor_like.cluster.lease_events import LeaseEvents
 from konductor_like.cluster.store import list_nodes
 from konductor_like.model import EventReason, NodeState
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
@@ -153,3 +155,54 @@ def test_a_long_message_keeps_both_ends() -> None:
     assert text.startswith("Xid 79 on GPU 0. xx")
     assert text.endswith("xx Reboot the node.")
     assert " … " in text
+
+
+@pytest.fixture
+def about_lease(server: KubernetesServer, client: KubeClient) -> LeaseEvents:
+    """A sender of Events about a Lease that is held."""
+    server.create_namespace("konductor-like")
+    lease = LeaderLease(
+        client,
+        "konductor-like",
+        "konductor-like",
+        "konductor-like-0",
+        duration_seconds=30,
+        renew_deadline_seconds=20,
+        renew_interval_seconds=10,
+    )
+    assert lease.try_acquire().held
+    return LeaseEvents(client, lease, "konductor-like-0", lambda: NOON)
+
+
+def test_an_event_about_the_fleet_shows_in_kubectl_describe_lease(
+    server: KubernetesServer, about_lease: LeaseEvents
+) -> None:
+    assert about_lease.send(EventReason.SILENT, "600 nodes are silent")
+
+    (event,) = server.objects("events", "konductor-like")
+    (lease,) = server.objects("leases", "konductor-like")
+    assert event["involvedObject"] == {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "namespace": "konductor-like",
+        "name": "konductor-like",
+        "uid": lease["metadata"]["uid"],
+    }
+    assert (event["type"], event["reason"]) == ("Warning", "KernelLogSilent")
+
+
+def test_the_same_news_about_the_fleet_is_one_event(
+    server: KubernetesServer, about_lease: LeaseEvents
+) -> None:
+    assert about_lease.send(EventReason.SILENT, "600 nodes are silent")
+    assert about_lease.send(EventReason.SILENT, "600 nodes are silent")
+
+    assert len(server.objects("events", "konductor-like")) == 1
+
+
+def test_an_event_about_the_fleet_that_is_refused_raises_nothing(
+    server: KubernetesServer, about_lease: LeaseEvents
+) -> None:
+    server.access.deny("create", "events", "*")
+
+    assert not about_lease.send(EventReason.SILENT, "600 nodes are silent")

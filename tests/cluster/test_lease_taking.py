@@ -12,11 +12,9 @@ from konductor_like.cluster import paths
 from konductor_like.cluster.checkpoint import CURSOR_ANNOTATION
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeConfigError
+from konductor_like.cluster.fence import suspend_aware_seconds
 from konductor_like.cluster.identity import own_identity
-from konductor_like.cluster.lease import (
-    read_lease,
-    suspend_aware_seconds,
-)
+from konductor_like.cluster.lease import read_lease
 from konductor_like.model import Coverage
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cluster.lease_scenes import (

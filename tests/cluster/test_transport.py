@@ -5,14 +5,14 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from email.utils import formatdate
 from pathlib import Path
 
 import pytest
 
 from konductor_like import __version__
-from konductor_like.cluster import paths
+from konductor_like.cluster import kubeconfig, paths
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import (
     KubeBadAnswer,
@@ -24,6 +24,8 @@ from konductor_like.cluster.errors import (
     KubeUnavailable,
     KubeUnreachable,
 )
+from konductor_like.cluster.kubeconfig import Access
+from konductor_like.cluster.transport import Transport
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
 from konductor_like.sandbox.mishaps import Drop, Mishap
 from konductor_like.sandbox.wire import HTML, JSON
@@ -204,6 +206,61 @@ def test_a_kubeconfig_that_vanished_leaves_the_401_to_be_told(
         config.unlink()
 
         assert isinstance(failure(client), KubeUnauthorized)
+
+
+class SlowLogin:
+    """A clock, and credentials whose renewal takes ``takes_seconds`` by it."""
+
+    def __init__(self, config: Path) -> None:
+        self.seconds = 0.0
+        self.takes_seconds = 0.0
+        self._config = config
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def find(self) -> Access:
+        access = kubeconfig.load(str(self._config), None)
+        access._renew = lambda _configuration: self._take_time()
+        self._take_time()
+        return access
+
+    def _take_time(self) -> None:
+        self.seconds += self.takes_seconds
+
+
+def test_a_write_whose_time_went_by_in_the_login_is_never_sent(
+    server: KubernetesServer, tmp_path: Path
+) -> None:
+    server.put_node(raw_node())
+    login = SlowLogin(server.kubeconfig(tmp_path / "c"))
+    with closing(KubeClient(Transport(login.find, 5.0, login.clock))) as client:
+        login.takes_seconds = 9.0
+        with pytest.raises(KubeTimeout, match="too late to send") as caught:
+            client.patch(NODE, [], timeout_seconds=8.0)
+        assert server.calls("patch") == []
+        assert not caught.value.outcome_unknown
+
+        login.takes_seconds = 7.0
+        client.patch(NODE, [], timeout_seconds=8.0)
+        client.get(NODE)
+
+
+def test_a_write_is_not_sent_a_second_time_when_logging_in_again_took_too_long(
+    server: KubernetesServer, tmp_path: Path
+) -> None:
+    server.put_node(raw_node())
+    old, new = server.access.add_user("kim"), server.access.add_user("kim")
+    login = SlowLogin(server.kubeconfig(tmp_path / "c", old))
+    with closing(KubeClient(Transport(login.find, 5.0, login.clock))) as client:
+        server.access.revoke(old)
+        server.kubeconfig(tmp_path / "c", new)
+        login.takes_seconds = 4.0
+
+        with pytest.raises(KubeTimeout, match="too late to send"):
+            client.patch(NODE, [], timeout_seconds=8.0)
+
+    assert [call.status for call in server.calls("patch")] == [401]
 
 
 @pytest.mark.parametrize("token", ["two\nlines", "ünïcödé \u2603"])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from konductor_like.controller.coverage import CoverageTracker
-from konductor_like.model import Coverage, CoverageState
+from konductor_like.loki.heartbeats import Look
+from konductor_like.model import Coverage, CoverageState, Loss
 
 SECOND = 1_000_000_000
 START = 1_772_625_600 * SECOND
@@ -79,3 +82,259 @@ def test_a_node_that_joined_while_no_controller_ran_was_never_measured() -> None
 
     assert coverage.of("gpu-1") is CoverageState.MEASURED
     assert coverage.of("gpu-9") is CoverageState.NOT_MEASURED
+
+
+MINUTE = 60 * SECOND
+
+
+class Fleet:
+    """Nodes that beat once a minute, a collector that may hold them back, and a tracker that reads."""
+
+    def __init__(self, size: int = 3, before: Coverage | None = None) -> None:
+        self.names = {f"gpu-{i}": 0 for i in range(1, size + 1)}
+        self.watch = CoverageTracker(300, before=before, now_ns=START)
+        self.at = 0
+        self.last = Coverage(at=datetime(2026, 3, 4, tzinfo=UTC))
+
+    def pass_(self, minutes: int, *, silent: Iterable[str] = (), readable: bool = True) -> Coverage:
+        """So many minutes in which all but the silent are heard, if Loki can be read."""
+        for _ in range(minutes):
+            self.at += 1
+            if readable:
+                for name in self.names.keys() - set(silent):
+                    self.watch.heard(name, self.now)
+                self.watch.read_up_to(self.now, self.now)
+            self.last = self.watch.coverage(self.names, self.now)
+        return self.last
+
+    def deliver(self, name: str, first: int, last: int) -> Coverage:
+        """The heartbeats of these minutes are read after all."""
+        for minute in range(first, last + 1):
+            self.watch.heard(name, START + minute * MINUTE)
+        self.last = self.watch.coverage(self.names, self.now)
+        return self.last
+
+    @property
+    def now(self) -> int:
+        return START + self.at * MINUTE
+
+
+def spans(coverage: Coverage) -> list[tuple[int, int | None, list[str]]]:
+    """The gaps in minutes since the start, with the nodes they concern."""
+    return [
+        (
+            (gap.start_ns - START) // MINUTE,
+            None if gap.end_ns is None else (gap.end_ns - START) // MINUTE,
+            [name for name in sorted(FLEET) if gap.concerns(name)],
+        )
+        for gap in coverage.gaps
+    ]
+
+
+def test_a_node_that_falls_silent_has_a_gap_from_its_last_heartbeat_on() -> None:
+    fleet = Fleet()
+    fleet.pass_(10)
+
+    assert spans(fleet.pass_(5, silent=["gpu-1"])) == []
+    coverage = fleet.pass_(1, silent=["gpu-1"])
+
+    assert coverage.of("gpu-1") is CoverageState.UNKNOWN
+    assert spans(coverage) == [(10, None, ["gpu-1"])]
+
+
+def test_a_gap_stays_open_after_the_node_is_heard_again_until_its_heartbeats_were_read() -> None:
+    fleet = Fleet()
+    fleet.pass_(10)
+    fleet.pass_(20, silent=["gpu-1"])
+
+    assert spans(fleet.pass_(1)) == [(10, 31, ["gpu-1"])]
+    assert spans(fleet.deliver("gpu-1", 11, 20)) == [(20, 31, ["gpu-1"])]
+    assert spans(fleet.deliver("gpu-1", 21, 30)) == []
+    assert [name for name, _ in fleet.watch.news().closed] == ["gpu-1"]
+
+
+def test_late_heartbeats_in_any_order_close_a_gap() -> None:
+    fleet = Fleet()
+    fleet.pass_(10)
+    fleet.pass_(20, silent=["gpu-1"])
+    fleet.pass_(1)
+
+    for minute in (30, 12, 25, 16, 21):
+        fleet.deliver("gpu-1", minute, minute)
+
+    assert spans(fleet.last) == []
+
+
+def test_heartbeats_that_come_while_the_silence_lasts_move_the_gap_on() -> None:
+    fleet = Fleet()
+    fleet.pass_(10)
+    fleet.pass_(20, silent=["gpu-1"])
+
+    assert spans(fleet.deliver("gpu-1", 11, 20)) == [(20, None, ["gpu-1"])]
+
+
+def test_a_gap_that_is_too_old_is_given_up_and_said_to_be() -> None:
+    fleet = Fleet()
+    fleet.pass_(10)
+    fleet.pass_(20, silent=["gpu-1"])
+    fleet.pass_(1)
+    fleet.watch.news()
+
+    assert spans(fleet.pass_(24 * 60 - 1)) == [(10, 31, ["gpu-1"])]
+    assert spans(fleet.pass_(1)) == []
+    news = fleet.watch.news()
+    assert [name for name, _ in news.given_up] == ["gpu-1"]
+    assert news.closed == []
+
+
+def test_while_loki_cannot_be_read_the_whole_fleet_has_one_gap_and_nobody_is_called_silent() -> None:
+    fleet = Fleet()
+    fleet.pass_(10)
+
+    coverage = fleet.pass_(20, readable=False)
+
+    assert spans(coverage) == [(10, None, sorted(FLEET))]
+    assert {coverage.of(name) for name in FLEET} == {CoverageState.UNKNOWN}
+    assert fleet.watch.news().silent == []
+
+
+def test_after_loki_is_back_each_node_closes_the_gap_for_itself() -> None:
+    fleet = Fleet()
+    fleet.pass_(10)
+    fleet.pass_(20, readable=False)
+    fleet.pass_(1)
+    assert spans(fleet.last) == [(10, 31, sorted(FLEET))]
+
+    fleet.deliver("gpu-1", 11, 30)
+    fleet.deliver("gpu-2", 11, 30)
+
+    assert spans(fleet.last) == [(10, 31, ["gpu-3"])]
+
+
+def test_nodes_that_are_not_measured_keep_lokis_gap_until_its_age_passes() -> None:
+    fleet = Fleet()
+    fleet.pass_(10, silent=["gpu-3"])
+    fleet.pass_(20, readable=False)
+    fleet.pass_(1, silent=["gpu-3"])
+    fleet.deliver("gpu-1", 11, 30)
+    fleet.deliver("gpu-2", 11, 30)
+
+    assert spans(fleet.last) == [(10, 31, ["gpu-3"])]
+    assert spans(fleet.pass_(24 * 60, silent=["gpu-3"])) == []
+
+
+def test_the_next_controller_goes_on_with_the_gaps_of_the_last() -> None:
+    fleet = Fleet()
+    fleet.pass_(10)
+    fleet.pass_(20, silent=["gpu-1", "gpu-2"])
+    fleet.pass_(1, silent=["gpu-2"])
+    before = fleet.last
+
+    fleet.watch = CoverageTracker(300, before=before, now_ns=fleet.now)
+    restarted = fleet.pass_(1, silent=["gpu-2"])
+
+    assert spans(restarted) == [(10, 31, ["gpu-1"]), (10, None, ["gpu-2"])]
+    assert spans(fleet.pass_(1))[-1] == (10, 33, ["gpu-2"])
+    fleet.deliver("gpu-2", 11, 32)
+    assert spans(fleet.deliver("gpu-1", 11, 30)) == []
+
+
+def test_a_controller_that_did_not_run_makes_no_gap_where_nodes_are_heard_at_once() -> None:
+    fleet = Fleet()
+    fleet.pass_(10)
+    before = fleet.last
+    fleet.at += 120
+
+    fleet.watch = CoverageTracker(300, before=before, now_ns=fleet.now)
+
+    assert spans(fleet.pass_(10)) == []
+
+
+def test_a_node_that_fell_silent_while_no_controller_ran_is_missing_since_the_last_one_looked() -> None:
+    fleet = Fleet()
+    fleet.pass_(10)
+    before = fleet.last
+    fleet.at += 120
+
+    fleet.watch = CoverageTracker(300, before=before, now_ns=fleet.now)
+
+    assert spans(fleet.pass_(6, silent=["gpu-1"])) == [(10, None, ["gpu-1"])]
+
+
+def test_before_a_node_is_called_unknown_its_late_heartbeats_are_looked_for_once() -> None:
+    fleet = Fleet()
+    fleet.pass_(10)
+    looks = []
+    for _ in range(5):
+        fleet.pass_(1, silent=["gpu-1"])
+        looks.append(fleet.watch.looks(fleet.now))
+
+    assert looks[:4] == [[], [], [], []]
+    assert looks[4] == [Look(START + 10 * MINUTE, fleet.now, frozenset({"gpu-1"}))]
+    fleet.deliver("gpu-1", 14, 14)  # a collector that lags
+    assert fleet.pass_(1, silent=["gpu-1"]).of("gpu-1") is CoverageState.MEASURED
+
+
+def test_the_heartbeats_of_a_gap_are_read_again_at_once_and_then_ever_more_rarely() -> None:
+    fleet = Fleet()
+    fleet.pass_(10)
+    fleet.pass_(20, silent=["gpu-1"])
+    fleet.watch.looks(fleet.now)
+    fleet.pass_(1)
+    assert fleet.watch.looks(fleet.now) == [
+        Look(START + 10 * MINUTE, START + 31 * MINUTE, frozenset({"gpu-1"}))
+    ]
+
+    rounds = []
+    for minute in range(23 * 60):
+        fleet.pass_(1)
+        if fleet.watch.looks(fleet.now):
+            rounds.append(minute)
+
+    steps = [later - earlier for earlier, later in pairwise(rounds)]
+    assert steps[:3] == [10, 10, 10]
+    assert steps == sorted(steps)
+    assert len(rounds) < 30
+
+
+def test_the_readers_of_faults_are_told_of_all_that_is_open_and_no_more_of_what_is_closed() -> None:
+    fleet = Fleet()
+    fleet.pass_(10)
+    fleet.pass_(20, silent=["gpu-1"])
+    fleet.pass_(1)
+
+    assert fleet.watch.revisit_spans == ((START + 10 * MINUTE, START + 31 * MINUTE),)
+    fleet.deliver("gpu-1", 11, 30)
+    assert len(fleet.watch.revisit_spans) == 0
+
+
+def test_a_silence_that_lasts_is_told_to_the_readers_as_a_span_that_stays_the_same() -> None:
+    fleet = Fleet()
+    fleet.pass_(10)
+    fleet.pass_(6, silent=["gpu-1"])
+    told = fleet.watch.revisit_spans
+
+    fleet.pass_(100, silent=["gpu-1"])
+
+    assert fleet.watch.revisit_spans == told == ((START + 10 * MINUTE, START + 70 * MINUTE),)
+
+
+def test_an_overrun_is_counted_once_however_often_its_line_is_read() -> None:
+    fleet = Fleet()
+    fleet.pass_(1)
+
+    told = [fleet.watch.overrun("gpu-1", "boot-a", 100, 41, START) for _ in range(3)]
+    told.append(fleet.watch.overrun("gpu-1", "boot-a", 300, 1, START + MINUTE))
+
+    assert told == [True, False, False, True]
+    assert fleet.pass_(1).lost == {"gpu-1": Loss(42, START + MINUTE)}
+    restarted = CoverageTracker(300, before=fleet.last, now_ns=fleet.now)
+    assert not restarted.overrun("gpu-1", "boot-a", 300, 1, START + MINUTE)
+
+
+def test_nobody_is_told_to_look_again_while_loki_cannot_be_read() -> None:
+    fleet = Fleet()
+    fleet.pass_(10)
+    fleet.pass_(20, readable=False)
+
+    assert fleet.watch.looks(fleet.now) == []

@@ -38,6 +38,7 @@ class ScriptedReader:
     def __init__(self, *script: Batch | LokiError) -> None:
         self.script = list(script)
         self.committed: list[int] = []
+        self.slowdown = 1.0
         self.asked: list[int | None] = []
         self.polls = 0
 

@@ -8,7 +8,8 @@ from typing import cast
 import pytest
 
 from konductor_like.controller import term as terms
-from konductor_like.controller.coverage import CoverageTracker
+from konductor_like.controller.fleetwatch import FleetWatch
+from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.sources import Delivery
 from konductor_like.controller.term import Term
@@ -24,7 +25,8 @@ def term() -> Term:
         cast("Nodes", None),
         {},
         Metrics(),
-        cast("CoverageTracker", None),
+        cast("FleetWatch", None),
+        cast("Lags", None),
         intervals={},
         now_ns=lambda: 1,
         stop=threading.Event(),

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from konductor_like.detection import HEARTBEAT_ANCHOR, Heartbeat, parse_heartbeat
+from konductor_like.detection import (
+    HEARTBEAT_ANCHOR,
+    Heartbeat,
+    Overrun,
+    parse_heartbeat,
+    parse_overrun,
+)
 from konductor_like.detection.anchors import anchors_of
 from konductor_like.model import Source
 
@@ -68,3 +74,33 @@ def test_anything_else_is_no_heartbeat(text: str) -> None:
 
 def test_the_fault_query_does_not_fetch_heartbeats() -> None:
     assert not any(anchor in LINE for source in Source for anchor in anchors_of(source))
+
+
+def test_wall_time_less_uptime_is_when_the_boot_began() -> None:
+    began = BEAT.wall - timedelta(seconds=812, microseconds=300_441)
+
+    assert BEAT.boot_ns == round(began.timestamp() * 1_000_000) * 1000
+
+
+OVERRUN = f"kmsg/1 gap boot={BOOT} from=100 to=140 lost=41"
+
+
+@pytest.mark.parametrize(
+    "text", [OVERRUN, f"2026-03-03T10:00:00.25Z stdout F {OVERRUN}\n"], ids=["bare", "CRI"]
+)
+def test_an_overrun_is_read(text: str) -> None:
+    assert parse_overrun(text) == Overrun(BOOT, 100, 140, 41)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LINE,
+        OVERRUN.replace("lost=41", "lost=many"),
+        f"{OVERRUN} and more",
+        f"kmsg/1 boot={BOOT} seq=1 facility=1 priority=6 [1.000000] {OVERRUN}",
+    ],
+    ids=["a heartbeat", "bad count", "tail", "by a user"],
+)
+def test_anything_else_is_no_overrun(text: str) -> None:
+    assert parse_overrun(text) is None

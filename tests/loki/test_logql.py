@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from konductor_like.detection import HEARTBEAT_ANCHOR, packaged
+from konductor_like.detection import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR, packaged
 from konductor_like.loki.logql import (
     heartbeat_query,
     is_kernel_stream,
@@ -93,7 +93,7 @@ def test_other_label_names_are_used_where_the_settings_say_so() -> None:
 
 
 def test_a_heartbeat_is_found_by_its_own_query_and_by_no_fault_query() -> None:
-    assert _anchors(heartbeat_query(settings())) == [HEARTBEAT_ANCHOR]
+    assert _anchors(heartbeat_query(settings())) == [HEARTBEAT_ANCHOR, OVERRUN_ANCHOR]
     assert HEARTBEAT_ANCHOR in HEARTBEAT
     assert not [anchor for anchor in (*KERNEL_ANCHORS, *POD_ANCHORS) if anchor in HEARTBEAT]
 

@@ -7,13 +7,18 @@ call.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 import pytest
 
 from konductor_like.cluster.access import controller_permissions
+from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.lease import LeaderLease
+from konductor_like.cluster.lease_events import LeaseEvents
 from konductor_like.demo.stage import RunningController, Stage
 from konductor_like.demo.story import XID_31, XID_79
+from konductor_like.model import EventReason
 from konductor_like.sandbox.kubernetes import Call, KubernetesServer, Rule
 from konductor_like.sandbox.kubernetes.access import Attempt
 from konductor_like.settings import Settings
@@ -78,7 +83,25 @@ def play(stage: Stage) -> None:
     until(lambda: stage.node("gpu-03").tainted, "gpu-03 is tainted", restarted)
     command(stage, "reset", "--purge", "--yes")
     assert restarted.stop() == 0
+    fleet_event(stage)
     command(stage, "run", "--once")
+
+
+def fleet_event(stage: Stage) -> None:
+    """Minutes of silence in one call: the Event that a controller sends about its Lease."""
+    with closing(KubeClient.connect(str(stage.kubeconfig), None, 10.0)) as client:
+        lease = LeaderLease(
+            client,
+            "konductor-like",
+            "konductor-like",
+            "third",
+            duration_seconds=30,
+            renew_deadline_seconds=20,
+            renew_interval_seconds=10,
+        )
+        assert lease.try_acquire().held
+        assert LeaseEvents(client, lease, "third").send(EventReason.SILENT, "Not heard: gpu-01, gpu-02.")
+        assert lease.release(None)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,129 @@
+"""Which kernel logs arrive and what is missing of them, as ``status`` tells it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from konductor_like.cli.columns import age, count, moment, natural
+from konductor_like.model import Coverage, CoverageState, Loss
+
+NAMES_SHOWN = 5
+GAPS_SHOWN = 3
+ALARMING = ("Missing", "Lost", "Ambiguous")
+"""Lines above the table that are there only when something is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class GapReport:
+    """A span that is missing of some kernel logs; ``end_ns`` is None while it lasts."""
+
+    start_ns: int
+    end_ns: int | None
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageReport:
+    """The GPU nodes by whether their kernel log arrives, and what is missing."""
+
+    measured: int
+    unknown: tuple[str, ...]
+    not_measured: int
+    gaps: tuple[GapReport, ...]
+    ambiguous: tuple[str, ...]
+    lost: tuple[tuple[str, Loss], ...]
+
+
+def state_of(name: str, coverage: Coverage | None, *, stale: bool) -> CoverageState:
+    """The coverage of one node; of a controller that has not looked for long nothing is measured any more."""
+    if coverage is None:
+        return CoverageState.NOT_MEASURED
+    seen = coverage.of(name)
+    return CoverageState.UNKNOWN if stale and seen is CoverageState.MEASURED else seen
+
+
+def coverage_report(
+    gpu_nodes: Iterable[str], coverage: Coverage | None, *, stale: bool
+) -> CoverageReport | None:
+    """The report on these nodes; None without coverage."""
+    if coverage is None:
+        return None
+    names = sorted(gpu_nodes, key=natural)
+    states = {name: state_of(name, coverage, stale=stale) for name in names}
+    gaps = (
+        GapReport(gap.start_ns, gap.end_ns, tuple(name for name in names if gap.concerns(name)))
+        for gap in coverage.gaps
+    )
+    return CoverageReport(
+        measured=sum(state is CoverageState.MEASURED for state in states.values()),
+        unknown=tuple(name for name, state in states.items() if state is CoverageState.UNKNOWN),
+        not_measured=sum(state is CoverageState.NOT_MEASURED for state in states.values()),
+        gaps=tuple(gap for gap in gaps if gap.nodes),
+        ambiguous=tuple(sorted(coverage.ambiguous, key=natural)),
+        lost=tuple(sorted(coverage.lost.items(), key=lambda item: natural(item[0]))),
+    )
+
+
+def coverage_lines(coverage: CoverageReport | None, now: datetime) -> list[tuple[str, str]]:
+    """What stands above the table: how many kernel logs arrive, then only what is wrong."""
+    if coverage is None:
+        return []
+    fleet = coverage.measured + len(coverage.unknown) + coverage.not_measured
+    if not fleet:
+        return []
+    parts = [f"{coverage.measured} of {count(fleet, 'kernel log')} heard"]
+    if coverage.unknown:
+        parts.append(f"UNKNOWN {named(coverage.unknown)}")
+    if coverage.not_measured:
+        parts.append(f"{coverage.not_measured} not measured")
+    lines = [("Coverage", "; ".join(parts))]
+    if coverage.gaps:
+        shown = [_gap_text(gap, fleet, now) for gap in coverage.gaps[:GAPS_SHOWN]]
+        more = len(coverage.gaps) - len(shown)
+        lines.append(("Missing", "; ".join(shown) + (f"; and {count(more, 'more span')}" if more else "")))
+    if coverage.lost:
+        lost = [f"{node} ({count(loss.records, 'record')})" for node, loss in coverage.lost]
+        lines.append(("Lost", f"{named(lost)} overwritten before they were read"))
+    if coverage.ambiguous:
+        lines.append(("Ambiguous", f"{named(coverage.ambiguous)}: two machines under one name; not tainted"))
+    return lines
+
+
+def warnings_on(name: str, coverage: Coverage | None) -> Iterable[str]:
+    """What a person must hear about one node."""
+    if coverage is not None and name in coverage.ambiguous:
+        yield "two machines report under this name at once; it is not tainted until one is left"
+
+
+def notes_on(name: str, coverage: Coverage | None) -> Iterable[str]:
+    """What is worth a column in the wide table only."""
+    if coverage is None:
+        return
+    for gap in coverage.gaps:
+        if gap.concerns(name):
+            until = f"to {_clock(gap.end_ns)}" if gap.end_ns is not None else "on"
+            yield f"its kernel log is missing from {_clock(gap.start_ns)} {until}"
+    if name in coverage.lost:
+        loss = coverage.lost[name]
+        yield f"{count(loss.records, 'record')} overwritten in its kernel log before they were read"
+
+
+def named(names: Collection[str]) -> str:
+    """The first few, and how many more."""
+    shown = list(names)[:NAMES_SHOWN]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _gap_text(gap: GapReport, fleet: int, now: datetime) -> str:
+    who = f"all {fleet} nodes" if 1 < len(gap.nodes) == fleet else named(gap.nodes)
+    since = age((now - moment(gap.start_ns)).total_seconds())
+    if gap.end_ns is None:
+        return f"{who} for {since} until now"
+    return f"{who} for {age((gap.end_ns - gap.start_ns) / 1e9)}, {since} ago"
+
+
+def _clock(ns: int) -> str:
+    return f"{moment(ns):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,110 @@
+"""What the kernel-log readers say about themselves, in one place: coverage, boots, Nodes that return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from konductor_like.controller.boots import Boots
+from konductor_like.controller.coverage import CoverageTracker
+from konductor_like.controller.coverage_report import CoverageReport
+from konductor_like.controller.gaps import SECOND_NS
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.returning import Returned, Returning
+from konductor_like.detection import Overrun, parse_heartbeat, parse_overrun
+from konductor_like.loki.heartbeats import Look
+from konductor_like.model import Coverage, LogLine, NodeState
+
+Spans = tuple[tuple[int, int], ...]
+_DAY_NS = 86_400 * SECOND_NS
+
+
+class FleetWatch:
+    """One term's memory of the fleet. ``before`` is what the last controller left on the Lease."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        report: CoverageReport,
+        *,
+        before: Coverage | None,
+        stale_seconds: float,
+        gap_max_age_seconds: float,
+        now_ns: int,
+        look_again: Callable[[Iterable[Look]], None],
+        read_node: Callable[[str, int], None],
+        revisit: Callable[[Spans], None],
+    ) -> None:
+        """``look_again`` rereads heartbeats, ``read_node`` a node's kernel lines from a time on.
+
+        ``revisit`` tells the readers of faults which spans are gaps, to be read again now and then.
+        """
+        self._metrics = metrics
+        self._report = report
+        self._look_again = look_again
+        self._read_node = read_node
+        self._revisit = revisit
+        self._tracker = CoverageTracker(
+            stale_seconds, before=before, now_ns=now_ns, gap_max_age_seconds=gap_max_age_seconds
+        )
+        self._boots = Boots(before.ambiguous if before else (), now_ns)
+        self._returning = Returning(round(before.at.timestamp()) * SECOND_NS if before else None)
+        self._overruns: list[tuple[str, Overrun]] = []
+
+    @property
+    def ambiguous(self) -> frozenset[str]:
+        """Names under which two machines report at once."""
+        return self._boots.ambiguous
+
+    @property
+    def left(self) -> Mapping[str, frozenset[str]]:
+        """By node, the boots that are over although faults wait for them."""
+        return self._boots.left
+
+    def began_ns(self, node: str, boot_id: str | None) -> int | None:
+        """When a boot of the node began by the node's own clock, if it was heard."""
+        return self._boots.began_ns(node, boot_id)
+
+    def hear(self, lines: Iterable[LogLine], upto_ns: int, now_ns: int) -> None:
+        """Lines out of one poll, which read everything before ``upto_ns``."""
+        for line in lines:
+            if line.node is None:
+                continue
+            heartbeat = parse_heartbeat(line.text)
+            if heartbeat is not None:
+                self._tracker.heard(line.node, line.timestamp_ns)
+                self._boots.beat(line.node, heartbeat.boot_id, line.timestamp_ns, heartbeat.boot_ns)
+                continue
+            overrun = parse_overrun(line.text)
+            if overrun is not None and self._tracker.overrun(
+                line.node, overrun.boot_id, overrun.first, overrun.lost, line.timestamp_ns
+            ):
+                self._overruns.append((line.node, overrun))
+        self._tracker.read_up_to(upto_ns, now_ns)
+
+    def look(self, nodes: Mapping[str, NodeState], now_ns: int) -> Coverage:
+        """Draw the conclusions, tell them, and ask for what is to be read again."""
+        gpu_nodes = {name: state for name, state in nodes.items() if state.is_gpu_node}
+        coverage = self._tracker.coverage(
+            {name: state.created_ns for name, state in gpu_nodes.items()}, now_ns
+        )
+        self._boots.look(nodes, now_ns)
+        coverage = replace(coverage, ambiguous=self._boots.ambiguous)
+        for name, overrun in self._overruns:
+            self._report.overran(name, overrun, nodes.get(name))
+        self._overruns.clear()
+        self._report.tell(self._tracker.news(), coverage, gpu_nodes, now_ns)
+        self._report.left(self._boots.left)
+        self._metrics.pending.set(self._boots.overdue)
+        self._revisit(self._tracker.revisit_spans)
+        self._look_again(self._tracker.looks(now_ns))
+        return coverage
+
+    def returned(self, nodes: Mapping[str, NodeState], now_ns: int) -> list[Returned]:
+        """The Nodes made anew for a known machine; their kernel lines since boot are asked for as well."""
+        found = self._returning.look(nodes, now_ns)
+        for returned in found:
+            machine = returned.state.machine
+            began_ns = self.began_ns(returned.state.name, machine.boot_id)
+            self._read_node(returned.state.name, now_ns - _DAY_NS if began_ns is None else began_ns)
+        return found

@@ -1,0 +1,198 @@
+"""Everything around the controllers: both stand-ins, the machines, the collector, and the people."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+from konductor_like.cluster import paths
+from konductor_like.cluster.checkpoint import CURSOR_ANNOTATION, decode_checkpoint
+from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
+from konductor_like.sandbox.fleet import make_node
+from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like.sandbox.loki import LokiServer, otlp_body, otlp_record
+from konductor_like.sandbox.wire import Request
+from tests.chaos.processes.journal import Journal, Object
+from tests.chaos.processes.machines import KMSG, PLAIN, Machine, Occurrence
+
+LEASE = ("konductor-like", "konductor-like")
+KUBELET, PERSON, RESETTER = "system:node", "alice", "carol"
+OUR_TAINT = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}
+MERGE = "application/merge-patch+json"
+
+
+class World:
+    """Use as a context manager. ``forms`` says for each node how its kernel log is shipped."""
+
+    def __init__(self, forms: Mapping[str, str]) -> None:
+        self.journal = Journal()
+        self.loki = LokiServer()
+        self.cluster = KubernetesServer(admission=self.journal)
+        self.machines = {
+            name: Machine(name, form, 1_235_000.0 + 977.25 * number)
+            for number, (name, form) in enumerate(forms.items())
+        }
+        self.occurrences: list[Occurrence] = []
+        self._tokens: dict[str, str] = {}
+        self._exits = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as exits:
+            self.folder = Path(exits.enter_context(tempfile.TemporaryDirectory(prefix="konductor-like-")))
+            exits.enter_context(self.loki)
+            exits.enter_context(self.cluster)
+            for machine in self.machines.values():
+                self.cluster.put_node(node_of(machine))
+                self.heartbeat(machine.node)
+            self._exits = exits.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exits.close()
+
+    def environment(self, user: str) -> dict[str, str]:
+        """What a program of this user needs to talk to this world."""
+        config = self.folder / f"{user}.kubeconfig"
+        self.cluster.kubeconfig(config, self._token(user))
+        return {"KUBECONFIG": str(config), "LOG_ENDPOINT": self.loki.url}
+
+    def xid(self, node: str, code: int, gpu: str) -> Occurrence:
+        """The driver reports an Xid; nobody has shipped it yet."""
+        occurrence = self.machines[node].xid(code, gpu)
+        self.occurrences.append(occurrence)
+        return occurrence
+
+    def ship(
+        self, told: Iterable[Occurrence], form: str, *, anew: bool = False, collector: str = "dmesg"
+    ) -> None:
+        """The collector ships records: with the time of the record, or ``anew`` with the present."""
+        now_ns, told = time.time_ns(), list(told)
+        self._push(
+            collector,
+            [
+                (one.node, one.line(form), now_ns + number if anew else one.said_ns)
+                for number, one in enumerate(told)
+            ],
+        )
+        for one in told:
+            self.machines[one.node].told_plainly |= form == PLAIN
+            one.accepted_ns = one.accepted_ns or time.time_ns()
+
+    def replay(self, node: str, form: str) -> None:
+        """The ``dmesg`` pod of a node restarts: the whole ring buffer again, with new timestamps."""
+        shipped = [one for one in self.machines[node].ring if one.accepted_ns is not None]
+        self.ship(shipped, form, anew=True)
+
+    def heartbeat(self, node: str) -> None:
+        """A heartbeat of the node's kernel-log reader, where it runs."""
+        if self.machines[node].form == KMSG:
+            self._push("dmesg", [(node, self.machines[node].heartbeat(), time.time_ns())])
+
+    def post_boot(self, node: str) -> None:
+        """The kubelet posts the boot that its machine is in."""
+        boot = {"status": {"nodeInfo": {"bootID": self.machines[node].boot}}}
+        self.ask(KUBELET, "PATCH", f"{paths.node(node)}/status", boot, MERGE)
+
+    def recreate(self, node: str, *, new_machine: bool) -> None:
+        """The Node is deleted and registers again, perhaps with another machine under the old name."""
+        if new_machine:
+            self.machines[node] = Machine(node, self.machines[node].form, 50.0, reboots=1)
+        self.ask(PERSON, "DELETE", paths.node(node))
+        self.ask(KUBELET, "POST", paths.NODES, node_of(self.machines[node], register=True))
+        self.heartbeat(node)
+
+    def edit(self, node: str, change: Callable[[dict[str, Any]], Mapping[str, Any] | None]) -> None:
+        """A person edits a Node: ``change`` gives a merge patch for what is there, None for none."""
+        while True:
+            status, seen = self.ask(PERSON, "GET", paths.node(node))
+            patch = change(seen) if status == 200 else None
+            if patch is None:
+                return
+            version = {"resourceVersion": seen["metadata"]["resourceVersion"]}
+            body = {**patch, "metadata": {**patch.get("metadata", {}), **version}}
+            if self.ask(PERSON, "PATCH", paths.node(node), body, MERGE)[0] != 409:
+                return
+
+    def delete_lease(self) -> None:
+        """A person deletes the Lease."""
+        self.ask(PERSON, "DELETE", paths.lease(*LEASE))
+
+    def nodes(self) -> dict[str, Object]:
+        """All Nodes as they are now."""
+        return {node["metadata"]["name"]: node for node in self.cluster.objects("nodes")}
+
+    def lease(self) -> dict[str, Any]:
+        """The Lease as it is now; empty if there is none."""
+        return next(iter(self.cluster.objects("leases", LEASE[0])), {})
+
+    def read_until_ns(self) -> int:
+        """Up to where everything was read and acted upon, as the Lease has it; 0 if it does not say."""
+        text = self.lease().get("metadata", {}).get("annotations", {}).get(CURSOR_ANNOTATION, "{}")
+        checkpoint, _ = decode_checkpoint(text)
+        return min(checkpoint.read_ns.values(), default=0) if checkpoint else 0
+
+    def ask(
+        self, user: str, method: str, path: str, body: object = None, content_type: str = "application/json"
+    ) -> tuple[int, dict[str, Any]]:
+        """One request past the network and its mishaps, as another replica of the API server takes it."""
+        headers = {"authorization": f"Bearer {self._token(user)}", "content-type": content_type}
+        data = b"" if body is None else json.dumps(body).encode()
+        request = Request(method, path, {"fieldManager": [f"of-{user}"]}, headers, data)
+        reply = self.cluster._http.handle(request)
+        return reply.status, json.loads(reply.body)
+
+    def _token(self, user: str) -> str:
+        if user not in self._tokens:
+            self._tokens[user] = self.cluster.access.add_user(user)
+        return self._tokens[user]
+
+    def _push(self, collector: str, lines: Iterable[tuple[str, str, int]]) -> None:
+        """One export with lines of any number of nodes: node, text, time. Loki has all of them at once."""
+        now_ns = time.time_ns()
+        resources = []
+        for node, line, time_ns in lines:
+            resource = {
+                "k8s.namespace.name": "dmesg-logging",
+                "k8s.pod.name": f"{collector}-{node}",
+                "k8s.container.name": "dmesg",
+                "k8s.node.name": node,
+            }
+            resources += otlp_body(resource, [otlp_record(line, time_ns, now_ns)])["resourceLogs"]
+        if resources:
+            self.loki.push_otlp({"resourceLogs": resources})
+
+
+def node_of(machine: Machine, *, register: bool = False) -> dict[str, Any]:
+    """The Node of a machine: as it stands there, or as its kubelet registers it."""
+    node = make_node(
+        machine.node,
+        boot_id=machine.boot,
+        annotations={"example.com/owner": "training"},
+        taints=[{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}],
+    )
+    node["status"]["nodeInfo"]["systemUUID"] = machine.system
+    node["spec"]["providerID"] = f"metal:///{machine.system}"
+    if register:
+        for field in ("uid", "creationTimestamp", "managedFields"):
+            node["metadata"].pop(field, None)
+    return node
+
+
+def with_taint(node: dict[str, Any], taint: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """A merge patch that adds a taint; None where one of its key stands."""
+    taints = node["spec"].get("taints", [])
+    if any(one["key"] == taint["key"] for one in taints):
+        return None
+    return {"spec": {"taints": [*taints, dict(taint)]}}
+
+
+def without_taint(node: dict[str, Any], key: str) -> Mapping[str, Any] | None:
+    """A merge patch that removes the taints of a key; None where there is none."""
+    taints = node["spec"].get("taints", [])
+    kept = [one for one in taints if one["key"] != key]
+    return {"spec": {"taints": kept}} if len(kept) < len(taints) else None

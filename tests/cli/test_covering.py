@@ -1,0 +1,88 @@
+"""Which kernel logs arrive and what is missing, in the words of ``status``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from konductor_like.cli.covering import coverage_lines, coverage_report, notes_on, warnings_on
+from konductor_like.model import Coverage, Gap, Loss
+from tests.cli.scenes import NOW, ago, ago_ns
+
+FLEET = [f"gpu-{number}" for number in range(1, 13)]
+
+
+def lines(*, stale: bool = False, **coverage: Any) -> list[str]:
+    given = Coverage(ago(20), **{"listed_are_measured": False, **coverage})
+    report = coverage_report(FLEET, given, stale=stale)
+    return [f"{label}: {text}" for label, text in coverage_lines(report, NOW)]
+
+
+def test_a_fleet_that_is_heard_is_one_short_line() -> None:
+    assert lines() == ["Coverage: 12 of 12 kernel logs heard"]
+
+
+def test_unknown_nodes_are_named_and_others_counted() -> None:
+    unknown, listed = frozenset(FLEET[:7]), frozenset({"gpu-12"})
+
+    (line,) = lines(unknown=unknown, listed=listed)
+
+    assert line.startswith("Coverage: 4 of 12 kernel logs heard; UNKNOWN gpu-1, gpu-2, gpu-3, gpu-4, gpu-5")
+    assert line.endswith("gpu-5 and 2 more; 1 not measured")
+
+
+def test_what_is_missing_is_told_with_its_nodes_its_length_and_its_age() -> None:
+    lasting = Gap(ago_ns(720), None, frozenset({"gpu-7"}))
+    past = Gap(ago_ns(7200), ago_ns(3600), frozenset(), all_but=True)
+
+    assert lines(gaps=(past, lasting))[1:] == [
+        "Missing: all 12 nodes for 60m, 120m ago; gpu-7 for 12m until now"
+    ]
+
+
+def test_many_spans_are_counted() -> None:
+    gaps = tuple(Gap(ago_ns(4000 + n), ago_ns(3000), frozenset({"gpu-1"})) for n in range(7))
+
+    assert lines(gaps=gaps)[1].endswith("; and 4 more spans")
+
+
+def test_a_gap_of_nodes_that_are_gone_is_not_told() -> None:
+    assert lines(gaps=(Gap(ago_ns(720), None, frozenset({"gpu-99"})),)) == lines()
+
+
+def test_lost_records_and_ambiguous_names_have_lines_of_their_own() -> None:
+    told = lines(ambiguous=frozenset({"gpu-3"}), lost={"gpu-4": Loss(41, ago_ns(60))})
+
+    assert told[1:] == [
+        "Lost: gpu-4 (41 records) overwritten before they were read",
+        "Ambiguous: gpu-3: two machines under one name; not tainted",
+    ]
+
+
+def test_what_a_controller_saw_long_ago_is_unknown_now() -> None:
+    assert "0 of 12 kernel logs heard; UNKNOWN gpu-1" in lines(stale=True)[0]
+
+
+def test_without_coverage_or_gpu_nodes_there_is_nothing_to_say() -> None:
+    assert coverage_lines(coverage_report(FLEET, None, stale=False), NOW) == []
+    assert coverage_lines(coverage_report([], Coverage(NOW), stale=False), NOW) == []
+
+
+def test_the_notes_on_a_node_say_from_when_to_when_its_log_is_missing() -> None:
+    coverage = Coverage(
+        NOW,
+        gaps=(
+            Gap(ago_ns(7200), ago_ns(3600), frozenset({"gpu-2"}), all_but=True),
+            Gap(ago_ns(720), None, frozenset({"gpu-1"})),
+        ),
+        lost={"gpu-1": Loss(41, ago_ns(60))},
+        ambiguous=frozenset({"gpu-1"}),
+    )
+
+    assert list(notes_on("gpu-1", coverage)) == [
+        "its kernel log is missing from 2026-05-06T10:00:00Z to 2026-05-06T11:00:00Z",
+        "its kernel log is missing from 2026-05-06T11:48:00Z on",
+        "41 records overwritten in its kernel log before they were read",
+    ]
+    assert list(notes_on("gpu-2", coverage)) == []
+    assert len(list(warnings_on("gpu-1", coverage))) == 1
+    assert list(warnings_on("gpu-2", coverage)) == []

@@ -1,0 +1,169 @@
+"""One node that falls silent is one Event; much of the fleet is one Event too, not thousands."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from konductor_like.controller.coverage import News
+from konductor_like.controller.coverage_report import CoverageReport
+from konductor_like.controller.gaps import OpenSpan
+from konductor_like.controller.metrics import Metrics
+from konductor_like.detection import Overrun
+from konductor_like.model import Change, Coverage, EventReason, Gap, NodeState
+from tests.policy.scenes import NOON, fleet, ns
+
+
+class Scene:
+    """A report, with the Events it sends and the log it writes."""
+
+    def __init__(self, size: int, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO, "konductor_like")
+        self.caplog = caplog
+        self.nodes = fleet(size)
+        self.metrics = Metrics()
+        self.events: list[tuple[str, EventReason | None, str]] = []
+        self.fleet_events: list[str] = []
+        self.report = CoverageReport(
+            self.metrics, self, lambda reason, message: self.fleet_events.append(f"{reason}: {message}")
+        )
+
+    def announce(self, state: NodeState, change: Change) -> None:
+        self.events.append((state.name, change.event, change.message))
+
+    def tell(self, seconds: float, news: News | None = None, **coverage: object) -> None:
+        self.report.tell(news or News(), Coverage(NOON, **coverage), self.nodes, ns(seconds))  # type: ignore[arg-type]  # its own fields
+
+    def silent(self, *names: str, seconds: float, since: float = 0) -> None:
+        self.tell(seconds, News(silent=[(name, (ns(since), None)) for name in names]))
+
+    @property
+    def log(self) -> list[str]:
+        return [record.message for record in self.caplog.records]
+
+
+def names(*numbers: int) -> list[str]:
+    return [f"gpu-{number}" for number in numbers]
+
+
+def test_a_silent_node_has_one_event_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(100, caplog)
+    scene.silent("gpu-7", seconds=301)
+    scene.tell(330)
+    assert scene.events == []
+
+    for seconds in (376, 400, 430):
+        scene.tell(seconds)
+
+    assert [(name, reason) for name, reason, _ in scene.events] == [("gpu-7", EventReason.SILENT)]
+    assert "since 2026-03-04T12:00:00Z" in scene.events[0][2]
+    assert scene.fleet_events == []
+    assert len(scene.log) == 1
+
+
+def test_more_than_a_twentieth_of_the_fleet_is_one_event_however_it_is_noticed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Heartbeats come once a minute, so a failure of the pipeline is noticed node by node."""
+    scene = Scene(1000, caplog)
+    for step in range(60):
+        scene.silent(*names(*range(10 * step + 1, 10 * step + 11)), seconds=301 + step, since=step)
+    scene.tell(400)
+
+    assert scene.events == []
+    assert len(scene.fleet_events) == 1
+    assert "600 nodes" in scene.fleet_events[0]
+    assert "and 595 more" in scene.fleet_events[0]
+    assert len(scene.log) == 1
+
+
+def test_stragglers_after_an_event_about_the_fleet_get_none_of_their_own(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(100, caplog)
+    scene.silent(*names(*range(1, 21)), seconds=301)
+    scene.tell(377)
+    scene.silent("gpu-50", seconds=400)
+    scene.tell(500)
+    scene.silent("gpu-51", seconds=1000)
+    scene.tell(1100)
+
+    assert len(scene.fleet_events) == 1
+    assert [name for name, _, _ in scene.events] == ["gpu-51"]
+    assert len(scene.log) == 3
+
+
+def test_in_a_fleet_of_few_one_node_is_no_failure_of_the_fleet(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(3, caplog)
+    scene.silent("gpu-1", seconds=301)
+    scene.tell(400)
+
+    assert [name for name, _, _ in scene.events] == ["gpu-1"]
+
+
+def test_a_node_that_is_heard_again_at_once_was_never_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(100, caplog)
+    scene.silent("gpu-7", seconds=301)
+    scene.tell(320, News(heard=[("gpu-7", (ns(0), ns(0)))]))
+    scene.tell(500)
+
+    assert scene.events == []
+    assert scene.log == []
+
+
+def test_opening_and_closing_of_many_is_one_line_each(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(100, caplog)
+    missed: list[tuple[str, OpenSpan]] = [
+        (name, (ns(0), ns(900 + number))) for number, name in enumerate(names(*range(1, 31)))
+    ]
+
+    scene.tell(950, News(heard=missed))
+    scene.tell(1000, News(closed=missed))
+    scene.tell(1100, News(given_up=missed[:1]))
+
+    assert len(scene.log) == 3
+    assert "gpu-1, gpu-10, gpu-11, gpu-12, gpu-13 and 25 more: heard again" in scene.log[0]
+    assert "from 2026-03-04T12:00:00Z to 2026-03-04T12:15:29Z is closed" in scene.log[1]
+    assert "given up" in scene.log[2]
+
+
+def test_an_overrun_is_said_with_its_number_and_has_an_event(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(2, caplog)
+
+    scene.report.overran("gpu-1", Overrun("boot-a", 100, 140, 41), scene.nodes["gpu-1"])
+
+    assert scene.events[0][:2] == ("gpu-1", EventReason.OVERRUN)
+    assert "41 records" in scene.events[0][2]
+    assert scene.metrics.registry.get_sample_value("konductor_like_kernel_records_lost_total") == 41
+
+
+def test_an_ambiguous_name_is_said_when_it_begins_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(2, caplog)
+    for seconds in (0, 20, 40):
+        scene.tell(seconds, ambiguous=frozenset({"gpu-1"}))
+    scene.tell(60)
+
+    assert [(name, reason) for name, reason, _ in scene.events] == [("gpu-1", EventReason.AMBIGUOUS)]
+    assert len(scene.log) == 2
+
+
+def test_the_metrics_count_nodes_and_spans(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(10, caplog)
+    gaps = (Gap(ns(0), None, frozenset({"gpu-1"})), Gap(ns(0), ns(600), frozenset({"gpu-1"}), all_but=True))
+
+    scene.tell(0, gaps=gaps, ambiguous=frozenset({"gpu-2"}), unknown=frozenset({"gpu-1"}))
+
+    sample = scene.metrics.registry.get_sample_value
+    assert sample("konductor_like_gaps_open") == 2
+    assert sample("konductor_like_nodes_with_gaps") == 10
+    assert sample("konductor_like_nodes_ambiguous") == 1
+    assert sample("konductor_like_nodes_coverage", {"state": "unknown"}) == 1
+
+
+def test_boots_that_are_over_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(2, caplog)
+    for _ in range(3):
+        scene.report.left({"gpu-1": frozenset({"boot-b"})})
+
+    assert len(scene.log) == 1

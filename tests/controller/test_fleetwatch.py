@@ -1,0 +1,153 @@
+"""Lines in, conclusions out: coverage, boots and Nodes that return, heard through one door."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from konductor_like.controller.coverage_report import CoverageReport
+from konductor_like.controller.fleetwatch import FleetWatch
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.rehearsal import RehearsedEvents, rehearsed_fleet_event
+from konductor_like.loki.heartbeats import Look
+from konductor_like.model import Coverage, CoverageState, LogLine, Loss, Machine, NodeState, Source
+from tests.policy.scenes import NOON, Cluster, at, fault, fleet, ns
+
+BOOT_A = "aaaaaaaa-0000-4000-8000-000000000001"
+BOOT_B = "bbbbbbbb-0000-4000-8000-000000000001"
+
+
+def beat(node: str, seconds: float, boot: str = BOOT_A, uptime: float = 1000.0) -> LogLine:
+    wall: datetime = at(seconds)
+    text = f"kmsg/1 heartbeat boot={boot} seq=7 uptime={uptime:.6f} wall={wall:%Y-%m-%dT%H:%M:%S}.000Z"
+    return LogLine(Source.KERNEL, ns(seconds), text, {}, node)
+
+
+class Scene:
+    """A watch over ``gpu-1`` to ``gpu-3``, all in boot A."""
+
+    def __init__(self, before: Coverage | None = None, at_seconds: float = 0) -> None:
+        self.nodes: dict[str, NodeState] = {
+            name: replace(state, machine=replace(state.machine, boot_id=BOOT_A))
+            for name, state in fleet(3).items()
+        }
+        self.looks: list[Look] = []
+        self.wanted: list[tuple[str, int]] = []
+        self.revisited: list[tuple[tuple[int, int], ...]] = []
+        self.metrics = Metrics()
+        self.watch = FleetWatch(
+            self.metrics,
+            CoverageReport(self.metrics, RehearsedEvents(), rehearsed_fleet_event),
+            before=before,
+            stale_seconds=300,
+            gap_max_age_seconds=86_400,
+            now_ns=ns(at_seconds),
+            look_again=self.looks.extend,
+            read_node=lambda node, since_ns: self.wanted.append((node, since_ns)),
+            revisit=self.revisited.append,
+        )
+
+    def hear(self, *lines: LogLine, seconds: float) -> Coverage:
+        self.watch.hear(lines, ns(seconds), ns(seconds))
+        return self.watch.look(self.nodes, ns(seconds))
+
+    def pending(self) -> float | None:
+        return self.metrics.registry.get_sample_value("konductor_like_boots_pending")
+
+
+def test_heartbeats_make_nodes_measured_and_tell_when_the_boot_began() -> None:
+    scene = Scene()
+
+    coverage = scene.hear(beat("gpu-1", 10, uptime=600.5), seconds=20)
+
+    assert coverage.of("gpu-1") is CoverageState.MEASURED
+    assert scene.watch.began_ns("gpu-1", BOOT_A) == ns(10 - 600.5)
+    assert scene.watch.began_ns("gpu-1", BOOT_B) is None
+
+
+def test_an_overrun_is_kept_for_the_lease() -> None:
+    line = LogLine(Source.KERNEL, ns(5), f"kmsg/1 gap boot={BOOT_A} from=100 to=140 lost=41", {}, "gpu-2")
+    scene = Scene()
+
+    scene.hear(line, line, seconds=20)
+
+    assert scene.hear(seconds=40).lost == {"gpu-2": Loss(41, ns(5))}
+
+
+def test_two_live_boots_make_a_name_ambiguous_on_the_lease_and_for_the_next_controller() -> None:
+    scene = Scene()
+    lines = [
+        beat("gpu-1", 60.0 * minute + shift, boot)
+        for minute in range(5)
+        for shift, boot in ((0, BOOT_A), (20, BOOT_B))
+    ]
+    coverage = scene.hear(*lines, seconds=300)
+    assert coverage.ambiguous == scene.watch.ambiguous == {"gpu-1"}
+
+    successor = Scene(before=coverage, at_seconds=310)
+
+    assert successor.watch.ambiguous == {"gpu-1"}
+    assert successor.hear(beat("gpu-1", 300), seconds=320).ambiguous == {"gpu-1"}
+    assert successor.hear(beat("gpu-1", 1290), seconds=1300).ambiguous == frozenset()
+
+
+def test_a_boot_that_faults_wait_for_is_left_when_the_present_one_is_heard_and_counted_until_then() -> None:
+    scene = Scene()
+    cluster = Cluster(scene.nodes)
+    cluster.tick(fault(boot=BOOT_B, stamp=3))
+    scene.nodes = cluster.nodes
+    scene.hear(beat("gpu-1", 0), seconds=10)
+    assert scene.watch.left == {}
+
+    scene.hear(seconds=611)
+    assert (scene.watch.left, scene.pending()) == ({}, 1)
+    scene.hear(beat("gpu-1", 620), seconds=640)
+    assert scene.watch.left == {"gpu-1": {BOOT_B}}
+
+
+def test_nobody_leaves_a_boot_under_an_ambiguous_name() -> None:
+    scene = Scene(before=Coverage(NOON, ambiguous=frozenset({"gpu-1"})))
+    cluster = Cluster(scene.nodes)
+    cluster.tick(fault(boot=BOOT_B, stamp=3))
+    scene.nodes = cluster.nodes
+    scene.hear(beat("gpu-1", 0), seconds=10)
+
+    scene.hear(beat("gpu-1", 300), seconds=310)
+
+    assert scene.watch.left == {}
+
+
+def test_a_node_made_anew_is_read_since_its_boot_and_where_that_is_unknown_for_a_day() -> None:
+    scene = Scene()
+    scene.hear(beat("gpu-1", 0, uptime=600), seconds=10)
+    scene.watch.returned(dict(scene.nodes), ns(10))
+    for name in ("gpu-1", "gpu-2"):
+        machine = Machine("uid-anew", f"system-{name}", BOOT_A)
+        scene.nodes[name] = replace(scene.nodes[name], machine=machine, created_ns=ns(100))
+
+    scene.watch.returned(dict(scene.nodes), ns(110))
+
+    assert sorted(scene.wanted) == [("gpu-1", ns(-600)), ("gpu-2", ns(110 - 86_400))]
+
+
+def test_late_heartbeats_are_asked_for_before_a_node_is_called_unknown() -> None:
+    scene = Scene()
+    scene.hear(beat("gpu-1", 0), seconds=10)
+
+    for seconds in range(30, 300, 20):
+        scene.hear(seconds=seconds)
+
+    assert [look.nodes for look in scene.looks] == [{"gpu-1"}]
+
+
+def test_the_readers_of_faults_learn_of_a_gap_when_it_opens_and_when_it_is_closed() -> None:
+    scene = Scene()
+    scene.hear(beat("gpu-1", 0), seconds=20)
+    for seconds in range(220, 920, 100):
+        scene.hear(seconds=seconds)
+    scene.hear(beat("gpu-1", 900), seconds=920)
+    assert scene.revisited[-1] == ((ns(0), ns(900)),)
+
+    scene.hear(*(beat("gpu-1", seconds) for seconds in range(60, 900, 60)), seconds=940)
+
+    assert len(scene.revisited[-1]) == 0

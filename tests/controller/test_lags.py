@@ -1,0 +1,96 @@
+"""How late things come is measured where it can be known, and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from konductor_like.controller.lags import OBSERVED_PER_TURN, Lags
+from konductor_like.controller.metrics import Metrics
+from konductor_like.model import Fault, LogLine, Source
+from tests.policy.scenes import fault, ns
+
+LINE = LogLine(Source.KERNEL, ns(0), "", {}, "gpu-1")
+
+
+class Scene:
+    """Lags over a detection that finds what it is told to; boot-a began 1,000 s before noon."""
+
+    def __init__(self) -> None:
+        self.metrics = Metrics()
+        self.now = 10.0
+        self.lags = Lags(
+            self.metrics,
+            lambda _, boot_id: ns(-1000) if boot_id == "boot-a" else None,
+            lambda: ns(self.now),
+        )
+
+    def read(self, *found: Fault, at: float) -> None:
+        self.lags.begin({Source.KERNEL: ns(at)})
+        waiting = iter(found)
+        detect = self.lags.watching(lambda _: next(waiting))
+        for _ in found:
+            detect(LINE)
+
+    def measured(self, name: str, **labels: str) -> tuple[float, float]:
+        sample = self.metrics.registry.get_sample_value
+        prefix = f"konductor_like_{name}_seconds"
+        return sample(f"{prefix}_count", labels) or 0, round(sample(f"{prefix}_sum", labels) or 0, 3)
+
+
+def test_the_kernels_stamp_and_the_boots_beginning_say_how_long_a_line_took_to_loki() -> None:
+    scene = Scene()
+
+    scene.read(fault(boot="boot-a", stamp=998.5, seconds=0), at=2)
+
+    assert scene.measured("kernel_to_entry") == (1, 1.5)
+    assert scene.measured("entry_to_read", source="kernel") == (1, 2.0)
+
+
+def test_replays_and_unknown_boots_say_nothing_about_the_way_to_loki() -> None:
+    scene = Scene()
+
+    scene.read(
+        fault(boot="boot-a", stamp=100),
+        fault(boot="boot-x", stamp=999),
+        fault(boot="boot-a", stamp=None),
+        at=2,
+    )
+
+    assert scene.measured("kernel_to_entry") == (0, 0)
+
+
+def test_from_reading_to_the_taint_is_measured_once_per_fault() -> None:
+    scene = Scene()
+    found = fault(boot="boot-a")
+    scene.read(found, at=4)
+    scene.now = 4.25
+
+    scene.lags.tainted(found)
+    scene.lags.tainted(found)
+
+    assert scene.measured("read_to_taint") == (1, 0.25)
+
+
+def test_a_taint_for_a_fault_that_was_read_elsewhere_is_not_measured() -> None:
+    scene = Scene()
+
+    scene.lags.tainted(fault())
+    scene.lags.tainted(replace(fault(), node=None))
+
+    assert scene.measured("read_to_taint") == (0, 0)
+
+
+def test_of_a_flood_a_sample_is_measured() -> None:
+    scene = Scene()
+
+    scene.read(*[fault()] * 1000, at=2)
+
+    assert scene.measured("entry_to_read", source="kernel")[0] == OBSERVED_PER_TURN
+
+
+def test_lines_read_for_one_node_alone_are_not_measured() -> None:
+    scene = Scene()
+    scene.lags.begin({})
+
+    assert scene.lags.watching(lambda _: fault())(LINE) == fault()
+    assert scene.measured("entry_to_read", source="kernel") == (0, 0)

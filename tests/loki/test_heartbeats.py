@@ -1,0 +1,215 @@
+"""Heartbeats are read in tiles behind the present, each about once, and again only where somebody asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from konductor_like.loki.errors import LokiUnavailable
+from konductor_like.loki.heartbeats import NAMES_MOST, HeartbeatReader, Look
+from konductor_like.loki.reader import Batch
+from konductor_like.loki.response import Entry, QueryResult
+from konductor_like.loki.window import Direction
+from tests.loki.support import NOW, SECOND, MemoryLoki, entry, settings
+
+BOOT = "0b6f3c1e-7d52-4a8e-9a53-1f2e3d4c5b6a"
+BEAT = f"kmsg/1 heartbeat boot={BOOT} seq=5512 uptime=812.300441 wall=2026-03-03T10:00:00.250Z"
+
+
+class Loki(MemoryLoki):
+    """Answers any query for heartbeats; one with a label filter gets only those nodes' lines."""
+
+    def __init__(self, entries: list[Entry] | None = None) -> None:
+        super().__init__(entries or [])
+        self.queries: list[str] = []
+
+    def query_range(
+        self,
+        query: str,
+        start_ns: int,
+        end_ns: int,
+        limit: int,
+        direction: Direction = Direction.FORWARD,
+    ) -> QueryResult:
+        self.queries.append(query)
+        kept = self.entries
+        if " | " in query:
+            names = query.rpartition('=~"')[2].rstrip('"').split("|")
+            self.entries = [one for one in kept if one.labels.get("k8s_node_name") in names]
+        try:
+            return self.answer(start_ns, end_ns, limit, direction)
+        finally:
+            self.entries = kept
+
+    def answer(self, start_ns: int, end_ns: int, limit: int, direction: Direction) -> QueryResult:
+        from tests.loki.support import QUERY
+
+        return super().query_range(QUERY, start_ns, end_ns, limit, direction)
+
+
+def beats(node: str, *seconds: float) -> list[Entry]:
+    """Heartbeats so many seconds after NOW."""
+    return [entry(NOW + round(at * SECOND), BEAT, node) for at in seconds]
+
+
+def reader_of(loki: Loki, **values: object) -> HeartbeatReader:
+    reader = HeartbeatReader(loki, settings(**values))
+    reader.start_from(NOW)
+    return reader
+
+
+def drain(reader: HeartbeatReader, now_ns: int) -> list[Batch]:
+    """Poll until nothing is left to read."""
+    batches = []
+    while True:
+        batch = reader.poll(now_ns)
+        reader.commit(batch)
+        batches.append(batch)
+        if not batch.more:
+            return batches
+
+
+def heard(batches: list[Batch]) -> list[int]:
+    """The seconds after NOW of what was read."""
+    return [round((line.timestamp_ns - NOW) / SECOND) for batch in batches for line in batch.lines]
+
+
+def test_at_the_start_everybody_who_was_heard_in_the_stale_span_is_heard() -> None:
+    loki = Loki(beats("gpu-1", -400, -299, -240, -30))
+
+    assert heard(drain(reader_of(loki), NOW)) == [-299, -240, -30]
+
+
+def test_in_steady_state_each_tile_is_one_query_and_each_heartbeat_is_read_once() -> None:
+    loki = Loki(beats("gpu-1", *range(0, 600, 60)))
+    reader = reader_of(loki)
+    drain(reader, NOW)
+    loki.calls.clear()
+
+    batches = [batch for step in range(1, 31) for batch in drain(reader, NOW + 20 * step * SECOND)]
+
+    assert len(loki.calls) == 30
+    assert heard(batches) == list(range(0, 600, 60))[:10]
+    assert all(call.end_ns - call.start_ns == 20 * SECOND for call in loki.calls)
+
+
+def test_tiles_touch_without_overlapping_and_end_behind_the_present() -> None:
+    loki = Loki()
+    reader = reader_of(loki)
+    for step in range(4):
+        drain(reader, NOW + 20 * step * SECOND)
+
+    ends = [call.end_ns for call in loki.calls]
+    assert [call.start_ns for call in loki.calls[1:]] == ends[:-1]
+    assert ends[-1] == NOW + 40 * SECOND
+
+
+def test_a_poll_that_comes_too_soon_asks_nothing() -> None:
+    loki = Loki()
+    reader = reader_of(loki)
+    drain(reader, NOW)
+    loki.calls.clear()
+
+    drain(reader, NOW + 5 * SECOND)
+
+    assert loki.calls == []
+
+
+def test_a_tile_with_more_than_loki_gives_is_read_in_parts_and_nothing_is_left_out() -> None:
+    loki = Loki([one for i in range(50) for one in beats(f"gpu-{i}", -100 + i / 10, -40 + i / 10)])
+    loki.allowed_limit = 10
+
+    batches = drain(reader_of(loki), NOW)
+
+    assert len({(line.node, line.timestamp_ns) for batch in batches for line in batch.lines}) == 100
+    assert len(batches) > 1
+    assert all(batch.queries < 30 for batch in batches)
+
+
+def test_after_a_failure_it_goes_on_where_it_stopped() -> None:
+    loki = Loki(beats("gpu-1", 0, 60, 120))
+    reader = reader_of(loki)
+    drain(reader, NOW)
+    loki.failures = [LokiUnavailable("no")]
+    with pytest.raises(LokiUnavailable):
+        reader.poll(NOW + 60 * SECOND)
+
+    assert heard(drain(reader, NOW + 150 * SECOND)) == [0, 60, 120]
+
+
+def test_after_a_long_failure_it_skips_what_is_older_than_the_stale_span() -> None:
+    loki = Loki(beats("gpu-1", *range(0, 7200, 60)))
+    reader = reader_of(loki)
+    drain(reader, NOW)
+
+    found = heard(drain(reader, NOW + 7200 * SECOND))
+
+    assert found[0] == 6900
+    assert found[-1] == 7140
+
+
+def test_a_look_reads_a_span_once_more_for_its_nodes_alone() -> None:
+    loki = Loki([*beats("gpu-1", -3000, -2000), *beats("gpu-2", -2500)])
+    reader = reader_of(loki)
+    drain(reader, NOW)
+    loki.queries.clear()
+    reader.look([Look(NOW - 3600 * SECOND, NOW, frozenset({"gpu-1"}))])
+
+    batches = drain(reader, NOW)
+
+    assert heard(batches) == [-3000, -2000]
+    assert [query.endswith('| k8s_node_name=~"gpu-1"') for query in loki.queries] == [True]
+    assert heard(drain(reader, NOW)) == []
+
+
+def test_a_look_for_too_many_names_asks_for_all_nodes() -> None:
+    loki = Loki()
+    reader = reader_of(loki)
+    names = frozenset(f"gpu-{i}" for i in range(NAMES_MOST + 1))
+    drain(reader, NOW)
+    loki.queries.clear()
+    reader.look([Look(NOW - 60 * SECOND, NOW, names)])
+
+    drain(reader, NOW)
+
+    assert loki.queries
+    assert not any("gpu-" in query for query in loki.queries)
+
+
+def test_a_long_look_never_keeps_the_present_from_being_heard() -> None:
+    late = [one for i in range(60) for one in beats(f"gpu-{i}", *range(-3600, -600, 60))]
+    loki = Loki([*late, *beats("gpu-fresh", 10)])
+    loki.allowed_limit = 40
+    reader = reader_of(loki)
+    drain(reader, NOW)
+    reader.look([Look(NOW - 3600 * SECOND, NOW - 600 * SECOND, frozenset({f"gpu-{i}" for i in range(60)}))])
+    first = reader.poll(NOW)
+    reader.commit(first)
+    assert first.more
+
+    second = reader.poll(NOW + 40 * SECOND)
+
+    assert second.lines[0].node == "gpu-fresh"
+
+
+def test_a_look_that_fails_again_and_again_is_let_go() -> None:
+    loki = Loki(beats("gpu-1", 10))
+    reader = reader_of(loki)
+    drain(reader, NOW)
+    loki.refuse = lambda call: LokiUnavailable("no") if call.start_ns < NOW - 1000 * SECOND else None
+    reader.look([Look(NOW - 3600 * SECOND, NOW - 1200 * SECOND, frozenset({"gpu-1"}))])
+    for _ in range(3):
+        with pytest.raises(LokiUnavailable):
+            reader.poll(NOW)
+
+    assert heard(drain(reader, NOW + 60 * SECOND)) == [10]
+
+
+def test_lines_without_a_node_and_of_other_streams_are_counted() -> None:
+    nameless = entry(NOW - 30 * SECOND, BEAT, None)
+    foreign = Entry(NOW - 30 * SECOND, BEAT, {"k8s_namespace_name": "default", "k8s_container_name": "job"})
+    reader = reader_of(Loki([nameless, foreign]))
+
+    batches = drain(reader, NOW)
+
+    assert sum(batch.without_node for batch in batches) == 1
+    assert sum(batch.foreign for batch in batches) == 1

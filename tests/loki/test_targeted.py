@@ -1,0 +1,89 @@
+"""A Node made anew: its kernel lines since boot are read once, within bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from konductor_like.loki.errors import LokiUnavailable
+from konductor_like.loki.reader import Batch
+from konductor_like.loki.targeted import LINES_MOST, TargetedReader
+from tests.loki.support import HOUR, NOW, QUERY, SECOND, entry, settings, texts_of
+from tests.loki.test_heartbeats import Loki
+
+
+def reader_of(loki: Loki) -> TargetedReader:
+    return TargetedReader(loki, QUERY, settings())
+
+
+def poll(reader: TargetedReader) -> Batch:
+    batch = reader.poll(NOW)
+    reader.commit(batch)
+    return batch
+
+
+def test_the_lines_of_one_node_since_its_boot_are_read_oldest_first_and_once() -> None:
+    loki = Loki(
+        [
+            entry(NOW - 3 * HOUR, "before the boot", "gpu-1"),
+            entry(NOW - HOUR, "second", "gpu-1"),
+            entry(NOW - 2 * HOUR, "first", "gpu-1"),
+            entry(NOW - HOUR, "another's", "gpu-2"),
+        ]
+    )
+    reader = reader_of(loki)
+    reader.want("gpu-1", NOW - 2 * HOUR)
+
+    assert texts_of(poll(reader)) == ["first", "second"]
+    assert texts_of(poll(reader)) == []
+    assert loki.queries == [f'{QUERY} | k8s_node_name=~"gpu-1"']
+
+
+def test_never_more_than_a_day_and_never_more_than_five_thousand_lines() -> None:
+    loki = Loki(
+        [
+            entry(NOW - 30 * HOUR, "too old", "gpu-1"),
+            *(entry(NOW - HOUR + i * SECOND // 10, f"line {i}", "gpu-1") for i in range(6000)),
+        ]
+    )
+    reader = reader_of(loki)
+    reader.want("gpu-1", 0)
+
+    lines = texts_of(poll(reader))
+
+    assert len(lines) == LINES_MOST
+    assert lines[0] == "line 0"
+
+
+def test_nodes_are_read_one_a_poll() -> None:
+    loki = Loki([entry(NOW - HOUR, "one", "gpu-1"), entry(NOW - HOUR, "other", "gpu-2")])
+    reader = reader_of(loki)
+    reader.want("gpu-1", NOW - 2 * HOUR)
+    reader.want("gpu-2", NOW - 2 * HOUR)
+
+    assert [texts_of(poll(reader)) for _ in range(3)] == [["one"], ["other"], []]
+
+
+def test_a_batch_that_was_not_committed_comes_again() -> None:
+    reader = reader_of(Loki([entry(NOW - HOUR, "one", "gpu-1")]))
+    reader.want("gpu-1", NOW - 2 * HOUR)
+
+    assert texts_of(reader.poll(NOW)) == texts_of(poll(reader)) == ["one"]
+
+
+def test_a_node_that_cannot_be_read_does_not_keep_the_others_waiting() -> None:
+    loki = Loki([entry(NOW - HOUR, "other", "gpu-2")])
+    loki.failures = [LokiUnavailable("no")]
+    reader = reader_of(loki)
+    reader.want("gpu-1", NOW - 2 * HOUR)
+    reader.want("gpu-2", NOW - 2 * HOUR)
+    with pytest.raises(LokiUnavailable):
+        reader.poll(NOW)
+
+    assert texts_of(poll(reader)) == ["other"]
+
+
+def test_a_boot_that_is_still_to_come_by_our_clock_is_read_all_the_same() -> None:
+    reader = reader_of(Loki([entry(NOW - SECOND // 2, "now", "gpu-1")]))
+    reader.want("gpu-1", NOW + HOUR)
+
+    assert texts_of(poll(reader)) == ["now"]
