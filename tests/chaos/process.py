@@ -178,7 +178,8 @@ class Process:
         writer._crew = SerialCrew(world)  # type: ignore[assignment]  # stands in
         events = _Announcer(NodeEvents(self._kube, identity, clock.wall, sleep=lambda _: True))
         self._terms = _Terms(
-            settings, metrics, self._loki, rulebook, self.store, writer, events, Report(metrics)
+            *(settings, metrics, self._loki, rulebook, self.store, writer, events, Report(metrics)),
+            fleet_event=lambda *_: None,
         )
 
     @property
