@@ -136,25 +136,24 @@ class Ledger:
             self.break_(f"{process.name} takes the taint off {name}")
         if new.tainted and not old.tainted:
             self.tainted_once += 1
-            self._check_taint(process, name, old, new, late=late)
+            self._check_taint(process, name, old, new)
             self._check_brake(process, name)
 
-    def _check_taint(
-        self, process: Process, name: str, old: NodeState, new: NodeState, *, late: bool
-    ) -> None:
+    def _check_taint(self, process: Process, name: str, old: NodeState, new: NodeState) -> None:
         """A taint stands for something that happened on this machine in this boot, and acted never before."""
-        known = process.store.snapshot().get(name)
-        boots = {new.machine.boot_id, known.machine.boot_id if known else None}
         machine, spent = self._world.machines[name], self._spent[new.machine.node_uid]
         possible = [o for o in self._of(name) if o.taints and o.machine is machine and o.in_loki]
         fresh = [
             o
             for o in possible
             if o not in spent
-            and (o.boot_id in boots or late or (machine.plain and (o not in self._acted or _open(o, old))))
+            and (
+                o.boot_id == new.machine.boot_id
+                or (machine.plain and (o not in self._acted or _open(o, old)))
+            )
         ]
         if not fresh and not machine.muddled:
-            why = f"all of {_list(possible)} was released" if possible else "nothing happened there"
+            why = f"none of {_list(possible)} may act there now" if possible else "nothing happened there"
             self.break_(f"{process.name} taints {name}, but {why}")
 
     def _check_brake(self, process: Process, name: str) -> None:
@@ -244,9 +243,13 @@ class Ledger:
         """Plain lines name no boot: they count for the one that the Node told of when they were read, and
         history from before the first start may be of a boot whose stamps were further than the present one's.
         """
-        return machine.muddled or o.happened_ns <= machine.posted_ns or any(
-            other.boot_id != o.boot_id and any(other.happened_ns < at_ns for at_ns in self._fresh_ns)
-            for other in self._of(o.node)
+        return (
+            machine.muddled
+            or o.happened_ns <= machine.posted_ns
+            or any(
+                other.boot_id != o.boot_id and any(other.happened_ns < at_ns for at_ns in self._fresh_ns)
+                for other in self._of(o.node)
+            )
         )
 
     def _check_writes(self, name: str) -> None:

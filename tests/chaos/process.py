@@ -38,11 +38,11 @@ NAMESPACE, LEASE = "konductor-like", "konductor-like"
 DURATION_SECONDS, DEADLINE_SECONDS, RENEW_SECONDS = 300, 200.0, 100.0
 """Ten times the default Lease: as safe in proportion, and a simulated hour costs fewer renewals."""
 HEARTBEAT_SECONDS = 60.0
-POLLS_IN_A_ROW = 40
+POLLS_IN_A_ROW = 100
 """What goes on longer than this without pause goes on for ever."""
 
 
-class Killed(BaseException):  # noqa: N818  # no error: nothing that catches Exception may catch it
+class Killed(BaseException):  # no error: nothing that catches Exception may catch it
     """SIGKILL: the process ends here and now."""
 
     def __init__(self, process: Process) -> None:

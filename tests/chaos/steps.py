@@ -163,7 +163,8 @@ class Xid:
     def take(self, world: World) -> None:
         """See the class."""
         delay_seconds = self.late * world.setup.lateness_seconds
-        for _ in range(self.times):
+        for repeated in range(self.times):
+            world.advance(0.001 if repeated else 0.0)
             world.happen(_node(world, self.node), self.code, GPUS[self.gpu % 2], delay_seconds=delay_seconds)
 
 

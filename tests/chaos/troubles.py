@@ -153,4 +153,15 @@ def _twice(reply: Reply) -> Reply:
     return Reply(reply.status, json.dumps(answer).encode(), reply.content_type, reply.headers)
 
 
-__all__ = ["KUBE", "KUBE_KINDS", "KUBE_TARGETS", "LOKI", "LOKI_KINDS", "Strike", "Trouble", "Troubles", "befall", "empty_answer"]
+__all__ = [
+    "KUBE",
+    "KUBE_KINDS",
+    "KUBE_TARGETS",
+    "LOKI",
+    "LOKI_KINDS",
+    "Strike",
+    "Trouble",
+    "Troubles",
+    "befall",
+    "empty_answer",
+]

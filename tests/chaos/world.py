@@ -11,20 +11,29 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from konductor_like.model import Source
-from konductor_like.sandbox.kubernetes.resources import NODES
-from konductor_like.sandbox.kubernetes.server import KubernetesServer
-from konductor_like.sandbox.kubernetes.watches import _changes, _error
 from konductor_like.sandbox.kubernetes import errors
 from konductor_like.sandbox.kubernetes.api import _whole
 from konductor_like.sandbox.kubernetes.lists import Selection
+from konductor_like.sandbox.kubernetes.resources import NODES
+from konductor_like.sandbox.kubernetes.server import KubernetesServer
 from konductor_like.sandbox.kubernetes.store import Key
+from konductor_like.sandbox.kubernetes.watches import _changes, _error
 from konductor_like.sandbox.loki.limits import LokiError, LokiLimits
 from konductor_like.sandbox.loki.server import LokiServer
 from konductor_like.sandbox.wire import Reply, Request
 from konductor_like.settings import Settings
 from tests.chaos.clock import Clock, moment_of
 from tests.chaos.ledger import Ledger
-from tests.chaos.machines import POD_LINE, KernelRecord, Machine, Occurrence, Shipment, found, seconds, xid_message
+from tests.chaos.machines import (
+    POD_LINE,
+    KernelRecord,
+    Machine,
+    Occurrence,
+    Shipment,
+    found,
+    seconds,
+    xid_message,
+)
 from tests.chaos.process import DEADLINE_SECONDS, LEASE, NAMESPACE, RENEW_SECONDS, Killed, Process
 from tests.chaos.troubles import Strike, Troubles, befall, empty_answer
 from tests.chaos.wire import KUBE, LOKI, Exchange
@@ -132,7 +141,9 @@ class World:
         end_ns = self.clock.true_ns + seconds(span_seconds)
         while self.clock.true_ns < end_ns:
             soon = self._later[0][0] if self._later else end_ns
-            step_ns = min(end_ns, max(soon, self.clock.true_ns + 1), self.clock.true_ns + seconds(CHUNK_SECONDS))
+            step_ns = min(
+                end_ns, max(soon, self.clock.true_ns + 1), self.clock.true_ns + seconds(CHUNK_SECONDS)
+            )
             self.clock.true_ns = step_ns
             while self._later and self._later[0][0] <= step_ns:
                 heapq.heappop(self._later)[2]()
@@ -224,7 +235,9 @@ class World:
             raise
         if self._trace is not None:
             noted = f" ({kind})" if kind else ""
-            self.tell(f"   {who} {request.method} {request.path} → {reply.status}{noted}{_told(request, reply)}")
+            self.tell(
+                f"   {who} {request.method} {request.path} → {reply.status}{noted}{_told(request, reply)}"
+            )
         self._strike(process, after=True, write=is_node_write)
         if process is not None and is_lease_write and reply.status < 300:
             process.renewed_seconds = sent_seconds
