@@ -106,7 +106,7 @@ def _tests(seen: AsRead, operations: list[Operation]) -> list[Operation]:
 
 
 def _boot_test(state: NodeState, change: Change) -> list[Operation]:
-    """A taint is for a fault of the boot that the Node was read in: one that rebooted since is decided anew."""
+    """A taint is for a fault of the boot that the Node was read in: after a reboot it is decided anew."""
     boot_id = state.machine.boot_id
     if change.verb is not Verb.TAINT or boot_id is None:
         return []

@@ -1,8 +1,8 @@
 """Can the suite fail? Each mutant breaks one promise of the program on purpose, and must be caught.
 
-``python -m tests.chaos.mutants [SCHEDULES [SEED]]`` tries each on so many schedules and prints by which seed and
-sentence it was caught. A mutant that is never caught is guarded twice, as its note says, or a hole in the
-suite.
+``python -m tests.chaos.mutants [SCHEDULES [SEED]]`` tries each on so many schedules and prints by which seed
+and sentence it was caught. A mutant that is never caught is guarded twice, as its note says, or a hole in
+the suite.
 """
 
 from __future__ import annotations

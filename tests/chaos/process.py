@@ -1,4 +1,4 @@
-"""One controller process in memory: the real parts, wired by the controller's own wiring, driven step by step.
+"""One controller process in memory: the real parts, wired by the controller's own wiring, step by step.
 
 What the process does in threads is done here in turns, and at every request another of its threads may get
 its turn: the keeper of the Lease, the follower of the nodes. This is the one place that knows how the

@@ -1,4 +1,4 @@
-"""The steps that schedules are made of. Each prints as the code that makes it, so that a schedule can be kept.
+"""The steps of schedules. Each prints as the code that makes it, so that a schedule can be kept.
 
 Nodes and processes are given by number, modulo how many there are: any step may be left out of a schedule,
 and what is left still means something.

@@ -83,7 +83,7 @@ STORIES: tuple[Story, ...] = (
         beat(r),
     ],
     lambda r, n: [s.Xid(n, 48, 0, times=40), xid(r, n + 1), xid(r, n + 2), beat(r), beat(r)],
-    lambda r, n: [step for _ in range(8) for step in (s.Xid(n, 95, 1), s.Wait(10.0), s.Beat(0))],
+    lambda _, n: [step for _ in range(8) for step in (s.Xid(n, 95, 1), s.Wait(10.0), s.Beat(0))],
     lambda r, n: [xid(r, n), strike(r), beat(r), release(r, n), beat(r), again(r, n), beat(r)],
     lambda r, n: [
         s.KubeTrouble(r.choice(KUBE_KINDS), "node", r.choice((1, 1, 2, 6))),

@@ -412,7 +412,7 @@ class World:
         delay_seconds: float = 0.0,
         note: str = "",
     ) -> None:
-        """A line goes to Loki, now or later, once per collector; ``note`` sets apart what is shipped again."""
+        """A line goes to Loki, once per collector; ``note`` sets apart what is shipped again."""
 
         def arrive() -> None:
             for collector in range(self.collectors[name]):
@@ -445,7 +445,7 @@ class World:
             occurrence.shipments.append(Shipment(timestamp_ns, self.clock.true_ns, visible_ns))
 
     def take_nudge(self) -> int | None:
-        """The oldest kernel line since the last time, as a tail tells of it; tails lose lines now and then."""
+        """The oldest kernel line since the last time, as a tail tells of it; tails lose lines."""
         oldest_ns, self._untold_ns = self._untold_ns, None
         return None if self.rng.random() < 0.3 else oldest_ns
 
