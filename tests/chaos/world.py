@@ -113,6 +113,8 @@ class World:
         self._count = 0
         self._heartbeat_ns = self.clock.true_ns
         self._untold_ns: int | None = None
+        self.files: dict[str, list[tuple[str, int, Occurrence]]] = {name: [] for name in self.names}
+        """What stands in the log files of each node's kernel-log reader; reboots leave them as they are."""
         for name, plain in zip(self.names, setup.plain, strict=True):
             self.machines[name] = Machine(
                 f"system-{name}", plain, self.uuid(), self.clock.true_ns - seconds(86_400)
@@ -384,6 +386,7 @@ class World:
         self.occurrences.append(occurrence)
         record = KernelRecord(machine.line(message, sequence, stamp_us), self.node_clock_ns(name), occurrence)
         machine.ring.append(record)
+        self.files[name].append((record.text, record.timestamp_ns, occurrence))
         self.ship(name, record.text, record.timestamp_ns, occurrence, delay_seconds=delay_seconds)
         return occurrence
 
