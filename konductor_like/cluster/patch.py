@@ -115,7 +115,7 @@ def _boot_test(state: NodeState, change: Change) -> list[Operation]:
 
 def _can_test_record(seen: AsRead) -> bool:
     """Whether there is a place for the annotation, and its text is written alike by every JSON library."""
-    plain = seen.record is None or all(" " <= character <= "~" for character in seen.record)
+    plain = seen.record is None or (seen.record.isascii() and seen.record.isprintable())
     return seen.has_annotations and plain and not set("<>&") & set(seen.record or "")
 
 

@@ -21,6 +21,7 @@ from konductor_like.model import (
     Checkpoint,
     Incident,
     IncidentState,
+    KernelPosition,
     NodeRecord,
     NodeState,
     Source,
@@ -173,7 +174,8 @@ class Ledger:
         closed = [i for i in known if i.state is not IncidentState.RELEASED]
         for o in self._of(name):
             before = reset_ns is not None and o.in_loki and o.first_ns <= reset_ns - MARGIN_NS
-            if _acted_in(o, known) or (before and any(_same(o, i) for i in closed)):
+            read = _read_by(o, record.read)
+            if read or _acted_in(o, known) or (before and any(_same(o, i) for i in closed)):
                 self._spent[uid].add(o)
 
     def _count(self, name: str, record: NodeRecord) -> None:
@@ -300,6 +302,12 @@ def _acted_in(o: Occurrence, incidents: list[Incident]) -> bool:
                 return last.stamp_us is not None and o.stamp_us <= last.stamp_us
             return o.sequence <= last.sequence
     return False
+
+
+def _read_by(o: Occurrence, read: KernelPosition) -> bool:
+    """Whether the kernel log was judged past it, so that a release covers it, read or not (rule 4)."""
+    known = o.source is Source.KERNEL and not o.machine.plain and read.sequence is not None
+    return known and o.boot_id == read.boot_id and o.sequence <= (read.sequence or 0)
 
 
 def _open(o: Occurrence, state: NodeState) -> bool:

@@ -185,7 +185,7 @@ class Process:
     @property
     def leading(self) -> bool:
         """Whether it is in office, as far as it knows."""
-        return self._term is not None
+        return self._term is not None and not self.dead
 
     def may_write(self) -> bool:
         """Whether its fence would let a write start now."""
@@ -274,6 +274,7 @@ class Process:
         if not status.held or not self.store.wait_synced(0):
             return
         self._world.ledger.takes_office(self, status.checkpoint)
+        self._world.take_nudge()  # a tail tells of nothing that came before it
         self._ended = _Stop(self._world)
         self._tick, self._term = self._terms.make(status.checkpoint, status.coverage, self._ended)
         inbox = _Inbox(self._term)

@@ -62,7 +62,7 @@ def play(schedule: Schedule, *, traced: bool = False) -> Outcome:
     """Run a schedule, let the dust settle, and see what holds."""
     random.seed(schedule.seed)  # jitter under test
     world = World(schedule.setup, schedule.seed, trace=[] if traced else None)
-    with world.clock.installed(), _listening(world):
+    with world.clock.installed(), listening(world):
         world.run(schedule.steps)
         settle(world)
     return Outcome(schedule, world.ledger.broken, world.ledger.tainted_once, world.requests, world.trace)
@@ -83,7 +83,7 @@ def settle(world: World) -> None:
     world.ledger.check_end(before)
 
 
-class _listening(logging.Handler):  # noqa: N801  # used as a context
+class listening(logging.Handler):  # noqa: N801  # used as a context
     """What the program logs as a mistake of its own is one; in a trace the whole log is shown."""
 
     def __init__(self, world: World) -> None:

@@ -196,7 +196,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """The collector lost its checkpoint: the files once more, with old timestamps."""
+    """The collector lost its checkpoint: the end of its files once more, with old timestamps."""
 
     node: int
     late: float = 0.0
@@ -204,11 +204,9 @@ class Reread:
     def take(self, world: World) -> None:
         """See the class."""
         name = _node(world, self.node)
-        for record in world.machines[name].ring:
-            note = f"reread {world.clock.true_ns} "
-            world.ship(
-                name, record.text, record.timestamp_ns, record.occurrence, delay_seconds=self.late, note=note
-            )
+        note = f"reread {world.clock.true_ns} "
+        for text, timestamp_ns, occurrence in world.files[name][-50:]:
+            world.ship(name, text, timestamp_ns, occurrence, delay_seconds=self.late, note=note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +281,7 @@ class Register:
         old = world.machines[name]
         if self.new_machine:
             system = f"system-{name}-{world.uuid()}"
+            world.files[name] = []
             world.machines[name] = Machine(system, old.plain, world.uuid(), world.clock.true_ns)
         world.put_node(name)
         world.ledger.allowed[name] += 2

@@ -21,7 +21,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.sandbox.kubernetes import jsonpatch
-from tests.cluster.scenes import OURS, TEAM, incident, raw_node, record, state_of, taint
+from tests.cluster.scenes import BOOT, OURS, TEAM, incident, raw_node, record, state_of, taint
 
 UNTAINT = Change("gpu-1", Verb.UNTAINT, record(tainted=False), None)
 PURGE = Change("gpu-1", Verb.PURGE, None, None)
@@ -55,6 +55,7 @@ def test_a_taint_is_one_patch_with_its_tests_in_front() -> None:
         {"op": "test", "path": "/metadata/uid", "value": "uid-gpu-1"},
         {"op": "test", "path": "/spec/taints", "value": [TEAM]},
         {"op": "test", "path": "/metadata/annotations/trainy.konduktor.ai~1record", "value": None},
+        {"op": "test", "path": "/status/nodeInfo/bootID", "value": BOOT},
         {"op": "add", "path": "/spec/taints/-", "value": OURS},
         {
             "op": "add",
@@ -109,7 +110,9 @@ def test_a_text_that_can_be_written_in_two_ways_is_tested_by_the_resource_versio
 
     tested = {op["path"] for op in patch.build(state_of(node), taint()) if op["op"] == "test"}
 
-    assert tested == {"/metadata/uid", "/spec/taints", "/metadata/resourceVersion"}
+    assert tested - {"/status/nodeInfo/bootID"} == {
+        *("/metadata/uid", "/spec/taints", "/metadata/resourceVersion"),
+    }
 
 
 def test_where_the_maps_are_there_it_is_not_since_heartbeats_change_it() -> None:
@@ -231,6 +234,18 @@ def test_a_patch_fails_on_a_node_that_changed(meddle: Any, verb: Verb) -> None:
         jsonpatch.apply(changed, operations)
 
 
+def test_a_taint_for_a_fault_of_one_boot_fails_on_a_node_that_rebooted() -> None:
+    node = raw_node(taints=[TEAM])
+    operations = patch.build(state_of(node), taint())
+    rebooted = raw_node(taints=[TEAM])
+    rebooted["status"]["nodeInfo"]["bootID"] = "another boot"
+
+    assert OURS in jsonpatch.apply(node, operations)["spec"]["taints"]
+    with pytest.raises(jsonpatch.PatchFailedError):
+        jsonpatch.apply(rebooted, operations)
+    assert not patch.same_ground(state_of(node), state_of(rebooted))
+
+
 def test_a_heartbeat_in_between_does_no_harm() -> None:
     node = recorded()
     operations = patch.build(state_of(node), UNTAINT)
@@ -243,7 +258,9 @@ def test_a_heartbeat_in_between_does_no_harm() -> None:
 def test_a_refusal_on_the_same_ground_is_told_from_a_lost_race() -> None:
     before = state_of(raw_node(taints=[TEAM]))
 
-    assert patch.same_ground(before, state_of({**raw_node(taints=[TEAM]), "status": {}}))
+    reported = raw_node(taints=[TEAM])
+    reported["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    assert patch.same_ground(before, state_of(reported))
     assert not patch.same_ground(before, state_of(raw_node(taints=[OURS])))
 
 

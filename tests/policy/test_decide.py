@@ -10,6 +10,7 @@ from konductor_like.model import (
     TAINT_EFFECT,
     TAINT_KEY,
     EventReason,
+    Fault,
     FaultKind,
     IncidentState,
     Severity,
@@ -305,3 +306,32 @@ def test_a_line_that_had_no_room_in_the_annotation_is_recognised_by_its_beginnin
     plan = cluster.tick(line, seconds=5)
 
     assert plan.counted == ()
+
+
+def test_counts_of_a_write_whose_answer_was_lost_are_not_added_again() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(), seconds=1)
+    cluster.tick(fault(stamp=200, seconds=10), seconds=11)
+    unsettled = cluster.snapshot.unsettled
+    cluster.tick(seconds=700)
+    assert [incident.count for incident in cluster.nodes["gpu-1"].record.incidents] == [2]
+
+    # As after a time-out: the node has it, and the memory of what was counted is still there.
+    cluster.snapshot = replace(cluster.snapshot, unsettled=unsettled)
+    cluster.tick(fault(stamp=300, seconds=701), seconds=702)
+    cluster.tick(seconds=1400)
+
+    assert [incident.count for incident in cluster.nodes["gpu-1"].record.incidents] == [3]
+
+
+def test_the_last_of_several_pod_lines_counts_once_however_often_it_is_read() -> None:
+    def pod(number: int) -> Fault:
+        found = fault(rule="nccl.cuda_failure", gpu=None, stamp=None, source=Source.POD, seconds=number)
+        return replace(found, finding=found.finding._replace(text=f"line {number}"))
+
+    cluster = Cluster(fleet(10))
+    cluster.tick(pod(1), pod(2), seconds=3)
+    cluster.tick(pod(2), seconds=4)  # after a restart
+    cluster.tick(seconds=700)
+
+    assert [incident.count for incident in cluster.nodes["gpu-1"].record.incidents] == [2]

@@ -201,3 +201,29 @@ def test_resetting_suspects_needs_no_taint() -> None:
 
     assert cluster.writes[-1].verb is Verb.RECORD
     assert cluster.nodes["gpu-1"].record.incidents[0].state is IncidentState.RELEASED
+
+
+def test_a_late_line_of_what_an_earlier_reset_closed_is_covered_by_the_last_one() -> None:
+    cluster = tainted_cluster(stamp=100)
+    reset(cluster, seconds=60)
+    cluster.tick(fault(rule="xid.48", stamp=210, seconds=120), seconds=121)
+    assert cluster.tainted == {"gpu-1"}
+    reset(cluster, seconds=180)
+
+    plan = cluster.tick(fault(stamp=205, seconds=119), seconds=200)
+
+    assert cluster.tainted == set()
+    assert [item.reason for item in plan.ignored] == ["covered by the last release"]
+    cluster.tick(fault(stamp=300, seconds=210), seconds=211)
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_release_covers_what_was_acted_upon_even_where_the_saved_cursor_lags_behind() -> None:
+    cluster = tainted_cluster(stamp=86_400, seconds=100)
+    reset(cluster, seconds=105, read=90)  # the Lease is renewed every ten seconds only
+    cluster.reboot("gpu-1", "boot-b")
+    cluster.tick(seconds=300)
+
+    cluster.tick(fault(stamp=86_400, seconds=100), seconds=400)
+
+    assert cluster.tainted == set()

@@ -1,0 +1,55 @@
+"""What schedules have found, made short and kept: each is a sentence that was not true once."""
+
+from __future__ import annotations
+
+from tests.chaos import steps as s
+from tests.chaos.schedule import Schedule
+from tests.chaos.steps import Step
+from tests.chaos.stories import CURSORS
+from tests.chaos.world import Setup
+
+
+def _kept(setup: Setup, *steps: Step) -> Schedule:
+    return Schedule(1, setup, steps)
+
+
+KMSG, PLAIN = Setup(plain=(False,)), Setup(plain=(True,))
+"""A plain log has no heartbeats, whose gaps make good for much."""
+
+FOUND: dict[str, Schedule] = {
+    "a count whose write went through unanswered is not added again": _kept(
+        KMSG,
+        *(s.Xid(0, 79, 1), s.Beat(0), s.KubeTrouble("timeout after", "node"), s.Xid(0, 79, 1)),
+        *(s.Beat(0), s.Untaint(0), s.Beat(0)),
+    ),
+    "the last of several pod lines does not count again after a restart": _kept(
+        KMSG, s.Beat(0), s.PodLine(0), s.PodLine(0), s.Beat(0), s.Wait(700.0), s.Beat(0), s.Kill(0), s.Beat(0)
+    ),
+    "a release covers plain lines that were acted upon after the cursor was last saved": _kept(
+        PLAIN,
+        *(s.Xid(0, 95, 1), s.Beat(0), s.Reboot(0, 30.0), s.Reset(0), s.Beat(0), s.Wait(60.0), s.Beat(0)),
+        *(s.Kill(0), s.Beat(0)),
+    ),
+    "a reset covers late lines of an incident that an earlier reset had closed": _kept(
+        KMSG,
+        *(s.Xid(0, 79, 0), s.Beat(0), s.Reset(None), s.Wait(200.0)),
+        *(s.KubeTrouble("timeout after", "node"), s.Xid(0, 79, 0, 0.5), s.Xid(0, 119, 0), s.Beat(0)),
+        *(s.Reset(0), s.Beat(0)),
+    ),
+    "a controller's clock that is set back and forth loses no line": _kept(
+        PLAIN,
+        *(s.Beat(0), s.SetClock(0, -600.0), s.Xid(0, 79, 0, 0.05), s.Beat(0), s.SetClock(0, 0.0)),
+        *(s.Beat(0), s.Wait(700.0)),
+    ),
+    "a cursor from the future loses nothing that came while nobody read": _kept(
+        PLAIN, s.Beat(0), s.SpoilCursor(CURSORS[3]), s.Kill(0), s.Xid(0, 119, 1), s.Wait(320.0), s.Beat(0)
+    ),
+    "a checkpoint without cursors loses nothing that came while nobody read": _kept(
+        PLAIN, s.Beat(0), s.SpoilCursor(CURSORS[2]), s.Kill(0), s.Xid(0, 74, 0), s.Wait(320.0), s.Beat(0)
+    ),
+    "a taint decided before a reboot does not reach the node after it": _kept(
+        KMSG,
+        *(s.Beat(0), s.Xid(0, 95, 0), s.Stop(0, 0, False, 2, True), s.Beat(0)),
+        *(s.Reboot(0, 0.0), s.Wait(30.0), s.Beat(0)),
+    ),
+}

@@ -1,0 +1,120 @@
+"""The bounded form of ``make chaos``: a fixed base that always runs, a fresh seed, and what was found once.
+
+What broke is told with its seed; ``python -m tests.chaos --seed N`` shows it, made short.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+
+import pytest
+
+from tests.chaos import steps as s
+from tests.chaos.found import FOUND
+from tests.chaos.mutants import GUARDED_TWICE, MUTANTS, caught_by
+from tests.chaos.run import play_seeds
+from tests.chaos.schedule import Schedule, play, schedule_of
+from tests.chaos.shrink import shrunk
+from tests.chaos.world import Setup
+
+BATCH = 40
+
+
+@pytest.mark.parametrize("first", range(1, 1 + 5 * BATCH, BATCH))
+def test_nothing_breaks_in_the_schedules_that_always_run(first: int) -> None:
+    tally = play_seeds(range(first, first + BATCH))
+
+    assert tally.broken == []
+    assert tally.taints > BATCH, "schedules in which hardly anything happens prove nothing"
+
+
+def test_nothing_breaks_in_schedules_that_never_ran_before() -> None:
+    first = 1_000_000 + secrets.randbelow(1_000_000_000)
+
+    tally = play_seeds(range(first, first + BATCH))
+
+    assert tally.broken == [], f"seeds {first} and on"
+
+
+@pytest.mark.parametrize("sentence", FOUND)
+def test_what_was_found_once_does_not_come_back(sentence: str) -> None:
+    assert play(FOUND[sentence]).broken == []
+
+
+def test_a_seed_is_one_schedule_in_every_process() -> None:
+    code = (
+        "from tests.chaos.schedule import play, schedule_of\n"
+        "for seed in (6, 23): print('\\n'.join(play(schedule_of(seed), traced=True).trace))"
+    )
+
+    def trace(hash_seed: str) -> str:
+        environ = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        return subprocess.run(
+            [sys.executable, "-c", code], env=environ, check=True, capture_output=True, text=True
+        ).stdout
+
+    first = trace("1")
+    assert first.count("PATCH") > 3
+    assert first == trace("2")
+
+
+SHORT = Schedule(
+    1,
+    Setup(plain=(False,)),
+    (
+        *(
+            s.Wait(5.0),
+            s.PodLine(0),
+            s.Xid(0, 31),
+            s.Xid(0, 79),
+            s.Beat(0),
+            s.OthersWrite(0, 3),
+            s.Wait(30.0),
+        ),
+        *(s.Reset(0), s.Beat(0), s.Replay(0), s.ForgetHistory(), s.Beat(0)),
+    ),
+)
+
+
+def test_a_program_that_forgets_what_a_reset_covers_is_caught_and_its_schedule_made_short() -> None:
+    assert play(SHORT).broken == []
+
+    with MUTANTS["nothing was seen before"]():
+        short = shrunk(SHORT)
+        [first, *_] = play(short).broken
+
+    assert "happened" in first or "may act" in first
+    assert len(short.steps) < len(SHORT.steps)
+    assert any(isinstance(step, s.Xid) for step in short.steps)
+
+
+QUICKLY_CAUGHT = (
+    *("the fence is always open", "another's Lease is taken at once", "our taint replaces the others"),
+    *("kernel positions tell no replay", "a release covers no incident", "a release covers everything"),
+    *("faults whose write failed are dropped", "a line counts for the present boot, whatever it names"),
+    "the brake lets everybody pass",
+)
+
+
+@pytest.mark.parametrize("name", QUICKLY_CAUGHT)
+def test_a_broken_promise_is_caught(name: str) -> None:
+    assert caught_by(name, range(1, 80)) is not None
+
+
+def test_every_mutant_that_nothing_catches_says_why() -> None:
+    assert set(GUARDED_TWICE) < set(MUTANTS)
+    assert not set(GUARDED_TWICE) & set(QUICKLY_CAUGHT)
+
+
+def test_schedules_differ_and_use_every_kind_of_step() -> None:
+    used = {type(step) for seed in range(400) for step in schedule_of(seed).steps}
+    kinds = {
+        kind
+        for kind in vars(s).values()
+        if isinstance(kind, type) and kind.__module__ == s.__name__ and kind is not s.Step
+    }
+
+    assert used == kinds

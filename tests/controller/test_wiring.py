@@ -1,0 +1,45 @@
+"""Where a term begins to read."""
+
+from __future__ import annotations
+
+import pytest
+
+from konductor_like.controller.wiring import believable, first_checkpoint
+from konductor_like.model import Checkpoint, Source
+from konductor_like.settings import Settings
+
+SECOND = 1_000_000_000
+NOW = 1_795_240_000 * SECOND
+DAY = 86_400 * SECOND
+SAVED = Checkpoint({Source.KERNEL: NOW - 60 * SECOND, Source.POD: NOW - 70 * SECOND}, NOW - 30 * DAY)
+
+
+def test_a_term_reads_on_from_the_saved_cursors() -> None:
+    assert believable(SAVED, Settings(), NOW) == SAVED
+
+
+def test_the_first_term_of_all_reads_as_the_settings_say() -> None:
+    assert believable(None, Settings(), NOW) == first_checkpoint(Settings(), NOW)
+
+
+@pytest.mark.parametrize(
+    "read_ns",
+    [
+        {Source.POD: NOW - 70 * SECOND},
+        {Source.POD: NOW - 70 * SECOND, Source.KERNEL: NOW + DAY},
+    ],
+    ids=["missing", "from the future"],
+)
+def test_a_cursor_that_tells_nothing_counts_as_none_and_what_counted_goes_on_to_count(
+    read_ns: dict[Source, int],
+) -> None:
+    start = believable(Checkpoint(read_ns, SAVED.act_from_ns), Settings(), NOW)
+
+    assert start.read_ns == {Source.KERNEL: NOW - DAY, Source.POD: NOW - 70 * SECOND}
+    assert start.act_from_ns == SAVED.act_from_ns
+
+
+def test_a_cursor_a_little_ahead_of_this_machines_clock_is_believed() -> None:
+    read_ns = {**SAVED.read_ns, Source.KERNEL: NOW + 20 * SECOND}
+
+    assert believable(Checkpoint(read_ns, SAVED.act_from_ns), Settings(), NOW).read_ns == read_ns
