@@ -87,6 +87,8 @@ def schedule_of(seed: int) -> Schedule:
     brake_nodes = dice.choice([None, None, 2, 3])
     settings = {
         "KONDUCTOR_POLL_INTERVAL_SECONDS": "0.4" if thin else dice.choice(["0.1", "0.3"]),
+        "KONDUCTOR_POD_POLL_INTERVAL_SECONDS": "0.5",
+        "KONDUCTOR_TAIL": dice.choice(["true", "false"]),
         "KONDUCTOR_LEASE_DURATION_SECONDS": str(LEASE_SECONDS),
         "KONDUCTOR_LEASE_RENEW_DEADLINE_SECONDS": str(DEADLINE_SECONDS),
         "KONDUCTOR_LEASE_RENEW_INTERVAL_SECONDS": str(RENEW_SECONDS),
