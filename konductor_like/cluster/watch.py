@@ -14,8 +14,8 @@ from konductor_like.cluster.parsing import parsed
 
 _PIECE = 1 << 16
 _GATHER_SECONDS = 0.2
-"""What comes after a silence is left to gather for so long: thousands of kubelets report all the time, and events
-one by one cost more than twice of what they cost in a row."""
+"""What comes after a silence is left to gather for so long: thousands of kubelets report all the time, and
+events one by one cost more than twice of what they cost in a row."""
 _SILENCE_SECONDS = 0.01
 
 

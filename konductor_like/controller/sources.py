@@ -41,6 +41,10 @@ class Reader(Protocol):
     def ask_for(self, query: str) -> None:
         """Ask another query from the next poll on."""
 
+    @property
+    def slowdown(self) -> float:
+        """How many times longer than usual to wait before the next poll."""
+
     def poll(self, now_ns: int, oldest_ns: int | None = None, /) -> Batch:
         """Read what is new, by a nudge that told of ``oldest_ns`` or without one; raises a LokiError."""
 
@@ -155,14 +159,13 @@ class SourceLoop:
     def _spare(self) -> None:
         """Wait longer while the byte budget is used up, and say when that begins and ends."""
         slowdown = self._reader.slowdown
-        self._metrics.budget_used.set(self._reader.budget_used)
         self._metrics.slowed.labels(self.name).set(slowdown > 1)
         if (slowdown > 1) != self._slowed:
             self._slowed = slowdown > 1
             if self._slowed:
                 logs.warning(
-                    f"Loki processed more for us than KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE allows: {self.name} "
-                    f"lines are polled {slowdown:.0f} times less often.",
+                    f"Loki processed more for us than KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE allows: "
+                    f"{self.name} lines are polled {slowdown:.0f} times less often.",
                     source=self.name,
                 )
             else:
@@ -192,8 +195,8 @@ class SourceLoop:
             shown = ", ".join(name or "(no node)" for name in sorted(new)[:5])
             more = f" and {len(new) - 5} more" if len(new) > 5 else ""
             logs.warning(
-                f"A storm of {self.name} lines from {shown}{more}: read by itself, so that it delays no other "
-                "node's.",
+                f"A storm of {self.name} lines from {shown}{more}: read by itself, so that it delays no "
+                "other node's.",
                 source=self.name,
             )
         elif self._loud and not nodes:

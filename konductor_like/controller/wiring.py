@@ -16,6 +16,7 @@ from konductor_like.cluster.lease import LeaderLease
 from konductor_like.cluster.lease_events import LeaseEvents
 from konductor_like.cluster.store import NodeStore
 from konductor_like.cluster.writer import NodeWriter, RehearsedWriter
+from konductor_like.controller import logs
 from konductor_like.controller.announcer import Announcer
 from konductor_like.controller.controller import Controller
 from konductor_like.controller.coverage_report import CoverageReport, FleetEvent
@@ -184,7 +185,7 @@ class _Terms:
     ) -> tuple[Tick, Term]:
         """The parts of one term, reading from the checkpoint or, on the first start, as the settings say."""
         settings, started_ns = self.settings, self.loki.now_ns()
-        start = first_checkpoint(settings, started_ns) if checkpoint is None else checkpoint
+        start = believable(checkpoint, settings, started_ns)
         self.rulebook.look()  # a standby does not follow the file
         joiner = Joiner(lambda: self.rulebook.detector)
         heartbeats = HeartbeatReader(self.loki, settings)
@@ -260,6 +261,7 @@ class _Terms:
         settings = self.settings
         oldest_ns = min(start.read_ns.values(), default=started_ns)
         budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
+        self.metrics.budget_used.set_function(lambda: budget.used)
         readers = {
             name: SourceReader(SOURCES[name], self.loki, query, settings, budget=budget)
             for name, query in self._queries().items()
@@ -268,6 +270,24 @@ class _Terms:
         for reader in readers.values():
             reader.start_from(start.read_ns.get(reader.source, oldest_ns))
         return readers
+
+
+def believable(saved: Checkpoint | None, settings: Settings, now_ns: int) -> Checkpoint:
+    """Where reading begins: at the saved cursors, and as on a first start where one is missing or not true.
+
+    A cursor from the future says nothing about what was read. What is read twice acts once; what began to
+    count at the first start goes on to count.
+    """
+    first = first_checkpoint(settings, now_ns)
+    if saved is None:
+        return first
+    latest_ns = now_ns + round(settings.future_skew_seconds * SECOND_NS)
+    kept = {source: ns for source, ns in saved.read_ns.items() if ns <= latest_ns}
+    for source in first.read_ns.keys() - kept.keys():
+        logs.warning(
+            f"No usable cursor of {source.value} lines is saved: reading as far back as on a first start."
+        )
+    return Checkpoint({**first.read_ns, **kept}, min(saved.act_from_ns, first.act_from_ns))
 
 
 def first_checkpoint(settings: Settings, started_ns: int) -> Checkpoint:

@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 import httpx
 from tenacity import Retrying
 
-from konductor_like.clocks import seconds_ahead
+from konductor_like.clocks import CLOCKS_AGREE_SECONDS, seconds_ahead
 from konductor_like.loki.access import authorization, fixed_headers, tls_context
 from konductor_like.loki.errors import LokiAnswerTooLarge, LokiBadAnswer, LokiTimeout, shown
 from konductor_like.loki.logql import counting
@@ -50,6 +50,8 @@ class LokiClient:
         self._max_answer_bytes = max_answer_bytes
         self._clock = clock
         self._clock_ahead_seconds = 0.0
+        self._wall_at_zero_seconds: float | None = None
+        """Wall time less steady time at the latest answer: it changes when somebody sets our clock."""
         self._endpoint = httpx.URL(settings.log_endpoint)
         self._base = without_credentials(self._endpoint).rstrip("/")
         self._http = httpx.Client(
@@ -82,10 +84,20 @@ class LokiClient:
         return self._clock_ahead_seconds
 
     def now_ns(self) -> int:
-        """The time that windows are reckoned from: ours, put right by Loki's where they differ."""
-        return time.time_ns() + round(self._clock_ahead_seconds * 1e9)
+        """The time that windows are reckoned from: ours, put right by Loki's where they differ.
+
+        A clock of ours that was set since Loki's latest answer does not count before the next one: a cursor
+        that went with it, and came back, would have passed lines by.
+        """
+        ahead_seconds = self._clock_ahead_seconds
+        if self._wall_at_zero_seconds is not None:
+            set_by_seconds = time.time() - time.monotonic() - self._wall_at_zero_seconds
+            if abs(set_by_seconds) >= CLOCKS_AGREE_SECONDS:
+                ahead_seconds -= set_by_seconds
+        return time.time_ns() + round(ahead_seconds * 1e9)
 
     def _compare_clocks(self, response: httpx.Response) -> None:
+        self._wall_at_zero_seconds = time.time() - time.monotonic()
         ahead = seconds_ahead(response.headers.get("Date"), time.time())
         if ahead is not None:
             self._clock_ahead_seconds = ahead

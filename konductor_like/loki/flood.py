@@ -35,10 +35,9 @@ class Flood:
     width_ns: int = 0
     """How wide the next tile may be; 0 is as wide as any."""
 
-    def read(self, end_ns: int, lines: int) -> Self:
-        """After one more tile."""
+    def read(self, end_ns: int, lines: int, width_ns: int) -> Self:
+        """After one more tile; the next may be ``width_ns`` wide."""
         kept = [tile for tile in self.recent if tile[0] > end_ns - _QUIET_SPAN_NS]
-        width_ns = 2 * (end_ns - self.upto_ns)
         return replace(self, upto_ns=end_ns, recent=(*kept, (end_ns, lines)), width_ns=width_ns)
 
     def is_over(self, now_ns: int, limit: int) -> bool:

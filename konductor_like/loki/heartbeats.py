@@ -91,6 +91,11 @@ class HeartbeatReader:
         """Read these too, after the present and in the order given."""
         self._asked.extend(looks)
 
+    @property
+    def slowdown(self) -> float:
+        """It reads too little to be slowed down by the byte budget."""
+        return 1.0
+
     def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> Batch:
         """Read the tile that is due, then some of what is to be read once more.
 

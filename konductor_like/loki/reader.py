@@ -32,7 +32,16 @@ from konductor_like.loki.seen import BUCKET_NS, Seen
 from konductor_like.loki.spans import Spans
 from konductor_like.loki.turn import Batch, Turn
 from konductor_like.loki.window import Direction, Piece, Window, is_complete, read_span
-from konductor_like.loki.work import NEAR_NS, Progress, Why, Work, is_away, planned, read_again_from_ns
+from konductor_like.loki.work import (
+    NEAR_NS,
+    Progress,
+    Why,
+    Work,
+    is_away,
+    is_catching_up,
+    planned,
+    read_again_from_ns,
+)
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 
@@ -81,11 +90,6 @@ class SourceReader:
     def cursor_ns(self) -> int | None:
         """Everything before it was read and committed; None before :meth:`start_from`."""
         return None if self._progress is None else self._progress.cursor_ns
-
-    @property
-    def budget_used(self) -> float:
-        """Which share of what Loki may process for us a minute all readers took in the last one."""
-        return self._budget.used
 
     @property
     def slowdown(self) -> float:
@@ -162,14 +166,14 @@ class SourceReader:
     def _read(self, turn: Turn, now_ns: int, oldest_ns: int | None) -> LokiError | None:
         """Read the present and a slice of the work; gives what ended it early, if something did."""
         failure: LokiError | None = None
-        caught_up = all(work.why is not Why.CATCH_UP for work in turn.progress.work[:1])
-        if not caught_up:
+        just_back = is_catching_up(turn.progress) and not is_catching_up(self._progress)
+        if just_back:
             # Where the past can be had at once it comes first, so that counts and the order are right.
             failure = self._try(turn, lambda: self._work_off(turn, now_ns))
             if isinstance(failure, _DEAF):
                 return failure
         present = self._try(turn, lambda: self._read_present(turn, now_ns, oldest_ns))
-        if present is not None or failure is not None or not caught_up:
+        if present is not None or failure is not None or just_back:
             return present or failure
         if turn.lines and turn.progress.busy and not self._hurried:
             # What is new does not wait for the work; but no two polls in a row leave the work alone.
@@ -270,7 +274,7 @@ class SourceReader:
             ask = self._asking.lines_of(only=flood.nodes)
             for piece in read_span(span, flood.width_ns or widest_ns, widest_ns, ask):
                 turn.take(piece)
-                further = flood.read(piece.window.end_ns, len(piece.entries))
+                further = flood.read(piece.window.end_ns, len(piece.entries), piece.next_width_ns)
                 turn.flood(further, instead_of=flood)
                 flood = further
                 if self._enough(turn):
@@ -285,7 +289,7 @@ class SourceReader:
         ask = self._asking.lines_of(without=work.without)
         for piece in read_span(span, work.width_ns or widest_ns, widest_ns, ask):
             turn.take(piece)
-            work = replace(work, start_ns=piece.window.end_ns, width_ns=2 * piece.window.width_ns)
+            work = replace(work, start_ns=piece.window.end_ns, width_ns=piece.next_width_ns)
             turn.advance(work)
             if self._enough(turn):
                 break

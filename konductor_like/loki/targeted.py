@@ -53,6 +53,11 @@ class TargetedReader:
         """Ask another query from the next poll on."""
         self._next_query = query
 
+    @property
+    def slowdown(self) -> float:
+        """It reads too little to be slowed down by the byte budget."""
+        return 1.0
+
     def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> Batch:
         """The lines of the node that has waited longest, oldest first; nothing where none is wanted.
 

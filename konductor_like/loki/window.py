@@ -9,7 +9,7 @@ in the order of time and touch without overlapping, so what was accepted is alwa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from konductor_like.loki.response import Entry, QueryResult
@@ -46,8 +46,11 @@ class Piece:
     window: Window
     entries: tuple[Entry, ...]
     complete: bool = True
+    next_width_ns: int = field(default=1, compare=False)
+    """How wide the next window may well be: fuller than this one, but not too full."""
 
 
+_FILL = 0.85
 COUNTABLE_NS = 1_000_000
 """Loki's durations know nothing finer."""
 
@@ -80,14 +83,25 @@ def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator
         window = Window(start_ns, min(start_ns + width_ns, span.end_ns))
         result = ask(window, Direction.FORWARD)
         if result is not None and is_complete(result):
-            yield Piece(window, result.entries)
+            piece = Piece(window, result.entries, next_width_ns=_wider(width_ns, result))
         elif window.width_ns > 1:
             width_ns = _narrower(window, result)
             continue
         else:
-            yield _one_nanosecond(window, result, ask)
+            piece = _one_nanosecond(window, result, ask)
+        yield piece
         start_ns = window.end_ns
-        width_ns = min(2 * width_ns, widest_ns)
+        width_ns = min(piece.next_width_ns, widest_ns)
+
+
+def _wider(width_ns: int, result: QueryResult) -> int:
+    """Up to twice as wide; less where that would hold more than one answer does, by this one's density."""
+    doubled_ns = 2 * width_ns
+    if 2 * len(result.entries) < _FILL * result.limit:
+        return doubled_ns
+    wider_ns = int(width_ns * _FILL * result.limit / len(result.entries))
+    # Whole milliseconds can be counted.
+    return wider_ns // COUNTABLE_NS * COUNTABLE_NS or wider_ns
 
 
 def _narrower(window: Window, result: QueryResult | None) -> int:

@@ -122,6 +122,11 @@ def is_away(progress: Progress, spans: Spans, now_ns: int) -> bool:
     return now_ns - progress.fast_ns > spans.overlap_ns + 2 * spans.interval_ns + NEAR_NS
 
 
+def is_catching_up(progress: Progress | None) -> bool:
+    """Whether there is something that was never read."""
+    return progress is not None and any(work.why is Why.CATCH_UP for work in progress.work)
+
+
 def _begun(progress: Progress, spans: Spans, now_ns: int) -> Progress:
     """The beginning: all that may have come since the last sweep of whoever read before us."""
     start_ns = max(0, progress.cursor_ns - spans.lateness_ns - spans.sweep_every_ns)

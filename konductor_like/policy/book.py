@@ -80,10 +80,11 @@ class Entry:
         order = fault.finding.position.at_or_before(self.last)
         if order is not None:
             return order
-        if fault.timestamp_ns == self.last_ns:
-            # The annotation may have had room for the beginning of the line only.
+        if fault.timestamp_ns == self.last_ns and self.count == 1:
+            # The annotation may have had room for the beginning of the line only. Of several lines it quotes
+            # the first, which says nothing about the last.
             return fault.finding.text.startswith(self._incident.evidence.removesuffix("…"))
-        return fault.timestamp_ns < self.last_ns
+        return fault.timestamp_ns <= self.last_ns
 
     def before_release(self, fault: Fault) -> bool:
         """Whether a release covers it by its time."""

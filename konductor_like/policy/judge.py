@@ -119,6 +119,8 @@ def _fold_unsettled(
         entry = book.find((key.rule, key.gpu, taints, boot_id))
         if entry is None:
             continue  # purged since: no trace of us is wanted
+        if entry.seen(tally.latest):
+            continue  # an answer was lost, the write was not: the node tells of it already
         if entry.state is not IncidentState.RELEASED:
             if entry.seen(tally.latest):
                 continue  # a write of it that was never answered did happen
@@ -126,7 +128,7 @@ def _fold_unsettled(
             entry.carry(tally)
             if boot_id == own_boot:
                 book.read_to(tally.latest.finding.position, boot_id)
-        elif entry.seen(tally.latest) or entry.before_release(tally.latest):
+        elif entry.before_release(tally.latest):
             entry.extend(tally.latest, tally.count)
             judgement.urgent = True
         else:
@@ -188,14 +190,15 @@ def _known(
     judgement: Judgement, book: Book, entry: Entry | None, fault: Fault, boot_id: str | None
 ) -> str | None:
     """Why a fault adds nothing to what the record says, if it does not; ``boot_id`` is the boot it is of."""
-    if entry is None:
+    if entry is not None and entry.seen(fault):
+        return "seen before"
+    if entry is None or (entry.state is IncidentState.RELEASED and not entry.before_release(fault)):
+        # An incident that an earlier release closed is no part of the last one, as one that never was.
         names_boot = fault.finding.position.boot_id is not None
         covered = any(
             covers(mark, with_boot(fault, boot_id), names_boot=names_boot) for mark in book.releases[:1]
         )
         return "covered by the last release" if covered else None
-    if entry.seen(fault):
-        return "seen before"
     if not entry.before_release(fault):
         return None
     if entry.state is IncidentState.RELEASED:

@@ -70,7 +70,7 @@ def released_record(
     """
     record = state.record
     read = replace(record.read, boot_id=record.read.boot_id or state.machine.boot_id)
-    mark = Release(at, by, reason, how, read, dict(read_ns), _warning(state))
+    mark = Release(at, by, reason, how, read, _read_at_least(record, read_ns), _warning(state))
     return replace(
         record,
         machine=record.machine or state.machine,
@@ -81,6 +81,14 @@ def released_record(
         releases=(mark, *record.releases)[:RELEASES_KEPT],
         read=read,
     )
+
+
+def _read_at_least(record: NodeRecord, read_ns: Mapping[Source, int]) -> dict[Source, int]:
+    """How far each source had been read: the saved cursor lags behind what was acted upon already."""
+    further = dict(read_ns)
+    for incident in record.incidents:
+        further[incident.source] = max(further.get(incident.source, 0), incident.last_ns + 1)
+    return further
 
 
 def purge(state: NodeState) -> Change | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import queue
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from konductor_like.demo.stage import RunningController
@@ -103,9 +105,11 @@ class Cluster(StandIn):
 
     @contextmanager
     def watching(self, path: str, seen: Callable[[bytes, float], object], **params: str) -> Iterator[None]:
-        """Call ``seen`` with every line of a watch and when it came; the lines are not parsed here."""
-        connection = self.connection()
-        query = urlencode({"watch": "true", "timeoutSeconds": "600", **params})
+        """Call ``seen`` with every change from now on, as JSON, and when it came."""
+        connection, broken = self.connection(), queue.Queue[Exception]()
+        start = self.get(f"{path}?limit=1")["metadata"]["resourceVersion"]
+        watch = {"watch": "true", "timeoutSeconds": "3600", "resourceVersion": start}
+        query = urlencode({**watch, **params})
         connection.connect()
         sock = connection.sock  # given away with an answer that closes
         connection.request("GET", f"{path}?{query}", headers={"Authorization": f"Bearer {self._token}"})
@@ -113,10 +117,15 @@ class Cluster(StandIn):
 
         def follow() -> None:
             try:
-                for line in answer:
-                    seen(line, time.time())
-            except (OSError, ValueError, http.client.HTTPException):
+                rest = b""
+                while piece := answer.read1(1 << 16):
+                    *lines, rest = (rest + piece).split(b"\n")
+                    for line in lines:
+                        seen(line, time.time())
+            except (OSError, http.client.HTTPException):
                 return  # closed below
+            except Exception as error:  # noqa: BLE001  # raised again where somebody waits
+                broken.put(error)
 
         thread = threading.Thread(target=follow, daemon=True)
         thread.start()
@@ -127,12 +136,14 @@ class Cluster(StandIn):
             thread.join()
             answer.close()
             connection.close()
+        if not broken.empty():
+            raise broken.get()
 
-    def get(self, path: str) -> dict[str, object]:
+    def get(self, path: str) -> dict[str, Any]:
         """One object or list."""
         connection = self.connection()
         connection.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
-        answer: dict[str, object] = json.loads(connection.getresponse().read())
+        answer: dict[str, Any] = json.loads(connection.getresponse().read())
         connection.close()
         return answer
 
@@ -148,9 +159,15 @@ def started(loki: Loki, cluster: Cluster, **settings: str) -> RunningController:
     return controller
 
 
-def until(condition: Callable[[], bool], what: str, controller: RunningController) -> None:
+def until(
+    condition: Callable[[], bool],
+    what: str,
+    controller: RunningController,
+    *,
+    seconds: float = PATIENCE_SECONDS,
+) -> None:
     """Return once ``condition`` holds; fail with what the controller said when it does not."""
-    end = time.monotonic() + PATIENCE_SECONDS
+    end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end or controller.process.poll() is not None:
             raise AssertionError(f"never came true: {what}\n" + "\n".join(list(controller.log)[-40:]))

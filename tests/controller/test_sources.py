@@ -39,7 +39,6 @@ class ScriptedReader:
         self.script = list(script)
         self.committed: list[int] = []
         self.slowdown = 1.0
-        self.budget_used = 0.1
         self.asked: list[int | None] = []
         self.polls = 0
 

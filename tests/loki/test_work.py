@@ -146,9 +146,9 @@ def test_a_page_of_everybody_singles_out_nobody() -> None:
 
 @pytest.mark.parametrize(("lines", "over"), [(0, True), (1000, True), (2000, False)])
 def test_a_flood_is_over_when_little_came_for_half_a_minute(lines: int, over: bool) -> None:
-    flood = Flood(frozenset({"a"}), NOW).read(NOW + SECOND, 50_000)
+    flood = Flood(frozenset({"a"}), NOW).read(NOW + SECOND, 50_000, SECOND)
 
     assert not flood.is_over(NOW + SECOND, 5000)
-    calm = flood.read(NOW + 31 * SECOND, lines)
+    calm = flood.read(NOW + 31 * SECOND, lines, SECOND)
     assert calm.is_over(NOW + 31 * SECOND, 5000) is over
     assert not calm.is_over(NOW + 32 * SECOND, 5000), "it was not read to the present"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,7 +12,10 @@ from typing import NamedTuple
 from konductor_like.sandbox.loki.labels import Labels
 from konductor_like.sandbox.loki.limits import SECOND_NS, LokiError, LokiLimits
 from konductor_like.sandbox.loki.logql import LogQuery, MetricQuery, RangeAggregation, Sum
-from konductor_like.sandbox.loki.store import BYTES_PER_METADATA, Entry, Store
+from konductor_like.sandbox.loki.store import Store, Stream
+
+_REMEMBERED = 8
+"""Queries whose matches a stream remembers."""
 
 
 class Hit(NamedTuple):
@@ -34,26 +37,57 @@ class Work:
     post_filter_lines: int = 0
     shards: int = 1
 
-    def read(self, entries: list[Entry], text: str) -> None:
-        """Count lines that were looked at; ``text`` is all of them joined by newlines."""
-        metadata_bytes = BYTES_PER_METADATA * sum(len(entry.metadata) for entry in entries)
-        self.lines += len(entries)
-        self.bytes += len(text.encode()) - len(entries) + 1 + metadata_bytes
-        self.metadata_bytes += metadata_bytes
+    def read(self, lines: int, sizes: tuple[int, int]) -> None:
+        """Count lines that were looked at, and their bytes: all, and those of metadata."""
+        self.lines += lines
+        self.bytes += sizes[0]
+        self.metadata_bytes += sizes[1]
+
+
+@dataclass(slots=True)
+class Matches:
+    """The lines of one stream that pass one query, each looked at once. Hits and times run in parallel."""
+
+    reordered: int
+    looked_at: int = 0
+    hits: list[Hit] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+
+    def look_on(self, stream: Stream, query: LogQuery) -> None:
+        """Look at the lines that came since."""
+        fresh, self.looked_at = stream.entries[self.looked_at :], len(stream.entries)
+        if query.rules_out("\n".join(entry.line for entry in fresh)):
+            return
+        for entry in fresh:
+            labels = query.labels_of(stream.labels, entry)
+            if labels is not None:
+                self.hits.append(Hit(entry.timestamp_ns, entry.line, *labels))
+                self.times.append(entry.timestamp_ns)
+
+    def between(self, start_ns: int, end_ns: int) -> list[Hit]:
+        """Those of [start, end)."""
+        return self.hits[bisect_left(self.times, start_ns) : bisect_left(self.times, end_ns)]
+
+
+def matches(stream: Stream, query: LogQuery) -> Matches:
+    """The matches as of now; the store's lock must be held."""
+    found = stream.matches.pop(query, None)
+    if not isinstance(found, Matches) or found.reordered != stream.reordered:
+        found = Matches(stream.reordered)
+    stream.matches[query] = found  # the latest asked is the last to be forgotten
+    while len(stream.matches) > _REMEMBERED:
+        del stream.matches[next(iter(stream.matches))]
+    found.look_on(stream, query)
+    return found
 
 
 def find_lines(store: Store, query: LogQuery, start_ns: int, end_ns: int, work: Work) -> list[Hit]:
     """All matches of [start, end), by time over all streams."""
-    hits = []
-    for stream, entries in store.select(query.selects, start_ns, end_ns):
-        text = "\n".join(entry.line for entry in entries)
-        work.read(entries, text)
-        if query.rules_out(text):
-            continue
-        for entry in entries:
-            labels = query.labels_of(stream.labels, entry)
-            if labels is not None:
-                hits.append(Hit(entry.timestamp_ns, entry.line, *labels))
+    hits: list[Hit] = []
+    with store.lock:
+        for stream, entries in store.select(query.selects, start_ns, end_ns):
+            work.read(len(entries), stream.sizes(start_ns, end_ns))
+            hits += matches(stream, query).between(start_ns, end_ns)
     work.post_filter_lines += len(hits)
     hits.sort(key=lambda hit: hit.timestamp_ns)
     return hits
@@ -123,11 +157,15 @@ def _flattened(query: MetricQuery) -> tuple[RangeAggregation, list[Sum]]:
 
 def _series(hits: Iterable[Hit], grouping: list[Sum], of_bytes: bool) -> dict[Labels, Samples]:
     values: dict[Labels, list[tuple[int, int]]] = defaultdict(list)
+    known: dict[tuple[Labels, Labels], list[tuple[int, int]]] = {}
     for hit in hits:
-        labels = tuple(sorted((*hit.stream, *hit.metadata)))
-        for one in grouping:
-            labels = one.group(labels)
-        values[labels].append((hit.timestamp_ns, len(hit.line.encode()) if of_bytes else 1))
+        series = known.get((hit.stream, hit.metadata))
+        if series is None:
+            labels = tuple(sorted((*hit.stream, *hit.metadata)))
+            for one in grouping:
+                labels = one.group(labels)
+            series = known[hit.stream, hit.metadata] = values[labels]
+        series.append((hit.timestamp_ns, len(hit.line.encode()) if of_bytes else 1))
     return {
         labels: Samples([at for at, _ in samples], list(accumulate(value for _, value in samples)))
         for labels, samples in values.items()

@@ -7,6 +7,7 @@ does not speak is answered with 501, so that nobody takes it for an error in the
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from konductor_like.sandbox.loki.lexer import Kind, ParseError, Token, tokenize
 from konductor_like.sandbox.loki.limits import LokiError
@@ -46,6 +47,7 @@ _NO_SELECTOR = (
 )
 
 
+@lru_cache(maxsize=256)  # pollers ask the same again and again
 def parse(query: str) -> Query:
     """The meaning of a query. Raises ``ParseError``; for LogQL that is not spoken here ``LokiError`` 501."""
     tokens = tokenize(query)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from konductor_like.sandbox.loki.labels import Labels, written
 
@@ -24,7 +24,12 @@ class Entry(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """What Loki counts as processed for it."""
-        return len(self.line.encode()) + BYTES_PER_METADATA * len(self.metadata)
+        return len(self.line.encode()) + self.metadata_bytes
+
+    @property
+    def metadata_bytes(self) -> int:
+        """The part of it that is metadata."""
+        return BYTES_PER_METADATA * len(self.metadata)
 
 
 @dataclass(slots=True)
@@ -36,7 +41,14 @@ class Stream:
     """The label set as LogQL writes it."""
     times: list[int] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
+    reordered: int = 0
+    """How often a line was sorted in before others: places in the lists mean something else since."""
+    matches: dict[Hashable, Any] = field(default_factory=dict)
+    """What queries remember of this stream; theirs alone."""
     _known: set[Entry] = field(default_factory=set)
+    _bytes: list[int] = field(default_factory=lambda: [0])
+    _metadata_bytes: list[int] = field(default_factory=lambda: [0])
+    """Running totals, one longer than the lines."""
 
     @property
     def newest_ns(self) -> int | None:
@@ -49,9 +61,20 @@ class Stream:
             return False
         self._known.add(entry)
         at = bisect_right(self.times, entry.timestamp_ns)
+        self.reordered += at < len(self.times)
         self.times.insert(at, entry.timestamp_ns)
         self.entries.insert(at, entry)
+        del self._bytes[at + 1 :], self._metadata_bytes[at + 1 :]
+        for one in self.entries[at:]:
+            self._bytes.append(self._bytes[-1] + one.size_bytes)
+            self._metadata_bytes.append(self._metadata_bytes[-1] + one.metadata_bytes)
         return True
+
+    def sizes(self, start_ns: int, end_ns: int) -> tuple[int, int]:
+        """The bytes of the lines of [start, end), and how many of them are of metadata."""
+        first, last = bisect_left(self.times, start_ns), bisect_left(self.times, end_ns)
+        found = (totals[last] - totals[first] for totals in (self._bytes, self._metadata_bytes))
+        return next(found), next(found)
 
     def between(self, start_ns: int, end_ns: int) -> list[Entry]:
         """The lines of [start, end)."""

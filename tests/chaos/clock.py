@@ -1,0 +1,141 @@
+"""Simulated time: nothing in a schedule reads the real clock, and nothing sleeps.
+
+The code under test reads time through the modules ``time`` and ``datetime``. While a clock is installed, the
+names under which our modules know the two lead here, so that code written later is covered as well.
+"""
+
+from __future__ import annotations
+
+import datetime as real_datetime
+import sys
+import time as real_time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+START_NS = 1_795_240_000_000_000_000
+SECOND_NS = 1_000_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_REAL = ("konductor_like.sandbox", "konductor_like.kmsg", "konductor_like.demo")
+"""Not under test: the stand-ins are told the time, the others are other programs."""
+
+
+class Clock:
+    """True time, and the wall clock of whichever process is running just now."""
+
+    def __init__(self) -> None:
+        self.true_ns = START_NS
+        self.offset_ns = 0
+        """How far the wall clock of the running process is ahead of true time."""
+
+    def moment(self) -> datetime:
+        """True time, aware; what the servers go by."""
+        return moment_of(self.true_ns)
+
+    def wall_ns(self) -> int:
+        """What the running process takes for the time."""
+        return self.true_ns + self.offset_ns
+
+    def wall(self) -> datetime:
+        """The same, aware."""
+        return moment_of(self.wall_ns())
+
+    def seconds(self) -> float:
+        """Seconds since some point in the past; goes on whatever is set or stopped."""
+        return (self.true_ns - START_NS) / SECOND_NS + 1000.0
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Our modules read this clock meanwhile."""
+        fake_time: Any = _Time(self)
+        fake_datetime = type("SimulatedDatetime", (_Datetime,), {"clock": self})
+        places = _places()
+        for module, name, is_datetime in places:
+            setattr(module, name, fake_datetime if is_datetime else fake_time)
+        try:
+            yield
+        finally:
+            for module, name, is_datetime in places:
+                setattr(module, name, datetime if is_datetime else real_time)
+
+
+def moment_of(ns: int) -> datetime:
+    """Nanoseconds since the epoch as an aware datetime."""
+    return _EPOCH + timedelta(microseconds=ns // 1000)
+
+
+class _Time:
+    """Stands in for the module ``time``."""
+
+    CLOCK_BOOTTIME = CLOCK_MONOTONIC = 0
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(real_time, name)
+
+    def time_ns(self) -> int:
+        return self._clock.wall_ns()
+
+    def time(self) -> float:
+        return self._clock.wall_ns() / SECOND_NS
+
+    def monotonic(self) -> float:
+        return self._clock.seconds()
+
+    def monotonic_ns(self) -> int:
+        return round(self._clock.seconds() * SECOND_NS)
+
+    def clock_gettime(self, _which: int) -> float:
+        return self._clock.seconds()
+
+    def sleep(self, _seconds: float) -> None:
+        raise AssertionError("nothing sleeps in simulated time; hand the code a sleep of the schedule's")
+
+
+class _AnyDatetime(type(datetime)):  # type: ignore[misc]  # the metaclass is `type`, which mypy cannot see here
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, real_datetime.datetime)
+
+
+class _Datetime(datetime, metaclass=_AnyDatetime):
+    """Stands in for the class ``datetime``; what it gives are plain ones."""
+
+    clock: Clock
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]  # plain ones, see above
+        return cls.clock.wall().astimezone(tz)
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        return datetime(*args, **kwargs)  # noqa: DTZ001  # as the caller says
+
+    @classmethod
+    def fromtimestamp(cls, *args: Any, **kwargs: Any) -> Any:
+        return datetime.fromtimestamp(*args, **kwargs)  # noqa: DTZ006  # as the caller says
+
+    @classmethod
+    def fromisoformat(cls, text: str) -> Any:
+        return datetime.fromisoformat(text)
+
+    @classmethod
+    def strptime(cls, *args: Any) -> Any:
+        return datetime.strptime(*args)  # noqa: DTZ007  # as the caller says
+
+
+@cache
+def _places() -> list[tuple[ModuleType, str, bool]]:
+    """Where our modules know the two; asked for when everything was imported."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        if name.startswith("konductor_like.") and not name.startswith(_REAL):
+            found += [
+                (module, attribute, value is datetime)
+                for attribute, value in list(vars(module).items())
+                if value is real_time or value is datetime
+            ]
+    return found

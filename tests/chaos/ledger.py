@@ -1,0 +1,328 @@
+"""What must hold, said in code: kept while a schedule runs, and looked over when the dust has settled.
+
+The truth it judges by is the world's own list of what really happened; of the program under test it reads
+only what stands on the nodes and on the Lease, as any other program could.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+from konductor_like.cluster import record as records
+from konductor_like.cluster.decode import decode_node
+from konductor_like.model import (
+    HEALTH_LABEL,
+    RECORD_ANNOTATION,
+    TAINT_EFFECT,
+    TAINT_KEY,
+    TAINT_VALUE,
+    Checkpoint,
+    Incident,
+    IncidentState,
+    NodeRecord,
+    NodeState,
+    Source,
+)
+from konductor_like.policy.brake import bound
+from konductor_like.policy.release import unix_ns
+from tests.chaos.machines import Machine, Occurrence, seconds
+from tests.chaos.process import DEADLINE_SECONDS, LEASE, NAMESPACE, Process
+
+if TYPE_CHECKING:
+    from tests.chaos.world import World
+
+LATE_SECONDS = 2.0
+"""So much short of the configured lateness a line is certainly on time."""
+ACT_SECONDS = 900.0
+RECORD_SECONDS = 600.0
+MARGIN_NS = seconds(2)
+
+Node = dict[str, Any]
+
+
+class Ledger:
+    """Watches every write and keeps what it proves broken, as sentences."""
+
+    def __init__(self, world: World) -> None:
+        self.broken: list[str] = []
+        self.tainted_once = 0
+        """How many taints were set, to show that schedules do something."""
+        self._world = world
+        self._spent: defaultdict[str, set[Occurrence]] = defaultdict(set)
+        """Per Node object: what a release covers."""
+        self._acted: set[Occurrence] = set()
+        """What was in any node's record at any time."""
+        self._released_ns: defaultdict[str, list[int]] = defaultdict(list)
+        self._fresh_ns: list[int] = []
+        self._lease_lost_seconds = float("-inf")
+        self.writes: Counter[str] = Counter()
+        self.allowed: Counter[str] = Counter()
+
+    # While it runs
+
+    def takes_office(self, process: Process, checkpoint: Checkpoint | None) -> None:
+        """A process begins a term; without a checkpoint it acts on the last 15 minutes only (rule 5)."""
+        if checkpoint is None or set(checkpoint.read_ns) != set(Source):
+            self._fresh_ns.append(self._world.clock.true_ns)
+        self._world.tell(f"   {process.name} leads")
+
+    def lease_touched(self) -> None:
+        """A person deleted the Lease or spoilt it."""
+        self._lease_lost_seconds = self._world.clock.seconds()
+        self._fresh_ns.append(self._world.clock.true_ns)
+
+    def starts_write(self, process: Process) -> None:
+        """No write starts after the renew deadline (rule 24)."""
+        age_seconds = self._world.clock.seconds() - process.renewed_seconds
+        if age_seconds > DEADLINE_SECONDS:
+            self._break(f"{process.name} starts a write {age_seconds:.0f} s after its last renewal")
+
+    def wrote(
+        self, process: Process | None, name: str, before: Node | None, after: Node | None, *, late: bool
+    ) -> None:
+        """A patch of a Node was carried out, or refused."""
+        if before is None or after is None or _version(before) == _version(after):
+            return
+        if _without_ours(before) != _without_ours(after):
+            self._break(f"a write to {name} changes what is not ours")
+        old, new = decode_node(before), decode_node(after)
+        uid = new.machine.node_uid
+        if process is None:
+            marks = new.record.releases
+            at_ns = unix_ns(marks[0].at) if marks else self._world.clock.true_ns
+            self._spend(name, uid, old.record, reset_ns=at_ns)
+        else:
+            self._written_by(process, name, old, new, late=late)
+        self._acted.update(o for o in self._of(name) if _acted(o, new.record))
+        self._count(name, new.record)
+
+    def edited(self, name: str, before: Node, after: Node | None) -> None:
+        """Somebody else changed a Node; taking the taint off by hand is a release (rule 23)."""
+        if after is None:
+            return
+        old, new = decode_node(before), decode_node(after)
+        self.allowed[name] += 2
+        if old.tainted and not new.tainted and old.record.tainted_at is not None:
+            self._spend(name, old.machine.node_uid, old.record, reset_ns=None)
+
+    def boot_posted(self, name: str) -> None:
+        """A Node tells of its machine's new boot; see ``Machine.muddled``."""
+        machine, stored = self._world.machines[name], self._world.stored(name)
+        if not machine.plain or stored is None:
+            return
+        incidents = decode_node(stored).record.incidents
+        held = [i for i in incidents if i.state is IncidentState.HELD]
+        machine.muddled = machine.muddled or any(
+            o.taints and o.boot_id != machine.boot_id and (o not in self._acted or _acted_in(o, held))
+            for o in self._of(name)
+        )
+
+    def check_now(self) -> None:
+        """At most one process may write, unless somebody took the Lease away under its holder."""
+        writers = [p.name for p in self._world.processes if p is not None and p.may_write()]
+        lost_for = self._world.clock.seconds() - self._lease_lost_seconds
+        if len(writers) > 1 and lost_for > DEADLINE_SECONDS:
+            self._break(f"{' and '.join(writers)} may both write")
+
+    def _written_by(self, process: Process, name: str, old: NodeState, new: NodeState, *, late: bool) -> None:
+        self.writes[name] += 1
+        holder = self._holder()
+        lost_for = self._world.clock.seconds() - self._lease_lost_seconds
+        if holder not in ("", process.identity) and not late and lost_for > DEADLINE_SECONDS:
+            self._break(f"{process.name} writes to {name} while {holder} holds the Lease")
+        if old.tainted and not new.tainted:
+            self._break(f"{process.name} takes the taint off {name}")
+        if new.tainted and not old.tainted:
+            self.tainted_once += 1
+            self._check_taint(process, name, old, new, late=late)
+
+    def _check_taint(
+        self, process: Process, name: str, old: NodeState, new: NodeState, *, late: bool
+    ) -> None:
+        """A taint stands for something that happened on this machine in this boot, and acted never before."""
+        known = process.store.snapshot().get(name)
+        boots = {new.machine.boot_id, known.machine.boot_id if known else None}
+        machine, spent = self._world.machines[name], self._spent[new.machine.node_uid]
+        possible = [o for o in self._of(name) if o.taints and o.machine is machine and o.in_loki]
+        fresh = [
+            o
+            for o in possible
+            if o not in spent
+            and (o.boot_id in boots or late or (machine.plain and (o not in self._acted or _open(o, old))))
+        ]
+        if not fresh and not machine.muddled:
+            why = f"all of {_list(possible)} was released" if possible else "nothing happened there"
+            self._break(f"{process.name} taints {name}, but {why}")
+
+    def _spend(self, name: str, uid: str, record: NodeRecord, *, reset_ns: int | None) -> None:
+        """A release: what was recorded is covered, and by a reset also what belongs to it and came before."""
+        now_ns = self._world.clock.true_ns
+        self._released_ns[name].append(now_ns)
+        self.allowed[name] += 2
+        known = [i for i in record.incidents if i.state is not IncidentState.PENDING]
+        closed = [i for i in known if i.state is not IncidentState.RELEASED]
+        for o in self._of(name):
+            before = reset_ns is not None and o.in_loki and o.first_ns <= reset_ns - MARGIN_NS
+            if _acted_in(o, known) or (before and any(_same(o, i) for i in closed)):
+                self._spent[uid].add(o)
+
+    def _count(self, name: str, record: NodeRecord) -> None:
+        """A count is never above the number of distinct occurrences."""
+        for incident in record.incidents:
+            plain = self._world.machines[name].plain
+            real = sum(
+                o.in_loki and _is_key(o, incident) and (plain or o.boot_id == incident.last.boot_id)
+                for o in self._of(name)
+                if incident.source is Source.KERNEL or o.source is Source.POD
+            )
+            if incident.source is Source.POD:
+                real = sum(o.in_loki and _is_key(o, incident) for o in self._of(name))
+            if incident.count > real:
+                self._break(f"{name} counts {incident.count} of {incident.key.rule}, {real} happened")
+
+    # When the dust has settled
+
+    def mistake(self, record: logging.LogRecord) -> None:
+        """The program met an exception that it did not expect."""
+        error = record.exc_info[1] if record.exc_info else None
+        self._break(f"{record.getMessage()} ({error!r})")
+
+    def check_end(self, writes_before: Counter[str]) -> None:
+        """Every fault has its node tainted, held, released, or is rightly not the node's; writes are few."""
+        states = {
+            name: decode_node(stored)
+            for name in self._world.names
+            if (stored := self._world.stored(name)) is not None
+        }
+        out = sum(state.tainted for state in states.values())
+        full = out >= bound(len(states), self._world.settings.rules())
+        for o in self._world.occurrences:
+            state = states.get(o.node)
+            if state is None or state.tainted or not self._must_taint(o, state):
+                continue
+            held = any(_same(o, i) and i.state is IncidentState.HELD for i in state.record.incidents)
+            if held and full:
+                continue
+            why = "is held although there is room" if held else "led to nothing"
+            self._break(f"{o}, happened {self._ago(o.happened_ns)}, {why}")
+        for name in self._world.names:
+            self._check_writes(name)
+            if self.writes[name] != writes_before[name]:
+                self._break(f"{name} is written although nothing happens any more")
+
+    def _must_taint(self, o: Occurrence, state: NodeState) -> bool:
+        """Whether nothing excuses an untainted node."""
+        machine = self._world.machines[o.node]
+        if not (o.taints and o.in_loki and o.machine is machine and o.boot_id == machine.boot_id):
+            return False
+        latest_ns = seconds(self._world.setup.lateness_seconds - LATE_SECONDS)
+        on_time = any(s.visible_ns - s.timestamp_ns <= latest_ns for s in o.shipments)
+        acts_from_ns = max(self._fresh_ns, default=0) - seconds(ACT_SECONDS)
+        if machine.plain and self._may_be_of_another_boot(o, machine):
+            return False
+        first_ns = min(o.first_ns, o.happened_ns)
+        released = any(first_ns <= at_ns + MARGIN_NS for at_ns in self._released_ns[o.node])
+        return (
+            on_time
+            and not released
+            and not state.blocked
+            and first_ns > max(state.created_ns, acts_from_ns) + MARGIN_NS
+        )
+
+    def _may_be_of_another_boot(self, o: Occurrence, machine: Machine) -> bool:
+        """Plain lines name no boot: they count for the one that the Node told of when they were read, and
+        history from before the first start may be of a boot whose stamps were further than the present one's.
+        """
+        return (
+            machine.muddled
+            or o.happened_ns <= machine.posted_ns
+            or any(
+                other.boot_id != o.boot_id and any(other.happened_ns < at_ns for at_ns in self._fresh_ns)
+                for other in self._of(o.node)
+            )
+        )
+
+    def _check_writes(self, name: str) -> None:
+        """First occurrences and taints at once, then one write per node per ten minutes (rule 22)."""
+        keys = {(o.finding.rule, o.finding.gpu, o.boot_id) for o in self._of(name)}
+        late = sum(s.visible_ns - s.timestamp_ns > MARGIN_NS for o in self._of(name) for s in o.shipments)
+        times = 1 + len(self._released_ns[name])
+        minutes = (self._world.clock.seconds() - 1000) / RECORD_SECONDS
+        allowed = 3 + 2 * len(keys) * times + late + self.allowed[name] + int(minutes)
+        if self.writes[name] > allowed:
+            self._break(f"{name} was written {self.writes[name]} times, {allowed} would do")
+
+    # Words
+
+    def _of(self, name: str) -> list[Occurrence]:
+        return [o for o in self._world.occurrences if o.node == name]
+
+    def _holder(self) -> str:
+        for lease in self._world.kube.objects("leases", NAMESPACE):
+            if lease["metadata"]["name"] == LEASE:
+                return str(lease.get("spec", {}).get("holderIdentity") or "")
+        return ""
+
+    def _ago(self, ns: int) -> str:
+        return f"{(self._world.clock.true_ns - ns) / 1e9:.0f} s ago"
+
+    def _break(self, sentence: str) -> None:
+        self._world.tell(f"!! {sentence}")
+        self.broken.append(sentence)
+
+
+def _is_key(o: Occurrence, incident: Incident) -> bool:
+    return (o.finding.rule, o.finding.gpu) == (incident.key.rule, incident.key.gpu)
+
+
+def _same(o: Occurrence, incident: Incident) -> bool:
+    """Whether an occurrence is of an incident: its key, whether it taints, its boot."""
+    boot = incident.last.boot_id in (None, o.boot_id) or o.machine.plain
+    return _is_key(o, incident) and incident.severity.taints == o.taints and boot
+
+
+def _acted_in(o: Occurrence, incidents: list[Incident]) -> bool:
+    for incident in incidents:
+        if o.in_loki and _same(o, incident):
+            last = incident.last
+            if o.machine.plain or last.sequence is None:
+                return last.stamp_us is not None and o.stamp_us <= last.stamp_us
+            return o.sequence <= last.sequence
+    return False
+
+
+def _open(o: Occurrence, state: NodeState) -> bool:
+    """Whether it stands open in the record, as evidence of the Node's present boot."""
+    present = [i for i in state.record.incidents if i.last.boot_id == state.machine.boot_id]
+    return _acted_in(o, [i for i in present if i.state is not IncidentState.RELEASED])
+
+
+def _acted(o: Occurrence, record: NodeRecord) -> bool:
+    """Whether the record shows that it was judged."""
+    return _acted_in(o, list(record.incidents))
+
+
+def _list(occurrences: list[Occurrence]) -> str:
+    return ", ".join(str(o) for o in occurrences)
+
+
+def _version(node: Node) -> str:
+    return str(node["metadata"]["resourceVersion"])
+
+
+def _without_ours(node: Node) -> Node:
+    """What others own of a Node, in the order in which it stands there."""
+    meta = {k: v for k, v in node["metadata"].items() if k not in ("resourceVersion", "managedFields")}
+    for part, ours in (("labels", HEALTH_LABEL), ("annotations", RECORD_ANNOTATION)):
+        meta[part] = {key: value for key, value in meta.get(part, {}).items() if key != ours}
+    taints = [
+        taint
+        for taint in node.get("spec", {}).get("taints", [])
+        if (taint["key"], taint.get("value"), taint["effect"]) != (TAINT_KEY, TAINT_VALUE, TAINT_EFFECT)
+    ]
+    return {**node, "metadata": meta, "spec": {**node.get("spec", {}), "taints": taints}}
+
+
+__all__ = ["Ledger", "records"]

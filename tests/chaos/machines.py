@@ -1,0 +1,137 @@
+"""What is true: machines with their kernel logs, what really happened on them, and what reached Loki of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from konductor_like.detection import packaged
+from konductor_like.model import Finding, Source
+from tests.chaos.clock import SECOND_NS
+
+FATAL = (79, 48, 95, 119, 74)
+SUSPECT = (94, 63)
+APPLICATION = (31, 43)
+GPUS = ("0000:4e:00", "0000:9a:00")
+POD_LINE = (
+    "{pod}:7:8 [0] misc.cc:42 NCCL WARN Cuda failure 'uncorrectable ECC error encountered' (number {number})"
+)
+
+
+@dataclass(eq=False, slots=True)
+class Shipment:
+    """One line of Loki: its timestamp, when Loki took it, and from when on Loki showed it without fail."""
+
+    timestamp_ns: int
+    accepted_ns: int
+    visible_ns: int
+
+
+@dataclass(eq=False, slots=True)
+class Occurrence:
+    """Something that really happened once, on one machine in one boot of it."""
+
+    number: int
+    node: str
+    machine: Machine
+    boot_id: str
+    source: Source
+    finding: Finding
+    """What detection says of its line; detection itself is not in question here."""
+    sequence: int
+    stamp_us: int
+    happened_ns: int
+    shipments: list[Shipment] = field(default_factory=list)
+
+    @property
+    def taints(self) -> bool:
+        """Whether it is reason enough for a taint."""
+        return self.source is Source.KERNEL and self.finding.severity.taints
+
+    @property
+    def in_loki(self) -> bool:
+        """Whether Loki has a line of it."""
+        return bool(self.shipments)
+
+    @property
+    def first_ns(self) -> int:
+        """The earliest timestamp that Loki has of it."""
+        return min(shipment.timestamp_ns for shipment in self.shipments)
+
+    def __str__(self) -> str:
+        where = f"{self.node} {self.finding.gpu or self.source} boot {self.boot_id[:4]} seq {self.sequence}"
+        return f"#{self.number} {self.finding.rule} on {where}"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRecord:
+    """One record of the kernel's ring buffer, with the occurrence that it tells of."""
+
+    text: str
+    timestamp_ns: int
+    occurrence: Occurrence
+
+
+@dataclass(eq=False)
+class Machine:
+    """A machine behind a Node's name. ``plain`` machines ship ``dmesg -w``, the others ``kmsg/1`` records."""
+
+    system_id: str
+    plain: bool
+    boot_id: str
+    booted_ns: int
+    posted_ns: int = 0
+    """Since when the Node object tells of this boot."""
+    muddled: bool = False
+    """Lines that name no boot were unread, or held, when the Node's boot changed: nobody can tell them apart."""
+    clock_ahead_ns: int = 0
+    sequence: int = 1000
+    stamp_us: int = 0
+    ring: list[KernelRecord] = field(default_factory=list)
+    """What a reader that starts anew prints; of this boot only, as a kernel has it."""
+
+    def reboot(self, boot_id: str, now_ns: int) -> None:
+        """Come up again: another boot, an empty ring."""
+        self.boot_id, self.booted_ns = boot_id, now_ns
+        self.sequence, self.stamp_us, self.ring = 1000, 0, []
+
+    def next_position(self, now_ns: int) -> tuple[int, int]:
+        """Sequence and stamp of the next record; the stamps drift, as a kernel's do."""
+        self.sequence += 1
+        drifted_us = (now_ns - self.booted_ns) * 10_001 // 10_000_000
+        self.stamp_us = max(self.stamp_us + 1, drifted_us)
+        return self.sequence, self.stamp_us
+
+    def line(self, message: str, sequence: int, stamp_us: int) -> str:
+        """A record as its reader prints it."""
+        stamp = f"[{stamp_us // 1_000_000:5d}.{stamp_us % 1_000_000:06d}] {message}"
+        if self.plain:
+            return stamp
+        return f"kmsg/1 boot={self.boot_id} seq={sequence} facility=0 priority=3 {stamp}"
+
+    def heartbeat(self, now_ns: int, wall: str) -> str:
+        """The line that our reader prints once a minute."""
+        uptime_us = max(0, now_ns - self.booted_ns) // 1000
+        return (
+            f"kmsg/1 heartbeat boot={self.boot_id} seq={self.sequence} "
+            f"uptime={uptime_us // 1_000_000}.{uptime_us % 1_000_000:06d} wall={wall}"
+        )
+
+
+def xid_message(code: int, gpu: str, number: int) -> str:
+    """What the driver prints; the number makes every record's text its own."""
+    return f"NVRM: Xid (PCI:{gpu}): {code}, pid={1000 + number}, name=train, channel {number:08x}"
+
+
+@lru_cache(maxsize=10_000)
+def found(message: str, source: Source) -> Finding:
+    """What detection says of a message. Raises ValueError where it is no fault."""
+    finding = packaged().find(message, source)
+    if finding is None:
+        raise ValueError(f"no fault: {message}")
+    return finding
+
+
+def seconds(count: float) -> int:
+    """So many seconds in nanoseconds."""
+    return round(count * SECOND_NS)

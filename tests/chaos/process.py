@@ -1,0 +1,340 @@
+"""One controller process in memory: the real parts, wired by the controller's own wiring, driven step by step.
+
+What the process does in threads is done here in turns, and at every request another of its threads may get
+its turn: the keeper of the Lease, the follower of the nodes. This is the one place that knows how the
+controller's parts are put together.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from konductor_like.cluster.decode import node_decoder
+from konductor_like.cluster.errors import KubeError, LeadershipLost
+from konductor_like.cluster.events import NodeEvents
+from konductor_like.cluster.lease import LeaderLease
+from konductor_like.cluster.store import NodeStore
+from konductor_like.cluster.writer import NodeWriter, WriteResult
+from konductor_like.controller.announcer import about
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.nudging import Nudge
+from konductor_like.controller.report import Report
+from konductor_like.controller.rulebook import Rulebook
+from konductor_like.controller.sources import Delivery
+from konductor_like.controller.term import Term
+from konductor_like.controller.tick import Tick
+from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _Terms
+from konductor_like.model import Change, NodeState
+from tests.chaos import wire
+
+if TYPE_CHECKING:
+    from tests.chaos.world import World
+
+NAMESPACE, LEASE = "konductor-like", "konductor-like"
+DURATION_SECONDS, DEADLINE_SECONDS, RENEW_SECONDS = 300, 200.0, 100.0
+"""Ten times the default Lease: as safe in proportion, and a simulated hour costs fewer renewals."""
+HEARTBEAT_SECONDS = 60.0
+POLLS_IN_A_ROW = 40
+"""What goes on longer than this without pause goes on for ever."""
+
+
+class Killed(BaseException):  # noqa: N818  # no error: nothing that catches Exception may catch it
+    """SIGKILL: the process ends here and now."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        self.process = process
+
+
+class SerialCrew:
+    """Does the jobs of the writer's crew one after the other, in an order that a seed can repeat.
+
+    Now and then the server is slow with one: its effect is there, and it is late all the same.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._late: dict[str, tuple[float, WriteResult]] = {}
+
+    def is_late(self, name: str) -> bool:
+        """See ``Crew.is_late``."""
+        return name in self._late and self._late[name][0] > self._world.clock.seconds()
+
+    def collect(self, name: str) -> WriteResult | None:
+        """See ``Crew.collect``."""
+        return None if self.is_late(name) or name not in self._late else self._late.pop(name)[1]
+
+    def do(self, jobs: Mapping[str, Callable[[], WriteResult]]) -> dict[str, WriteResult]:
+        """See ``Crew.do``."""
+        results = {}
+        for name, job in jobs.items():
+            result = job()
+            if self._world.setup.slow_writes and self._world.rng.random() < 0.2:
+                self._late[name] = (self._world.clock.seconds() + self._world.rng.choice((2.0, 9.0)), result)
+            else:
+                results[name] = result
+        return results
+
+
+class _Announcer:
+    """Sends Events at once, where the real one has a thread."""
+
+    def __init__(self, events: NodeEvents) -> None:
+        self._events = events
+
+    def announce(self, state: NodeState, change: Change) -> None:
+        if change.event is not None:
+            self._events.send(state, change.event, change.message, about(change))
+
+
+class _Stop:
+    """The term's stop event; waiting for it lets simulated time pass."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._set = False
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+
+    def wait(self, seconds: float | None = None) -> bool:
+        if not self._set:
+            self._world.advance(seconds or 0.0)
+        return self._set
+
+
+class _Inbox:
+    """Takes a delivery to the tick at once."""
+
+    def __init__(self, term: Term) -> None:
+        self._term = term
+
+    def put(self, delivery: Delivery | None) -> None:
+        self._term._turn([] if delivery is None else [delivery])
+
+
+@cache
+def _shared() -> tuple[Metrics, Rulebook]:
+    """What holds nothing that decisions depend on, and takes long to make."""
+    metrics = Metrics()
+    return metrics, Rulebook(None, metrics)
+
+
+class Process:
+    """One life of a controller, from its start until it is killed or told to end."""
+
+    def __init__(self, world: World, name: str, identity: str, clock_ahead_ns: int = 0) -> None:
+        self.name = name
+        self.identity = identity
+        self.clock_ahead_ns = clock_ahead_ns
+        self.dead = False
+        self.stopped = False
+        self.renewed_seconds = float("-inf")
+        """When our last write of the Lease that was answered had been sent; by the clock that never jumps."""
+        self._world = world
+        self._busy = False
+        self._depth = 0
+        self._in_lease = False
+        self._in_store = False
+        self._term: Term | None = None
+        self._tick: Tick | None = None
+        self._ended: Any = None
+        self._heard_seconds = float("-inf")
+        settings, clock = world.settings, world.clock
+        decode = node_decoder("")
+        metrics, rulebook = _shared()
+        exchange = world.exchange_of(self)
+        self._kube = wire.kube_client(exchange, "konductor-like/test", world.date)
+        self._loki = wire.loki_client(settings, exchange, world.date)
+        self.store = NodeStore(self._kube, decode)
+        self.lease = LeaderLease(
+            self._kube,
+            NAMESPACE,
+            LEASE,
+            identity,
+            duration_seconds=DURATION_SECONDS,
+            renew_deadline_seconds=DEADLINE_SECONDS,
+            renew_interval_seconds=RENEW_SECONDS,
+            clock=clock.seconds,
+            now=clock.wall,
+        )
+        writer = NodeWriter(
+            self._kube,
+            decode,
+            self.lease,
+            timeout_seconds=settings.kube_timeout_seconds,
+            patience_seconds=WRITE_PATIENCE_SECONDS,
+            on_state=self.store.apply,
+            sleep=self._sleep,
+            clock=clock.seconds,
+        )
+        writer._crew = SerialCrew(world)  # type: ignore[assignment]  # stands in
+        events = _Announcer(NodeEvents(self._kube, identity, clock.wall, sleep=lambda _: True))
+        self._terms = _Terms(
+            settings,
+            metrics,
+            self._loki,
+            rulebook,
+            self.store,
+            writer,
+            events,
+            Report(metrics),
+            lambda _reason, _message: None,
+        )
+
+    @property
+    def leading(self) -> bool:
+        """Whether it is in office, as far as it knows."""
+        return self._term is not None
+
+    def may_write(self) -> bool:
+        """Whether its fence would let a write start now."""
+        if self.dead or self._term is None:
+            return False
+        try:
+            return self.lease.budget_seconds() > 0
+        except LeadershipLost:
+            return False
+
+    def beat(self) -> None:
+        """Everything that it does in a round: look at the nodes, lead if it may, poll, tick, renew."""
+        if self.dead or self.stopped or self._busy:
+            return
+        self._busy = True
+        try:
+            with self._running():
+                self._follow()
+                if self._term is None:
+                    self._lead()
+                if self._term is not None:
+                    self._work()
+        finally:
+            self._busy = False
+
+    def keep(self, *, at_once: bool = False) -> None:
+        """Renew the Lease if that is due, as the keeper's thread does whatever else goes on."""
+        if self.dead or self.stopped or self._in_lease or self._term is None or self._tick is None:
+            return
+        due_seconds = self.renewed_seconds + RENEW_SECONDS
+        if not at_once and self._world.clock.seconds() < due_seconds:
+            return
+        with self._running(), self._leasing():
+            try:
+                self.lease.renew(self._tick.checkpoint(), self._term.coverage())
+            except LeadershipLost:
+                self._ended.set()
+            except KubeError:
+                pass  # the keeper tries again; the fence closes by itself
+
+    def look(self) -> None:
+        """Follow the nodes a little, as the store's thread does whatever else goes on."""
+        if not (self.dead or self.stopped or self._in_store or self._term is None):
+            with self._running():
+                self._follow()
+
+    def end(self) -> None:
+        """SIGTERM: let go of the Lease with the cursor saved."""
+        if not (self.dead or self.stopped or self._depth):
+            with self._running():
+                self._leave()
+            self.dead = True
+
+    def _work(self) -> None:
+        self.keep()
+        assert self._term is not None
+        now_seconds = self._world.clock.seconds()
+        for name in self._term.loops:
+            if name == "heartbeat" and now_seconds - self._heard_seconds < HEARTBEAT_SECONDS:
+                continue
+            if name == "heartbeat":
+                self._heard_seconds = now_seconds
+            self._poll(name)
+            self._world.pause_here(self)
+        if not self._ended.is_set():
+            self._term._turn([])
+        if self._ended.is_set():
+            self._leave()
+
+    def _poll(self, name: str) -> None:
+        assert self._term is not None
+        loop = self._term.loops[name]
+        for _ in range(POLLS_IN_A_ROW):
+            nudge = Nudge(self._world.take_nudge()) if name == "kernel" else None
+            batch = None if self._ended.is_set() else loop._poll(nudge)
+            if batch is None or not batch.more:
+                return
+        raise AssertionError(f"the reader of {name} lines reads without end")
+
+    def _lead(self) -> None:
+        with self._leasing():
+            try:
+                status = self.lease.try_acquire()
+            except KubeError:
+                return
+        if not status.held or not self.store.wait_synced(0):
+            return
+        self._world.ledger.takes_office(self, status.checkpoint)
+        self._ended = _Stop(self._world)
+        self._tick, self._term = self._terms.make(status.checkpoint, status.coverage, self._ended)
+        inbox = _Inbox(self._term)
+        self._term._inbox = inbox  # type: ignore[assignment]  # takes a delivery in the same turn
+        for loop in self._term.loops.values():
+            loop._inbox = inbox
+
+    def _leave(self) -> None:
+        tick, self._term, self._tick = self._tick, None, None
+        if tick is not None:
+            with self._leasing():
+                self.lease.release(tick.checkpoint())
+
+    def _follow(self) -> None:
+        if not self._in_store:
+            self._in_store = True
+            try:
+                self.store._follow_once()
+            finally:
+                self._in_store = False
+
+    def _sleep(self, seconds: float) -> bool:
+        self._world.advance(seconds)
+        return False
+
+    @contextmanager
+    def _leasing(self) -> Iterator[None]:
+        """One thing at a time on the Lease, as its lock has it."""
+        self._in_lease = True
+        try:
+            yield
+        finally:
+            self._in_lease = False
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """Its wall clock is the one that is read; SIGKILL ends here."""
+        clock = self._world.clock
+        before, clock.offset_ns = clock.offset_ns, self.clock_ahead_ns
+        self._depth += 1
+        try:
+            yield
+        except Killed as killed:
+            if killed.process is not self or self._depth > 1:
+                raise
+            self.dead = True
+        finally:
+            self._depth -= 1
+            clock.offset_ns = before
+
+    def another_thread(self, rng: random.Random) -> None:
+        """At a request: now and then another thread of the process is faster."""
+        chance = rng.random()
+        if chance < 0.06:
+            self.keep(at_once=True)
+        elif chance < 0.12:
+            self.look()

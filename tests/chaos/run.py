@@ -1,0 +1,110 @@
+"""Many schedules, over all cores; what breaks is printed with its seed and its steps, made short."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+
+from tests.chaos.schedule import Schedule, play, schedule_of
+from tests.chaos.shrink import shrunk
+
+BATCH = 50
+
+
+@dataclass
+class Tally:
+    """What some schedules came to."""
+
+    schedules: int = 0
+    steps: int = 0
+    requests: int = 0
+    taints: int = 0
+    broken: list[tuple[int, str]] = field(default_factory=list)
+    """Seeds, and what they broke."""
+
+    def add(self, other: Tally) -> None:
+        """Count another's together with ours."""
+        self.schedules += other.schedules
+        self.steps += other.steps
+        self.requests += other.requests
+        self.taints += other.taints
+        self.broken += other.broken
+
+
+def play_seeds(seeds: Iterable[int]) -> Tally:
+    """Run the schedules of these seeds."""
+    tally = Tally()
+    for seed in seeds:
+        schedule = schedule_of(seed)
+        outcome = play(schedule)
+        tally.schedules += 1
+        tally.steps += len(schedule.steps)
+        tally.requests += outcome.requests
+        tally.taints += outcome.taints
+        tally.broken += [(seed, sentence) for sentence in outcome.broken[:1]]
+    return tally
+
+
+def campaign(first: int, schedules: int, most_seconds: float) -> Tally:
+    """Run so many schedules from a seed on, in one process per core, no longer than the time allows."""
+    end = time.monotonic() + most_seconds
+    total = Tally()
+
+    def batches() -> Iterator[range]:
+        for start in range(first, first + schedules, BATCH):
+            yield range(start, min(start + BATCH, first + schedules))
+
+    with ProcessPoolExecutor(os.cpu_count() or 1) as pool:
+        waiting = [pool.submit(play_seeds, batch) for batch in batches()]
+        for future in waiting:
+            if time.monotonic() > end:
+                pool.shutdown(wait=True, cancel_futures=True)
+                break
+            total.add(future.result())
+    return total
+
+
+def explain(seed: int) -> str:
+    """A seed's schedule, what it breaks, and the shortest one that still does, with all that happens in it."""
+    schedule = schedule_of(seed)
+    outcome = play(schedule, traced=True)
+    if not outcome.broken:
+        return f"{schedule}\n\nnothing broken\n"
+    short = shrunk(schedule)
+    again = play(short, traced=True)
+    return "\n".join([*again.trace, "", str(short), "", *again.broken, ""])
+
+
+def told(schedule: Schedule) -> str:
+    """The whole of a schedule as it runs."""
+    outcome = play(schedule, traced=True)
+    return "\n".join([*outcome.trace, "", str(schedule), "", *(outcome.broken or ["nothing broken"]), ""])
+
+
+def main(arguments: list[str]) -> int:
+    """See the package's ``__main__``."""
+    options = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    if "--seed" in options:
+        sys.stdout.write(explain(int(options["--seed"])))
+        return 0
+    if "--trace" in options:
+        sys.stdout.write(told(schedule_of(int(options["--trace"]))))
+        return 0
+    first, schedules = int(options.get("--from", "1")), int(options.get("--schedules", "20000"))
+    begun = time.monotonic()
+    total = campaign(first, schedules, float(options.get("--seconds", "3600")))
+    seconds = time.monotonic() - begun
+    for seed, sentence in total.broken:
+        sys.stdout.write(f"seed {seed}: {sentence}\n")
+    sys.stdout.write(
+        f"seeds {first} to {first + total.schedules - 1}: {total.schedules:,} schedules, {total.steps:,} steps, "
+        f"{total.requests:,} requests, {total.taints:,} taints in {seconds:.0f} s "
+        f"({total.schedules / seconds:.0f} a second); broken: {len(total.broken)}\n"
+    )
+    if total.broken:
+        sys.stdout.write("python -m tests.chaos --seed N shows one, made short\n")
+    return 1 if total.broken or total.schedules < schedules else 0

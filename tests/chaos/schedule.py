@@ -1,0 +1,105 @@
+"""Random schedules: one seed, one schedule. And how one is run until the dust has settled."""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import dataclass, field
+
+from konductor_like.controller.logs import LOGGER
+from tests.chaos import steps as s
+from tests.chaos.steps import Step
+from tests.chaos.stories import STORIES, draw
+from tests.chaos.world import Setup, World
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What a world starts with, and what happens in it."""
+
+    seed: int
+    setup: Setup
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([f"seed {self.seed}: {self.setup}", *(f"    {step}," for step in self.steps)])
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a schedule ended: what it broke, and how much it did."""
+
+    schedule: Schedule
+    broken: list[str]
+    taints: int
+    requests: int
+    trace: list[str] = field(default_factory=list)
+
+
+def schedule_of(seed: int) -> Schedule:
+    """The schedule of a seed."""
+    rng = random.Random(seed)
+    nodes = rng.choice((1, 2, 3, 3, 4))
+    overlap_seconds, lateness_seconds = rng.choice(
+        ((20.0, 20.0), (20.0, 20.0), (20.0, 200.0), (180.0, 180.0))
+    )
+    setup = Setup(
+        plain=tuple(rng.random() < 0.3 for _ in range(nodes)),
+        brake_percent=rng.choice((100.0, 100.0, 100.0, 100.0, 50.0, 20.0)),
+        loki_limit=rng.choice((5000, 5000, 5000, 24)),
+        loki_cuts=rng.random() < 0.5,
+        slow_writes=rng.random() < 0.3,
+        overlap_seconds=overlap_seconds,
+        lateness_seconds=lateness_seconds,
+    )
+    # Each schedule tells only some of the stories, so that it goes deep where others would get in the way.
+    stories = rng.sample(STORIES, rng.choice((3, 6, 12, len(STORIES))))
+    return Schedule(seed, setup, (s.Beat(), *draw(rng, nodes, stories, rng.randint(20, 60))))
+
+
+def play(schedule: Schedule, *, traced: bool = False) -> Outcome:
+    """Run a schedule, let the dust settle, and see what holds."""
+    random.seed(schedule.seed)  # jitter under test
+    world = World(schedule.setup, schedule.seed, trace=[] if traced else None)
+    with world.clock.installed(), _listening(world):
+        world.run(schedule.steps)
+        settle(world)
+    return Outcome(schedule, world.ledger.broken, world.ledger.tainted_once, world.requests, world.trace)
+
+
+def settle(world: World) -> None:
+    """All goes well again, and enough time passes for everything that is still on its way."""
+    world.tell("══ the dust settles")
+    world.heal()
+    for span in (1.0, 130.0, 5.0, 330.0, 130.0, 5.0, 350.0, 650.0):
+        world.advance(span)
+        world.beat_all()
+        world.ledger.check_now()
+    before = world.ledger.writes.copy()
+    for _ in range(2):
+        world.advance(5.0)
+        world.beat_all()
+    world.ledger.check_end(before)
+
+
+class _listening(logging.Handler):  # noqa: N801  # used as a context
+    """What the program logs as a mistake of its own is one; in a trace the whole log is shown."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def __enter__(self) -> None:
+        self._before = (LOGGER.handlers[:], LOGGER.level, LOGGER.propagate)
+        LOGGER.handlers[:] = [self]
+        LOGGER.setLevel(logging.DEBUG if self._world.traced else logging.ERROR)
+        LOGGER.propagate = False
+
+    def __exit__(self, *_exc: object) -> None:
+        LOGGER.handlers[:], level, LOGGER.propagate = self._before
+        LOGGER.setLevel(level)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._world.tell(f"   log: {record.getMessage()}")
+        if record.exc_info:
+            self._world.ledger.mistake(record)

@@ -1,0 +1,201 @@
+"""What schedules are drawn from: single steps, and stories of a few steps about one node.
+
+A story brings together what must meet for something to go wrong; schedules mix several, so that each goes
+wrong in the middle of the others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from tests.chaos import steps as s
+from tests.chaos.clock import START_NS, moment_of
+from tests.chaos.machines import APPLICATION, FATAL, SUSPECT
+from tests.chaos.steps import Step
+from tests.chaos.troubles import KUBE_KINDS, KUBE_TARGETS, LOKI_KINDS
+
+Story = Callable[[random.Random, int], list[Step]]
+"""Draws the steps of a story about one node."""
+
+LATE_SHARES = (0.0, 0.0, 0.0, 0.0, 0.05, 0.5, 0.95, 2.0)
+"""How late a line arrives, as a share of what the schedule's settings allow."""
+SPANS_SECONDS = (1.0, 5.0, 5.0, 10.0, 30.0, 60.0)
+LONG_SECONDS = (320.0, 700.0, 1500.0, 5400.0)
+_FUTURE = f"{moment_of(START_NS) + timedelta(days=1500):%Y-%m-%dT%H:%M:%SZ}"
+_PAST = f"{moment_of(START_NS) - timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}"
+CURSORS = (
+    *(None, "no json", f'{{"v":1,"read":{{}},"act_from":"{_PAST}"}}'),
+    f'{{"v":1,"read":{{"kernel":"{_FUTURE}","pod":"{_FUTURE}"}},"act_from":"{_PAST}"}}',
+)
+
+
+def xid(r: random.Random, node: int, codes: Sequence[int] = FATAL) -> Step:
+    """A fault, most often at once in Loki."""
+    return s.Xid(node, r.choice(codes), r.randrange(2), r.choice(LATE_SHARES))
+
+
+def beat(r: random.Random) -> Step:
+    """A round of the first controller, or now and then of the second."""
+    return s.Beat(0 if r.random() < 0.8 else 1)
+
+
+def wait(r: random.Random) -> Step:
+    """A short while."""
+    return s.Wait(r.choice(SPANS_SECONDS))
+
+
+def strike(r: random.Random) -> Step:
+    """SIGKILL or SIGSTOP somewhere in the next rounds."""
+    slot, requests, after = r.choice((0, 0, 0, 1)), r.randrange(10), r.random() < 0.5
+    return (
+        s.Kill(slot, requests, after) if r.random() < 0.6 else s.Stop(slot, requests, after, r.randint(1, 9))
+    )
+
+
+def release(r: random.Random, node: int) -> Step:
+    """Somebody lets the node go."""
+    chance = r.random()
+    if chance < 0.55:
+        return s.Reset(node)
+    return s.Reset(None) if chance < 0.7 else s.Untaint(node)
+
+
+def again(r: random.Random, node: int) -> Step:
+    """Old lines come once more."""
+    return s.Replay(node) if r.random() < 0.6 else s.Reread(node, r.choice((0.0, 15.0)))
+
+
+STORIES: tuple[Story, ...] = (
+    lambda r, n: [xid(r, n), beat(r)],
+    lambda r, n: [xid(r, n), beat(r), release(r, n), beat(r)],
+    lambda r, n: [xid(r, n), beat(r), release(r, n), again(r, n), beat(r), wait(r), beat(r)],
+    lambda r, n: [xid(r, n), strike(r), beat(r), wait(r), beat(r)],
+    lambda r, n: [xid(r, n), strike(r), beat(r), s.Wait(r.choice(LONG_SECONDS)), beat(r)],
+    lambda r, n: [xid(r, n), strike(r), beat(r), release(r, n), beat(r), again(r, n), beat(r)],
+    lambda r, n: [
+        s.KubeTrouble(r.choice(KUBE_KINDS), "node", r.choice((1, 1, 2, 6))),
+        xid(r, n),
+        beat(r),
+        beat(r),
+    ],
+    lambda r, n: [
+        *(s.KubeTrouble(r.choice(KUBE_KINDS), "node", r.choice((1, 6))), xid(r, n), strike(r), beat(r)),
+        *(s.Wait(r.choice(LONG_SECONDS)), beat(r)),
+    ],
+    lambda r, n: [
+        *(s.KubeTrouble(r.choice(("late", "timeout after", "reset after")), "node"), xid(r, n), beat(r)),
+        *(release(r, n), beat(r), s.Wait(200.0), beat(r)),
+    ],
+    lambda r, n: [s.LokiTrouble(r.choice(LOKI_KINDS), r.choice((1, 2, 6))), xid(r, n), beat(r), beat(r)],
+    lambda r, n: [s.Blind(r.choice((5.0, 40.0))), xid(r, n), beat(r), wait(r), beat(r)],
+    lambda r, n: [xid(r, n), s.Wait(r.choice(LONG_SECONDS)), xid(r, n), beat(r)],
+    lambda r, n: [xid(r, n), s.Reboot(n, r.choice((0.0, 3.0, 40.0))), beat(r), xid(r, n), beat(r)],
+    lambda r, n: [
+        xid(r, n),
+        beat(r),
+        s.Reboot(n, r.choice((0.0, 30.0))),
+        release(r, n),
+        again(r, n),
+        beat(r),
+    ],
+    lambda r, n: [s.Reboot(n, 40.0), xid(r, n), beat(r), strike(r), beat(r), s.Wait(60.0), beat(r)],
+    lambda r, n: [xid(r, n), s.DeleteNode(n), beat(r), s.Register(n, r.random() < 0.3), xid(r, n), beat(r)],
+    lambda r, n: [
+        xid(r, n),
+        beat(r),
+        s.DeleteNode(n),
+        s.Register(n, r.random() < 0.5),
+        beat(r),
+        again(r, n),
+        beat(r),
+    ],
+    lambda r, n: [
+        s.Start(1),
+        s.Beat(1),
+        s.Wait(5.0),
+        s.Kill(0),
+        xid(r, n),
+        s.Wait(320.0),
+        s.Beat(1),
+        s.Beat(0),
+    ],
+    lambda r, n: [
+        s.Start(1),
+        s.Beat(1),
+        xid(r, n),
+        s.Stop(0, r.randrange(8), False, 6),
+        s.Beat(0),
+        s.Wait(150.0),
+        s.Wait(160.0),
+        s.Beat(1),
+        release(r, n),
+        s.Beat(1),
+        s.Beat(0),
+    ],
+    lambda r, n: [s.Terminate(0), xid(r, n), s.Wait(r.choice(LONG_SECONDS)), beat(r)],
+    lambda r, n: [s.DeleteLease(), xid(r, n), beat(r), s.Beat(1)],
+    lambda r, n: [s.SpoilCursor(r.choice(CURSORS)), s.Kill(0), xid(r, n), beat(r), beat(r)],
+    lambda r, n: [
+        s.SetClock(0, r.choice((-600.0, -20.0, -3.0, 3.0, 120.0))),
+        xid(r, n),
+        beat(r),
+        s.SetClock(0, 0.0),
+    ],
+    lambda r, n: [
+        s.SetNodeClock(n, r.choice((-60.0, -5.0, 60.0, 300.0))),
+        xid(r, n),
+        beat(r),
+        s.SetNodeClock(n, 0.0),
+    ],
+    lambda r, n: [
+        s.Xid(n, r.choice(FATAL), 0, times=r.choice((12, 40))),
+        beat(r),
+        strike(r),
+        wait(r),
+        beat(r),
+    ],
+    lambda r, n: [xid(r, n, SUSPECT), beat(r), xid(r, n, SUSPECT), beat(r), s.Wait(650.0), beat(r)],
+    lambda r, n: [
+        xid(r, n, APPLICATION),
+        s.PodLine(n),
+        beat(r),
+        s.PodLine(n, 10.0),
+        xid(r, n, APPLICATION),
+        beat(r),
+    ],
+    lambda r, n: [s.TaintByHand(n), xid(r, n), beat(r), s.Untaint(n), beat(r)],
+    lambda r, n: [
+        *(s.TaintByHand(n, *r.choice((("false", "NoSchedule"), ("true", "NoExecute")))), xid(r, n), beat(r)),
+        *(s.RemoveTwin(n), beat(r)),
+    ],
+    lambda r, n: [s.OthersWrite(n, r.randrange(100)), xid(r, n), s.OthersWrite(n, r.randrange(100)), beat(r)],
+    lambda r, n: [
+        s.Collectors(n, 2),
+        xid(r, n),
+        beat(r),
+        again(r, n),
+        release(r, n),
+        beat(r),
+        s.Collectors(n, 1),
+    ],
+    lambda r, _: [s.ForgetHistory(), beat(r)],
+    lambda r, _: [
+        s.KubeTrouble(r.choice(KUBE_KINDS), r.choice(list(KUBE_TARGETS)), r.choice((1, 2, 5))),
+        beat(r),
+    ],
+)
+
+
+def draw(r: random.Random, nodes: int, stories: Sequence[Story], length: int) -> list[Step]:
+    """About ``length`` steps: stories, woven into one another."""
+    woven: list[Step] = []
+    while len(woven) < length:
+        story = r.choice(stories)(r, r.randrange(nodes))
+        # Each story keeps its order, and begins somewhere in the last few steps of those before it.
+        place = max(0, len(woven) - r.choice((0, 0, 0, 3, 8)))
+        for step in story:
+            woven.insert(place, step)
+            place = min(len(woven), place + 1 + r.choice((0, 0, 0, 1)))
+    return woven

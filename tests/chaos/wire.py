@@ -1,0 +1,199 @@
+"""The edges of a process in memory: the real clients, with the stand-ins' pure cores in place of sockets.
+
+Every request passes :meth:`Exchange.__call__`, which is where a process is killed or stopped, and where a
+dependency fails. What the clients make of an answer or a broken connection is their own code.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import httpx
+from urllib3 import exceptions as broken
+
+from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.kubeconfig import Access
+from konductor_like.cluster.transport import Transport
+from konductor_like.loki.access import fixed_headers
+from konductor_like.loki.client import LokiClient
+from konductor_like.sandbox.wire import Reply, Request
+from konductor_like.settings import Settings
+
+LOKI, KUBE = "loki", "kube"
+PASS: Any = lambda call, *args: call(*args)  # noqa: E731  # in place of tenacity: the next poll asks again
+
+
+class NoConnectionError(Exception):
+    """Nobody listens there."""
+
+
+class NoAnswerError(Exception):
+    """Connected, and no answer in time."""
+
+
+class BrokenOffError(Exception):
+    """The connection was lost; ``begun`` is what had come of the answer, None for nothing."""
+
+    def __init__(self, begun: Reply | None = None) -> None:
+        super().__init__()
+        self.begun = begun
+
+
+class Exchange(Protocol):
+    """Carries one request to a server and brings the answer."""
+
+    def __call__(self, server: str, request: Request, timeout_seconds: float) -> Reply:
+        """The answer. Raises what is above where there is none."""
+
+
+# Loki
+
+
+class _Headers(dict[str, str]):
+    """Headers by their names in lower case."""
+
+    def get(self, name: str, default: Any = None) -> Any:  # type: ignore[override]  # as httpx has it
+        return super().get(name.lower(), default)
+
+
+@dataclass(frozen=True, slots=True)
+class _LokiAnswer:
+    reply: Reply
+    headers: _Headers
+    lost: bool = False
+
+    @property
+    def status_code(self) -> int:
+        return self.reply.status
+
+    def iter_bytes(self) -> Iterator[bytes]:
+        yield self.reply.body
+        if self.lost:
+            raise httpx.RemoteProtocolError("peer closed connection without sending complete message body")
+
+
+class _LokiWire:
+    """Stands in for ``httpx.Client`` inside a LokiClient."""
+
+    def __init__(self, exchange: Exchange, headers: Mapping[str, str], date: Callable[[], str]) -> None:
+        self._exchange = exchange
+        self._headers = {name.lower(): value for name, value in headers.items()}
+        self._date = date
+
+    @contextmanager
+    def stream(self, method: str, url: str, **parts: Any) -> Iterator[_LokiAnswer]:
+        fields = parts.get("params") or parts.get("data") or {}
+        params = {name: [str(value)] for name, value in dict(fields).items()}
+        request = Request(method, urlsplit(url).path, params, self._headers)
+        lost = False
+        try:
+            reply = self._exchange(LOKI, request, 75.0)
+        except NoConnectionError as error:
+            raise httpx.ConnectError("connection refused") from error
+        except NoAnswerError as error:
+            raise httpx.ReadTimeout("timed out") from error
+        except BrokenOffError as error:
+            if error.begun is None:
+                raise httpx.RemoteProtocolError("server disconnected") from error
+            reply, lost = error.begun, True
+        headers = {name.lower(): value for name, value in reply.headers.items()}
+        yield _LokiAnswer(reply, _Headers({"date": self._date(), **headers}), lost)
+
+
+@cache
+def _loki_template(settings: Settings) -> LokiClient:
+    return LokiClient(settings, PASS)
+
+
+def loki_client(settings: Settings, exchange: Exchange, date: Callable[[], str]) -> LokiClient:
+    """A LokiClient whose requests go to ``exchange``; ``date`` gives the servers' Date header."""
+    client = copy.copy(_loki_template(settings))
+    client._http = _LokiWire(exchange, fixed_headers(settings), date)  # type: ignore[assignment]  # stands in
+    return client
+
+
+# The API server
+
+
+class _KubeAnswer:
+    """What urllib3 gives."""
+
+    def __init__(self, reply: Reply, body: bytes, date: str, lost: bool) -> None:
+        self.status = reply.status
+        self.headers = {"Content-Type": reply.content_type, "Date": date, **reply.headers}
+        self._body = body
+        self._lost = lost
+
+    def read(self) -> bytes:
+        if self._lost:
+            raise broken.ProtocolError("Connection broken: IncompleteRead", OSError("incomplete"))
+        return self._body
+
+    def read1(self, _size: int) -> bytes:
+        if self._lost and not self._body:
+            raise broken.ProtocolError("Connection broken: IncompleteRead", OSError("incomplete"))
+        body, self._body = self._body, b""
+        return body
+
+    def release_conn(self) -> None:
+        """Nothing is held."""
+
+    drain_conn = close = shutdown = release_conn
+
+
+class _KubeWire:
+    """Stands in for the transport's line: one set of credentials with its connections."""
+
+    host = "http://cluster.test"
+
+    def __init__(self, exchange: Exchange, access: Access, agent: str, date: Callable[[], str]) -> None:
+        self.access = access
+        self._exchange = exchange
+        self._agent = agent
+        self._date = date
+
+    def send(self, method: str, url: str, body: object, content_type: str | None, timeout: float) -> Any:
+        target = urlsplit(url)
+        headers = {"user-agent": self._agent, "accept": "application/json"}
+        if content_type is not None:
+            headers["content-type"] = content_type
+        data = b"" if body is None else json.dumps(body).encode()
+        request = Request(
+            method, unquote(target.path), parse_qs(target.query, keep_blank_values=True), headers, data
+        )
+        lost = False
+        try:
+            reply = self._exchange(KUBE, request, timeout)
+        except NoConnectionError as error:
+            raise broken.NewConnectionError(None, "Connection refused") from error  # type: ignore[arg-type]  # no pool
+        except NoAnswerError as error:
+            raise broken.ReadTimeoutError(None, url, "Read timed out.") from error  # type: ignore[arg-type]  # no pool
+        except BrokenOffError as error:
+            if error.begun is None:
+                raise broken.ProtocolError("Connection aborted.", ConnectionResetError()) from error
+            reply, lost = error.begun, True
+        return _KubeAnswer(reply, b"".join(reply.chunks) if reply.chunks else reply.body, self._date(), lost)
+
+
+@cache
+def _transport_template() -> Transport:
+    from kubernetes.client import Configuration
+
+    configuration: Any = Configuration(host=_KubeWire.host)
+    configuration.retries = False
+    configuration.api_key = {"BearerToken": "t"}  # the same when loaded again, so a 401 stays one
+    return Transport(lambda: Access(configuration, None, in_cluster=False), timeout_seconds=10.0)
+
+
+def kube_client(exchange: Exchange, agent: str, date: Callable[[], str]) -> KubeClient:
+    """A KubeClient whose requests go to ``exchange``."""
+    transport = copy.copy(_transport_template())
+    transport._line = _KubeWire(exchange, transport.access, agent, date)  # type: ignore[assignment]  # stands in
+    return KubeClient(transport)
