@@ -103,6 +103,7 @@ def schedule_of(seed: int) -> Schedule:
         settings |= dict.fromkeys(
             ("KONDUCTOR_KERNEL_OVERLAP_SECONDS", "KONDUCTOR_LATENESS_SECONDS"), str(THIN_SECONDS)
         )
+        settings["KONDUCTOR_SWEEP_INTERVAL_SECONDS"] = "1"  # a restart reads so much more again
         # What was counted in memory alone is otherwise forgotten with its process, and not read again.
         settings["KONDUCTOR_RECORD_INTERVAL_SECONDS"] = "0"
     if brake_nodes is not None:
