@@ -25,6 +25,7 @@ THIN = {
     "KONDUCTOR_KERNEL_OVERLAP_SECONDS": "0",
     "KONDUCTOR_LATENESS_SECONDS": "0",
     "KONDUCTOR_SWEEP_INTERVAL_SECONDS": "1",
+    "KONDUCTOR_TAIL": "false",  # it tells of the last ten seconds
 }
 UNREAD_RENEWALS = 6
 """How long Loki is down, in renewals: longer than a sweep, which a restart reads again."""
