@@ -45,7 +45,7 @@ def build(state: NodeState, change: Change) -> list[Operation]:
         ),
         *_on_map(_LABELS, seen.has_labels, HEALTH_LABEL, seen.health, change.health),
     ]
-    return [*_tests(seen, operations), *operations] if operations else []
+    return [*_tests(seen, operations), *_boot_test(state, change), *operations] if operations else []
 
 
 def applied(state: NodeState, change: Change) -> NodeState:
@@ -74,12 +74,13 @@ def applied(state: NodeState, change: Change) -> NodeState:
 
 def same_ground(old: NodeState, new: NodeState) -> bool:
     """Whether what a patch tests is the same in both: then a refusal is no lost race."""
-    return _ground(old.as_read) == _ground(new.as_read)
+    return _ground(old) == _ground(new)
 
 
-def _ground(seen: AsRead) -> tuple[object, ...]:
+def _ground(state: NodeState) -> tuple[object, ...]:
+    seen = state.as_read
     version = None if _can_test_record(seen) and seen.has_labels else seen.resource_version
-    return (seen.uid, seen.taints, seen.record, version)
+    return (seen.uid, seen.taints, seen.record, version, state.machine.boot_id)
 
 
 def _wanted_text(state: NodeState, change: Change) -> str | None:
@@ -102,6 +103,14 @@ def _tests(seen: AsRead, operations: list[Operation]) -> list[Operation]:
     if creates_map or not _can_test_record(seen):
         tests.append(_test("/metadata/resourceVersion", seen.resource_version))
     return tests
+
+
+def _boot_test(state: NodeState, change: Change) -> list[Operation]:
+    """A taint is for a fault of the boot that the Node was read in: after a reboot it is decided anew."""
+    boot_id = state.machine.boot_id
+    if change.verb is not Verb.TAINT or boot_id is None:
+        return []
+    return [_test("/status/nodeInfo/bootID", boot_id)]
 
 
 def _can_test_record(seen: AsRead) -> bool:

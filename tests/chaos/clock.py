@@ -6,7 +6,6 @@ names under which our modules know the two lead here, so that code written later
 
 from __future__ import annotations
 
-import datetime as real_datetime
 import sys
 import time as real_time
 from collections.abc import Iterator
@@ -99,7 +98,7 @@ class _Time:
 
 class _AnyDatetime(type(datetime)):  # type: ignore[misc]  # the metaclass is `type`, which mypy cannot see here
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, real_datetime.datetime)
+        return isinstance(instance, datetime)
 
 
 class _Datetime(datetime, metaclass=_AnyDatetime):

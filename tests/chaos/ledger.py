@@ -33,7 +33,7 @@ from tests.chaos.process import DEADLINE_SECONDS, LEASE, NAMESPACE, Process
 if TYPE_CHECKING:
     from tests.chaos.world import World
 
-LATE_SECONDS = 2.0
+LATE_SECONDS = 0.2
 """So much short of the configured lateness a line is certainly on time."""
 ACT_SECONDS = 900.0
 RECORD_SECONDS = 600.0
@@ -77,7 +77,7 @@ class Ledger:
         """No write starts after the renew deadline (rule 24)."""
         age_seconds = self._world.clock.seconds() - process.renewed_seconds
         if age_seconds > DEADLINE_SECONDS:
-            self._break(f"{process.name} starts a write {age_seconds:.0f} s after its last renewal")
+            self.break_(f"{process.name} starts a write {age_seconds:.0f} s after its last renewal")
 
     def wrote(
         self, process: Process | None, name: str, before: Node | None, after: Node | None, *, late: bool
@@ -86,7 +86,7 @@ class Ledger:
         if before is None or after is None or _version(before) == _version(after):
             return
         if _without_ours(before) != _without_ours(after):
-            self._break(f"a write to {name} changes what is not ours")
+            self.break_(f"a write to {name} changes what is not ours")
         old, new = decode_node(before), decode_node(after)
         uid = new.machine.node_uid
         if process is None:
@@ -124,37 +124,45 @@ class Ledger:
         writers = [p.name for p in self._world.processes if p is not None and p.may_write()]
         lost_for = self._world.clock.seconds() - self._lease_lost_seconds
         if len(writers) > 1 and lost_for > DEADLINE_SECONDS:
-            self._break(f"{' and '.join(writers)} may both write")
+            self.break_(f"{' and '.join(writers)} may both write")
 
     def _written_by(self, process: Process, name: str, old: NodeState, new: NodeState, *, late: bool) -> None:
         self.writes[name] += 1
         holder = self._holder()
         lost_for = self._world.clock.seconds() - self._lease_lost_seconds
         if holder not in ("", process.identity) and not late and lost_for > DEADLINE_SECONDS:
-            self._break(f"{process.name} writes to {name} while {holder} holds the Lease")
+            self.break_(f"{process.name} writes to {name} while {holder} holds the Lease")
         if old.tainted and not new.tainted:
-            self._break(f"{process.name} takes the taint off {name}")
+            self.break_(f"{process.name} takes the taint off {name}")
         if new.tainted and not old.tainted:
             self.tainted_once += 1
-            self._check_taint(process, name, old, new, late=late)
+            self._check_taint(process, name, old, new)
+            self._check_brake(process, name)
 
-    def _check_taint(
-        self, process: Process, name: str, old: NodeState, new: NodeState, *, late: bool
-    ) -> None:
+    def _check_taint(self, process: Process, name: str, old: NodeState, new: NodeState) -> None:
         """A taint stands for something that happened on this machine in this boot, and acted never before."""
-        known = process.store.snapshot().get(name)
-        boots = {new.machine.boot_id, known.machine.boot_id if known else None}
         machine, spent = self._world.machines[name], self._spent[new.machine.node_uid]
         possible = [o for o in self._of(name) if o.taints and o.machine is machine and o.in_loki]
         fresh = [
             o
             for o in possible
             if o not in spent
-            and (o.boot_id in boots or late or (machine.plain and (o not in self._acted or _open(o, old))))
+            and (
+                o.boot_id == new.machine.boot_id
+                or (machine.plain and (o not in self._acted or _open(o, old)))
+            )
         ]
         if not fresh and not machine.muddled:
-            why = f"all of {_list(possible)} was released" if possible else "nothing happened there"
-            self._break(f"{process.name} taints {name}, but {why}")
+            why = f"none of {_list(possible)} may act there now" if possible else "nothing happened there"
+            self.break_(f"{process.name} taints {name}, but {why}")
+
+    def _check_brake(self, process: Process, name: str) -> None:
+        """No taint puts more nodes out of service than the brake allows, as far as the process knows."""
+        nodes = process.store.snapshot()
+        out = {other for other, state in nodes.items() if state.tainted} | {name}
+        most = bound(len(nodes.keys() | {name}), self._world.settings.rules())
+        if len(out) > most:
+            self.break_(f"{process.name} takes {len(out)} nodes out, the brake allows {most}")
 
     def _spend(self, name: str, uid: str, record: NodeRecord, *, reset_ns: int | None) -> None:
         """A release: what was recorded is covered, and by a reset also what belongs to it and came before."""
@@ -180,14 +188,14 @@ class Ledger:
             if incident.source is Source.POD:
                 real = sum(o.in_loki and _is_key(o, incident) for o in self._of(name))
             if incident.count > real:
-                self._break(f"{name} counts {incident.count} of {incident.key.rule}, {real} happened")
+                self.break_(f"{name} counts {incident.count} of {incident.key.rule}, {real} happened")
 
     # When the dust has settled
 
     def mistake(self, record: logging.LogRecord) -> None:
         """The program met an exception that it did not expect."""
         error = record.exc_info[1] if record.exc_info else None
-        self._break(f"{record.getMessage()} ({error!r})")
+        self.break_(f"{record.getMessage()} ({error!r})")
 
     def check_end(self, writes_before: Counter[str]) -> None:
         """Every fault has its node tainted, held, released, or is rightly not the node's; writes are few."""
@@ -206,11 +214,11 @@ class Ledger:
             if held and full:
                 continue
             why = "is held although there is room" if held else "led to nothing"
-            self._break(f"{o}, happened {self._ago(o.happened_ns)}, {why}")
+            self.break_(f"{o}, happened {self._ago(o.happened_ns)}, {why}")
         for name in self._world.names:
             self._check_writes(name)
             if self.writes[name] != writes_before[name]:
-                self._break(f"{name} is written although nothing happens any more")
+                self.break_(f"{name} is written although nothing happens any more")
 
     def _must_taint(self, o: Occurrence, state: NodeState) -> bool:
         """Whether nothing excuses an untainted node."""
@@ -252,7 +260,7 @@ class Ledger:
         minutes = (self._world.clock.seconds() - 1000) / RECORD_SECONDS
         allowed = 3 + 2 * len(keys) * times + late + self.allowed[name] + int(minutes)
         if self.writes[name] > allowed:
-            self._break(f"{name} was written {self.writes[name]} times, {allowed} would do")
+            self.break_(f"{name} was written {self.writes[name]} times, {allowed} would do")
 
     # Words
 
@@ -268,7 +276,8 @@ class Ledger:
     def _ago(self, ns: int) -> str:
         return f"{(self._world.clock.true_ns - ns) / 1e9:.0f} s ago"
 
-    def _break(self, sentence: str) -> None:
+    def break_(self, sentence: str) -> None:
+        """Note what is broken."""
         self._world.tell(f"!! {sentence}")
         self.broken.append(sentence)
 

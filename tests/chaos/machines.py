@@ -1,4 +1,4 @@
-"""What is true: machines with their kernel logs, what really happened on them, and what reached Loki of it."""
+"""What is true: machines with their kernel logs, what really happened on them, and what reached Loki."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Machine:
     posted_ns: int = 0
     """Since when the Node object tells of this boot."""
     muddled: bool = False
-    """Lines that name no boot were unread, or held, when the Node's boot changed: nobody can tell them apart."""
+    """Lines that name no boot were unread, or held, when the Node's boot changed: nobody tells them apart."""
     clock_ahead_ns: int = 0
     sequence: int = 1000
     stamp_us: int = 0

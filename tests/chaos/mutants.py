@@ -1,32 +1,37 @@
 """Can the suite fail? Each mutant breaks one promise of the program on purpose, and must be caught.
 
-``python -m tests.chaos.mutants [SEEDS]`` tries each on so many schedules and prints after which seed it was
-caught, and by which sentence. What is caught late needs a rare schedule; what is never caught is either
-guarded twice, as its note says, or a hole in the suite.
+``python -m tests.chaos.mutants [SCHEDULES [SEED]]`` tries each on so many schedules and prints by which seed
+and sentence it was caught. A mutant that is never caught is guarded twice, as its note says, or a hole in
+the suite.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any
 from unittest.mock import patch as patched
 
 from konductor_like.cluster import patch, writer
 from konductor_like.cluster.lease import LeaderLease
+from konductor_like.cluster.store import NodeStore
 from konductor_like.controller.tick import Tick
-from konductor_like.loki import client, reader, window
-from konductor_like.loki.reader import SourceReader
+from konductor_like.loki import access, asking, reader, window
+from konductor_like.loki.seen import Seen
 from konductor_like.loki.spans import Spans
-from konductor_like.model import Checkpoint, KernelPosition
+from konductor_like.model import BrakeState, Checkpoint, KernelPosition
+from konductor_like.policy.book import Entry
+from tests.chaos import wire
 from tests.chaos.schedule import play, schedule_of
 
 # Functions of the package hide these modules.
-decide = import_module("konductor_like.policy.decide")
-release_module = import_module("konductor_like.policy.release")
-judge = import_module("konductor_like.policy.judge")
+decide: Any = import_module("konductor_like.policy.decide")
+judge: Any = import_module("konductor_like.policy.judge")
+release: Any = import_module("konductor_like.policy.release")
 
 Mutant = Callable[[], AbstractContextManager[Any]]
 
@@ -41,25 +46,23 @@ def _cursor_runs_ahead(self: Tick) -> Checkpoint:
 
 @contextmanager
 def _cursor_moves_before_the_plan() -> Iterator[None]:
-    real = Tick.run
-
     def run(self: Tick, lines: Any, read_ns: Mapping[Any, int], now: Any) -> Any:
         self._checkpoint = Checkpoint({**self._read_ns, **read_ns}, self._act_from_ns)
         return real(self, lines, read_ns, now)
 
+    real = Tick.run
     with patched.object(Tick, "run", run):
         yield
 
 
 @contextmanager
 def _spans_without(name: str) -> Iterator[None]:
-    real = Spans.of.__func__  # type: ignore[attr-defined]  # a classmethod's function
-
-    def of(cls: type[Spans], settings: Any, source: Any) -> Spans:
+    def of(cls: type[Spans], settings: Any, source: Any) -> Any:
         spans = real(cls, settings, source)
-        object.__setattr__(spans, name, 0)
-        return spans  # type: ignore[no-any-return]  # as the real one
+        object.__setattr__(spans, name, 0 if name != "sweep_every_ns" else 10**18)
+        return spans
 
+    real: Any = Spans.of.__func__  # type: ignore[attr-defined]  # a classmethod's function
     with patched.object(Spans, "of", classmethod(of)):
         yield
 
@@ -77,80 +80,111 @@ def _others_taints_replaced() -> Iterator[None]:
 
 
 @contextmanager
-def _headers_without_no_cache() -> Iterator[None]:
-    from tests.chaos import wire
-
-    def headers(settings: Any) -> dict[str, str]:
-        return {name: value for name, value in real(settings).items() if name != "Cache-Control"}
-
-    real = client.fixed_headers
-    with patched.object(wire, "fixed_headers", headers):
+def _every_answer_complete() -> Iterator[None]:
+    with ExitStack() as stack:
+        for module in (window, reader, asking):
+            stack.enter_context(patched.object(module, "is_complete", lambda _result: True))
         yield
 
 
-@contextmanager
-def _commits_before_acting() -> Iterator[None]:
-    real = SourceReader.poll
-
-    def poll(self: SourceReader, *args: Any) -> Any:
-        batch = real(self, *args)
-        kept = self._open
-        self.commit(batch)
-        self._open = kept
-        return batch
-
-    with patched.object(SourceReader, "poll", poll):
-        yield
+def _without_no_cache(settings: Any) -> dict[str, str]:
+    return {name: value for name, value in access.fixed_headers(settings).items() if name != "Cache-Control"}
 
 
 @contextmanager
 def _unwritten_faults_dropped() -> Iterator[None]:
+    def settle(self: Tick, plan: Any, faults: Any, again: Any, _unwritten: Any, now: Any) -> None:
+        real(self, plan, faults, again, set(), now)
+
     real = Tick._settle
-
-    def settle(self: Tick, plan: Any, faults: Any, again: Any, _unwritten: Any) -> None:
-        real(self, plan, faults, again, set())
-
     with patched.object(Tick, "_settle", settle):
         yield
 
 
-@contextmanager
-def _applied_on_any_refusal() -> Iterator[None]:
-    def look_again(self: Any, state: Any, change: Any, _refusal: Any, _unknown: Any) -> Any:
-        fresh = self._decode(self._client.get(writer.paths.node(change.node)))
-        return writer.WriteResult(change, writer.Outcome.APPLIED, fresh)
+def _applied_on_any_refusal(self: Any, _state: Any, change: Any, _refusal: Any, _unknown: Any) -> Any:
+    fresh = self._decode(self._client.get(writer.paths.node(change.node)))
+    return writer.WriteResult(change, writer.Outcome.APPLIED, fresh)
 
-    with patched.object(writer.NodeWriter, "_look_again", look_again):
+
+@contextmanager
+def _no_line_names_its_boot() -> Iterator[None]:
+    def judge_fault(judgement: Any, book: Any, state: Any, fault: Any, now: Any) -> Any:
+        position = fault.finding.position
+        bare = KernelPosition(None, position.sequence, position.stamp_us)
+        finding = fault.finding._replace(position=bare)
+        return real(judgement, book, state, decide.replace(fault, finding=finding), now)
+
+    real = judge._judge_fault
+    with patched.object(judge, "_judge_fault", judge_fault):
         yield
+
+
+@contextmanager
+def _counts_fold_again() -> Iterator[None]:
+    """A tally is added although the node tells of it already, as it was once."""
+
+    def fold(judgement: Any, book: Any, unsettled: Any, own_boot: Any) -> Any:
+        with patched.object(Entry, "seen", lambda _self, _fault: False):
+            return real(judgement, book, unsettled, own_boot)
+
+    real = judge._fold_unsettled
+    with patched.object(judge, "_fold_unsettled", fold):
+        yield
+
+
+@contextmanager
+def _hands_unnoticed() -> Iterator[None]:
+    def judged(*args: Any, **more: Any) -> Any:
+        return real(*args, **{**more, "removed_by_hand": False})
+
+    real = decide.judge
+    with patched.object(decide, "judge", judged):
+        yield
+
+
+def _admit_all(candidates: Any, *_rest: Any) -> Any:
+    return frozenset(candidates), BrakeState(len(candidates), 0, len(candidates))
+
+
+def _admit_nobody(candidates: Any, *_rest: Any) -> Any:
+    return frozenset(), BrakeState(len(candidates), 0, 1)
 
 
 MUTANTS: dict[str, Mutant] = {
     "the cursor passes faults whose write failed": _swap(Tick, "_checkpointed", _cursor_runs_ahead),
     "the cursor moves before the plan was applied": _cursor_moves_before_the_plan,
-    "a batch is committed before it was acted upon": _commits_before_acting,
     "faults whose write failed are dropped": _unwritten_faults_dropped,
     "no poll looks back": lambda: _spans_without("overlap_ns"),
-    "no line counts as delivered": _swap(reader.Seen, "has", lambda *_args: False),
-    "a cut answer counts as complete": _swap(window, "is_complete", lambda _result: True),
-    "Loki may answer from its cache": _headers_without_no_cache,
+    "nothing sweeps": lambda: _spans_without("sweep_every_ns"),
+    "a start looks no further back than its cursor": lambda: _spans_without("lateness_ns"),
+    "a cut answer counts as complete": _every_answer_complete,
+    "Loki may answer from its cache": _swap(wire, "fixed_headers", _without_no_cache),
     "the fence is always open": _swap(LeaderLease, "budget_seconds", lambda _self: 60.0),
     "another's Lease is taken at once": _swap(LeaderLease, "_may_take", lambda _self, _seen: True),
     "a patch tests nothing": _swap(patch, "_tests", lambda _seen, _operations: []),
-    "a refused patch counts as applied": _applied_on_any_refusal,
+    "a refused patch counts as applied": _swap(writer.NodeWriter, "_look_again", _applied_on_any_refusal),
     "our taint replaces the others": _others_taints_replaced,
+    "the watch is not followed": _swap(NodeStore, "_watch", lambda _self: None),
     "kernel positions tell no replay": _swap(KernelPosition, "at_or_before", lambda _self, _other: None),
-    "nothing was seen before": _swap(judge, "_seen", lambda _incident, _fault: False),
-    "a release covers no incident": _swap(
-        release_module, "_released", lambda incident, _boot, _until: incident
-    ),
-    "a release covers nothing but incidents": _swap(judge, "covers", lambda *_args, **_more: False),
+    "nothing was seen before": _swap(Entry, "seen", lambda _self, _fault: False),
+    "no line counts as delivered": _swap(Seen, "has", lambda *_args: False),
+    "a count is added twice": _counts_fold_again,
+    "a release covers no incident": _swap(release, "_released", lambda incident, _boot, _until: incident),
     "a release covers everything": _swap(judge, "covers", lambda *_args, **_more: True),
-    "a line of another boot counts": _swap(judge, "_with_boot", lambda fault, _boot: fault),
-    "the brake admits nobody": _swap(
-        decide, "admit", lambda c, n, i, r: (frozenset(), decide.BrakeState(1, 0, 1))
-    ),
+    "a taint taken off by hand is set again": _hands_unnoticed,
+    "a line counts for the present boot, whatever it names": _no_line_names_its_boot,
+    "boots are never past": _swap(judge, "PAST_BOOTS_KEPT", 0),
+    "the brake lets nobody pass": _swap(decide, "admit", _admit_nobody),
+    "the brake lets everybody pass": _swap(decide, "admit", _admit_all),
     "every growth is written at once": _swap(decide, "_due", lambda *_args: True),
 }
+
+GUARDED_TWICE = {
+    "no poll looks back": "a sweep finds what came late, two minutes later",
+    "no line counts as delivered": "kernel positions and timestamps in the record tell a line read again",
+    "boots are never past": "a line of another boot than the Node's is pending, and never taints",
+}
+"""What nothing catches because another guard holds; here to be told, and to be noticed if that changes."""
 
 
 def caught_by(name: str, seeds: range) -> tuple[int, str] | None:
@@ -163,16 +197,19 @@ def caught_by(name: str, seeds: range) -> tuple[int, str] | None:
     return None
 
 
-def _main(count: int = 300) -> int:
+def _main(schedules: int = 300, first: int = 1) -> int:
     survivors = 0
-    for name in MUTANTS:
-        found = caught_by(name, range(1, count + 1))
-        survivors += found is None
-        told = f"seed {found[0]}: {found[1]}" if found else f"NOT caught by {count} schedules"
-        sys.stdout.write(f"{name}\n    {told}\n")
-        sys.stdout.flush()
+    seeds = range(first, first + schedules)
+    with ProcessPoolExecutor() as pool:
+        for name, found in zip(MUTANTS, pool.map(partial(caught_by, seeds=seeds), MUTANTS), strict=True):
+            told = f"seed {found[0]}: {found[1]}" if found else f"NOT caught by {schedules} schedules"
+            if not found and name in GUARDED_TWICE:
+                told = f"guarded twice: {GUARDED_TWICE[name]}"
+            survivors += not found and name not in GUARDED_TWICE
+            sys.stdout.write(f"{name}\n    {told}\n")
+            sys.stdout.flush()
     return 1 if survivors else 0
 
 
 if __name__ == "__main__":
-    sys.exit(_main(*(int(argument) for argument in sys.argv[1:2])))
+    sys.exit(_main(*(int(argument) for argument in sys.argv[1:3])))

@@ -1,4 +1,4 @@
-"""One controller process in memory: the real parts, wired by the controller's own wiring, driven step by step.
+"""One controller process in memory: the real parts, wired by the controller's own wiring, step by step.
 
 What the process does in threads is done here in turns, and at every request another of its threads may get
 its turn: the keeper of the Lease, the follower of the nodes. This is the one place that knows how the
@@ -38,11 +38,11 @@ NAMESPACE, LEASE = "konductor-like", "konductor-like"
 DURATION_SECONDS, DEADLINE_SECONDS, RENEW_SECONDS = 300, 200.0, 100.0
 """Ten times the default Lease: as safe in proportion, and a simulated hour costs fewer renewals."""
 HEARTBEAT_SECONDS = 60.0
-POLLS_IN_A_ROW = 40
+POLLS_IN_A_ROW = 100
 """What goes on longer than this without pause goes on for ever."""
 
 
-class Killed(BaseException):  # noqa: N818  # no error: nothing that catches Exception may catch it
+class Killed(BaseException):  # no error: nothing that catches Exception may catch it
     """SIGKILL: the process ends here and now."""
 
     def __init__(self, process: Process) -> None:
@@ -178,15 +178,8 @@ class Process:
         writer._crew = SerialCrew(world)  # type: ignore[assignment]  # stands in
         events = _Announcer(NodeEvents(self._kube, identity, clock.wall, sleep=lambda _: True))
         self._terms = _Terms(
-            settings,
-            metrics,
-            self._loki,
-            rulebook,
-            self.store,
-            writer,
-            events,
-            Report(metrics),
-            lambda _reason, _message: None,
+            *(settings, metrics, self._loki, rulebook, self.store, writer, events, Report(metrics)),
+            fleet_event=lambda *_: None,
         )
 
     @property
@@ -270,7 +263,7 @@ class Process:
             batch = None if self._ended.is_set() else loop._poll(nudge)
             if batch is None or not batch.more:
                 return
-        raise AssertionError(f"the reader of {name} lines reads without end")
+        self._world.ledger.break_(f"{self.name} reads {name} lines without end")
 
     def _lead(self) -> None:
         with self._leasing():
@@ -331,10 +324,10 @@ class Process:
             self._depth -= 1
             clock.offset_ns = before
 
-    def another_thread(self, rng: random.Random) -> None:
+    def another_thread(self, rng: random.Random, *, often: bool) -> None:
         """At a request: now and then another thread of the process is faster."""
-        chance = rng.random()
-        if chance < 0.06:
+        chance = rng.random() / (4 if often else 1)
+        if chance < 0.1:
             self.keep(at_once=True)
-        elif chance < 0.12:
+        elif chance < 0.2:
             self.look()

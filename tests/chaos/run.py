@@ -69,7 +69,7 @@ def campaign(first: int, schedules: int, most_seconds: float) -> Tally:
 
 
 def explain(seed: int) -> str:
-    """A seed's schedule, what it breaks, and the shortest one that still does, with all that happens in it."""
+    """A seed's schedule, what it breaks, and the shortest one that still does, with all that happens."""
     schedule = schedule_of(seed)
     outcome = play(schedule, traced=True)
     if not outcome.broken:
@@ -101,7 +101,8 @@ def main(arguments: list[str]) -> int:
     for seed, sentence in total.broken:
         sys.stdout.write(f"seed {seed}: {sentence}\n")
     sys.stdout.write(
-        f"seeds {first} to {first + total.schedules - 1}: {total.schedules:,} schedules, {total.steps:,} steps, "
+        f"seeds {first} to {first + total.schedules - 1}: "
+        f"{total.schedules:,} schedules, {total.steps:,} steps, "
         f"{total.requests:,} requests, {total.taints:,} taints in {seconds:.0f} s "
         f"({total.schedules / seconds:.0f} a second); broken: {len(total.broken)}\n"
     )

@@ -1,4 +1,4 @@
-"""The steps that schedules are made of. Each prints as the code that makes it, so that a schedule can be kept.
+"""The steps of schedules. Each prints as the code that makes it, so that a schedule can be kept.
 
 Nodes and processes are given by number, modulo how many there are: any step may be left out of a schedule,
 and what is left still means something.
@@ -23,7 +23,7 @@ from konductor_like.sandbox.kubernetes.store import Key
 from tests.chaos import wire
 from tests.chaos.machines import GPUS, Machine, seconds
 from tests.chaos.process import LEASE, NAMESPACE, SerialCrew
-from tests.chaos.troubles import KUBE, KUBE_TARGETS, LOKI, Trouble
+from tests.chaos.troubles import KUBE, KUBE_TARGETS, LOKI, Strike, Trouble
 
 if TYPE_CHECKING:
     from tests.chaos.process import Process
@@ -84,17 +84,21 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """SIGKILL after so many more requests: before the next one leaves, or when it was answered."""
+    """SIGKILL after so many more requests: before the next one leaves, or when it was answered.
+
+    With ``writes`` only writes to Nodes count as requests.
+    """
 
     slot: int = 0
     requests: int = 0
     after: bool = False
+    writes: bool = False
 
     def take(self, world: World) -> None:
         """See the class."""
         process = _living(world, self.slot)
         if process is not None:
-            world.strike(process, self.requests, after=self.after, steps=None)
+            world.strike(Strike(process, self.requests, self.after, self.writes, None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +109,13 @@ class Stop:
     requests: int = 0
     after: bool = False
     steps: int = 5
+    writes: bool = False
 
     def take(self, world: World) -> None:
         """See the class."""
         process = _living(world, self.slot)
         if process is not None:
-            world.strike(process, self.requests, after=self.after, steps=self.steps)
+            world.strike(Strike(process, self.requests, self.after, self.writes, self.steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +163,8 @@ class Xid:
     def take(self, world: World) -> None:
         """See the class."""
         delay_seconds = self.late * world.setup.lateness_seconds
-        for _ in range(self.times):
+        for repeated in range(self.times):
+            world.advance(0.001 if repeated else 0.0)
             world.happen(_node(world, self.node), self.code, GPUS[self.gpu % 2], delay_seconds=delay_seconds)
 
 

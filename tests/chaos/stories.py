@@ -48,10 +48,11 @@ def wait(r: random.Random) -> Step:
 
 def strike(r: random.Random) -> Step:
     """SIGKILL or SIGSTOP somewhere in the next rounds."""
-    slot, requests, after = r.choice((0, 0, 0, 1)), r.randrange(10), r.random() < 0.5
-    return (
-        s.Kill(slot, requests, after) if r.random() < 0.6 else s.Stop(slot, requests, after, r.randint(1, 9))
-    )
+    slot, after, writes = r.choice((0, 0, 0, 1)), r.random() < 0.5, r.random() < 0.5
+    requests = r.choice((0, 0, 1)) if writes else r.randrange(10)
+    if r.random() < 0.6:
+        return s.Kill(slot, requests, after, writes)
+    return s.Stop(slot, requests, after, r.randint(1, 9), writes)
 
 
 def release(r: random.Random, node: int) -> Step:
@@ -71,8 +72,18 @@ STORIES: tuple[Story, ...] = (
     lambda r, n: [xid(r, n), beat(r)],
     lambda r, n: [xid(r, n), beat(r), release(r, n), beat(r)],
     lambda r, n: [xid(r, n), beat(r), release(r, n), again(r, n), beat(r), wait(r), beat(r)],
-    lambda r, n: [xid(r, n), strike(r), beat(r), wait(r), beat(r)],
-    lambda r, n: [xid(r, n), strike(r), beat(r), s.Wait(r.choice(LONG_SECONDS)), beat(r)],
+    lambda r, n: [xid(r, n), wait(r), strike(r), beat(r), wait(r), beat(r)],
+    lambda r, n: [xid(r, n), wait(r), strike(r), beat(r), s.Wait(r.choice(LONG_SECONDS)), beat(r)],
+    lambda r, n: [xid(r, n), wait(r), s.Kill(0, 0, r.random() < 0.5, True), beat(r), wait(r), beat(r)],
+    lambda r, n: [
+        s.Xid(n, 79, 0, 0.95),
+        beat(r),
+        r.choice((s.Terminate(0), s.Kill(0))),
+        s.Wait(60.0),
+        beat(r),
+    ],
+    lambda r, n: [s.Xid(n, 48, 0, times=40), xid(r, n + 1), xid(r, n + 2), beat(r), beat(r)],
+    lambda _, n: [step for _ in range(8) for step in (s.Xid(n, 95, 1), s.Wait(10.0), s.Beat(0))],
     lambda r, n: [xid(r, n), strike(r), beat(r), release(r, n), beat(r), again(r, n), beat(r)],
     lambda r, n: [
         s.KubeTrouble(r.choice(KUBE_KINDS), "node", r.choice((1, 1, 2, 6))),
@@ -81,7 +92,13 @@ STORIES: tuple[Story, ...] = (
         beat(r),
     ],
     lambda r, n: [
-        *(s.KubeTrouble(r.choice(KUBE_KINDS), "node", r.choice((1, 6))), xid(r, n), strike(r), beat(r)),
+        *(
+            s.KubeTrouble(r.choice(KUBE_KINDS), "node", r.choice((1, 6))),
+            xid(r, n),
+            beat(r),
+            strike(r),
+            beat(r),
+        ),
         *(s.Wait(r.choice(LONG_SECONDS)), beat(r)),
     ],
     lambda r, n: [
@@ -125,7 +142,7 @@ STORIES: tuple[Story, ...] = (
         s.Start(1),
         s.Beat(1),
         xid(r, n),
-        s.Stop(0, r.randrange(8), False, 6),
+        s.Stop(0, 0, False, 6, True),
         s.Beat(0),
         s.Wait(150.0),
         s.Wait(160.0),

@@ -14,6 +14,7 @@ from konductor_like.sandbox.wire import Reply, Request
 from tests.chaos.wire import KUBE, LOKI, BrokenOffError, NoAnswerError, NoConnectionError
 
 if TYPE_CHECKING:
+    from tests.chaos.process import Process
     from tests.chaos.world import World
 
 SLOW_SECONDS = 20.0
@@ -31,6 +32,19 @@ KUBE_KINDS = (
 KUBE_TARGETS = {"any": "", "node": "/nodes/", "nodes": "/nodes", "lease": "/leases", "events": "/events"}
 
 Serve = Callable[[Request], Reply]
+
+
+@dataclass(slots=True)
+class Strike:
+    """Befalls a process at its request after ``requests`` more: before it leaves, or when it was answered."""
+
+    process: Process
+    requests: int
+    after: bool
+    writes: bool
+    """Only writes to Nodes count."""
+    steps: int | None
+    """Stopped for so many steps of the schedule; None: killed."""
 
 
 @dataclass(slots=True)
@@ -145,6 +159,7 @@ __all__ = [
     "KUBE_TARGETS",
     "LOKI",
     "LOKI_KINDS",
+    "Strike",
     "Trouble",
     "Troubles",
     "befall",

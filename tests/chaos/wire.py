@@ -159,7 +159,9 @@ class _KubeWire:
         self._agent = agent
         self._date = date
 
-    def send(self, method: str, url: str, body: object, content_type: str | None, timeout: float) -> Any:
+    def send(
+        self, method: str, url: str, body: object, content_type: str | None, left: Callable[[], float]
+    ) -> Any:
         target = urlsplit(url)
         headers = {"user-agent": self._agent, "accept": "application/json"}
         if content_type is not None:
@@ -170,7 +172,7 @@ class _KubeWire:
         )
         lost = False
         try:
-            reply = self._exchange(KUBE, request, timeout)
+            reply = self._exchange(KUBE, request, left())
         except NoConnectionError as error:
             raise broken.NewConnectionError(None, "Connection refused") from error  # type: ignore[arg-type]  # no pool
         except NoAnswerError as error:

@@ -11,13 +11,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from konductor_like.model import Source
-from konductor_like.sandbox.kubernetes.resources import NODES
-from konductor_like.sandbox.kubernetes.server import KubernetesServer
-from konductor_like.sandbox.kubernetes.watches import _changes, _error
 from konductor_like.sandbox.kubernetes import errors
 from konductor_like.sandbox.kubernetes.api import _whole
 from konductor_like.sandbox.kubernetes.lists import Selection
+from konductor_like.sandbox.kubernetes.resources import NODES
+from konductor_like.sandbox.kubernetes.server import KubernetesServer
 from konductor_like.sandbox.kubernetes.store import Key
+from konductor_like.sandbox.kubernetes.watches import _changes, _error
 from konductor_like.sandbox.loki.limits import LokiError, LokiLimits
 from konductor_like.sandbox.loki.server import LokiServer
 from konductor_like.sandbox.wire import Reply, Request
@@ -35,7 +35,7 @@ from tests.chaos.machines import (
     xid_message,
 )
 from tests.chaos.process import DEADLINE_SECONDS, LEASE, NAMESPACE, RENEW_SECONDS, Killed, Process
-from tests.chaos.troubles import Troubles, befall, empty_answer
+from tests.chaos.troubles import Strike, Troubles, befall, empty_answer
 from tests.chaos.wire import KUBE, LOKI, Exchange
 
 if TYPE_CHECKING:
@@ -63,17 +63,6 @@ class Setup:
     """How far every poll looks back."""
     lateness_seconds: float = 20.0
     """How late a line may arrive; beyond the overlap it is found by a sweep."""
-
-
-@dataclass(slots=True)
-class Strike:
-    """Befalls a process at its request after ``requests`` more: before it leaves, or when it was answered."""
-
-    process: Process
-    requests: int
-    after: bool
-    steps: int | None
-    """Stopped for so many steps of the schedule; None: killed."""
 
 
 @cache
@@ -229,9 +218,9 @@ class World:
         if process is not None:
             if is_node_write:
                 self.ledger.starts_write(process)
-            process.another_thread(self.rng)
+            process.another_thread(self.rng, often=is_node_write)
         sent_seconds = self.clock.seconds()
-        held_up = self._strike(process, after=False)
+        held_up = self._strike(process, after=False, write=is_node_write)
 
         def serve(request: Request) -> Reply:
             late = held_up or self.clock.seconds() > sent_seconds
@@ -242,14 +231,14 @@ class World:
             reply = serve(request) if kind is None else befall(self, kind, request, timeout, serve)
         except Exception as error:
             self.tell(f"   {who} {request.method} {request.path}: {kind}: {type(error).__name__}")
-            self._strike(process, after=True)
+            self._strike(process, after=True, write=is_node_write)
             raise
         if self._trace is not None:
             noted = f" ({kind})" if kind else ""
             self.tell(
                 f"   {who} {request.method} {request.path} → {reply.status}{noted}{_told(request, reply)}"
             )
-        self._strike(process, after=True)
+        self._strike(process, after=True, write=is_node_write)
         if process is not None and is_lease_write and reply.status < 300:
             process.renewed_seconds = sent_seconds
         return reply
@@ -278,12 +267,14 @@ class World:
         changes = store.changes_since("nodes", version)
         return Reply(body=b"".join(_changes(changes, selection, lambda item: _whole(NODES, item))))
 
-    def _strike(self, process: Process | None, *, after: bool) -> bool:
+    def _strike(self, process: Process | None, *, after: bool, write: bool = False) -> bool:
         """Kill or stop the process if that is due; True where it was stopped."""
         if process is None:
             return False
         held_up = False
         for strike in [each for each in self.strikes if each.process is process and each.after is after]:
+            if strike.writes and not write:
+                continue
             strike.requests -= 1
             if strike.requests >= 0 or process.stopped:
                 continue
@@ -303,12 +294,12 @@ class World:
             raise Killed(process)
         return held_up
 
-    def strike(self, process: Process, requests: int, *, after: bool, steps: int | None) -> None:
-        """Let something befall a process at one of its next requests; at no later one, at once."""
-        if process.stopped and steps is None:
-            self.kill(process)
+    def strike(self, strike: Strike) -> None:
+        """Let something befall a process at one of its next requests; a stopped one dies at once."""
+        if strike.process.stopped and strike.steps is None:
+            self.kill(strike.process)
         else:
-            self.strikes.append(Strike(process, requests, after, steps))
+            self.strikes.append(strike)
 
     def pause_here(self, process: Process) -> None:
         """A point between two things that a process does, where it may be killed or stopped as well."""
@@ -421,7 +412,7 @@ class World:
         delay_seconds: float = 0.0,
         note: str = "",
     ) -> None:
-        """A line goes to Loki, now or later, once per collector; ``note`` sets apart what is shipped again."""
+        """A line goes to Loki, once per collector; ``note`` sets apart what is shipped again."""
 
         def arrive() -> None:
             for collector in range(self.collectors[name]):
@@ -454,7 +445,7 @@ class World:
             occurrence.shipments.append(Shipment(timestamp_ns, self.clock.true_ns, visible_ns))
 
     def take_nudge(self) -> int | None:
-        """The oldest kernel line since the last time, as a tail tells of it; tails lose lines now and then."""
+        """The oldest kernel line since the last time, as a tail tells of it; tails lose lines."""
         oldest_ns, self._untold_ns = self._untold_ns, None
         return None if self.rng.random() < 0.3 else oldest_ns
 
@@ -481,4 +472,4 @@ def _told(request: Request, reply: Reply) -> str:
     return ""
 
 
-__all__ = ["DEADLINE_SECONDS", "KUBE", "LEASE", "Setup", "Strike", "World"]
+__all__ = ["DEADLINE_SECONDS", "KUBE", "LEASE", "Setup", "World"]
