@@ -10,6 +10,7 @@ import hashlib
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection
+from heapq import merge
 
 from konductor_like.loki.response import Entry, Naming
 from konductor_like.loki.window import Window
@@ -66,7 +67,8 @@ class _Bucket:
             return
         run = array("Q", sorted(digests))
         while self.runs and len(self.runs[-1]) < 2 * len(run):
-            run = array("Q", sorted(self.runs.pop() + run))
+            # Merged one by one: a list of a storm's digests would weigh five times as much as the array.
+            run = array("Q", merge(self.runs.pop(), run))
         self.runs.append(run)
 
     def drop(self) -> int:
