@@ -16,14 +16,14 @@ from importlib import import_module
 from typing import Any
 from unittest.mock import patch as patched
 
-from konductor_like.cluster import patch, writer
+from konductor_like.cluster import patch, paths, writer
 from konductor_like.cluster.lease import LeaderLease
 from konductor_like.cluster.store import NodeStore
 from konductor_like.controller.tick import Tick
 from konductor_like.loki import access, asking, reader, window
 from konductor_like.loki.seen import Seen
 from konductor_like.loki.spans import Spans
-from konductor_like.model import BrakeState, Checkpoint, KernelPosition
+from konductor_like.model import BrakeState, Checkpoint, KernelPosition, Verb
 from konductor_like.policy.book import Entry
 from tests.chaos import wire
 from tests.chaos.schedule import play, schedule_of
@@ -70,7 +70,7 @@ def _spans_without(name: str) -> Iterator[None]:
 @contextmanager
 def _others_taints_replaced() -> Iterator[None]:
     def on_taints(seen: Any, verb: Any) -> list[dict[str, Any]]:
-        if verb is patch.Verb.TAINT and not patch._ours_at(seen.taints):
+        if verb is Verb.TAINT and not patch._ours_at(seen.taints):
             return [{"op": "add", "path": "/spec/taints", "value": [dict(patch.OUR_TAINT)]}]
         return real(seen, verb)
 
@@ -102,7 +102,7 @@ def _unwritten_faults_dropped() -> Iterator[None]:
 
 
 def _applied_on_any_refusal(self: Any, _state: Any, change: Any, _refusal: Any, _unknown: Any) -> Any:
-    fresh = self._decode(self._client.get(writer.paths.node(change.node)))
+    fresh = self._decode(self._client.get(paths.node(change.node)))
     return writer.WriteResult(change, writer.Outcome.APPLIED, fresh)
 
 

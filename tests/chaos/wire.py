@@ -59,7 +59,7 @@ class Exchange(Protocol):
 class _Headers(dict[str, str]):
     """Headers by their names in lower case."""
 
-    def get(self, name: str, default: Any = None) -> Any:  # type: ignore[override]  # as httpx has it
+    def get(self, name: str, default: Any = None) -> Any:
         return super().get(name.lower(), default)
 
 
