@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
+from pydantic_core import from_json
+
 from konductor_like.loki.logql import is_kernel_stream, kernel_matchers
 from konductor_like.model import LogLine, Source
 from konductor_like.settings import Matcher, Settings
@@ -138,14 +140,26 @@ def _shaped(kind: str) -> Iterator[None]:
 
 
 def _data(body: bytes, result_type: str, wanted: str) -> Mapping[str, Any]:
-    try:
-        answer = json.loads(body.decode("utf-8", "replace"), strict=False)
-    except (ValueError, RecursionError) as error:
-        raise NotLokisAnswerError(_not_json(body)) from error
+    answer = _json(body)
     data: Mapping[str, Any] = answer["data"]
     if answer["status"] != "success" or data["resultType"] != result_type:
         raise NotLokisAnswerError(f"JSON with status {str(answer['status'])[:40]!r}, not {wanted}")
     return data
+
+
+def _json(body: bytes) -> Any:
+    """Pydantic's reader makes one string of equal ones, and of a page of lines in OTLP's way most are equal.
+
+    What it refuses, such as a raw control character, the tolerant one may still read.
+    """
+    try:
+        return from_json(body, cache_strings="all")
+    except ValueError:
+        pass
+    try:
+        return json.loads(body.decode("utf-8", "replace"), strict=False)
+    except (ValueError, RecursionError) as error:
+        raise NotLokisAnswerError(_not_json(body)) from error
 
 
 def _summary(data: Mapping[str, Any]) -> Mapping[str, Any]:

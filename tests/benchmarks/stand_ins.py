@@ -46,9 +46,9 @@ class StandIn:
         """End it."""
         self.process.communicate(timeout=60)
 
-    def connection(self) -> http.client.HTTPConnection:
-        """A connection of its own."""
-        return http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=60)
+    def connection(self, timeout_seconds: float | None = 60) -> http.client.HTTPConnection:
+        """A connection of its own; a watch may be silent for ever."""
+        return http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=timeout_seconds)
 
 
 class Loki(StandIn):
@@ -106,7 +106,7 @@ class Cluster(StandIn):
     @contextmanager
     def watching(self, path: str, seen: Callable[[bytes, float], object], **params: str) -> Iterator[None]:
         """Call ``seen`` with every change from now on, as JSON, and when it came."""
-        connection, broken = self.connection(), queue.Queue[Exception]()
+        connection, broken = self.connection(None), queue.Queue[Exception]()
         start = self.get(f"{path}?limit=1")["metadata"]["resourceVersion"]
         watch = {"watch": "true", "timeoutSeconds": "3600", "resourceVersion": start}
         query = urlencode({**watch, **params})

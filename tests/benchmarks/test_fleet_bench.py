@@ -29,9 +29,7 @@ def test_750_of_1500_nodes_fail_within_one_second(tmp_path: Path) -> None:
         if name:
             found.setdefault(name[1], at)
 
-    controller = started(
-        loki, cluster, KONDUCTOR_BRAKE_MAX_PERCENT="100", KONDUCTOR_POLL_INTERVAL_SECONDS="0.2"
-    )
+    controller = started(loki, cluster, KONDUCTOR_BRAKE_MAX_PERCENT="100")
     try:
         with (
             cluster.watching(

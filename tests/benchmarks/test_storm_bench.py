@@ -23,6 +23,7 @@ from tests.policy.scenes import ns
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
 
 LINES, BATCH = 800_000, 5_000
+PUSHED, LINES_A_SECOND = 1_000, 10_000
 FOLD_MICROSECONDS, OTHER_SECONDS, GROWTH_MIB, WRITES = 15.0, 1.0, 16.0, 4
 STORM = "NVRM: Xid (PCI:0000:4e:00): 94, pid=41187, name=python3, Contained ECC error."
 
@@ -96,11 +97,12 @@ def test_another_nodes_fault_in_the_middle_of_a_storm_is_tainted_at_once(tmp_pat
         before = rss_mib(pid)
         with cluster.watching("/api/v1/nodes", seen):
             begun = time.time()
-            for first in range(0, LINES, BATCH):
+            for first in range(0, LINES, PUSHED):
                 if first == LINES // 2:
                     loki.push_kernel([("gpu-0002", time.time_ns(), f"[77.000001] {XID_79}")])
                     visible = time.time()
-                push_storm(loki, "gpu-0001", range(first, first + BATCH))
+                push_storm(loki, "gpu-0001", range(first, first + PUSHED))
+                time.sleep(max(0.0, begun + (first + PUSHED) / LINES_A_SECOND - time.time()))
             pushed = time.time()
             until(lambda: seen.other_at is not None, "the other node is tainted", controller)
             until(lambda: max(seen.counts, default=0) >= LINES, "the count is exact", controller, seconds=900)

@@ -20,7 +20,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.processes", description=__doc__)
     parser.add_argument("--schedules", type=int, default=300)
     parser.add_argument("--seed", type=int, default=int(time.time()), help="the first seed")
-    parser.add_argument("--jobs", type=int, default=6, help="schedules at once; they mostly wait")
+    parser.add_argument("--jobs", type=int, default=8, help="schedules at once; they mostly wait")
     parser.add_argument("--show", action="store_true", help="only print the schedules")
     chosen = parser.parse_args()
     seeds = range(chosen.seed, chosen.seed + chosen.schedules)

@@ -192,7 +192,9 @@ def _cover(story: Story, entry: Entry, past: _Past) -> None:
         past.covered, past.covered_ones = {}, set()  # purged: nothing is remembered
         return
     by_reset = entry.user == RESETTER
-    if not by_reset and not (is_tainted(old) and not is_tainted(new)):
+    # A taint that a person put there and took away again is no release of what the brake holds.
+    by_hand = is_tainted(old) and not is_tainted(new) and "tainted" in record_of(old)
+    if not (by_reset or by_hand):
         return
     machine, boot = machine_of(old)
     releases = record_of(new).get("releases", [])

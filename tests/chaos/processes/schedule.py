@@ -87,6 +87,8 @@ def schedule_of(seed: int) -> Schedule:
     brake_nodes = dice.choice([None, None, 2, 3])
     settings = {
         "KONDUCTOR_POLL_INTERVAL_SECONDS": "0.4" if thin else dice.choice(["0.1", "0.3"]),
+        "KONDUCTOR_POD_POLL_INTERVAL_SECONDS": "0.5",
+        "KONDUCTOR_TAIL": dice.choice(["true", "true", "false"]),
         "KONDUCTOR_LEASE_DURATION_SECONDS": str(LEASE_SECONDS),
         "KONDUCTOR_LEASE_RENEW_DEADLINE_SECONDS": str(DEADLINE_SECONDS),
         "KONDUCTOR_LEASE_RENEW_INTERVAL_SECONDS": str(RENEW_SECONDS),
@@ -101,6 +103,8 @@ def schedule_of(seed: int) -> Schedule:
         settings |= dict.fromkeys(
             ("KONDUCTOR_KERNEL_OVERLAP_SECONDS", "KONDUCTOR_LATENESS_SECONDS"), str(THIN_SECONDS)
         )
+        settings["KONDUCTOR_SWEEP_INTERVAL_SECONDS"] = "1"  # a restart reads so much more again
+        settings["KONDUCTOR_TAIL"] = "false"  # it tells of the last ten seconds
         # What was counted in memory alone is otherwise forgotten with its process, and not read again.
         settings["KONDUCTOR_RECORD_INTERVAL_SECONDS"] = "0"
     if brake_nodes is not None:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from konductor_like.sandbox.kubernetes.faults import refusal
 from tests.chaos.processes.actors import LINUX
 from tests.chaos.processes.journal import is_tainted
 from tests.chaos.processes.machines import KMSG
 from tests.chaos.processes.scene import Scene, scene_of
-from tests.chaos.processes.world import LEASE
 
 pytestmark = [
     pytest.mark.processes,
@@ -21,7 +21,14 @@ pytestmark = [
 ]
 
 NODE, GPU = "gpu-01", "0000:4e:00"
-THIN = {"KONDUCTOR_KERNEL_OVERLAP_SECONDS": "0", "KONDUCTOR_LATENESS_SECONDS": "0"}
+THIN = {
+    "KONDUCTOR_KERNEL_OVERLAP_SECONDS": "0",
+    "KONDUCTOR_LATENESS_SECONDS": "0",
+    "KONDUCTOR_SWEEP_INTERVAL_SECONDS": "1",
+    "KONDUCTOR_TAIL": "false",  # it tells of the last ten seconds
+}
+UNREAD_RENEWALS = 6
+"""How long Loki is down, in renewals: longer than a sweep, which a restart reads again."""
 
 
 @pytest.fixture
@@ -30,13 +37,10 @@ def scene() -> Iterator[Scene]:
         yield ready
 
 
-def fail_unread(scene: Scene) -> None:
-    """A fault is read only half a second after it occurred, when Loki is well again."""
-    scene.world.loki.stop()
-    scene.world.ship([scene.world.xid(NODE, 79, GPU)], KMSG)
-    renewals = scene.sent("first", "PUT", f"/leases/{LEASE[1]}")
-    scene.until(lambda: scene.sent("first", "PUT", "/leases/") >= renewals + 2, "the Lease is renewed twice")
-    scene.world.loki.start()
+def renewed(scene: Scene, times: int) -> None:
+    """The first controller renews the Lease, and saves its cursor, so many times."""
+    before = scene.sent("first", "PUT", "/leases/")
+    scene.until(lambda: scene.sent("first", "PUT", "/leases/") >= before + times, "the cursor is saved")
 
 
 def test_a_controller_killed_before_its_patch_took_effect_leaves_the_cursor_behind_the_line(
@@ -44,10 +48,12 @@ def test_a_controller_killed_before_its_patch_took_effect_leaves_the_cursor_behi
 ) -> None:
     first, gate = scene.actors["first"], scene.gate
     gate.hold(scene.of("first", "PATCH", "/nodes/"))
-    fail_unread(scene)
+    scene.world.loki.stop()
+    scene.world.ship([scene.world.xid(NODE, 79, GPU)], KMSG)
+    renewed(scene, UNREAD_RENEWALS)
+    scene.world.loki.start()
     scene.until(lambda: bool(gate.held), "the patch is under way")
-    renewals = scene.sent("first", "PUT", "/leases/")
-    scene.until(lambda: scene.sent("first", "PUT", "/leases/") >= renewals + 2, "the cursor is saved")
+    renewed(scene, 2)
     first.kill()
 
     scene.start("second")
@@ -55,6 +61,23 @@ def test_a_controller_killed_before_its_patch_took_effect_leaves_the_cursor_behi
 
     assert (scene.writes("first", NODE), scene.writes("second", NODE)) == (0, 1)
     assert gate.held[0].arrive() == 422, "what was under way finds the work done"
+    assert scene.states(NODE) == [("xid.79", "active", 1)]
+
+
+def test_a_fault_that_could_not_be_written_keeps_the_cursor_until_another_controller_can(
+    scene: Scene,
+) -> None:
+    world, first = scene.world, scene.actors["first"]
+    world.cluster.mishaps.add(refusal(403), times=None, when=scene.of("first", "PATCH", "/nodes/"))
+    world.ship([world.xid(NODE, 79, GPU)], KMSG)
+    scene.until(lambda: "could not taint node" in first.said(), "the write fails")
+    renewed(scene, UNREAD_RENEWALS)
+    assert world.read_until_ns() <= world.occurrences[0].said_ns
+    first.kill()
+
+    scene.start("second")
+    scene.until(lambda: is_tainted(scene.node(NODE)), "the second one finds the line")
+
     assert scene.states(NODE) == [("xid.79", "active", 1)]
 
 
