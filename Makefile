@@ -22,6 +22,7 @@ TESTS ?= tests
 LINES ?= 10000000
 SEED ?= 1
 SCHEDULES ?= 300
+SIMULATED ?= 20000
 
 $(shell mkdir -p .cache/tmp)
 
@@ -76,7 +77,8 @@ fuzz: .venv/.dev ## Judge 10 million mutated lines: LINES=n, SEED=n
 	$(BIN)/python -m tests.fuzz.run $(LINES) $(SEED)
 
 .PHONY: chaos
-chaos: .venv/.dev ## Real controllers killed, frozen and lied to: SCHEDULES=n, SEED=n
+chaos: .venv/.dev ## Controllers killed, frozen and lied to: SIMULATED=n in memory, SCHEDULES=n real ones, SEED=n
+	$(BIN)/python -m tests.chaos --schedules $(SIMULATED) --from $(SEED)
 	$(BIN)/python -m tests.chaos.processes --schedules $(SCHEDULES) --seed $(SEED)
 
 .PHONY: format

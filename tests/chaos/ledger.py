@@ -290,7 +290,7 @@ def _is_key(o: Occurrence, incident: Incident) -> bool:
 
 def _same(o: Occurrence, incident: Incident) -> bool:
     """Whether an occurrence is of an incident: its key, whether it taints, its boot."""
-    boot = incident.last.boot_id in (None, o.boot_id) or o.machine.plain
+    boot = incident.last.boot_id in (None, o.boot_id)
     return _is_key(o, incident) and incident.severity.taints == o.taints and boot
 
 

@@ -180,7 +180,6 @@ MUTANTS: dict[str, Mutant] = {
 }
 
 GUARDED_TWICE = {
-    "no poll looks back": "a sweep finds what came late, two minutes later",
     "no line counts as delivered": "kernel positions and timestamps in the record tell a line read again",
     "boots are never past": "a line of another boot than the Node's is pending, and never taints",
 }

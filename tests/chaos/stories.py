@@ -105,6 +105,10 @@ STORIES: tuple[Story, ...] = (
         *(s.KubeTrouble(r.choice(("late", "timeout after", "reset after")), "node"), xid(r, n), beat(r)),
         *(release(r, n), beat(r), s.Wait(200.0), beat(r)),
     ],
+    lambda r, n: [
+        *(s.KubeTrouble("503", "node", 80), xid(r, n), beat(r), s.Wait(200.0), beat(r), s.Wait(110.0)),
+        *(s.Kill(0), beat(r), beat(r)),
+    ],
     lambda r, n: [s.LokiTrouble(r.choice(LOKI_KINDS), r.choice((1, 2, 6))), xid(r, n), beat(r), beat(r)],
     lambda r, n: [s.Blind(r.choice((5.0, 40.0))), xid(r, n), beat(r), wait(r), beat(r)],
     lambda r, n: [xid(r, n), s.Wait(r.choice(LONG_SECONDS)), xid(r, n), beat(r)],

@@ -20,10 +20,10 @@ from tests.chaos.schedule import Schedule, play, schedule_of
 from tests.chaos.shrink import shrunk
 from tests.chaos.world import Setup
 
-BATCH = 40
+BATCH = 30
 
 
-@pytest.mark.parametrize("first", range(1, 1 + 5 * BATCH, BATCH))
+@pytest.mark.parametrize("first", range(1, 1 + 8 * BATCH, BATCH))
 def test_nothing_breaks_in_the_schedules_that_always_run(first: int) -> None:
     tally = play_seeds(range(first, first + BATCH))
 
@@ -92,16 +92,17 @@ def test_a_program_that_forgets_what_a_reset_covers_is_caught_and_its_schedule_m
 
 
 QUICKLY_CAUGHT = (
-    *("the fence is always open", "another's Lease is taken at once", "our taint replaces the others"),
-    *("kernel positions tell no replay", "a release covers no incident", "a release covers everything"),
-    *("faults whose write failed are dropped", "a line counts for the present boot, whatever it names"),
-    "the brake lets everybody pass",
+    *("kernel positions tell no replay", "nothing was seen before", "a release covers no incident"),
+    *("a release covers everything", "a taint taken off by hand is set again"),
+    *("a line counts for the present boot, whatever it names", "the brake lets everybody pass"),
+    "another's Lease is taken at once",
 )
+"""The others need more schedules: ``python -m tests.chaos.mutants``."""
 
 
 @pytest.mark.parametrize("name", QUICKLY_CAUGHT)
 def test_a_broken_promise_is_caught(name: str) -> None:
-    assert caught_by(name, range(1, 80)) is not None
+    assert caught_by(name, range(1, 41)) is not None
 
 
 def test_every_mutant_that_nothing_catches_says_why() -> None:
