@@ -1,7 +1,7 @@
 """Which entries were delivered already, for as long as they can be read again.
 
-Eight bytes an entry, in sorted arrays per ten seconds: a storm of a million lines costs eight megabytes. Two
-different lines of the same ten seconds share a digest once in some 10^13 pairs.
+Eight bytes an entry, in sorted arrays per ten seconds: a storm of half a million lines costs four megabytes.
+Two different lines of the same ten seconds share a digest once in some 10^19 pairs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from konductor_like.loki.response import Entry, Naming
 from konductor_like.loki.window import Window
 
 BUCKET_NS = 10_000_000_000
-MOST_DIGESTS = 1_000_000
+MOST_DIGESTS = 500_000
 """Beyond this the oldest buckets keep their count alone; what is read of them again is delivered again."""
 _POD_UID = "k8s_pod_uid"
 _RESTART_COUNT = "k8s_container_restart_count"
