@@ -12,6 +12,9 @@ from konductor_like.loki.response import Count, QueryResult
 from konductor_like.loki.spans import SECOND_NS
 from konductor_like.loki.window import COUNTABLE_NS, Ask, Direction, Window, is_complete
 
+_STORM_LINES = 2000
+"""What some nodes print is asked for in smaller answers: nobody waits for it, and each is held in memory."""
+
 
 class Queries(Protocol):
     """What the reader needs of :class:`konductor_like.loki.client.LokiClient`."""
@@ -61,9 +64,10 @@ class Asking:
     def lines_of(self, *, only: Collection[str] = (), without: Collection[str] = ()) -> Ask:
         """A callable that asks for windows of these nodes only, or of all but those."""
         query = of_nodes(self.query, self._node_label, only or without, without=not only)
+        limit = min(self.limit, _STORM_LINES) if only else self.limit
 
         def ask(window: Window, direction: Direction) -> QueryResult | None:
-            return self._ask(query, window, direction)
+            return self._ask(query, window, direction, min(limit, self.limit))
 
         return ask
 
@@ -74,9 +78,8 @@ class Asking:
         self.bytes_processed += count.bytes_processed
         return count.lines
 
-    def _ask(self, query: str, window: Window, direction: Direction) -> QueryResult | None:
+    def _ask(self, query: str, window: Window, direction: Direction, limit: int) -> QueryResult | None:
         """One window's answer; None when it can only be had in parts."""
-        limit = self.limit
         while True:
             self.queries += 1
             try:

@@ -12,7 +12,7 @@ from konductor_like.loki.window import Piece, Window
 from konductor_like.loki.work import Progress, Work, added
 from konductor_like.model import LogLine, Source
 
-_ENTRIES = 4_000
+_ENTRIES = 3_000
 _CHARS = 16 * 2**20
 
 
