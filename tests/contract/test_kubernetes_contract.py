@@ -102,6 +102,24 @@ def test_a_text_that_can_be_written_in_one_way_only_can_be_tested(target: Target
     assert answer.status == 200
 
 
+@pytest.mark.parametrize(("tested", "status"), [("boot-1", 200), ("boot-0", 422)])
+def test_a_patch_of_the_node_may_test_what_its_kubelet_posted(
+    target: Target, tested: str, status: int
+) -> None:
+    node = target.create_node()
+    posted = target.patch(
+        f"{path_of(node)}/status",
+        {"status": {"nodeInfo": {"bootID": "boot-1"}}},
+        STRATEGIC_MERGE_PATCH,
+    )
+    assert posted.status == 200
+
+    guard = same("/status/nodeInfo/bootID", tested)
+    answer = target.patch(path_of(node), [guard, put("/spec/taints", [OURS])])
+
+    assert answer.status == status
+
+
 def test_one_patch_guarded_by_uid_and_version_sets_taint_label_and_record(target: Target) -> None:
     node = target.create_node(metadata={"labels": {"kept": "1"}})
     guards = [same(f"/metadata/{field}", node.meta[field]) for field in ("uid", "resourceVersion")]
