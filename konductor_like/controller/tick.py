@@ -178,7 +178,7 @@ class Tick:
             unwritable=self._stalls.unwritable(now),
             unsettled=self._unsettled,
             counts_written=self._counts_written,
-            read_ns=self._read_ns,
+            read_ns=self._checkpoint.read_ns,  # behind what still waits to be acted upon
             ambiguous=self._ambiguous,
             left=self._left,
         )

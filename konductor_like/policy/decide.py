@@ -137,9 +137,8 @@ def _has_met_its_boot(incident: Incident, state: NodeState) -> bool:
 
 
 def _look_at(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: datetime) -> _Case:
-    removed = (
-        state.record.tainted_at is not None and not state.tainted and state.name not in snapshot.in_flight
-    )
+    # Taint and claim are written in one patch: a claim without a taint is a removal, whatever is in flight.
+    removed = state.record.tainted_at is not None and not state.tainted
     tallies = snapshot.unsettled.get(state.name, {})
     met = replace(state, record=leave_boots(state, snapshot.left.get(state.name, ())))
     judgement = judge(met, faults, tallies, now, removed_by_hand=removed, read_ns=snapshot.read_ns)

@@ -153,7 +153,7 @@ class Ledger:
                 or (machine.plain and (o not in self._acted or _open(o, old)))
             )
         ]
-        if not fresh and not machine.muddled:
+        if not fresh and not (machine.plain and self._has_left_something(name, machine)):
             why = f"none of {_list(possible)} may act there now" if possible else "nothing happened there"
             self.break_(f"{process.name} taints {name}, but {why}")
 
@@ -241,6 +241,13 @@ class Ledger:
             and first_ns > max(state.created_ns, acts_from_ns) + MARGIN_NS
         )
 
+    def _has_left_something(self, name: str, machine: Machine) -> bool:
+        """Whether there are lines of an earlier boot or machine, which name neither: read again, or with a
+        clock that ran ahead, nothing tells them from those of the present one.
+        """
+        past = (o for o in self._of(name) if o.taints)
+        return any(o.machine is not machine or o.boot_id != machine.boot_id for o in past)
+
     def _may_be_of_another_boot(self, o: Occurrence, machine: Machine) -> bool:
         """Plain lines name no boot: they count for the one that the Node told of when they were read, and
         history from before the first start may be of a boot whose stamps were further than the present one's.
@@ -322,7 +329,8 @@ def _acted(o: Occurrence, record: NodeRecord) -> bool:
 
 
 def _list(occurrences: list[Occurrence]) -> str:
-    return ", ".join(str(o) for o in occurrences)
+    shown = [str(o) for o in occurrences[-3:]]
+    return ", ".join(shown if len(occurrences) <= 3 else [f"{len(occurrences) - 3} more", *shown])
 
 
 def _version(node: Node) -> str:
