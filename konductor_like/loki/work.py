@@ -106,7 +106,9 @@ def planned(progress: Progress, spans: Spans, gaps: Iterable[Window], now_ns: in
     if swept_ns is None or now_ns < swept_ns - NEAR_NS:
         return _begun(progress, spans, now_ns)
     if is_away(progress, spans, now_ns):
-        away = Work(Why.CATCH_UP, progress.fast_ns - spans.overlap_ns, now_ns - spans.overlap_ns)
+        # As after a start: what came late meanwhile must hold the saved cursor as well, and no sweep does.
+        start_ns = max(0, progress.fast_ns - spans.lateness_ns)
+        away = Work(Why.CATCH_UP, start_ns, now_ns - spans.overlap_ns)
         progress = replace(progress, work=added(progress.work, away))
     late_ns = now_ns - swept_ns
     if late_ns >= spans.sweep_every_ns and all(work.why is not Why.SWEEP for work in progress.work):

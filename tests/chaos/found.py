@@ -47,6 +47,16 @@ FOUND: dict[str, Schedule] = {
     "a checkpoint without cursors loses nothing that came while nobody read": _kept(
         PLAIN, s.Beat(0), s.SpoilCursor(CURSORS[2]), s.Kill(0), s.Xid(0, 74, 0), s.Wait(320.0), s.Beat(0)
     ),
+    "a taint in flight does not hide that the one before it was taken off by hand": _kept(
+        Setup(plain=(False,), overlap_seconds=2.0, lateness_seconds=2.0),
+        *(s.Xid(0, 119, 0), s.Xid(0, 95, 1, 2.0), s.Beat(0), s.Untaint(0), s.KubeTrouble("503", "node", 80)),
+        *(s.Reboot(0, 30.0), s.Beat(0), s.Beat(0)),
+    ),
+    "a removal by hand covers no fault that waits for its write": _kept(
+        Setup(plain=(False, False), brake_percent=50.0),
+        *(s.Xid(0, 48, 0), s.Beat(0), s.Xid(1, 119, 1), s.Beat(0), s.KubeTrouble("503", "node", 80)),
+        *(s.Reboot(0, 0.0), s.Untaint(0), s.Beat(0), s.Xid(0, 48, 0)),
+    ),
     "a taint decided before a reboot does not reach the node after it": _kept(
         KMSG,
         *(s.Beat(0), s.Xid(0, 95, 0), s.Stop(0, 0, False, 2, True), s.Beat(0)),

@@ -116,7 +116,7 @@ class Ledger:
         incidents = decode_node(stored).record.incidents
         held = [i for i in incidents if i.state is IncidentState.HELD]
         machine.muddled = machine.muddled or any(
-            o.taints and o.boot_id != machine.boot_id and (o not in self._acted or _acted_in(o, held))
+            o.boot_id != machine.boot_id and (o not in self._acted or _acted_in(o, held))
             for o in self._of(name)
         )
 

@@ -63,7 +63,7 @@ def test_no_sweep_begins_before_the_last_one_has_ended_and_then_it_reaches_back_
 def test_after_an_absence_what_lies_between_is_work_that_holds_the_cursor() -> None:
     back = planned(STEADY, SPANS, (), NOW + 100 * SECOND + HOUR)
 
-    assert _spans_of(back)[0] == (Why.CATCH_UP, -180, 3520)
+    assert _spans_of(back)[0] == (Why.CATCH_UP, -3600, 3520)
     assert back.durable_ns() == NOW
 
 
