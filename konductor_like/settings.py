@@ -153,6 +153,12 @@ class Settings(BaseSettings):
     """Node writes in flight at once."""
     gpu_node_selector: str = ""
     """A further label selector (`key`, `key=value`, separated by commas) that marks GPU nodes."""
+    node_selector: str = ""
+    """Only nodes with these labels (`key`, `key=value`, separated by commas) are tainted; empty for all."""
+    pool_label: str = ""
+    """Label that names a node's pool, such as `cloud.google.com/gke-nodepool`; empty for none."""
+    domain_label: str = "nvidia.com/gpu.clique"
+    """Label that names a node's multi-node NVLink domain."""
 
     # The process.
     listen: str = ":8080"

@@ -113,10 +113,11 @@ def _unusable(settings: Settings, environ: Mapping[str, str]) -> list[str]:
             LokiClient(settings).close()
         except LokiMisconfigured as error:
             problems.append(str(error))
-    try:
-        parse_selector(settings.gpu_node_selector)
-    except ValueError as error:
-        problems.append(f"KONDUCTOR_GPU_NODE_SELECTOR={settings.gpu_node_selector!r}: {error}")
+    for name in ("gpu_node_selector", "node_selector"):
+        try:
+            parse_selector(getattr(settings, name))
+        except ValueError as error:
+            problems.append(f"KONDUCTOR_{name.upper()}={getattr(settings, name)!r}: {error}")
     try:
         if settings.listen != "off":
             parse_listen(settings.listen)

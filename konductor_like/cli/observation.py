@@ -11,7 +11,7 @@ from konductor_like.cli.columns import age
 from konductor_like.cli.covering import coverage_report
 from konductor_like.cli.report import ControllerReport, StatusReport, node_reports, worth_reporting
 from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.decode import node_decoder
+from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.lease import read_lease
 from konductor_like.cluster.store import list_nodes
@@ -54,7 +54,7 @@ def observe(
 
     Whatever was asked for, all nodes are read: the brake counts all of them.
     """
-    decode = node_decoder(settings.gpu_node_selector)
+    decode = settled_decoder(settings)
     nodes = list_nodes(client, decode)
     chosen = set(names) or (list_nodes(client, decode, selector).keys() if selector else nodes.keys())
     states = [state for name, state in nodes.items() if name in chosen]

@@ -15,7 +15,7 @@ from konductor_like.cli.reset import DryRun
 from konductor_like.cli.streams import say, tell, warn
 from konductor_like.cluster import paths
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
-from konductor_like.cluster.decode import node_decoder
+from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeNotFound
 from konductor_like.cluster.events import NodeEvents
 from konductor_like.cluster.fence import NoFence
@@ -24,7 +24,7 @@ from konductor_like.cluster.transport import JSON_PATCH, JsonObject
 from konductor_like.cluster.writer import NodeWriter, Outcome, RehearsedWriter, WriteResult
 from konductor_like.controller.announcer import about
 from konductor_like.model import Change, NodeState, Source, Verb
-from konductor_like.policy.decide import tainting
+from konductor_like.policy.change import tainting
 from konductor_like.policy.release import purge, release
 from konductor_like.settings import Settings
 
@@ -78,7 +78,7 @@ class Reset:
         self.done = 0
         self.failed = 0
         self._client = client
-        self._decode = node_decoder(settings.gpu_node_selector)
+        self._decode = settled_decoder(settings)
         self._suffix = _SUFFIX[dry_run]
         self._reason = reason
         self._purge = purge

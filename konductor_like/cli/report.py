@@ -26,7 +26,7 @@ from konductor_like.model import (
     Severity,
     Source,
 )
-from konductor_like.policy.decide import health_of
+from konductor_like.policy.change import health_of
 from konductor_like.policy.release import name_of
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from konductor_like.cluster import record as records
 from konductor_like.cluster import times
-from konductor_like.cluster.gpu import Selector, parse_selector, says_gpu
+from konductor_like.cluster.gpu import Selector, matches, parse_selector, says_gpu
 from konductor_like.cluster.managers import last_writer
 from konductor_like.model import (
     HEALTH_LABEL,
@@ -20,18 +21,47 @@ from konductor_like.model import (
     Source,
     Taint,
 )
+from konductor_like.settings import Settings
 
 JsonObject = dict[str, Any]
 NodeDecoder = Callable[[JsonObject], NodeState]
 
 
-def node_decoder(gpu_node_selector: str = "") -> NodeDecoder:
-    """A decoder that knows the setting of the same name. Raises ValueError if that is no selector."""
-    selector = parse_selector(gpu_node_selector)
-    return lambda node: decode_node(node, selector)
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the settings say about reading a Node."""
+
+    gpu: Selector = ()
+    """A further way to know a GPU node."""
+    include: Selector = ()
+    """Which nodes we may taint; empty for all."""
+    pool_label: str = ""
+    domain_label: str = ""
 
 
-def decode_node(node: JsonObject, selector: Selector = ()) -> NodeState:
+def node_decoder(
+    gpu_node_selector: str = "",
+    *,
+    include: str = "",
+    pool_label: str = "",
+    domain_label: str = "",
+) -> NodeDecoder:
+    """A decoder that knows these settings. Raises ValueError if one that should be is no selector."""
+    reading = Reading(parse_selector(gpu_node_selector), parse_selector(include), pool_label, domain_label)
+    return lambda node: decode_node(node, reading)
+
+
+def settled_decoder(settings: Settings) -> NodeDecoder:
+    """A decoder as the settings say. Raises ValueError."""
+    return node_decoder(
+        settings.gpu_node_selector,
+        include=settings.node_selector,
+        pool_label=settings.pool_label,
+        domain_label=settings.domain_label,
+    )
+
+
+def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
     """Decode one Node; a Node without a name gets the name ``""``."""
     metadata, spec, status = _object(node, "metadata"), _object(node, "spec"), _object(node, "status")
     labels, annotations = _texts(metadata, "labels"), _texts(metadata, "annotations")
@@ -44,7 +74,7 @@ def decode_node(node: JsonObject, selector: Selector = ()) -> NodeState:
         name=_text(metadata, "name") or "",
         machine=_machine(uid, spec, status),
         created_ns=_created_ns(metadata),
-        is_gpu_node=says_gpu(labels, _object(status, "capacity"), selector) or _seen_before(record),
+        is_gpu_node=says_gpu(labels, _object(status, "capacity"), reading.gpu) or _seen_before(record),
         ready=_is_ready(status),
         unschedulable=spec.get("unschedulable") is True,
         taints=tuple(_taint(taint) for taint in taints or () if isinstance(taint, dict)),
@@ -59,6 +89,9 @@ def decode_node(node: JsonObject, selector: Selector = ()) -> NodeState:
             has_labels=isinstance(metadata.get("labels"), dict),
         ),
         opted_out=labels.get(OPT_OUT_LABEL) == "true",
+        selected=not reading.include or matches(labels, reading.include),
+        pool=labels.get(reading.pool_label),
+        domain=labels.get(reading.domain_label),
         record_problem=problem,
         last_writer=last_writer(metadata.get("managedFields")),
     )

@@ -53,7 +53,7 @@ def says_gpu(labels: Mapping[str, str], capacity: Mapping[str, object], selector
         or any(_of_nvidia(labels.get(name, "")) for name in _ACCELERATORS)
         or any(_counts_ours(labels, count, maker) for count, maker in _COUNTS.items())
         or any(_is_gpu_resource(name) for name in capacity)
-        or (bool(selector) and _matches(labels, selector))
+        or (bool(selector) and matches(labels, selector))
     )
 
 
@@ -70,5 +70,6 @@ def _is_gpu_resource(name: str) -> bool:
     return name == "nvidia.com/gpu" or name.startswith(("nvidia.com/gpu.", "nvidia.com/mig-"))
 
 
-def _matches(labels: Mapping[str, str], selector: Selector) -> bool:
+def matches(labels: Mapping[str, str], selector: Selector) -> bool:
+    """Whether all of the selector's labels are there."""
     return all(key in labels and value in (None, labels[key]) for key, value in selector)

@@ -9,12 +9,15 @@ under ``truncated``.
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 from konductor_like.cluster import times
 from konductor_like.cluster.shrink import RECORD_BYTES, fit
 from konductor_like.cluster.tolerant import Fields, read
 from konductor_like.model import (
+    Ack,
+    Act,
     FaultKind,
     Incident,
     IncidentKey,
@@ -23,8 +26,10 @@ from konductor_like.model import (
     Machine,
     NodeRecord,
     Release,
+    Role,
     Severity,
     Source,
+    Stint,
 )
 
 VERSION = 1
@@ -54,6 +59,11 @@ def decode(text: str) -> tuple[NodeRecord, str | None]:
         releases=tuple(release for release in releases if release is not None),
         read=_position(fields, "read", boot_id),
         past_boots=fields.texts("boots"),
+        stints=tuple(stint for item in fields.items("stints") if (stint := _stint(item)) is not None),
+        hold_until=fields.moment("hold_until"),
+        replace_since=fields.moment("replace"),
+        contested_at=fields.moment("contested"),
+        act=_act(fields.inner("act")) if "act" in fields else None,
     )
     return record, fields.problem
 
@@ -65,7 +75,7 @@ def _text(record: NodeRecord, truncated: str | None) -> str:
         rules.setdefault(incident.key.rule, _common_json(incident))
     parts: dict[str, Any] = {
         "v": VERSION,
-        "tainted": times.text_of(record.tainted_at) if record.tainted_at else None,
+        "tainted": _moment_json(record.tainted_at),
         "machine": _machine_json(record.machine) if record.machine else None,
         "read": _position_json(record.read, boot_id),
         "rules": {rule: _present(common) for rule, common in rules.items()} or None,
@@ -73,6 +83,11 @@ def _text(record: NodeRecord, truncated: str | None) -> str:
         or None,
         "releases": [_release_json(release, boot_id) for release in record.releases] or None,
         "boots": list(record.past_boots) or None,
+        "stints": [_stint_json(stint) for stint in record.stints] or None,
+        "hold_until": _moment_json(record.hold_until),
+        "replace": _moment_json(record.replace_since),
+        "contested": _moment_json(record.contested_at),
+        "act": _act_json(record.act) if record.act else None,
         "truncated": truncated,
     }
     text = json.dumps(_present(parts), separators=(",", ":"))
@@ -109,6 +124,11 @@ def _incident_json(incident: Incident, common: dict[str, Any], boot_id: str | No
         "before_install": incident.before_install or None,
         "released": None if incident.released_ns is None else times.text_of_ns(incident.released_ns),
         "user_written": incident.user_written or None,
+        "job": incident.job,
+        "event": incident.event,
+        "role": None if incident.role is None else incident.role.value,
+        "grounds": incident.grounds or None,
+        "ack": _ack_json(incident.ack) if incident.ack else None,
     }
     return {"rule": incident.key.rule, **own, **_present(parts)}
 
@@ -145,6 +165,11 @@ def _incident(fields: Fields, rules: Fields, boot_id: str | None) -> Incident | 
         before_install=fields.flag("before_install"),
         released_ns=fields.ns("released"),
         user_written=fields.flag("user_written"),
+        job=fields.text("job"),
+        event=fields.text("event"),
+        role=fields.choice("role", Role) if "role" in fields else None,
+        grounds=fields.text("grounds") or "",
+        ack=_ack(fields.inner("ack")) if "ack" in fields else None,
     )
 
 
@@ -179,6 +204,38 @@ def _release(fields: Fields, boot_id: str | None) -> Release | None:
         read_ns={source: ns for source, ns in read_ns.items() if ns is not None},
         warning=fields.text("warning"),
     )
+
+
+def _ack_json(ack: Ack) -> dict[str, Any]:
+    return _present({"at": times.text_of(ack.at), "by": ack.by, "reason": ack.reason or None})
+
+
+def _ack(fields: Fields) -> Ack | None:
+    at = fields.moment("at")
+    return None if at is None else Ack(at, fields.text("by") or "", fields.text("reason") or "")
+
+
+def _act_json(act: Act) -> dict[str, Any]:
+    return _present({"id": act.id, "at": times.text_of(act.at), "rules": act.rules or None})
+
+
+def _act(fields: Fields) -> Act | None:
+    at = fields.moment("at")
+    return None if at is None else Act(fields.text("id") or "", at, fields.text("rules") or "")
+
+
+def _stint_json(stint: Stint) -> dict[str, Any]:
+    out, back = times.text_of(stint.tainted_at), times.text_of(stint.released_at)
+    return {"out": out, "back": back, "rule": stint.rule}
+
+
+def _stint(fields: Fields) -> Stint | None:
+    out, back = fields.moment("out"), fields.moment("back")
+    return None if out is None or back is None else Stint(out, back, fields.text("rule") or "")
+
+
+def _moment_json(moment: datetime | None) -> str | None:
+    return None if moment is None else times.text_of(moment)
 
 
 def _machine_json(machine: Machine) -> dict[str, Any]:

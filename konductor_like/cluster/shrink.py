@@ -16,6 +16,7 @@ _EVIDENCE_CHARS = (240, 120, 60)
 _WORDS_CHARS = 120
 _NAME_CHARS = 48  # the longest that still fits when every character takes six bytes
 _BOOTS = 8
+_STINTS = 4
 
 Render = Callable[[NodeRecord, str | None], str]
 """Makes the text of a record; the second argument says what was left out, if anything."""
@@ -63,9 +64,9 @@ def _fewer(record: NodeRecord, render: Render) -> str:
 def _by_need(record: NodeRecord) -> list[tuple[str, int]]:
     """All entries, the most needed first."""
     by_age = sorted(enumerate(record.incidents), key=lambda entry: entry[1].last_ns, reverse=True)
-    live = [("incident", n) for n, i in by_age if i.severity.taints and not _is_released(i)]
+    live = [("incident", n) for n, i in by_age if i.taints and not _is_released(i)]
     done = [("incident", n) for n, i in by_age if _keeps_from_tainting(i)]
-    minor = [("incident", n) for n, i in by_age if not (i.severity.taints or _keeps_from_tainting(i))]
+    minor = [("incident", n) for n, i in by_age if not (i.taints or _keeps_from_tainting(i))]
     marks = sorted(enumerate(record.releases), key=lambda entry: entry[1].at, reverse=True)
     releases = [("release", n) for n, _ in marks]
     return [*releases[:1], *live, *releases[1:], *done, *minor]
@@ -73,7 +74,7 @@ def _by_need(record: NodeRecord) -> list[tuple[str, int]]:
 
 def _keeps_from_tainting(incident: Incident) -> bool:
     """Whether it is remembered so that a replay of its lines does not taint: released, or from before us."""
-    return incident.before_install or (incident.severity.taints and _is_released(incident))
+    return incident.before_install or (incident.taints and _is_released(incident))
 
 
 def _is_released(incident: Incident) -> bool:
@@ -86,15 +87,27 @@ def _with_evidence(incident: Incident, limit: int) -> Incident:
 
 def _terse(record: NodeRecord) -> NodeRecord:
     """With every word that only people read cut short."""
-    incidents = tuple(
-        replace(i, title=_cut(i.title, _WORDS_CHARS), advice=_cut(i.advice, _WORDS_CHARS))
-        for i in record.incidents
-    )
     return replace(
         record,
-        incidents=incidents,
+        incidents=tuple(_terse_incident(incident) for incident in record.incidents),
         releases=tuple(_terse_release(release) for release in record.releases),
         past_boots=record.past_boots[:_BOOTS],
+        stints=tuple(replace(stint, rule=_cut(stint.rule, _NAME_CHARS)) for stint in record.stints[:_STINTS]),
+        act=record.act
+        and replace(record.act, id=record.act.id[:_NAME_CHARS], rules=record.act.rules[:_NAME_CHARS]),
+    )
+
+
+def _terse_incident(incident: Incident) -> Incident:
+    ack = incident.ack
+    return replace(
+        incident,
+        title=_cut(incident.title, _WORDS_CHARS),
+        advice=_cut(incident.advice, _WORDS_CHARS),
+        job=incident.job and _cut(incident.job, _WORDS_CHARS),
+        event=incident.event and _cut(incident.event, _WORDS_CHARS),
+        grounds=_cut(incident.grounds, _WORDS_CHARS),
+        ack=ack and replace(ack, by=_cut(ack.by, _WORDS_CHARS), reason=_cut(ack.reason, _WORDS_CHARS)),
     )
 
 
@@ -114,7 +127,14 @@ def _bare(record: NodeRecord) -> NodeRecord:
     machine = known and Machine(_name(known.node_uid) or "", _name(known.system_id), _name(known.boot_id))
     read = KernelPosition(_name(record.read.boot_id), record.read.sequence, record.read.stamp_us)
     boots = tuple(boot[:_NAME_CHARS] for boot in record.past_boots)
-    return NodeRecord(machine, record.tainted_at, read=read, past_boots=boots)
+    return NodeRecord(
+        machine,
+        record.tainted_at,
+        read=read,
+        past_boots=boots,
+        hold_until=record.hold_until,
+        replace_since=record.replace_since,
+    )
 
 
 def _name(text: str | None) -> str | None:

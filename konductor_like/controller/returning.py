@@ -82,7 +82,7 @@ def _kept(old: NodeState) -> NodeRecord:
         tainted_at=None,
         incidents=tuple(
             replace(incident, state=IncidentState.HELD)
-            if incident.state is IncidentState.ACTIVE and incident.severity.taints
+            if incident.state is IncidentState.ACTIVE and incident.taints
             else incident
             for incident in record.incidents
         ),

@@ -62,6 +62,11 @@ class Rulebook:
             say(f"No rules file at {path}: only the built-in rules hold.")
         self._say(UserRules.none(load_catalog()))
 
+    @property
+    def digest(self) -> str:
+        """What names the rules in force, in log lines and records."""
+        return self._rules.digest
+
     def look(self) -> bool:
         """Read the file again if it changed, or if that was asked for; True where other rules hold now."""
         asked = self._asked.is_set()

@@ -79,7 +79,7 @@ class Tick:
         report: Report,
         metrics: Metrics,
         *,
-        rules: Rules,
+        rules: Callable[[], Rules],
         start: Checkpoint,
         unknown_node_seconds: float,
         detect: Callable[[LogLine], Fault | None] = detect,
@@ -182,7 +182,7 @@ class Tick:
             ambiguous=self._ambiguous,
             left=self._left,
         )
-        return decide(snapshot, faults, self._rules, now), states
+        return decide(snapshot, faults, self._rules(), now), states
 
     def _states(self) -> Mapping[str, NodeState]:
         """The nodes, with what their annotations had no room for while nobody else has written them since."""
@@ -242,7 +242,7 @@ class Tick:
     def _applied(self, change: Change, state: NodeState, now: datetime) -> None:
         self._report.applied(change, now)
         if change.counts_only:
-            recent = now - timedelta(seconds=self._rules.record_interval_seconds)
+            recent = now - timedelta(seconds=self._rules().record_interval_seconds)
             self._counts_written = {name: at for name, at in self._counts_written.items() if at > recent}
             self._counts_written[change.node] = now
         self._remember(change, state)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from konductor_like.cluster.access import ready_to_write
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
-from konductor_like.cluster.decode import node_decoder
+from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.events import NodeEvents
 from konductor_like.cluster.identity import own_identity
 from konductor_like.cluster.lease import LeaderLease
@@ -90,7 +90,7 @@ def _earnest(
     rulebook: Rulebook,
     stop: threading.Event,
 ) -> Iterator[Controller]:
-    decode = node_decoder(settings.gpu_node_selector)
+    decode = settled_decoder(settings)
     client = KubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
     namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
     identity = own_identity()
@@ -154,9 +154,7 @@ def _rehearsal(
 ) -> Iterator[Controller]:
     client = ReadOnlyKubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
     with closing(client):
-        store = NodeStore(
-            client, node_decoder(settings.gpu_node_selector), on_change=lambda: controller.nodes_changed()
-        )
+        store = NodeStore(client, settled_decoder(settings), on_change=lambda: controller.nodes_changed())
         nodes, report = RehearsedNodes(store), Report(metrics, rehearsal=True)
         writer, events = RehearsedWriter(), RehearsedEvents()
         terms = _Terms(
@@ -185,6 +183,7 @@ class _Terms:
     ) -> tuple[Tick, Term]:
         """The parts of one term, reading from the checkpoint or, on the first start, as the settings say."""
         settings, started_ns = self.settings, self.loki.now_ns()
+        rules = settings.rules()
         start = believable(checkpoint, settings, started_ns)
         self.rulebook.look()  # a standby does not follow the file
         joiner = Joiner(lambda: self.rulebook.detector)
@@ -215,7 +214,7 @@ class _Terms:
             self.events,
             self.report,
             self.metrics,
-            rules=settings.rules(),
+            rules=lambda: replace(rules, version=self.rulebook.digest),
             start=start,
             unknown_node_seconds=settings.unknown_node_seconds,
             detect=lags.watching(joiner.detect),

@@ -23,6 +23,8 @@ from konductor_like.model.nodes import (
     TAINT_EFFECT,
     TAINT_KEY,
     TAINT_VALUE,
+    Ack,
+    Act,
     AsRead,
     Incident,
     IncidentState,
@@ -30,6 +32,8 @@ from konductor_like.model.nodes import (
     NodeRecord,
     NodeState,
     Release,
+    Role,
+    Stint,
     Taint,
 )
 from konductor_like.model.plans import (
@@ -39,6 +43,8 @@ from konductor_like.model.plans import (
     Held,
     Ignored,
     Plan,
+    Refusal,
+    Refused,
     Snapshot,
     TallyKey,
     Unsettled,
@@ -51,6 +57,8 @@ from konductor_like.model.progress import (
     Gap,
     Loss,
 )
+from konductor_like.model.steering import Pause, Rearm, Steering
+from konductor_like.model.window import Window
 
 __all__ = [
     "EVIDENCE_CHARS",
@@ -60,6 +68,8 @@ __all__ = [
     "TAINT_EFFECT",
     "TAINT_KEY",
     "TAINT_VALUE",
+    "Ack",
+    "Act",
     "AsRead",
     "BrakeState",
     "Change",
@@ -82,13 +92,21 @@ __all__ = [
     "Machine",
     "NodeRecord",
     "NodeState",
+    "Pause",
     "Plan",
+    "Rearm",
+    "Refusal",
+    "Refused",
     "Release",
+    "Role",
     "Severity",
     "Snapshot",
     "Source",
+    "Steering",
+    "Stint",
     "Taint",
     "TallyKey",
     "Unsettled",
     "Verb",
+    "Window",
 ]

@@ -173,6 +173,8 @@ class Fault:
     container: str | None = None
     before_install: bool = False
     """Older than the span that the first start acts on (design rule 5): recorded, never acted upon."""
+    job: str | None = None
+    """The job that its pod belongs to, ``namespace/Kind/name``; None for a kernel line."""
 
     @property
     def key(self) -> IncidentKey:

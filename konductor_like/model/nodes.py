@@ -30,6 +30,26 @@ class IncidentState(StrEnum):
     """Covered by a release: evidence up to ``last`` never taints again."""
 
 
+class Role(StrEnum):
+    """What an incident is in an event that shows on many nodes."""
+
+    ORIGIN = "origin"
+    """The hardware that failed first; all else followed from it."""
+    COLLATERAL = "collateral"
+    """It was in the wake of an origin elsewhere and accuses nobody."""
+    UNCLEAR = "unclear"
+    """Part of the event; no origin is in sight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """A person has seen an incident and deals with it."""
+
+    at: datetime
+    by: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Incident:
     """All evidence of one key on one node, folded together."""
@@ -52,6 +72,20 @@ class Incident:
     released_ns: int | None = None
     user_written: bool = False
     """Nothing stands for it but kernel-log records that were written from user space."""
+    job: str | None = None
+    """The job that it came from or disturbed, ``namespace/Kind/name``, as far as that is known."""
+    event: str | None = None
+    """The name of the event on many nodes that it is part of; the same on all of them."""
+    role: Role | None = None
+    """What it is in that event."""
+    grounds: str = ""
+    """Why it taints although its severity alone does not: a threshold, or what it came together with."""
+    ack: Ack | None = None
+
+    @property
+    def taints(self) -> bool:
+        """Whether it is reason enough to taint the node."""
+        return self.severity.taints or bool(self.grounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +115,26 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
+class Stint:
+    """One time that the node was out of service by us and came back."""
+
+    tainted_at: datetime
+    released_at: datetime
+    rule: str
+    """The rule of the gravest incident it was out for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """The latest write of ours: its name in log, Event and record, when it was, and under which rules."""
+
+    id: str
+    at: datetime
+    rules: str = ""
+    """Digest of the rules in force; empty for a person's write."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeRecord:
     """Our memory of a node, kept on the node itself in one annotation.
 
@@ -95,11 +149,20 @@ class NodeRecord:
     releases: tuple[Release, ...] = ()
     read: KernelPosition = NOWHERE
     past_boots: tuple[str, ...] = ()
+    stints: tuple[Stint, ...] = ()
+    """Earlier times out of service, the latest first; how repeat offenders are known."""
+    hold_until: datetime | None = None
+    """While it is tainted: nothing but a person brings it back before this."""
+    replace_since: datetime | None = None
+    """It failed too often: marked for replacement, and nothing but a person brings it back."""
+    contested_at: datetime | None = None
+    """When somebody last fought over our taint (design rule 23)."""
+    act: Act | None = None
 
     @property
     def empty(self) -> bool:
         """Nothing worth keeping on the node."""
-        return not (self.tainted_at or self.incidents or self.releases)
+        return not (self.tainted_at or self.incidents or self.releases or self.stints)
 
     def incident(self, key: IncidentKey) -> Incident | None:
         """The incident of that key, if there is one."""
@@ -153,6 +216,12 @@ class NodeState:
     record: NodeRecord
     as_read: AsRead
     opted_out: bool = False
+    selected: bool = True
+    """Whether the include selector, if there is one, takes it in."""
+    pool: str | None = None
+    """Its node pool, by the label that the settings name."""
+    domain: str | None = None
+    """Its multi-node NVLink domain, by the label that the settings name."""
     record_problem: str | None = None
     """Why our annotation could not be read, if a person mangled it."""
     last_writer: str | None = None

@@ -9,6 +9,8 @@ from enum import StrEnum
 
 from konductor_like.model.faults import Fault, IncidentKey, Source
 from konductor_like.model.nodes import Incident, NodeRecord, NodeState
+from konductor_like.model.steering import Steering
+from konductor_like.model.window import Window
 
 
 class Verb(StrEnum):
@@ -31,6 +33,10 @@ class EventReason(StrEnum):
     """A node's kernel log stopped arriving; on the Lease where it is much of the fleet."""
     OVERRUN = "KernelLogOverrun"
     """The kernel overwrote records of its log before they were read."""
+    SHADOW = "GPUFaultShadow"
+    """A rule on trial would have acted."""
+    CONTESTED = "GPUTaintContested"
+    """Somebody else keeps taking our taint off."""
     AMBIGUOUS = "NodeNameAmbiguous"
     """Two machines report under one name."""
 
@@ -73,6 +79,11 @@ class Change:
     """Further occurrences of known incidents that the record now counts too."""
 
     @property
+    def act_id(self) -> str:
+        """The write's name in log, Event and record; empty where nothing stays on the node (a purge)."""
+        return self.record.act.id if self.record is not None and self.record.act is not None else ""
+
+    @property
     def counts_only(self) -> bool:
         """Whether it only brings counts up to date: such writes are rare (design rule 22)."""
         return self.verb is Verb.RECORD and bool(self.grown) and not self.news and self.event is None
@@ -92,6 +103,41 @@ class Ignored:
 
     fault: Fault
     reason: str
+
+
+class Refusal(StrEnum):
+    """Why a node is not tainted although something stands against it."""
+
+    BRAKE = "brake"
+    """The bound on nodes out of service, fleet or pool."""
+    RATE = "rate"
+    """Too many taints in too short a time."""
+    COOLDOWN = "cool-down"
+    """The brake has tripped and is not armed again yet."""
+    PAUSED = "paused"
+    OPTED_OUT = "opted out"
+    NOT_SELECTED = "not selected"
+    """The include selector leaves the node out."""
+    BLOCKED = "blocked"
+    """Another's taint stands where ours would go."""
+    AMBIGUOUS = "ambiguous"
+    """Two machines report under its name."""
+    SETTLING = "settling"
+    """Its rule waits a few seconds to tell origin from collateral."""
+    COLLATERAL = "collateral"
+    """It fails in the wake of an origin elsewhere."""
+    PENDING = "pending"
+    """Its line names another boot than the Node's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """One node that is not tainted, for what, and why not; told once for as long as it stays so."""
+
+    node: str
+    key: IncidentKey
+    why: Refusal
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +175,11 @@ class Snapshot:
     """Names under which two machines report at once: never tainted (design rule 3)."""
     left: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By node, the boots that its present boot's heartbeats have shown to be over."""
+    steering: Steering = field(default_factory=Steering)
+    window: Window = field(default_factory=Window)
+    """Recent evidence of the whole fleet, for thresholds and for telling origin from collateral."""
+    jobs: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By node, the jobs that ran there lately, as far as the API server was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +195,7 @@ class Plan:
     """Faults of Nodes that the cluster does not know (yet)."""
     unsettled: Mapping[str, Mapping[TallyKey, Unsettled]] = field(default_factory=dict)
     """What to carry to the next decision once the changes are applied."""
+    window: Window = field(default_factory=Window)
+    """Recent evidence, to be carried to the next decision."""
+    refused: tuple[Refused, ...] = ()
+    """Nodes that are not tainted although something stands against them."""

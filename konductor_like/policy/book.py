@@ -123,7 +123,7 @@ class Entry:
             self._incident.key.rule == fault.finding.clears
             and self._incident.key.gpu == fault.finding.gpu
             and self.state is IncidentState.ACTIVE
-            and not self._incident.severity.taints
+            and not self._incident.taints
             and self.boot_id == boot_id
             and bool(self.last.at_or_before(fault.finding.position))
         )

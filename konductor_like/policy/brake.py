@@ -7,8 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 
-from konductor_like.model import BrakeState, Held, Incident, IncidentState, NodeState, Severity
+from konductor_like.model import (
+    BrakeState,
+    Held,
+    Incident,
+    IncidentState,
+    NodeState,
+    Refusal,
+    Severity,
+    Snapshot,
+)
 from konductor_like.policy.rules import Rules
 
 
@@ -18,17 +29,22 @@ def bound(gpu_nodes: int, rules: Rules) -> int:
     return share if rules.brake_max_nodes is None else min(share, rules.brake_max_nodes)
 
 
-def admit(
-    candidates: Mapping[str, Incident],
-    nodes: Mapping[str, NodeState],
-    in_flight: Collection[str],
-    rules: Rules,
-) -> tuple[frozenset[str], BrakeState]:
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Who may be tainted now, and why the others may not."""
+
+    admitted: frozenset[str]
+    refused: Mapping[str, Refusal]
+    brake: BrakeState
+
+
+def admit(candidates: Mapping[str, Incident], snapshot: Snapshot, rules: Rules, now: datetime) -> Admission:  # noqa: ARG001  # the rate will need it
     """Choose which candidates (node to gravest incident) may be tainted now: fatal first, then the oldest.
 
     A node already out, or perhaps out because its write was never answered, adds nothing and always passes.
     """
-    out = {name for name, state in nodes.items() if state.tainted} | set(in_flight)
+    nodes = snapshot.nodes
+    out = {name for name, state in nodes.items() if state.tainted} | set(snapshot.in_flight)
     gpu_nodes = gpu_node_names(nodes) | candidates.keys()
     limit = bound(len(gpu_nodes), rules)
     admitted: set[str] = set()
@@ -39,7 +55,8 @@ def admit(
             out.add(name)
         else:
             held.append(Held(name, candidates[name]))
-    return frozenset(admitted), BrakeState(len(gpu_nodes), len(out), limit, tuple(held))
+    refused = {item.node: Refusal.BRAKE for item in held}
+    return Admission(frozenset(admitted), refused, BrakeState(len(gpu_nodes), len(out), limit, tuple(held)))
 
 
 def brake_state(nodes: Mapping[str, NodeState], rules: Rules, ambiguous: Collection[str] = ()) -> BrakeState:

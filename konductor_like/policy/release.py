@@ -24,6 +24,7 @@ from konductor_like.model import (
     Source,
     Verb,
 )
+from konductor_like.policy.acts import act_of
 
 RELEASES_KEPT = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,11 +43,13 @@ def release(
     record = released_record(
         state, at=at, by=by, reason=reason, how=how, read_ns=read_ns, until_ns=unix_ns(at)
     )
+    verb = Verb.UNTAINT if state.tainted else Verb.RECORD
+    record = replace(record, act=act_of(state, verb, at))
     warning = record.releases[0].warning
     message = f"Released by {by}" + (f": {reason}" if reason else "") + "."
     return Change(
         node=state.name,
-        verb=Verb.UNTAINT if state.tainted else Verb.RECORD,
+        verb=verb,
         record=record,
         health=None,
         event=EventReason.RELEASED,

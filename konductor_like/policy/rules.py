@@ -17,5 +17,7 @@ class Rules:
     """Growing counts reach a node at most this often."""
     settle_seconds: float = 60.0
     """Counts that did not grow for this long have settled, and need not wait for the interval."""
+    version: str = ""
+    """Digest of the catalogue and the user's rules in force, for records and log lines."""
     count_user_written: bool = True
     """Whether a kernel-log record that was written from user space counts as a fault."""

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from konductor_like.cluster.record import RECORD_BYTES, decode, encode
 from konductor_like.model import (
+    Ack,
+    Act,
     FaultKind,
     Incident,
     IncidentKey,
@@ -20,8 +22,10 @@ from konductor_like.model import (
     Machine,
     NodeRecord,
     Release,
+    Role,
     Severity,
     Source,
+    Stint,
 )
 from tests.cluster.scenes import BOOT, NOON, incident, record, release
 
@@ -51,6 +55,11 @@ INCIDENTS = st.builds(
     before_install=st.booleans(),
     released_ns=st.none() | STAMPS,
     user_written=st.booleans(),
+    job=st.none() | TEXTS.filter(bool),
+    event=st.none() | TEXTS.filter(bool),
+    role=st.none() | st.sampled_from(Role),
+    grounds=TEXTS,
+    ack=st.none() | st.builds(Ack, MOMENTS, TEXTS, TEXTS),
 )
 RELEASES = st.builds(
     Release,
@@ -70,6 +79,11 @@ RECORDS = st.builds(
     releases=st.lists(RELEASES, max_size=2).map(tuple),
     read=POSITIONS,
     past_boots=st.lists(TEXTS, max_size=3).map(tuple),
+    stints=st.lists(st.builds(Stint, MOMENTS, MOMENTS, TEXTS), max_size=3).map(tuple),
+    hold_until=st.none() | MOMENTS,
+    replace_since=st.none() | MOMENTS,
+    contested_at=st.none() | MOMENTS,
+    act=st.none() | st.builds(Act, TEXTS, MOMENTS, TEXTS),
 )
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -86,17 +100,26 @@ def test_what_is_written_is_read_again(written: NodeRecord) -> None:
 @pytest.mark.parametrize(
     ("kind", "written"),
     [
-        (NodeRecord, "machine tainted_at incidents releases read past_boots"),
+        (
+            NodeRecord,
+            (
+                "machine tainted_at incidents releases read past_boots stints hold_until replace_since "
+                "contested_at act"
+            ),
+        ),
         (
             Incident,
             (
                 "key kind severity state count first_ns last_ns last code evidence title advice source "
-                "before_install released_ns user_written"
+                "before_install released_ns user_written job event role grounds ack"
             ),
         ),
         (Release, "at by reason how read read_ns warning"),
         (Machine, "node_uid system_id boot_id"),
         (KernelPosition, "boot_id sequence stamp_us"),
+        (Stint, "tainted_at released_at rule"),
+        (Act, "id at rules"),
+        (Ack, "at by reason"),
         (IncidentKey, "rule gpu"),
     ],
 )

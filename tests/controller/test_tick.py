@@ -85,7 +85,7 @@ class Scene:
             self.cluster,
             Report(self.metrics),
             self.metrics,
-            rules=Rules(),
+            rules=Rules,
             start=Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
             unknown_node_seconds=600,
             detect=detect,

@@ -1,0 +1,162 @@
+"""One node's write, from what was judged and admitted: what to set, and the words for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from konductor_like.model import (
+    BrakeState,
+    Change,
+    EventReason,
+    Fault,
+    Incident,
+    IncidentState,
+    NodeRecord,
+    NodeState,
+    Role,
+    Severity,
+    TallyKey,
+    Unsettled,
+    Verb,
+)
+from konductor_like.policy.acts import act_of
+from konductor_like.policy.judge import Judgement
+from konductor_like.policy.release import name_of
+from konductor_like.policy.rules import Rules
+
+
+@dataclass(slots=True)
+class Case:
+    """One node that needs looking at, and what came of it."""
+
+    state: NodeState
+    judgement: Judgement
+    removed_by_hand: bool
+    ambiguous: bool
+    """Two machines report under its name: nobody can say whose fault it is (design rule 3)."""
+    gravest: Incident | None = None
+    """The incident to taint for, if there is one."""
+
+
+def tainting(record: NodeRecord) -> list[Incident]:
+    """The incidents that a taint stands for, or would stand for if the brake let it."""
+    open_states = (IncidentState.ACTIVE, IncidentState.HELD)
+    return [
+        i for i in record.incidents if i.taints and i.state in open_states and i.role is not Role.COLLATERAL
+    ]
+
+
+def health_of(record: NodeRecord, *, tainted: bool) -> str | None:
+    """The value of the health label; None for a node that nothing stands against."""
+    if tainted:
+        return "faulty"
+    if tainting(record):
+        return "held"
+    suspicious = any(
+        incident.state is IncidentState.PENDING
+        or (incident.state is IncidentState.ACTIVE and incident.severity is Severity.SUSPECT)
+        for incident in record.incidents
+    )
+    return "suspect" if suspicious else None
+
+
+def change_of(
+    case: Case, rules: Rules, now: datetime, *, admitted: bool, brake: BrakeState, due: bool
+) -> Change | None:
+    """The write for one node, or None where memory will do for now."""
+    state, judgement = case.state, case.judgement
+    record, gravest = judgement.record, case.gravest
+    taint = admitted or (gravest is not None and state.tainted)
+    if taint:
+        record = _with_taint(record, now)
+    tainted = state.tainted or admitted
+    if not (due or judgement.urgent or record != judgement.record):
+        return None
+    if record.empty and state.record.empty and state.as_read.record is None:
+        return None
+    newly_tainted = admitted and not state.tainted
+    event, message = _announcement(case, record, newly_tainted=newly_tainted, brake=brake)
+    verb = Verb.TAINT if newly_tainted else Verb.RECORD
+    if newly_tainted or record != state.record:
+        record = replace(record, act=act_of(state, verb, now, rules.version))
+    return Change(
+        node=state.name,
+        verb=verb,
+        record=None if record.empty else record,
+        health=health_of(record, tainted=tainted),
+        event=event,
+        message=message,
+        incident=gravest if newly_tainted else None,
+        evidence=_evidence(judgement, gravest if newly_tainted else None),
+        news=tuple(judgement.news),
+        grown=tuple(judgement.unsettled.values()),
+    )
+
+
+def _with_taint(record: NodeRecord, now: datetime) -> NodeRecord:
+    incidents = tuple(
+        replace(incident, state=IncidentState.ACTIVE) if incident.state is IncidentState.HELD else incident
+        for incident in record.incidents
+    )
+    return replace(record, incidents=incidents, tainted_at=record.tainted_at or now)
+
+
+def is_due(
+    unsettled: Mapping[TallyKey, Unsettled], written: datetime | None, rules: Rules, now: datetime
+) -> bool:
+    """Whether counts that have only grown are to be written (design rule 22).
+
+    Once they have settled, or have waited for the interval while they grow; and either way only when the
+    node's last such write is an interval ago.
+    """
+    if not unsettled:
+        return False
+    interval = timedelta(seconds=rules.record_interval_seconds)
+    if written is not None and timedelta(0) <= now - written < interval:
+        return False
+    quiet = now - max(tally.latest_at for tally in unsettled.values())
+    waited = now - min(tally.since for tally in unsettled.values())
+    return waited >= interval or quiet >= timedelta(seconds=rules.settle_seconds)
+
+
+def _announcement(
+    case: Case, record: NodeRecord, *, newly_tainted: bool, brake: BrakeState
+) -> tuple[EventReason | None, str]:
+    """Which Event the write deserves, and its words."""
+    gravest = case.gravest
+    if newly_tainted and gravest is not None:
+        return EventReason.TAINTED, describe(gravest)
+    if case.removed_by_hand and not case.state.tainted and gravest is None:
+        by = record.releases[0].by
+        return EventReason.RELEASED, f"The taint was removed by {by}; its evidence will not taint again."
+    if not case.judgement.news:
+        return None, ""
+    if gravest is not None and case.state.blocked:
+        return (
+            EventReason.RECORDED,
+            f"{describe(gravest)} Not tainted: another's taint has our key and effect.",
+        )
+    if gravest is not None and case.ambiguous and not case.state.tainted:
+        return EventReason.RECORDED, f"{describe(gravest)} Not tainted: two machines report under this name."
+    if gravest is not None and not case.state.tainted:
+        held = f"Held: {brake.out} of {brake.gpu_nodes} GPU nodes are out, the brake allows {brake.bound}."
+        return EventReason.HELD, f"{describe(gravest)} {held}"
+    newest = record.incidents[-1]
+    return EventReason.RECORDED, describe(newest)
+
+
+def describe(incident: Incident) -> str:
+    """One incident in one or two sentences, with its line."""
+    name = name_of(incident)
+    test = " (a test)" if incident.severity is Severity.TEST else ""
+    by_user = " (written by a user)" if incident.user_written else ""
+    evidence = f' Line: "{incident.evidence}"' if incident.evidence else ""
+    return f"{name}{test}{by_user}: {incident.title}. {incident.advice}{evidence}"
+
+
+def _evidence(judgement: Judgement, tainted_for: Incident | None) -> Fault | None:
+    if tainted_for is None:
+        return judgement.news[-1] if judgement.news else None
+    return next((fault for fault in judgement.news if fault.key == tainted_for.key), None)
