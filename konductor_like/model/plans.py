@@ -29,6 +29,8 @@ class EventReason(StrEnum):
     RELEASED = "GPUFaultReleased"
     HELD = "GPUFaultHeldByBrake"
     RECORDED = "GPUFaultRecorded"
+    ACKNOWLEDGED = "GPUFaultAcknowledged"
+    """A person has seen it and deals with it."""
     SILENT = "KernelLogSilent"
     """A node's kernel log stopped arriving; on the Lease where it is much of the fleet."""
     OVERRUN = "KernelLogOverrun"
@@ -128,6 +130,12 @@ class Refusal(StrEnum):
     """It fails in the wake of an origin elsewhere."""
     PENDING = "pending"
     """Its line names another boot than the Node's."""
+    NO_GPU = "no GPU"
+    """Nothing shows that the node has one."""
+    USER_WRITTEN = "user written"
+    """A user wrote the line into the kernel log, and the settings say that such lines do not count."""
+    SHADOW = "shadow"
+    """Its rule is on trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +146,8 @@ class Refused:
     key: IncidentKey
     why: Refusal
     detail: str = ""
+    about: Incident | Fault | None = field(default=None, compare=False)
+    """What stands against it; the line itself where that is all there is."""
 
 
 @dataclass(frozen=True, slots=True)
