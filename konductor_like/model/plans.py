@@ -190,6 +190,9 @@ class Snapshot:
     """Recent evidence of the whole fleet, for thresholds and for telling origin from collateral."""
     jobs: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By node, the jobs that ran there lately, as far as the API server was asked."""
+    attention: frozenset[str] | None = None
+    """The nodes to look at beside those with something new (``policy.needs_attention``), where the caller
+    follows that itself; None: look through all of them."""
 
 
 @dataclass(frozen=True, slots=True)

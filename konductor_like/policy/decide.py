@@ -54,12 +54,8 @@ def decide(
     """
     found = _sorted(snapshot, faults, rules)
     cases = {
-        name: _look_at(state, found.by_node.get(name, ()), snapshot, now)
-        for name, state in snapshot.nodes.items()
-        if name in found.by_node
-        or name in snapshot.unsettled
-        or name in snapshot.left
-        or _needs_attention(state)
+        state.name: _look_at(state, found.by_node.get(state.name, ()), snapshot, now)
+        for state in _to_look_at(snapshot, found)
     }
     counted = [fault for case in cases.values() for fault in case.judgement.counted]
     records = {name: case.judgement.record for name, case in cases.items()}
@@ -107,7 +103,23 @@ def _sorted(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules) -> _Sorte
     return found
 
 
-def _needs_attention(state: NodeState) -> bool:
+def _to_look_at(snapshot: Snapshot, found: _Sorted) -> list[NodeState]:
+    """The nodes that anything can follow for; of all others nothing can."""
+    if snapshot.attention is not None:
+        names = {*found.by_node, *snapshot.unsettled, *snapshot.left, *snapshot.attention}
+        return [snapshot.nodes[name] for name in sorted(names) if name in snapshot.nodes]
+    return [
+        state
+        for name, state in snapshot.nodes.items()
+        if name in found.by_node
+        or name in snapshot.unsettled
+        or name in snapshot.left
+        or needs_attention(state)
+    ]
+
+
+def needs_attention(state: NodeState) -> bool:
+    """Whether a node is to be looked at although nothing new was said of it."""
     record = state.record
     return not record.empty and (
         (record.tainted_at is not None and not state.tainted)
