@@ -31,6 +31,7 @@ from konductor_like.model import (
     TallyKey,
     Unsettled,
     Verb,
+    Window,
 )
 from konductor_like.policy import Rules, decide
 from konductor_like.policy.shadow import shadow_event, would_taint
@@ -105,6 +106,7 @@ class Tick:
         self._read_ns = dict(start.read_ns)
         self._ambiguous: frozenset[str] = frozenset()
         self._left: Mapping[str, frozenset[str]] = {}
+        self._window = Window()
 
     @property
     def unfinished(self) -> int:
@@ -123,12 +125,21 @@ class Tick:
         """What was on a Node that was deleted and made anew, until its annotation says it again."""
         self._full[node] = (None, record)
 
-    def run(self, lines: Iterable[LogLine], read_ns: Mapping[Source, int], now: datetime) -> Plan:
-        """Judge ``lines``, write what follows, and say so. ``read_ns`` is how far each source is read now."""
+    def run(
+        self,
+        lines: Iterable[LogLine],
+        read_ns: Mapping[Source, int],
+        now: datetime,
+        past: Sequence[Fault] = (),
+    ) -> Plan:
+        """Judge ``lines``, write what follows, and say so. ``read_ns`` is how far each source is read now.
+
+        ``past`` are faults from before this process began, acted upon then.
+        """
         before = self._open
         try:
             found = self._detected(lines)
-            plan = self._run([*before, *(fault for fault in found if not fault.finding.shadow)], now)
+            plan = self._run([*before, *(fault for fault in found if not fault.finding.shadow)], past, now)
         except BaseException:
             # Whatever it was, the lines were not acted upon; their reader will give them again.
             self._open = before
@@ -138,9 +149,9 @@ class Tick:
         self._checkpoint = self._checkpointed()
         return plan
 
-    def _run(self, faults: list[Fault], now: datetime) -> Plan:
+    def _run(self, faults: list[Fault], past: Sequence[Fault], now: datetime) -> Plan:
         self._open = []
-        plan, states = self._decide(faults, now)
+        plan, states = self._decide(faults, now, past)
         self._keep_waiting(plan.waiting, now)
         for _ in range(ROUNDS):
             conflicted = self._act(plan, states, faults, now)
@@ -179,7 +190,9 @@ class Tick:
             if fault is not None
         ]
 
-    def _decide(self, faults: Sequence[Fault], now: datetime) -> tuple[Plan, Mapping[str, NodeState]]:
+    def _decide(
+        self, faults: Sequence[Fault], now: datetime, past: Sequence[Fault] = ()
+    ) -> tuple[Plan, Mapping[str, NodeState]]:
         """The plan, and the very states that it was made for: a write must test these and no newer ones."""
         states = self._states()
         snapshot = Snapshot(
@@ -191,8 +204,11 @@ class Tick:
             read_ns=self._checkpoint.read_ns,  # behind what still waits to be acted upon
             ambiguous=self._ambiguous,
             left=self._left,
+            window=self._window,
         )
-        return decide(snapshot, faults, self._rules(), now), states
+        plan = decide(snapshot, faults, self._rules(), now, past=past)
+        self._window = plan.window  # what is read again adds nothing to it
+        return plan, states
 
     def _states(self) -> Mapping[str, NodeState]:
         """The nodes, with what their annotations had no room for while nobody else has written them since."""

@@ -5,6 +5,15 @@ Unix epoch and end in ``_ns``; kernel stamps are integer microseconds since boot
 are aware and UTC.
 """
 
+from konductor_like.model.escalation import (
+    NO_ESCALATION,
+    Distinct,
+    Escalation,
+    Same,
+    Threshold,
+    Together,
+    span_text,
+)
 from konductor_like.model.faults import (
     EVIDENCE_CHARS,
     Fault,
@@ -45,6 +54,7 @@ from konductor_like.model.plans import (
     Plan,
     Refusal,
     Refused,
+    SharedEvent,
     Snapshot,
     TallyKey,
     Unsettled,
@@ -58,11 +68,12 @@ from konductor_like.model.progress import (
     Loss,
 )
 from konductor_like.model.steering import Pause, Rearm, Steering
-from konductor_like.model.window import Window
+from konductor_like.model.window import Episode, Trace, TraceKey, Window
 
 __all__ = [
     "EVIDENCE_CHARS",
     "HEALTH_LABEL",
+    "NO_ESCALATION",
     "OPT_OUT_LABEL",
     "RECORD_ANNOTATION",
     "TAINT_EFFECT",
@@ -76,6 +87,9 @@ __all__ = [
     "Checkpoint",
     "Coverage",
     "CoverageState",
+    "Distinct",
+    "Episode",
+    "Escalation",
     "EventReason",
     "Fault",
     "FaultKind",
@@ -99,14 +113,21 @@ __all__ = [
     "Refused",
     "Release",
     "Role",
+    "Same",
     "Severity",
+    "SharedEvent",
     "Snapshot",
     "Source",
     "Steering",
     "Stint",
     "Taint",
     "TallyKey",
+    "Threshold",
+    "Together",
+    "Trace",
+    "TraceKey",
     "Unsettled",
     "Verb",
     "Window",
+    "span_text",
 ]

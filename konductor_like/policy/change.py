@@ -54,12 +54,15 @@ def health_of(record: NodeRecord, *, tainted: bool) -> str | None:
         return "faulty"
     if tainting(record):
         return "held"
-    suspicious = any(
-        incident.state is IncidentState.PENDING
-        or (incident.state is IncidentState.ACTIVE and incident.severity is Severity.SUSPECT)
-        for incident in record.incidents
-    )
-    return "suspect" if suspicious else None
+    return "suspect" if any(map(_is_suspicious, record.incidents)) else None
+
+
+def _is_suspicious(incident: Incident) -> bool:
+    if incident.state is not IncidentState.ACTIVE:
+        return incident.state is IncidentState.PENDING
+    if incident.role is Role.COLLATERAL:
+        return incident.severity.taints  # it looked fatal: worth a look still
+    return incident.severity is Severity.SUSPECT
 
 
 def change_of(
@@ -153,7 +156,8 @@ def describe(incident: Incident) -> str:
     test = " (a test)" if incident.severity is Severity.TEST else ""
     by_user = " (written by a user)" if incident.user_written else ""
     evidence = f' Line: "{incident.evidence}"' if incident.evidence else ""
-    return f"{name}{test}{by_user}: {incident.title}. {incident.advice}{evidence}"
+    grounds = f" Tainted for: {incident.grounds}." if incident.grounds else ""
+    return f"{name}{test}{by_user}: {incident.title}.{grounds} {incident.advice}{evidence}"
 
 
 def _evidence(judgement: Judgement, tainted_for: Incident | None) -> Fault | None:
