@@ -200,7 +200,7 @@ class SharedEvent:
     """Something that several nodes told of within seconds: one event, however many lines."""
 
     name: str
-    """The same on all its nodes, over restarts and for what comes later: what they share, and when it began."""
+    """What its nodes share, and when it began; the same on all of them and over restarts."""
     shared: str
     """The job, ``namespace/Kind/name``, or ``domain NAME`` for a multi-node NVLink domain."""
     start_ns: int
