@@ -18,6 +18,7 @@ from konductor_like.model.faults import (
 )
 from konductor_like.model.nodes import (
     HEALTH_LABEL,
+    OPERATOR_RULE,
     OPT_OUT_LABEL,
     RECORD_ANNOTATION,
     TAINT_EFFECT,
@@ -63,6 +64,7 @@ from konductor_like.model.window import Window
 __all__ = [
     "EVIDENCE_CHARS",
     "HEALTH_LABEL",
+    "OPERATOR_RULE",
     "OPT_OUT_LABEL",
     "RECORD_ANNOTATION",
     "TAINT_EFFECT",
