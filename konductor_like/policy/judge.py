@@ -20,6 +20,7 @@ from konductor_like.model import (
     Unsettled,
 )
 from konductor_like.policy.book import Book, Entry, with_boot
+from konductor_like.policy.contest import BY_HAND, with_contest
 from konductor_like.policy.release import covers, released_record
 
 PAST_BOOTS_KEPT = 8
@@ -139,16 +140,17 @@ def _fold_unsettled(
 def _released_by_hand(
     record: NodeRecord, state: NodeState, now: datetime, read_ns: Mapping[Source, int]
 ) -> NodeRecord:
-    return released_record(
+    released = released_record(
         replace(state, record=record),
         at=now,
         by=state.last_writer or "somebody",
         reason="",
-        how="taint removed",
+        how=BY_HAND,
         read_ns=read_ns,
         # We may see it long after it happened: only what was counted is covered, not the time in between.
         until_ns=None,
     )
+    return with_contest(released, state.last_writer)
 
 
 def _judge_fault(
