@@ -33,6 +33,12 @@ class Refusal(StrEnum):
     """It fails in the wake of an origin elsewhere."""
     PENDING = "pending"
     """Its line names another boot than the Node's."""
+    NO_GPU = "no GPU"
+    """Nothing shows that the node has one."""
+    USER_WRITTEN = "user written"
+    """A user wrote the line into the kernel log, and the settings say that such lines do not count."""
+    SHADOW = "shadow"
+    """Its rule is on trial."""
 
 
 @dataclass(frozen=True, slots=True)

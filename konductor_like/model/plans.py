@@ -30,6 +30,8 @@ class EventReason(StrEnum):
     RELEASED = "GPUFaultReleased"
     HELD = "GPUFaultHeldByBrake"
     RECORDED = "GPUFaultRecorded"
+    ACKNOWLEDGED = "GPUFaultAcknowledged"
+    """A person has seen it and deals with it."""
     SILENT = "KernelLogSilent"
     """A node's kernel log stopped arriving; on the Lease where it is much of the fleet."""
     OVERRUN = "KernelLogOverrun"
@@ -112,6 +114,8 @@ class Refused:
     key: IncidentKey
     why: Refusal
     detail: str = ""
+    about: Incident | Fault | None = field(default=None, compare=False)
+    """What stands against it; the line itself where that is all there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,9 @@ class Snapshot:
     """Recent evidence of the whole fleet, for thresholds and for telling origin from collateral."""
     jobs: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By node, the jobs that ran there lately, as far as the API server was asked."""
+    attention: frozenset[str] | None = None
+    """The nodes to look at beside those with something new (``policy.needs_attention``), where the caller
+    follows that itself; None: look through all of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ def _announcement(
         )
     if gravest is not None and case.ambiguous and not case.state.tainted:
         return EventReason.RECORDED, f"{describe(gravest)} Not tainted: two machines report under this name."
-    if gravest is not None and not case.state.selected:
+    if gravest is not None and not (case.state.selected or case.state.tainted):
         return EventReason.RECORDED, f"{describe(gravest)} Not tainted: the node selector leaves it out."
     if gravest is not None and not case.state.tainted:
         why = why_held(refused or Refusal.BRAKE, brake, case.state.pool)
