@@ -28,7 +28,7 @@ from konductor_like.policy.boots import leave_boots
 from konductor_like.policy.brake import admit, urgency
 from konductor_like.policy.change import Case, change_of, is_due, tainting
 from konductor_like.policy.judge import judge
-from konductor_like.policy.refusing import refusals
+from konductor_like.policy.refusing import USER_WRITTEN, refusals
 from konductor_like.policy.rules import Rules
 from konductor_like.policy.weigh import Weighed, weigh
 
@@ -54,12 +54,8 @@ def decide(
     """
     found = _sorted(snapshot, faults, rules)
     cases = {
-        name: _look_at(state, found.by_node.get(name, ()), snapshot, now)
-        for name, state in snapshot.nodes.items()
-        if name in found.by_node
-        or name in snapshot.unsettled
-        or name in snapshot.left
-        or _needs_attention(state)
+        state.name: _look_at(state, found.by_node.get(state.name, ()), snapshot, now)
+        for state in _to_look_at(snapshot, found)
     }
     counted = [fault for case in cases.values() for fault in case.judgement.counted]
     records = {name: case.judgement.record for name, case in cases.items()}
@@ -75,7 +71,15 @@ def decide(
         ignored.extend(case.judgement.ignored)
         due = is_due(case.judgement.unsettled, snapshot.counts_written.get(name), rules, now)
         admitted = name in admission.admitted
-        change = change_of(case, rules, now, admitted=admitted, brake=admission.brake, due=due)
+        change = change_of(
+            case,
+            rules,
+            now,
+            admitted=admitted,
+            brake=admission.brake,
+            due=due,
+            refused=admission.refused.get(name),
+        )
         if change is not None:
             changes.append(change)
         elif case.judgement.unsettled:
@@ -89,7 +93,7 @@ def decide(
         tuple(found.waiting),
         unsettled,
         window=weighed.window,
-        refused=refusals(cases, weighed.settling, admission.refused),
+        refused=refusals(cases, weighed.settling, admission.refused, ignored),
     )
 
 
@@ -99,7 +103,7 @@ def _sorted(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules) -> _Sorte
         if fault.node is None:
             found.ignored.append(Ignored(fault, "the line names no node"))
         elif fault.finding.user_written and not rules.count_user_written:
-            found.ignored.append(Ignored(fault, "a user wrote it into the kernel log"))
+            found.ignored.append(Ignored(fault, USER_WRITTEN))
         elif fault.node not in snapshot.nodes:
             found.waiting.append(fault)
         else:
@@ -107,14 +111,35 @@ def _sorted(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules) -> _Sorte
     return found
 
 
-def _needs_attention(state: NodeState) -> bool:
+def _to_look_at(snapshot: Snapshot, found: _Sorted) -> list[NodeState]:
+    """The nodes that anything can follow for; of all others nothing can."""
+    if snapshot.attention is not None:
+        names = {*found.by_node, *snapshot.unsettled, *snapshot.left, *snapshot.attention}
+        return [snapshot.nodes[name] for name in sorted(names) if name in snapshot.nodes]
+    return [
+        state
+        for name, state in snapshot.nodes.items()
+        if name in found.by_node
+        or name in snapshot.unsettled
+        or name in snapshot.left
+        or needs_attention(state)
+    ]
+
+
+def needs_attention(state: NodeState) -> bool:
+    """Whether a node is to be looked at although nothing new was said of it."""
     record = state.record
     return not record.empty and (
         (record.tainted_at is not None and not state.tainted)
-        or (not state.tainted and bool(tainting(record)))
+        or (not state.tainted and any(_wants_a_taint(incident) for incident in record.incidents))
         or record.machine != state.machine
         or any(_has_met_its_boot(incident, state) for incident in record.incidents)
     )
+
+
+def _wants_a_taint(incident: Incident) -> bool:
+    """Whether it would taint but for the brake, its boot or its role: refused for as long as that lasts."""
+    return incident.taints and incident.state is not IncidentState.RELEASED
 
 
 def _has_met_its_boot(incident: Incident, state: NodeState) -> bool:
