@@ -9,8 +9,9 @@ from konductor_like.cli.dryrun import DryRun
 from konductor_like.cli.writing import NodeWork
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.store import list_nodes
-from konductor_like.model import OPT_OUT_LABEL, Change, Incident, NodeState, Refusal, Snapshot, Verb
+from konductor_like.model import OPT_OUT_LABEL, Change, Incident, NodeState, Snapshot, Verb
 from konductor_like.policy.brake import admit
+from konductor_like.policy.brakewords import why_held
 from konductor_like.policy.by_hand import acknowledge, operator_taint
 from konductor_like.policy.release import name_of
 from konductor_like.settings import Settings
@@ -32,7 +33,7 @@ class OperatorTaint(NodeWork):
     ) -> None:
         super().__init__(client, settings, dry_run, names_only=names_only)
         self._reason = reason
-        self._refused: Mapping[str, Refusal] = {}
+        self._why_not: Mapping[str, str] = {}
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
         """See :meth:`NodeWork.carry_out`; the brake is looked at first, so that it can be told."""
@@ -44,7 +45,11 @@ class OperatorTaint(NodeWork):
         if wanted:
             snapshot = Snapshot(list_nodes(self.client, self.decode))
             wanted = {name: incident for name, incident in wanted.items() if name in snapshot.nodes}
-            self._refused = admit(wanted, snapshot, self.settings.rules(), self.at()).refused
+            admission = admit(wanted, snapshot, self.settings.rules(), self.at())
+            self._why_not = {
+                name: why_held(why, admission.brake, snapshot.nodes[name].pool)
+                for name, why in admission.refused.items()
+            }
         super().carry_out(states)
 
     def decide(self, state: NodeState) -> Change | None:
@@ -74,9 +79,8 @@ class OperatorTaint(NodeWork):
         yield from super().warnings(before, change)
         if change.verb is not Verb.TAINT:
             return
-        if change.node in self._refused:
-            why = self._refused[change.node].value
-            yield f"the controller would not have tainted it now ({why}); you decided"
+        if change.node in self._why_not:
+            yield f"the controller would not have tainted it now: {self._why_not[change.node]}"
         if before.opted_out:
             yield f"it bears the label {OPT_OUT_LABEL}, so the controller leaves it alone"
 
