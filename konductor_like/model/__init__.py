@@ -5,6 +5,7 @@ Unix epoch and end in ``_ns``; kernel stamps are integer microseconds since boot
 are aware and UTC.
 """
 
+from konductor_like.model.brake import BrakeState, Held, Pace, PoolBrake, Refusal
 from konductor_like.model.escalation import (
     NO_ESCALATION,
     Distinct,
@@ -27,6 +28,7 @@ from konductor_like.model.faults import (
 )
 from konductor_like.model.nodes import (
     HEALTH_LABEL,
+    OPERATOR_RULE,
     OPT_OUT_LABEL,
     RECORD_ANNOTATION,
     TAINT_EFFECT,
@@ -46,13 +48,10 @@ from konductor_like.model.nodes import (
     Taint,
 )
 from konductor_like.model.plans import (
-    BrakeState,
     Change,
     EventReason,
-    Held,
     Ignored,
     Plan,
-    Refusal,
     Refused,
     SharedEvent,
     Snapshot,
@@ -74,6 +73,7 @@ __all__ = [
     "EVIDENCE_CHARS",
     "HEALTH_LABEL",
     "NO_ESCALATION",
+    "OPERATOR_RULE",
     "OPT_OUT_LABEL",
     "RECORD_ANNOTATION",
     "TAINT_EFFECT",
@@ -106,8 +106,10 @@ __all__ = [
     "Machine",
     "NodeRecord",
     "NodeState",
+    "Pace",
     "Pause",
     "Plan",
+    "PoolBrake",
     "Rearm",
     "Refusal",
     "Refused",

@@ -71,7 +71,15 @@ def decide(
         ignored.extend(case.judgement.ignored)
         due = is_due(case.judgement.unsettled, snapshot.counts_written.get(name), rules, now)
         admitted = name in admission.admitted
-        change = change_of(case, rules, now, admitted=admitted, brake=admission.brake, due=due)
+        change = change_of(
+            case,
+            rules,
+            now,
+            admitted=admitted,
+            brake=admission.brake,
+            due=due,
+            refused=admission.refused.get(name),
+        )
         if change is not None:
             changes.append(change)
         elif case.judgement.unsettled:

@@ -65,7 +65,7 @@ def weigh(
     ``records`` are the nodes' records as they were judged just now; of other nodes the snapshot's hold.
     """
     now_ns = unix_ns(now)
-    window = _window(counted, past, snapshot, rules, now_ns)
+    window = _window(counted, past, snapshot, rules, now)
     touched = _touched(window, records, snapshot.nodes, rules, now_ns)
     if not touched:
         return Weighed(window)
@@ -96,6 +96,9 @@ def weigh(
             new = _escalated(new, state, counts[name], failures, rules, now_ns)
         if new != record:
             changed[name] = new
+            # What was collateral and goes on alone waits, too.
+            if keys := settling(new, state, mine[name], rules, now_ns):
+                waiting[name] = keys
     urgent = {name for name, new in changed.items() if _matters(known[name], new, snapshot.nodes[name])}
     recent = (event for event in events if event.cluster.members[-1].end_ns >= now_ns - RECENT_NS)
     told = tuple(_told(event, failures, waiting, rules) for event in recent)
@@ -103,29 +106,29 @@ def weigh(
 
 
 def _window(
-    counted: Sequence[Fault], past: Sequence[Fault], snapshot: Snapshot, rules: Rules, now_ns: int
+    counted: Sequence[Fault], past: Sequence[Fault], snapshot: Snapshot, rules: Rules, now: datetime
 ) -> Window:
-    window, states = snapshot.window, snapshot.nodes
+    window, states, now_ns = snapshot.window, snapshot.nodes, unix_ns(now)
 
     def boot_of(fault: Fault) -> str | None:
         state = states.get(fault.node or "")
         return boot_in(None if state is None else state.machine.boot_id, fault)
 
     if past:
-        window = with_past(window, [fault for fault in past if _counts(fault, states, rules)], boot_of)
+        window = with_past(window, [fault for fault in past if _counts(fault, states, rules, now)], boot_of)
     window = with_news(window, counted, boot_of, now_ns)
     if snapshot.jobs:
         window = with_jobs(window, snapshot.jobs, now_ns)
     return pruned(window, rules.window_seconds, now_ns)
 
 
-def _counts(fault: Fault, states: Mapping[str, NodeState], rules: Rules) -> bool:
+def _counts(fault: Fault, states: Mapping[str, NodeState], rules: Rules, now: datetime) -> bool:
     state = states.get(fault.node or "")
     if state is None or fault.finding.shadow:
         return False
     if fault.finding.user_written and not rules.count_user_written:
         return False
-    return is_of_this_node(state, fault)
+    return is_of_this_node(state, fault, now)
 
 
 def _touched(
