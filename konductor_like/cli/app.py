@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from konductor_like import __version__
-from konductor_like.cli import check_config, explain, reset, rules, run, scan, status
+from konductor_like.cli import backtest, check_config, explain, reset, rules, run, scan, status
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import begin, report
 from konductor_like.cli.options import Verbose
@@ -64,6 +64,7 @@ def build() -> typer.Typer:
     app.command("status")(status.status)
     app.command("reset", cls=reset.ResetCommand)(reset.reset)
     app.command("scan")(scan.scan)
+    app.command("backtest")(backtest.backtest)
     app.command("explain")(explain.explain)
     app.add_typer(rules.application(), name="rules")
     app.command("check-config")(check_config.check_config)
