@@ -131,6 +131,24 @@ class Settings(BaseSettings):
     """The brake: never add a taint that puts more than this share of the GPU nodes out (one always may)."""
     brake_max_nodes: int | None = Field(None, ge=0)
     """The brake's absolute cap; `0` holds every taint."""
+    brake_pool_max_percent: float | None = Field(None, ge=0, le=100)
+    """The same share within each pool (`KONDUCTOR_POOL_LABEL`), beside the bound of all; one always may."""
+    brake_rate_nodes: int | None = Field(None, ge=0)
+    """The brake's pace: no more taints than this within the window; unset for any number."""
+    brake_rate_window_seconds: float = Field(3600.0, gt=0, le=604_800)
+    """That window."""
+    brake_count_unavailable: bool = False
+    """Count nodes that are cordoned or not Ready as out too, except in their first half hour."""
+    brake_cooldown_seconds: float = Field(300.0, ge=0)
+    """Once the brake holds something, room that a release makes is used only so long after the last one."""
+    hold_base_seconds: float = Field(1800.0, ge=0)
+    """A node that fails again does not come back by itself for so long, doubled with each further time."""
+    hold_max_seconds: float = Field(86_400.0, ge=0)
+    """It is never held longer than this."""
+    repeat_days: float = Field(7.0, gt=0, le=365)
+    """How long an earlier time out counts against a node."""
+    repeat_count: int = Field(3, ge=0)
+    """The time out within these days that marks a node for replacement; `0` never does."""
     record_interval_seconds: float = Field(600.0, ge=0)
     """Growing counts are written to a node at most this often."""
     unknown_node_seconds: float = Field(600.0, ge=0)
@@ -239,6 +257,15 @@ class Settings(BaseSettings):
         return Rules(
             brake_max_percent=self.brake_max_percent,
             brake_max_nodes=self.brake_max_nodes,
+            brake_pool_max_percent=self.brake_pool_max_percent,
+            brake_rate_nodes=self.brake_rate_nodes,
+            brake_rate_window_seconds=self.brake_rate_window_seconds,
+            brake_count_unavailable=self.brake_count_unavailable,
+            brake_cooldown_seconds=self.brake_cooldown_seconds,
+            hold_base_seconds=self.hold_base_seconds,
+            hold_max_seconds=self.hold_max_seconds,
+            repeat_days=self.repeat_days,
+            repeat_count=self.repeat_count,
             record_interval_seconds=self.record_interval_seconds,
             count_user_written=self.user_written == "count",
         )

@@ -62,7 +62,7 @@ def observe(
     stale = coverage is not None and now - coverage.at > timedelta(seconds=settings.heartbeat_stale_seconds)
     report = StatusReport(
         now=now,
-        brake=brake_state(nodes, settings.rules(), coverage.ambiguous if coverage else ()),
+        brake=brake_state(nodes, settings.rules(), coverage.ambiguous if coverage else (), now=now),
         controller=controller,
         nodes=node_reports(states, coverage, stale=stale),
         coverage=coverage_report(

@@ -182,7 +182,7 @@ class Reset:
         if change.record is not None and (warning := change.record.releases[0].warning):
             warn(f"node/{change.node}: {warning}")
         if self._events is not None and change.event is not None:
-            self._events.send(state, change.event, change.message, about(change))
+            self._events.send(state, change.event, change.message, about(change), change.act_id)
 
     def _unchanged(self, state: NodeState) -> None:
         self.done += 1

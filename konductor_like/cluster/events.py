@@ -14,13 +14,17 @@ from konductor_like.cluster.errors import KubeConflict, KubeError
 from konductor_like.model import EventReason, NodeState
 
 COMPONENT = "konductor-like"
+ACT_ANNOTATION = "trainy.konduktor.ai/act"
+"""On an Event: the name of the write that it tells of."""
 NAMESPACE = "default"
 """Where Events of objects without a namespace live; the server refuses any other."""
 _TRIES = 5
 """Each waits for as long as the server asks for; five are half a minute of a server that says nothing."""
 _MESSAGE_BYTES = 1000  # the API's limit is 1,024 characters in one place and bytes in another
 _NODE_CHARS = 180
-_NORMAL = frozenset({EventReason.RELEASED, EventReason.RECORDED})
+_NORMAL = frozenset(
+    {EventReason.RELEASED, EventReason.RECORDED, EventReason.ACKNOWLEDGED, EventReason.SHADOW}
+)
 
 
 class NodeEvents:
@@ -44,11 +48,12 @@ class NodeEvents:
         self.last_error: KubeError | None = None
         """Why the latest Event could not be sent; None if it was."""
 
-    def send(self, node: NodeState, reason: EventReason, message: str, about: str) -> bool:
+    def send(self, node: NodeState, reason: EventReason, message: str, about: str, act: str = "") -> bool:
         """Send one Event, patiently; whether the server has it now. Never raises a KubeError.
 
         ``about`` identifies what it tells of: the same reason and ``about`` on one node is the same Event,
-        which is there already and stays as it is, so that trying again does no harm.
+        which is there already and stays as it is, so that trying again does no harm. ``act`` names the write
+        that it tells of; it stands at the end of the message and in an annotation.
         """
         involved = {
             "apiVersion": "v1",
@@ -57,7 +62,7 @@ class NodeEvents:
             "uid": node.machine.node_uid,  # kubectl describe finds Events by it
         }
         name = event_name(node, reason, about)
-        told = event(name, NAMESPACE, involved, reason, message, self._instance, self._now())
+        told = event(name, NAMESPACE, involved, reason, message, self._instance, self._now(), act)
         for failures in range(1, _TRIES + 1):
             error = self._try(told)
             self.last_error = error
@@ -87,17 +92,19 @@ def event(
     message: str,
     instance: str,
     now: datetime,
+    act: str = "",
 ) -> dict[str, object]:
     """A core/v1 Event about one object, in the object's namespace."""
     at = times.plain_time(now)
+    marked = {"annotations": {ACT_ANNOTATION: act}} if act else {}
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace, **marked},
         "involvedObject": dict(involved),
         "type": "Normal" if reason in _NORMAL else "Warning",
         "reason": reason.value,
-        "message": shortened(message),
+        "message": shortened(f"{message} act {act}" if act else message),
         "action": reason.value,
         "source": {"component": COMPONENT},
         "reportingComponent": COMPONENT,

@@ -20,7 +20,7 @@ CLOSE_SECONDS = 5.0
 class Sender(Protocol):
     """Sends one Event; best effort, so it says whether it worked instead of raising."""
 
-    def send(self, node: NodeState, reason: EventReason, message: str, about: str) -> bool:
+    def send(self, node: NodeState, reason: EventReason, message: str, about: str, act: str = "") -> bool:
         """See :class:`konductor_like.cluster.events.NodeEvents`."""
 
 
@@ -68,7 +68,7 @@ class Announcer:
     def _send(self, state: NodeState, change: Change) -> None:
         try:
             sent = change.event is None or self._sender.send(
-                state, change.event, change.message, about(change)
+                state, change.event, change.message, about(change), change.act_id
             )
         except Exception:  # noqa: BLE001  # one Event must not be the last; logged in full
             logs.LOGGER.exception("An Event could not be sent. Please report this.")
@@ -81,6 +81,8 @@ def about(change: Change) -> str:
     """What an Event tells of, so that telling it again is the same Event: the occurrence, or the release."""
     if change.evidence is not None:
         finding = change.evidence.finding
+        if change.event is EventReason.SHADOW:  # once in each boot, however often its line comes
+            return f"{finding.rule} {finding.gpu} {finding.position.boot_id}"
         return f"{finding.rule} {finding.gpu} {change.evidence.timestamp_ns} {finding.text}"
     if change.incident is not None:
         key = change.incident.key

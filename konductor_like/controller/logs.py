@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, TextIO
 
 LOGGER = logging.getLogger("konductor_like")
+_WORD = re.compile(r"[\w.:/@+-]+")
 
 
 class TextFormatter(logging.Formatter):
@@ -23,8 +25,19 @@ class TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record, on one line whatever the message holds."""
-        return super().format(record).replace("\r", "\\r").replace("\n", "\\n")
+        """One record on one line, whatever the message holds; one of the audit trail with all its facts."""
+        facts: Mapping[str, Any] = getattr(record, "facts", {})
+        told = _pairs(facts) if "audit" in facts else ""
+        return (super().format(record) + told).replace("\r", "\\r").replace("\n", "\\n")
+
+
+def _pairs(facts: Mapping[str, Any]) -> str:
+    """`` name=value`` for each fact that there is; what is not one plain word is quoted as JSON is."""
+    known = {name: str(value) for name, value in facts.items() if value is not None}
+    return "".join(
+        f" {name}={value if _WORD.fullmatch(value) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in known.items()
+    )
 
 
 class JsonFormatter(logging.Formatter):

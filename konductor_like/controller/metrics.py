@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from konductor_like import __version__
-from konductor_like.model import BrakeState, FaultKind, Severity, Source, Verb
+from konductor_like.model import BrakeState, FaultKind, Refusal, Severity, Source, Verb
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does not annotate this one
 
@@ -120,6 +120,11 @@ class Metrics:
         self.gpu_nodes = gauge("gpu_nodes", "GPU nodes, the denominator of the brake.")
         self.brake_bound = gauge("brake_bound", "How many nodes may be out by us.")
         self.brake_held = gauge("brake_held", "Nodes that would be tainted but for the brake.")
+        self.refusals = counter(
+            "refusals_total",
+            "Nodes that were not tainted although something stood against them, by why; once while it lasts.",
+            "why",
+        )
         self.coverage = gauge("nodes_coverage", "GPU nodes by whether their kernel log arrives.", "state")
         self.gaps_open = gauge("gaps_open", "Spans in which kernel logs of some nodes are missing.")
         self.nodes_with_gaps = gauge("nodes_with_gaps", "GPU nodes of whose kernel logs a span is missing.")
@@ -143,6 +148,8 @@ class Metrics:
         for source in _SOURCES:
             for family in (self.lines, self.duplicates, self.nodeless, self.queries, self.bytes_processed):
                 family.labels(source)
+        for why in Refusal:
+            self.refusals.labels(why.value)
         for verb in Verb:
             for result in ("applied", "conflict", "gone", "failed"):
                 self.actions.labels(verb.value, result)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from konductor_like.controller import logs
+from konductor_like.controller.audit import Audit
 from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics, fault_labels
 from konductor_like.controller.repeats import Repeats
@@ -17,6 +18,8 @@ from konductor_like.model import (
     Ignored,
     IncidentKey,
     NodeState,
+    Refusal,
+    Refused,
     Source,
     Unsettled,
     Verb,
@@ -48,12 +51,13 @@ class Report:
         self.lags: Lags | None = None
         """Told of every taint; each term sets its own."""
         self._metrics = metrics
+        self._audit = Audit(metrics, rehearsal=rehearsal)
         self._suffix = " (dry run)" if rehearsal else ""
         self._tainted: dict[str, str] = {}
         self._held: tuple[str, ...] = ()
         self._said_waiting: set[str] = set()
         self._said_odd: set[tuple[str, str]] = set()
-        self._said_shadows: set[tuple[str | None, IncidentKey]] = set()
+        self._said_shadows: set[tuple[str | None, IncidentKey, str | None]] = set()
         self._shadow_rules: set[str] = set()
         self._ignored: Repeats[tuple[str, str | None, str]] = Repeats(_REPEATED)
 
@@ -81,10 +85,12 @@ class Report:
             )
         elif change.event is not None:
             logs.debug(f"node {change.node}: {change.message}{self._suffix}", node=change.node)
+        self._audit.written(change, "applied")
 
     def failed(self, change: Change, why: str, *, result: str = "failed") -> None:
         """A write that did not happen (or may not have)."""
         self._metrics.actions.labels(change.verb.value, result).inc()
+        self._audit.written(change, result, why)
         if result == "conflict":
             logs.debug(f"node {change.node} changed meanwhile; deciding again.", node=change.node)
         elif result == "gone":
@@ -96,6 +102,7 @@ class Report:
 
     def slow(self, change: Change) -> None:
         """A write that the API server has not answered yet."""
+        self._audit.written(change, "under way")
         logs.warning(
             f"node {change.node}: the API server takes long over the {change.verb.value}; going on.",
             node=change.node,
@@ -122,19 +129,30 @@ class Report:
                 count=count,
             )
 
-    def shadowed(self, faults: Iterable[Fault]) -> None:
-        """Faults of rules on trial: counted, and said once per node, rule and GPU."""
+    def refused(self, refused: Iterable[Refused], rules_version: str, now: datetime) -> None:
+        """Nodes that were not tainted although something stands against them."""
+        self._audit.refused(refused, rules_version, now)
+
+    def shadowed(self, faults: Iterable[Fault], rules_version: str, now: datetime) -> list[Fault]:
+        """Faults of rules on trial: counted, and said once per node, rule, GPU and boot.
+
+        Gives those said now that would have tainted.
+        """
+        would_taint: list[Fault] = []
         for fault in faults:
             rule, severity = fault.finding.rule, fault.severity
             if len(self._shadow_rules) < _SHADOW_RULES_MOST:
                 self._shadow_rules.add(rule)
             shown = rule if rule in self._shadow_rules else "other"
             self._metrics.shadowed.labels(fault.source.value, shown, severity.value).inc()
-            if (fault.node, fault.key) in self._said_shadows:
+            said = (fault.node, fault.key, fault.finding.position.boot_id)
+            if said in self._said_shadows:
                 continue
             if len(self._said_shadows) >= _SHADOWS_REMEMBERED:
                 self._said_shadows.clear()
-            self._said_shadows.add((fault.node, fault.key))
+            self._said_shadows.add(said)
+            if severity.taints and fault.node is not None:
+                would_taint.append(fault)
             origin = _origin(fault)
             effect = "tainted it" if severity.taints else f"been recorded as {severity}"
             logs.info(
@@ -146,6 +164,9 @@ class Report:
                 severity=severity.value,
                 mode="shadow",
             )
+        shadows = [Refused(str(each.node), each.key, Refusal.SHADOW, about=each) for each in would_taint]
+        self._audit.refused(shadows, rules_version, now)
+        return would_taint
 
     def unknown_nodes(self, waiting: Sequence[Fault], given_up: Sequence[Fault]) -> None:
         """Faults of nodes that the cluster does not have: those that wait, and those that waited too long."""

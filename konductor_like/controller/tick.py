@@ -33,6 +33,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy import Rules, decide
+from konductor_like.policy.shadow import shadow_event, would_taint
 
 ROUNDS = 5
 """How often one tick decides again after somebody else changed a node under it."""
@@ -132,7 +133,7 @@ class Tick:
             # Whatever it was, the lines were not acted upon; their reader will give them again.
             self._open = before
             raise
-        self._report.shadowed(fault for fault in found if fault.finding.shadow)
+        self._tell_shadows([fault for fault in found if fault.finding.shadow], now)
         self._read_ns.update(read_ns)
         self._checkpoint = self._checkpointed()
         return plan
@@ -151,8 +152,17 @@ class Tick:
         if len(self._open) > THIN_ABOVE:
             self._open = thinned(self._open)
         self._confirm(plan, now)
+        self._report.refused(plan.refused, self._rules().version, now)
         self._report.fleet(self._nodes.snapshot(), plan.brake, len(self._open))
         return plan
+
+    def _tell_shadows(self, faults: Sequence[Fault], now: datetime) -> None:
+        """Say what rules on trial would have done, on the nodes too."""
+        nodes = self._nodes.snapshot()
+        for fault in self._report.shadowed(faults, self._rules().version, now):
+            state = nodes.get(str(fault.node))
+            if state is not None and would_taint(state, fault):
+                self._events.announce(state, shadow_event(state, fault))
 
     def _checkpointed(self) -> Checkpoint:
         read_ns = dict(self._read_ns)

@@ -5,6 +5,7 @@ Unix epoch and end in ``_ns``; kernel stamps are integer microseconds since boot
 are aware and UTC.
 """
 
+from konductor_like.model.brake import BrakeState, Held, Pace, PoolBrake, Refusal
 from konductor_like.model.faults import (
     EVIDENCE_CHARS,
     Fault,
@@ -37,13 +38,10 @@ from konductor_like.model.nodes import (
     Taint,
 )
 from konductor_like.model.plans import (
-    BrakeState,
     Change,
     EventReason,
-    Held,
     Ignored,
     Plan,
-    Refusal,
     Refused,
     Snapshot,
     TallyKey,
@@ -92,8 +90,10 @@ __all__ = [
     "Machine",
     "NodeRecord",
     "NodeState",
+    "Pace",
     "Pause",
     "Plan",
+    "PoolBrake",
     "Rearm",
     "Refusal",
     "Refused",

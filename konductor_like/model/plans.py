@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from konductor_like.model.brake import BrakeState, Refusal
 from konductor_like.model.faults import Fault, IncidentKey, Source
 from konductor_like.model.nodes import Incident, NodeRecord, NodeState
 from konductor_like.model.steering import Steering
@@ -29,6 +30,8 @@ class EventReason(StrEnum):
     RELEASED = "GPUFaultReleased"
     HELD = "GPUFaultHeldByBrake"
     RECORDED = "GPUFaultRecorded"
+    ACKNOWLEDGED = "GPUFaultAcknowledged"
+    """A person has seen it and deals with it."""
     SILENT = "KernelLogSilent"
     """A node's kernel log stopped arriving; on the Lease where it is much of the fleet."""
     OVERRUN = "KernelLogOverrun"
@@ -37,6 +40,12 @@ class EventReason(StrEnum):
     """A rule on trial would have acted."""
     CONTESTED = "GPUTaintContested"
     """Somebody else keeps taking our taint off."""
+    PAUSED = "GPUTaintingPaused"
+    """A person has paused tainting; on the Lease."""
+    RESUMED = "GPUTaintingResumed"
+    """A pause has ended; on the Lease."""
+    REARMED = "GPUBrakeReset"
+    """A person has reset the brake; on the Lease."""
     AMBIGUOUS = "NodeNameAmbiguous"
     """Two machines report under one name."""
 
@@ -90,44 +99,11 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """An incident that would taint but for the brake."""
-
-    node: str
-    incident: Incident
-
-
-@dataclass(frozen=True, slots=True)
 class Ignored:
     """A fault that led to nothing, and why: nothing is dropped in silence."""
 
     fault: Fault
     reason: str
-
-
-class Refusal(StrEnum):
-    """Why a node is not tainted although something stands against it."""
-
-    BRAKE = "brake"
-    """The bound on nodes out of service, fleet or pool."""
-    RATE = "rate"
-    """Too many taints in too short a time."""
-    COOLDOWN = "cool-down"
-    """The brake has tripped and is not armed again yet."""
-    PAUSED = "paused"
-    OPTED_OUT = "opted out"
-    NOT_SELECTED = "not selected"
-    """The include selector leaves the node out."""
-    BLOCKED = "blocked"
-    """Another's taint stands where ours would go."""
-    AMBIGUOUS = "ambiguous"
-    """Two machines report under its name."""
-    SETTLING = "settling"
-    """Its rule waits a few seconds to tell origin from collateral."""
-    COLLATERAL = "collateral"
-    """It fails in the wake of an origin elsewhere."""
-    PENDING = "pending"
-    """Its line names another boot than the Node's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,23 +114,8 @@ class Refused:
     key: IncidentKey
     why: Refusal
     detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class BrakeState:
-    """The brake at one moment (design rule 19)."""
-
-    gpu_nodes: int
-    out: int
-    """Nodes that carry our taint, writes in flight included."""
-    bound: int
-    """How many may be out by us."""
-    held: tuple[Held, ...] = ()
-
-    @property
-    def holding(self) -> bool:
-        """Whether it holds anything back right now."""
-        return bool(self.held)
+    about: Incident | Fault | None = field(default=None, compare=False)
+    """What stands against it; the line itself where that is all there is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
 """The brake: a bound on how many nodes we may have out of service (design rule 19).
 
-It only ever stops *adding*; a release never passes through here.
+It only ever stops *adding*; a release never passes through here. It has no state of its own: what it must
+remember stands in the nodes' records, and what people told it on the Lease.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,19 +14,19 @@ from konductor_like.model import (
     BrakeState,
     Held,
     Incident,
-    IncidentState,
     NodeState,
+    Pause,
     Refusal,
-    Severity,
     Snapshot,
+    Steering,
 )
+from konductor_like.policy.census import Census, bound, take_census, urgency
 from konductor_like.policy.rules import Rules
 
+__all__ = ["Admission", "admit", "bound", "brake_state", "urgency"]
 
-def bound(gpu_nodes: int, rules: Rules) -> int:
-    """How many nodes may be out by us: the percentage, never below one, within the absolute cap."""
-    share = max(1, math.floor(gpu_nodes * rules.brake_max_percent / 100))
-    return share if rules.brake_max_nodes is None else min(share, rules.brake_max_nodes)
+
+UNSTEERED = Steering()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,54 +38,88 @@ class Admission:
     brake: BrakeState
 
 
-def admit(candidates: Mapping[str, Incident], snapshot: Snapshot, rules: Rules, now: datetime) -> Admission:  # noqa: ARG001  # the rate will need it
+def admit(candidates: Mapping[str, Incident], snapshot: Snapshot, rules: Rules, now: datetime) -> Admission:
     """Choose which candidates (node to gravest incident) may be tainted now: fatal first, then the oldest.
 
-    A node already out, or perhaps out because its write was never answered, adds nothing and always passes.
+    A node already out, or perhaps out because its write was never answered, adds nothing and passes unless
+    tainting is paused. One that its pool has no room for leaves its place to the next.
     """
-    nodes = snapshot.nodes
-    out = {name for name, state in nodes.items() if state.tainted} | set(snapshot.in_flight)
-    gpu_nodes = gpu_node_names(nodes) | candidates.keys()
-    limit = bound(len(gpu_nodes), rules)
+    census = take_census(
+        snapshot.nodes,
+        rules,
+        now,
+        steering=snapshot.steering,
+        in_flight=snapshot.in_flight,
+        ambiguous=snapshot.ambiguous,
+        suspected=candidates.keys(),
+    )
+    pause = _holding(snapshot.steering, now)
+    left = _left(census, rules)
     admitted: set[str] = set()
     held: list[Held] = []
     for name in sorted(candidates, key=lambda name: (urgency(candidates[name]), name)):
-        if name in out or len(out) < limit:
-            admitted.add(name)
-            out.add(name)
-        else:
-            held.append(Held(name, candidates[name]))
-    refused = {item.node: Refusal.BRAKE for item in held}
-    return Admission(frozenset(admitted), refused, BrakeState(len(gpu_nodes), len(out), limit, tuple(held)))
+        state = snapshot.nodes[name]
+        why = Refusal.PAUSED if pause else _refusal(census, state, left)
+        if why is not None:
+            held.append(Held(name, candidates[name], why))
+            continue
+        admitted.add(name)
+        if name not in census.out:
+            census.take(state)
+            left = None if left is None else left - 1
+    refused = {item.node: item.why for item in held if item.why is not None}
+    return Admission(frozenset(admitted), refused, _state(census, rules, tuple(held), pause))
 
 
-def brake_state(nodes: Mapping[str, NodeState], rules: Rules, ambiguous: Collection[str] = ()) -> BrakeState:
+def brake_state(
+    nodes: Mapping[str, NodeState],
+    rules: Rules,
+    ambiguous: Collection[str] = (),
+    *,
+    steering: Steering = UNSTEERED,
+    now: datetime,
+) -> BrakeState:
     """The brake as the records on the nodes tell it, for people to look at.
 
     What stands against an ``ambiguous`` name is not the brake's to hold.
     """
-    out = sum(state.tainted for state in nodes.values())
-    gpu_nodes = gpu_node_names(nodes)
+    census = take_census(nodes, rules, now, steering=steering, ambiguous=ambiguous)
+    pause, left = _holding(steering, now), _left(census, rules)
     held = [
-        Held(name, min(waiting, key=urgency))
-        for name, state in nodes.items()
-        if not (state.tainted or state.opted_out or state.blocked or name in ambiguous)
-        and (waiting := held_incidents(state.record.incidents))
+        Held(name, incident, Refusal.PAUSED if pause else _refusal(census, nodes[name], left))
+        for name, incident in census.waiting.items()
     ]
     held.sort(key=lambda item: (urgency(item.incident), item.node))
-    return BrakeState(len(gpu_nodes), out, bound(len(gpu_nodes), rules), tuple(held))
+    return _state(census, rules, tuple(held), pause)
 
 
-def held_incidents(incidents: Iterable[Incident]) -> list[Incident]:
-    """Those that the brake holds."""
-    return [incident for incident in incidents if incident.state is IncidentState.HELD]
+def _holding(steering: Steering, now: datetime) -> Pause | None:
+    return steering.pause if steering.pause is not None and steering.pause.holds(now) else None
 
 
-def gpu_node_names(nodes: Mapping[str, NodeState]) -> set[str]:
-    """The denominator: CPU nodes do not count, a node out of service for another reason does."""
-    return {name for name, state in nodes.items() if state.is_gpu_node}
+def _left(census: Census, rules: Rules) -> int | None:
+    """How many taints the rate still allows; None for any number."""
+    pace = census.pace(rules)
+    return None if pace is None else pace.most - pace.taints
 
 
-def urgency(incident: Incident) -> tuple[bool, int]:
-    """Sort key: fatal before test, then the oldest first."""
-    return (incident.severity is not Severity.FATAL, incident.first_ns)
+def _refusal(census: Census, state: NodeState, left: int | None) -> Refusal | None:
+    if state.name in census.out:
+        return None
+    return census.refusal(state) or (Refusal.RATE if left is not None and left <= 0 else None)
+
+
+def _state(census: Census, rules: Rules, held: tuple[Held, ...], pause: Pause | None) -> BrakeState:
+    fleet, rooms = census.fleet, (census.fleet, *census.pools.values())
+    return BrakeState(
+        gpu_nodes=fleet.gpu_nodes,
+        out=fleet.ours,
+        bound=fleet.bound,
+        held=held,
+        unavailable=fleet.away,
+        pools=census.pool_brakes(),
+        pace=census.pace(rules),
+        cooling=max(room.cooling for room in rooms),
+        rearms_at=max((room.rearms_at for room in rooms if room.rearms_at), default=None),
+        pause=pause,
+    )

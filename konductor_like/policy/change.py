@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -15,6 +15,7 @@ from konductor_like.model import (
     IncidentState,
     NodeRecord,
     NodeState,
+    Refusal,
     Role,
     Severity,
     TallyKey,
@@ -22,6 +23,9 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.acts import act_of
+from konductor_like.policy.brakewords import why_held
+from konductor_like.policy.contest import words as contested
+from konductor_like.policy.holds import held_longer
 from konductor_like.policy.judge import Judgement
 from konductor_like.policy.release import name_of
 from konductor_like.policy.rules import Rules
@@ -63,21 +67,31 @@ def health_of(record: NodeRecord, *, tainted: bool) -> str | None:
 
 
 def change_of(
-    case: Case, rules: Rules, now: datetime, *, admitted: bool, brake: BrakeState, due: bool
+    case: Case,
+    rules: Rules,
+    now: datetime,
+    *,
+    admitted: bool,
+    brake: BrakeState,
+    due: bool,
+    refused: Refusal | None = None,
 ) -> Change | None:
-    """The write for one node, or None where memory will do for now."""
+    """The write for one node, or None where memory will do for now.
+
+    ``refused`` says why the ``brake`` holds it back, if it does.
+    """
     state, judgement = case.state, case.judgement
     record, gravest = judgement.record, case.gravest
     taint = admitted or (gravest is not None and state.tainted)
     if taint:
-        record = _with_taint(record, now)
+        record = held_longer(judgement.record, _with_taint(record, now), rules, now)
     tainted = state.tainted or admitted
     if not (due or judgement.urgent or record != judgement.record):
         return None
     if record.empty and state.record.empty and state.as_read.record is None:
         return None
     newly_tainted = admitted and not state.tainted
-    event, message = _announcement(case, record, newly_tainted=newly_tainted, brake=brake)
+    event, message = _announcement(case, record, newly_tainted=newly_tainted, brake=brake, refused=refused)
     verb = Verb.TAINT if newly_tainted else Verb.RECORD
     if newly_tainted or record != state.record:
         record = replace(record, act=act_of(state, verb, now, rules.version))
@@ -122,12 +136,15 @@ def is_due(
 
 
 def _announcement(
-    case: Case, record: NodeRecord, *, newly_tainted: bool, brake: BrakeState
+    case: Case, record: NodeRecord, *, newly_tainted: bool, brake: BrakeState, refused: Refusal | None
 ) -> tuple[EventReason | None, str]:
     """Which Event the write deserves, and its words."""
     gravest = case.gravest
+    contest = contested(record) if case.removed_by_hand else ""
     if newly_tainted and gravest is not None:
-        return EventReason.TAINTED, describe(gravest)
+        return EventReason.TAINTED, " ".join((describe(gravest), *_marks(record), contest)).rstrip()
+    if contest:
+        return EventReason.CONTESTED, contest
     if case.removed_by_hand and not case.state.tainted and gravest is None:
         by = record.releases[0].by
         return EventReason.RELEASED, f"The taint was removed by {by}; its evidence will not taint again."
@@ -140,11 +157,21 @@ def _announcement(
         )
     if gravest is not None and case.ambiguous and not case.state.tainted:
         return EventReason.RECORDED, f"{describe(gravest)} Not tainted: two machines report under this name."
+    if gravest is not None and not (case.state.selected or case.state.tainted):
+        return EventReason.RECORDED, f"{describe(gravest)} Not tainted: the node selector leaves it out."
     if gravest is not None and not case.state.tainted:
-        held = f"Held: {brake.out} of {brake.gpu_nodes} GPU nodes are out, the brake allows {brake.bound}."
-        return EventReason.HELD, f"{describe(gravest)} {held}"
+        why = why_held(refused or Refusal.BRAKE, brake, case.state.pool)
+        return EventReason.HELD, f"{describe(gravest)} Held: {why}."
     newest = record.incidents[-1]
     return EventReason.RECORDED, describe(newest)
+
+
+def _marks(record: NodeRecord) -> Iterator[str]:
+    """What its earlier times out mean for a node that is tainted again."""
+    if record.replace_since is not None:
+        yield "It failed too often and is marked for replacement."
+    elif record.hold_until is not None:
+        yield f"It failed before and is held until {record.hold_until:%Y-%m-%dT%H:%M:%SZ} at least."
 
 
 def describe(incident: Incident) -> str:

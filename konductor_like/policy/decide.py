@@ -29,7 +29,7 @@ from konductor_like.policy.boots import leave_boots
 from konductor_like.policy.brake import Admission, admit, urgency
 from konductor_like.policy.change import Case, change_of, is_due, tainting
 from konductor_like.policy.judge import judge
-from konductor_like.policy.refusing import refusals
+from konductor_like.policy.refusing import USER_WRITTEN, refusals
 from konductor_like.policy.rules import Rules
 from konductor_like.policy.weigh import Weighed, weigh
 
@@ -75,7 +75,15 @@ def decide(
         ignored.extend(case.judgement.ignored)
         due = is_due(case.judgement.unsettled, snapshot.counts_written.get(name), rules, now)
         admitted = name in admission.admitted
-        change = change_of(case, rules, now, admitted=admitted, brake=admission.brake, due=due)
+        change = change_of(
+            case,
+            rules,
+            now,
+            admitted=admitted,
+            brake=admission.brake,
+            due=due,
+            refused=admission.refused.get(name),
+        )
         if change is not None:
             changes.append(change)
         elif case.judgement.unsettled:
@@ -89,7 +97,7 @@ def decide(
         tuple(found.waiting),
         unsettled,
         window=weighed.window,
-        refused=refusals(cases, weighed.settling, admission.refused),
+        refused=refusals(cases, weighed.settling, admission.refused, ignored),
     )
 
 
@@ -99,7 +107,7 @@ def _sorted(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules) -> _Sorte
         if fault.node is None:
             found.ignored.append(Ignored(fault, "the line names no node"))
         elif fault.finding.user_written and not rules.count_user_written:
-            found.ignored.append(Ignored(fault, "a user wrote it into the kernel log"))
+            found.ignored.append(Ignored(fault, USER_WRITTEN))
         elif fault.node not in snapshot.nodes:
             found.waiting.append(fault)
         else:
@@ -127,10 +135,15 @@ def needs_attention(state: NodeState) -> bool:
     record = state.record
     return not record.empty and (
         (record.tainted_at is not None and not state.tainted)
-        or (not state.tainted and bool(tainting(record)))
+        or (not state.tainted and any(_wants_a_taint(incident) for incident in record.incidents))
         or record.machine != state.machine
         or any(_has_met_its_boot(incident, state) for incident in record.incidents)
     )
+
+
+def _wants_a_taint(incident: Incident) -> bool:
+    """Whether it would taint but for the brake, its boot or its role: refused for as long as that lasts."""
+    return incident.taints and incident.state is not IncidentState.RELEASED
 
 
 def _has_met_its_boot(incident: Incident, state: NodeState) -> bool:

@@ -20,9 +20,12 @@ from konductor_like.model import (
     Unsettled,
 )
 from konductor_like.policy.book import Book, Entry, with_boot
+from konductor_like.policy.contest import BY_HAND, with_contest
 from konductor_like.policy.release import covers, released_record
 
 PAST_BOOTS_KEPT = 8
+OPTED_OUT = "the node is opted out"
+NO_GPU = "the node has no GPU"
 
 
 @dataclass(slots=True)
@@ -139,16 +142,17 @@ def _fold_unsettled(
 def _released_by_hand(
     record: NodeRecord, state: NodeState, now: datetime, read_ns: Mapping[Source, int]
 ) -> NodeRecord:
-    return released_record(
+    released = released_record(
         replace(state, record=record),
         at=now,
         by=state.last_writer or "somebody",
         reason="",
-        how="taint removed",
+        how=BY_HAND,
         read_ns=read_ns,
         # We may see it long after it happened: only what was counted is covered, not the time in between.
         until_ns=None,
     )
+    return with_contest(released, state.last_writer)
 
 
 def _judge_fault(
@@ -219,13 +223,13 @@ def _not_ours(past_boots: Sequence[str], state: NodeState, fault: Fault) -> str 
     """Why a fault says nothing about this node's machine, if it does not."""
     boot_id = fault.finding.position.boot_id
     if state.opted_out:
-        return "the node is opted out"
+        return OPTED_OUT
     if boot_id is not None and boot_id != state.machine.boot_id and boot_id in past_boots:
         return "it happened in a boot that the node has left"
     if fault.timestamp_ns < state.created_ns and (boot_id is None or boot_id != state.machine.boot_id):
         return "it is older than this Node"
     if not state.is_gpu_node and not (fault.source is Source.KERNEL and fault.finding.kind.proves_gpu):
-        return "the node has no GPU"
+        return NO_GPU
     return None
 
 

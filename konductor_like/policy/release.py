@@ -25,15 +25,26 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.acts import act_of
+from konductor_like.policy.holds import DEFAULTS, may_return, with_stint
+from konductor_like.policy.rules import Rules
 
 RELEASES_KEPT = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def release(
-    state: NodeState, *, at: datetime, by: str, reason: str, how: str, read_ns: Mapping[Source, int]
+    state: NodeState,
+    *,
+    at: datetime,
+    by: str,
+    reason: str,
+    how: str,
+    read_ns: Mapping[Source, int],
+    rules: Rules = DEFAULTS,
 ) -> Change | None:
     """The change that lets a node go; None where there is neither our taint nor anything recorded.
+
+    A person may let go what is held for its earlier failures; the warning says what that overrides.
 
     ``at`` is an aware datetime, ``read_ns`` says up to where the controller has read each source.
     """
@@ -43,6 +54,9 @@ def release(
     record = released_record(
         state, at=at, by=by, reason=reason, how=how, read_ns=read_ns, until_ns=unix_ns(at)
     )
+    record = replace(record, contested_at=None)
+    if held := may_return(state.record, at, rules):
+        record = _warned(record, f"It was {held}.")
     verb = Verb.UNTAINT if state.tainted else Verb.RECORD
     record = replace(record, act=act_of(state, verb, at))
     warning = record.releases[0].warning
@@ -71,7 +85,7 @@ def released_record(
 
     Recorded incidents are covered up to Loki timestamp ``until_ns``; None covers only what is counted.
     """
-    record = state.record
+    record = with_stint(state.record, at)
     read = replace(record.read, boot_id=record.read.boot_id or state.machine.boot_id)
     mark = Release(at, by, reason, how, read, _read_at_least(record, read_ns), _warning(state))
     return replace(
@@ -84,6 +98,12 @@ def released_record(
         releases=(mark, *record.releases)[:RELEASES_KEPT],
         read=read,
     )
+
+
+def _warned(record: NodeRecord, warning: str) -> NodeRecord:
+    mark, *before = record.releases
+    both = f"{warning} {mark.warning}" if mark.warning else warning
+    return replace(record, releases=(replace(mark, warning=both), *before))
 
 
 def _read_at_least(record: NodeRecord, read_ns: Mapping[Source, int]) -> dict[Source, int]:

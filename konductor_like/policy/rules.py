@@ -13,6 +13,23 @@ class Rules:
     """Share of the GPU nodes, 0 to 100, that may be out by us."""
     brake_max_nodes: int | None = None
     """Absolute cap beside it; None for none."""
+    brake_pool_max_percent: float | None = None
+    """Share of a pool's GPU nodes, 0 to 100, that may be out by us; None for no bound of its own."""
+    brake_rate_nodes: int | None = None
+    """How many nodes may be tainted within ``brake_rate_window_seconds``; None for any number."""
+    brake_rate_window_seconds: float = 3600.0
+    brake_count_unavailable: bool = False
+    """Whether nodes that are cordoned or not Ready count as out too."""
+    brake_cooldown_seconds: float = 300.0
+    """Once the brake holds something, the room that a release makes is not used for so long."""
+    hold_base_seconds: float = 1800.0
+    """A node that failed before does not come back by itself for so long, doubled with each further time."""
+    hold_max_seconds: float = 86_400.0
+    """It is never held longer than this."""
+    repeat_days: float = 7.0
+    """How long an earlier time out counts."""
+    repeat_count: int = 3
+    """The time out within ``repeat_days`` that marks a node for replacement; 0 for none."""
     record_interval_seconds: float = 600.0
     """Growing counts reach a node at most this often."""
     settle_seconds: float = 60.0

@@ -88,7 +88,7 @@ class _Announcer:
 
     def announce(self, state: NodeState, change: Change) -> None:
         if change.event is not None:
-            self._events.send(state, change.event, change.message, about(change))
+            self._events.send(state, change.event, change.message, about(change), change.act_id)
 
 
 class _Stop:

@@ -74,6 +74,7 @@ def _settings(brake_percent: float, overlap_seconds: float, lateness_seconds: fl
         kernel_overlap_seconds=overlap_seconds,
         pod_overlap_seconds=overlap_seconds,
         lateness_seconds=lateness_seconds,
+        brake_cooldown_seconds=0.0,  # the ledger knows no cool-down: what is held passes where there is room
         pod_lateness_seconds=lateness_seconds,
         first_start_history_seconds=3600.0,  # a day is read in as many queries as it has hours
         tail=False,  # the world nudges by itself

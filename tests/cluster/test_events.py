@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.decode import node_decoder
-from konductor_like.cluster.events import NodeEvents, event_name, shortened
+from konductor_like.cluster.events import NodeEvents, event, event_name, shortened
 from konductor_like.cluster.lease import LeaderLease
 from konductor_like.cluster.lease_events import LeaseEvents
 from konductor_like.cluster.store import list_nodes
@@ -206,3 +206,14 @@ def test_an_event_about_the_fleet_that_is_refused_raises_nothing(
     server.access.deny("create", "events", "*")
 
     assert not about_lease.send(EventReason.SILENT, "600 nodes are silent")
+
+
+def test_the_name_of_the_write_ends_the_message_and_stands_in_an_annotation() -> None:
+    told = event("n", "default", {}, TAINTED, "x" * 5000, "konductor-like-0", NOON, "0123456789ab")
+
+    assert str(told["message"]).endswith(" act 0123456789ab")
+    assert told["metadata"] == {
+        "name": "n",
+        "namespace": "default",
+        "annotations": {"trainy.konduktor.ai/act": "0123456789ab"},
+    }

@@ -22,8 +22,8 @@ class Sender:
         self.lock = threading.Lock()
         self.busy = threading.Semaphore(0)
 
-    def send(self, node: NodeState, reason: EventReason, message: str, about: str) -> bool:
-        del reason, about
+    def send(self, node: NodeState, reason: EventReason, message: str, about: str, act: str = "") -> bool:
+        del reason, about, act
         with self.lock:
             self.begun.append(node.name)
         self.busy.release()

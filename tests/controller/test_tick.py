@@ -141,6 +141,8 @@ def test_what_a_rule_in_shadow_finds_is_counted_and_said_once_and_leads_to_nothi
     scene.run(xid(stamp=102.5), seconds=3)
 
     assert scene.cluster.written == []
+    assert scene.cluster.events == [(f"gpu-{number}", EventReason.SHADOW) for number in (1, 2, 3)]
+    assert scene.count("refusals_total", why="shadow") == 3
     assert scene.kernel_checkpoint == ns(3)
     assert scene.count("faults_shadow_total", source="kernel", rule="xid.79", severity="fatal") == 4
     assert scene.count("faults_shadow_total", source="pod", rule="site.flux", severity="fatal") == 1

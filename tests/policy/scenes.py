@@ -26,7 +26,7 @@ from konductor_like.model import (
     Taint,
     Verb,
 )
-from konductor_like.policy import Rules, decide
+from konductor_like.policy import Rules, decide, release
 from konductor_like.policy.release import unix_ns
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
@@ -67,6 +67,14 @@ def fleet(size: int) -> dict[str, NodeState]:
     return {f"gpu-{i}": node(f"gpu-{i}") for i in range(1, size + 1)}
 
 
+def let_go(cluster: Cluster, name: str, seconds: float, who: str = "ann") -> Change:
+    """``konductor-like reset NAME``."""
+    change = release(cluster.nodes[name], at=at(seconds), by=who, reason="", how="reset", read_ns={})
+    assert change is not None
+    cluster.apply(change)
+    return change
+
+
 def fault(
     name: str | None = "gpu-1",
     *,
@@ -84,7 +92,7 @@ def fault(
 ) -> Fault:
     """An Xid 79 unless told otherwise; ``stamp`` is kernel seconds since boot."""
     position = KernelPosition(boot, None, None if stamp is None else round(stamp * 1e6))
-    code = int(rule.split(".")[1]) if rule.split(".")[1].isdigit() else None
+    code = int(rule.rpartition(".")[2]) if rule.rpartition(".")[2].isdigit() else None
     finding = Finding(
         kind,
         rule,

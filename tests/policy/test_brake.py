@@ -41,7 +41,7 @@ def test_more_faults_than_the_brake_allows_are_held_and_said() -> None:
     held = [change for change in plan.changes if change.event is EventReason.HELD]
     assert {change.health for change in held} == {"held"}
     assert "the brake allows 2" in held[0].message
-    assert brake_state(cluster.nodes, cluster.rules).held == plan.brake.held
+    assert brake_state(cluster.nodes, cluster.rules, now=at(10)).held == plan.brake.held
 
 
 def test_held_taints_cost_no_further_write() -> None:
@@ -60,7 +60,7 @@ def test_a_release_makes_room_for_the_oldest_that_is_held() -> None:
     assert cluster.tainted == {"gpu-1"}
 
     cluster.apply(release(cluster.nodes["gpu-1"], at=at(60), by="ann", reason="", how="reset", read_ns={}))
-    cluster.tick(seconds=61)
+    cluster.tick(seconds=60 + cluster.rules.brake_cooldown_seconds)
 
     assert cluster.tainted == {"gpu-2"}
 
@@ -181,7 +181,7 @@ def test_a_taint_that_the_brake_lets_through_later_shows_no_other_faults_line() 
     cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
     cluster.apply(release(cluster.nodes["gpu-1"], at=at(60), by="ann", reason="", how="reset", read_ns={}))
 
-    plan = cluster.tick(fault("gpu-2", rule="xid.63", severity=Severity.SUSPECT, seconds=61), seconds=62)
+    plan = cluster.tick(fault("gpu-2", rule="xid.63", severity=Severity.SUSPECT, seconds=361), seconds=362)
 
     [change] = [change for change in plan.changes if change.verb is Verb.TAINT]
     assert change.evidence is None

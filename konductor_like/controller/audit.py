@@ -1,0 +1,128 @@
+"""The audit trail: every write and every refusal to act as one line of the log, always of the same fields.
+
+``docs/audit.md`` describes the fields. What joins a line with the record on the node and with its Event is
+``act``, the name of the write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from konductor_like.controller import logs
+from konductor_like.controller.metrics import Metrics
+from konductor_like.model import Change, Fault, Incident, IncidentKey, Refusal, Refused
+
+SCHEMA = "v1"
+REMEMBERED = 10_000
+"""Refusals that are known to have been said; beyond that the oldest are forgotten, and may be said again."""
+ENDED = timedelta(minutes=10)
+"""A refusal that was not repeated for so long has ended; when it comes again, it is said again."""
+
+
+class Audit:
+    """Writes the trail, and remembers which refusals it holds already."""
+
+    def __init__(self, metrics: Metrics, *, rehearsal: bool = False) -> None:
+        self._metrics = metrics
+        self._applied = "rehearsed" if rehearsal else "applied"
+        self._told: dict[tuple[str, IncidentKey, Refusal], datetime] = {}
+        """What was said, and when it was last repeated; the oldest first."""
+
+    def written(self, change: Change, outcome: str, why: str = "") -> None:
+        """One write and what became of it: ``applied``, ``failed``, ``gone``, ``conflict``, ``under way``."""
+        act = None if change.record is None else change.record.act
+        incident = _incident(change)
+        key = incident.key if incident else None
+        facts = _facts(change.node, key, incident) | {
+            "act": change.act_id or None,
+            "verb": change.verb.value,
+            "outcome": self._applied if outcome == "applied" else outcome,
+            "rules": (act.rules if act else "") or None,
+            "why": why or _cause(change),
+        }
+        _say(facts, quietly=outcome == "conflict")  # which is decided again at once
+
+    def refused(self, refused: Iterable[Refused], rules: str, now: datetime) -> None:
+        """Nodes that were not tainted, each said once for as long as it stays so."""
+        for item in refused:
+            if not self._is_news(item, now):
+                continue
+            why = f"{item.why.value}: {item.detail}" if item.detail else item.why.value
+            facts = _facts(item.node, item.key, item.about)
+            _say(facts | {"verb": "taint", "outcome": "refused", "rules": rules or None, "why": why})
+            self._metrics.refusals.labels(item.why.value).inc()
+        self._forget(now)
+
+    def _is_news(self, item: Refused, now: datetime) -> bool:
+        told = (item.node, item.key, item.why)
+        before = self._told.pop(told, None)
+        self._told[told] = now
+        return before is None or now - before > ENDED
+
+    def _forget(self, now: datetime) -> None:
+        """Drop what has ended, and the oldest of too many: what is repeated moves to the end."""
+        while self._told:
+            oldest = next(iter(self._told))
+            if now - self._told[oldest] <= ENDED and len(self._told) <= REMEMBERED:
+                return
+            del self._told[oldest]
+
+
+def _facts(node: str, key: IncidentKey | None, about: Incident | Fault | None) -> dict[str, Any]:
+    """Every field of the schema; what is not known is None."""
+    facts: dict[str, Any] = {
+        "audit": SCHEMA,
+        "act": None,
+        "node": node,
+        "verb": None,
+        "outcome": None,
+        "rule": key and key.rule,
+        "gpu": key and key.gpu,
+        "code": None,
+        "severity": None,
+        "count": None,
+        "grounds": None,
+        "event": None,
+        "rules": None,
+        "evidence": None,
+        "why": None,
+    }
+    if isinstance(about, Fault):
+        finding = about.finding
+        facts |= {
+            "code": finding.code,
+            "severity": about.severity.value,
+            "count": 1,
+            "evidence": finding.text,
+        }
+    elif about is not None:
+        facts |= {
+            "code": about.code,
+            "severity": about.severity.value,
+            "count": about.count,
+            "grounds": about.grounds or None,
+            "event": about.event,
+            "evidence": about.evidence,
+        }
+    return facts
+
+
+def _incident(change: Change) -> Incident | None:
+    """What the write is about: what it taints for, else the newest that opened, else what has grown."""
+    if change.incident is not None or change.record is None:
+        return change.incident
+    keys = [fault.key for fault in change.news] or [grown.latest.key for grown in change.grown]
+    return change.record.incident(keys[-1]) if keys else None
+
+
+def _cause(change: Change) -> str:
+    if change.event is not None:
+        return change.event.value
+    return "counts" if change.counts_only else "bookkeeping"
+
+
+def _say(facts: dict[str, Any], *, quietly: bool = False) -> None:
+    message = f"audit: {facts['verb']} of node {facts['node']} {facts['outcome']}"
+    (logs.debug if quietly else logs.info)(message, **facts)

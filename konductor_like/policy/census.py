@@ -1,0 +1,186 @@
+"""Looking once over all nodes: who is out, who came back lately, who waits. Everything from their records."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from konductor_like.model import (
+    Incident,
+    IncidentState,
+    NodeState,
+    Pace,
+    PoolBrake,
+    Refusal,
+    Role,
+    Severity,
+    Steering,
+)
+from konductor_like.policy.release import unix_ns
+from konductor_like.policy.room import Room, share
+from konductor_like.policy.rules import Rules
+
+JOINING = timedelta(minutes=30)
+"""A Node younger than this may well not be Ready yet: a fleet that grows shall not trip the brake."""
+
+
+@dataclass(slots=True)
+class Census:
+    """What the brake must know of the nodes."""
+
+    fleet: Room = field(default_factory=Room)
+    pools: dict[str, Room] = field(default_factory=dict)
+    """Where pools have a bound of their own."""
+    waiting: dict[str, Incident] = field(default_factory=dict)
+    """By node, the gravest of what an earlier decision held back."""
+    out: set[str] = field(default_factory=set)
+    away: set[str] = field(default_factory=set)
+    tainted_at: list[datetime] = field(default_factory=list)
+    """When nodes were tainted within the rate's window."""
+    unrecorded: int = 0
+    """Taints that no record shows yet."""
+
+    def rooms(self, pool: str | None) -> tuple[Room, ...]:
+        """The rooms that a node of this pool needs a place in."""
+        own = None if pool is None else self.pools.get(pool)
+        return (self.fleet,) if own is None else (self.fleet, own)
+
+    def refusal(self, state: NodeState) -> Refusal | None:
+        """Why this node may not be tainted on top of the others, if it may not."""
+        is_away = state.name in self.away
+        found = [room.refusal(is_away=is_away) for room in self.rooms(state.pool)]
+        return Refusal.BRAKE if Refusal.BRAKE in found else next((why for why in found if why), None)
+
+    def take(self, state: NodeState) -> None:
+        """This node is tainted as well."""
+        for room in self.rooms(state.pool):
+            room.take(is_away=state.name in self.away)
+        self.away.discard(state.name)
+        self.out.add(state.name)
+        self.unrecorded += 1
+
+    def pool_brakes(self) -> tuple[PoolBrake, ...]:
+        """The pools for people to look at."""
+        return tuple(
+            PoolBrake(name, room.gpu_nodes, room.ours, room.bound)
+            for name, room in sorted(self.pools.items())
+        )
+
+    def pace(self, rules: Rules) -> Pace | None:
+        """How many taints there were lately, where that is bounded."""
+        if rules.brake_rate_nodes is None:
+            return None
+        window = rules.brake_rate_window_seconds
+        oldest = min(self.tainted_at, default=None)
+        frees_at = None if oldest is None else oldest + timedelta(seconds=window)
+        return Pace(len(self.tainted_at) + self.unrecorded, rules.brake_rate_nodes, window, frees_at)
+
+
+def urgency(incident: Incident) -> tuple[bool, int]:
+    """Sort key: fatal before test, then the oldest first."""
+    return (incident.severity is not Severity.FATAL, incident.first_ns)
+
+
+def take_census(
+    nodes: Mapping[str, NodeState],
+    rules: Rules,
+    now: datetime,
+    *,
+    steering: Steering,
+    in_flight: Collection[str] = (),
+    ambiguous: Collection[str] = (),
+    suspected: Collection[str] = (),
+) -> Census:
+    """Count every node once.
+
+    ``in_flight`` may have been tainted although no answer came, ``ambiguous`` names are not the brake's to
+    hold, ``suspected`` nodes have a GPU by the evidence at hand.
+    """
+    census = Census()
+    rearmed = steering.rearm.at if steering.rearm is not None and steering.rearm.at <= now else None
+    window_began = now - timedelta(seconds=rules.brake_rate_window_seconds)
+    if rearmed is not None:
+        window_began = max(window_began, rearmed)
+    joined_ns = unix_ns(now - JOINING)
+    for name, state in nodes.items():
+        is_out = state.tainted or name in in_flight
+        record = state.record
+        if not (is_out or state.is_gpu_node or name in suspected or record.tainted_at or record.stints):
+            continue
+        is_away = (
+            rules.brake_count_unavailable
+            and not is_out
+            and (state.unschedulable or not state.ready)
+            and state.created_ns <= joined_ns
+        )
+        if is_out:
+            census.out.add(name)
+        elif is_away:
+            census.away.add(name)
+        waits_for = None if name in ambiguous else waiting(state)
+        if waits_for is not None:
+            census.waiting[name] = waits_for
+        came_back = None if is_out or is_away else _came_back(state, now, rearmed)
+        if record.tainted_at is not None or record.stints:
+            _note_taints(census, state, window_began)
+        for room in _rooms(census, state, rules):
+            room.gpu_nodes += state.is_gpu_node or name in suspected
+            room.ours += is_out
+            room.away += is_away
+            if waits_for is not None:
+                room.held(waits_for.first_ns)
+            if came_back is not None:
+                room.released(came_back)
+    census.unrecorded = sum(not nodes[name].tainted for name in in_flight if name in nodes)
+    _close(census, rules, now)
+    return census
+
+
+def bound(gpu_nodes: int, rules: Rules) -> int:
+    """How many nodes may be out by us: the percentage, never below one, within the absolute cap."""
+    most = share(gpu_nodes, rules.brake_max_percent)
+    return most if rules.brake_max_nodes is None else min(most, rules.brake_max_nodes)
+
+
+def waiting(state: NodeState) -> Incident | None:
+    """The gravest incident that was held back, of a node that may be tainted at all."""
+    if not state.record.incidents or state.tainted or state.opted_out or state.blocked or not state.selected:
+        return None
+    held = [
+        i for i in state.record.incidents if i.state is IncidentState.HELD and i.role is not Role.COLLATERAL
+    ]
+    return min(held, key=urgency, default=None)
+
+
+def _rooms(census: Census, state: NodeState, rules: Rules) -> tuple[Room, ...]:
+    if rules.brake_pool_max_percent is None or state.pool is None:
+        return (census.fleet,)
+    return (census.fleet, census.pools.setdefault(state.pool, Room()))
+
+
+def _close(census: Census, rules: Rules, now: datetime) -> None:
+    cooldown = timedelta(seconds=rules.brake_cooldown_seconds)
+    census.fleet.close(bound(census.fleet.gpu_nodes, rules), cooldown, now)
+    for room in census.pools.values():
+        room.close(share(room.gpu_nodes, rules.brake_pool_max_percent or 0.0), cooldown, now)
+
+
+def _came_back(state: NodeState, now: datetime, rearmed: datetime | None) -> datetime | None:
+    """When a node in service was last released, if it ever was out; a reset of the brake forgets it."""
+    record = state.record
+    if record.tainted_at is not None:
+        at = now  # its taint is gone, and the release is written just now
+    elif record.stints:
+        at = min(record.stints[0].released_at, now)
+    else:
+        return None
+    return None if rearmed is not None and at <= rearmed else at
+
+
+def _note_taints(census: Census, state: NodeState, since: datetime) -> None:
+    record = state.record
+    times = [stint.tainted_at for stint in record.stints]
+    if record.tainted_at is not None:
+        times.append(record.tainted_at)
+    census.tainted_at.extend(at for at in times if at > since)

@@ -1,0 +1,175 @@
+"""The audit trail: one line for each write and each refusal, with the same fields always."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from konductor_like.controller import audit, logs
+from konductor_like.controller.audit import Audit
+from konductor_like.controller.metrics import Metrics
+from konductor_like.model import IncidentKey, Refusal, Refused, Severity
+from konductor_like.policy import Rules
+from tests.policy.scenes import Cluster, at, fault, fleet, node
+
+PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text("utf-8")
+
+
+class Trail:
+    """An audit whose lines can be read."""
+
+    def __init__(self, style: str = "json", *, rehearsal: bool = False) -> None:
+        self._log = io.StringIO()
+        logs.set_up("text" if style == "text" else "json", "info", stream=self._log)
+        self.metrics = Metrics()
+        self.audit = Audit(self.metrics, rehearsal=rehearsal)
+
+    @property
+    def text(self) -> str:
+        return self._log.getvalue()
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.text.splitlines()]
+
+
+def refused(name: str = "gpu-1", why: Refusal = Refusal.BRAKE) -> Refused:
+    return Refused(name, IncidentKey("xid.79", None), why)
+
+
+def test_a_taint_is_told_by_the_name_that_its_record_has() -> None:
+    cluster, trail = Cluster(fleet(3), Rules(version="abc")), Trail()
+    [change] = cluster.tick(fault()).changes
+
+    trail.audit.written(change, "applied")
+
+    [line] = trail.lines
+    record = cluster.nodes["gpu-1"].record
+    assert record.act is not None
+    assert line["act"] == record.act.id == change.act_id
+    assert (line["node"], line["verb"], line["outcome"], line["why"]) == (
+        "gpu-1",
+        "taint",
+        "applied",
+        "GPUFaultTainted",
+    )
+    assert (line["rule"], line["gpu"], line["code"], line["severity"], line["count"]) == (
+        "xid.79",
+        "0000:4e:00",
+        79,
+        "fatal",
+        1,
+    )
+    assert (line["rules"], line["evidence"]) == ("abc", record.incidents[0].evidence)
+
+
+def test_writes_and_refusals_have_the_same_fields_and_the_page_describes_each() -> None:
+    cluster, trail = Cluster(fleet(3)), Trail()
+    plan = cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
+
+    for change in plan.changes:
+        trail.audit.written(change, "applied")
+    trail.audit.refused(plan.refused, "", at(0))
+
+    assert [line["outcome"] for line in trail.lines] == ["applied", "applied", "refused"]
+    [fields] = {tuple(line) for line in trail.lines}
+    for name in fields[3:]:  # behind the log's own: ts, level, msg
+        assert f"| `{name}` |" in PAGE, name
+    for why in Refusal:
+        assert f"| `{why.value}` |" in PAGE, why
+
+
+def test_a_refusal_says_what_stands_against_the_node() -> None:
+    cluster, trail = Cluster({"gpu-1": node(opted_out=True)}), Trail()
+    plan = cluster.tick(fault())
+
+    trail.audit.refused(plan.refused, "abc", at(0))
+
+    [line] = trail.lines
+    assert (line["act"], line["verb"], line["outcome"], line["why"]) == (
+        None,
+        "taint",
+        "refused",
+        "opted out",
+    )
+    assert (line["rule"], line["severity"], line["rules"]) == ("xid.79", "fatal", "abc")
+    assert line["evidence"] == fault().finding.text
+
+
+def test_a_refusal_is_told_and_counted_once_for_as_long_as_it_stays() -> None:
+    trail = Trail()
+
+    for second in range(0, 3600, 60):
+        trail.audit.refused([refused()], "", at(second))
+
+    assert len(trail.lines) == 1
+    value = trail.metrics.registry.get_sample_value("konductor_like_refusals_total", {"why": "brake"})
+    assert value == 1
+
+
+def test_it_is_told_again_when_the_reason_changes_and_when_it_comes_back_after_a_while() -> None:
+    trail = Trail()
+
+    trail.audit.refused([refused()], "", at(0))
+    trail.audit.refused([refused(why=Refusal.PAUSED)], "", at(5))
+    trail.audit.refused([], "", at(700))
+    trail.audit.refused([refused(why=Refusal.PAUSED)], "", at(705))
+
+    assert [line["why"] for line in trail.lines] == ["brake", "paused", "paused"]
+
+
+def test_no_more_refusals_are_remembered_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "REMEMBERED", 2)
+    trail = Trail()
+
+    trail.audit.refused([refused(name) for name in ("gpu-1", "gpu-2", "gpu-3")], "", at(0))
+    trail.audit.refused([refused(name) for name in ("gpu-3", "gpu-1")], "", at(1))
+
+    assert [line["node"] for line in trail.lines] == ["gpu-1", "gpu-2", "gpu-3", "gpu-1"]
+
+
+def test_what_was_not_written_says_so_and_a_lost_race_is_no_line() -> None:
+    cluster, trail = Cluster(fleet(3)), Trail()
+    [change] = cluster.tick(fault()).changes
+
+    trail.audit.written(change, "conflict")
+    trail.audit.written(change, "failed", "Forbidden.")
+
+    assert [(line["outcome"], line["why"]) for line in trail.lines] == [("failed", "Forbidden.")]
+
+
+def test_a_dry_run_says_that_nothing_was_written() -> None:
+    cluster, trail = Cluster(fleet(3)), Trail(rehearsal=True)
+    [change] = cluster.tick(fault()).changes
+
+    trail.audit.written(change, "applied")
+
+    assert trail.lines[0]["outcome"] == "rehearsed"
+
+
+def test_growing_counts_name_what_grew() -> None:
+    suspect: dict[str, Any] = {"rule": "xid.63", "severity": Severity.SUSPECT}
+    cluster, trail = Cluster(fleet(3), replace(Rules(), settle_seconds=0.0)), Trail()
+    cluster.tick(fault(**suspect))
+    [change] = cluster.tick(fault(**suspect, seconds=1, stamp=101), seconds=1).changes
+
+    trail.audit.written(change, "applied")
+
+    assert (trail.lines[0]["rule"], trail.lines[0]["count"], trail.lines[0]["why"]) == ("xid.63", 2, "counts")
+
+
+def test_as_text_a_line_of_the_trail_has_every_fact_that_there_is() -> None:
+    cluster, trail = Cluster(fleet(3)), Trail("text")
+    [change] = cluster.tick(fault()).changes
+
+    trail.audit.written(change, "applied")
+
+    [line] = trail.text.splitlines()
+    assert f" act={change.act_id} node=gpu-1 verb=taint outcome=applied rule=xid.79 " in line
+    assert 'evidence="NVRM: Xid (PCI:0000:4e:00): 79, GPU has fallen off the bus."' in line
+    assert " grounds=" not in line

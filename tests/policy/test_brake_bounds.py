@@ -1,0 +1,248 @@
+"""The further bounds of the brake: pools, nodes that are out anyway, and pace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konductor_like.model import EventReason, NodeState, PoolBrake, Rearm, Refusal, Severity, Steering, Verb
+from konductor_like.policy import Rules, brake_state
+from tests.policy.scenes import Cluster, at, fault, fleet, let_go, node, ns
+
+HOUR = 3600.0
+
+
+def pools(**sizes: int) -> dict[str, NodeState]:
+    """GPU nodes ``<pool>-1`` and so on."""
+    return {
+        f"{pool}-{i}": replace(node(f"{pool}-{i}"), pool=pool)
+        for pool, size in sizes.items()
+        for i in range(1, size + 1)
+    }
+
+
+def why(cluster: Cluster, seconds: float = 0) -> dict[str, Refusal | None]:
+    """By node, why it is held, as ``status`` sees it."""
+    brake = brake_state(cluster.nodes, cluster.rules, steering=cluster.snapshot.steering, now=at(seconds))
+    return {held.node: held.why for held in brake.held}
+
+
+def test_a_full_pool_holds_its_own_and_leaves_the_others_their_room() -> None:
+    cluster = Cluster(pools(a=10, b=10), Rules(brake_max_percent=50, brake_pool_max_percent=20))
+
+    plan = cluster.tick(*(fault(f"a-{i}", seconds=i) for i in range(1, 5)), fault("b-1", seconds=9))
+
+    assert cluster.tainted == {"a-1", "a-2", "b-1"}
+    assert plan.brake.pools == (PoolBrake("a", 10, 2, 2), PoolBrake("b", 10, 1, 2))
+    held = [change for change in plan.changes if change.event is EventReason.HELD]
+    assert "2 of 10 GPU nodes of pool a are out, the brake allows 2" in held[0].message
+    assert why(cluster) == {"a-3": Refusal.BRAKE, "a-4": Refusal.BRAKE}
+
+
+def test_the_bound_of_the_fleet_holds_above_the_pools() -> None:
+    cluster = Cluster(pools(a=5, b=5, c=5), Rules(brake_max_percent=20, brake_pool_max_percent=100))
+
+    cluster.tick(*(fault(f"{pool}-{i}", seconds=i) for pool in "abc" for i in range(1, 6)))
+
+    assert len(cluster.tainted) == 3
+
+
+def test_a_pool_of_one_node_may_lose_it_and_a_hundred_such_pools_only_what_the_fleet_may() -> None:
+    cluster = Cluster(pools(**{f"p{i}": 1 for i in range(100)}), Rules(brake_pool_max_percent=20))
+
+    cluster.tick(*(fault(f"p{i}-1", seconds=i) for i in range(100)))
+
+    assert cluster.tainted == {f"p{i}-1" for i in range(20)}
+
+
+def test_a_cap_of_zero_holds_the_first_of_a_pool_too() -> None:
+    cluster = Cluster(pools(a=3), Rules(brake_max_nodes=0, brake_pool_max_percent=50))
+
+    cluster.tick(fault("a-1"))
+
+    assert cluster.tainted == set()
+
+
+def test_nodes_without_a_pool_have_the_bound_of_the_fleet_alone() -> None:
+    cluster = Cluster(fleet(10), Rules(brake_pool_max_percent=0))
+
+    cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 5)))
+
+    assert len(cluster.tainted) == 2
+
+
+def cordoned(state: NodeState) -> NodeState:
+    return replace(state, unschedulable=True)
+
+
+def test_nodes_that_are_out_for_other_reasons_count_only_when_asked() -> None:
+    nodes = fleet(10)
+    nodes |= {"gpu-9": cordoned(nodes["gpu-9"]), "gpu-10": replace(nodes["gpu-10"], ready=False)}
+    indifferent, asked = Cluster(nodes), Cluster(nodes, Rules(brake_count_unavailable=True))
+
+    indifferent.tick(fault("gpu-1"))
+    plan = asked.tick(fault("gpu-1"))
+
+    assert (indifferent.tainted, asked.tainted) == ({"gpu-1"}, set())
+    assert plan.brake.unavailable == 2
+    assert "0 of 10 GPU nodes are out and 2 unavailable, the brake allows 2" in plan.changes[0].message
+
+
+def test_a_node_that_counts_as_out_already_takes_no_further_room() -> None:
+    nodes = fleet(10)
+    nodes |= {name: cordoned(nodes[name]) for name in ("gpu-8", "gpu-9", "gpu-10")}
+    cluster = Cluster(nodes, Rules(brake_count_unavailable=True))
+
+    cluster.tick(fault("gpu-1"), *(fault(f"gpu-{i}", seconds=i) for i in (8, 9, 10)))
+
+    assert cluster.tainted == {"gpu-8", "gpu-9"}
+
+
+def test_a_hundred_new_nodes_that_are_not_ready_yet_do_not_trip_the_brake() -> None:
+    joining = {f"new-{i}": replace(node(f"new-{i}"), ready=False, created_ns=ns(-60)) for i in range(100)}
+    cluster = Cluster(fleet(30) | joining, Rules(brake_count_unavailable=True))
+    cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 6)))
+
+    plan = cluster.tick(fault("gpu-6", seconds=10), seconds=11)
+
+    assert len(cluster.tainted) == 6
+    assert not plan.brake.holding
+    assert (plan.brake.gpu_nodes, plan.brake.unavailable) == (130, 0)
+
+
+def test_nodes_that_stay_unready_count_half_an_hour_after_they_joined() -> None:
+    joined = {f"new-{i}": replace(node(f"new-{i}"), ready=False, created_ns=ns(-60)) for i in range(10)}
+    cluster = Cluster(fleet(5) | joined, Rules(brake_count_unavailable=True))
+
+    plan = cluster.tick(fault("gpu-1"), seconds=1800)
+
+    assert cluster.tainted == set()
+    assert plan.brake.unavailable == 10
+
+
+def test_no_more_nodes_are_tainted_within_the_window_than_the_rate_allows() -> None:
+    cluster = Cluster(fleet(100), Rules(brake_rate_nodes=2, brake_rate_window_seconds=HOUR))
+
+    plan = cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 5)), seconds=10)
+
+    assert cluster.tainted == {"gpu-1", "gpu-2"}
+    assert why(cluster, 10) == {"gpu-3": Refusal.RATE, "gpu-4": Refusal.RATE}
+    held = [change for change in plan.changes if change.event is EventReason.HELD]
+    assert "2 taints within 1 h, the brake allows 2" in held[0].message
+
+
+def test_what_the_rate_held_passes_once_the_window_has_moved_on() -> None:
+    cluster = Cluster(fleet(100), Rules(brake_rate_nodes=1, brake_rate_window_seconds=HOUR))
+    cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1), seconds=10)
+
+    cluster.tick(seconds=10 + HOUR - 1)
+    assert cluster.tainted == {"gpu-1"}
+    cluster.tick(seconds=10 + HOUR)
+
+    assert cluster.tainted == {"gpu-1", "gpu-2"}
+
+
+def test_a_release_gives_the_rate_nothing_back() -> None:
+    cluster = Cluster(fleet(100), Rules(brake_rate_nodes=1, brake_cooldown_seconds=0))
+    cluster.tick(fault("gpu-1"))
+    let_go(cluster, "gpu-1", 60)
+
+    cluster.tick(fault("gpu-2", seconds=61), seconds=61)
+
+    assert why(cluster, 61) == {"gpu-2": Refusal.RATE}
+
+
+def test_a_taint_without_an_answer_counts_for_the_rate() -> None:
+    cluster = Cluster(fleet(100), Rules(brake_rate_nodes=1))
+    cluster.snapshot = replace(cluster.snapshot, in_flight=frozenset({"gpu-9"}))
+
+    cluster.tick(fault("gpu-1"))
+
+    assert cluster.tainted == set()
+
+
+def test_a_reset_of_the_brake_starts_the_window_anew_but_moves_no_bound() -> None:
+    cluster = Cluster(fleet(10), Rules(brake_rate_nodes=1))
+    cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 5)), seconds=10)
+    cluster.snapshot = replace(cluster.snapshot, steering=Steering(rearm=Rearm(at(20), "kim")))
+
+    cluster.tick(seconds=21)
+    assert cluster.tainted == {"gpu-1", "gpu-2"}
+    cluster.snapshot = replace(cluster.snapshot, steering=Steering(rearm=Rearm(at(30), "kim")))
+    cluster.tick(seconds=31)
+
+    assert cluster.tainted == {"gpu-1", "gpu-2"}
+    assert set(why(cluster, 31).values()) == {Refusal.BRAKE}
+
+
+_FAULTS = st.lists(
+    st.tuples(st.integers(1, 6), st.sampled_from("ab"), st.sampled_from(["fatal", "test"])), max_size=20
+)
+
+
+@given(
+    arrivals=st.lists(_FAULTS, max_size=5),
+    percent=st.integers(0, 100),
+    pool_percent=st.none() | st.integers(0, 100),
+    rate=st.none() | st.integers(0, 6),
+    asked=st.booleans(),
+    away=st.sets(st.tuples(st.sampled_from("ab"), st.integers(1, 6))),
+)
+def test_no_order_of_arrival_gets_past_any_bound(
+    arrivals: list[list[tuple[int, str, str]]],
+    percent: int,
+    pool_percent: int | None,
+    rate: int | None,
+    asked: bool,
+    away: set[tuple[str, int]],
+) -> None:
+    nodes = pools(a=6, b=6)
+    nodes |= {name: cordoned(nodes[name]) for name in (f"{pool}-{i}" for pool, i in away)}
+    rules = Rules(percent, None, pool_percent, rate, brake_count_unavailable=asked)
+    cluster = Cluster(nodes, rules)
+    for second, arrival in enumerate(arrivals):
+        before = cluster.tainted
+        plan = cluster.tick(
+            *(fault(f"{pool}-{i}", seconds=second, severity=Severity(how)) for i, pool, how in arrival),
+            seconds=second,
+        )
+
+        assert len(cluster.tainted) <= plan.brake.bound
+        assert rate is None or len(cluster.tainted) <= rate
+        for pool in plan.brake.pools:
+            assert sum(name.startswith(pool.pool) for name in cluster.tainted) <= pool.bound
+        if asked:
+            fresh = {name for name in cluster.tainted - before if not nodes[name].unschedulable}
+            out = cluster.tainted | {name for name, state in nodes.items() if state.unschedulable}
+            assert not fresh or len(out) <= plan.brake.bound
+        taints = {change.node for change in plan.changes if change.verb is Verb.TAINT}
+        assert taints.isdisjoint(held.node for held in plan.brake.held)
+
+
+@given(
+    arrival=_FAULTS,
+    percent=st.integers(0, 99),
+    more=st.integers(1, 100),
+    pool_percent=st.integers(0, 100),
+    rate=st.none() | st.integers(0, 6),
+)
+def test_no_higher_bound_taints_fewer(
+    arrival: list[tuple[int, str, str]], percent: int, more: int, pool_percent: int, rate: int | None
+) -> None:
+    faults = [fault(f"{pool}-{i}", severity=Severity(how)) for i, pool, how in arrival]
+
+    def out(rules: Rules) -> int:
+        cluster = Cluster(pools(a=6, b=6), rules)
+        cluster.tick(*faults)
+        return len(cluster.tainted)
+
+    base = Rules(percent, None, pool_percent, rate)
+    higher = [
+        replace(base, brake_max_percent=percent + more),
+        replace(base, brake_pool_max_percent=pool_percent + more),
+        replace(base, brake_pool_max_percent=None),
+        replace(base, brake_rate_nodes=None if rate is None else rate + more),
+    ]
+    assert all(out(rules) >= out(base) for rules in higher)

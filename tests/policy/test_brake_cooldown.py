@@ -1,0 +1,212 @@
+"""Once the brake holds something, the room that a release makes is not used at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konductor_like.model import EventReason, Pause, Rearm, Refusal, Steering
+from konductor_like.policy import Rules, brake_state
+from tests.policy.scenes import Cluster, at, fault, fleet, let_go
+
+COOLDOWN = 300.0
+
+
+def tripped(size: int = 5) -> Cluster:
+    """``gpu-1`` is out, ``gpu-2`` and ``gpu-3`` are held."""
+    cluster = Cluster(fleet(size))
+    cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in (1, 2, 3)), seconds=5)
+    assert cluster.tainted == {"gpu-1"}
+    return cluster
+
+
+def why(cluster: Cluster, seconds: float) -> dict[str, Refusal | None]:
+    brake = brake_state(cluster.nodes, cluster.rules, steering=cluster.snapshot.steering, now=at(seconds))
+    return {held.node: held.why for held in brake.held}
+
+
+def test_an_operator_who_undoes_a_false_alarm_is_not_raced_by_the_brake() -> None:
+    cluster = tripped()
+    let_go(cluster, "gpu-1", 60)
+
+    plan = cluster.tick(seconds=61)
+
+    assert cluster.tainted == set()
+    assert set(why(cluster, 61).values()) == {Refusal.COOLDOWN}
+    assert (plan.brake.cooling, plan.brake.rearms_at) == (1, at(60 + COOLDOWN))
+
+
+def test_the_brake_arms_itself_again_when_the_cool_down_is_over() -> None:
+    cluster = tripped()
+    let_go(cluster, "gpu-1", 60)
+
+    cluster.tick(seconds=59 + COOLDOWN)
+    assert cluster.tainted == set()
+    plan = cluster.tick(seconds=60 + COOLDOWN)
+
+    assert cluster.tainted == {"gpu-2"}
+    assert plan.brake.rearms_at is None
+
+
+def test_a_taint_that_was_removed_by_hand_makes_no_room_at_once_either() -> None:
+    cluster = tripped()
+    cluster.untaint_by_hand("gpu-1")
+
+    cluster.tick(seconds=60)
+    assert cluster.tainted == set()
+    cluster.tick(seconds=60 + COOLDOWN)
+
+    assert cluster.tainted == {"gpu-2"}
+
+
+def test_each_further_release_begins_the_cool_down_anew_for_all_of_them() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 5)), seconds=5)
+    let_go(cluster, "gpu-1", 60)
+    let_go(cluster, "gpu-2", 300)
+
+    cluster.tick(seconds=300 + COOLDOWN - 1)
+    assert cluster.tainted == set()
+    cluster.tick(seconds=300 + COOLDOWN)
+
+    assert cluster.tainted == {"gpu-3", "gpu-4"}
+
+
+def test_a_brake_that_held_nothing_has_no_cool_down() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.tick(fault("gpu-1"), seconds=5)
+    let_go(cluster, "gpu-1", 60)
+
+    cluster.tick(fault("gpu-2", seconds=61), seconds=62)
+    cluster.tick(fault("gpu-3", seconds=63), seconds=64)
+
+    assert cluster.tainted == {"gpu-2"}
+    assert why(cluster, 64) == {"gpu-3": Refusal.BRAKE}
+
+
+def test_when_all_that_was_held_is_released_too_new_evidence_taints_at_once() -> None:
+    cluster = tripped()
+    for name in ("gpu-1", "gpu-2", "gpu-3"):
+        let_go(cluster, name, 60)
+
+    cluster.tick(fault("gpu-4", seconds=70), seconds=71)
+
+    assert cluster.tainted == {"gpu-4"}
+
+
+def test_room_that_no_release_made_is_used_meanwhile() -> None:
+    cluster = tripped()
+    let_go(cluster, "gpu-1", 60)
+    cluster.rules = replace(cluster.rules, brake_max_percent=40)
+
+    cluster.tick(seconds=61)
+
+    assert cluster.tainted == {"gpu-2"}
+
+
+def test_a_reset_of_the_brake_ends_the_cool_down() -> None:
+    cluster = tripped()
+    let_go(cluster, "gpu-1", 60)
+    cluster.snapshot = replace(cluster.snapshot, steering=Steering(rearm=Rearm(at(70), "kim")))
+
+    cluster.tick(seconds=71)
+
+    assert cluster.tainted == {"gpu-2"}
+
+
+@pytest.mark.parametrize("seconds", [50, 500], ids=["before the release", "in the future"])
+def test_another_reset_of_the_brake_changes_nothing(seconds: float) -> None:
+    cluster = tripped()
+    let_go(cluster, "gpu-1", 60)
+    cluster.snapshot = replace(cluster.snapshot, steering=Steering(rearm=Rearm(at(seconds), "kim")))
+
+    cluster.tick(seconds=71)
+
+    assert cluster.tainted == set()
+
+
+def test_a_pool_that_holds_nothing_does_not_cool_down_with_another() -> None:
+    nodes = {
+        name: replace(state, pool="a" if i < 5 else "b") for i, (name, state) in enumerate(fleet(10).items())
+    }
+    cluster = Cluster(nodes, Rules(brake_max_percent=100, brake_pool_max_percent=20))
+    cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in (1, 2, 6)), seconds=7)
+    assert cluster.tainted == {"gpu-1", "gpu-6"}
+    let_go(cluster, "gpu-1", 60)
+    let_go(cluster, "gpu-6", 60)
+
+    cluster.tick(fault("gpu-7", seconds=61), seconds=62)
+
+    assert cluster.tainted == {"gpu-7"}
+    assert why(cluster, 62) == {"gpu-2": Refusal.COOLDOWN}
+
+
+def test_while_tainting_is_paused_nothing_is_added_and_releases_go_on() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault("gpu-1"))
+    pause = Pause(at(10), "kim", "driver roll-out", at(3600))
+    cluster.snapshot = replace(cluster.snapshot, steering=Steering(pause))
+
+    plan = cluster.tick(fault("gpu-2", seconds=11), seconds=12)
+    let_go(cluster, "gpu-1", 20)
+
+    assert cluster.tainted == set()
+    assert why(cluster, 21) == {"gpu-2": Refusal.PAUSED}
+    assert plan.brake.pause == pause
+    [held] = [change for change in plan.changes if change.event is EventReason.HELD]
+    assert "Held: tainting is paused by kim until 2026-03-04T13:00:00Z: driver roll-out." in held.message
+
+
+@pytest.mark.parametrize("how", ["expired", "resumed"])
+def test_after_a_pause_what_is_still_true_passes(how: str) -> None:
+    cluster = Cluster(fleet(10))
+    cluster.snapshot = replace(cluster.snapshot, steering=Steering(Pause(at(0), "kim", "", at(3600))))
+    cluster.tick(fault("gpu-1"), fault("gpu-2"), seconds=1)
+    let_go(cluster, "gpu-2", 20)
+    if how == "resumed":
+        cluster.snapshot = replace(cluster.snapshot, steering=Steering())
+
+    cluster.tick(seconds=3600 if how == "expired" else 30)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_write_without_an_answer_is_not_sent_again_while_paused() -> None:
+    cluster = Cluster(fleet(10))
+    pause = Steering(Pause(at(0), "kim", ""))
+    cluster.snapshot = replace(cluster.snapshot, steering=pause, in_flight=frozenset({"gpu-1"}))
+
+    cluster.tick(fault("gpu-1"))
+
+    assert cluster.tainted == set()
+
+
+_WORK = st.lists(
+    st.tuples(st.sampled_from(["fault", "release", "untaint", "wait"]), st.integers(1, 10)), max_size=40
+)
+
+
+@given(work=_WORK)
+def test_a_cool_down_delays_and_never_lets_more_pass_nor_keeps_anything_for_good(
+    work: list[tuple[str, int]],
+) -> None:
+    cluster = Cluster(fleet(10))
+    seconds = 0.0
+    for what, number in work:
+        seconds += 400 if what == "wait" else 7
+        name = f"gpu-{number}"
+        if what == "release" and cluster.nodes[name].record.incidents:
+            if any(i.state != "released" for i in cluster.nodes[name].record.incidents):
+                let_go(cluster, name, seconds)
+        elif what == "untaint":
+            cluster.untaint_by_hand(name)
+        faults = [fault(name, stamp=seconds, seconds=seconds)] if what == "fault" else []
+        cluster.tick(*faults, seconds=seconds)
+        assert len(cluster.tainted) <= 2
+
+    plan = cluster.tick(seconds=seconds + COOLDOWN)
+
+    assert len(cluster.tainted) == 2 or not plan.brake.holding

@@ -1,0 +1,137 @@
+"""Nothing is held back in silence: every node that is not tainted although it should be is told, and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from konductor_like.model import (
+    TAINT_EFFECT,
+    TAINT_KEY,
+    FaultKind,
+    IncidentKey,
+    Machine,
+    Refusal,
+    Role,
+    Severity,
+    Taint,
+)
+from konductor_like.policy import Rules
+from tests.policy.scenes import GPU, Cluster, fault, fleet, node
+
+KEY = IncidentKey("xid.79", GPU)
+
+
+def told(cluster: Cluster, *faults_of: str, seconds: float = 0) -> list[tuple[str, Refusal]]:
+    """Who was refused a taint for an Xid 79 on each of these nodes."""
+    plan = cluster.tick(*(fault(name, seconds=seconds) for name in faults_of), seconds=seconds)
+    assert all(item.key == KEY for item in plan.refused)
+    return [(item.node, item.why) for item in plan.refused]
+
+
+def test_what_the_brake_holds_is_told_for_as_long_as_it_does() -> None:
+    cluster = Cluster(fleet(5))
+
+    assert told(cluster, "gpu-1", "gpu-2") == [("gpu-2", Refusal.BRAKE)]
+    assert told(cluster, seconds=5) == [("gpu-2", Refusal.BRAKE)]
+
+
+def test_a_node_that_is_tainted_is_refused_nothing() -> None:
+    cluster = Cluster(fleet(5))
+
+    assert told(cluster, "gpu-1") == []
+    assert told(cluster, "gpu-1", seconds=10) == []
+
+
+def test_a_node_that_is_opted_out_is_told_with_each_line() -> None:
+    cluster = Cluster({"gpu-1": node(opted_out=True)})
+
+    assert told(cluster, "gpu-1") == [("gpu-1", Refusal.OPTED_OUT)]
+    assert told(cluster) == []
+
+
+def test_opting_out_a_node_that_the_brake_holds_is_the_reason_from_then_on() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
+    cluster.nodes["gpu-2"] = replace(cluster.nodes["gpu-2"], opted_out=True)
+
+    assert told(cluster, seconds=5) == [("gpu-2", Refusal.OPTED_OUT)]
+
+
+def test_a_node_outside_the_selector_is_told() -> None:
+    cluster = Cluster({"gpu-1": replace(node(), selected=False)})
+
+    assert told(cluster, "gpu-1") == [("gpu-1", Refusal.NOT_SELECTED)]
+    assert cluster.tainted == set()
+
+
+def test_anothers_taint_in_our_place_is_told() -> None:
+    theirs = Taint(TAINT_KEY, "someone-elses", TAINT_EFFECT)
+    cluster = Cluster({"gpu-1": replace(node(), taints=(theirs,))})
+
+    assert told(cluster, "gpu-1") == [("gpu-1", Refusal.BLOCKED)]
+
+
+def test_a_name_that_two_machines_share_is_told() -> None:
+    cluster = Cluster(fleet(3))
+    cluster.snapshot = replace(cluster.snapshot, ambiguous=frozenset({"gpu-1"}))
+
+    assert told(cluster, "gpu-1") == [("gpu-1", Refusal.AMBIGUOUS)]
+
+
+def test_a_line_of_another_boot_is_pending_for_as_long_as_the_node_is_not_there() -> None:
+    cluster = Cluster(fleet(3))
+    plan = cluster.tick(fault(boot="boot-b"))
+
+    assert [(item.why, item.detail) for item in plan.refused] == [(Refusal.PENDING, "boot boot-b")]
+    assert told(cluster, seconds=5) == [("gpu-1", Refusal.PENDING)]
+    cluster.reboot("gpu-1", "boot-b")
+    assert told(cluster, seconds=10) == []
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_node_without_a_gpu_is_told_unless_its_kernel_proves_one() -> None:
+    cluster = Cluster({"cpu-1": replace(node("cpu-1", gpu=False), machine=Machine("u", "s", "boot-a"))})
+
+    plan = cluster.tick(fault("cpu-1", rule="site.flux", kind=FaultKind.CUSTOM))
+
+    assert [item.why for item in plan.refused] == [Refusal.NO_GPU]
+    assert told(cluster, "cpu-1") == []
+    assert cluster.tainted == {"cpu-1"}
+
+
+def test_a_line_that_a_user_wrote_is_told_where_the_settings_say_that_it_does_not_count() -> None:
+    cluster = Cluster(fleet(3), Rules(count_user_written=False))
+
+    plan = cluster.tick(fault(user_written=True))
+
+    assert [item.why for item in plan.refused] == [Refusal.USER_WRITTEN]
+    assert plan.refused[0].about == fault(user_written=True)
+
+
+def test_collateral_is_told_with_its_event() -> None:
+    cluster = Cluster(fleet(3))
+    cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
+    state = cluster.nodes["gpu-2"]
+    swept = replace(state.record.incidents[0], role=Role.COLLATERAL, event="ev-1")
+    cluster.nodes["gpu-2"] = replace(state, record=replace(state.record, incidents=(swept,)))
+
+    plan = cluster.tick(seconds=5)
+
+    assert [(item.node, item.why, item.detail) for item in plan.refused] == [
+        ("gpu-2", Refusal.COLLATERAL, "ev-1")
+    ]
+
+
+def test_what_would_not_have_tainted_anyway_is_refused_nothing() -> None:
+    suspect = fault(rule="xid.63", severity=Severity.SUSPECT)
+    for state in (node(), node(opted_out=True), node(gpu=False)):
+        assert Cluster({"gpu-1": state}).tick(suspect).refused == ()
+
+
+def test_a_storm_on_a_node_that_is_opted_out_is_one_refusal() -> None:
+    cluster = Cluster({"gpu-1": node(opted_out=True)})
+
+    plan = cluster.tick(*(fault(seconds=n, stamp=100 + n) for n in range(50)), seconds=50)
+
+    assert len(plan.ignored) == 50
+    assert len(plan.refused) == 1
