@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from konductor_like.backtest.values import HeldBack, Load, Outage, Verdicts
-from konductor_like.model import Incident, NodeState, Plan, Refusal, Refused, Verb
+from konductor_like.model import Incident, Plan, Refusal, Refused, Verb
 
 KEPT_MOST = 50_000
 """Outages, spans held back and changes of the load, each; of more only the number is told."""
@@ -36,7 +36,7 @@ class Journal:
             open_held=dict(self.open_held),
         )
 
-    def decided(self, now_ns: int, plan: Plan, nodes: dict[str, NodeState]) -> list[Outage]:
+    def decided(self, now_ns: int, plan: Plan) -> list[Outage]:
         """Note what a plan did; gives the outages that began."""
         self.faults += len(plan.counted)
         begun = [
@@ -47,7 +47,7 @@ class Journal:
         for outage in begun:
             self.open_outages[outage.node] = outage
         if plan.refused or self.open_held:
-            self._refused(now_ns, plan.refused, nodes)
+            self._refused(now_ns, plan.refused)
         return begun
 
     def released(self, now_ns: int, node: str) -> None:
@@ -74,11 +74,11 @@ class Journal:
             rules, tuple(outages), tuple(held), tuple(self.loads), self.faults, gpu_nodes, self.dropped
         )
 
-    def _refused(self, now_ns: int, refused: Iterable[Refused], nodes: dict[str, NodeState]) -> None:
+    def _refused(self, now_ns: int, refused: Iterable[Refused]) -> None:
         now_held: dict[str, HeldBack] = {}
         for item in refused:
-            incident = _incident(nodes[item.node], item) if item.why in _WAITING else None
-            if incident is None or item.node in now_held:
+            incident = item.about if item.why in _WAITING else None
+            if not isinstance(incident, Incident) or item.node in now_held:
                 continue
             before = self.open_held.get(item.node)
             same = before is not None and before.why is item.why
@@ -95,7 +95,3 @@ class Journal:
             into.append(what)
         else:
             self.dropped += 1
-
-
-def _incident(state: NodeState, item: Refused) -> Incident | None:
-    return state.record.incident(item.key)

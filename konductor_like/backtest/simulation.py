@@ -13,10 +13,9 @@ from konductor_like.backtest.journal import Journal
 from konductor_like.backtest.values import Verdicts
 from konductor_like.model import Fault, Plan, Refusal, Snapshot, Source, TallyKey, Unsettled, Window
 from konductor_like.policy import Rules, decide, release
+from konductor_like.policy.holds import may_return
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TIMED = frozenset({Refusal.RATE, Refusal.COOLDOWN, Refusal.SETTLING})
-"""What lets go by itself after a time: it is looked at again at every poll."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,39 +92,48 @@ class Simulation:
         self._unsettled.update(plan.unsettled)
         for change in plan.changes:
             fleet.apply(change)
-        for outage in self.journal.decided(now_ns, plan, nodes):
-            self._expect_back(now_ns, outage.node)
+        for outage in self.journal.decided(now_ns, plan):
+            if self._assumed.release_after_ns is not None:
+                back_ns = self._polled_ns(now_ns + self._assumed.release_after_ns)
+                heapq.heappush(self._returns, (back_ns, outage.node))
         if plan.changes:
             self.journal.load(now_ns, fleet.out)
         self._read_ns = dict.fromkeys(Source, now_ns)
         self._look_ns = self._next_look_ns(now_ns, plan)
 
     def _next_look_ns(self, now_ns: int, plan: Plan) -> int | None:
-        """What the brake's bound holds passes when a node comes back, and that is looked at then anyway."""
-        timed = any(item.why in _TIMED for item in plan.refused)
-        return now_ns + self._assumed.grid_ns if timed else None
+        """When what is held back may pass by itself.
 
-    def _expect_back(self, now_ns: int, name: str) -> None:
-        if self._assumed.release_after_ns is None:
-            return
-        back_ns = now_ns + self._assumed.release_after_ns
-        record = self.fleet.nodes[name].record
-        if record.replace_since is not None:
-            self.journal.kept_out(name, "marked for replacement: it failed too often")
-            return
-        if record.hold_until is not None and ns_of(record.hold_until) > back_ns:
-            back_ns = ns_of(record.hold_until)
-            self.journal.kept_out(name, "held longer: it failed before")
-        heapq.heappush(self._returns, (round_up(back_ns, self._assumed.grid_ns), name))
+        What the brake's bound holds passes when a node comes back, and that is looked at then anyway.
+        """
+        reasons, brake = {item.why for item in plan.refused}, plan.brake
+        times = [now_ns + self._assumed.grid_ns] if Refusal.SETTLING in reasons else []
+        if Refusal.COOLDOWN in reasons and brake.rearms_at is not None:
+            times.append(ns_of(brake.rearms_at))
+        if Refusal.RATE in reasons and brake.pace is not None and brake.pace.frees_at is not None:
+            times.append(ns_of(brake.pace.frees_at))
+        return max(now_ns + self._assumed.grid_ns, self._polled_ns(min(times))) if times else None
+
+    def _polled_ns(self, ns: int) -> int:
+        return round_up(ns, self._assumed.grid_ns)
 
     def _bring_back(self, now_ns: int, name: str) -> None:
+        """The assumed release, unless its failures keep the node out: then later, or never."""
+        state, now = self.fleet.nodes[name], moment(now_ns)
+        why = may_return(state.record, now, self._rules)
+        if why is not None:
+            self.journal.kept_out(name, why)
+            if state.record.replace_since is None and state.record.hold_until is not None:
+                heapq.heappush(self._returns, (self._polled_ns(ns_of(state.record.hold_until)), name))
+            return
         change = release(
-            self.fleet.nodes[name],
-            at=moment(now_ns),
+            state,
+            at=now,
             by="backtest",
             reason="assumed",
             how="reset",
             read_ns=self._read_ns,
+            rules=self._rules,
         )
         if change is not None:
             self.fleet.apply(change)

@@ -73,6 +73,7 @@ def test_what_the_brake_held_goes_out_after_the_first_came_back() -> None:
     assert first.end_ns <= second.start_ns <= first.end_ns + HOUR_NS
     held = [span for span in verdicts.held if span.why is Refusal.BRAKE]
     assert {span.node for span in held} == {"gpu-2"}
+    assert second.start_ns - first.end_ns == 300 * SECOND_NS, "the brake's cool-down"
     assert held[0].start_ns == START_NS + 65 * SECOND_NS
     assert max(load.out for load in verdicts.loads) == 1
 
@@ -84,6 +85,21 @@ def test_after_its_release_a_node_is_out_again_for_a_new_line_and_for_no_replay(
 
     starts = [outage.start_ns - START_NS for outage in one.simulation.verdicts().outages]
     assert starts == [10 * SECOND_NS, 7 * HOUR_NS + 5 * SECOND_NS]
+
+
+def test_a_node_that_fails_again_and_again_is_held_longer_and_then_stays_out() -> None:
+    one = player(release_hours=0.1)
+
+    played([xid("gpu-1", 3600 * hour) for hour in (1, 3, 5)], one)
+
+    first, second, third = one.simulation.verdicts().outages
+    assert first.end_ns is not None
+    assert first.end_ns - first.start_ns == 360 * SECOND_NS
+    assert second.end_ns is not None
+    assert second.end_ns - second.start_ns == 1800 * SECOND_NS
+    assert "it failed 2 times" in second.why_longer
+    assert third.end_ns is None
+    assert "marked for replacement" in third.why_longer
 
 
 def test_a_node_that_only_lines_name_is_there_from_its_first_line_on() -> None:
