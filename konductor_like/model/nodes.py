@@ -226,6 +226,10 @@ class NodeState:
     """Why our annotation could not be read, if a person mangled it."""
     last_writer: str | None = None
     """Who last updated the Node's spec or metadata, from ``managedFields``, when it was not us."""
+    reported_ns: int | None = field(default=None, compare=False)
+    """When its kubelet last reported, by the node's own clock, in nanoseconds since the Unix epoch."""
+    booted_after_ns: int | None = None
+    """Its present boot began later than this; known where we watched the boot before it end."""
 
     @property
     def tainted(self) -> bool:
