@@ -15,6 +15,8 @@ TAINT_EFFECT = "NoSchedule"
 HEALTH_LABEL = "trainy.konduktor.ai/health"
 RECORD_ANNOTATION = "trainy.konduktor.ai/record"
 OPT_OUT_LABEL = "trainy.konduktor.ai/ignore"
+OPERATOR_RULE = "operator"
+"""The rule of the incident that a person's taint stands for; no line of a log is of it."""
 
 
 class IncidentState(StrEnum):
@@ -86,6 +88,11 @@ class Incident:
     def taints(self) -> bool:
         """Whether it is reason enough to taint the node."""
         return self.severity.taints or bool(self.grounds)
+
+    @property
+    def by_person(self) -> bool:
+        """Whether a person tainted the node for a reason of their own; no line says so."""
+        return self.key.rule == OPERATOR_RULE
 
 
 @dataclass(frozen=True, slots=True)

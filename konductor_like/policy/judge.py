@@ -68,6 +68,7 @@ def judge(
         reason = _judge_fault(judgement, book, state, fault, now)
         if reason is not None:
             judgement.ignored.append(Ignored(fault, reason))
+    judgement.urgent = judgement.urgent or book.unacked
     judgement.record = book.record()
     judgement.unsettled = book.unsettled()
     return judgement

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from konductor_like.cli import releasing
-from konductor_like.cli.reset import DryRun
+from konductor_like.cli.dryrun import DryRun
 from konductor_like.cluster.decode import node_decoder
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.fence import NoFence
