@@ -155,6 +155,8 @@ class Settings(BaseSettings):
     """The time out within these days that marks a node for replacement; `0` never does."""
     record_interval_seconds: float = Field(600.0, ge=0)
     """Growing counts are written to a node at most this often."""
+    suspect_taint: Literal["none", "PreferNoSchedule"] = "none"
+    """`PreferNoSchedule`: suspects get the taint `trainy.konduktor.ai/suspect=true:PreferNoSchedule`."""
     unknown_node_seconds: float = Field(600.0, ge=0)
     """How long a fault of a node that the cluster does not know is kept, in case the node registers."""
 
@@ -271,6 +273,7 @@ class Settings(BaseSettings):
             repeat_days=self.repeat_days,
             repeat_count=self.repeat_count,
             record_interval_seconds=self.record_interval_seconds,
+            suspect_taint=self.suspect_taint != "none",
             count_user_written=self.user_written == "count",
         )
 

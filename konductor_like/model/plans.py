@@ -76,6 +76,8 @@ class Change:
     """The record to write; None removes the annotation and the label."""
     health: str | None
     """The value of the health label; None removes it."""
+    suspect_taint: bool = field(default=False, kw_only=True)
+    """Whether the node bears our softer taint afterwards."""
     event: EventReason | None = None
     message: str = ""
     incident: Incident | None = None

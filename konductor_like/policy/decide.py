@@ -136,6 +136,7 @@ def needs_attention(state: NodeState) -> bool:
     return not record.empty and (
         (record.tainted_at is not None and not state.tainted)
         or (not state.tainted and any(_wants_a_taint(incident) for incident in record.incidents))
+        or state.suspect_tainted  # which is not to linger
         or record.machine != state.machine
         or any(_has_met_its_boot(incident, state) for incident in record.incidents)
     )
