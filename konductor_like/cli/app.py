@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from konductor_like import __version__
-from konductor_like.cli import check_config, explain, reset, rules, run, scan, status
+from konductor_like.cli import breaker, check_config, explain, pause, reset, rules, run, scan, status
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import begin, report
 from konductor_like.cli.options import Verbose
@@ -63,6 +63,9 @@ def build() -> typer.Typer:
     app.command("run")(run.run)
     app.command("status")(status.status)
     app.command("reset", cls=reset.ResetCommand)(reset.reset)
+    app.command("pause")(pause.pause)
+    app.command("resume")(pause.resume)
+    app.add_typer(breaker.application(), name="breaker")
     app.command("scan")(scan.scan)
     app.command("explain")(explain.explain)
     app.add_typer(rules.application(), name="rules")

@@ -153,6 +153,7 @@ class Reset:
             reason=self._reason,
             how="reset",
             read_ns=self._read_ns,
+            rules=self._settings.rules(),
         )
 
     def _judge(self, before: NodeState, result: WriteResult) -> NodeState | None:
