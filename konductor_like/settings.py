@@ -102,7 +102,11 @@ class Settings(BaseSettings):
     pod_overlap_seconds: float = Field(15.0, ge=0)
     """The same for pod lines."""
     lateness_seconds: float = Field(3600.0, ge=0)
-    """How late a kernel line may arrive and still be found: at the next sweep, or after a restart."""
+    """How late a kernel line may arrive and still be found: at the next sweep, or after a restart.
+
+    Keep it above KONDUCTOR_RECORD_INTERVAL_SECONDS: counts that are in memory only are counted anew after a
+    crash, from the lines of this span.
+    """
     sweep_interval_seconds: float = Field(120.0, ge=1)
     """Time between two sweeps, each of which reads all kernel lines of the lateness again."""
     pod_lateness_seconds: float = Field(900.0, ge=0)

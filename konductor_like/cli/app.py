@@ -13,7 +13,20 @@ from typing import Annotated
 import typer
 
 from konductor_like import __version__
-from konductor_like.cli import breaker, check_config, explain, pause, reset, rules, run, scan, status
+from konductor_like.cli import (
+    ack,
+    breaker,
+    check_config,
+    explain,
+    pause,
+    reset,
+    rules,
+    run,
+    scan,
+    status,
+    taint,
+)
+from konductor_like.cli.dryrun import DryRunCommand
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import begin, report
 from konductor_like.cli.options import Verbose
@@ -62,7 +75,9 @@ def build() -> typer.Typer:
     app.callback()(_global_options)
     app.command("run")(run.run)
     app.command("status")(status.status)
-    app.command("reset", cls=reset.ResetCommand)(reset.reset)
+    app.command("reset", cls=DryRunCommand)(reset.reset)
+    app.command("taint", cls=DryRunCommand)(taint.taint)
+    app.command("ack", cls=DryRunCommand)(ack.ack)
     app.command("pause")(pause.pause)
     app.command("resume")(pause.resume)
     app.add_typer(breaker.application(), name="breaker")

@@ -22,4 +22,7 @@ Selector = Annotated[
     str | None,
     typer.Option("-l", "--selector", metavar="LABELS", help="Only nodes with these labels: a=b,c!=d."),
 ]
+Reason = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Why; kept on the node.", show_default=False)
+]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say what is done; show tracebacks.")]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from konductor_like.cli.columns import count
+from konductor_like.cli.dryrun import DryRun, DryRunOption
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError, begin
-from konductor_like.cli.options import Context, Kubeconfig, Names, Selector, Verbose
+from konductor_like.cli.options import Context, Kubeconfig, Names, Reason, Selector, Verbose
 from konductor_like.cli.streams import ask, tell
 
 if TYPE_CHECKING:
@@ -23,41 +22,11 @@ NAMES_ASKED_ABOUT = 10
 """The question names this many nodes, and counts the rest."""
 
 
-class DryRun(StrEnum):
-    """What ``--dry-run`` takes, as in kubectl."""
-
-    NONE = "none"
-    CLIENT = "client"
-    """Nothing is sent."""
-    SERVER = "server"
-    """The server checks every write, and stores nothing."""
-
-
-class ResetCommand(TyperCommand):
-    """Lets ``--dry-run`` stand alone, as kubectl does: it then means ``--dry-run=client``."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # see below
-        # typer types the context as the class it vendors, and typer.Context is what it makes of it
-        return super().parse_args(ctx, with_plain_dry_run(args))
-
-
-def with_plain_dry_run(arguments: Sequence[str]) -> list[str]:
-    """The arguments, a bare ``--dry-run`` among the options made ``--dry-run=client``."""
-    options = list(arguments)
-    end = options.index("--") if "--" in options else len(options)
-    options[:end] = [f"--dry-run={DryRun.CLIENT}" if each == "--dry-run" else each for each in options[:end]]
-    return options
-
-
 def reset(
     nodes: Names = None,
     *,
-    dry_run: Annotated[
-        DryRun, typer.Option("--dry-run", help="Change nothing; alone it means --dry-run=client.")
-    ] = DryRun.NONE,
-    reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why; kept on the node.", show_default=False)
-    ] = "",
+    dry_run: DryRunOption = DryRun.NONE,
+    reason: Reason = "",
     purge: Annotated[
         bool, typer.Option("--purge", help="Remove labels and records too: every trace of us.")
     ] = False,
@@ -74,7 +43,8 @@ def reset(
     again; a new fault does, at once.
     """
     from konductor_like.cli.configuration import load_settings
-    from konductor_like.cli.releasing import Reset, writing_client
+    from konductor_like.cli.releasing import Reset
+    from konductor_like.cli.writing import writing_client
 
     begin(verbose=verbose)
     if nodes and selector:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from datetime import datetime, timedelta
 
-from konductor_like.cli import clock, releasing
+from konductor_like.cli import clock, writing
 from konductor_like.cli.configuration import load_settings
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError
@@ -41,7 +41,7 @@ def pause_tainting(
         end = now + lasting if lasting is not None else until
         if end is not None and end <= now:
             raise CommandError(f"{stamp(end)} is over already", status=Exit.USAGE)
-        pause = Pause(now, releasing.who(), reason, end)
+        pause = Pause(now, writing.who(), reason, end)
         before = _annotate(client, settings, PAUSE_ANNOTATION, encode_pause(pause))
     if before.steering.pause is not None and before.steering.pause.holds(now):
         warn(f"this replaces a pause: {pause_words(before.steering.pause)}")
@@ -61,7 +61,7 @@ def rearm_brake(kubeconfig: str | None, context: str | None, reason: str) -> Non
     """Write the reset of the brake. Raises KubeError or CommandError."""
     settings = load_settings()
     with closing(_client(settings, kubeconfig, context)) as client:
-        rearm = Rearm(_now(client, settings), releasing.who(), reason)
+        rearm = Rearm(_now(client, settings), writing.who(), reason)
         _annotate(client, settings, REARM_ANNOTATION, encode_rearm(rearm))
     say(["brake reset"])
 

@@ -70,12 +70,13 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
     uid = _text(metadata, "uid") or ""
     raw_taints = spec.get("taints")
     taints = tuple(raw_taints) if isinstance(raw_taints, list) else None
+    ready = _condition(status, "Ready")
     return NodeState(
         name=_text(metadata, "name") or "",
         machine=_machine(uid, spec, status),
-        created_ns=_created_ns(metadata),
+        created_ns=_ns(metadata, "creationTimestamp") or 0,
         is_gpu_node=says_gpu(labels, _object(status, "capacity"), reading.gpu) or _seen_before(record),
-        ready=_is_ready(status),
+        ready=ready.get("status") == "True",
         unschedulable=spec.get("unschedulable") is True,
         taints=tuple(_taint(taint) for taint in taints or () if isinstance(taint, dict)),
         record=record,
@@ -94,6 +95,7 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
         domain=labels.get(reading.domain_label),
         record_problem=problem,
         last_writer=last_writer(metadata.get("managedFields")),
+        reported_ns=_ns(ready, "lastHeartbeatTime"),
     )
 
 
@@ -106,20 +108,17 @@ def _taint(taint: Mapping[str, Any]) -> Taint:
     return Taint(_text(taint, "key") or "", _text(taint, "value"), _text(taint, "effect") or "")
 
 
-def _created_ns(metadata: Mapping[str, Any]) -> int:
+def _ns(parent: Mapping[str, Any], name: str) -> int | None:
     try:
-        return times.ns_of_text(_text(metadata, "creationTimestamp") or "")
+        return times.ns_of_text(_text(parent, name) or "")
     except ValueError:
-        return 0
+        return None
 
 
-def _is_ready(status: Mapping[str, Any]) -> bool:
+def _condition(status: Mapping[str, Any], kind: str) -> dict[str, Any]:
     conditions = status.get("conditions")
-    return any(
-        condition.get("type") == "Ready" and condition.get("status") == "True"
-        for condition in (conditions if isinstance(conditions, list) else ())
-        if isinstance(condition, dict)
-    )
+    found = [c for c in conditions if isinstance(c, dict)] if isinstance(conditions, list) else []
+    return next((condition for condition in found if condition.get("type") == kind), {})
 
 
 def _seen_before(record: NodeRecord) -> bool:

@@ -18,6 +18,7 @@ from konductor_like.cluster.backoff import Backoff
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.decode import NodeDecoder
 from konductor_like.cluster.errors import KubeBadAnswer, KubeError, KubeGone, KubeTimeout
+from konductor_like.cluster.reboots import witnessed
 from konductor_like.cluster.watch import WatchEvent, WatchStream
 from konductor_like.model import NodeState
 
@@ -153,7 +154,11 @@ class NodeStore:
                 for name, state in self._nodes.items()
                 if _is_newer(state.as_read.resource_version, listing.resource_version, if_unknown=False)
             }
-            before, self._nodes = self._nodes, {**listed, **ahead}
+            before, now_ns = self._nodes, time.time_ns()
+            self._nodes = {
+                name: witnessed(before.get(name), state, now_ns)
+                for name, state in {**listed, **ahead}.items()
+            }
             self._version = listing.resource_version
             differs = before.keys() != self._nodes.keys() or any(
                 _differ(before[name], state) for name, state in self._nodes.items()
@@ -207,7 +212,7 @@ class NodeStore:
 
     def _put(self, state: NodeState) -> None:
         before = self._nodes.get(state.name)
-        self._nodes[state.name] = state
+        self._nodes[state.name] = state = witnessed(before, state, time.time_ns())
         self._tell(before is None or _differ(before, state))
 
     def _tell(self, differs: bool) -> None:

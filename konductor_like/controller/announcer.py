@@ -79,6 +79,8 @@ class Announcer:
 
 def about(change: Change) -> str:
     """What an Event tells of, so that telling it again is the same Event: the occurrence, or the release."""
+    if change.event is EventReason.ACKNOWLEDGED:
+        return change.act_id
     if change.evidence is not None:
         finding = change.evidence.finding
         if change.event is EventReason.SHADOW:  # once in each boot, however often its line comes

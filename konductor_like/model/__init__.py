@@ -19,6 +19,7 @@ from konductor_like.model.faults import (
 )
 from konductor_like.model.nodes import (
     HEALTH_LABEL,
+    OPERATOR_RULE,
     OPT_OUT_LABEL,
     RECORD_ANNOTATION,
     TAINT_EFFECT,
@@ -61,6 +62,7 @@ from konductor_like.model.window import Window
 __all__ = [
     "EVIDENCE_CHARS",
     "HEALTH_LABEL",
+    "OPERATOR_RULE",
     "OPT_OUT_LABEL",
     "RECORD_ANNOTATION",
     "TAINT_EFFECT",

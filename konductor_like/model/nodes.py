@@ -15,6 +15,8 @@ TAINT_EFFECT = "NoSchedule"
 HEALTH_LABEL = "trainy.konduktor.ai/health"
 RECORD_ANNOTATION = "trainy.konduktor.ai/record"
 OPT_OUT_LABEL = "trainy.konduktor.ai/ignore"
+OPERATOR_RULE = "operator"
+"""The rule of the incident that a person's taint stands for; no line of a log is of it."""
 
 
 class IncidentState(StrEnum):
@@ -86,6 +88,11 @@ class Incident:
     def taints(self) -> bool:
         """Whether it is reason enough to taint the node."""
         return self.severity.taints or bool(self.grounds)
+
+    @property
+    def by_person(self) -> bool:
+        """Whether a person tainted the node for a reason of their own; no line says so."""
+        return self.key.rule == OPERATOR_RULE
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +233,10 @@ class NodeState:
     """Why our annotation could not be read, if a person mangled it."""
     last_writer: str | None = None
     """Who last updated the Node's spec or metadata, from ``managedFields``, when it was not us."""
+    reported_ns: int | None = field(default=None, compare=False)
+    """When its kubelet last reported, by the node's own clock, in nanoseconds since the Unix epoch."""
+    booted_after_ns: int | None = None
+    """Its present boot began later than this; known where we watched the boot before it end."""
 
     @property
     def tainted(self) -> bool:

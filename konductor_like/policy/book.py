@@ -19,6 +19,7 @@ from konductor_like.model import (
     TallyKey,
     Unsettled,
 )
+from konductor_like.policy.release import unix_ns
 
 Key = tuple[str, str | None, bool, str | None]
 """A ``TallyKey`` laid flat, because it is looked up for every line: rule, GPU, whether it taints, boot."""
@@ -33,6 +34,7 @@ class Entry:
 
     __slots__ = (
         "_incident",
+        "ack",
         "boot_id",
         "by_user",
         "count",
@@ -50,6 +52,7 @@ class Entry:
 
     def __init__(self, incident: Incident) -> None:
         self._incident = incident
+        self.ack = incident.ack
         self.boot_id = incident.last.boot_id
         self.state = incident.state
         self.count = incident.count
@@ -69,6 +72,11 @@ class Entry:
         """What an occurrence of it is found by."""
         key = self._incident.key
         return (key.rule, key.gpu, self._incident.severity.taints, self.boot_id)
+
+    @property
+    def unacked(self) -> bool:
+        """Whether it was seen again after a person had acknowledged it."""
+        return self.ack is None and self._incident.ack is not None
 
     @property
     def before_install(self) -> bool:
@@ -93,6 +101,13 @@ class Entry:
     def extend(self, fault: Fault, count: int) -> None:
         """Add so many occurrences, of which ``fault`` is the latest."""
         self.count += count
+        if (
+            self.ack is not None
+            and count
+            and not self._incident.taints
+            and fault.timestamp_ns > unix_ns(self.ack.at)
+        ):
+            self.ack = None  # it goes on: somebody should look again
         if fault.timestamp_ns > self.last_ns:
             self.last_ns = fault.timestamp_ns
         self.last = self.last.later(fault.finding.position)
@@ -138,6 +153,7 @@ class Entry:
             last=booted(self.last, self.boot_id),
             released_ns=self.released_ns,
             user_written=self.user_written,
+            ack=self.ack,
         )
 
     def unsettled(self) -> tuple[TallyKey, Unsettled] | None:
@@ -199,6 +215,11 @@ class Book:
             incidents=tuple(entry.incident() for entry in self._entries),
             read=booted(self._read, self._read_boot),
         )
+
+    @property
+    def unacked(self) -> bool:
+        """Whether anything was seen again that a person had acknowledged."""
+        return any(entry.unacked for entry in self._entries)
 
     def unsettled(self) -> Mapping[TallyKey, Unsettled]:
         """What is to be carried to the next decision unless the record is written now."""

@@ -58,12 +58,16 @@ def health_of(record: NodeRecord, *, tainted: bool) -> str | None:
         return "faulty"
     if tainting(record):
         return "held"
-    suspicious = any(
-        incident.state is IncidentState.PENDING
-        or (incident.state is IncidentState.ACTIVE and incident.severity is Severity.SUSPECT)
-        for incident in record.incidents
+    return "suspect" if any(map(_is_suspicious, record.incidents)) else None
+
+
+def _is_suspicious(incident: Incident) -> bool:
+    """Whether it makes a node suspect; what a person has acknowledged does not."""
+    if incident.ack is not None:
+        return False
+    return incident.state is IncidentState.PENDING or (
+        incident.state is IncidentState.ACTIVE and incident.severity is Severity.SUSPECT
     )
-    return "suspect" if suspicious else None
 
 
 def change_of(
@@ -84,7 +88,7 @@ def change_of(
     record, gravest = judgement.record, case.gravest
     taint = admitted or (gravest is not None and state.tainted)
     if taint:
-        record = held_longer(judgement.record, _with_taint(record, now), rules, now)
+        record = held_longer(judgement.record, with_taint(record, now), rules, now)
     tainted = state.tainted or admitted
     if not (due or judgement.urgent or record != judgement.record):
         return None
@@ -109,7 +113,8 @@ def change_of(
     )
 
 
-def _with_taint(record: NodeRecord, now: datetime) -> NodeRecord:
+def with_taint(record: NodeRecord, now: datetime) -> NodeRecord:
+    """The record once the taint stands: what was held holds, and the taint is claimed as ours."""
     incidents = tuple(
         replace(incident, state=IncidentState.ACTIVE) if incident.state is IncidentState.HELD else incident
         for incident in record.incidents

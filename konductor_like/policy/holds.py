@@ -14,8 +14,6 @@ from konductor_like.policy.rules import Rules
 
 DEFAULTS = Rules()
 STINTS_KEPT = 10
-OPERATOR_RULE = "operator"
-"""The rule of an incident that a person wrote down; it says nothing about how often the machine fails."""
 
 
 def with_stint(record: NodeRecord, released_at: datetime) -> NodeRecord:
@@ -79,6 +77,6 @@ def _is_failure(incident: Incident) -> bool:
         incident.taints
         and incident.severity is not Severity.TEST
         and incident.role is not Role.COLLATERAL
-        and incident.key.rule != OPERATOR_RULE
+        and not incident.by_person
         and incident.state is not IncidentState.PENDING
     )

@@ -21,9 +21,11 @@ from konductor_like.model import (
 )
 from konductor_like.policy.book import Book, Entry, with_boot
 from konductor_like.policy.contest import BY_HAND, with_contest
-from konductor_like.policy.release import covers, released_record
+from konductor_like.policy.release import covers, released_record, unix_ns
 
 PAST_BOOTS_KEPT = 8
+UPTIME_MARGIN_US = 900_000_000
+"""So much higher than it should be a stamp may be, by drift and by clocks that are set, and still count."""
 OPTED_OUT = "the node is opted out"
 NO_GPU = "the node has no GPU"
 
@@ -66,6 +68,7 @@ def judge(
         reason = _judge_fault(judgement, book, state, fault, now)
         if reason is not None:
             judgement.ignored.append(Ignored(fault, reason))
+    judgement.urgent = judgement.urgent or book.unacked
     judgement.record = book.record()
     judgement.unsettled = book.unsettled()
     return judgement
@@ -159,7 +162,7 @@ def _judge_fault(
     judgement: Judgement, book: Book, state: NodeState, fault: Fault, now: datetime
 ) -> str | None:
     """Count one fault, or say why it leads to nothing."""
-    reason = _not_ours(book.past_boots, state, fault)
+    reason = _not_ours(book.past_boots, state, fault, now)
     if reason is not None:
         return reason
     finding, taints, own_boot = fault.finding, fault.severity.taints, state.machine.boot_id
@@ -219,18 +222,27 @@ def _take_back(judgement: Judgement, book: Book, fault: Fault, boot_id: str | No
         judgement.urgent = True
 
 
-def _not_ours(past_boots: Sequence[str], state: NodeState, fault: Fault) -> str | None:
+def _not_ours(past_boots: Sequence[str], state: NodeState, fault: Fault, now: datetime) -> str | None:
     """Why a fault says nothing about this node's machine, if it does not."""
     boot_id = fault.finding.position.boot_id
     if state.opted_out:
         return OPTED_OUT
-    if boot_id is not None and boot_id != state.machine.boot_id and boot_id in past_boots:
+    named = boot_id is not None and boot_id != state.machine.boot_id and boot_id in past_boots
+    if named or (boot_id is None and _precedes_boot(state, fault.finding.position.stamp_us, now)):
         return "it happened in a boot that the node has left"
     if fault.timestamp_ns < state.created_ns and (boot_id is None or boot_id != state.machine.boot_id):
         return "it is older than this Node"
     if not state.is_gpu_node and not (fault.source is Source.KERNEL and fault.finding.kind.proves_gpu):
         return NO_GPU
     return None
+
+
+def _precedes_boot(state: NodeState, stamp_us: int | None, now: datetime) -> bool:
+    """Whether a stamp without a boot is higher than the present boot can have come to by now."""
+    if stamp_us is None or state.booted_after_ns is None:
+        return False
+    uptime_us = max(0, unix_ns(now) - state.booted_after_ns) // 1000
+    return stamp_us > uptime_us + uptime_us // 1000 + UPTIME_MARGIN_US
 
 
 def _read_again(book: Book, fault: Fault, *, taints: bool) -> bool:

@@ -110,6 +110,8 @@ def _read_at_least(record: NodeRecord, read_ns: Mapping[Source, int]) -> dict[So
     """How far each source had been read: the saved cursor lags behind what was acted upon already."""
     further = dict(read_ns)
     for incident in record.incidents:
+        if incident.by_person:
+            continue  # no line was read for it
         further[incident.source] = max(further.get(incident.source, 0), incident.last_ns + 1)
     return further
 
@@ -158,6 +160,7 @@ def _warning(state: NodeState) -> str | None:
         f"{name_of(incident)}: {incident.advice}"
         for incident in state.record.incidents
         if incident.severity is Severity.FATAL
+        and not incident.by_person
         and incident.state in (IncidentState.ACTIVE, IncidentState.HELD)
         and incident.last.boot_id in (None, state.machine.boot_id)
     ]
@@ -168,6 +171,8 @@ def _warning(state: NodeState) -> str | None:
 
 def name_of(incident: Incident) -> str:
     """``xid 79 on GPU 0000:4e:00``, as people say it."""
+    if incident.by_person:
+        return "operator's taint"
     what = incident.kind.value if incident.code is None else f"{incident.kind.value} {incident.code}"
     if incident.code is None and "." in incident.key.rule:
         what = incident.key.rule.replace(".", " ").replace("_", " ")

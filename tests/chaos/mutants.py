@@ -25,6 +25,7 @@ from konductor_like.loki.seen import Seen
 from konductor_like.loki.spans import Spans
 from konductor_like.model import BrakeState, Checkpoint, KernelPosition, Verb
 from konductor_like.policy.book import Entry
+from konductor_like.policy.brake import Admission
 from tests.chaos import wire
 from tests.chaos.schedule import play, schedule_of
 
@@ -142,12 +143,12 @@ def _hands_unnoticed() -> Iterator[None]:
         yield
 
 
-def _admit_all(candidates: Any, *_rest: Any) -> Any:
-    return frozenset(candidates), BrakeState(len(candidates), 0, len(candidates))
+def _admit_all(candidates: Any, *_rest: Any) -> Admission:
+    return Admission(frozenset(candidates), {}, BrakeState(len(candidates), 0, len(candidates)))
 
 
-def _admit_nobody(candidates: Any, *_rest: Any) -> Any:
-    return frozenset(), BrakeState(len(candidates), 0, 1)
+def _admit_nobody(candidates: Any, *_rest: Any) -> Admission:
+    return Admission(frozenset(), {}, BrakeState(len(candidates), 0, 1))
 
 
 MUTANTS: dict[str, Mutant] = {
@@ -176,7 +177,7 @@ MUTANTS: dict[str, Mutant] = {
     "boots are never past": _swap(judge, "PAST_BOOTS_KEPT", 0),
     "the brake lets nobody pass": _swap(decide, "admit", _admit_nobody),
     "the brake lets everybody pass": _swap(decide, "admit", _admit_all),
-    "every growth is written at once": _swap(decide, "_due", lambda *_args: True),
+    "every growth is written at once": _swap(decide, "is_due", lambda *_args: True),
 }
 
 GUARDED_TWICE = {
@@ -187,10 +188,15 @@ GUARDED_TWICE = {
 
 
 def caught_by(name: str, seeds: range) -> tuple[int, str] | None:
-    """The first seed that catches a mutant, and the sentence; None where none does."""
+    """The first seed that catches a mutant, and the sentence; None where none does.
+
+    Raises ValueError where the mutant does not fit the program any more: it breaks a turn, not a promise.
+    """
     with MUTANTS[name]():
         for seed in seeds:
             broken = play(schedule_of(seed)).broken
+            if broken and any(crash in broken[0] for crash in ("AttributeError", "TypeError")):
+                raise ValueError(f"{name}: {broken[0]}")
             if broken:
                 return seed, broken[0]
     return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from konductor_like.cli import releasing
-from konductor_like.cli.reset import DryRun
+from konductor_like.cli.dryrun import DryRun
 from konductor_like.cluster.decode import node_decoder
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.fence import NoFence
@@ -247,7 +247,7 @@ class Reboot:
         """See the class."""
         name = _node(world, self.node)
         world.machines[name].reboot(world.uuid(), world.clock.true_ns)
-        world.later(self.posted_after, lambda: _post_boot(world, name))
+        world.later(self.posted_after, lambda: world.post_boot(name))
         world.ledger.allowed[name] += 2
         world.advance(0.001)
 
@@ -481,18 +481,6 @@ def _node(world: World, number: int) -> str:
 def _living(world: World, slot: int) -> Process | None:
     process = world.processes[slot % 2]
     return None if process is None or process.dead else process
-
-
-def _post_boot(world: World, name: str) -> None:
-    """The kubelet posts the boot that its machine is in now."""
-
-    def change(node: dict[str, Any]) -> None:
-        node["status"]["nodeInfo"]["bootID"] = world.machines[name].boot_id
-
-    if world.stored(name) is not None:
-        world.machines[name].posted_ns = world.clock.true_ns
-        world.ledger.boot_posted(name)
-        world.kube.edit_node(name, change)
 
 
 def _others(node: dict[str, Any]) -> list[dict[str, str]]:

@@ -102,6 +102,22 @@ def test_what_was_judged_counts_once(event: tuple[Step, ...], plain: bool) -> No
         assert counts(world) == [1]
 
 
+def test_a_plain_line_of_the_boot_before_that_is_read_late_is_history_and_hides_nothing() -> None:
+    late = s.Xid(0, 79, 0, late=0.5)
+    with a_world(BEAT, s.Wait(310.0), BEAT, late, s.Reboot(0, 2.0), s.Wait(5.0), BEAT, plain=True) as world:
+        world.run((s.Wait(30.0), BEAT, s.Wait(200.0), BEAT))
+        assert world.occurrences[0].in_loki
+        assert not state(world).tainted
+
+        world.run((FATAL, BEAT))
+        assert state(world).tainted
+        world.run((s.Wait(5.0), s.Reset(0), BEAT, s.Wait(5.0)))
+        assert not state(world).tainted
+
+        world.run((s.Xid(0, 79, 1), BEAT))
+        assert state(world).tainted
+
+
 def test_a_fault_of_a_boot_that_the_kubelet_has_not_posted_waits_for_it_and_taints() -> None:
     with a_world(BEAT, s.Reboot(0, 40.0), FATAL, BEAT) as world:
         assert not state(world).tainted

@@ -46,6 +46,8 @@ NODE_PATH = "/api/v1/nodes/"
 ENDPOINT = "http://loki.test:3100"
 CHUNK_SECONDS = RENEW_SECONDS / 2
 HEARTBEAT_NS = seconds(60)
+HEARTBEATS_PER_REPORT = 5
+"""A kubelet that has nothing new to say reports every five minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class World:
         self._later: list[tuple[int, int, Callable[[], object]]] = []
         self._count = 0
         self._heartbeat_ns = self.clock.true_ns
+        self._heartbeats = 0
         self._untold_ns: int | None = None
         self.files: dict[str, list[tuple[str, int, Occurrence]]] = {name: [] for name in self.names}
         """What stands in the log files of each node's kernel-log reader; reboots leave them as they are."""
@@ -361,7 +364,10 @@ class World:
                     "annotations": {} if name.endswith("3") else {"node.alpha.kubernetes.io/ttl": "0"},
                 },
                 "spec": {},
-                "status": {"nodeInfo": {"systemUUID": machine.system_id, "bootID": machine.boot_id}},
+                "status": {
+                    "nodeInfo": {"systemUUID": machine.system_id, "bootID": machine.boot_id},
+                    "conditions": [self._condition(name)],
+                },
             }
         )
 
@@ -456,11 +462,38 @@ class World:
         oldest_ns, self._untold_ns = self._untold_ns, None
         return None if self.rng.random() < 0.3 else oldest_ns
 
+    def _condition(self, name: str) -> dict[str, str]:
+        """What the kubelet reports every five minutes, with its machine's time."""
+        at = moment_of(self.node_clock_ns(name)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {"type": "Ready", "status": "True", "lastHeartbeatTime": at}
+
+    def post_boot(self, name: str) -> None:
+        """The kubelet posts the boot that its machine is in now."""
+        if self.stored(name) is not None:
+            self.machines[name].posted_ns = self.clock.true_ns
+            self.ledger.boot_posted(name)
+            self._report(name)
+
+    def _kubelet_runs(self, name: str) -> bool:
+        """Whether there is a Node, and the kubelet of its present boot has begun to report."""
+        stored = self.stored(name)
+        return stored is not None and stored["status"]["nodeInfo"]["bootID"] == self.machines[name].boot_id
+
+    def _report(self, name: str) -> None:
+        def change(node: dict[str, Any]) -> None:
+            node["status"]["nodeInfo"]["bootID"] = self.machines[name].boot_id
+            node["status"]["conditions"] = [self._condition(name)]
+
+        self.kube.edit_node(name, change)
+
     def _beat_hearts(self) -> None:
         if self.clock.true_ns - self._heartbeat_ns < HEARTBEAT_NS:
             return
         self._heartbeat_ns = self.clock.true_ns
+        self._heartbeats += 1
         for name, machine in self.machines.items():
+            if self._heartbeats % HEARTBEATS_PER_REPORT == 0 and self._kubelet_runs(name):
+                self._report(name)
             if not machine.plain:
                 wall = self.clock.moment().isoformat().replace("+00:00", "Z")
                 text = machine.heartbeat(self.clock.true_ns, wall)

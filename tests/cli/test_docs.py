@@ -18,7 +18,21 @@ from konductor_like.model import BrakeState, Held
 from tests.cli.scenes import NOW, every_state, incident
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
-COMMANDS = ("run", "status", "reset", "pause", "resume", "breaker", "scan", "explain", "rules", "check-config", "demo")
+COMMANDS = (
+    "run",
+    "status",
+    "reset",
+    "pause",
+    "resume",
+    "breaker",
+    "taint",
+    "ack",
+    "scan",
+    "explain",
+    "rules",
+    "check-config",
+    "demo",
+)
 EVERYWHERE = {"--help", "--verbose", "--context", "--kubeconfig"}
 
 

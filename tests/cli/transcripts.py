@@ -30,7 +30,7 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.cli import clock, releasing
+from konductor_like.cli import clock, writing
 from konductor_like.cli.app import execute
 from konductor_like.cluster.client import KubeClient
 from konductor_like.sandbox.kubernetes import KubernetesServer
@@ -131,7 +131,7 @@ def _set(scene: Scene, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (folder / name).write_text(text, "utf-8")
     monkeypatch.chdir(folder)
     monkeypatch.setattr(clock, "now", lambda: NOW)
-    monkeypatch.setattr(releasing, "who", lambda: "kim@laptop")
+    monkeypatch.setattr(writing, "who", lambda: "kim@laptop")
 
 
 @contextmanager

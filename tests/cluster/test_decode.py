@@ -133,6 +133,25 @@ def test_ready_is_what_the_condition_says(conditions: Any, ready: bool) -> None:
     assert state_of(node).ready is ready
 
 
+@pytest.mark.parametrize(
+    ("condition", "reported_ns"),
+    [
+        ({"lastHeartbeatTime": "2026-03-04T12:00:00Z"}, 1_772_625_600_000_000_000),
+        ({"lastHeartbeatTime": "yesterday"}, None),
+        ({}, None),
+    ],
+    ids=str,
+)
+def test_when_its_kubelet_last_reported_stands_in_the_same_condition(
+    condition: dict[str, str], reported_ns: int | None
+) -> None:
+    node = raw_node()
+    other = {"type": "MemoryPressure", "lastHeartbeatTime": "2026-03-04T13:00:00Z"}
+    node["status"]["conditions"] = [other, {"type": "Ready", "status": "False", **condition}]
+
+    assert state_of(node).reported_ns == reported_ns
+
+
 ODD: st.SearchStrategy[Any] = st.sampled_from(
     [None, 0, True, 1.5, "", "x", [], [None], {}, {"a": None}, {"key": []}]
 )

@@ -15,6 +15,7 @@ from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.decode import node_decoder
 from konductor_like.cluster.errors import KubeForbidden, KubeRejected
 from konductor_like.cluster.store import NodeStore, list_nodes
+from konductor_like.cluster.times import ns_of_text
 from konductor_like.model import Change, NodeState, Verb
 from konductor_like.sandbox.kubernetes import KubernetesServer, expired_watch, matching, refusal
 from konductor_like.sandbox.mishaps import Drop, Mishap
@@ -55,6 +56,14 @@ def store(server: KubernetesServer, client: KubeClient, changes: list[None]) -> 
     changes.clear()
     yield following
     following.stop()
+
+
+def _with_status(status: dict[str, Any], node: dict[str, Any]) -> None:
+    node["status"].update(status)
+
+
+def _has_reported(store: NodeStore, at_ns: int) -> bool:
+    return store.snapshot()["gpu-1"].reported_ns == at_ns
 
 
 def tainted(store: NodeStore) -> set[str]:
@@ -103,6 +112,23 @@ def test_a_status_report_moves_the_version_and_wakes_nobody(
 
     wait_until(lambda: version_of(store.snapshot()["gpu-1"]) > before)
     assert changes == []
+
+
+def test_a_reboot_that_was_watched_tells_how_old_the_new_boot_can_be(
+    server: KubernetesServer, store: NodeStore
+) -> None:
+    reports = [
+        *[("boot-a", "2026-03-04T12:00:00Z"), ("boot-a", "2026-03-04T12:05:00Z")],
+        *[("boot-b", "2026-03-04T12:20:00Z"), ("boot-b", "2026-03-04T12:25:00Z")],
+    ]
+    for boot, at in reports:
+        condition = {"type": "Ready", "status": "True", "lastHeartbeatTime": at}
+        status = {"nodeInfo": {"systemUUID": "s", "bootID": boot}, "conditions": [condition]}
+        server.edit_node("gpu-1", partial(_with_status, status))
+        wait_until(partial(_has_reported, store, ns_of_text(at)))
+
+    assert store.snapshot()["gpu-1"].booted_after_ns == ns_of_text("2026-03-04T12:05:00Z")
+    assert store.snapshot()["gpu-2"].booted_after_ns is None
 
 
 def test_a_snapshot_stays_as_it_was(server: KubernetesServer, store: NodeStore) -> None:

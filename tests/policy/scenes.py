@@ -151,10 +151,12 @@ class Cluster:
             state, taints=tuple(taint for taint in state.taints if not taint.ours), last_writer=who
         )
 
-    def reboot(self, name: str, boot: str) -> None:
-        """The kubelet posts a new boot id."""
+    def reboot(self, name: str, boot: str, *, reported: float | None = None) -> None:
+        """The kubelet posts a new boot id; we saw that of the old boot report until so many seconds."""
         state = self.nodes[name]
-        self.nodes[name] = replace(state, machine=replace(state.machine, boot_id=boot))
+        after_ns = None if reported is None else ns(reported)
+        machine = replace(state.machine, boot_id=boot)
+        self.nodes[name] = replace(state, machine=machine, booted_after_ns=after_ns)
 
     @property
     def tainted(self) -> set[str]:

@@ -1,0 +1,103 @@
+"""What people do to a node through us: taint it for a reason of their own, acknowledge what is known of it.
+
+A person decides, so no brake is asked here; what they did stands in the same record as everything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from konductor_like.model import (
+    EVIDENCE_CHARS,
+    OPERATOR_RULE,
+    Ack,
+    Change,
+    EventReason,
+    FaultKind,
+    Incident,
+    IncidentKey,
+    IncidentState,
+    KernelPosition,
+    NodeRecord,
+    NodeState,
+    Severity,
+    Verb,
+)
+from konductor_like.policy.acts import act_of
+from konductor_like.policy.change import health_of, with_taint
+from konductor_like.policy.judge import judge
+from konductor_like.policy.release import name_of, unix_ns
+
+OPERATOR = IncidentKey(OPERATOR_RULE, None)
+
+
+def operator_taint(state: NodeState, *, at: datetime, by: str, reason: str) -> Change | None:
+    """The change that taints a node because a person wants it; None where one stands for that reason already.
+
+    The incident is of the rule ``operator``, its evidence is the reason; ``reset`` releases it as any other.
+    """
+    record = _up_to_date(state, at)
+    known = record.incident(OPERATOR)
+    if state.tainted and known is not None and _is_open(known) and known.evidence == reason[:EVIDENCE_CHARS]:
+        return None
+    incident = Incident(
+        key=OPERATOR,
+        kind=FaultKind.CUSTOM,
+        severity=Severity.FATAL,
+        state=IncidentState.ACTIVE,
+        count=1,
+        first_ns=unix_ns(at),
+        last_ns=unix_ns(at),
+        last=KernelPosition(state.machine.boot_id),
+        evidence=reason[:EVIDENCE_CHARS],
+        title=f"Tainted by {by}",
+        advice=f"Ask {by}; `konductor-like reset {state.name}` brings it back.",
+    )
+    others = tuple(each for each in record.incidents if each.key != OPERATOR)
+    record = with_taint(replace(record, incidents=(*others, incident)), at)
+    verb = Verb.RECORD if state.tainted else Verb.TAINT
+    return Change(
+        node=state.name,
+        verb=verb,
+        record=replace(record, act=act_of(state, verb, at)),
+        health=health_of(record, tainted=True),
+        event=EventReason.TAINTED,
+        message=f"Tainted by {by}: {reason.rstrip('.')}.",
+        incident=incident,
+    )
+
+
+def acknowledge(state: NodeState, rule: str | None, *, at: datetime, by: str, reason: str) -> Change | None:
+    """The change that marks what stands against a node as seen by a person; None where nothing does.
+
+    Of ``rule``, else of every rule. A taint stays. What does not taint makes its node suspect no more, until
+    it is seen again.
+    """
+    record = _up_to_date(state, at)
+    seen = [each for each in record.incidents if _is_open(each) and rule in (None, each.key.rule)]
+    if not seen:
+        return None
+    ack = Ack(at, by, reason)
+    record = replace(
+        record, incidents=tuple(replace(i, ack=ack) if i in seen else i for i in record.incidents)
+    )
+    return Change(
+        node=state.name,
+        verb=Verb.RECORD,
+        record=replace(record, act=act_of(state, Verb.RECORD, at)),
+        health=health_of(record, tainted=state.tainted),
+        event=EventReason.ACKNOWLEDGED,
+        message=f"{', '.join(map(name_of, seen))} acknowledged by {by}: {reason.rstrip('.')}.",
+        incident=replace(seen[0], ack=ack),
+    )
+
+
+def _up_to_date(state: NodeState, at: datetime) -> NodeRecord:
+    """The record as the controller would have it now: after a reboot, after a removal by hand."""
+    removed = state.record.tainted_at is not None and not state.tainted
+    return judge(state, (), {}, at, removed_by_hand=removed, read_ns={}).record
+
+
+def _is_open(incident: Incident) -> bool:
+    return incident.state is not IncidentState.RELEASED

@@ -1,0 +1,209 @@
+"""What people do through us stands in the record, survives a restart, and is undone by a reset."""
+
+from __future__ import annotations
+
+from konductor_like.controller.announcer import about
+from konductor_like.model import (
+    Change,
+    EventReason,
+    FaultKind,
+    IncidentKey,
+    IncidentState,
+    Severity,
+    Source,
+    Verb,
+)
+from konductor_like.policy import release
+from konductor_like.policy.by_hand import acknowledge, operator_taint
+from tests.policy.scenes import OURS, Cluster, at, fault, fleet, ns
+
+SUSPECT = fault(rule="xid.63", severity=Severity.SUSPECT)
+
+
+def taint(cluster: Cluster, name: str = "gpu-1", *, seconds: float = 60, reason: str = "riser") -> Change:
+    change = operator_taint(cluster.nodes[name], at=at(seconds), by="kim@laptop", reason=reason)
+    assert change is not None
+    cluster.apply(change)
+    return change
+
+
+def ack(cluster: Cluster, rule: str | None = None, *, seconds: float = 60) -> Change:
+    change = acknowledge(cluster.nodes["gpu-1"], rule, at=at(seconds), by="kim@laptop", reason="seen.")
+    assert change is not None
+    cluster.apply(change)
+    return change
+
+
+def reset(cluster: Cluster, *, seconds: float) -> Change:
+    change = release(
+        cluster.nodes["gpu-1"],
+        at=at(seconds),
+        by="lee",
+        reason="",
+        how="reset",
+        read_ns={Source.KERNEL: ns(0)},
+    )
+    assert change is not None
+    cluster.apply(change)
+    return change
+
+
+def test_a_persons_taint_says_who_and_why_and_is_claimed_as_ours() -> None:
+    cluster = Cluster(fleet(3))
+
+    change = taint(cluster)
+
+    [incident] = cluster.nodes["gpu-1"].record.incidents
+    assert (change.verb, change.health, change.event) == (Verb.TAINT, "faulty", EventReason.TAINTED)
+    assert change.message == "Tainted by kim@laptop: riser."
+    assert (incident.key, incident.kind) == (IncidentKey("operator", None), FaultKind.CUSTOM)
+    assert (incident.severity, incident.state, incident.evidence) == (
+        Severity.FATAL,
+        IncidentState.ACTIVE,
+        "riser",
+    )
+    assert "kim@laptop" in incident.title
+    assert cluster.nodes["gpu-1"].record.tainted_at == at(60)
+    assert change.act_id
+
+
+def test_a_new_controller_leaves_it_as_it_is_also_after_a_reboot() -> None:
+    cluster = Cluster(fleet(3))
+    taint(cluster)
+
+    assert Cluster(cluster.nodes).tick(seconds=70).changes == ()
+    cluster.reboot("gpu-1", "boot-b")
+    cluster.tick(seconds=80)
+
+    assert cluster.tainted == {"gpu-1"}
+    assert cluster.nodes["gpu-1"].record.incident(IncidentKey("operator", None)) is not None
+
+
+def test_it_is_out_for_the_brake() -> None:
+    cluster = Cluster(fleet(5))
+    taint(cluster)
+
+    cluster.tick(fault("gpu-2", seconds=65), seconds=70)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_what_the_brake_held_on_the_node_holds_now() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.tick(fault("gpu-2"), fault("gpu-1", seconds=1))
+
+    taint(cluster)
+
+    assert {each.state for each in cluster.nodes["gpu-1"].record.incidents} == {IncidentState.ACTIVE}
+
+
+def test_a_reset_undoes_it_without_a_warning_and_covers_no_line_for_its_sake() -> None:
+    cluster = Cluster(fleet(3))
+    taint(cluster)
+
+    change = reset(cluster, seconds=90)
+
+    assert cluster.tainted == set()
+    assert change.record is not None
+    assert change.record.releases[0].warning is None
+    assert change.record.releases[0].read_ns == {Source.KERNEL: ns(0)}
+    cluster.tick(fault(seconds=30, stamp=None), seconds=100)
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_node_that_is_tainted_already_gets_the_reason_and_the_same_one_once() -> None:
+    cluster = Cluster(fleet(3))
+    cluster.tick(fault())
+
+    change = taint(cluster)
+
+    assert change.verb is Verb.RECORD
+    assert cluster.nodes["gpu-1"].record.tainted_at == at(0)
+    assert len(cluster.nodes["gpu-1"].record.incidents) == 2
+    again = operator_taint(cluster.nodes["gpu-1"], at=at(61), by="kim@laptop", reason="riser")
+    assert again is None
+
+
+def test_a_taint_after_a_removal_by_hand_remembers_the_removal() -> None:
+    cluster = Cluster(fleet(3))
+    cluster.tick(fault())
+    cluster.untaint_by_hand("gpu-1")
+
+    taint(cluster)
+
+    record = cluster.nodes["gpu-1"].record
+    assert cluster.nodes["gpu-1"].taints == (OURS,)
+    assert record.tainted_at == at(60)
+    assert [mark.how for mark in record.releases] == ["taint removed"]
+    assert [each.state for each in record.incidents] == [IncidentState.RELEASED, IncidentState.ACTIVE]
+
+
+def test_what_is_acknowledged_makes_nobody_suspect() -> None:
+    cluster = Cluster(fleet(3))
+    cluster.tick(SUSPECT)
+
+    change = ack(cluster)
+
+    assert (change.verb, change.health, change.event) == (Verb.RECORD, None, EventReason.ACKNOWLEDGED)
+    assert "xid 63 on GPU 0000:4e:00 acknowledged by kim@laptop: seen." in change.message
+    assert about(change) == change.act_id
+
+
+def test_the_node_stays_suspect_for_what_is_not_acknowledged() -> None:
+    cluster = Cluster(fleet(3))
+    cluster.tick(SUSPECT, fault(rule="xid.94", severity=Severity.SUSPECT, seconds=1, stamp=101))
+
+    assert ack(cluster, "xid.63").health == "suspect"
+    assert ack(cluster, "xid.94").health is None
+
+
+def test_seen_again_it_is_acknowledged_no_more_and_that_is_written_at_once() -> None:
+    cluster = Cluster(fleet(3))
+    cluster.tick(SUSPECT)
+    ack(cluster)
+
+    plan = cluster.tick(fault(rule="xid.63", severity=Severity.SUSPECT, seconds=65, stamp=165), seconds=70)
+
+    [change] = plan.changes
+    [incident] = cluster.nodes["gpu-1"].record.incidents
+    assert (change.health, incident.ack, incident.count) == ("suspect", None, 2)
+
+
+def test_a_replay_and_a_line_from_before_change_no_acknowledgement() -> None:
+    cluster = Cluster(fleet(3))
+    cluster.tick(SUSPECT)
+    ack(cluster)
+
+    cluster.tick(SUSPECT, seconds=70)
+    cluster.tick(fault(rule="xid.63", severity=Severity.SUSPECT, seconds=50, stamp=150), seconds=80)
+
+    [incident] = cluster.nodes["gpu-1"].record.incidents
+    assert incident.ack is not None
+
+
+def test_a_taint_stays_and_so_does_its_acknowledgement() -> None:
+    cluster = Cluster(fleet(3))
+    cluster.tick(fault())
+
+    assert ack(cluster).health == "faulty"
+    cluster.tick(fault(seconds=65, stamp=165), seconds=70)
+
+    assert cluster.tainted == {"gpu-1"}
+    assert cluster.nodes["gpu-1"].record.incidents[0].ack is not None
+
+
+def test_what_the_brake_holds_stays_held() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.tick(fault("gpu-2"), fault("gpu-1", seconds=1))
+
+    assert ack(cluster).health == "held"
+
+
+def test_there_is_nothing_to_acknowledge_where_nothing_is_open() -> None:
+    cluster = Cluster(fleet(3))
+    state = cluster.nodes["gpu-1"]
+    assert acknowledge(state, None, at=at(0), by="kim", reason="x") is None
+
+    cluster.tick(fault())
+    reset(cluster, seconds=60)
+    assert acknowledge(cluster.nodes["gpu-1"], None, at=at(70), by="kim", reason="x") is None
