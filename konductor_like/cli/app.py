@@ -15,6 +15,7 @@ import typer
 from konductor_like import __version__
 from konductor_like.cli import (
     ack,
+    backtest,
     breaker,
     check_config,
     explain,
@@ -82,6 +83,7 @@ def build() -> typer.Typer:
     app.command("resume")(pause.resume)
     app.add_typer(breaker.application(), name="breaker")
     app.command("scan")(scan.scan)
+    app.command("backtest")(backtest.backtest)
     app.command("explain")(explain.explain)
     app.add_typer(rules.application(), name="rules")
     app.command("check-config")(check_config.check_config)

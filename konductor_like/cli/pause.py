@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from konductor_like.cli import clock
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError, begin
 from konductor_like.cli.options import Context, Kubeconfig, Verbose
@@ -37,11 +38,8 @@ def pause(
         raise CommandError("give --for or --until, not both", status=Exit.USAGE)
     if not reason.strip():
         raise CommandError("say why: --reason must not be empty", status=Exit.USAGE)
-    try:
-        lasting = None if span is None else span_of(span)
-        end = None if until is None else moment_of(until)
-    except ValueError as error:
-        raise CommandError(str(error), status=Exit.USAGE) from error
+    lasting = None if span is None else span_of(span, "--for")
+    end = None if until is None else moment_of(until, "--until", clock.now())
     pause_tainting(kubeconfig, context, reason.strip(), lasting=lasting, until=end)
 
 

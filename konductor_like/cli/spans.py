@@ -1,30 +1,44 @@
-"""Spans and moments as people type them: ``90s``, ``2h``, ``1d12h``; ``2026-05-06T18:00:00Z``."""
+"""Times as people type them: ``30d``, ``4h``, ``2026-03-01``, ``2026-03-01T12:00:00Z``."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
 
-_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_SPAN = re.compile(r"(\d+[smhdw])+")
+from konductor_like.cli.exits import Exit
+from konductor_like.cli.failures import CommandError
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_PART = re.compile(r"(\d{1,9})([smhdw])", re.ASCII)
 
 
-def span_of(text: str) -> timedelta:
-    """A span longer than nothing. Raises ValueError with a sentence."""
-    if not _SPAN.fullmatch(text):
-        raise ValueError(f"{text!r} is not a span such as 90s, 30m, 2h or 1d12h")
-    seconds = sum(int(number) * _UNIT_SECONDS[unit] for number, unit in re.findall(r"(\d+)([smhdw])", text))
-    if not 0 < seconds <= 10 * 365 * 86_400:
-        raise ValueError(f"{text!r} is not between a second and ten years")
-    return timedelta(seconds=seconds)
-
-
-def moment_of(text: str) -> datetime:
-    """An RFC 3339 time, with its zone. Raises ValueError with a sentence."""
+def span_of(text: str, option: str) -> timedelta:
+    """``4h``, ``1d12h``. Raises CommandError with the option's name."""
+    if not re.fullmatch(rf"(?:{_PART.pattern})+", text, re.ASCII):
+        raise CommandError(
+            f"{option} {text!r} is no span of time", hint="such as 30m, 4h, 30d or 1d12h", status=Exit.USAGE
+        )
     try:
-        found = datetime.fromisoformat(text)
+        return sum(
+            (timedelta(**{_UNITS[unit]: int(number)}) for number, unit in _PART.findall(text)), timedelta(0)
+        )
+    except OverflowError:
+        raise CommandError(f"{option} {text!r} is longer than time is", status=Exit.USAGE) from None
+
+
+def moment_of(text: str, option: str, now: datetime) -> datetime:
+    """A span before ``now``, or a date or time (UTC unless it says otherwise). Raises CommandError."""
+    if _PART.match(text) and text[-1] in _UNITS:
+        try:
+            return now - span_of(text, option)
+        except OverflowError:
+            raise CommandError(f"{option} {text!r} is longer than time is", status=Exit.USAGE) from None
+    try:
+        when = datetime.fromisoformat(text)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise ValueError(f"{text!r} is not a time with its zone, such as 2026-05-06T18:00:00Z")
-    return found.astimezone(UTC)
+        raise CommandError(
+            f"{option} {text!r} is neither a span nor a time",
+            hint="such as 30d, 2026-03-01 or 2026-03-01T12:00:00Z",
+            status=Exit.USAGE,
+        ) from None
+    return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)

@@ -38,7 +38,7 @@ def pause_tainting(
     settings = load_settings()
     with closing(_client(settings, kubeconfig, context)) as client:
         now = _now(client, settings)
-        end = now + lasting if lasting is not None else until
+        end = _end(now, lasting) if lasting is not None else until
         if end is not None and end <= now:
             raise CommandError(f"{stamp(end)} is over already", status=Exit.USAGE)
         pause = Pause(now, writing.who(), reason, end)
@@ -64,6 +64,13 @@ def rearm_brake(kubeconfig: str | None, context: str | None, reason: str) -> Non
         rearm = Rearm(_now(client, settings), writing.who(), reason)
         _annotate(client, settings, REARM_ANNOTATION, encode_rearm(rearm))
     say(["brake reset"])
+
+
+def _end(now: datetime, lasting: timedelta) -> datetime:
+    try:
+        return now + lasting
+    except OverflowError:
+        raise CommandError("--for is longer than time is", status=Exit.USAGE) from None
 
 
 def _client(settings: Settings, kubeconfig: str | None, context: str | None) -> KubeClient:

@@ -154,14 +154,16 @@ class Tick:
     def _run(self, faults: list[Fault], now: datetime) -> Plan:
         self._open = []
         plan, states = self._decide(faults, now)
-        self._keep_waiting(plan.waiting, now)
+        waiting: list[Fault] = []
         for _ in range(ROUNDS):
+            waiting.extend(plan.waiting)  # a node may go between two rounds
             conflicted = self._act(plan, states, faults, now)
             faults = [fault for fault in faults if fault.node in conflicted]
             if not conflicted:
                 break
             plan, states = self._decide(faults, now)
         self._open.extend(faults)
+        self._keep_waiting(waiting, now)
         if len(self._open) > THIN_ABOVE:
             self._open = thinned(self._open)
         self._confirm(plan, now)

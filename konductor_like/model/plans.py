@@ -143,7 +143,8 @@ class Snapshot:
     """By node, the jobs that ran there lately, as far as the API server was asked."""
     attention: frozenset[str] | None = None
     """The nodes to look at beside those with something new (``policy.needs_attention``), where the caller
-    follows that itself; None: look through all of them."""
+    follows that itself; None: look through all of them. The plan tells of the brake then only where
+    something asks for its room."""
 
 
 @dataclass(frozen=True, slots=True)

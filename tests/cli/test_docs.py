@@ -19,19 +19,8 @@ from tests.cli.scenes import NOW, every_state, incident
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
 COMMANDS = (
-    "run",
-    "status",
-    "reset",
-    "pause",
-    "resume",
-    "breaker",
-    "taint",
-    "ack",
-    "scan",
-    "explain",
-    "rules",
-    "check-config",
-    "demo",
+    *("run", "status", "reset", "pause", "resume", "breaker", "taint", "ack", "scan", "backtest", "explain"),
+    *("rules", "check-config", "demo"),
 )
 EVERYWHERE = {"--help", "--verbose", "--context", "--kubeconfig"}
 
