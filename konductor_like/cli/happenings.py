@@ -101,7 +101,9 @@ def _report(name: str, members: Mapping[str, list[Incident]], often: Mapping[str
 def _role(incidents: Iterable[Incident]) -> Role:
     """What a node is in an event by the gravest of its incidents there."""
     roles = {incident.role for incident in incidents}
-    return next((role for role in (Role.ORIGIN, Role.UNCLEAR, Role.COLLATERAL) if role in roles), Role.UNCLEAR)
+    return next(
+        (role for role in (Role.ORIGIN, Role.UNCLEAR, Role.COLLATERAL) if role in roles), Role.UNCLEAR
+    )
 
 
 def _stands(state: NodeState) -> bool:
