@@ -23,7 +23,7 @@ def status_document(report: StatusReport) -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": "Status",
         "time": stamp(report.now),
-        "brake": _brake(report.brake),
+        "brake": brake_document(report.brake),
         "controller": _controller(report.controller, report.now),
         "coverage": _coverage(report.coverage),
         "nodes": [_node(node) for node in report.nodes],
@@ -35,13 +35,38 @@ def stamp(when: datetime | None) -> str | None:
     return None if when is None else f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _brake(brake: BrakeState) -> dict[str, Any]:
+def brake_document(brake: BrakeState) -> dict[str, Any]:
+    """The brake, its bounds and what it holds."""
     return {
         "holding": brake.holding,
         "gpuNodes": brake.gpu_nodes,
         "out": brake.out,
         "bound": brake.bound,
-        "held": [{"node": held.node, "fault": _incident(held.incident)} for held in brake.held],
+        "unavailable": brake.unavailable,
+        "pools": [
+            {"pool": pool.pool, "gpuNodes": pool.gpu_nodes, "out": pool.out, "bound": pool.bound}
+            for pool in brake.pools
+        ],
+        "rate": brake.pace
+        and {
+            "taints": brake.pace.taints,
+            "most": brake.pace.most,
+            "windowSeconds": brake.pace.window_seconds,
+            "freesAt": stamp(brake.pace.frees_at),
+        },
+        "cooling": brake.cooling,
+        "rearmsAt": stamp(brake.rearms_at),
+        "pause": brake.pause
+        and {
+            "at": stamp(brake.pause.at),
+            "by": brake.pause.by,
+            "reason": brake.pause.reason,
+            "until": stamp(brake.pause.until),
+        },
+        "held": [
+            {"node": held.node, "why": held.why and held.why.value, "fault": _incident(held.incident)}
+            for held in brake.held
+        ],
     }
 
 
@@ -92,6 +117,13 @@ def _node(node: NodeReport) -> dict[str, Any]:
         "advice": node.advice or None,
         "faults": [_incident(incident) for incident in node.incidents],
         "releases": [_release(release) for release in node.releases],
+        "holdUntil": stamp(node.hold_until),
+        "replaceSince": stamp(node.replace_since),
+        "contestedAt": stamp(node.contested_at),
+        "timesOut": [
+            {"from": stamp(stint.tainted_at), "to": stamp(stint.released_at), "rule": stint.rule}
+            for stint in node.stints
+        ],
         "warnings": list(node.warnings),
         "notes": list(node.notes),
     }

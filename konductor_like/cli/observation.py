@@ -62,7 +62,13 @@ def observe(
     stale = coverage is not None and now - coverage.at > timedelta(seconds=settings.heartbeat_stale_seconds)
     report = StatusReport(
         now=now,
-        brake=brake_state(nodes, settings.rules(), coverage.ambiguous if coverage else (), now=now),
+        brake=brake_state(
+            nodes,
+            settings.rules(),
+            coverage.ambiguous if coverage else (),
+            steering=controller.steering,
+            now=now,
+        ),
         controller=controller,
         nodes=node_reports(states, coverage, stale=stale),
         coverage=coverage_report(
@@ -97,6 +103,7 @@ def read_controller(
         read_ns=seen.checkpoint.read_ns if seen.checkpoint else {},
         coverage_at=seen.coverage.at if seen.coverage else None,
         problem=seen.problem,
+        steering=seen.steering,
     )
     return controller, seen.coverage
 

@@ -25,6 +25,8 @@ from konductor_like.model import (
     Release,
     Severity,
     Source,
+    Steering,
+    Stint,
 )
 from konductor_like.policy.change import health_of
 from konductor_like.policy.release import name_of
@@ -72,6 +74,13 @@ class NodeReport:
     releases: tuple[Release, ...]
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
+    hold_until: datetime | None = None
+    """Nothing but a person brings it back before this."""
+    replace_since: datetime | None = None
+    """It failed too often: marked for replacement."""
+    contested_at: datetime | None = None
+    """When somebody last fought over our taint."""
+    stints: tuple[Stint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +95,8 @@ class ControllerReport:
     duration_seconds: float = 0.0
     read_ns: Mapping[Source, int] = field(default_factory=dict)
     coverage_at: datetime | None = None
+    steering: Steering = field(default_factory=Steering)
+    """What people told it."""
     problem: str | None = None
     """Why the Lease, or something in it, could not be read."""
 
@@ -157,6 +168,10 @@ def node_report(state: NodeState, seen: CoverageState, coverage: Coverage | None
         incidents=state.record.incidents,
         releases=state.record.releases,
         warnings=(*_warnings(state), *warnings_on(state.name, coverage)),
+        hold_until=state.record.hold_until,
+        replace_since=state.record.replace_since,
+        contested_at=state.record.contested_at,
+        stints=state.record.stints,
         notes=(*_notes(state, health, fault, seen), *notes_on(state.name, coverage)),
     )
 
@@ -193,6 +208,8 @@ def _since(state: NodeState, health: Health, fault: Incident | None) -> datetime
 def _qualifier(state: NodeState, health: Health, fault: Incident | None, coverage: Coverage | None) -> str:
     if health is Health.HELD and coverage is not None and state.name in coverage.ambiguous:
         return "ambiguous name"
+    if health is Health.FAULTY and state.record.replace_since is not None:
+        return "replace"
     if fault is None:
         return ""
     if fault.state is IncidentState.PENDING:
@@ -220,6 +237,12 @@ def _warnings(state: NodeState) -> Iterable[str]:
         if taint.foreign_twin:
             shown = f"{taint.key}={taint.value or ''}:{taint.effect}"
             yield f"it carries the taint {shown}, which is not ours and is left alone"
+    if state.record.contested_at is not None:
+        by = next(
+            (mark.by for mark in state.record.releases if mark.at == state.record.contested_at), "somebody"
+        )
+        at = f"{state.record.contested_at:%Y-%m-%dT%H:%M:%SZ}"
+        yield f"our taint is contested: {by} removed it at {at}; find out what does that"
     last = next(iter(state.record.releases), None)
     if last and last.warning and last.read.boot_id in (None, state.machine.boot_id):
         yield last.warning
@@ -229,6 +252,10 @@ def _notes(state: NodeState, health: Health, fault: Incident | None, seen: Cover
     """What is worth a column in the wide table only."""
     if health is Health.FAULTY and state.record.tainted_at is None:
         yield "tainted by somebody else: no record of ours claims it"
+    if state.record.replace_since is not None:
+        yield f"failed too often: to be replaced, since {state.record.replace_since:%Y-%m-%dT%H:%M:%SZ}"
+    elif state.record.hold_until is not None:
+        yield f"failed before: held until {state.record.hold_until:%Y-%m-%dT%H:%M:%SZ}"
     if state.record.tainted_at and not state.tainted:
         yield "the taint was removed by hand"
     if state.opted_out:

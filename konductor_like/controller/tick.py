@@ -28,6 +28,7 @@ from konductor_like.model import (
     Plan,
     Snapshot,
     Source,
+    Steering,
     TallyKey,
     Unsettled,
     Verb,
@@ -69,6 +70,13 @@ class EventSink(Protocol):
         """Tell about an applied change."""
 
 
+class Steer(Protocol):
+    """What people told us, as the Lease carries it."""
+
+    def __call__(self, now: datetime, *, at_once: bool = False) -> Steering:
+        """As known lately, or as it is right now."""
+
+
 class Tick:
     """Runs ticks and keeps what must survive from one to the next."""
 
@@ -84,8 +92,13 @@ class Tick:
         start: Checkpoint,
         unknown_node_seconds: float,
         detect: Callable[[LogLine], Fault | None] = detect,
+        steering: Steer | None = None,
     ) -> None:
-        """``start`` is where reading begins; until a tick was finished it is the checkpoint."""
+        """``start`` is where reading begins; until a tick was finished it is the checkpoint.
+
+        ``steering`` tells what people told us; without it nobody tells anything.
+        """
+        self._steering = steering
         self._detect = detect
         self._nodes = nodes
         self._writer = writer
@@ -184,8 +197,10 @@ class Tick:
     def _decide(self, faults: Sequence[Fault], now: datetime) -> tuple[Plan, Mapping[str, NodeState]]:
         """The plan, and the very states that it was made for: a write must test these and no newer ones."""
         states = self._states()
+        steer, rules = self._steering, self._rules()
         snapshot = Snapshot(
             states,
+            steering=steer(now) if steer else Steering(),
             in_flight=frozenset(self._in_flight),
             unwritable=self._stalls.unwritable(now),
             unsettled=self._unsettled,
@@ -194,7 +209,13 @@ class Tick:
             ambiguous=self._ambiguous,
             left=self._left,
         )
-        return decide(snapshot, faults, self._rules(), now), states
+        plan = decide(snapshot, faults, rules, now)
+        if steer and any(change.verb is Verb.TAINT for change in plan.changes):
+            # A pause holds from the moment it was written: no taint without a look.
+            latest = steer(now, at_once=True)
+            if latest != snapshot.steering:
+                plan = decide(replace(snapshot, steering=latest), faults, rules, now)
+        return plan, states
 
     def _states(self) -> Mapping[str, NodeState]:
         """The nodes, with what their annotations had no room for while nobody else has written them since."""
