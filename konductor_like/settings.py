@@ -153,8 +153,14 @@ class Settings(BaseSettings):
     """How long an earlier time out counts against a node."""
     repeat_count: int = Field(3, ge=0)
     """The time out within these days that marks a node for replacement; `0` never does."""
+    correlation_seconds: float = Field(30.0, gt=0, le=300)
+    """Nodes that share a job or an NVLink domain and report within so long tell of one event."""
+    common_node_jobs: int = Field(4, ge=0, le=16)
+    """A node is tainted that alone is common to so many jobs that failed within a day; `0` for never."""
     record_interval_seconds: float = Field(600.0, ge=0)
     """Growing counts are written to a node at most this often."""
+    suspect_taint: Literal["none", "PreferNoSchedule"] = "none"
+    """`PreferNoSchedule`: suspects get the taint `trainy.konduktor.ai/suspect=true:PreferNoSchedule`."""
     unknown_node_seconds: float = Field(600.0, ge=0)
     """How long a fault of a node that the cluster does not know is kept, in case the node registers."""
 
@@ -270,7 +276,10 @@ class Settings(BaseSettings):
             hold_max_seconds=self.hold_max_seconds,
             repeat_days=self.repeat_days,
             repeat_count=self.repeat_count,
+            correlation_seconds=self.correlation_seconds,
+            common_node_jobs=self.common_node_jobs,
             record_interval_seconds=self.record_interval_seconds,
+            suspect_taint=self.suspect_taint != "none",
             count_user_written=self.user_written == "count",
         )
 

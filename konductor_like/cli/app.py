@@ -13,7 +13,20 @@ from typing import Annotated
 import typer
 
 from konductor_like import __version__
-from konductor_like.cli import ack, check_config, explain, reset, rules, run, scan, status, taint
+from konductor_like.cli import (
+    ack,
+    backtest,
+    breaker,
+    check_config,
+    explain,
+    pause,
+    reset,
+    rules,
+    run,
+    scan,
+    status,
+    taint,
+)
 from konductor_like.cli.dryrun import DryRunCommand
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import begin, report
@@ -66,7 +79,11 @@ def build() -> typer.Typer:
     app.command("reset", cls=DryRunCommand)(reset.reset)
     app.command("taint", cls=DryRunCommand)(taint.taint)
     app.command("ack", cls=DryRunCommand)(ack.ack)
+    app.command("pause")(pause.pause)
+    app.command("resume")(pause.resume)
+    app.add_typer(breaker.application(), name="breaker")
     app.command("scan")(scan.scan)
+    app.command("backtest")(backtest.backtest)
     app.command("explain")(explain.explain)
     app.add_typer(rules.application(), name="rules")
     app.command("check-config")(check_config.check_config)

@@ -11,6 +11,7 @@ from typing import Any
 
 from konductor_like.cli.columns import fault_name, moment
 from konductor_like.cli.covering import CoverageReport
+from konductor_like.cli.happenings import EventReport
 from konductor_like.cli.report import ControllerReport, NodeReport, StatusReport
 from konductor_like.model import BrakeState, Incident, Release
 
@@ -23,9 +24,10 @@ def status_document(report: StatusReport) -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": "Status",
         "time": stamp(report.now),
-        "brake": _brake(report.brake),
+        "brake": brake_document(report.brake),
         "controller": _controller(report.controller, report.now),
         "coverage": _coverage(report.coverage),
+        "events": [event_document(event) for event in report.events],
         "nodes": [_node(node) for node in report.nodes],
     }
 
@@ -35,13 +37,38 @@ def stamp(when: datetime | None) -> str | None:
     return None if when is None else f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _brake(brake: BrakeState) -> dict[str, Any]:
+def brake_document(brake: BrakeState) -> dict[str, Any]:
+    """The brake, its bounds and what it holds."""
     return {
         "holding": brake.holding,
         "gpuNodes": brake.gpu_nodes,
         "out": brake.out,
         "bound": brake.bound,
-        "held": [{"node": held.node, "fault": _incident(held.incident)} for held in brake.held],
+        "unavailable": brake.unavailable,
+        "pools": [
+            {"pool": pool.pool, "gpuNodes": pool.gpu_nodes, "out": pool.out, "bound": pool.bound}
+            for pool in brake.pools
+        ],
+        "rate": brake.pace
+        and {
+            "taints": brake.pace.taints,
+            "most": brake.pace.most,
+            "windowSeconds": brake.pace.window_seconds,
+            "freesAt": stamp(brake.pace.frees_at),
+        },
+        "cooling": brake.cooling,
+        "rearmsAt": stamp(brake.rearms_at),
+        "pause": brake.pause
+        and {
+            "at": stamp(brake.pause.at),
+            "by": brake.pause.by,
+            "reason": brake.pause.reason,
+            "until": stamp(brake.pause.until),
+        },
+        "held": [
+            {"node": held.node, "why": held.why and held.why.value, "fault": incident_document(held.incident)}
+            for held in brake.held
+        ],
     }
 
 
@@ -88,16 +115,37 @@ def _node(node: NodeReport) -> dict[str, Any]:
         "tainted": node.tainted,
         "coverage": node.coverage.value,
         "since": stamp(node.since),
-        "fault": _incident(node.fault) if node.fault else None,
+        "fault": incident_document(node.fault) if node.fault else None,
         "advice": node.advice or None,
-        "faults": [_incident(incident) for incident in node.incidents],
-        "releases": [_release(release) for release in node.releases],
+        "faults": [incident_document(incident) for incident in node.incidents],
+        "releases": [release_document(release) for release in node.releases],
+        "holdUntil": stamp(node.hold_until),
+        "replaceSince": stamp(node.replace_since),
+        "contestedAt": stamp(node.contested_at),
+        "timesOut": [
+            {"from": stamp(stint.tainted_at), "to": stamp(stint.released_at), "rule": stint.rule}
+            for stint in node.stints
+        ],
         "warnings": list(node.warnings),
         "notes": list(node.notes),
     }
 
 
-def _incident(incident: Incident) -> dict[str, Any]:
+def event_document(event: EventReport) -> dict[str, Any]:
+    """One event on many nodes."""
+    return {
+        "name": event.name,
+        "shared": event.shared,
+        "start": stamp(moment(event.start_ns)),
+        "origins": list(event.origins),
+        "unclear": list(event.unclear),
+        "collateral": list(event.collateral),
+    }
+
+
+def incident_document(incident: Incident) -> dict[str, Any]:
+    """One fault on one node."""
+    ack = incident.ack
     return {
         "name": fault_name(incident.key.rule),
         "rule": incident.key.rule,
@@ -109,18 +157,24 @@ def _incident(incident: Incident) -> dict[str, Any]:
         "count": incident.count,
         "firstSeen": stamp(moment(incident.first_ns)),
         "lastSeen": stamp(moment(incident.last_ns)),
-        "source": incident.source.value,
+        "source": None if incident.by_person else incident.source.value,
         "beforeInstall": incident.before_install,
         "writtenByUser": incident.user_written,
         "bootID": incident.last.boot_id,
         "title": incident.title,
         "advice": incident.advice,
         "evidence": incident.evidence,
+        "job": incident.job,
+        "event": incident.event,
+        "role": incident.role and incident.role.value,
+        "grounds": incident.grounds or None,
+        "ack": ack and {"at": stamp(ack.at), "by": ack.by, "reason": ack.reason},
         "releasedAt": stamp(moment(incident.released_ns)) if incident.released_ns is not None else None,
     }
 
 
-def _release(release: Release) -> dict[str, Any]:
+def release_document(release: Release) -> dict[str, Any]:
+    """One release."""
     return {
         "at": stamp(release.at),
         "by": release.by,

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from konductor_like.cli.columns import age
 from konductor_like.cli.covering import coverage_report
+from konductor_like.cli.happenings import event_reports
 from konductor_like.cli.report import ControllerReport, StatusReport, node_reports, worth_reporting
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.decode import settled_decoder
@@ -62,12 +63,19 @@ def observe(
     stale = coverage is not None and now - coverage.at > timedelta(seconds=settings.heartbeat_stale_seconds)
     report = StatusReport(
         now=now,
-        brake=brake_state(nodes, settings.rules(), coverage.ambiguous if coverage else (), now=now),
+        brake=brake_state(
+            nodes,
+            settings.rules(),
+            coverage.ambiguous if coverage else (),
+            steering=controller.steering,
+            now=now,
+        ),
         controller=controller,
         nodes=node_reports(states, coverage, stale=stale),
         coverage=coverage_report(
             (name for name, state in nodes.items() if state.is_gpu_node), coverage, stale=stale
         ),
+        events=event_reports(nodes, now),
     )
     return Observation(
         report,
@@ -97,6 +105,7 @@ def read_controller(
         read_ns=seen.checkpoint.read_ns if seen.checkpoint else {},
         coverage_at=seen.coverage.at if seen.coverage else None,
         problem=seen.problem,
+        steering=seen.steering,
     )
     return controller, seen.coverage
 

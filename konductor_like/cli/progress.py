@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from konductor_like.cli.streams import is_terminal
+from konductor_like.cli.columns import moment
+from konductor_like.cli.streams import is_terminal, tell
 
 WORTH_A_BAR_BYTES = 16 * 2**20
 """Less is read before anybody could read the bar."""
+TELL_SECONDS = 10.0
+"""Time between two lines where there is no bar."""
 
 
 @contextmanager
@@ -33,3 +37,41 @@ def reading(total_bytes: int | None) -> Iterator[Callable[[int], object]]:
     ) as progress:
         task = progress.add_task("", total=total_bytes)
         yield lambda position: progress.update(task, completed=position)
+
+
+@contextmanager
+def through_time(start_ns: int, end_ns: int) -> Iterator[Callable[[int], object]]:
+    """Gives a function that is told up to which time one has come; without a terminal a line now and then."""
+    if not is_terminal(sys.stderr):
+        yield _telling(start_ns, end_ns)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as progress:
+        task = progress.add_task("", total=end_ns - start_ns)
+
+        def show(at_ns: int) -> None:
+            progress.update(task, completed=at_ns - start_ns, description=f"{moment(at_ns):%Y-%m-%d %H:%M}")
+
+        yield show
+
+
+def _telling(start_ns: int, end_ns: int) -> Callable[[int], None]:
+    due = time.monotonic() + TELL_SECONDS
+
+    def show(at_ns: int) -> None:
+        nonlocal due
+        if time.monotonic() >= due:
+            due = time.monotonic() + TELL_SECONDS
+            done = 100 * (at_ns - start_ns) // (end_ns - start_ns)
+            tell(f"read up to {moment(at_ns):%Y-%m-%dT%H:%MZ}, {done} %")
+
+    return show

@@ -58,7 +58,13 @@ class Reset(NodeWork):
         if self._purge:
             return purge(state)
         return release(
-            state, at=self.at(), by=self.by, reason=self._reason, how="reset", read_ns=self._read_ns
+            state,
+            at=self.at(),
+            by=self.by,
+            reason=self._reason,
+            how="reset",
+            read_ns=self._read_ns,
+            rules=self.settings.rules(),
         )
 
     def told(self, before: NodeState, change: Change) -> str:

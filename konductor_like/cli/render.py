@@ -10,8 +10,9 @@ from enum import StrEnum
 from konductor_like.cli.columns import age, columns, count, fault_name, moment
 from konductor_like.cli.covering import coverage_lines
 from konductor_like.cli.document import stamp, status_document
+from konductor_like.cli.happenings import event_lines
 from konductor_like.cli.report import ControllerReport, NodeReport, StatusReport
-from konductor_like.model import BrakeState, Source
+from konductor_like.model import BrakeState, Pause, Source
 
 NAMES_SHOWN = 5
 """The sentence about the brake names this many held nodes; the list has them all."""
@@ -55,10 +56,18 @@ def to_yaml(report: StatusReport) -> str:
 def summary(report: StatusReport) -> list[tuple[str, str]]:
     """What stands above the table: the brake first."""
     return [
+        *((("Paused", pause_sentence(report.brake.pause)),) if report.brake.pause else ()),
         ("Brake", brake_sentence(report.brake)),
         ("Controller", controller_sentence(report.controller, report.now)),
         *coverage_lines(report.coverage, report.now),
+        *event_lines(report.events, report.now),
     ]
+
+
+def pause_sentence(pause: Pause) -> str:
+    """Who paused tainting, until when and why, and how to end it."""
+    until = f"until {stamp(pause.until)}" if pause.until else "without an end"
+    return f"NO NODE IS TAINTED, {until}: {pause.reason} ({pause.by}); `konductor-like resume` ends it"
 
 
 def brake_sentence(brake: BrakeState) -> str:
@@ -69,7 +78,8 @@ def brake_sentence(brake: BrakeState) -> str:
         names = [held.node for held in brake.held[:NAMES_SHOWN]]
         more = len(brake.held) - len(names)
         listed = ", ".join(names) + (f" and {more} more" if more else "")
-        return f"HOLDING {count(len(brake.held), 'node')} back: {listed}; {room}"
+        again = f"; arms itself again at {stamp(brake.rearms_at)}" if brake.rearms_at else ""
+        return f"HOLDING {count(len(brake.held), 'node')} back: {listed}; {room}{again}"
     return f"armed; {room}" + ("; the next would be held" if brake.out >= brake.bound else "")
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from konductor_like.cli.columns import moment, natural
 from konductor_like.cli.covering import CoverageReport, notes_on, state_of, warnings_on
+from konductor_like.cli.happenings import EventReport
 from konductor_like.model import (
     OPT_OUT_LABEL,
     TAINT_KEY,
@@ -21,10 +22,14 @@ from konductor_like.model import (
     CoverageState,
     Incident,
     IncidentState,
+    NodeRecord,
     NodeState,
     Release,
+    Role,
     Severity,
     Source,
+    Steering,
+    Stint,
 )
 from konductor_like.policy.change import health_of
 from konductor_like.policy.release import name_of
@@ -72,6 +77,13 @@ class NodeReport:
     releases: tuple[Release, ...]
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
+    hold_until: datetime | None = None
+    """Nothing but a person brings it back before this."""
+    replace_since: datetime | None = None
+    """It failed too often: marked for replacement."""
+    contested_at: datetime | None = None
+    """When somebody last fought over our taint."""
+    stints: tuple[Stint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +98,8 @@ class ControllerReport:
     duration_seconds: float = 0.0
     read_ns: Mapping[Source, int] = field(default_factory=dict)
     coverage_at: datetime | None = None
+    steering: Steering = field(default_factory=Steering)
+    """What people told it."""
     problem: str | None = None
     """Why the Lease, or something in it, could not be read."""
 
@@ -111,6 +125,8 @@ class StatusReport:
     nodes: tuple[NodeReport, ...]
     coverage: CoverageReport | None = None
     """None where no controller has said yet which kernel logs arrive."""
+    events: tuple[EventReport, ...] = ()
+    """What shows on many nodes at once, whichever nodes were asked for."""
 
 
 def node_reports(
@@ -150,13 +166,19 @@ def node_report(state: NodeState, seen: CoverageState, coverage: Coverage | None
         coverage=seen,
         tainted=state.tainted,
         since=_since(state, health, fault),
-        qualifier=_qualifier(state, health, fault, coverage),
+        qualifier=", ".join(
+            filter(None, (_qualifier(state, health, fault, coverage), *_standing(state.record, fault)))
+        ),
         fault=fault,
         further=max(0, len(accusing) - 1),
         advice=_advice(state, health, fault),
         incidents=state.record.incidents,
         releases=state.record.releases,
         warnings=(*_warnings(state), *warnings_on(state.name, coverage)),
+        hold_until=state.record.hold_until,
+        replace_since=state.record.replace_since,
+        contested_at=state.record.contested_at,
+        stints=state.record.stints,
         notes=(*_notes(state, health, fault, seen), *notes_on(state.name, coverage)),
     )
 
@@ -176,8 +198,16 @@ def _accusing(state: NodeState) -> Iterable[Incident]:
         if incident.state is IncidentState.PENDING:
             if not state.tainted:
                 yield incident
-        elif incident.state is not IncidentState.RELEASED and incident.severity in _ACCUSING:
+        elif incident.state is not IncidentState.RELEASED and _accuses(incident):
             yield incident
+
+
+def _accuses(incident: Incident) -> bool:
+    """What taints does whoever has seen it; of the rest what is acknowledged or collateral accuses nobody."""
+    if incident.taints:
+        return True
+    dealt_with = incident.ack is not None or incident.role is Role.COLLATERAL
+    return incident.severity in _ACCUSING and not dealt_with
 
 
 def _gravity(incident: Incident) -> tuple[int, int]:
@@ -193,6 +223,8 @@ def _since(state: NodeState, health: Health, fault: Incident | None) -> datetime
 def _qualifier(state: NodeState, health: Health, fault: Incident | None, coverage: Coverage | None) -> str:
     if health is Health.HELD and coverage is not None and state.name in coverage.ambiguous:
         return "ambiguous name"
+    if health is Health.FAULTY and state.record.replace_since is not None:
+        return "replace"
     if fault is None:
         return ""
     if fault.state is IncidentState.PENDING:
@@ -200,6 +232,15 @@ def _qualifier(state: NodeState, health: Health, fault: Incident | None, coverag
     if fault.before_install:
         return "before install"
     return "test" if fault.severity is Severity.TEST else ""
+
+
+def _standing(record: NodeRecord, fault: Incident | None) -> Iterable[str]:
+    """What the fault is in an event on many nodes, and whether a person has seen it; without one, of any."""
+    about = [fault] if fault else [i for i in record.incidents if i.state is not IncidentState.RELEASED]
+    roles = {incident.role for incident in about}
+    yield next((role.value for role in Role if role in roles), "")
+    if any(incident.ack for incident in about):
+        yield "acked"
 
 
 def _advice(state: NodeState, health: Health, fault: Incident | None) -> str:
@@ -220,6 +261,12 @@ def _warnings(state: NodeState) -> Iterable[str]:
         if taint.foreign_twin:
             shown = f"{taint.key}={taint.value or ''}:{taint.effect}"
             yield f"it carries the taint {shown}, which is not ours and is left alone"
+    if state.record.contested_at is not None:
+        by = next(
+            (mark.by for mark in state.record.releases if mark.at == state.record.contested_at), "somebody"
+        )
+        at = f"{state.record.contested_at:%Y-%m-%dT%H:%M:%SZ}"
+        yield f"our taint is contested: {by} removed it at {at}; find out what does that"
     last = next(iter(state.record.releases), None)
     if last and last.warning and last.read.boot_id in (None, state.machine.boot_id):
         yield last.warning
@@ -229,6 +276,10 @@ def _notes(state: NodeState, health: Health, fault: Incident | None, seen: Cover
     """What is worth a column in the wide table only."""
     if health is Health.FAULTY and state.record.tainted_at is None:
         yield "tainted by somebody else: no record of ours claims it"
+    if state.record.replace_since is not None:
+        yield f"failed too often: to be replaced, since {state.record.replace_since:%Y-%m-%dT%H:%M:%SZ}"
+    elif state.record.hold_until is not None:
+        yield f"failed before: held until {state.record.hold_until:%Y-%m-%dT%H:%M:%SZ}"
     if state.record.tainted_at and not state.tainted:
         yield "the taint was removed by hand"
     if state.opted_out:
@@ -249,4 +300,7 @@ def _incident_note(incident: Incident) -> str:
     standing = "" if incident.state is IncidentState.ACTIVE else f", {incident.state.value}"
     before = ", before install" if incident.before_install else ""
     by_user = ", written by a user" if incident.user_written else ""
-    return f"{name_of(incident)} x{incident.count} ({incident.severity.value}{standing}{before}{by_user})"
+    role = f", {incident.role.value}" if incident.role else ""
+    acked = f", acked by {incident.ack.by}" if incident.ack else ""
+    more = f"{standing}{role}{before}{by_user}{acked}"
+    return f"{name_of(incident)} x{incident.count} ({incident.severity.value}{more})"

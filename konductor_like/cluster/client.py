@@ -72,9 +72,12 @@ class ReadOnlyKubeClient:
         """Close idle connections."""
         self._transport.close()
 
-    def get(self, path: str, params: Mapping[str, str] | None = None) -> JsonObject:
+    def get(
+        self, path: str, params: Mapping[str, str] | None = None, timeout_seconds: float | None = None
+    ) -> JsonObject:
         """One object, as the server has it now."""
-        return self._transport.ask(f"get {paths.spoken(path)}", "GET", path, params=params)
+        what = f"get {paths.spoken(path)}"
+        return self._transport.ask(what, "GET", path, params=params, timeout_seconds=timeout_seconds)
 
     def list(self, path: str, params: Mapping[str, str] | None = None) -> JsonObject:
         """One page of a list. Raises KubeBadAnswer for anything else: failure is not absence."""

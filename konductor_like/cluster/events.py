@@ -23,7 +23,15 @@ _TRIES = 5
 _MESSAGE_BYTES = 1000  # the API's limit is 1,024 characters in one place and bytes in another
 _NODE_CHARS = 180
 _NORMAL = frozenset(
-    {EventReason.RELEASED, EventReason.RECORDED, EventReason.ACKNOWLEDGED, EventReason.SHADOW}
+    {
+        EventReason.RELEASED,
+        EventReason.RECORDED,
+        EventReason.ACKNOWLEDGED,
+        EventReason.SHADOW,
+        EventReason.PAUSED,
+        EventReason.RESUMED,
+        EventReason.REARMED,
+    }
 )
 
 

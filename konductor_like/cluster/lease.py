@@ -33,10 +33,12 @@ _TRIES_PER_DEADLINE = 4
 """A renewal that gets no answer is given up after this part of the deadline, so that others can be tried."""
 
 
-def read_lease(client: ReadOnlyKubeClient, namespace: str, name: str) -> LeaseView | None:
+def read_lease(
+    client: ReadOnlyKubeClient, namespace: str, name: str, timeout_seconds: float | None = None
+) -> LeaseView | None:
     """What the Lease says now; None if there is none. Raises a KubeError."""
     try:
-        return lease_object.view(client.get(paths.lease(namespace, name)))
+        return lease_object.view(client.get(paths.lease(namespace, name), timeout_seconds=timeout_seconds))
     except KubeNotFound:
         return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,8 @@ from konductor_like.cluster.checkpoint import (
     encode_checkpoint,
     encode_coverage,
 )
-from konductor_like.model import Checkpoint, Coverage
+from konductor_like.cluster.steering import decode_steering
+from konductor_like.model import Checkpoint, Coverage, Steering
 
 JsonObject = dict[str, Any]
 
@@ -34,7 +35,9 @@ class LeaseView:
     checkpoint: Checkpoint | None
     coverage: Coverage | None
     problem: str | None
-    """Why the cursor or the coverage could not be read, if they are there."""
+    """Why something that it carries could not be read, if it is there."""
+    steering: Steering = field(default_factory=Steering)
+    """What people told the controller."""
 
 
 def view(lease: JsonObject) -> LeaseView:
@@ -47,6 +50,7 @@ def view(lease: JsonObject) -> LeaseView:
         for name, problem in ((CURSOR_ANNOTATION, no_cursor), (COVERAGE_ANNOTATION, no_coverage))
         if problem
     ]
+    steering, unread = decode_steering(annotations)
     return LeaseView(
         holder=_text(spec, "holderIdentity"),
         acquired=_text(spec, "acquireTime"),
@@ -55,7 +59,8 @@ def view(lease: JsonObject) -> LeaseView:
         transitions=_positive(spec.get("leaseTransitions")) or 0,
         checkpoint=checkpoint,
         coverage=coverage,
-        problem="; ".join(problems) or None,
+        problem="; ".join((*problems, *unread)) or None,
+        steering=steering,
     )
 
 
@@ -102,11 +107,20 @@ def released(lease: JsonObject, now: datetime, checkpoint: Checkpoint | None) ->
     return _with_notes(free, checkpoint, None)
 
 
+def annotated(lease: JsonObject, key: str, value: str | None) -> JsonObject:
+    """The Lease with this annotation, or with None without it."""
+    metadata = _object(lease, "metadata")
+    notes = {name: text for name, text in _object(metadata, "annotations").items() if name != key}
+    if value is not None:
+        notes[key] = value
+    return {**lease, "metadata": {**metadata, "annotations": notes}}
+
+
 def as_new(lease: JsonObject) -> JsonObject:
     """The same Lease to be created anew after somebody deleted it."""
     anew = copy.deepcopy(lease)
-    for field in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):
-        anew["metadata"].pop(field, None)
+    for server_set in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):
+        anew["metadata"].pop(server_set, None)
     return anew
 
 

@@ -1,8 +1,8 @@
 """A change as one JSON Patch, with its preconditions (design rule 21).
 
 The patch first tests that Node, taint list and record are still what the decision was made on, then touches
-our own taint, label and annotation and nothing else. What the real server makes of it is held by the contract
-suite: a ``test`` of null holds where the value is absent, but fails below an absent map; there
+our own taints, label and annotation and nothing else. What the real server makes of it is held by the
+contract suite: a ``test`` of null holds where the value is absent, but fails below an absent map; there
 ``metadata.resourceVersion`` is tested instead. So it is where a person has put something into our annotation
 that JSON can be written with in more than one way, because the server compares strings as they are *written*.
 A failed test is 422.
@@ -18,6 +18,8 @@ from konductor_like.cluster import record as records
 from konductor_like.model import (
     HEALTH_LABEL,
     RECORD_ANNOTATION,
+    SUSPECT_TAINT_EFFECT,
+    SUSPECT_TAINT_KEY,
     TAINT_EFFECT,
     TAINT_KEY,
     TAINT_VALUE,
@@ -32,14 +34,20 @@ from konductor_like.model import (
 Operation = dict[str, Any]
 _ANNOTATIONS = "/metadata/annotations"
 _LABELS = "/metadata/labels"
-OUR_TAINT: Mapping[str, str] = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}
+RawTaint = Mapping[str, str]
+OUR_TAINT: RawTaint = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}
+SUSPECT_TAINT: RawTaint = {
+    "key": SUSPECT_TAINT_KEY,
+    "value": TAINT_VALUE,
+    "effect": SUSPECT_TAINT_EFFECT,
+}
 
 
 def build(state: NodeState, change: Change) -> list[Operation]:
     """The operations that bring the node from ``state`` to what ``change`` wants; none if it is there."""
     seen = state.as_read
     operations = [
-        *_on_taints(seen, change.verb),
+        *_on_taints(seen.taints, _wanted_taints(seen, change)),
         *_on_map(
             _ANNOTATIONS, seen.has_annotations, RECORD_ANNOTATION, seen.record, _wanted_text(state, change)
         ),
@@ -52,14 +60,12 @@ def applied(state: NodeState, change: Change) -> NodeState:
     """The state that the patch leads to, as far as it can be known without sending it."""
     text = _wanted_text(state, change)
     seen = state.as_read
-    raw = seen.taints
-    if change.verb is Verb.TAINT and not _ours_at(raw):
-        raw = (*(raw or ()), OUR_TAINT)
-    elif change.verb in (Verb.UNTAINT, Verb.PURGE) and raw is not None:
-        raw = tuple(taint for taint in raw if not _is_ours(taint)) or None
-    taints = tuple(taint for taint in state.taints if not taint.ours)
-    if _ours_at(raw):
-        taints = state.taints if state.tainted else (*taints, Taint(TAINT_KEY, TAINT_VALUE, TAINT_EFFECT))
+    raw = _wanted_taints(seen, change)
+    taints = state.taints
+    if raw != seen.taints:
+        taints = tuple(taint for taint in taints if not (taint.ours or taint.suspects))
+        mine = (each for each in raw or () if _is(each, OUR_TAINT) or _is(each, SUSPECT_TAINT))
+        taints = (*taints, *(Taint(each["key"], each["value"], each["effect"]) for each in mine))
     record, problem = (NodeRecord(), None) if text is None else records.decode(text)
     as_read = replace(
         seen,
@@ -123,16 +129,35 @@ def _test(path: str, value: object) -> Operation:
     return {"op": "test", "path": path, "value": value}
 
 
-def _on_taints(seen: AsRead, verb: Verb) -> list[Operation]:
-    ours = _ours_at(seen.taints)
-    if verb is Verb.TAINT and not ours:
-        if seen.taints is None:
-            return [{"op": "add", "path": "/spec/taints", "value": [dict(OUR_TAINT)]}]
-        return [{"op": "add", "path": "/spec/taints/-", "value": dict(OUR_TAINT)}]
-    if verb in (Verb.UNTAINT, Verb.PURGE):
+def _wanted_taints(seen: AsRead, change: Change) -> tuple[RawTaint, ...] | None:
+    """The taint list after the change: others' as they are, ours gone or in its place, at the end if new."""
+    raw = seen.taints or ()
+    ours = change.verb is Verb.TAINT
+    if change.verb is Verb.RECORD:
+        ours = any(_is(taint, OUR_TAINT) for taint in raw)
+    for mine, wanted in ((OUR_TAINT, ours), (SUSPECT_TAINT, change.suspect_taint)):
+        if not wanted:
+            raw = tuple(taint for taint in raw if not _is(taint, mine))
+        elif not any(_is(taint, mine) for taint in raw):
+            raw = (*raw, mine)
+    return seen.taints if raw == (seen.taints or ()) else raw or None
+
+
+def _on_taints(seen: tuple[RawTaint, ...] | None, wanted: tuple[RawTaint, ...] | None) -> list[Operation]:
+    """What makes the one list of the other: what is off goes from its place, what is new comes at the end."""
+    if seen is None:
+        return (
+            [{"op": "add", "path": "/spec/taints", "value": [dict(taint) for taint in wanted]}]
+            if wanted
+            else []
+        )
+    gone = [place for place, taint in enumerate(seen) if taint not in (wanted or ())]
+    new = [taint for taint in wanted or () if taint not in seen]
+    return [
         # From the end, so that the places of those still to go stay what they were.
-        return [{"op": "remove", "path": f"/spec/taints/{place}"} for place in reversed(ours)]
-    return []
+        *({"op": "remove", "path": f"/spec/taints/{place}"} for place in reversed(gone)),
+        *({"op": "add", "path": "/spec/taints/-", "value": dict(taint)} for taint in new),
+    ]
 
 
 def _on_map(parent: str, exists: bool, key: str, seen: str | None, wanted: str | None) -> list[Operation]:
@@ -147,12 +172,9 @@ def _on_map(parent: str, exists: bool, key: str, seen: str | None, wanted: str |
     return [{"op": "add", "path": path, "value": wanted}]
 
 
-def _ours_at(taints: tuple[Mapping[str, str], ...] | None) -> list[int]:
-    return [place for place, taint in enumerate(taints or ()) if _is_ours(taint)]
-
-
-def _is_ours(taint: object) -> bool:
-    return isinstance(taint, Mapping) and all(taint.get(name) == value for name, value in OUR_TAINT.items())
+def _is(taint: object, mine: RawTaint) -> bool:
+    """Whether it is this one of ours, whatever else the server has added to it."""
+    return isinstance(taint, Mapping) and all(taint.get(name) == value for name, value in mine.items())
 
 
 def _pointer(parent: str, key: str) -> str:

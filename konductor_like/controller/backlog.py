@@ -10,6 +10,7 @@ from konductor_like.model import Change, Fault, IncidentKey, Source, Verb
 
 RETRY_FIRST_SECONDS = 2.0
 RETRY_CAP_SECONDS = 120.0
+FORGOTTEN_SECONDS = 3600.0
 THIN_ABOVE = 2000
 """More open faults than this are thinned: of each incident the first and the latest will do."""
 
@@ -48,6 +49,9 @@ class Stalls:
         again = before is not None and before.verb is change.verb
         seconds = min(RETRY_CAP_SECONDS, before.seconds * 2) if before and again else RETRY_FIRST_SECONDS
         until = now + timedelta(seconds=max(seconds, at_least_seconds))
+        # A node that nobody has tried again is most likely gone, and its name may never come back.
+        recent = now - timedelta(seconds=FORGOTTEN_SECONDS)
+        self._stalls = {name: stall for name, stall in self._stalls.items() if stall.until > recent}
         self._stalls[change.node] = _Stall(change.verb, until, seconds)
 
     def recovered(self, node: str) -> None:

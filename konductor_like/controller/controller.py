@@ -224,7 +224,8 @@ class Controller:
             logs.error(f"{logs.told(error)} Trying again.")
         self._obstacle = str(error)
         self._turned_seconds = time.monotonic()
-        stop.wait(random.uniform(0.5, min(BACKOFF_CAP_SECONDS, 2.0**self._failures)))  # noqa: S311  # jitter
+        longest = min(BACKOFF_CAP_SECONDS, 2.0 ** min(self._failures, 16))
+        stop.wait(random.uniform(0.5, longest))  # noqa: S311  # jitter
 
     def _well(self) -> None:
         self._failures, self._obstacle = 0, ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counted
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from konductor_like import __version__
@@ -9,6 +11,8 @@ from konductor_like.model import BrakeState, FaultKind, Refusal, Severity, Sourc
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does not annotate this one
 
+HOLDING = (Refusal.BRAKE, Refusal.RATE, Refusal.COOLDOWN, Refusal.PAUSED)
+"""What the brake may hold a node back for."""
 HIGHEST_CODE = 100_000
 """SXids have five digits, Xids three."""
 _SOURCES = ("kernel", "pod", "heartbeat", "node")
@@ -125,6 +129,15 @@ class Metrics:
             "Nodes that were not tainted although something stood against them, by why; once while it lasts.",
             "why",
         )
+        self.held_by = gauge("nodes_held", "Nodes that would be tainted, by what holds them back.", "why")
+        self.paused = gauge("paused", "1 while a person has paused tainting.")
+        self.cooling = gauge(
+            "brake_cooling", "Released nodes whose room the brake does not use before it arms itself again."
+        )
+        self.marked = gauge("nodes_marked_for_replacement", "Nodes that failed too often.")
+        self.contested = counter(
+            "taints_contested_total", "Removals of our taint by another controller, or again and again."
+        )
         self.coverage = gauge("nodes_coverage", "GPU nodes by whether their kernel log arrives.", "state")
         self.gaps_open = gauge("gaps_open", "Spans in which kernel logs of some nodes are missing.")
         self.nodes_with_gaps = gauge("nodes_with_gaps", "GPU nodes of whose kernel logs a span is missing.")
@@ -142,6 +155,10 @@ class Metrics:
         self.gpu_nodes.set(brake.gpu_nodes)
         self.brake_bound.set(brake.bound)
         self.brake_held.set(len(brake.held))
+        self.cooling.set(brake.cooling)
+        held = Counted(item.why for item in brake.held)
+        for why in HOLDING:
+            self.held_by.labels(why.value).set(held[why])
 
     def _start_at_zero(self) -> None:
         """So that ``rate()`` works from the first hit on, every label set known in advance exists."""

@@ -32,7 +32,9 @@ class RehearsedNodes:
         for name, rehearsed in self._rehearsed.items():
             live = nodes.get(name)
             if live is not None and live.as_read.uid == rehearsed.as_read.uid:
-                nodes[name] = replace(live, taints=rehearsed.taints, record=rehearsed.record)
+                then = rehearsed.as_read
+                seen = replace(live.as_read, taints=then.taints, record=then.record, health=then.health)
+                nodes[name] = replace(live, taints=rehearsed.taints, record=rehearsed.record, as_read=seen)
         return nodes
 
     @property

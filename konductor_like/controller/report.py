@@ -24,6 +24,7 @@ from konductor_like.model import (
     Unsettled,
     Verb,
 )
+from konductor_like.policy.brakewords import why_held
 from konductor_like.policy.release import unix_ns
 
 _SHADOWS_REMEMBERED = 10_000
@@ -64,6 +65,9 @@ class Report:
     def applied(self, change: Change, now: datetime) -> None:
         """A write that the cluster took."""
         self._metrics.actions.labels(change.verb.value, "applied").inc()
+        record = change.record
+        if record is not None and record.act and record.contested_at == record.act.at:
+            self._metrics.contested.inc()
         fault = change.evidence
         for news in change.news:
             self._say_fault(change.node, news)
@@ -193,6 +197,7 @@ class Report:
         self._say_oddities(nodes)
         tainted = {name: state.as_read.uid for name, state in nodes.items() if state.tainted}
         self._metrics.tainted.set(len(tainted))
+        self._metrics.marked.set(sum(state.record.replace_since is not None for state in nodes.values()))
         for name in sorted(self._tainted.keys() - tainted.keys()):
             # A Node made anew under its name lost nothing: it never had the taint.
             if name in nodes and nodes[name].as_read.uid == self._tainted[name]:
@@ -242,8 +247,7 @@ class Report:
         held = tuple(item.node for item in brake.held)
         if held and held != self._held:
             logs.warning(
-                f"The brake holds back {_some(held)}: {brake.out} of {brake.gpu_nodes} GPU nodes are out, "
-                f"{brake.bound} may be. Releasing nodes makes room.",
+                f"The brake holds back {_some(held)}: {_why_held(brake)}",
                 held=list(held[:50]),
                 out=brake.out,
                 bound=brake.bound,
@@ -251,6 +255,16 @@ class Report:
         elif self._held and not held:
             logs.info("The brake holds nothing any more.")
         self._held = held
+
+
+def _why_held(brake: BrakeState) -> str:
+    """Why, where all are held for one reason; and that releases help where they do."""
+    reasons = {item.why for item in brake.held}
+    first = brake.held[0].why
+    if len(reasons) == 1 and first is not None and first is not Refusal.BRAKE:
+        return f"{why_held(first, brake)}."
+    told = f"{brake.out} of {brake.gpu_nodes} GPU nodes are out, {brake.bound} may be"
+    return f"{told}. Releasing nodes makes room."
 
 
 def _origin(fault: Fault) -> str:

@@ -244,9 +244,8 @@ class SourceLoop:
     def _pause_seconds(self) -> float:
         if self.problem is None:
             return self._interval_seconds
-        longest = max(
-            self._interval_seconds, min(BACKOFF_CAP_SECONDS, self._interval_seconds * 2**self._failures)
-        )
+        doubled = self._interval_seconds * 2.0 ** min(self._failures, 16)  # of a thousand there is no float
+        longest = max(self._interval_seconds, min(BACKOFF_CAP_SECONDS, doubled))
         wait = random.uniform(self._interval_seconds, longest)  # noqa: S311  # jitter, not a secret
         asked = self.problem.retry_after_seconds if isinstance(self.problem, LokiOverloaded) else None
         return max(wait, asked or 0.0)

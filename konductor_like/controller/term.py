@@ -199,7 +199,7 @@ class Term:
         except Exception:  # noqa: BLE001  # the loop outlives any mistake (rule 27); logged in full
             self._failures += 1
             logs.LOGGER.exception("This turn failed; its lines will be read again. Please report this.")
-            self._stop.wait(min(30.0, 2.0**self._failures))
+            self._stop.wait(min(30.0, 2.0 ** min(self._failures, 16)))
 
     def _prepare(self, had_ns: Mapping[Source, int]) -> None:
         """What a tick must know beside its lines."""

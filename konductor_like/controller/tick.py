@@ -28,6 +28,7 @@ from konductor_like.model import (
     Plan,
     Snapshot,
     Source,
+    Steering,
     TallyKey,
     Unsettled,
     Verb,
@@ -70,6 +71,13 @@ class EventSink(Protocol):
         """Tell about an applied change."""
 
 
+class Steer(Protocol):
+    """What people told us, as the Lease carries it."""
+
+    def __call__(self, now: datetime, *, at_once: bool = False) -> Steering:
+        """As known lately, or as it is right now."""
+
+
 class Tick:
     """Runs ticks and keeps what must survive from one to the next."""
 
@@ -85,8 +93,13 @@ class Tick:
         start: Checkpoint,
         unknown_node_seconds: float,
         detect: Callable[[LogLine], Fault | None] = detect,
+        steering: Steer | None = None,
     ) -> None:
-        """``start`` is where reading begins; until a tick was finished it is the checkpoint."""
+        """``start`` is where reading begins; until a tick was finished it is the checkpoint.
+
+        ``steering`` tells what people told us; without it nobody tells anything.
+        """
+        self._steering = steering
         self._detect = detect
         self._nodes = nodes
         self._writer = writer
@@ -152,14 +165,16 @@ class Tick:
     def _run(self, faults: list[Fault], past: Sequence[Fault], now: datetime) -> Plan:
         self._open = []
         plan, states = self._decide(faults, now, past)
-        self._keep_waiting(plan.waiting, now)
+        waiting: list[Fault] = []
         for _ in range(ROUNDS):
+            waiting.extend(plan.waiting)  # a node may go between two rounds
             conflicted = self._act(plan, states, faults, now)
             faults = [fault for fault in faults if fault.node in conflicted]
             if not conflicted:
                 break
             plan, states = self._decide(faults, now)
         self._open.extend(faults)
+        self._keep_waiting(waiting, now)
         if len(self._open) > THIN_ABOVE:
             self._open = thinned(self._open)
         self._confirm(plan, now)
@@ -195,8 +210,10 @@ class Tick:
     ) -> tuple[Plan, Mapping[str, NodeState]]:
         """The plan, and the very states that it was made for: a write must test these and no newer ones."""
         states = self._states()
+        steer, rules = self._steering, self._rules()
         snapshot = Snapshot(
             states,
+            steering=steer(now) if steer else Steering(),
             in_flight=frozenset(self._in_flight),
             unwritable=self._stalls.unwritable(now),
             unsettled=self._unsettled,
@@ -206,7 +223,12 @@ class Tick:
             left=self._left,
             window=self._window,
         )
-        plan = decide(snapshot, faults, self._rules(), now, past=past)
+        plan = decide(snapshot, faults, rules, now, past=past)
+        if steer and any(change.verb is Verb.TAINT for change in plan.changes):
+            # A pause holds from the moment it was written: no taint without a look.
+            latest = steer(now, at_once=True)
+            if latest != snapshot.steering:
+                plan = decide(replace(snapshot, steering=latest), faults, rules, now, past=past)
         self._window = plan.window  # what is read again adds nothing to it
         return plan, states
 

@@ -12,8 +12,9 @@ from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.events import NodeEvents
 from konductor_like.cluster.identity import own_identity
-from konductor_like.cluster.lease import LeaderLease
+from konductor_like.cluster.lease import LeaderLease, read_lease
 from konductor_like.cluster.lease_events import LeaseEvents
+from konductor_like.cluster.lease_object import LeaseView
 from konductor_like.cluster.store import NodeStore
 from konductor_like.cluster.writer import NodeWriter, RehearsedWriter
 from konductor_like.controller import logs
@@ -28,6 +29,7 @@ from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes,
 from konductor_like.controller.report import Report
 from konductor_like.controller.rulebook import Rulebook
 from konductor_like.controller.sources import Reader
+from konductor_like.controller.steering import TIMEOUT_SECONDS, Wheel
 from konductor_like.controller.term import SOURCES, Term
 from konductor_like.controller.tick import EventSink, Nodes, Tick, Writer
 from konductor_like.detection.joining import Joiner
@@ -130,6 +132,7 @@ def _earnest(
             announcer,
             Report(metrics),
             about_lease.send_soon,
+            _wheel(settings, client, namespace, about_lease.send_soon, metrics),
         )
         controller = Controller(
             store,
@@ -155,10 +158,20 @@ def _rehearsal(
     client = ReadOnlyKubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
     with closing(client):
         store = NodeStore(client, settled_decoder(settings), on_change=lambda: controller.nodes_changed())
+        namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
         nodes, report = RehearsedNodes(store), Report(metrics, rehearsal=True)
         writer, events = RehearsedWriter(), RehearsedEvents()
         terms = _Terms(
-            settings, metrics, loki, rulebook, nodes, writer, events, report, rehearsed_fleet_event
+            settings,
+            metrics,
+            loki,
+            rulebook,
+            nodes,
+            writer,
+            events,
+            report,
+            rehearsed_fleet_event,
+            _wheel(settings, client, namespace, rehearsed_fleet_event, metrics),
         )
         controller = Controller(store, None, terms.make, list, metrics, once=options.once)
         yield controller
@@ -177,6 +190,7 @@ class _Terms:
     events: EventSink
     report: Report
     fleet_event: FleetEvent
+    wheel: Wheel | None = None
 
     def make(
         self, checkpoint: Checkpoint | None, coverage: Coverage | None, stop: threading.Event
@@ -218,6 +232,7 @@ class _Terms:
             start=start,
             unknown_node_seconds=settings.unknown_node_seconds,
             detect=lags.watching(joiner.detect),
+            steering=None if self.wheel is None else self.wheel.steering,
         )
         readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "node": targeted}
         term = Term(
@@ -269,6 +284,21 @@ class _Terms:
         for reader in readers.values():
             reader.start_from(start.read_ns.get(reader.source, oldest_ns))
         return readers
+
+
+def _wheel(
+    settings: Settings,
+    client: ReadOnlyKubeClient,
+    namespace: str,
+    fleet_event: FleetEvent,
+    metrics: Metrics,
+) -> Wheel:
+    """What follows the word of people on the Lease, in a dry run too."""
+
+    def read() -> LeaseView | None:
+        return read_lease(client, namespace, settings.lease_name, TIMEOUT_SECONDS)
+
+    return Wheel(read, fleet_event, metrics, interval_seconds=settings.lease_renew_interval_seconds)
 
 
 def believable(saved: Checkpoint | None, settings: Settings, now_ns: int) -> Checkpoint:

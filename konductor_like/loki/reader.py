@@ -169,7 +169,7 @@ class SourceReader:
         just_back = is_catching_up(turn.progress) and not is_catching_up(self._progress)
         if just_back:
             # Where the past can be had at once it comes first, so that counts and the order are right.
-            failure = self._try(turn, lambda: self._work_off(turn, now_ns))
+            failure = self._try(turn, lambda: self._work_off(turn))
             if isinstance(failure, _DEAF):
                 return failure
         present = self._try(turn, lambda: self._read_present(turn, now_ns, oldest_ns))
@@ -179,7 +179,11 @@ class SourceReader:
             # What is new does not wait for the work; but no two polls in a row leave the work alone.
             turn.hurried = True
             return None
-        return self._try(turn, lambda: self._work_off(turn, now_ns))
+        # Each has its own allowance: a storm without end must not keep late lines from being found.
+        failure = self._try(turn, lambda: self._read_floods(turn, now_ns))
+        if isinstance(failure, _DEAF):
+            return failure
+        return self._try(turn, lambda: self._work_off(turn)) or failure
 
     def _try(self, turn: Turn, read: Callable[[], None]) -> LokiError | None:
         self._stop_at = self._asking.queries + _QUERIES_PER_POLL
@@ -254,9 +258,11 @@ class SourceReader:
 
     # The work.
 
-    def _work_off(self, turn: Turn, now_ns: int) -> None:
+    def _read_floods(self, turn: Turn, now_ns: int) -> None:
         for flood in turn.progress.floods:
             self._read_flood(turn, flood, now_ns)
+
+    def _work_off(self, turn: Turn) -> None:
         while not self._enough(turn) and self._may_work(turn):
             if turn.progress.work[0].why is Why.SWEEP:
                 self._sweep(turn)

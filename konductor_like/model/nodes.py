@@ -12,6 +12,9 @@ from konductor_like.model.faults import NOWHERE, FaultKind, IncidentKey, KernelP
 TAINT_KEY = "trainy.konduktor.ai/faulty"
 TAINT_VALUE = "true"
 TAINT_EFFECT = "NoSchedule"
+SUSPECT_TAINT_KEY = "trainy.konduktor.ai/suspect"
+SUSPECT_TAINT_EFFECT = "PreferNoSchedule"
+"""The softer taint of suspects, of the same value; only where the settings ask for it."""
 HEALTH_LABEL = "trainy.konduktor.ai/health"
 RECORD_ANNOTATION = "trainy.konduktor.ai/record"
 OPT_OUT_LABEL = "trainy.konduktor.ai/ignore"
@@ -190,6 +193,12 @@ class Taint:
         return (self.key, self.value, self.effect) == (TAINT_KEY, TAINT_VALUE, TAINT_EFFECT)
 
     @property
+    def suspects(self) -> bool:
+        """Exactly our softer taint."""
+        softer = (SUSPECT_TAINT_KEY, TAINT_VALUE, SUSPECT_TAINT_EFFECT)
+        return (self.key, self.value, self.effect) == softer
+
+    @property
     def foreign_twin(self) -> bool:
         """Our key under another value or effect: somebody else's, reported and left alone."""
         return self.key == TAINT_KEY and not self.ours
@@ -242,6 +251,11 @@ class NodeState:
     def tainted(self) -> bool:
         """Whether the node carries our taint."""
         return bool(self.taints) and any(taint.ours for taint in self.taints)  # asked of every node per tick
+
+    @property
+    def suspect_tainted(self) -> bool:
+        """Whether it carries our softer taint, which takes it out of nothing."""
+        return bool(self.taints) and any(taint.suspects for taint in self.taints)
 
     @property
     def blocked(self) -> bool:

@@ -76,6 +76,8 @@ class Change:
     """The record to write; None removes the annotation and the label."""
     health: str | None
     """The value of the health label; None removes it."""
+    suspect_taint: bool = field(default=False, kw_only=True)
+    """Whether the node bears our softer taint afterwards."""
     event: EventReason | None = None
     message: str = ""
     incident: Incident | None = None
@@ -143,7 +145,8 @@ class Snapshot:
     """By node, the jobs that ran there lately, as far as the API server was asked."""
     attention: frozenset[str] | None = None
     """The nodes to look at beside those with something new (``policy.needs_attention``), where the caller
-    follows that itself; None: look through all of them."""
+    follows that itself; None: look through all of them. The plan tells of the brake then only where
+    something asks for its room."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from konductor_like.policy.acts import act_of
 from konductor_like.policy.change import health_of, with_taint
 from konductor_like.policy.judge import judge
 from konductor_like.policy.release import name_of, unix_ns
+from konductor_like.policy.suspicion import SUSPECT
 
 OPERATOR = IncidentKey(OPERATOR_RULE, None)
 
@@ -82,11 +83,13 @@ def acknowledge(state: NodeState, rule: str | None, *, at: datetime, by: str, re
     record = replace(
         record, incidents=tuple(replace(i, ack=ack) if i in seen else i for i in record.incidents)
     )
+    health = health_of(record, tainted=state.tainted)
     return Change(
         node=state.name,
         verb=Verb.RECORD,
         record=replace(record, act=act_of(state, Verb.RECORD, at)),
-        health=health_of(record, tainted=state.tainted),
+        health=health,
+        suspect_taint=state.suspect_tainted and health == SUSPECT,
         event=EventReason.ACKNOWLEDGED,
         message=f"{', '.join(map(name_of, seen))} acknowledged by {by}: {reason.rstrip('.')}.",
         incident=replace(seen[0], ack=ack),

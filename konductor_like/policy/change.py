@@ -29,6 +29,7 @@ from konductor_like.policy.holds import held_longer
 from konductor_like.policy.judge import Judgement
 from konductor_like.policy.release import name_of
 from konductor_like.policy.rules import Rules
+from konductor_like.policy.suspicion import bears_suspect_taint
 
 
 @dataclass(slots=True)
@@ -92,20 +93,24 @@ def change_of(
     if taint:
         record = held_longer(judgement.record, with_taint(record, now), rules, now)
     tainted = state.tainted or admitted
-    if not (due or judgement.urgent or record != judgement.record):
+    health = health_of(record, tainted=tainted)
+    softly = bears_suspect_taint(state, health, rules, news=bool(judgement.news))
+    lingers = state.suspect_tainted and not softly
+    if not (due or judgement.urgent or lingers or record != judgement.record):
         return None
     if record.empty and state.record.empty and state.as_read.record is None:
         return None
     newly_tainted = admitted and not state.tainted
     event, message = _announcement(case, record, newly_tainted=newly_tainted, brake=brake, refused=refused)
     verb = Verb.TAINT if newly_tainted else Verb.RECORD
-    if newly_tainted or record != state.record:
+    if newly_tainted or lingers or record != state.record:
         record = replace(record, act=act_of(state, verb, now, rules.version))
     return Change(
         node=state.name,
         verb=verb,
         record=None if record.empty else record,
-        health=health_of(record, tainted=tainted),
+        health=health,
+        suspect_taint=softly,
         event=event,
         message=message,
         incident=gravest if newly_tainted else None,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from konductor_like.model import (
+    BrakeState,
     Change,
     Fault,
     Ignored,
@@ -25,7 +26,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.boots import leave_boots
-from konductor_like.policy.brake import admit, urgency
+from konductor_like.policy.brake import Admission, admit, urgency
 from konductor_like.policy.change import Case, change_of, is_due, tainting
 from konductor_like.policy.judge import judge
 from konductor_like.policy.refusing import USER_WRITTEN, refusals
@@ -62,7 +63,10 @@ def decide(
     weighed = weigh(records, counted, past, snapshot, rules, now)
     _heed(weighed, cases, snapshot, now)
     candidates = _candidates(cases, weighed, snapshot)
-    admission = admit(candidates, snapshot, rules, now)
+    if candidates or snapshot.attention is None:
+        admission = admit(candidates, snapshot, rules, now)
+    else:  # who follows the nodes himself counts them himself too
+        admission = Admission(frozenset(), {}, BrakeState(0, 0, 0))
 
     changes: list[Change] = []
     ignored = found.ignored
@@ -133,6 +137,7 @@ def needs_attention(state: NodeState) -> bool:
     return not record.empty and (
         (record.tainted_at is not None and not state.tainted)
         or (not state.tainted and any(_wants_a_taint(incident) for incident in record.incidents))
+        or state.suspect_tainted  # which is not to linger
         or record.machine != state.machine
         or any(_has_met_its_boot(incident, state) for incident in record.incidents)
     )

@@ -49,7 +49,8 @@ def release(
     ``at`` is an aware datetime, ``read_ns`` says up to where the controller has read each source.
     """
     open_incidents = [i for i in state.record.incidents if i.state is not IncidentState.RELEASED]
-    if not state.tainted and not open_incidents and state.record.tainted_at is None:
+    marked = state.tainted or state.suspect_tainted
+    if not marked and not open_incidents and state.record.tainted_at is None:
         return None
     record = released_record(
         state, at=at, by=by, reason=reason, how=how, read_ns=read_ns, until_ns=unix_ns(at)
@@ -119,7 +120,7 @@ def _read_at_least(record: NodeRecord, read_ns: Mapping[Source, int]) -> dict[So
 def purge(state: NodeState) -> Change | None:
     """The change that removes every trace of us; None where there is none."""
     seen = state.as_read
-    if not state.tainted and seen.record is None and seen.health is None:
+    if not (state.tainted or state.suspect_tainted) and seen.record is None and seen.health is None:
         return None
     return Change(state.name, Verb.PURGE, record=None, health=None)
 

@@ -97,8 +97,9 @@ def with_roles(
         changed = incident
         if id(incident) in standing:
             own = parts.get((incident.key, incident.severity.taints), [])
-            if incident.role is Role.COLLATERAL and _goes_on_alone(incident, own, mine, rules):
-                changed = replace(incident, role=None, event=None)
+            if _goes_on_alone(incident, own, mine, rules):
+                if incident.role is Role.COLLATERAL:
+                    changed = replace(incident, role=None, event=None)
             elif own:
                 event, each = max(own, key=lambda part: part[1].start_ns)
                 changed = _in_event(incident, event, each, state, waiting, rules)
@@ -142,15 +143,15 @@ def _goes_on_alone(
     rules: Rules,
 ) -> bool:
     """Whether it was heard again after the event that explained it, with no event to explain it now."""
-    began_ns = parts_of(incident.event or "")[1]
-    if began_ns is None:
-        return False
     latest_ns = max(
         (e.start_ns for e in mine if e.key == incident.key and e.taints == incident.severity.taints),
         default=0,
     )
-    explained_ns = max((each.start_ns for _, each in own), default=0)
-    return latest_ns > max(explained_ns, began_ns + longest_ns(rules))
+    began_ns = parts_of(incident.event)[1] if incident.event else 0
+    if began_ns is None:
+        return False
+    explained_ns = max((each.start_ns for _, each in own), default=began_ns)
+    return latest_ns > max(explained_ns, began_ns) + longest_ns(rules)
 
 
 def _held_again(changed: Incident, before: Incident, state: NodeState) -> Incident:

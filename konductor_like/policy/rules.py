@@ -41,6 +41,8 @@ class Rules:
     """Growing counts reach a node at most this often."""
     settle_seconds: float = 60.0
     """Counts that did not grow for this long have settled, and need not wait for the interval."""
+    suspect_taint: bool = False
+    """Whether nodes that are merely suspect get the softer taint."""
     version: str = ""
     """Digest of the catalogue and the user's rules in force, for records and log lines."""
     count_user_written: bool = True

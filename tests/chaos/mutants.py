@@ -23,7 +23,7 @@ from konductor_like.controller.tick import Tick
 from konductor_like.loki import access, asking, reader, window
 from konductor_like.loki.seen import Seen
 from konductor_like.loki.spans import Spans
-from konductor_like.model import BrakeState, Checkpoint, KernelPosition, Verb
+from konductor_like.model import BrakeState, Checkpoint, KernelPosition
 from konductor_like.policy.book import Entry
 from konductor_like.policy.brake import Admission
 from tests.chaos import wire
@@ -70,10 +70,10 @@ def _spans_without(name: str) -> Iterator[None]:
 
 @contextmanager
 def _others_taints_replaced() -> Iterator[None]:
-    def on_taints(seen: Any, verb: Any) -> list[dict[str, Any]]:
-        if verb is Verb.TAINT and not patch._ours_at(seen.taints):
+    def on_taints(seen: Any, wanted: Any) -> list[dict[str, Any]]:
+        if patch.OUR_TAINT in (wanted or ()) and patch.OUR_TAINT not in (seen or ()):
             return [{"op": "add", "path": "/spec/taints", "value": [dict(patch.OUR_TAINT)]}]
-        return real(seen, verb)
+        return real(seen, wanted)
 
     real = patch._on_taints
     with patched.object(patch, "_on_taints", on_taints):

@@ -208,6 +208,27 @@ def test_a_conflict_is_decided_again_on_the_fresh_node() -> None:
     assert scene.count("faults_total", source="kernel", kind="xid", code="79", severity="fatal") == 1
 
 
+def test_a_fault_whose_node_goes_while_its_write_is_refused_waits_for_the_node() -> None:
+    scene = Scene()
+    state = scene.cluster.nodes["gpu-1"]
+    scene.cluster.moods["gpu-1"] = [WriteResult(ANY, Outcome.CONFLICT)]
+    seen = scene.cluster._write
+
+    def deleted_meanwhile(state: NodeState, change: Change) -> WriteResult:
+        scene.cluster.nodes.pop("gpu-1", None)
+        return seen(state, change)
+
+    scene.cluster._write = deleted_meanwhile  # type: ignore[method-assign]  # the watch is faster
+    scene.run(xid(), seconds=2)
+    scene.cluster._write = seen  # type: ignore[method-assign]  # as before
+    assert scene.kernel_checkpoint == ns(1)
+
+    scene.cluster.nodes["gpu-1"] = state
+    scene.run(seconds=30)
+
+    assert scene.cluster.tainted == {"gpu-1"}
+
+
 def test_a_node_that_never_stops_changing_is_left_for_the_next_tick() -> None:
     scene = Scene()
     same = scene.cluster.nodes["gpu-1"]

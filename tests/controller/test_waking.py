@@ -17,8 +17,7 @@ from konductor_like.controller.tick import Nodes, Tick
 from konductor_like.loki.reader import Batch
 
 
-@pytest.fixture
-def term() -> Term:
+def bare_term() -> Term:
     """Without sources; only its inbox is of interest."""
     return Term(
         cast("Tick", None),
@@ -31,6 +30,11 @@ def term() -> Term:
         now_ns=lambda: 1,
         stop=threading.Event(),
     )
+
+
+@pytest.fixture
+def term() -> Term:
+    return bare_term()
 
 
 def test_a_delivery_does_not_wait_for_changes_that_may_come(

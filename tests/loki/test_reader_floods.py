@@ -277,3 +277,17 @@ def test_after_an_outage_what_was_missed_is_read_and_nothing_twice() -> None:
 
     assert texts == [f"minute {number}" for number in range(2, 120)]
     assert OVERLAP < LATENESS
+
+
+def test_a_storm_faster_than_it_can_be_read_keeps_no_late_line_of_another_node_from_being_found() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    texts: list[str] = []
+    for second in range(0, 400, 5):
+        _pour(loki, _storm(4_000, NOW + second * SECOND), NOW + second * SECOND)
+        if second == 100:
+            loki.entries.append(entry(NOW - 600 * SECOND, "NVRM: Xid 79", node="quiet"))
+        texts += texts_of(poll(reader, NOW + (second + 5) * SECOND))
+        if "NVRM: Xid 79" in texts:
+            return
+    raise AssertionError("never found")

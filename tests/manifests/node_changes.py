@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from konductor_like.cluster.patch import OUR_TAINT
+from konductor_like.cluster.patch import OUR_TAINT, SUSPECT_TAINT
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION
 
 Operations = list[dict[str, Any]]
@@ -58,6 +58,7 @@ def _is_ours(taint: Mapping[str, Any]) -> bool:
 TO_FAULTY: Mapping[str, Build] = {
     "our taint at the end": _add("/spec/taints/-", dict(OUR_TAINT)),
     "our taint at the start": _add("/spec/taints/0", dict(OUR_TAINT)),
+    "our softer taint": _add("/spec/taints/-", dict(SUSPECT_TAINT)),
     "our label": _add(_at("labels", HEALTH_LABEL), "held"),
     "our annotation": _add(_at("annotations", RECORD_ANNOTATION), '{"v":1}'),
     "all of it at once": _all_of(
@@ -100,6 +101,14 @@ FORBIDDEN: Mapping[str, tuple[Build, str]] = {
     "others' taints in another order": (_taints(lambda taints: taints[::-1]), _TAINT),
     "every taint off": (_remove("/spec/taints"), _TAINT),
     "our taint with another value": (_add("/spec/taints/-", {**OUR_TAINT, "value": "maybe"}), _TAINT),
+    "our softer taint with another effect": (
+        _add("/spec/taints/-", {**SUSPECT_TAINT, "effect": "NoSchedule"}),
+        _TAINT,
+    ),
+    "our softer taint's effect on our taint": (
+        _add("/spec/taints/-", {**OUR_TAINT, "effect": SUSPECT_TAINT["effect"]}),
+        _TAINT,
+    ),
     "our taint with no value": (
         _add("/spec/taints/-", {"key": OUR_TAINT["key"], "effect": OUR_TAINT["effect"]}),
         _TAINT,

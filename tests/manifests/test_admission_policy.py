@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
+from konductor_like.model import (
+    HEALTH_LABEL,
+    RECORD_ANNOTATION,
+    SUSPECT_TAINT_EFFECT,
+    SUSPECT_TAINT_KEY,
+    TAINT_EFFECT,
+    TAINT_KEY,
+    TAINT_VALUE,
+)
 from konductor_like.sandbox.kubernetes import Review
 from tests.manifests import node_changes
 from tests.manifests.manifests import documents, only
@@ -119,5 +127,6 @@ def test_it_names_the_marks_and_the_account_that_the_code_uses() -> None:
     account = only(DOCS, "ServiceAccount")["metadata"]
 
     assert f"'system:serviceaccount:{account['namespace']}:{account['name']}'" in said
-    for name in (TAINT_KEY, TAINT_VALUE, TAINT_EFFECT, HEALTH_LABEL, RECORD_ANNOTATION):
+    softer = (SUSPECT_TAINT_KEY, SUSPECT_TAINT_EFFECT)
+    for name in (TAINT_KEY, TAINT_VALUE, TAINT_EFFECT, *softer, HEALTH_LABEL, RECORD_ANNOTATION):
         assert f"'{name}'" in said

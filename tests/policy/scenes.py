@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from konductor_like.model import (
+    SUSPECT_TAINT_EFFECT,
+    SUSPECT_TAINT_KEY,
     TAINT_EFFECT,
     TAINT_KEY,
     TAINT_VALUE,
@@ -31,6 +33,7 @@ from konductor_like.policy.release import unix_ns
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 GPU = "0000:4e:00"
+SUSPECTS = Taint(SUSPECT_TAINT_KEY, TAINT_VALUE, SUSPECT_TAINT_EFFECT)
 OURS = Taint(TAINT_KEY, TAINT_VALUE, TAINT_EFFECT)
 
 
@@ -140,6 +143,9 @@ class Cluster:
             taints = (*taints, OURS)
         if change.verb in (Verb.UNTAINT, Verb.PURGE):
             taints = tuple(taint for taint in taints if not taint.ours)
+        if change.suspect_taint != state.suspect_tainted:
+            taints = tuple(taint for taint in taints if not taint.suspects)
+            taints = (*taints, SUSPECTS) if change.suspect_taint else taints
         seen = replace(state.as_read, record=None if change.record is None else "…", health=change.health)
         self.nodes[change.node] = replace(
             state, taints=taints, record=change.record or NodeRecord(), as_read=seen

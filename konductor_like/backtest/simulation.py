@@ -1,0 +1,151 @@
+"""One set of rules on a simulated clock: faults come, decisions happen, nodes come back as assumed."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from konductor_like.backtest.arriving import round_up
+from konductor_like.backtest.fleet import Fleet
+from konductor_like.backtest.journal import Journal
+from konductor_like.backtest.values import Verdicts
+from konductor_like.model import Fault, Plan, Refusal, Snapshot, Source, TallyKey, Unsettled, Window
+from konductor_like.policy import Rules, decide, release
+from konductor_like.policy.holds import may_return
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """What no history tells: when a node comes back, and how often the controller looks."""
+
+    release_after_ns: int | None
+    """None: nobody brings a node back."""
+    grid_ns: int
+    """The poll interval."""
+
+
+class Simulation:
+    """``step`` with each tick's faults, in order; ``finish`` in the end."""
+
+    def __init__(self, rules: Rules, assumed: Assumed, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.journal = Journal()
+        self._rules = rules
+        self._assumed = assumed
+        self._window = Window()
+        self._unsettled: dict[str, Mapping[TallyKey, Unsettled]] = {}
+        self._returns: list[tuple[int, str]] = []
+        self._look_ns: int | None = None
+        self._read_ns: dict[Source, int] = {}
+
+    def twin(self) -> Simulation:
+        """Another one that has seen the same so far."""
+        twin = Simulation(self._rules, self._assumed, self.fleet.copy())
+        twin.journal, twin._window = self.journal.copy(), self._window
+        twin._unsettled, twin._returns = dict(self._unsettled), list(self._returns)
+        twin._look_ns, twin._read_ns = self._look_ns, dict(self._read_ns)
+        return twin
+
+    def step(self, now_ns: int, faults: Sequence[Fault]) -> None:
+        """One tick, after whatever was due before it."""
+        self._catch_up(now_ns - 1)
+        for fault in faults:
+            self.fleet.hear(fault)
+        self._tick(now_ns, faults)
+
+    def finish(self, end_ns: int) -> None:
+        """Let the time run out."""
+        self._catch_up(end_ns)
+
+    def verdicts(self) -> Verdicts:
+        """What came of it so far."""
+        return self.journal.verdicts(self._rules.version, self.fleet.gpu_nodes)
+
+    def _catch_up(self, upto_ns: int) -> None:
+        """Everything that happens by itself up to there: nodes that come back, what waits for a time."""
+        while True:
+            back_ns = self._returns[0][0] if self._returns else None
+            due = [ns for ns in (back_ns, self._look_ns) if ns is not None]
+            if not due or min(due) > upto_ns:
+                return
+            now_ns = min(due)
+            while self._returns and self._returns[0][0] <= now_ns:
+                self._bring_back(now_ns, heapq.heappop(self._returns)[1])
+            self._tick(now_ns, ())
+
+    def _tick(self, now_ns: int, faults: Sequence[Fault]) -> None:
+        fleet, nodes = self.fleet, self.fleet.nodes
+        concerned = {fault.node for fault in faults if fault.node is not None} | fleet.attention
+        snapshot = Snapshot(
+            nodes,
+            unsettled={name: self._unsettled.pop(name) for name in concerned & self._unsettled.keys()},
+            read_ns=self._read_ns,
+            window=self._window,
+            attention=frozenset(fleet.attention),
+        )
+        plan = decide(snapshot, faults, self._rules, moment(now_ns))
+        self._window = plan.window
+        self._unsettled.update(plan.unsettled)
+        for change in plan.changes:
+            fleet.apply(change)
+        for outage in self.journal.decided(now_ns, plan):
+            if self._assumed.release_after_ns is not None:
+                back_ns = self._polled_ns(now_ns + self._assumed.release_after_ns)
+                heapq.heappush(self._returns, (back_ns, outage.node))
+        if plan.changes:
+            self.journal.load(now_ns, fleet.out)
+        self._read_ns = dict.fromkeys(Source, now_ns)
+        self._look_ns = self._next_look_ns(now_ns, plan)
+
+    def _next_look_ns(self, now_ns: int, plan: Plan) -> int | None:
+        """When what is held back may pass by itself.
+
+        What the brake's bound holds passes when a node comes back, and that is looked at then anyway.
+        """
+        reasons, brake = {item.why for item in plan.refused}, plan.brake
+        times = [now_ns + self._assumed.grid_ns] if Refusal.SETTLING in reasons else []
+        if Refusal.COOLDOWN in reasons and brake.rearms_at is not None:
+            times.append(ns_of(brake.rearms_at))
+        if Refusal.RATE in reasons and brake.pace is not None and brake.pace.frees_at is not None:
+            times.append(ns_of(brake.pace.frees_at))
+        return max(now_ns + self._assumed.grid_ns, self._polled_ns(min(times))) if times else None
+
+    def _polled_ns(self, ns: int) -> int:
+        return round_up(ns, self._assumed.grid_ns)
+
+    def _bring_back(self, now_ns: int, name: str) -> None:
+        """The assumed release, unless its failures keep the node out: then later, or never."""
+        state, now = self.fleet.nodes[name], moment(now_ns)
+        why = may_return(state.record, now, self._rules)
+        if why is not None:
+            self.journal.kept_out(name, why)
+            if state.record.replace_since is None and state.record.hold_until is not None:
+                heapq.heappush(self._returns, (self._polled_ns(ns_of(state.record.hold_until)), name))
+            return
+        change = release(
+            state,
+            at=now,
+            by="backtest",
+            reason="assumed",
+            how="reset",
+            read_ns=self._read_ns,
+            rules=self._rules,
+        )
+        if change is not None:
+            self.fleet.apply(change)
+            self.journal.released(now_ns, name)
+            self.journal.load(now_ns, self.fleet.out)
+
+
+def moment(ns: int) -> datetime:
+    """Loki's nanoseconds as an aware datetime, to the microsecond."""
+    return _EPOCH + timedelta(microseconds=ns // 1000)
+
+
+def ns_of(when: datetime) -> int:
+    """An aware datetime as nanoseconds since the epoch."""
+    return (when - _EPOCH) // timedelta(microseconds=1) * 1000

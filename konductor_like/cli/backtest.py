@@ -1,0 +1,69 @@
+"""``konductor-like backtest``: what the rules would have done to the fleet, from the lines that Loki kept."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from konductor_like.cli.failures import begin
+from konductor_like.cli.options import Context, Kubeconfig, Verbose
+
+
+class Format(StrEnum):
+    """What ``-o`` takes."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def backtest(
+    *,
+    since: Annotated[
+        str, typer.Option("--since", metavar="SPAN|TIME", help="Where to begin: 30d, 36h, 2026-03-01.")
+    ] = "30d",
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="SPAN|TIME", help="Where to end; otherwise now.")
+    ] = None,
+    rules: Annotated[
+        Path | None,
+        typer.Option("--rules", metavar="FILE", help="Rules to try; otherwise KONDUCTOR_RULES_FILE."),
+    ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option("--compare", metavar="FILE", help="Say what these rules would have done otherwise."),
+    ] = None,
+    release_after: Annotated[
+        str,
+        typer.Option(
+            "--release-after", metavar="SPAN", help="Assume that a node comes back so long after; or never."
+        ),
+    ] = "4h",
+    nodes: Annotated[
+        str,
+        typer.Option(
+            "--nodes",
+            metavar="cluster|lines|FILE",
+            help="Whose fleet: the cluster's, whom the lines name, or of a file: a name per line, or "
+            "what kubectl get nodes -o json printed.",
+        ),
+    ] = "cluster",
+    output: Annotated[Format, typer.Option("-o", "--output", help="A table, or JSON.")] = Format.TABLE,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="FILE", help="Draw the timeline into this file.")
+    ] = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    verbose: Verbose = False,
+) -> None:
+    """Show which nodes the rules would have taken out, when, why and for how long.
+
+    Reads Loki's history and changes nothing. Lines are judged and decided upon as the controller does it.
+    """
+    from konductor_like.cli.backtesting import Asked, carry_out
+
+    begin(verbose=verbose)
+    asked = Asked(since, until, rules, compare, release_after, nodes, output, svg, context, kubeconfig)
+    raise typer.Exit(carry_out(asked))

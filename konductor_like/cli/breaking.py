@@ -1,0 +1,64 @@
+"""What ``breaker status`` prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from konductor_like.cli import clock
+from konductor_like.cli.columns import age, columns, fault_name, moment
+from konductor_like.cli.configuration import load_settings
+from konductor_like.cli.document import API_VERSION, brake_document, stamp
+from konductor_like.cli.observation import observe, reading_client
+from konductor_like.cli.render import brake_sentence
+from konductor_like.cli.streams import say
+from konductor_like.model import BrakeState
+from konductor_like.policy.brakewords import why_held
+
+
+def show(kubeconfig: str | None, context: str | None, *, as_json: bool) -> None:
+    """Read the cluster and say how the brake stands. Raises KubeError."""
+    settings = load_settings()
+    with reading_client(settings, kubeconfig, context) as client:
+        report = observe(client, settings, clock.now()).report
+    if as_json:
+        say([json.dumps(document(report.brake, report.now), indent=2)])
+    else:
+        say(lines(report.brake, report.now))
+
+
+def document(brake: BrakeState, now: datetime) -> dict[str, Any]:
+    """The JSON form: what ``status`` says of the brake."""
+    return {"apiVersion": API_VERSION, "kind": "Brake", "time": stamp(now), **brake_document(brake)}
+
+
+def lines(brake: BrakeState, now: datetime) -> list[str]:
+    """A sentence, the bounds, and what is held."""
+    found = [
+        f"Brake: {brake_sentence(brake)}",
+        "",
+        *columns(("SCOPE", "GPU-NODES", "OUT", "BOUND"), _rows(brake)),
+    ]
+    if brake.pace is not None:
+        window = age(brake.pace.window_seconds)
+        found += ["", f"Rate: {brake.pace.taints} of at most {brake.pace.most} taints in the last {window}"]
+    if brake.held:
+        held = [
+            (
+                item.node,
+                fault_name(item.incident.key.rule),
+                age((now - moment(item.incident.first_ns)).total_seconds()),
+                why_held(item.why, brake) if item.why else "nothing any more; it passes at the next look",
+            )
+            for item in brake.held
+        ]
+        found += ["", *columns(("HELD", "FAULT", "AGE", "WHY"), held)]
+    return found
+
+
+def _rows(brake: BrakeState) -> Iterable[Sequence[str]]:
+    yield ("fleet", str(brake.gpu_nodes), str(brake.out), str(brake.bound))
+    for pool in brake.pools:
+        yield (f"pool {pool.pool}", str(pool.gpu_nodes), str(pool.out), str(pool.bound))

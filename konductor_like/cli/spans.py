@@ -1,0 +1,44 @@
+"""Times as people type them: ``30d``, ``4h``, ``2026-03-01``, ``2026-03-01T12:00:00Z``."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from konductor_like.cli.exits import Exit
+from konductor_like.cli.failures import CommandError
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_PART = re.compile(r"(\d{1,9})([smhdw])", re.ASCII)
+
+
+def span_of(text: str, option: str) -> timedelta:
+    """``4h``, ``1d12h``. Raises CommandError with the option's name."""
+    if not re.fullmatch(rf"(?:{_PART.pattern})+", text, re.ASCII):
+        raise CommandError(
+            f"{option} {text!r} is no span of time", hint="such as 30m, 4h, 30d or 1d12h", status=Exit.USAGE
+        )
+    try:
+        return sum(
+            (timedelta(**{_UNITS[unit]: int(number)}) for number, unit in _PART.findall(text)), timedelta(0)
+        )
+    except OverflowError:
+        raise CommandError(f"{option} {text!r} is longer than time is", status=Exit.USAGE) from None
+
+
+def moment_of(text: str, option: str, now: datetime) -> datetime:
+    """A span before ``now``, or a date or time (UTC unless it says otherwise). Raises CommandError."""
+    if _PART.match(text) and text[-1] in _UNITS:
+        try:
+            return now - span_of(text, option)
+        except OverflowError:
+            raise CommandError(f"{option} {text!r} is longer than time is", status=Exit.USAGE) from None
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise CommandError(
+            f"{option} {text!r} is neither a span nor a time",
+            hint="such as 30d, 2026-03-01 or 2026-03-01T12:00:00Z",
+            status=Exit.USAGE,
+        ) from None
+    return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)

@@ -1,0 +1,106 @@
+"""The work of ``pause``, ``resume`` and ``breaker reset``: a person's word goes on the Lease."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import datetime, timedelta
+
+from konductor_like.cli import clock, writing
+from konductor_like.cli.configuration import load_settings
+from konductor_like.cli.exits import Exit
+from konductor_like.cli.failures import CommandError
+from konductor_like.cli.streams import say, warn
+from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.errors import KubeNotFound
+from konductor_like.cluster.lease import read_lease
+from konductor_like.cluster.lease_notes import annotate_lease
+from konductor_like.cluster.lease_object import LeaseView
+from konductor_like.cluster.steering import (
+    PAUSE_ANNOTATION,
+    REARM_ANNOTATION,
+    encode_pause,
+    encode_rearm,
+)
+from konductor_like.model import Pause, Rearm
+from konductor_like.policy.brakewords import pause_words, stamp
+from konductor_like.settings import Settings
+
+
+def pause_tainting(
+    kubeconfig: str | None,
+    context: str | None,
+    reason: str,
+    *,
+    lasting: timedelta | None,
+    until: datetime | None,
+) -> None:
+    """Write the pause, in place of one that is there. Raises KubeError or CommandError."""
+    settings = load_settings()
+    with closing(_client(settings, kubeconfig, context)) as client:
+        now = _now(client, settings)
+        end = _end(now, lasting) if lasting is not None else until
+        if end is not None and end <= now:
+            raise CommandError(f"{stamp(end)} is over already", status=Exit.USAGE)
+        pause = Pause(now, writing.who(), reason, end)
+        before = _annotate(client, settings, PAUSE_ANNOTATION, encode_pause(pause))
+    if before.steering.pause is not None and before.steering.pause.holds(now):
+        warn(f"this replaces a pause: {pause_words(before.steering.pause)}")
+    say([f"tainting {pause_words(pause)}"])
+
+
+def resume_tainting(kubeconfig: str | None, context: str | None) -> None:
+    """Take the pause off the Lease. Raises KubeError or CommandError."""
+    settings = load_settings()
+    with closing(_client(settings, kubeconfig, context)) as client:
+        before = _annotate(client, settings, PAUSE_ANNOTATION, None)
+    pause = before.steering.pause
+    say(["tainting resumed" if pause is not None else "tainting unchanged (it was not paused)"])
+
+
+def rearm_brake(kubeconfig: str | None, context: str | None, reason: str) -> None:
+    """Write the reset of the brake. Raises KubeError or CommandError."""
+    settings = load_settings()
+    with closing(_client(settings, kubeconfig, context)) as client:
+        rearm = Rearm(_now(client, settings), writing.who(), reason)
+        _annotate(client, settings, REARM_ANNOTATION, encode_rearm(rearm))
+    say(["brake reset"])
+
+
+def _end(now: datetime, lasting: timedelta) -> datetime:
+    try:
+        return now + lasting
+    except OverflowError:
+        raise CommandError("--for is longer than time is", status=Exit.USAGE) from None
+
+
+def _client(settings: Settings, kubeconfig: str | None, context: str | None) -> KubeClient:
+    return KubeClient.connect(kubeconfig, context, settings.kube_timeout_seconds)
+
+
+def _now(client: KubeClient, settings: Settings) -> datetime:
+    """The time by the cluster's clock: a laptop's that is wrong would end a pause too early."""
+    if _lease(client, settings) is None:
+        raise _no_lease(client, settings)
+    return clock.now() + timedelta(seconds=client.clock_ahead_seconds)
+
+
+def _annotate(client: KubeClient, settings: Settings, key: str, value: str | None) -> LeaseView:
+    try:
+        return annotate_lease(client, _namespace(client, settings), settings.lease_name, key, value)
+    except KubeNotFound as error:
+        raise _no_lease(client, settings) from error
+
+
+def _lease(client: KubeClient, settings: Settings) -> LeaseView | None:
+    return read_lease(client, _namespace(client, settings), settings.lease_name)
+
+
+def _namespace(client: KubeClient, settings: Settings) -> str:
+    return settings.lease_namespace(client.namespace if client.in_cluster else None)
+
+
+def _no_lease(client: KubeClient, settings: Settings) -> CommandError:
+    return CommandError(
+        f"there is no Lease {_namespace(client, settings)}/{settings.lease_name}: no controller has ever run",
+        hint="the controller makes it when it starts; KONDUCTOR_NAMESPACE and KONDUCTOR_LEASE_NAME name it",
+    )

@@ -1,0 +1,89 @@
+"""What people told the controller, read from the Lease: a pause holds before the next taint is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+from konductor_like.cluster.errors import KubeError
+from konductor_like.cluster.lease_object import LeaseView
+from konductor_like.controller import logs
+from konductor_like.controller.metrics import Metrics
+from konductor_like.model import EventReason, Pause, Rearm, Steering
+from konductor_like.policy.brakewords import pause_words
+
+TIMEOUT_SECONDS = 2.0
+"""A taint waits no longer than this for the Lease to be read."""
+AGAIN_SECONDS = 5.0
+"""When it could not be read, what is known holds for so long before it is tried again."""
+
+
+class Wheel:
+    """Reads the Lease now and then, and whenever a taint is about to be written; says what changed."""
+
+    def __init__(
+        self,
+        read: Callable[[], LeaseView | None],
+        fleet_event: Callable[[EventReason, str], None],
+        metrics: Metrics,
+        *,
+        interval_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``read`` gives the Lease as it is now, None where there is none, or raises a KubeError."""
+        self._read = read
+        self._fleet_event = fleet_event
+        self._metrics = metrics
+        self._interval_seconds = interval_seconds
+        self._clock = clock
+        self._due_seconds = float("-inf")
+        self._failed = False
+        self._steering = Steering()
+        self._problem: str | None = None
+        self._pause: Pause | None = None
+        self._rearm: Rearm | None = None
+
+    def steering(self, now: datetime, *, at_once: bool = False) -> Steering:
+        """What holds, at most an interval old; ``at_once`` looks now, unless that failed a moment ago."""
+        seconds = self._clock()
+        if seconds >= self._due_seconds or (at_once and not self._failed):
+            self._look(seconds)
+        self._tell(now)
+        return self._steering
+
+    def _look(self, seconds: float) -> None:
+        try:
+            seen = self._read()
+        except KubeError as error:
+            self._failed, self._due_seconds = True, seconds + AGAIN_SECONDS
+            logs.debug(f"The Lease cannot be read for a pause: {error}.")
+            return
+        self._failed, self._due_seconds = False, seconds + self._interval_seconds
+        self._steering = Steering() if seen is None else seen.steering
+        problem = None if seen is None else seen.problem
+        if problem is not None and problem != self._problem:
+            logs.warning(f"What the Lease carries cannot be read in full: {problem}.")
+        self._problem = problem
+
+    def _tell(self, now: datetime) -> None:
+        """Say once when a pause begins or ends, and when the brake was reset."""
+        pause, rearm = self._steering.pause, self._steering.rearm
+        holding = pause if pause is not None and pause.holds(now) else None
+        self._metrics.paused.set(holding is not None)
+        if holding is not None and holding != self._pause:
+            message = f"Tainting is {pause_words(holding)}. Releases and records go on."
+            logs.warning(message, by=holding.by)
+            self._fleet_event(EventReason.PAUSED, message)
+        elif holding is None and self._pause is not None:
+            how = "The pause has expired" if pause is not None else "Tainting was resumed"
+            message = f"{how}: what is still true is acted upon now."
+            logs.info(message)
+            self._fleet_event(EventReason.RESUMED, message)
+        self._pause = holding
+        if rearm is not None and rearm != self._rearm:
+            why = f": {rearm.reason}" if rearm.reason else ""
+            message = f"{rearm.by} reset the brake at {rearm.at:%Y-%m-%dT%H:%M:%SZ}{why}."
+            logs.info(message, by=rearm.by)
+            self._fleet_event(EventReason.REARMED, message)
+        self._rearm = rearm

@@ -1,0 +1,77 @@
+"""Made-up histories of a small fleet, from a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from konductor_like.backtest.reading import Page
+from konductor_like.model import LogLine, Source
+
+START_NS = 1_772_323_200_000_000_000
+"""2026-03-01T00:00:00Z."""
+SECOND_NS = 10**9
+KERNEL = {"k8s_namespace_name": "dmesg-logging", "k8s_container_name": "dmesg"}
+GPUS = ("0000:1b:00", "0000:4e:00", "0000:9a:00")
+TEXTS = {
+    79: "GPU has fallen off the bus.",
+    48: "pid=77, name=python3, DBE (double bit error) detected",
+    94: "pid=77, name=python3, Contained: CE User Channel (0x9)",
+    63: "pid=77, Row Remapper: New row marked for remapping",
+    31: "pid=77, name=python3, Ch 00000011, intr 00000000. MMU Fault",
+    43: "pid=77, name=python3, Ch 00000011",
+}
+WEIGHTS = (4, 4, 3, 3, 20, 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One line of a node's kernel log."""
+
+    node: str
+    at_ns: int
+    text: str
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """As its collector sets them."""
+        return {**KERNEL, "k8s_pod_name": f"dmesg-{self.node}", "k8s_node_name": self.node}
+
+    @property
+    def line(self) -> LogLine:
+        """As the reader gives it."""
+        return LogLine(
+            Source.KERNEL, self.at_ns, self.text, self.labels, self.node, "dmesg-logging", None, "dmesg"
+        )
+
+
+def xid(node: str, seconds: float, code: int = 79, gpu: str = GPUS[1], stamp: float | None = None) -> Said:
+    """A node's Xid, so many seconds after the start."""
+    stamp = 1000 + seconds if stamp is None else stamp
+    text = f"[{stamp:.6f}] NVRM: Xid (PCI:{gpu}): {code}, {TEXTS[code]}"
+    return Said(node, START_NS + round(seconds * SECOND_NS), text)
+
+
+def history(seed: int, *, seconds: float, nodes: int = 10, lines: int = 80) -> list[Said]:
+    """Faults of all kinds, and now and then a kernel log that is printed once more."""
+    rng = random.Random(seed)
+    said: list[Said] = []
+    for _ in range(lines):
+        at = rng.uniform(1, seconds - 30)
+        code = rng.choices(list(TEXTS), WEIGHTS)[0]
+        said.append(xid(f"gpu-{rng.randint(1, nodes)}", at, code, rng.choice(GPUS)))
+    for node in rng.sample([f"gpu-{number}" for number in range(1, nodes + 1)], 3):
+        at_ns = START_NS + round(rng.uniform(seconds / 2, seconds - 1) * SECOND_NS)
+        before = sorted((one for one in said if one.node == node and one.at_ns < at_ns), key=_time)
+        said += [Said(node, at_ns + place, one.text) for place, one in enumerate(before)]
+    return sorted(said, key=_time)
+
+
+def pages(said: list[Said], upto_ns: int) -> Iterator[Page]:
+    """A history as the reader gives it."""
+    yield Page([one.line for one in said], upto_ns)
+
+
+def _time(one: Said) -> int:
+    return one.at_ns

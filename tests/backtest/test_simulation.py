@@ -1,0 +1,169 @@
+"""The simulated clock: nodes come back as assumed, and what the brake holds goes through then."""
+
+from __future__ import annotations
+
+from konductor_like.backtest.arriving import arrivals, polled_ns
+from konductor_like.backtest.fleet import Fleet, node
+from konductor_like.backtest.play import Player, play
+from konductor_like.backtest.reading import Page
+from konductor_like.backtest.simulation import Assumed
+from konductor_like.backtest.values import difference
+from konductor_like.catalog import load_catalog, read_user_rules
+from konductor_like.detection import Detector
+from konductor_like.model import LogLine, Refusal, Source
+from konductor_like.policy import Rules
+from tests.backtest.histories import SECOND_NS, START_NS, Said, pages, xid
+
+POLL_NS = 5 * SECOND_NS
+HOUR_NS = 3600 * SECOND_NS
+END_NS = START_NS + 48 * HOUR_NS
+
+
+def player(
+    *,
+    percent: float = 100,
+    release_hours: float | None = 4,
+    rules: str = "",
+    fleet: Fleet | None = None,
+) -> Player:
+    catalog = read_user_rules(rules, "rules.yaml", load_catalog()).catalog if rules else load_catalog()
+    release_ns = None if release_hours is None else round(release_hours * HOUR_NS)
+    nodes = fleet or Fleet([node(f"gpu-{number}") for number in range(1, 11)], complete=True)
+    return Player(Detector(catalog), Rules(brake_max_percent=percent), Assumed(release_ns, POLL_NS), nodes)
+
+
+def played(said: list[Said], *players: Player) -> None:
+    ordered = sorted(said, key=lambda one: one.at_ns)
+    deliveries = arrivals({Source.KERNEL: pages(ordered, END_NS)}, {Source.KERNEL: POLL_NS}, POLL_NS)
+    play(deliveries, players)
+    for one in players:
+        one.finish(END_NS)
+
+
+def test_a_node_is_out_from_the_poll_after_its_line_until_the_assumed_release() -> None:
+    one = player()
+
+    played([xid("gpu-1", 7)], one)
+
+    (outage,) = one.simulation.verdicts().outages
+    assert outage.node == "gpu-1"
+    assert outage.start_ns == START_NS + 10 * SECOND_NS
+    assert outage.end_ns == outage.start_ns + 4 * HOUR_NS
+    assert outage.incident.key.rule == "xid.79"
+    assert "fallen off" in outage.incident.evidence
+
+
+def test_a_node_that_nobody_releases_is_out_to_the_end() -> None:
+    one = player(release_hours=None)
+
+    played([xid("gpu-1", 7)], one)
+
+    assert [outage.end_ns for outage in one.simulation.verdicts().outages] == [None]
+
+
+def test_what_the_brake_held_goes_out_after_the_first_came_back() -> None:
+    one = player(percent=10)
+
+    played([xid("gpu-1", 7), xid("gpu-2", 60)], one)
+
+    verdicts = one.simulation.verdicts()
+    first, second = verdicts.outages
+    assert (first.node, second.node) == ("gpu-1", "gpu-2")
+    assert first.end_ns is not None
+    assert first.end_ns <= second.start_ns <= first.end_ns + HOUR_NS
+    held = [span for span in verdicts.held if span.why is Refusal.BRAKE]
+    assert {span.node for span in held} == {"gpu-2"}
+    assert second.start_ns - first.end_ns == 300 * SECOND_NS, "the brake's cool-down"
+    assert held[0].start_ns == START_NS + 65 * SECOND_NS
+    assert max(load.out for load in verdicts.loads) == 1
+
+
+def test_after_its_release_a_node_is_out_again_for_a_new_line_and_for_no_replay() -> None:
+    one = player()
+
+    played([xid("gpu-1", 7), xid("gpu-1", 6 * 3600, stamp=1007), xid("gpu-1", 7 * 3600)], one)
+
+    starts = [outage.start_ns - START_NS for outage in one.simulation.verdicts().outages]
+    assert starts == [10 * SECOND_NS, 7 * HOUR_NS + 5 * SECOND_NS]
+
+
+def test_a_node_that_fails_again_and_again_is_held_longer_and_then_stays_out() -> None:
+    one = player(release_hours=0.1)
+
+    played([xid("gpu-1", 3600 * hour) for hour in (1, 3, 5)], one)
+
+    first, second, third = one.simulation.verdicts().outages
+    assert first.end_ns is not None
+    assert first.end_ns - first.start_ns == 360 * SECOND_NS
+    assert second.end_ns is not None
+    assert second.end_ns - second.start_ns == 1800 * SECOND_NS
+    assert "it failed 2 times" in second.why_longer
+    assert third.end_ns is None
+    assert "marked for replacement" in third.why_longer
+
+
+def test_a_node_that_only_lines_name_is_there_from_its_first_line_on() -> None:
+    one = player(fleet=Fleet())
+
+    played([xid("new-1", 7)], one)
+
+    assert [outage.node for outage in one.simulation.verdicts().outages] == ["new-1"]
+    assert one.simulation.verdicts().gpu_nodes == 1
+
+
+def test_a_rule_in_shadow_mode_takes_nothing_and_what_it_would_have_taken_is_told() -> None:
+    one = player(rules="overrides:\n  xid.79.mode: shadow\n")
+
+    played([xid("gpu-1", 7), xid("gpu-2", 60, code=48)], one)
+
+    assert [outage.node for outage in one.simulation.verdicts().outages] == ["gpu-2"]
+    shadow = one.shadow()
+    assert shadow is not None
+    assert [outage.node for outage in shadow.added] == ["gpu-1"]
+    assert shadow.gone == ()
+
+
+def test_two_sets_of_rules_are_compared_in_one_pass() -> None:
+    one, other = player(), player(rules="overrides:\n  xid.31.severity: fatal\n  xid.79.severity: info\n")
+
+    played([xid("gpu-1", 7), xid("gpu-2", 60, code=31), xid("gpu-3", 90, code=48)], one, other)
+
+    found = difference(one.simulation.verdicts().outages, other.simulation.verdicts().outages)
+    assert [outage.node for outage in found.added] == ["gpu-2"]
+    assert [outage.node for outage in found.gone] == ["gpu-1"]
+    assert found.same == 1
+
+
+def test_a_line_that_names_another_boot_is_a_reboot_and_what_the_old_boot_said_is_history() -> None:
+    one = player(release_hours=1)
+    wire = (
+        "kmsg/1 boot={boot} seq=4 facility=0 priority=3 [{at}.000000] "
+        "NVRM: Xid (PCI:0000:4e:00): 79, GPU has fallen off the bus."
+    )
+    boots = ["0d5c9a1e-7c44-4f0a-9a5e-3c1f6f0a2b77", "1d5c9a1e-7c44-4f0a-9a5e-3c1f6f0a2b77"]
+    texts = [(10, boots[0], 5), (7200, boots[1], 3), (14400, boots[0], 6)]
+    said = [
+        Said("gpu-1", START_NS + at * SECOND_NS, wire.format(boot=boot, at=stamp))
+        for at, boot, stamp in texts
+    ]
+
+    played(said, one)
+
+    starts = [(outage.start_ns - START_NS) // SECOND_NS for outage in one.simulation.verdicts().outages]
+    assert starts == [15, 7205]
+
+
+def test_pods_lines_arrive_with_the_polls_of_pods_and_all_ticks_are_in_order() -> None:
+    def page(source: Source, *at: int) -> list[Page]:
+        return [Page([LogLine(source, START_NS + ns, str(ns), {}, "gpu-1") for ns in at], END_NS)]
+
+    second = SECOND_NS
+    both = {Source.KERNEL: page(Source.KERNEL, second, 6 * second), Source.POD: page(Source.POD, 2 * second)}
+
+    ticks = [
+        ((tick - START_NS) // second, [line.source for line in lines])
+        for tick, lines in arrivals(both, {Source.KERNEL: 5 * second, Source.POD: 15 * second}, 5 * second)
+    ]
+
+    assert ticks == [(5, [Source.KERNEL]), (10, [Source.KERNEL]), (15, [Source.POD])]
+    assert polled_ns(START_NS, 5 * second, 5 * second) == START_NS + 5 * second

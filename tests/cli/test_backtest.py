@@ -1,0 +1,199 @@
+"""``konductor-like backtest`` as it is typed, over the stand-in Loki."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from konductor_like.backtest.simulation import moment
+from konductor_like.cli import clock
+from konductor_like.cli.app import execute
+from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like.sandbox.loki import LokiServer
+from konductor_like.sandbox.loki.limits import LokiLimits
+from tests.backtest.histories import START_NS, xid
+from tests.cli.test_docs import names
+from tests.cli.transcripts import forget_settings
+
+DOCS = Path(__file__).parents[2] / "docs"
+NOW = moment(START_NS) + timedelta(days=2)
+
+
+@pytest.fixture
+def loki(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LokiServer]:
+    forget_settings(monkeypatch)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    clock_ns = START_NS + 2 * 86_400 * 10**9
+    limits = LokiLimits(max_query_length_seconds=3600)
+    with LokiServer(limits=limits, now_ns=lambda: clock_ns) as server:
+        monkeypatch.setenv("LOG_ENDPOINT", server.url)
+        yield server
+
+
+def tell(loki: LokiServer) -> None:
+    """Three faults of which one taints, one is the job's own, and one is held back by the brake."""
+    for said in (xid("gpu-1", 7200), xid("gpu-2", 7300, code=31), xid("gpu-3", 7400, code=48)):
+        loki.push(said.labels, [(said.at_ns, said.text)])
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = execute(["backtest", *arguments], "konductor-like")
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+def test_the_table_says_who_would_have_been_out_when_and_why(
+    loki: LokiServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell(loki)
+
+    status, out, err = run(capsys, "--since", "2d", "--nodes", "lines")
+
+    assert status == 0, err
+    assert "gpu-1   2026-03-01T02:00:05Z   4h" in out
+    assert "GPU has fallen off the bus." in out
+    assert "gpu-3   2026-03-01T02:03:25Z" in out.split("Held back:\n")[1]
+    assert "cool-down" in out
+    assert "2 nodes, 2 times, 8.0 node hours; most at once 1 of 3 (33.3%)" in out
+    assert "a node comes back 4h after its taint" in out
+    assert "gpu-2" not in out.split("Timeline")[1]
+
+
+def test_the_json_has_every_field_that_the_page_describes_and_no_other(
+    loki: LokiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    tell(loki)
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("overrides:\n  xid.48.mode: shadow\n")
+    other = tmp_path / "other.yaml"
+    other.write_text("overrides:\n  xid.31.severity: fatal\n")
+
+    status, out, err = run(
+        capsys,
+        "--since",
+        "2d",
+        "--nodes",
+        "lines",
+        "-o",
+        "json",
+        "--rules",
+        str(rules),
+        "--compare",
+        str(other),
+    )
+
+    document = json.loads(out)
+    page = (DOCS / "backtest.md").read_text("utf-8")
+    assert status == 0, err
+    assert {name for name in names(document) if f"`{name}`" not in page and f".{name}`" not in page} == set()
+    assert [one["node"] for one in document["verdicts"]["outages"]] == ["gpu-1"]
+    assert [one["node"] for one in document["shadow"]["added"]] == ["gpu-3"]
+    assert {one["node"] for one in document["difference"]["added"]} == {"gpu-2", "gpu-3"}
+    assert document["complete"]
+
+
+def test_the_cluster_says_which_nodes_there_are(
+    loki: LokiServer,
+    capsys: pytest.CaptureFixture[str],
+    cluster: Callable[[str], KubernetesServer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster("every state")
+    monkeypatch.setenv("LOG_ENDPOINT", loki.url)
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    tell(loki)
+
+    status, out, err = run(capsys, "--since", "2d", "-o", "json")
+
+    document = json.loads(out)
+    assert status == 0, err
+    assert document["assumed"]["nodes"] == "cluster"
+    assert document["verdicts"]["gpuNodes"] > 3
+
+
+def test_a_file_says_which_nodes_there_are(
+    loki: LokiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    tell(loki)
+    (tmp_path / "nodes.txt").write_text("".join(f"node/gpu-{number}\n" for number in range(1, 101)))
+
+    status, out, err = run(capsys, "--since", "2d", "--nodes", "nodes.txt", "-o", "json")
+
+    verdicts = json.loads(out)["verdicts"]
+    assert status == 0, err
+    assert verdicts["gpuNodes"] == 100
+    assert len(verdicts["outages"]) == 2
+    assert verdicts["held"] == []
+
+
+def test_the_picture_is_well_formed_whatever_a_node_is_called(
+    loki: LokiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    said = xid("<gpu & co>", 7200)
+    loki.push(said.labels, [(said.at_ns, said.text)])
+
+    status, _, err = run(capsys, "--since", "2d", "--nodes", "lines", "--svg", "out.svg")
+
+    drawn = ET.fromstring((tmp_path / "out.svg").read_text("utf-8"))  # noqa: S314  # our own file
+    assert status == 0, err
+    assert "The timeline is in out.svg." in err
+    assert any(text.text == "<gpu & co>" for text in drawn.iter("{http://www.w3.org/2000/svg}text"))
+
+
+def test_an_empty_history_is_told(loki: LokiServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert loki.line_count == 0
+
+    status, out, _ = run(capsys, "--since", "2d", "--nodes", "lines")
+
+    assert status == 0
+    assert "0 nodes" in out
+    assert "Loki has no line with a fault's words in this time" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--since", "soon"), "--since 'soon' is neither a span nor a time"),
+        (("--since", "2030-01-01"), "--since is not before --until"),
+        (("--since", "999999999w"), "--since '999999999w' is longer than time is"),
+        (("--release-after", "a while"), "--release-after 'a while' is no span of time"),
+        (("--rules", "none.yaml"), "none.yaml: No such file or directory"),
+        (("--rules", "bad.yaml"), "bad.yaml"),
+        (("--compare", "bad.yaml"), "bad.yaml:2"),
+        (("--nodes", "{}.json"), "is no list of nodes"),
+    ],
+)
+def test_a_wrong_command_line_is_told_and_ends_with_2(
+    loki: LokiServer,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    (tmp_path / "bad.yaml").write_text("overrides:\n  xid.79.severity: terrible\n")
+    (tmp_path / "{}.json").write_text("{ not json")
+
+    status, out, err = run(capsys, "--nodes", "lines", *arguments)
+
+    assert (status, out) == (2, "")
+    assert said in err
+    assert not loki.requests("/loki/api/v1/query_range")
+
+
+def test_a_loki_that_cannot_be_reached_is_an_error_and_no_empty_report(
+    loki: LokiServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konductor_like.loki.retry.TOTAL_SECONDS", 0)
+    loki.stop()
+
+    status, out, err = run(capsys, "--since", "2d", "--nodes", "lines")
+
+    assert (status, out) == (1, "")
+    assert "cannot connect" in err

@@ -1,0 +1,74 @@
+"""A day without Loki or the API server: thousands of failures in a row end nothing (design rule 27)."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import cast
+
+import pytest
+
+from konductor_like.cluster.errors import KubeUnavailable
+from konductor_like.cluster.store import NodeStore
+from konductor_like.controller import controller as controllers
+from konductor_like.controller.backlog import Stalls
+from konductor_like.controller.controller import Controller
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.sources import BACKOFF_CAP_SECONDS, Delivery, SourceLoop
+from konductor_like.controller.term import Term
+from konductor_like.loki.errors import LokiUnavailable
+from konductor_like.model import Change, Verb
+from tests.controller.test_sources import ScriptedReader
+from tests.controller.test_waking import bare_term
+from tests.policy.scenes import at
+
+MANY = 100_000
+
+
+def test_a_source_that_failed_thousands_of_times_still_tries_twice_a_minute() -> None:
+    loop = SourceLoop(
+        "kernel",
+        ScriptedReader(),  # type: ignore[arg-type]  # has the two methods that are used
+        cast("queue.Queue[Delivery]", queue.Queue()),
+        Metrics(),
+        interval_seconds=5.0,
+        now_ns=lambda: 1,
+        stop=threading.Event(),
+    )
+    loop.problem, loop._failures = LokiUnavailable("gone"), MANY
+
+    assert 5.0 <= loop._pause_seconds() <= BACKOFF_CAP_SECONDS
+
+
+def test_a_turn_that_failed_thousands_of_times_does_not_end_the_loop() -> None:
+    term: Term = bare_term()
+    term._failures = MANY
+    term._stop.set()  # nobody waits here
+
+    with term._surviving():
+        raise ValueError
+
+    assert term._failures == MANY + 1
+
+
+def test_an_api_server_that_failed_thousands_of_times_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controllers, "BACKOFF_CAP_SECONDS", 0.5)
+    controller = Controller(
+        cast("NodeStore", None), None, lambda *_: pytest.fail("no term"), list, Metrics(), once=False
+    )
+    controller._failures = MANY
+    stop = threading.Event()
+    stop.set()
+
+    controller._trouble(KubeUnavailable("the API server is away"), stop)
+
+    assert controller._failures == MANY + 1
+
+
+def test_nodes_that_are_gone_for_good_are_not_remembered_for_their_failed_writes() -> None:
+    stalls = Stalls()
+    for number in range(1000):
+        change = Change(f"spot-{number}", Verb.RECORD, record=None, health=None)
+        stalls.failed(change, at(60.0 * number))
+
+    assert len(stalls._stalls) < 100

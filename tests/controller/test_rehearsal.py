@@ -1,0 +1,40 @@
+"""A dry run goes on from what it would have written."""
+
+from __future__ import annotations
+
+from konductor_like.cluster.writer import RehearsedWriter
+from konductor_like.controller.rehearsal import RehearsedNodes
+from konductor_like.model import NodeState, Severity, Snapshot
+from konductor_like.policy import Rules, decide
+from tests.policy.scenes import at, fault, fleet
+
+
+class _Live:
+    problem: Exception | None = None
+
+    def __init__(self) -> None:
+        self._nodes = fleet(1)
+
+    def snapshot(self) -> dict[str, NodeState]:
+        return self._nodes
+
+
+def test_a_rehearsed_taint_stands_when_something_more_is_recorded() -> None:
+    nodes, writer = RehearsedNodes(_Live()), RehearsedWriter()
+    faults = [
+        fault(),
+        fault(seconds=10, stamp=110, rule="xid.31", severity=Severity.APPLICATION),
+        fault(seconds=20, stamp=120, rule="xid.43", severity=Severity.APPLICATION),
+    ]
+
+    for one in faults:
+        states = nodes.snapshot()
+        for change in decide(Snapshot(states), [one], Rules(), at(30)).changes:
+            applied = writer.write(states[change.node], change).state
+            assert applied is not None
+            nodes.apply(applied)
+
+    state = nodes.snapshot()["gpu-1"]
+    assert state.tainted
+    assert len(state.record.incidents) == 3
+    assert not state.record.releases

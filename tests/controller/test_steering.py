@@ -1,0 +1,141 @@
+"""The controller follows what people wrote on the Lease, and says it once."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from konductor_like.cluster.errors import KubeUnavailable
+from konductor_like.cluster.lease_object import LeaseView
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.steering import AGAIN_SECONDS, Wheel
+from konductor_like.model import EventReason, Pause, Rearm, Steering
+
+NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
+LEASE = LeaseView("a", "then", NOON, 30, 0, None, None, None)
+PAUSE = Pause(NOON, "kim", "driver roll-out", NOON + timedelta(hours=1))
+INTERVAL = 10.0
+
+
+class Desk:
+    """A wheel, the Lease that it reads, a clock, and the Events that it sends."""
+
+    def __init__(self) -> None:
+        self.lease: LeaseView | None = LEASE
+        self.down = False
+        self.reads = 0
+        self.seconds = 0.0
+        self.events: list[EventReason] = []
+        self.metrics = Metrics()
+        self.wheel = Wheel(
+            self._read,
+            lambda reason, _: self.events.append(reason),
+            self.metrics,
+            interval_seconds=INTERVAL,
+            clock=lambda: self.seconds,
+        )
+
+    def _read(self) -> LeaseView | None:
+        self.reads += 1
+        if self.down:
+            raise KubeUnavailable("down")
+        return self.lease
+
+    def steer(self, steering: Steering) -> None:
+        assert self.lease is not None
+        self.lease = replace(self.lease, steering=steering)
+
+    def paused(self) -> float:
+        return self.metrics.registry.get_sample_value("konductor_like_paused") or 0.0
+
+
+def test_the_lease_is_read_once_an_interval_and_at_once_before_a_taint() -> None:
+    desk = Desk()
+    desk.wheel.steering(NOON)
+    desk.steer(Steering(PAUSE))
+
+    desk.seconds = INTERVAL - 1
+    assert desk.wheel.steering(NOON) == Steering()
+    assert desk.wheel.steering(NOON, at_once=True) == Steering(PAUSE)
+    assert desk.reads == 2
+    desk.seconds = 2 * INTERVAL
+    desk.steer(Steering())
+    assert desk.wheel.steering(NOON) == Steering()
+
+
+def test_while_the_lease_cannot_be_read_what_is_known_holds_and_no_taint_waits_for_it_twice() -> None:
+    desk = Desk()
+    desk.steer(Steering(PAUSE))
+    desk.wheel.steering(NOON)
+
+    desk.down = True
+    for _ in range(5):
+        assert desk.wheel.steering(NOON, at_once=True) == Steering(PAUSE)
+    assert desk.reads == 2
+    desk.seconds, desk.down = AGAIN_SECONDS, False
+    desk.steer(Steering())
+
+    assert desk.wheel.steering(NOON) == Steering()
+
+
+def test_a_pause_and_its_end_are_said_once_in_log_metric_and_event(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "konductor_like")
+    desk = Desk()
+    desk.steer(Steering(PAUSE))
+
+    for _ in range(3):
+        desk.wheel.steering(NOON, at_once=True)
+    assert (desk.events, desk.paused()) == ([EventReason.PAUSED], 1)
+    for _ in range(3):
+        desk.wheel.steering(NOON + timedelta(hours=1), at_once=True)
+
+    assert (desk.events, desk.paused()) == ([EventReason.PAUSED, EventReason.RESUMED], 0)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "Tainting is paused by kim until 2026-03-04T13:00:00Z: driver roll-out. Releases and records go on.",
+        "The pause has expired: what is still true is acted upon now.",
+    ]
+
+
+def test_a_pause_that_somebody_ends_is_said_to_be_resumed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "konductor_like")
+    desk = Desk()
+    desk.steer(Steering(PAUSE))
+    desk.wheel.steering(NOON)
+    desk.steer(Steering())
+
+    desk.wheel.steering(NOON, at_once=True)
+
+    assert caplog.records[-1].getMessage().startswith("Tainting was resumed")
+
+
+def test_a_reset_of_the_brake_is_said_once() -> None:
+    desk = Desk()
+    desk.steer(Steering(rearm=Rearm(NOON, "kim", "false alarm")))
+
+    for _ in range(3):
+        desk.wheel.steering(NOON, at_once=True)
+
+    assert desk.events == [EventReason.REARMED]
+
+
+def test_a_note_that_cannot_be_read_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk()
+    desk.lease = replace(LEASE, problem="annotation x: it is not JSON")
+
+    for _ in range(3):
+        desk.wheel.steering(NOON, at_once=True)
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "What the Lease carries cannot be read in full: annotation x: it is not JSON."
+    ]
+
+
+def test_without_a_lease_nobody_told_anything() -> None:
+    desk = Desk()
+    desk.lease = None
+
+    assert desk.wheel.steering(NOON) == Steering()
