@@ -97,11 +97,11 @@ def with_roles(
         changed = incident
         if id(incident) in standing:
             own = parts.get((incident.key, incident.severity.taints), [])
-            if own:
+            if incident.role is Role.COLLATERAL and _goes_on_alone(incident, own, mine, rules):
+                changed = replace(incident, role=None, event=None)
+            elif own:
                 event, each = max(own, key=lambda part: part[1].start_ns)
                 changed = _in_event(incident, event, each, state, waiting, rules)
-            elif incident.role is Role.COLLATERAL and _goes_on_alone(incident, mine, rules):
-                changed = replace(incident, role=None, event=None)
             changed = _held_again(changed, incident, state)
         incidents.append(changed)
     return replace(record, incidents=tuple(incidents)) if incidents != list(record.incidents) else record
@@ -135,7 +135,12 @@ def _in_event(
     return replace(incident, event=event.name, role=role, job=job)
 
 
-def _goes_on_alone(incident: Incident, mine: Sequence[Evidence], rules: Rules) -> bool:
+def _goes_on_alone(
+    incident: Incident,
+    own: Sequence[tuple[NamedEvent, Evidence]],
+    mine: Sequence[Evidence],
+    rules: Rules,
+) -> bool:
     """Whether it was heard again after the event that explained it, with no event to explain it now."""
     began_ns = parts_of(incident.event or "")[1]
     if began_ns is None:
@@ -144,7 +149,8 @@ def _goes_on_alone(incident: Incident, mine: Sequence[Evidence], rules: Rules) -
         (e.start_ns for e in mine if e.key == incident.key and e.taints == incident.severity.taints),
         default=0,
     )
-    return latest_ns > began_ns + longest_ns(rules)
+    explained_ns = max((each.start_ns for _, each in own), default=0)
+    return latest_ns > max(explained_ns, began_ns + longest_ns(rules))
 
 
 def _held_again(changed: Incident, before: Incident, state: NodeState) -> Incident:

@@ -15,7 +15,7 @@ from konductor_like.model import (
     Together,
     span_text,
 )
-from konductor_like.policy.correlate import DOMAIN, Cluster, is_symptom, job_key
+from konductor_like.policy.correlate import DOMAIN, SYMPTOM_XIDS, Cluster, is_symptom, job_key
 from konductor_like.policy.evidence import Evidence
 from konductor_like.policy.rules import LONGEST_SECONDS, Rules
 
@@ -37,7 +37,8 @@ class Failures:
         """What the events of the last day come to."""
         found: dict[str, set[str]] = {}
         for event in events:
-            failed = any(each.severity is Severity.SUSPECT for each in event.members)
+            # A job that is cancelled prints Xid 45 and is none that failed: its pods would say so.
+            failed = any(each.source is Source.POD for each in event.members)
             if event.origins or event.shared.startswith(DOMAIN) or not failed:
                 continue
             for node in event.nodes:
@@ -150,4 +151,6 @@ def _together(
 def _is_meant(rule: str, other: Evidence) -> bool:
     if not rule.endswith(".*"):
         return other.key.rule == rule
-    return other.key.rule.startswith(rule[:-1]) and other.severity in _WORSE and other.source is Source.KERNEL
+    if other.source is not Source.KERNEL or other.code in SYMPTOM_XIDS:
+        return False  # what any end of a job prints confirms nothing
+    return other.key.rule.startswith(rule[:-1]) and other.severity in _WORSE

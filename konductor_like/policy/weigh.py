@@ -96,6 +96,9 @@ def weigh(
             new = _escalated(new, state, counts[name], failures, rules, now_ns)
         if new != record:
             changed[name] = new
+            # What was collateral and goes on alone waits, too.
+            if keys := settling(new, state, mine[name], rules, now_ns):
+                waiting[name] = keys
     urgent = {name for name, new in changed.items() if _matters(known[name], new, snapshot.nodes[name])}
     recent = (event for event in events if event.cluster.members[-1].end_ns >= now_ns - RECENT_NS)
     told = tuple(_told(event, failures, waiting, rules) for event in recent)
@@ -105,8 +108,7 @@ def weigh(
 def _window(
     counted: Sequence[Fault], past: Sequence[Fault], snapshot: Snapshot, rules: Rules, now: datetime
 ) -> Window:
-    now_ns = unix_ns(now)
-    window, states = snapshot.window, snapshot.nodes
+    window, states, now_ns = snapshot.window, snapshot.nodes, unix_ns(now)
 
     def boot_of(fault: Fault) -> str | None:
         state = states.get(fault.node or "")
