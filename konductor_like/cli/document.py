@@ -28,7 +28,7 @@ def status_document(report: StatusReport) -> dict[str, Any]:
         "controller": _controller(report.controller, report.now),
         "coverage": _coverage(report.coverage),
         "events": [event_document(event) for event in report.events],
-        "nodes": [_node(node) for node in report.nodes],
+        "nodes": [node_document(node) for node in report.nodes],
     }
 
 
@@ -107,7 +107,8 @@ def _coverage(coverage: CoverageReport | None) -> dict[str, Any] | None:
     }
 
 
-def _node(node: NodeReport) -> dict[str, Any]:
+def node_document(node: NodeReport) -> dict[str, Any]:
+    """One node."""
     return {
         "name": node.name,
         "state": node.health.value,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from konductor_like.cluster import record as records
-from konductor_like.cluster.decode import decode_node
 from konductor_like.model import (
     HEALTH_LABEL,
     RECORD_ANNOTATION,
@@ -28,8 +28,10 @@ from konductor_like.model import (
 )
 from konductor_like.policy.brake import bound
 from konductor_like.policy.release import unix_ns
+from konductor_like.policy.room import share
 from tests.chaos.machines import Machine, Occurrence, seconds
 from tests.chaos.process import DEADLINE_SECONDS, LEASE, NAMESPACE, Process
+from tests.chaos.restraint import Restraint
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
@@ -51,6 +53,9 @@ class Ledger:
         self.tainted_once = 0
         """How many taints were set, to show that schedules do something."""
         self._world = world
+        self.restraint = Restraint(world)
+        self._operators: dict[str, Machine] = {}
+        """Machines that a person tainted and nobody released since, by their node."""
         self._spent: defaultdict[str, set[Occurrence]] = defaultdict(set)
         """Per Node object: what a release covers."""
         self._acted: set[Occurrence] = set()
@@ -72,6 +77,7 @@ class Ledger:
     def lease_touched(self) -> None:
         """A person deleted the Lease or spoilt it."""
         self._lease_lost_seconds = self._world.clock.seconds()
+        self.restraint.person_resumes()
         self._fresh_ns.append(self._world.clock.true_ns)
 
     def starts_write(self, process: Process) -> None:
@@ -81,21 +87,25 @@ class Ledger:
             self.break_(f"{process.name} starts a write {age_seconds:.0f} s after its last renewal")
 
     def wrote(
-        self, process: Process | None, name: str, before: Node | None, after: Node | None, *, late: bool
+        self,
+        process: Process | None,
+        name: str,
+        before: Node | None,
+        after: Node | None,
+        *,
+        late: bool,
+        turn: int,
     ) -> None:
         """A patch of a Node was carried out, or refused."""
         if before is None or after is None or _version(before) == _version(after):
             return
         if _without_ours(before) != _without_ours(after):
             self.break_(f"a write to {name} changes what is not ours")
-        old, new = decode_node(before), decode_node(after)
-        uid = new.machine.node_uid
+        old, new = self._world.decode(before), self._world.decode(after)
         if process is None:
-            marks = new.record.releases
-            at_ns = unix_ns(marks[0].at) if marks else self._world.clock.true_ns
-            self._spend(name, uid, old.record, reset_ns=at_ns)
+            self._written_by_person(name, old, new)
         else:
-            self._written_by(process, name, old, new, late=late)
+            self._written_by(process, name, old, new, late=late, turn=turn)
         self._acted.update(o for o in self._of(name) if _acted(o, new.record))
         self._count(name, new.record)
 
@@ -103,17 +113,29 @@ class Ledger:
         """Somebody else changed a Node; taking the taint off by hand is a release (rule 23)."""
         if after is None:
             return
-        old, new = decode_node(before), decode_node(after)
+        old, new = self._world.decode(before), self._world.decode(after)
         self.allowed[name] += 2
         if old.tainted and not new.tainted and old.record.tainted_at is not None:
             self._spend(name, old.machine.node_uid, old.record, reset_ns=None)
+
+    def _written_by_person(self, name: str, old: NodeState, new: NodeState) -> None:
+        """A reset is a release; a taint and an acknowledgement take nothing back."""
+        self.allowed[name] += 2
+        marks, purged = new.record.releases, new.as_read.record is None
+        if purged or marks[:1] != old.record.releases[:1]:
+            by_reset = purged or marks[0].how == "reset"
+            at_ns = self._world.clock.true_ns if purged else unix_ns(marks[0].at)
+            self._spend(name, new.machine.node_uid, old.record, reset_ns=at_ns if by_reset else None)
+        if any(i.by_person and i.state is IncidentState.ACTIVE for i in new.record.incidents):
+            self._operators[name] = self._world.machines[name]
+            self.restraint.person_taints(name)
 
     def boot_posted(self, name: str) -> None:
         """A Node tells of its machine's new boot; see ``Machine.muddled``."""
         machine, stored = self._world.machines[name], self._world.stored(name)
         if not machine.plain or stored is None:
             return
-        incidents = decode_node(stored).record.incidents
+        incidents = self._world.decode(stored).record.incidents
         held = [i for i in incidents if i.state is IncidentState.HELD]
         machine.muddled = machine.muddled or any(
             o.boot_id != machine.boot_id and (o not in self._acted or _acted_in(o, held))
@@ -127,7 +149,9 @@ class Ledger:
         if len(writers) > 1 and lost_for > DEADLINE_SECONDS:
             self.break_(f"{' and '.join(writers)} may both write")
 
-    def _written_by(self, process: Process, name: str, old: NodeState, new: NodeState, *, late: bool) -> None:
+    def _written_by(
+        self, process: Process, name: str, old: NodeState, new: NodeState, *, late: bool, turn: int
+    ) -> None:
         self.writes[name] += 1
         holder = self._holder()
         lost_for = self._world.clock.seconds() - self._lease_lost_seconds
@@ -135,14 +159,19 @@ class Ledger:
             self.break_(f"{process.name} writes to {name} while {holder} holds the Lease")
         if old.tainted and not new.tainted:
             self.break_(f"{process.name} takes the taint off {name}")
+        if lost := _lost_ack(old.record, new.record):
+            self.break_(f"{process.name} forgets that {lost.key.rule} on {name} was acknowledged")
         if new.tainted and not old.tainted:
             self.tainted_once += 1
             self._check_taint(process, name, old, new)
-            self._check_brake(process, name)
+            for sentence in self.restraint.broken_by(process, old, new, turn):
+                self.break_(sentence)
 
     def _check_taint(self, process: Process, name: str, old: NodeState, new: NodeState) -> None:
         """A taint stands for something that happened on this machine in this boot, and acted never before."""
         machine, spent = self._world.machines[name], self._spent[new.machine.node_uid]
+        if self._operators.get(name) is machine:
+            return  # its Node was made anew, and a person's word still holds
         possible = [o for o in self._of(name) if o.taints and o.machine is machine and o.in_loki]
         fresh = [
             o
@@ -157,17 +186,11 @@ class Ledger:
             why = f"none of {_list(possible)} may act there now" if possible else "nothing happened there"
             self.break_(f"{process.name} taints {name}, but {why}")
 
-    def _check_brake(self, process: Process, name: str) -> None:
-        """No taint puts more nodes out of service than the brake allows, as far as the process knows."""
-        nodes = process.store.snapshot()
-        out = {other for other, state in nodes.items() if state.tainted} | {name}
-        most = bound(len(nodes.keys() | {name}), self._world.settings.rules())
-        if len(out) > most:
-            self.break_(f"{process.name} takes {len(out)} nodes out, the brake allows {most}")
-
     def _spend(self, name: str, uid: str, record: NodeRecord, *, reset_ns: int | None) -> None:
         """A release: what was recorded is covered, and by a reset also what belongs to it and came before."""
         now_ns = self._world.clock.true_ns
+        self._operators.pop(name, None)
+        self.restraint.person_releases(name)
         self._released_ns[name].append(now_ns)
         self.allowed[name] += 2
         known = [i for i in record.incidents if i.state is not IncidentState.PENDING]
@@ -181,6 +204,8 @@ class Ledger:
     def _count(self, name: str, record: NodeRecord) -> None:
         """A count is never above the number of distinct occurrences."""
         for incident in record.incidents:
+            if incident.by_person:
+                continue
             plain = self._world.machines[name].plain
             real = sum(
                 o.in_loki and _is_key(o, incident) and (plain or o.boot_id == incident.last.boot_id)
@@ -202,18 +227,16 @@ class Ledger:
     def check_end(self, writes_before: Counter[str]) -> None:
         """Every fault has its node tainted, held, released, or is rightly not the node's; writes are few."""
         states = {
-            name: decode_node(stored)
+            name: self._world.decode(stored)
             for name in self._world.names
             if (stored := self._world.stored(name)) is not None
         }
-        out = sum(state.tainted for state in states.values())
-        full = out >= bound(len(states), self._world.settings.rules())
         for o in self._world.occurrences:
             state = states.get(o.node)
             if state is None or state.tainted or not self._must_taint(o, state):
                 continue
             held = any(_same(o, i) and i.state is IncidentState.HELD for i in state.record.incidents)
-            if held and full:
+            if held and self._is_full(states, state.pool):
                 continue
             why = "is held although there is room" if held else "led to nothing"
             self.break_(f"{o}, happened {self._ago(o.happened_ns)}, {why}")
@@ -221,6 +244,15 @@ class Ledger:
             self._check_writes(name)
             if self.writes[name] != writes_before[name]:
                 self.break_(f"{name} is written although nothing happens any more")
+
+    def _is_full(self, states: Mapping[str, NodeState], pool: str | None) -> bool:
+        """Whether the fleet or the pool has no room for one more."""
+        rules = self._world.settings.rules()
+        full = sum(state.tainted for state in states.values()) >= bound(len(states), rules)
+        if full or rules.brake_pool_max_percent is None:
+            return full
+        mates = [state for state in states.values() if state.pool == pool]
+        return sum(state.tainted for state in mates) >= share(len(mates), rules.brake_pool_max_percent)
 
     def _must_taint(self, o: Occurrence, state: NodeState) -> bool:
         """Whether nothing excuses an untainted node."""
@@ -321,6 +353,16 @@ def _open(o: Occurrence, state: NodeState) -> bool:
     """Whether it stands open in the record, as evidence of the Node's present boot."""
     present = [i for i in state.record.incidents if i.last.boot_id == state.machine.boot_id]
     return _acted_in(o, [i for i in present if i.state is not IncidentState.RELEASED])
+
+
+def _lost_ack(old: NodeRecord, new: NodeRecord) -> Incident | None:
+    """An open incident that was seen no further, and whose acknowledgement is gone."""
+    known = {(i.key, i.last.boot_id, i.severity, i.count): i for i in new.incidents}
+    for i in old.incidents:
+        now = known.get((i.key, i.last.boot_id, i.severity, i.count))
+        if i.state is not IncidentState.RELEASED and now is not None and now.ack != i.ack:
+            return now
+    return None
 
 
 def _acted(o: Occurrence, record: NodeRecord) -> bool:

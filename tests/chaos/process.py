@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from konductor_like.cluster.decode import node_decoder
+from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeError, LeadershipLost
 from konductor_like.cluster.events import NodeEvents
-from konductor_like.cluster.lease import LeaderLease
+from konductor_like.cluster.lease import LeaderLease, read_lease
 from konductor_like.cluster.store import NodeStore
 from konductor_like.cluster.writer import NodeWriter, WriteResult
 from konductor_like.controller.announcer import about
@@ -25,6 +25,7 @@ from konductor_like.controller.nudging import Nudge
 from konductor_like.controller.report import Report
 from konductor_like.controller.rulebook import Rulebook
 from konductor_like.controller.sources import Delivery
+from konductor_like.controller.steering import AGAIN_SECONDS, TIMEOUT_SECONDS, Wheel
 from konductor_like.controller.term import Term
 from konductor_like.controller.tick import Tick
 from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _Terms
@@ -113,11 +114,11 @@ class _Stop:
 class _Inbox:
     """Takes a delivery to the tick at once."""
 
-    def __init__(self, term: Term) -> None:
-        self._term = term
+    def __init__(self, turn: Callable[[list[Delivery]], None]) -> None:
+        self._turn = turn
 
     def put(self, delivery: Delivery | None) -> None:
-        self._term._turn([] if delivery is None else [delivery])
+        self._turn([] if delivery is None else [delivery])
 
 
 @cache
@@ -138,6 +139,10 @@ class Process:
         self.stopped = False
         self.renewed_seconds = float("-inf")
         """When our last write of the Lease that was answered had been sent; by the clock that never jumps."""
+        self.unread_seconds = float("-inf")
+        """When the Lease could not be read for the last time."""
+        self.turn = 0
+        """After how many steps the turn of its loop began that is going on."""
         self._world = world
         self._busy = False
         self._depth = 0
@@ -148,7 +153,7 @@ class Process:
         self._ended: Any = None
         self._heard_seconds = float("-inf")
         settings, clock = world.settings, world.clock
-        decode = node_decoder("")
+        decode = settled_decoder(settings)
         metrics, rulebook = _shared()
         exchange = world.exchange_of(self)
         self._kube = wire.kube_client(exchange, "konductor-like/test", world.date)
@@ -180,6 +185,13 @@ class Process:
         self._terms = _Terms(
             *(settings, metrics, self._loki, rulebook, self.store, writer, events, Report(metrics)),
             fleet_event=lambda *_: None,
+            wheel=Wheel(
+                lambda: read_lease(self._kube, NAMESPACE, LEASE, TIMEOUT_SECONDS),
+                lambda *_: None,
+                metrics,
+                interval_seconds=settings.lease_renew_interval_seconds,
+                clock=clock.seconds,
+            ),
         )
 
     @property
@@ -195,6 +207,10 @@ class Process:
             return self.lease.budget_seconds() > 0
         except LeadershipLost:
             return False
+
+    def reads_lease(self) -> bool:
+        """Whether what people write on the Lease reaches it: it looks again a while after it could not."""
+        return self._world.clock.seconds() > self.unread_seconds + AGAIN_SECONDS
 
     def beat(self) -> None:
         """Everything that it does in a round: look at the nodes, lead if it may, poll, tick, renew."""
@@ -251,9 +267,14 @@ class Process:
             self._poll(name)
             self._world.pause_here(self)
         if not self._ended.is_set():
-            self._term._turn([])
+            self._take_turn([])
         if self._ended.is_set():
             self._leave()
+
+    def _take_turn(self, deliveries: list[Delivery]) -> None:
+        assert self._term is not None
+        self.turn = self._world.taken
+        self._term._turn(deliveries)
 
     def _poll(self, name: str) -> None:
         assert self._term is not None
@@ -277,7 +298,7 @@ class Process:
         self._world.take_nudge()  # a tail tells of nothing that came before it
         self._ended = _Stop(self._world)
         self._tick, self._term = self._terms.make(status.checkpoint, status.coverage, self._ended)
-        inbox = _Inbox(self._term)
+        inbox = _Inbox(self._take_turn)
         self._term._inbox = inbox  # type: ignore[assignment]  # takes a delivery in the same turn
         for loop in self._term.loops.values():
             loop._inbox = inbox

@@ -52,6 +52,9 @@ def schedule_of(seed: int) -> Schedule:
         slow_writes=rng.random() < 0.3,
         overlap_seconds=overlap_seconds,
         lateness_seconds=lateness_seconds,
+        pool_percent=rng.choice((None, None, 50.0)),
+        rate_nodes=rng.choice((None, None, None, 1, 2)),
+        cooldown_seconds=rng.choice((0.0, 60.0, 300.0)),
     )
     # Each schedule tells only some of the stories, so that it goes deep where others would get in the way.
     stories = rng.sample(STORIES, rng.choice((3, 6, 12, len(STORIES))))

@@ -6,23 +6,17 @@ and what is left still means something.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from konductor_like.cli import releasing
 from konductor_like.cli.dryrun import DryRun
-from konductor_like.cluster.decode import node_decoder
-from konductor_like.cluster.errors import KubeError
-from konductor_like.cluster.fence import NoFence
-from konductor_like.cluster.writer import NodeWriter
 from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
 from konductor_like.sandbox.kubernetes.store import Key
-from tests.chaos import wire
+from tests.chaos import people
 from tests.chaos.machines import GPUS, Machine, seconds
-from tests.chaos.process import LEASE, NAMESPACE, SerialCrew
+from tests.chaos.process import LEASE, NAMESPACE
 from tests.chaos.troubles import KUBE, KUBE_TARGETS, LOKI, Strike, Trouble
 
 if TYPE_CHECKING:
@@ -299,26 +293,9 @@ class Reset:
 
     def take(self, world: World) -> None:
         """See the class."""
-        client = wire.kube_client(world.exchange_of(None), "konductor-like/cli", world.date)
-        said = io.StringIO()
-        with redirect_stdout(said), redirect_stderr(said):
-            reset = releasing.Reset(client, world.settings, DryRun.NONE, reason="", purge=self.purge)
-            writer = NodeWriter(
-                *(client, node_decoder(""), NoFence()),
-                timeout_seconds=10.0,
-                sleep=world.advance,
-                clock=world.clock.seconds,
-            )
-            writer._crew = SerialCrew(world)  # type: ignore[assignment]  # stands in
-            reset._writer = writer
-            if reset._events is not None:
-                reset._events._sleep = lambda _: True
-            try:
-                states = reset.affected(None) if self.node is None else reset.named([_node(world, self.node)])
-                reset.carry_out(states)
-            except KubeError as error:
-                said.write(f"{error}")
-        world.tell(f"   {said.getvalue()}")
+        client = people.client_of(world)
+        reset = releasing.Reset(client, world.settings, DryRun.NONE, reason="", purge=self.purge)
+        people.carry_out(world, reset, None if self.node is None else _node(world, self.node))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from tests.chaos import people as p
 from tests.chaos import steps as s
 from tests.chaos.clock import START_NS, moment_of
 from tests.chaos.machines import APPLICATION, FATAL, SUSPECT
@@ -200,6 +201,18 @@ STORIES: tuple[Story, ...] = (
         release(r, n),
         beat(r),
         s.Collectors(n, 1),
+    ],
+    lambda r, n: [p.Taint(n), beat(r), xid(r, n), beat(r), release(r, n), beat(r), again(r, n), beat(r)],
+    lambda r, n: [xid(r, n), beat(r), strike(r), p.Taint(n), beat(r), s.Untaint(n), beat(r)],
+    lambda r, n: [xid(r, n, SUSPECT), beat(r), p.Ack(n), beat(r), xid(r, n), beat(r), p.Ack(n), beat(r)],
+    lambda r, n: [
+        *(p.Pause(r.choice((None, 60.0, 700.0))), xid(r, n), beat(r), wait(r), xid(r, n + 1), beat(r)),
+        *(r.choice((p.Resume(), strike(r), s.Wait(700.0))), beat(r), beat(r)),
+    ],
+    lambda r, n: [xid(r, n), s.Stop(0, 0, r.random() < 0.5, 3, True), beat(r), p.Pause(), beat(r), beat(r)],
+    lambda r, n: [
+        *(xid(r, n), xid(r, n + 1), xid(r, n + 2), beat(r), release(r, n), beat(r), wait(r), beat(r)),
+        *(r.choice((p.Rearm(), s.Wait(200.0), release(r, n + 1))), beat(r)),
     ],
     lambda r, _: [s.ForgetHistory(), beat(r)],
     lambda r, _: [

@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+from tests.chaos import people
 from tests.chaos import steps as s
 from tests.chaos.found import FOUND
 from tests.chaos.mutants import GUARDED_TWICE, MUTANTS, caught_by
@@ -114,8 +115,9 @@ def test_schedules_differ_and_use_every_kind_of_step() -> None:
     used = {type(step) for seed in range(400) for step in schedule_of(seed).steps}
     kinds = {
         kind
-        for kind in vars(s).values()
-        if isinstance(kind, type) and kind.__module__ == s.__name__ and kind is not s.Step
+        for module in (s, people)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and kind.__module__ == module.__name__ and kind is not s.Step
     }
 
     assert used == kinds

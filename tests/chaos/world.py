@@ -10,6 +10,7 @@ from email.utils import format_datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from konductor_like.cluster.decode import settled_decoder
 from konductor_like.model import Source
 from konductor_like.sandbox.kubernetes import errors
 from konductor_like.sandbox.kubernetes.api import _whole
@@ -34,6 +35,7 @@ from tests.chaos.machines import (
     seconds,
     xid_message,
 )
+from tests.chaos.people import Resume
 from tests.chaos.process import DEADLINE_SECONDS, LEASE, NAMESPACE, RENEW_SECONDS, Killed, Process
 from tests.chaos.troubles import Strike, Troubles, befall, empty_answer
 from tests.chaos.wire import KUBE, LOKI, Exchange
@@ -46,6 +48,8 @@ NODE_PATH = "/api/v1/nodes/"
 ENDPOINT = "http://loki.test:3100"
 CHUNK_SECONDS = RENEW_SECONDS / 2
 HEARTBEAT_NS = seconds(60)
+POOL_LABEL = "example.org/pool"
+RATE_SECONDS = 100.0
 HEARTBEATS_PER_REPORT = 5
 """A kubelet that has nothing new to say reports every five minutes."""
 
@@ -65,19 +69,28 @@ class Setup:
     """How far every poll looks back."""
     lateness_seconds: float = 20.0
     """How late a line may arrive; beyond the overlap it is found by a sweep."""
+    pool_percent: float | None = None
+    """The brake of each of two pools, which the nodes are in by turns."""
+    rate_nodes: int | None = None
+    """So many taints within :data:`RATE_SECONDS` at most."""
+    cooldown_seconds: float = 0.0
 
 
 @cache
-def _settings(brake_percent: float, overlap_seconds: float, lateness_seconds: float) -> Settings:
+def _settings(setup: Setup) -> Settings:
     """Short spans, so that a cursor that ran ahead is not made good by a sweep over an hour."""
     return Settings(
         log_endpoint=ENDPOINT,
-        brake_max_percent=brake_percent,
-        kernel_overlap_seconds=overlap_seconds,
-        pod_overlap_seconds=overlap_seconds,
-        lateness_seconds=lateness_seconds,
-        brake_cooldown_seconds=0.0,  # the ledger knows no cool-down: what is held passes where there is room
-        pod_lateness_seconds=lateness_seconds,
+        brake_max_percent=setup.brake_percent,
+        brake_pool_max_percent=setup.pool_percent,
+        brake_rate_nodes=setup.rate_nodes,
+        brake_rate_window_seconds=RATE_SECONDS,
+        brake_cooldown_seconds=setup.cooldown_seconds,
+        pool_label=POOL_LABEL,
+        kernel_overlap_seconds=setup.overlap_seconds,
+        pod_overlap_seconds=setup.overlap_seconds,
+        lateness_seconds=setup.lateness_seconds,
+        pod_lateness_seconds=setup.lateness_seconds,
         first_start_history_seconds=3600.0,  # a day is read in as many queries as it has hours
         tail=False,  # the world nudges by itself
     )
@@ -90,7 +103,8 @@ class World:
         self.setup = setup
         self.rng = random.Random(seed)
         self.clock = Clock()
-        self.settings = _settings(setup.brake_percent, setup.overlap_seconds, setup.lateness_seconds)
+        self.settings = _settings(setup)
+        self.decode = settled_decoder(self.settings)
         limits = LokiLimits(
             max_entries_limit_per_query=setup.loki_limit, sharded_results_fall_short=setup.loki_cuts
         )
@@ -108,6 +122,8 @@ class World:
         self.occurrences: list[Occurrence] = []
         self.names = [f"gpu-{number}" for number in range(1, len(setup.plain) + 1)]
         self.collectors = dict.fromkeys(self.names, 1)
+        self.taken = 0
+        """How many steps were taken."""
         self.requests = 0
         """How many requests processes sent."""
         self._steps: Iterator[Step] = iter(())
@@ -139,6 +155,7 @@ class World:
             if step is None:
                 return
             self.tell(f"── {step}")
+            self.taken += 1
             step.take(self)
             self.ledger.check_now()
             count = None if count is None else count - 1
@@ -191,6 +208,7 @@ class World:
         for process in self.processes:
             if process is not None:
                 process.clock_ahead_ns = 0
+        Resume().take(self)
         self.start(0)
 
     def beat_all(self) -> None:
@@ -219,6 +237,7 @@ class World:
 
     def _exchange(self, process: Process | None, server: str, request: Request, timeout: float) -> Reply:
         who = process.name if process else "person"
+        turn = process.turn if process else 0
         self.requests += 1
         is_lease_write = request.path.startswith(LEASE_PATH) and request.method != "GET"
         is_node_write = request.path.startswith(NODE_PATH) and request.method == "PATCH"
@@ -231,9 +250,11 @@ class World:
 
         def serve(request: Request) -> Reply:
             late = held_up or self.clock.seconds() > sent_seconds
-            return self._serve(process, server, request, late=late)
+            return self._serve(process, server, request, late=late, turn=turn)
 
         kind = self.troubles.take(server, request)
+        if kind and process is not None and request.method == "GET" and request.path.startswith(LEASE_PATH):
+            process.unread_seconds = self.clock.seconds() + timeout
         try:
             reply = serve(request) if kind is None else befall(self, kind, request, timeout, serve)
         except Exception as error:
@@ -250,7 +271,9 @@ class World:
             process.renewed_seconds = sent_seconds
         return reply
 
-    def _serve(self, process: Process | None, server: str, request: Request, *, late: bool) -> Reply:
+    def _serve(
+        self, process: Process | None, server: str, request: Request, *, late: bool, turn: int
+    ) -> Reply:
         if server == LOKI:
             if self.clock.true_ns < self.blind_until_ns:
                 return empty_answer(request)
@@ -261,7 +284,7 @@ class World:
             name = request.path.removeprefix(NODE_PATH)
             before = self.stored(name)
             reply = self.kube._http.handle(request)
-            self.ledger.wrote(process, name, before, self.stored(name), late=late)
+            self.ledger.wrote(process, name, before, self.stored(name), late=late, turn=turn)
             return reply
         return self.kube._http.handle(request)
 
@@ -359,7 +382,7 @@ class World:
                     "name": name,
                     "uid": self.uuid(),
                     "creationTimestamp": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
-                    "labels": {"nvidia.com/gpu.present": "true"},
+                    "labels": {"nvidia.com/gpu.present": "true", POOL_LABEL: f"pool-{int(name[-1]) % 2}"},
                     # Where there are none at all, a patch tests the resourceVersion instead of the record.
                     "annotations": {} if name.endswith("3") else {"node.alpha.kubernetes.io/ttl": "0"},
                 },

@@ -1,0 +1,129 @@
+"""What people tell the controller, as steps of schedules: see :mod:`tests.chaos.steps`."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from konductor_like import model
+from konductor_like.cli.dryrun import DryRun
+from konductor_like.cli.tainting import Acknowledgement, OperatorTaint
+from konductor_like.cli.writing import NodeWork
+from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.errors import KubeError
+from konductor_like.cluster.fence import NoFence
+from konductor_like.cluster.lease_notes import annotate_lease
+from konductor_like.cluster.steering import (
+    PAUSE_ANNOTATION,
+    REARM_ANNOTATION,
+    encode_pause,
+    encode_rearm,
+)
+from konductor_like.cluster.writer import NodeWriter
+from tests.chaos import wire
+from tests.chaos.process import LEASE, NAMESPACE, SerialCrew
+
+if TYPE_CHECKING:
+    from tests.chaos.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """``konductor-like taint NODE --reason …``."""
+
+    node: int
+
+    def take(self, world: World) -> None:
+        """See the class."""
+        work = OperatorTaint(client_of(world), world.settings, DryRun.NONE, reason="smells of smoke")
+        carry_out(world, work, world.names[self.node % len(world.names)])
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """``konductor-like ack NODE --reason …``: all that stands against it."""
+
+    node: int
+
+    def take(self, world: World) -> None:
+        """See the class."""
+        work = Acknowledgement(
+            client_of(world), world.settings, DryRun.NONE, rule=None, reason="spare ordered"
+        )
+        carry_out(world, work, world.names[self.node % len(world.names)])
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """``konductor-like pause --reason …``, ``--for`` so many seconds or until somebody resumes."""
+
+    seconds: float | None = None
+
+    def take(self, world: World) -> None:
+        """See the class."""
+        at = world.clock.moment()
+        until = None if self.seconds is None else at + timedelta(seconds=self.seconds)
+        if _note(world, PAUSE_ANNOTATION, encode_pause(model.Pause(at, "ann", "a network change", until))):
+            world.ledger.restraint.person_pauses(until)
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """``konductor-like resume``."""
+
+    def take(self, world: World) -> None:
+        """See the class."""
+        if _note(world, PAUSE_ANNOTATION, None):
+            world.ledger.restraint.person_resumes()
+
+
+@dataclass(frozen=True, slots=True)
+class Rearm:
+    """``konductor-like breaker reset``."""
+
+    def take(self, world: World) -> None:
+        """See the class."""
+        at = world.clock.moment()
+        if _note(world, REARM_ANNOTATION, encode_rearm(model.Rearm(at, "ann"))):
+            world.ledger.restraint.person_rearms(at)
+
+
+def _note(world: World, key: str, value: str | None) -> bool:
+    """Write on the Lease, whether anybody holds it or not; False where that did not work."""
+    try:
+        annotate_lease(client_of(world), NAMESPACE, LEASE, key, value)
+    except KubeError as error:
+        world.tell(f"   {error}")
+        return False
+    return True
+
+
+def client_of(world: World) -> KubeClient:
+    """A person's own connection."""
+    return wire.kube_client(world.exchange_of(None), "konductor-like/cli", world.date)
+
+
+def carry_out(world: World, work: NodeWork, name: str | None) -> None:
+    """Do a command's work on one node, or where there is no name on all that it concerns."""
+    assert isinstance(work.client, KubeClient)
+    writer = NodeWriter(
+        *(work.client, work.decode, NoFence()),
+        timeout_seconds=10.0,
+        sleep=world.advance,
+        clock=world.clock.seconds,
+    )
+    writer._crew = SerialCrew(world)  # type: ignore[assignment]  # stands in
+    work._writer = writer
+    if work._events is not None:
+        work._events._sleep = lambda _: True
+    said = io.StringIO()
+    with redirect_stdout(said), redirect_stderr(said):
+        try:
+            states = work.affected(None) if name is None else work.named([name])  # type: ignore[attr-defined]  # of Reset
+            work.carry_out(states)
+        except KubeError as error:
+            said.write(f"{error}")
+    world.tell(f"   {said.getvalue()}")
