@@ -11,6 +11,7 @@ from typing import Any
 
 from konductor_like.cli.columns import fault_name, moment
 from konductor_like.cli.covering import CoverageReport
+from konductor_like.cli.happenings import EventReport
 from konductor_like.cli.report import ControllerReport, NodeReport, StatusReport
 from konductor_like.model import BrakeState, Incident, Release
 
@@ -26,7 +27,8 @@ def status_document(report: StatusReport) -> dict[str, Any]:
         "brake": brake_document(report.brake),
         "controller": _controller(report.controller, report.now),
         "coverage": _coverage(report.coverage),
-        "nodes": [_node(node) for node in report.nodes],
+        "events": [event_document(event) for event in report.events],
+        "nodes": [node_document(node) for node in report.nodes],
     }
 
 
@@ -64,7 +66,7 @@ def brake_document(brake: BrakeState) -> dict[str, Any]:
             "until": stamp(brake.pause.until),
         },
         "held": [
-            {"node": held.node, "why": held.why and held.why.value, "fault": _incident(held.incident)}
+            {"node": held.node, "why": held.why and held.why.value, "fault": incident_document(held.incident)}
             for held in brake.held
         ],
     }
@@ -105,7 +107,8 @@ def _coverage(coverage: CoverageReport | None) -> dict[str, Any] | None:
     }
 
 
-def _node(node: NodeReport) -> dict[str, Any]:
+def node_document(node: NodeReport) -> dict[str, Any]:
+    """One node."""
     return {
         "name": node.name,
         "state": node.health.value,
@@ -113,10 +116,10 @@ def _node(node: NodeReport) -> dict[str, Any]:
         "tainted": node.tainted,
         "coverage": node.coverage.value,
         "since": stamp(node.since),
-        "fault": _incident(node.fault) if node.fault else None,
+        "fault": incident_document(node.fault) if node.fault else None,
         "advice": node.advice or None,
-        "faults": [_incident(incident) for incident in node.incidents],
-        "releases": [_release(release) for release in node.releases],
+        "faults": [incident_document(incident) for incident in node.incidents],
+        "releases": [release_document(release) for release in node.releases],
         "holdUntil": stamp(node.hold_until),
         "replaceSince": stamp(node.replace_since),
         "contestedAt": stamp(node.contested_at),
@@ -129,7 +132,21 @@ def _node(node: NodeReport) -> dict[str, Any]:
     }
 
 
-def _incident(incident: Incident) -> dict[str, Any]:
+def event_document(event: EventReport) -> dict[str, Any]:
+    """One event on many nodes."""
+    return {
+        "name": event.name,
+        "shared": event.shared,
+        "start": stamp(moment(event.start_ns)),
+        "origins": list(event.origins),
+        "unclear": list(event.unclear),
+        "collateral": list(event.collateral),
+    }
+
+
+def incident_document(incident: Incident) -> dict[str, Any]:
+    """One fault on one node."""
+    ack = incident.ack
     return {
         "name": fault_name(incident.key.rule),
         "rule": incident.key.rule,
@@ -141,18 +158,24 @@ def _incident(incident: Incident) -> dict[str, Any]:
         "count": incident.count,
         "firstSeen": stamp(moment(incident.first_ns)),
         "lastSeen": stamp(moment(incident.last_ns)),
-        "source": incident.source.value,
+        "source": None if incident.by_person else incident.source.value,
         "beforeInstall": incident.before_install,
         "writtenByUser": incident.user_written,
         "bootID": incident.last.boot_id,
         "title": incident.title,
         "advice": incident.advice,
         "evidence": incident.evidence,
+        "job": incident.job,
+        "event": incident.event,
+        "role": incident.role and incident.role.value,
+        "grounds": incident.grounds or None,
+        "ack": ack and {"at": stamp(ack.at), "by": ack.by, "reason": ack.reason},
         "releasedAt": stamp(moment(incident.released_ns)) if incident.released_ns is not None else None,
     }
 
 
-def _release(release: Release) -> dict[str, Any]:
+def release_document(release: Release) -> dict[str, Any]:
+    """One release."""
     return {
         "at": stamp(release.at),
         "by": release.by,

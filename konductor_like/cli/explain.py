@@ -1,22 +1,26 @@
-"""``konductor-like explain``: what a fault is, whose it usually is, and what we do about it."""
+"""``konductor-like explain``: what a fault is and what we do; how a node came to stand as it does."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from konductor_like.cli.failures import begin
-from konductor_like.cli.options import Verbose
+from konductor_like.cli import clock
+from konductor_like.cli.failures import CommandError, begin
+from konductor_like.cli.options import Context, Kubeconfig, Verbose
+from konductor_like.cli.paragraphs import Row, plain, view
 from konductor_like.cli.streams import is_terminal, say, tell
 from konductor_like.model import Source
 
 if TYPE_CHECKING:
     from konductor_like.cli.explaining import Answer
+    from konductor_like.cli.story import Story
     from konductor_like.detection import Detector
 
 STDIN = "-"
@@ -33,7 +37,10 @@ class Format(StrEnum):
 def explain(
     what: Annotated[
         list[str],
-        typer.Argument(metavar="RULE|LINE", help="xid 79, nccl.socket, or a pasted line; - reads one line."),
+        typer.Argument(
+            metavar="RULE|LINE|NODE",
+            help="xid 79, nccl.socket, a pasted line, or a node's name (or: node NAME); - reads one line.",
+        ),
     ],
     *,
     source: Annotated[
@@ -41,18 +48,59 @@ def explain(
         typer.Option("--source", help="Where a pasted line comes from; otherwise both are tried."),
     ] = None,
     output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.TEXT,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
     verbose: Verbose = False,
 ) -> None:
-    """Explain a fault, by its name or by a line of a log.
+    """Explain a fault, by its name or by a line of a log; or a node.
 
-    What it is, whose fault it usually is, what we do, what else to look for. A line is read as the controller
-    reads it, with the rules file in force; for one that is no fault it says why, and that is a success.
+    Of a fault: what it is, whose fault it usually is, what we do, what else to look for. A line is read as
+    the controller reads it, with the rules file in force; for one that is no fault it says why, and that is a
+    success. Of a node: what stands against it, what was decided and what was held back, and what to do next.
     """
-    from konductor_like.cli.explaining import explain_text
+    from konductor_like.cli.explaining import NoFaultError, explain_text
 
     begin(verbose=verbose)
-    text = _standard_input() if what == [STDIN] else " ".join(what)
-    _show(explain_text(text.strip(), source, _detector()), output)
+    if len(what) == 2 and what[0] == "node" and source is None:
+        story = _story(what[1], kubeconfig, context)
+        if story is None:
+            raise CommandError(f"node/{what[1]} not found")
+        _show_story(story, output)
+        return
+    text = (_standard_input() if what == [STDIN] else " ".join(what)).strip()
+    try:
+        answer = explain_text(text, source, _detector())
+    except NoFaultError as error:
+        if len(what) > 1 or what == [STDIN]:
+            raise
+        _show_story(_story_or_raise(text, error, kubeconfig, context), output)
+    else:
+        _show(answer, output)
+
+
+def _story(name: str, kubeconfig: str | None, context: str | None) -> Story | None:
+    from konductor_like.cli.configuration import load_settings
+    from konductor_like.cli.observation import reading_client
+    from konductor_like.cli.story import read_story
+
+    settings = load_settings()
+    with reading_client(settings, kubeconfig, context) as client:
+        return read_story(client, settings, name, clock.now())
+
+
+def _story_or_raise(name: str, no_fault: CommandError, kubeconfig: str | None, context: str | None) -> Story:
+    """The story of a node of that name; else it is nothing that we know."""
+    from konductor_like.cluster.errors import KubeConfigError, KubeError
+
+    try:
+        story = _story(name, kubeconfig, context)
+    except (KubeConfigError, KubeError) as error:
+        told = f"{no_fault}, and whether it is a node cannot be told: {error}"
+        raise CommandError(told, hint=no_fault.hint, status=no_fault.status) from error
+    if story is None:
+        told = f"{no_fault}, and the cluster has no such node"
+        raise CommandError(told, hint=no_fault.hint, status=no_fault.status)
+    return story
 
 
 def _detector() -> Detector:
@@ -78,17 +126,27 @@ def _standard_input() -> str:
 
 
 def _show(answer: Answer, output: Format) -> None:
-    from konductor_like.cli.explanation import document, plain, view
+    from konductor_like.cli.explanation import document, rows
 
+    _print(rows(answer), document(answer), output)
+
+
+def _show_story(story: Story, output: Format) -> None:
+    from konductor_like.cli.story_view import document, rows
+
+    _print(rows(story), document(story), output)
+
+
+def _print(rows: Iterable[Row], document: dict[str, Any], output: Format) -> None:
     if output is Format.JSON:
-        say([json.dumps(document(answer), indent=2)])
+        say([json.dumps(document, indent=2)])
     elif output is Format.YAML:
         import yaml
 
-        say([yaml.safe_dump(document(answer), sort_keys=False, allow_unicode=True, width=4096).rstrip()])
+        say([yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=4096).rstrip()])
     elif is_terminal(sys.stdout):
         from konductor_like.cli.terminal import console
 
-        console().print(view(answer))
+        console().print(view(rows))
     else:
-        say(plain(answer))
+        say(plain(rows))

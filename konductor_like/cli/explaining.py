@@ -23,6 +23,10 @@ _CODED = (*_EXAMPLES, "cuda")
 _HINT = "Name a rule (xid 79, sxid 12028, cuda 719, nccl.socket), or paste a line in quotation marks."
 
 
+class NoFaultError(CommandError):
+    """It is no fault by any name; it may be the name of something else."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What is known about a rule, or about a line.
@@ -43,7 +47,7 @@ class Answer:
 def explain_text(text: str, source: Source | None, detector: Detector) -> Answer:
     """Explain the rule that the text names, else what the text says as a line, by this detector's rules.
 
-    Raises CommandError where it is neither.
+    Raises CommandError where it is neither; NoFaultError where it resembles neither.
     """
     if source is None:
         rule = _as_rule(detector.catalog, text)
@@ -111,7 +115,7 @@ def _not_found(catalog: Catalog, rule: str, text: str) -> CommandError:
     names = [name for name in _rule_names(catalog) if name.startswith(f"{family}.")]
     if not names and family not in _CODED:
         hint = _meant(catalog, text) or _HINT
-        return CommandError(f"{text!r} is neither a rule nor a line of a log", hint=hint, status=Exit.USAGE)
+        return NoFaultError(f"{text!r} is neither a rule nor a line of a log", hint=hint, status=Exit.USAGE)
     hint = _listed(names) if names else f"Name its code, as in `{family} {_EXAMPLES[family]}`."
     if not dot:
         return CommandError(f"{text} is a family of rules", hint=hint, status=Exit.USAGE)

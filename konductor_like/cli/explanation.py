@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from konductor_like.catalog import Entry, Mode, SxidEntry, XidEntry
 from konductor_like.catalog.cautions import APPLICATION_XIDS
 from konductor_like.catalog.explain import Blame, Explanation
-from konductor_like.cli.columns import NONE, fault_name, printable
+from konductor_like.cli.columns import NONE, fault_name
 from konductor_like.cli.document import API_VERSION
 from konductor_like.cli.explaining import Answer
+from konductor_like.cli.paragraphs import Row
 from konductor_like.model import FaultKind, Finding, Severity
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-Row = tuple[str, list[str]]
-"""A label and the lines beside it."""
 
 _WE = {
     Severity.FATAL: "taint the node at once, as far as the brake allows",
@@ -33,30 +28,7 @@ _USUALLY = {
     Blame.FABRIC: "the fault of the fabric: NVLink, NVSwitch or the network",
     Blame.OTHER_EVENT: "no fault of its own: something else is behind it",
 }
-_LABEL_CHARS = 14
 _BUILT_IN = "built-in"
-
-
-def plain(answer: Answer) -> list[str]:
-    """The rows as plain text of full width."""
-    return [
-        f"{label + ':' if label and not number else '':<{_LABEL_CHARS}}{printable(line)}".rstrip()
-        for label, lines in rows(answer)
-        for number, line in enumerate(lines)
-    ]
-
-
-def view(answer: Answer) -> RenderableType:
-    """The same on a terminal: labels in bold, lines folded to its width."""
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for label, lines in rows(answer):
-        grid.add_row(Text(label and f"{label}:", "bold"), Text("\n".join(map(printable, lines))))
-    return grid
 
 
 def rows(answer: Answer) -> Iterator[Row]:

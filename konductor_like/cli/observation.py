@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from konductor_like.cli.columns import age
 from konductor_like.cli.covering import coverage_report
+from konductor_like.cli.happenings import event_reports
 from konductor_like.cli.report import ControllerReport, StatusReport, node_reports, worth_reporting
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.decode import settled_decoder
@@ -74,6 +75,7 @@ def observe(
         coverage=coverage_report(
             (name for name, state in nodes.items() if state.is_gpu_node), coverage, stale=stale
         ),
+        events=event_reports(nodes, now),
     )
     return Observation(
         report,

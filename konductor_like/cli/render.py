@@ -10,6 +10,7 @@ from enum import StrEnum
 from konductor_like.cli.columns import age, columns, count, fault_name, moment
 from konductor_like.cli.covering import coverage_lines
 from konductor_like.cli.document import stamp, status_document
+from konductor_like.cli.happenings import event_lines
 from konductor_like.cli.report import ControllerReport, NodeReport, StatusReport
 from konductor_like.model import BrakeState, Pause, Source
 
@@ -59,6 +60,7 @@ def summary(report: StatusReport) -> list[tuple[str, str]]:
         ("Brake", brake_sentence(report.brake)),
         ("Controller", controller_sentence(report.controller, report.now)),
         *coverage_lines(report.coverage, report.now),
+        *event_lines(report.events, report.now),
     ]
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from konductor_like.cli.columns import moment, natural
 from konductor_like.cli.covering import CoverageReport, notes_on, state_of, warnings_on
+from konductor_like.cli.happenings import EventReport
 from konductor_like.model import (
     OPT_OUT_LABEL,
     TAINT_KEY,
@@ -21,8 +22,10 @@ from konductor_like.model import (
     CoverageState,
     Incident,
     IncidentState,
+    NodeRecord,
     NodeState,
     Release,
+    Role,
     Severity,
     Source,
     Steering,
@@ -122,6 +125,8 @@ class StatusReport:
     nodes: tuple[NodeReport, ...]
     coverage: CoverageReport | None = None
     """None where no controller has said yet which kernel logs arrive."""
+    events: tuple[EventReport, ...] = ()
+    """What shows on many nodes at once, whichever nodes were asked for."""
 
 
 def node_reports(
@@ -161,7 +166,9 @@ def node_report(state: NodeState, seen: CoverageState, coverage: Coverage | None
         coverage=seen,
         tainted=state.tainted,
         since=_since(state, health, fault),
-        qualifier=_qualifier(state, health, fault, coverage),
+        qualifier=", ".join(
+            filter(None, (_qualifier(state, health, fault, coverage), *_standing(state.record, fault)))
+        ),
         fault=fault,
         further=max(0, len(accusing) - 1),
         advice=_advice(state, health, fault),
@@ -191,8 +198,16 @@ def _accusing(state: NodeState) -> Iterable[Incident]:
         if incident.state is IncidentState.PENDING:
             if not state.tainted:
                 yield incident
-        elif incident.state is not IncidentState.RELEASED and incident.severity in _ACCUSING:
+        elif incident.state is not IncidentState.RELEASED and _accuses(incident):
             yield incident
+
+
+def _accuses(incident: Incident) -> bool:
+    """What taints does whoever has seen it; of the rest what is acknowledged or collateral accuses nobody."""
+    if incident.taints:
+        return True
+    dealt_with = incident.ack is not None or incident.role is Role.COLLATERAL
+    return incident.severity in _ACCUSING and not dealt_with
 
 
 def _gravity(incident: Incident) -> tuple[int, int]:
@@ -217,6 +232,15 @@ def _qualifier(state: NodeState, health: Health, fault: Incident | None, coverag
     if fault.before_install:
         return "before install"
     return "test" if fault.severity is Severity.TEST else ""
+
+
+def _standing(record: NodeRecord, fault: Incident | None) -> Iterable[str]:
+    """What the fault is in an event on many nodes, and whether a person has seen it; without one, of any."""
+    about = [fault] if fault else [i for i in record.incidents if i.state is not IncidentState.RELEASED]
+    roles = {incident.role for incident in about}
+    yield next((role.value for role in Role if role in roles), "")
+    if any(incident.ack for incident in about):
+        yield "acked"
 
 
 def _advice(state: NodeState, health: Health, fault: Incident | None) -> str:
@@ -276,4 +300,7 @@ def _incident_note(incident: Incident) -> str:
     standing = "" if incident.state is IncidentState.ACTIVE else f", {incident.state.value}"
     before = ", before install" if incident.before_install else ""
     by_user = ", written by a user" if incident.user_written else ""
-    return f"{name_of(incident)} x{incident.count} ({incident.severity.value}{standing}{before}{by_user})"
+    role = f", {incident.role.value}" if incident.role else ""
+    acked = f", acked by {incident.ack.by}" if incident.ack else ""
+    more = f"{standing}{role}{before}{by_user}{acked}"
+    return f"{name_of(incident)} x{incident.count} ({incident.severity.value}{more})"

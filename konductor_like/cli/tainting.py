@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from konductor_like.cli.columns import count, fault_name
 from konductor_like.cli.dryrun import DryRun
+from konductor_like.cli.observation import read_controller
 from konductor_like.cli.writing import NodeWork
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.store import list_nodes
@@ -43,7 +44,12 @@ class OperatorTaint(NodeWork):
             if change is not None and change.verb is Verb.TAINT and change.incident is not None:
                 wanted[state.name] = change.incident
         if wanted:
-            snapshot = Snapshot(list_nodes(self.client, self.decode))
+            controller, coverage = read_controller(self.client, self.settings)
+            snapshot = Snapshot(
+                list_nodes(self.client, self.decode),
+                steering=controller.steering,
+                ambiguous=coverage.ambiguous if coverage else frozenset(),
+            )
             wanted = {name: incident for name, incident in wanted.items() if name in snapshot.nodes}
             admission = admit(wanted, snapshot, self.settings.rules(), self.at())
             self._why_not = {

@@ -33,6 +33,7 @@ class Entry:
     """
 
     __slots__ = (
+        "_changed",
         "_incident",
         "ack",
         "boot_id",
@@ -52,6 +53,7 @@ class Entry:
 
     def __init__(self, incident: Incident) -> None:
         self._incident = incident
+        self._changed = False
         self.ack = incident.ack
         self.boot_id = incident.last.boot_id
         self.state = incident.state
@@ -100,6 +102,7 @@ class Entry:
 
     def extend(self, fault: Fault, count: int) -> None:
         """Add so many occurrences, of which ``fault`` is the latest."""
+        self._changed = True
         self.count += count
         if (
             self.ack is not None
@@ -130,6 +133,7 @@ class Entry:
 
     def release(self, released_ns: int) -> None:
         """It has ended."""
+        self._changed = True
         self.state, self.released_ns = IncidentState.RELEASED, released_ns
 
     def takes_back(self, fault: Fault, boot_id: str | None) -> bool:
@@ -144,7 +148,9 @@ class Entry:
         )
 
     def incident(self) -> Incident:
-        """As it stands now."""
+        """As it stands now; the very same value where nothing was added."""
+        if not self._changed:
+            return self._incident
         return replace(
             self._incident,
             state=self.state,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +17,7 @@ from konductor_like.model import (
     TAINT_EFFECT,
     TAINT_KEY,
     TAINT_VALUE,
+    Ack,
     Checkpoint,
     Coverage,
     FaultKind,
@@ -26,6 +28,7 @@ from konductor_like.model import (
     Machine,
     NodeRecord,
     Release,
+    Role,
     Severity,
     Source,
 )
@@ -149,6 +152,34 @@ def every_state() -> list[dict[str, Any]]:
     return [faulty("gpu-1"), held("gpu-2"), *others, *quiet]
 
 
+def in_event() -> list[dict[str, Any]]:
+    """A job of eight nodes that one dead GPU ended; another that ended with no hardware line anywhere."""
+    nodes = []
+    llama, probe = "ml/Job/llama@2026-05-06T11:57:00Z", "ml/PyTorchJob/probe@2026-05-06T11:40:00Z"
+    for number in range(1, 9):
+        node = make_node(f"gpu-{number}")
+        role = Role.ORIGIN if number == 1 else Role.COLLATERAL
+        dead = incident(boot=boot_of(node), seconds_ago=190)
+        bug = incident(
+            "xid.45", severity=Severity.APPLICATION, seconds_ago=185 - number, boot=boot_of(node),
+            evidence="NVRM: Xid (PCI:0000:9b:00): 45, pid=7, Ch 00000008",
+        )  # fmt: skip
+        mine = replace(dead if number == 1 else bug, event=llama, role=role, job="ml/Job/llama")
+        nodes.append(with_record(node, mine, tainted=number == 1))
+    for number in (9, 10):
+        node = make_node(f"gpu-{number}")
+        doubt = incident(
+            "nccl.system_error", None, severity=Severity.SUSPECT, seconds_ago=1210 - number,
+            evidence="NCCL WARN Call to ibv_poll_cq failed",
+        )  # fmt: skip
+        mine = replace(
+            doubt, source=Source.POD, event=probe, role=Role.UNCLEAR, job="ml/PyTorchJob/probe",
+            ack=Ack(ago(60), "lee@desk", "the switch") if number == 9 else None,
+        )  # fmt: skip
+        nodes.append(with_record(node, mine))
+    return nodes
+
+
 def seed_lease(server: KubernetesServer, client: KubeClient) -> None:
     """A controller that renewed four seconds ago, and hears every node but two."""
     server.create_namespace("konductor-like")
@@ -174,6 +205,7 @@ SCENES: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "healthy": lambda: [make_node("gpu-1"), make_node("gpu-2")],
     "no GPUs": lambda: [make_cpu_node("cpu-1")],
     "one faulty": lambda: [faulty("gpu-1"), make_node("gpu-2")],
+    "events": in_event,
     "brake full": lambda: [faulty("gpu-1"), *(held(f"gpu-{number}") for number in range(2, 9))],
 }
 """The fleets that transcripts name."""

@@ -11,11 +11,12 @@ import pytest
 
 from konductor_like.cli.document import status_document
 from konductor_like.cli.exits import Exit
+from konductor_like.cli.happenings import event_reports
 from konductor_like.cli.render import WIDE_HEADERS, Output
 from konductor_like.cli.report import ControllerReport, Health, StatusReport, node_reports
 from konductor_like.cluster.decode import decode_node
 from konductor_like.model import BrakeState, Held
-from tests.cli.scenes import NOW, every_state, incident
+from tests.cli.scenes import NOW, every_state, in_event, incident
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
 COMMANDS = (
@@ -63,8 +64,10 @@ def test_every_field_of_the_document_is_described() -> None:
         NOW,
         BrakeState(1, 1, 1, (Held("gpu-1", incident()),)),
         ControllerReport("ns/lease"),
-        node_reports(map(decode_node, every_state()), None),
+        node_reports(map(decode_node, (*every_state(), *in_event())), None),
+        events=event_reports({each["metadata"]["name"]: decode_node(each) for each in in_event()}, NOW),
     )
+    assert report.events
 
     for name in names(status_document(report)):
         assert re.search(rf"[`.]{name}[`.\[]", PAGE), name

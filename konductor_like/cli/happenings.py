@@ -1,0 +1,110 @@
+"""Events that show on many nodes, as their nodes' records tell of them: one thing each. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from konductor_like.cli.columns import age, count, moment, natural
+from konductor_like.cli.covering import named
+from konductor_like.model import Incident, IncidentState, NodeState, Role
+from konductor_like.policy.change import health_of
+
+RECENT = timedelta(hours=24)
+"""So long an event is shown although nothing stands against any of its nodes any more."""
+EVENTS_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class EventReport:
+    """One event and its nodes."""
+
+    name: str
+    shared: str
+    """What its nodes share: a job, ``namespace/Kind/name``, or ``domain NAME``."""
+    start_ns: int
+    """The first line on record of it."""
+    origins: tuple[str, ...]
+    """Where it began; empty where no origin is in sight."""
+    collateral: tuple[str, ...]
+    unclear: tuple[str, ...]
+    """Nodes of which nobody can say; those of the most events first, then those that told of it first."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.origins, *self.unclear, *self.collateral)
+
+
+def event_reports(nodes: Mapping[str, NodeState], now: datetime) -> tuple[EventReport, ...]:
+    """The events that are going on or recent, the latest first. What shows on one node is none."""
+    found: defaultdict[str, dict[str, list[Incident]]] = defaultdict(lambda: defaultdict(list))
+    standing: set[str] = set()
+    for name, state in nodes.items():
+        for incident in state.record.incidents:
+            if incident.event is not None:
+                found[incident.event][name].append(incident)
+                if incident.state is not IncidentState.RELEASED and _stands(state):
+                    standing.add(incident.event)
+    often = Counter(name for members in found.values() for name in members)
+    reports = [_report(event, members, often) for event, members in found.items() if len(members) > 1]
+    recent = (each for each in reports if each.name in standing or now - moment(each.start_ns) < RECENT)
+    return tuple(sorted(recent, key=lambda each: (-each.start_ns, each.name)))
+
+
+def event_lines(events: Iterable[EventReport], now: datetime) -> list[tuple[str, str]]:
+    """What stands above the table: a sentence for each of the latest."""
+    events = list(events)
+    lines = [("Event", event_sentence(event, now)) for event in events[:EVENTS_SHOWN]]
+    more = len(events) - len(lines)
+    return [*lines, ("Event", f"and {count(more, 'more event')}")] if more else lines
+
+
+def event_sentence(event: EventReport, now: datetime) -> str:
+    """``ml/Job/llama, 5m ago, 64 nodes: began on gpu-1; 63 collateral``."""
+    since = age((now - moment(event.start_ns)).total_seconds())
+    parts = []
+    if event.origins:
+        parts.append(f"began on {named(event.origins)}")
+    if event.unclear:
+        none = "" if event.origins else "no origin in sight; "
+        parts.append(f"{none}{len(event.unclear)} unclear, the likeliest first: {named(event.unclear)}")
+    if event.collateral:
+        parts.append(f"{len(event.collateral)} collateral")
+    return f"{event.shared}, {since} ago, {count(len(event.nodes), 'node')}: {'; '.join(parts)}"
+
+
+def _report(name: str, members: Mapping[str, list[Incident]], often: Mapping[str, int]) -> EventReport:
+    first = {node: min(each.first_ns for each in incidents) for node, incidents in members.items()}
+    roles = {node: _role(incidents) for node, incidents in members.items()}
+
+    def of(role: Role) -> tuple[str, ...]:
+        return tuple(
+            sorted(
+                (node for node, its in roles.items() if its is role),
+                key=lambda node: (-often[node], first[node], natural(node)),
+            )
+        )
+
+    return EventReport(
+        name=name,
+        shared=name.rpartition("@")[0] or name,
+        start_ns=min(first.values()),
+        origins=of(Role.ORIGIN),
+        collateral=of(Role.COLLATERAL),
+        unclear=of(Role.UNCLEAR),
+    )
+
+
+def _role(incidents: Iterable[Incident]) -> Role:
+    """What a node is in an event by the gravest of its incidents there."""
+    roles = {incident.role for incident in incidents}
+    return next(
+        (role for role in (Role.ORIGIN, Role.UNCLEAR, Role.COLLATERAL) if role in roles), Role.UNCLEAR
+    )
+
+
+def _stands(state: NodeState) -> bool:
+    return health_of(state.record, tainted=state.tainted) is not None

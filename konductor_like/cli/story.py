@@ -1,0 +1,117 @@
+"""All that is known of one node: what it is, what was decided, and what the controller would do now.
+
+What is held back, and why, comes of the controller's own decision on the nodes' records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from konductor_like.cli.covering import state_of
+from konductor_like.cli.happenings import EventReport, event_reports
+from konductor_like.cli.observation import read_controller
+from konductor_like.cli.report import ControllerReport, NodeReport, node_report
+from konductor_like.cluster.client import ReadOnlyKubeClient
+from konductor_like.cluster.decode import settled_decoder
+from konductor_like.cluster.store import list_nodes
+from konductor_like.model import (
+    OPT_OUT_LABEL,
+    BrakeState,
+    Coverage,
+    NodeState,
+    Refusal,
+    Refused,
+    Snapshot,
+)
+from konductor_like.policy import Rules, decide
+from konductor_like.policy.brakewords import why_held
+from konductor_like.policy.holds import may_return
+from konductor_like.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Something that would taint the node but does not, and why."""
+
+    refused: Refused
+    why: str
+    """In words; for the brake with its numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One node at one moment."""
+
+    now: datetime
+    state: NodeState
+    report: NodeReport
+    held_back: tuple[HeldBack, ...]
+    events: tuple[EventReport, ...]
+    """Those that it is part of."""
+    stays: str | None
+    """Why it must not come back by itself, where its earlier times out are against that."""
+    coverage: Coverage | None = None
+    note: str = ""
+    """What cannot be told, and why."""
+
+
+def read_story(client: ReadOnlyKubeClient, settings: Settings, name: str, now: datetime) -> Story | None:
+    """The story of the node of that name; None where there is none. Raises KubeError."""
+    nodes = list_nodes(client, settled_decoder(settings))
+    if name not in nodes:
+        return None
+    controller, coverage = read_controller(client, settings)
+    stale = coverage is not None and now - coverage.at > timedelta(seconds=settings.heartbeat_stale_seconds)
+    return story_of(name, nodes, settings.rules(), controller, coverage, now, stale=stale)
+
+
+def story_of(
+    name: str,
+    nodes: Mapping[str, NodeState],
+    rules: Rules,
+    controller: ControllerReport,
+    coverage: Coverage | None,
+    now: datetime,
+    *,
+    stale: bool = False,
+) -> Story:
+    """What ``nodes`` and the Lease say about one of them. ``stale``: coverage was not looked at for long."""
+    state = nodes[name]
+    ambiguous = coverage.ambiguous if coverage else frozenset()
+    plan = decide(Snapshot(nodes, steering=controller.steering, ambiguous=ambiguous), (), rules, now)
+    mine = (item for item in plan.refused if item.node == name)
+    held_back = tuple(HeldBack(item, _words(item, state, plan.brake)) for item in mine)
+    return Story(
+        now=now,
+        state=state,
+        report=node_report(state, state_of(name, coverage, stale=stale), coverage),
+        held_back=held_back,
+        events=tuple(event for event in event_reports(nodes, now) if name in event.nodes),
+        stays=may_return(state.record, now, rules) if state.tainted else None,
+        coverage=coverage,
+        note="" if controller.readable else f"the Lease cannot be read: {controller.problem}",
+    )
+
+
+def _words(item: Refused, state: NodeState, brake: BrakeState) -> str:
+    match item.why:
+        case Refusal.BRAKE | Refusal.RATE | Refusal.COOLDOWN | Refusal.PAUSED:
+            return why_held(item.why, brake, state.pool)
+        case Refusal.OPTED_OUT:
+            return f"the node bears the label {OPT_OUT_LABEL}"
+        case Refusal.NOT_SELECTED:
+            return "KONDUCTOR_NODE_SELECTOR leaves the node out"
+        case Refusal.BLOCKED:
+            return "another's taint has our key and effect"
+        case Refusal.AMBIGUOUS:
+            return "two machines report under the node's name"
+        case Refusal.PENDING:
+            return f"its line is of {item.detail}, the node runs boot {state.machine.boot_id}"
+        case Refusal.COLLATERAL:
+            return f"it followed from a failure elsewhere ({item.detail})"
+        case Refusal.SETTLING:
+            return "it waits a few seconds, to tell origin from collateral"
+        case _:
+            return item.why.value

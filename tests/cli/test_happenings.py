@@ -1,0 +1,93 @@
+"""Events on many nodes, read from their nodes' records: one thing each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from konductor_like.cli.happenings import EVENTS_SHOWN, event_lines, event_reports, event_sentence
+from konductor_like.cluster.decode import decode_node
+from konductor_like.model import IncidentState, NodeState, Role, Severity
+from tests.cli.scenes import NOW, ago_ns, in_event, incident
+
+BASE = decode_node(in_event()[1])
+
+
+def node(
+    name: str, *events: tuple[str, Role, float], state: IncidentState = IncidentState.ACTIVE
+) -> NodeState:
+    """A node that is part of these events: name, role, how many seconds ago."""
+    incidents = tuple(
+        replace(
+            incident(f"xid.{40 + n}", severity=Severity.APPLICATION, state=state, seconds_ago=seconds),
+            event=event,
+            role=role,
+        )
+        for n, (event, role, seconds) in enumerate(events)
+    )
+    return replace(BASE, name=name, record=replace(BASE.record, incidents=incidents))
+
+
+def fleet(*states: NodeState) -> dict[str, NodeState]:
+    return {state.name: state for state in states}
+
+
+def test_a_job_that_one_dead_gpu_ended_is_one_event_with_its_origin() -> None:
+    nodes = fleet(*map(decode_node, in_event()))
+
+    probe, llama = sorted(event_reports(nodes, NOW), key=lambda event: event.start_ns)
+
+    assert (llama.shared, llama.origins, llama.unclear) == ("ml/Job/llama", ("gpu-1",), ())
+    assert llama.collateral == tuple(f"gpu-{number}" for number in (2, 3, 4, 5, 6, 7, 8))
+    assert event_sentence(llama, NOW) == "ml/Job/llama, 3m10s ago, 8 nodes: began on gpu-1; 7 collateral"
+    assert (probe.origins, set(probe.unclear)) == ((), {"gpu-9", "gpu-10"})
+
+
+def test_with_no_origin_in_sight_the_node_of_the_most_events_comes_first_then_the_earliest() -> None:
+    nodes = fleet(
+        node("gpu-1", ("a", Role.UNCLEAR, 50)),
+        node("gpu-2", ("a", Role.UNCLEAR, 60)),
+        node("gpu-3", ("a", Role.UNCLEAR, 40), ("b", Role.UNCLEAR, 900)),
+        node("gpu-4", ("b", Role.UNCLEAR, 990)),
+    )
+
+    latest, _ = event_reports(nodes, NOW)
+
+    assert latest.unclear == ("gpu-3", "gpu-2", "gpu-1")
+    assert "no origin in sight; 3 unclear, the likeliest first: gpu-3, gpu-2, gpu-1" in event_sentence(
+        latest, NOW
+    )
+
+
+def test_what_is_left_on_one_node_is_no_event() -> None:
+    assert event_reports(fleet(node("gpu-1", ("a", Role.UNCLEAR, 5)), node("gpu-2")), NOW) == ()
+
+
+def test_an_old_event_is_shown_for_as_long_as_anything_stands_against_its_nodes() -> None:
+    nodes = fleet(*map(decode_node, in_event()))
+    later = NOW + timedelta(days=2)
+
+    assert {event.shared for event in event_reports(nodes, later)} == {"ml/Job/llama", "ml/PyTorchJob/probe"}
+    released = {
+        name: node(name, ("a", Role.COLLATERAL, 9), state=IncidentState.RELEASED) for name in ("x", "y")
+    }
+    assert len(event_reports(released, NOW)) == 1
+    assert event_reports(released, later) == ()
+
+
+def test_the_latest_few_are_shown_and_the_others_counted() -> None:
+    many = [(f"job-{n}", Role.UNCLEAR, float(n)) for n in range(EVENTS_SHOWN + 3)]
+    lines = event_lines(event_reports(fleet(node("gpu-1", *many), node("gpu-2", *many)), NOW), NOW)
+
+    assert [label for label, _ in lines] == ["Event"] * (EVENTS_SHOWN + 1)
+    assert lines[0][1].startswith("job-0, ")
+    assert lines[-1][1] == "and 3 more events"
+
+
+def test_an_event_begins_with_its_first_line_on_record() -> None:
+    nodes = fleet(node("gpu-1", ("a", Role.ORIGIN, 60)), node("gpu-2", ("a", Role.COLLATERAL, 58)))
+
+    [event] = event_reports(nodes, NOW)
+
+    assert event.start_ns == ago_ns(60)
+    assert event.nodes == ("gpu-1", "gpu-2")

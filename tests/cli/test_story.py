@@ -1,0 +1,208 @@
+"""The whole story of a node: the same decision as the controller's, told on one screen."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from konductor_like.cli.app import execute
+from konductor_like.cli.paragraphs import plain, view
+from konductor_like.cli.report import ControllerReport
+from konductor_like.cli.story import Story, story_of
+from konductor_like.cli.story_view import FAULTS_SHOWN, document, rows
+from konductor_like.cli.terminal import console
+from konductor_like.cluster.decode import decode_node
+from konductor_like.model import (
+    OPT_OUT_LABEL,
+    Coverage,
+    IncidentState,
+    NodeState,
+    Pause,
+    Refusal,
+    Release,
+    Severity,
+    Steering,
+    Stint,
+)
+from konductor_like.policy import Rules
+from konductor_like.sandbox.kubernetes import KubernetesServer
+from tests.cli.scenes import NOW, SCENES, ago, every_state, incident
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
+
+
+def nodes(scene: str) -> dict[str, NodeState]:
+    return {state.name: state for state in map(decode_node, SCENES[scene]())}
+
+
+def story(
+    name: str,
+    states: dict[str, NodeState],
+    *,
+    steering: Steering = Steering(),  # noqa: B008  # a frozen value
+    coverage: Coverage | None = None,
+    rules: Rules = Rules(),  # noqa: B008  # a frozen value
+) -> Story:
+    return story_of(name, states, rules, ControllerReport("ns/lease", steering=steering), coverage, NOW)
+
+
+def told(one: Story) -> dict[str, str]:
+    """Each paragraph by its label."""
+    return {label: "\n".join(lines) for label, lines in rows(one)}
+
+
+def test_what_the_brake_holds_is_told_with_its_numbers() -> None:
+    one = story("gpu-8", nodes("brake full"))
+
+    [held] = one.held_back
+    assert held.refused.why is Refusal.BRAKE
+    assert told(one)["Held back"] == "xid 95 on GPU 0000:5d:00: 1 of 8 GPU nodes are out, the brake allows 1"
+
+
+def test_a_pause_is_the_reason_while_it_lasts() -> None:
+    pause = Steering(pause=Pause(ago(60), "kim", "driver roll-out", NOW + timedelta(hours=1)))
+    one = story("gpu-2", nodes("brake full"), steering=pause)
+
+    assert "paused by kim" in told(one)["Held back"]
+    assert "driver roll-out" in told(one)["Held back"]
+
+
+def test_what_the_next_look_lets_through_is_not_called_held_back() -> None:
+    roomy = story("gpu-2", nodes("brake full"), rules=Rules(brake_max_percent=100))
+
+    assert roomy.held_back == ()
+    assert "the controller's next look taints it" in told(roomy)["Decided"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"opted_out": True}, OPT_OUT_LABEL),
+        ({"selected": False}, "KONDUCTOR_NODE_SELECTOR"),
+    ],
+    ids=["opted out", "not selected"],
+)
+def test_what_the_node_itself_says_against_a_taint_is_told(change: dict[str, Any], words: str) -> None:
+    states = nodes("brake full")
+    states["gpu-2"] = replace(states["gpu-2"], **change)
+
+    assert words in told(story("gpu-2", states))["Held back"]
+
+
+def test_a_name_that_two_machines_share_is_told() -> None:
+    coverage = Coverage(ago(5), ambiguous=frozenset({"gpu-2"}))
+
+    one = story("gpu-2", nodes("brake full"), coverage=coverage)
+
+    assert "two machines" in told(one)["Held back"]
+    assert "two machines" in told(one)["Warning"]
+
+
+def test_earlier_times_out_and_who_let_it_go_are_told() -> None:
+    states = nodes("one faulty")
+    state = states["gpu-1"]
+    record = replace(
+        state.record,
+        stints=tuple(Stint(ago(9_000 - n), ago(8_000 - n), "xid.79") for n in range(5)),
+        replace_since=ago(100),
+        releases=(Release(ago(8_000), "kim@laptop", "riser swapped", "reset"),),
+    )
+    states["gpu-1"] = replace(state, record=record)
+
+    said = told(story("gpu-1", states))
+
+    assert "marked for replacement" in said["Stays out"]
+    assert "for 16m, for xid.79" in said["Times out"]
+    assert "and 2 times before that" in said["Times out"]
+    assert "by kim@laptop (reset): riser swapped" in said["Released"]
+
+
+def test_a_collateral_node_names_the_origin_and_the_others() -> None:
+    said = told(story("gpu-5", nodes("events")))
+
+    assert "began on gpu-1; 7 collateral" in said["Event"]
+    assert "this node: collateral; with it: gpu-1, " in said["Event"]
+    assert said["Event"].endswith("and 1 more")
+
+
+def test_of_many_faults_the_open_and_tainting_ones_are_told_and_the_others_counted() -> None:
+    states = nodes("one faulty")
+    state = states["gpu-1"]
+    minor = tuple(
+        incident(f"xid.{number}", severity=Severity.APPLICATION, seconds_ago=number, boot="b")
+        for number in range(10, 10 + FAULTS_SHOWN)
+    )
+    closed = incident("xid.95", state=IncidentState.RELEASED, boot="b", seconds_ago=1)
+    states["gpu-1"] = replace(
+        state, record=replace(state.record, incidents=(closed, *minor, *state.record.incidents))
+    )
+
+    faults = [lines[0] for label, lines in rows(story("gpu-1", states)) if label == "Fault"]
+
+    assert len(faults) == FAULTS_SHOWN
+    assert faults[0].startswith("xid 79 ")
+    assert told(story("gpu-1", states))["And"].startswith("2 more faults")
+
+
+def test_a_node_with_nothing_against_it_says_only_how_it_stands() -> None:
+    assert [label for label, _ in rows(story("gpu-2", nodes("one faulty")))] == ["Node", "Coverage"]
+
+
+@pytest.mark.parametrize("name", sorted(nodes("every state").keys() | nodes("events").keys()))
+def test_on_a_terminal_of_100_columns_nothing_is_lost(name: str) -> None:
+    for scene in ("every state", "events"):
+        states = nodes(scene)
+        if name not in states:
+            continue
+        one, screen = story(name, states), io.StringIO()
+        terminal = console(screen)
+        terminal.width = 100
+        terminal.print(view(rows(one)))
+
+        shown = screen.getvalue()
+        assert max(map(len, shown.splitlines())) <= 100
+        words = re.sub(r"\s", "", shown)
+        for line in plain(rows(one)):
+            assert re.sub(r"\s", "", line.partition(": ")[2]) in words
+
+
+def test_every_field_of_the_document_is_described() -> None:
+    section = PAGE.split("### explain NODE")[1].split("\n## ")[0]
+    held = document(story("gpu-2", {state.name: state for state in map(decode_node, every_state())}))
+
+    assert held["heldBack"]
+    for name in (*held, *held["heldBack"][0], "id", "at", "rules"):
+        assert f"`{name}`" in section or f"`{name}[]`" in section, name
+
+
+def test_a_nodes_name_is_looked_up_where_it_is_no_rule(
+    cluster: Callable[[str], KubernetesServer], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = cluster("one faulty")
+
+    assert execute(["explain", "gpu-1", "-o", "json"], "konductor-like") == 0
+    by_name = json.loads(capsys.readouterr().out)
+    assert execute(["explain", "node", "gpu-1", "-o", "json"], "konductor-like") == 0
+
+    assert json.loads(capsys.readouterr().out) == by_name
+    assert by_name["node"]["state"] == "faulty"
+    assert server.calls("patch") == []
+
+
+def test_a_rule_needs_no_cluster(
+    cluster: Callable[[str], KubernetesServer], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = cluster("one faulty")
+
+    assert execute(["explain", "xid-79"], "konductor-like") == 0
+
+    assert server.calls() == []
+    assert "Fault:" in capsys.readouterr().out
