@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from konductor_like.catalog.entries import Advice, Entry, LinkRule, Mode, RegisterBit, SxidEntry, XidEntry
 from konductor_like.catalog.patterns import PatternRule
-from konductor_like.model import FaultKind, Severity, Source
+from konductor_like.model import Escalation, FaultKind, Severity, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ class Catalog:
     kernel_rules: tuple[PatternRule, ...]
     pod_rules: tuple[PatternRule, ...]
     advice: Mapping[str, Advice]
+    escalations: Mapping[str, Escalation] = field(default_factory=dict)
+    """By rule, what makes more of it than one line says."""
 
     def xid(self, code: int) -> XidEntry:
         """What an Xid means. An unknown one is recorded: peers either taint or drop it, and both go wrong."""

@@ -8,7 +8,7 @@ from konductor_like.catalog.catalog import Catalog
 from konductor_like.catalog.entries import Mode
 from konductor_like.catalog.overrides import entry_of, line_decides
 from konductor_like.catalog.rulefile import Override, RuleFile
-from konductor_like.model import Severity, Source
+from konductor_like.model import Distinct, Severity, Source
 
 APPLICATION_XIDS = ("xid.13", "xid.31", "xid.43", "xid.45")
 """Design rule 16: by default never on a single one of these."""
@@ -49,6 +49,12 @@ def _about(override: Override, base: Catalog, catalog: Catalog) -> Iterator[str]
             yield _NO_TAINT
         if line_decides(before):
             yield "its line no longer decides, whatever it says of a reset, of registers or of being fatal."
+    if override.field == "threshold" and override.rule in APPLICATION_XIDS:
+        threshold = catalog.escalations[override.rule].threshold
+        if threshold is not None and threshold.distinct is not Distinct.JOBS:
+            yield "one job that fails often enough takes a healthy node out; count `from distinct jobs`."
+    if override.field == "settle_seconds" and catalog.escalations[override.rule].settle_seconds:
+        yield "a fatal line of it waits, and then taints no node where another one seems to be the origin."
     acted_on = before is not None and before.severity is Severity.FATAL and before.mode is Mode.ENFORCE
     if override.field == "mode" and override.value != Mode.ENFORCE and (acted_on or rule in _TABLES):
         yield _NO_TAINT

@@ -20,6 +20,7 @@ from konductor_like.catalog.entries import (
     XidEntry,
 )
 from konductor_like.catalog.errors import CatalogError
+from konductor_like.catalog.escalations import read_escalations
 from konductor_like.catalog.patterns import read_rules
 from konductor_like.catalog.tables import Record, read_csv, read_toml
 from konductor_like.model import FaultKind, Severity, Source
@@ -48,6 +49,7 @@ def read_catalog(folder: Traversable) -> Catalog:
         kernel_rules=tuple(rule for rule in rules if rule.source is Source.KERNEL),
         pod_rules=tuple(rule for rule in rules if rule.source is Source.POD),
         advice=advice,
+        escalations=read_escalations(folder),
     )
 
 

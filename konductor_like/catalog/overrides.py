@@ -10,14 +10,16 @@ from typing import Any, TypeVar
 from konductor_like.catalog.catalog import Catalog
 from konductor_like.catalog.entries import Advice, Entry, Mode, Needs, SxidEntry, XidEntry
 from konductor_like.catalog.errors import quoted
+from konductor_like.catalog.escalations import FIELDS as ESCALATION_FIELDS
+from konductor_like.catalog.escalations import with_field
 from konductor_like.catalog.patterns import PatternRule, read_mode
 from konductor_like.catalog.rulefile import Override
 from konductor_like.catalog.tables import Record
-from konductor_like.model import Severity
+from konductor_like.model import NO_ESCALATION, Escalation, Severity
 
 T = TypeVar("T", bound=Entry)
 _CODE = re.compile(r"[1-9][0-9]{0,4}")
-FIELDS = ("severity", "mode", "title", "advice")
+FIELDS = ("severity", "mode", "title", "advice", *ESCALATION_FIELDS)
 TITLE_CHARS_MOST = 80
 ADVICE_CHARS_MOST = 120
 """Both have to fit into the record on the node."""
@@ -29,7 +31,7 @@ class Change:
 
     rule: str
     field: str
-    value: Severity | Mode | str | Advice
+    value: Severity | Mode | str | Advice | Escalation
 
 
 def checked(override: Override, file: str, catalog: Catalog) -> Change:
@@ -43,7 +45,7 @@ def checked(override: Override, file: str, catalog: Catalog) -> Change:
         raise record.error(key, f"there is no built-in rule {quoted(override.rule)}")
     if kind == "table" and override.field != "mode":
         raise record.error(key, "its table says that for each code; only mode can be set here")
-    value: Severity | Mode | str | Advice
+    value: Severity | Mode | str | Advice | Escalation
     match override.field:
         case "severity":
             value = record.one_of(key, Severity)
@@ -51,6 +53,8 @@ def checked(override: Override, file: str, catalog: Catalog) -> Change:
             value = read_mode(record, key)
         case "title":
             value = read_title(record, key)
+        case "threshold" | "together_with" | "settle_seconds":
+            value = with_field(NO_ESCALATION, override.field, record, key)
         case _:
             value = read_advice(record, catalog.advice, key)
     return Change(override.rule, override.field, value)
@@ -58,6 +62,8 @@ def checked(override: Override, file: str, catalog: Catalog) -> Change:
 
 def apply(change: Change, catalog: Catalog, origin: str) -> Catalog:
     """The catalogue with that one change."""
+    if isinstance(change.value, Escalation):
+        return _escalated(change, change.value, catalog)
     family, _, code = change.rule.partition(".")
     if family == "xid" and code:
         entry = catalog.xid(int(code))
@@ -74,6 +80,12 @@ def apply(change: Change, catalog: Catalog, origin: str) -> Catalog:
             for text, entry in catalog.cuda_errors.items()
         },
     )
+
+
+def _escalated(change: Change, value: Escalation, catalog: Catalog) -> Catalog:
+    before = catalog.escalations.get(change.rule, NO_ESCALATION)
+    after = replace(before, **{change.field: getattr(value, change.field)})
+    return replace(catalog, escalations={**catalog.escalations, change.rule: after})
 
 
 def read_title(record: Record, field: str = "title") -> str:

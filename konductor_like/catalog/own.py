@@ -14,12 +14,14 @@ from konductor_like.catalog.catalog import Catalog
 from konductor_like.catalog.cautions import cautions
 from konductor_like.catalog.entries import Entry
 from konductor_like.catalog.errors import CatalogError, RulesError, quoted, short
+from konductor_like.catalog.escalations import FIELDS as ESCALATION_FIELDS
+from konductor_like.catalog.escalations import read_escalation
 from konductor_like.catalog.linear import LinearPattern
-from konductor_like.catalog.overrides import apply, checked, read_advice, read_title
+from konductor_like.catalog.overrides import apply, checked, entry_of, read_advice, read_title
 from konductor_like.catalog.patterns import PCI, PatternRule, check_examples, read_mode
 from konductor_like.catalog.rulefile import RuleFile, read_rule_file
 from konductor_like.catalog.tables import Record
-from konductor_like.model import FaultKind, Severity, Source
+from konductor_like.model import NO_ESCALATION, Escalation, FaultKind, Severity, Source
 
 ANCHORS_MOST = 16
 """How many literals Loki is asked for per source; each costs time on every byte (design rule 11)."""
@@ -33,6 +35,7 @@ _FIELDS = frozenset(
     {
         *("id", "source", "severity", "mode", "title", "advice", "needs", "link"),
         *("contains", "anchor", "patterns", "match", "no_match"),
+        *ESCALATION_FIELDS,
     }
 )
 
@@ -69,14 +72,18 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
         except CatalogError as problem:
             problems.append(problem)
     own: dict[str, PatternRule] = {}
+    escalations: dict[str, Escalation] = {}
     records: dict[str, Record] = {}
     for record in content.rules[:RULES_MOST]:
         try:
             rule = _read_rule(record, base, own)
+            escalation = read_escalation(record)
         except CatalogError as problem:
             problems.append(problem)
         else:
             own[rule.id], records[rule.id] = rule, record
+            if escalation != NO_ESCALATION:
+                escalations[rule.id] = escalation
     catalog = replace(
         catalog,
         kernel_rules=(
@@ -84,6 +91,7 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
             *(rule for rule in own.values() if rule.source is Source.KERNEL),
         ),
         pod_rules=(*catalog.pod_rules, *(rule for rule in own.values() if rule.source is Source.POD)),
+        escalations={**catalog.escalations, **escalations},
     )
     problems += _of_the_whole(content, catalog)
     if problems:
@@ -91,7 +99,7 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
     return UserRules(
         catalog,
         {f"{each.rule}.{each.field}": each.value for each in content.overrides},
-        {rule.id: said(rule) for rule in own.values()},
+        {rule.id: said(rule) + repr(escalations.get(rule.id, "")) for rule in own.values()},
         tuple(cautions(content, base, catalog)),
         hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12],
         records,
@@ -104,6 +112,7 @@ def said(rule: PatternRule) -> str:
 
 
 def _of_the_whole(content: RuleFile, catalog: Catalog) -> Iterator[CatalogError]:
+    yield from _unknown_companions(content, catalog)
     if len(content.rules) > RULES_MOST:
         yield content.rules[RULES_MOST].error(
             "id", f"is one more than the {RULES_MOST} rules that a file may hold"
@@ -117,6 +126,25 @@ def _of_the_whole(content: RuleFile, catalog: Catalog) -> Iterator[CatalogError]
             way_out = "; set WATCHED_NAMESPACES to nothing instead" if source is Source.POD else ""
             reason = f"every rule for {source} lines is off, so that nothing would be found{way_out}"
             yield CatalogError(content.file, "the file", "mode", reason)
+
+
+def _unknown_companions(content: RuleFile, catalog: Catalog) -> Iterator[CatalogError]:
+    """A rule that is waited for in vain is a slip of the pen."""
+    named = [
+        (Record(content.file, "overrides", {}, each.line), each.rule, f"{each.rule}.{each.field}")
+        for each in content.overrides
+        if each.field == "together_with"
+    ]
+    named += [(each, each.optional_text("id"), "together_with") for each in content.rules[:RULES_MOST]]
+    families = {rule.id.partition(".")[0] for rule in (*catalog.kernel_rules, *catalog.pod_rules)}
+    for record, name, key in named:
+        together = catalog.escalations.get(name, NO_ESCALATION).together_with
+        if together is None:
+            continue
+        family = together.rule.partition(".")[0]
+        whole = together.rule.endswith(".*")
+        if not (family in families if whole else entry_of(catalog, together.rule) is not None):
+            yield record.error(key, f"there is no rule {quoted(together.rule)}")
 
 
 def _read_rule(record: Record, base: Catalog, others: Mapping[str, PatternRule]) -> PatternRule:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from konductor_like.backtest.fleet import Fleet, node
@@ -73,7 +73,7 @@ def carry_out(asked: Asked) -> Exit:
     players = [
         Player(
             detector,
-            replace(settings.rules(), version=book.digest),
+            settings.rules().under(book.catalog.escalations, book.digest),
             assumed,
             Fleet(states, complete=nodes_from != LINES),
         )

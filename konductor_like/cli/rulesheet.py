@@ -8,8 +8,9 @@ from typing import Any
 import yaml
 
 from konductor_like.catalog import Advice, Catalog, Entry, PatternRule
+from konductor_like.catalog.escalations import texts_of
 from konductor_like.catalog.overrides import entry_of, line_decides
-from konductor_like.model import FaultKind
+from konductor_like.model import NO_ESCALATION, FaultKind
 
 
 def sheet(catalog: Catalog, name: str) -> list[str] | None:
@@ -27,6 +28,7 @@ def sheet(catalog: Catalog, name: str) -> list[str] | None:
             "mode": entry.mode.value,
             "title": entry.title,
             "advice": _advice(catalog, entry.advice),
+            **_escalation(catalog, name),
         }
     elif rule is not None:
         overrides = {"mode": rule.mode.value}
@@ -58,6 +60,7 @@ def _own(catalog: Catalog, rule: PatternRule, entry: Entry) -> dict[str, Any]:
         "advice": advice,
         **({"needs": entry.advice.needs.value} if advice == entry.advice.text else {}),
         **({"link": entry.link} if entry.link else {}),
+        **_escalation(catalog, rule.id),
         **_looks(rule),
     }
 
@@ -71,6 +74,10 @@ def _looks(rule: PatternRule) -> dict[str, Any]:
         "match": list(rule.examples),
         "no_match": list(rule.counterexamples),
     }
+
+
+def _escalation(catalog: Catalog, name: str) -> Mapping[str, str]:
+    return texts_of(catalog.escalations.get(name, NO_ESCALATION))
 
 
 def _advice(catalog: Catalog, advice: Advice) -> str:

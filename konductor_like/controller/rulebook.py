@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.detection import Detector
 from konductor_like.detection.proving import proved
+from konductor_like.model import Escalation
 
 _BYTES_READ_MOST = 2 * 1024 * 1024
 _SHOWN_MOST = 20
@@ -66,6 +67,11 @@ class Rulebook:
     def digest(self) -> str:
         """What names the rules in force, in log lines and records."""
         return self._rules.digest
+
+    @property
+    def escalations(self) -> Mapping[str, Escalation]:
+        """What makes more of a rule than one line says, by rule."""
+        return self._rules.catalog.escalations
 
     def look(self) -> bool:
         """Read the file again if it changed, or if that was asked for; True where other rules hold now."""

@@ -32,6 +32,7 @@ from konductor_like.model import (
     TallyKey,
     Unsettled,
     Verb,
+    Window,
 )
 from konductor_like.policy import Rules, decide
 from konductor_like.policy.shadow import shadow_event, would_taint
@@ -118,6 +119,7 @@ class Tick:
         self._read_ns = dict(start.read_ns)
         self._ambiguous: frozenset[str] = frozenset()
         self._left: Mapping[str, frozenset[str]] = {}
+        self._window = Window()
 
     @property
     def unfinished(self) -> int:
@@ -136,12 +138,21 @@ class Tick:
         """What was on a Node that was deleted and made anew, until its annotation says it again."""
         self._full[node] = (None, record)
 
-    def run(self, lines: Iterable[LogLine], read_ns: Mapping[Source, int], now: datetime) -> Plan:
-        """Judge ``lines``, write what follows, and say so. ``read_ns`` is how far each source is read now."""
+    def run(
+        self,
+        lines: Iterable[LogLine],
+        read_ns: Mapping[Source, int],
+        now: datetime,
+        past: Sequence[Fault] = (),
+    ) -> Plan:
+        """Judge ``lines``, write what follows, and say so. ``read_ns`` is how far each source is read now.
+
+        ``past`` are faults from before this process began, acted upon then.
+        """
         before = self._open
         try:
             found = self._detected(lines)
-            plan = self._run([*before, *(fault for fault in found if not fault.finding.shadow)], now)
+            plan = self._run([*before, *(fault for fault in found if not fault.finding.shadow)], past, now)
         except BaseException:
             # Whatever it was, the lines were not acted upon; their reader will give them again.
             self._open = before
@@ -151,9 +162,9 @@ class Tick:
         self._checkpoint = self._checkpointed()
         return plan
 
-    def _run(self, faults: list[Fault], now: datetime) -> Plan:
+    def _run(self, faults: list[Fault], past: Sequence[Fault], now: datetime) -> Plan:
         self._open = []
-        plan, states = self._decide(faults, now)
+        plan, states = self._decide(faults, now, past)
         waiting: list[Fault] = []
         for _ in range(ROUNDS):
             waiting.extend(plan.waiting)  # a node may go between two rounds
@@ -194,7 +205,9 @@ class Tick:
             if fault is not None
         ]
 
-    def _decide(self, faults: Sequence[Fault], now: datetime) -> tuple[Plan, Mapping[str, NodeState]]:
+    def _decide(
+        self, faults: Sequence[Fault], now: datetime, past: Sequence[Fault] = ()
+    ) -> tuple[Plan, Mapping[str, NodeState]]:
         """The plan, and the very states that it was made for: a write must test these and no newer ones."""
         states = self._states()
         steer, rules = self._steering, self._rules()
@@ -208,13 +221,15 @@ class Tick:
             read_ns=self._checkpoint.read_ns,  # behind what still waits to be acted upon
             ambiguous=self._ambiguous,
             left=self._left,
+            window=self._window,
         )
-        plan = decide(snapshot, faults, rules, now)
+        plan = decide(snapshot, faults, rules, now, past=past)
         if steer and any(change.verb is Verb.TAINT for change in plan.changes):
             # A pause holds from the moment it was written: no taint without a look.
             latest = steer(now, at_once=True)
             if latest != snapshot.steering:
-                plan = decide(replace(snapshot, steering=latest), faults, rules, now)
+                plan = decide(replace(snapshot, steering=latest), faults, rules, now, past=past)
+        self._window = plan.window  # what is read again adds nothing to it
         return plan, states
 
     def _states(self) -> Mapping[str, NodeState]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from konductor_like.cluster.access import ready_to_write
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
@@ -228,7 +228,7 @@ class _Terms:
             self.events,
             self.report,
             self.metrics,
-            rules=lambda: replace(rules, version=self.rulebook.digest),
+            rules=lambda: rules.under(self.rulebook.escalations, self.rulebook.digest),
             start=start,
             unknown_node_seconds=settings.unknown_node_seconds,
             detect=lags.watching(joiner.detect),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from konductor_like.catalog import Catalog, load_catalog
+from konductor_like.detection.jobs import job_of
 from konductor_like.detection.kernel import kernel_finder
 from konductor_like.detection.pod import pod_finder
 from konductor_like.model import Fault, Finding, LogLine, Source
@@ -29,8 +30,16 @@ class Detector:
         finding = self.find(line.text, line.source)
         if finding is None:
             return None
+        job = job_of(line.labels, line.namespace, line.pod) if line.source is Source.POD else None
         return Fault(
-            finding, line.source, line.timestamp_ns, line.node, line.namespace, line.pod, line.container
+            finding,
+            line.source,
+            line.timestamp_ns,
+            line.node,
+            line.namespace,
+            line.pod,
+            line.container,
+            job=job,
         )
 
     def anchors(self, source: Source) -> tuple[str, ...]:

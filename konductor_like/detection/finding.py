@@ -18,6 +18,8 @@ class Verdict(NamedTuple):
     advice: Advice
     sub_code: str | None = None
     port: int | None = None
+    remote: bool = False
+    """It blames another device."""
 
 
 def kernel_finding(
@@ -54,4 +56,5 @@ def kernel_finding(
         mig,
         None if verdict is None else verdict.port,
         advice.needs.value,
+        remote=verdict is not None and verdict.remote,
     )

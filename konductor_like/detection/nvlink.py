@@ -15,6 +15,8 @@ _STATUS = re.compile(r"\(0x([0-9A-Fa-f]{8})(?:\s|$)(?:\s*0x([0-9A-Fa-f]{8})(?:[\
 # Link has two digits, so that one at the very end is the half of it. -1 stands for no link.
 _LINK = re.compile(r"\b(?:Link +(\d{2,3}|\d(?=\D))|link +(\d{1,3}))", re.ASCII)
 _LINK_EVENT = "NETIR_LINK_EVT"
+_ELSEWHERE = ("INVESTIGATE_PEER_DEVICE", "SYMPATHETIC_REPORT_SOLO")
+"""What NVIDIA's table says to look into where the link went down because of the other end."""
 
 
 def read_link(detail: str, start: int = 0) -> int | None:
@@ -58,7 +60,8 @@ def read_nvlink5(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | No
     else:
         return None
     advice = catalog.advice["nvlink" if severity.taints else "nvlink5_watch"]
-    return Verdict(severity, title, advice, _sub_code(word, numbers), read_link(detail))
+    remote = rule is not None and rule.investigate in _ELSEWHERE
+    return Verdict(severity, title, advice, _sub_code(word, numbers), read_link(detail), remote)
 
 
 def _row(rules: tuple[LinkRule, ...], numbers: re.Match[str]) -> LinkRule | None:

@@ -6,6 +6,15 @@ are aware and UTC.
 """
 
 from konductor_like.model.brake import BrakeState, Held, Pace, PoolBrake, Refusal
+from konductor_like.model.escalation import (
+    NO_ESCALATION,
+    Distinct,
+    Escalation,
+    Same,
+    Threshold,
+    Together,
+    span_text,
+)
 from konductor_like.model.faults import (
     EVIDENCE_CHARS,
     Fault,
@@ -46,6 +55,7 @@ from konductor_like.model.plans import (
     Ignored,
     Plan,
     Refused,
+    SharedEvent,
     Snapshot,
     TallyKey,
     Unsettled,
@@ -59,11 +69,12 @@ from konductor_like.model.progress import (
     Loss,
 )
 from konductor_like.model.steering import Pause, Rearm, Steering
-from konductor_like.model.window import Window
+from konductor_like.model.window import Episode, Trace, TraceKey, Window
 
 __all__ = [
     "EVIDENCE_CHARS",
     "HEALTH_LABEL",
+    "NO_ESCALATION",
     "OPERATOR_RULE",
     "OPT_OUT_LABEL",
     "RECORD_ANNOTATION",
@@ -80,6 +91,9 @@ __all__ = [
     "Checkpoint",
     "Coverage",
     "CoverageState",
+    "Distinct",
+    "Episode",
+    "Escalation",
     "EventReason",
     "Fault",
     "FaultKind",
@@ -105,14 +119,21 @@ __all__ = [
     "Refused",
     "Release",
     "Role",
+    "Same",
     "Severity",
+    "SharedEvent",
     "Snapshot",
     "Source",
     "Steering",
     "Stint",
     "Taint",
     "TallyKey",
+    "Threshold",
+    "Together",
+    "Trace",
+    "TraceKey",
     "Unsettled",
     "Verb",
     "Window",
+    "span_text",
 ]

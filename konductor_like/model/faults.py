@@ -158,6 +158,8 @@ class Finding(NamedTuple):
     """The rule that it takes back on its GPU: the driver says that the state it told of has ended."""
     severity_by_user: bool = False
     """A user's rule set the severity, so that even a pod's line may taint (design rule 17)."""
+    remote: bool = False
+    """The line itself says that another device is at fault: an NVLink peer, not this GPU."""
 
 
 @dataclass(frozen=True, slots=True)

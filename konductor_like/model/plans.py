@@ -150,6 +150,24 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedEvent:
+    """Something that several nodes told of within seconds: one event, however many lines."""
+
+    name: str
+    """What its nodes share, and when it began; the same on all of them and over restarts."""
+    shared: str
+    """The job, ``namespace/Kind/name``, or ``domain NAME`` for a multi-node NVLink domain."""
+    start_ns: int
+    """Loki timestamp of its first line."""
+    nodes: tuple[str, ...]
+    """All of them: the origin first, then those that failed with the most jobs, then the earliest."""
+    origins: frozenset[str] = frozenset()
+    """Where the hardware failed that all else followed from; empty where none is in sight."""
+    collateral: frozenset[str] = frozenset()
+    """Nodes that only failed in its wake."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What to do: the one value that log, metrics, Events, dry run and the writes are rendered from."""
 
@@ -166,3 +184,5 @@ class Plan:
     """Recent evidence, to be carried to the next decision."""
     refused: tuple[Refused, ...] = ()
     """Nodes that are not tainted although something stands against them."""
+    events: tuple[SharedEvent, ...] = ()
+    """What several nodes told of together lately."""

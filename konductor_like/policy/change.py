@@ -66,9 +66,11 @@ def _is_suspicious(incident: Incident) -> bool:
     """Whether it makes a node suspect; what a person has acknowledged does not."""
     if incident.ack is not None:
         return False
-    return incident.state is IncidentState.PENDING or (
-        incident.state is IncidentState.ACTIVE and incident.severity is Severity.SUSPECT
-    )
+    if incident.state is not IncidentState.ACTIVE:
+        return incident.state is IncidentState.PENDING
+    if incident.role is Role.COLLATERAL:
+        return incident.severity.taints  # it looked fatal: worth a look still
+    return incident.severity is Severity.SUSPECT
 
 
 def change_of(
@@ -190,7 +192,8 @@ def describe(incident: Incident) -> str:
     test = " (a test)" if incident.severity is Severity.TEST else ""
     by_user = " (written by a user)" if incident.user_written else ""
     evidence = f' Line: "{incident.evidence}"' if incident.evidence else ""
-    return f"{name}{test}{by_user}: {incident.title}. {incident.advice}{evidence}"
+    grounds = f" Tainted for: {incident.grounds}." if incident.grounds else ""
+    return f"{name}{test}{by_user}: {incident.title}.{grounds} {incident.advice}{evidence}"
 
 
 def _evidence(judgement: Judgement, tainted_for: Incident | None) -> Fault | None:

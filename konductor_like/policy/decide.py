@@ -98,6 +98,7 @@ def decide(
         unsettled,
         window=weighed.window,
         refused=refusals(cases, weighed.settling, admission.refused, ignored),
+        events=weighed.events,
     )
 
 
@@ -164,10 +165,12 @@ def _look_at(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now:
 def _heed(weighed: Weighed, cases: dict[str, Case], snapshot: Snapshot, now: datetime) -> None:
     """Take over what weighing changed, on nodes too that had nothing new themselves."""
     for name, record in weighed.records.items():
+        if name not in cases and name not in weighed.urgent:
+            continue
         if name not in cases:
             cases[name] = _look_at(snapshot.nodes[name], (), snapshot, now)
-        cases[name].judgement.record = record
-        cases[name].judgement.urgent = True
+        judgement = cases[name].judgement
+        judgement.record, judgement.urgent = record, judgement.urgent or name in weighed.urgent
 
 
 def _candidates(cases: Mapping[str, Case], weighed: Weighed, snapshot: Snapshot) -> dict[str, Incident]:

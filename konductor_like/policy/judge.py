@@ -222,6 +222,11 @@ def _take_back(judgement: Judgement, book: Book, fault: Fault, boot_id: str | No
         judgement.urgent = True
 
 
+def is_of_this_node(state: NodeState, fault: Fault, now: datetime) -> bool:
+    """Whether a fault says something about the machine that stands behind the Node's name now."""
+    return _not_ours(state.record.past_boots, state, fault, now) is None
+
+
 def _not_ours(past_boots: Sequence[str], state: NodeState, fault: Fault, now: datetime) -> str | None:
     """Why a fault says nothing about this node's machine, if it does not."""
     boot_id = fault.finding.position.boot_id
@@ -289,6 +294,7 @@ def _opened(fault: Fault, *, pending: bool) -> Incident:
         source=fault.source,
         before_install=fault.before_install,
         user_written=finding.user_written,
+        job=fault.job,
     )
 
 

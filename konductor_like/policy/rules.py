@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from konductor_like.model import NO_ESCALATION, Escalation
+
+LONGEST_SECONDS = 86_400
+"""No rule looks further back: that much of Loki is read again at a start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Bounds and spans of the policy; the settings give them."""
+    """Bounds and spans of the policy: the settings give them, and the rules' data."""
 
     brake_max_percent: float = 20.0
     """Share of the GPU nodes, 0 to 100, that may be out by us."""
@@ -40,3 +47,24 @@ class Rules:
     """Digest of the catalogue and the user's rules in force, for records and log lines."""
     count_user_written: bool = True
     """Whether a kernel-log record that was written from user space counts as a fault."""
+    escalations: Mapping[str, Escalation] = field(default_factory=dict)
+    """By rule, what makes more of it than its severity."""
+    correlation_seconds: float = 30.0
+    """Nodes that share a job or an NVLink domain and report within so long tell of one event."""
+    common_node_jobs: int = 4
+    """A node is to be tainted that alone is common to so many failed jobs of a day; 0 for never."""
+
+    def under(self, escalations: Mapping[str, Escalation], version: str) -> Self:
+        """The same under a catalogue's escalations, and with its name."""
+        return replace(self, escalations=escalations, version=version)
+
+    def escalation(self, rule: str) -> Escalation:
+        """What makes more of that rule than its severity."""
+        return self.escalations.get(rule, NO_ESCALATION)
+
+    @property
+    def window_seconds(self) -> int:
+        """How far back evidence is kept: as far as any rule looks, an hour at least."""
+        longest = max((each.longest_seconds for each in self.escalations.values()), default=0)
+        common = LONGEST_SECONDS if self.common_node_jobs else 0
+        return min(LONGEST_SECONDS, max(longest, common, 3600))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from konductor_like.catalog import Mode, Needs, RulesError, load_catalog
+from konductor_like.catalog.escalations import texts_of
 from konductor_like.catalog.own import ANCHORS_MOST, RULES_MOST
 from konductor_like.model import FaultKind, Severity, Source
 from tests.catalog.user_files import OWN_RULE, POD_RULE, read
@@ -92,7 +93,7 @@ def test_the_digest_names_the_content() -> None:
     ("line", "said"),
     [
         ("xid.94.severity: fatl", "xid.94.severity: 'fatl' is not one of fatal, test, suspect"),
-        ("xid.94.code: 7", "xid.94.code: only severity, mode, title, advice can be overridden"),
+        ("xid.94.code: 7", "xid.94.code: only severity, mode, title, advice, threshold, "),
         ("xid.many.mode: 'off'", "xid.many.mode: there is no built-in rule 'xid.many'"),
         ("nccl.mode: 'off'", "nccl.mode: there is no built-in rule 'nccl'"),
         ("cuda.error.severity: fatal", "cuda.error.severity: its table says that for each code"),
@@ -106,7 +107,7 @@ def test_the_digest_names_the_content() -> None:
 )
 def test_an_override_that_says_nothing_is_refused_with_its_line(line: str, said: str) -> None:
     if line.startswith("xid.94: "):
-        said = "xid.94: only severity, mode, title, advice can be overridden"
+        said = "xid.94: only severity, mode, title, advice, threshold, "
     [problem] = problems(f"overrides:\n  xid.63.mode: shadow\n  {line}\n")
 
     assert problem.startswith(f"rules.yaml:3, overrides, {said}")
@@ -307,3 +308,59 @@ def test_a_message_repeats_little_of_what_was_written(old: str, new: str) -> Non
 
     assert all(len(problem) < 330 for problem in said)
     assert any("…" in problem for problem in said)
+
+
+def test_a_threshold_and_a_companion_are_read_and_shown_as_they_were_written() -> None:
+    rules = read(
+        "overrides:\n"
+        "  xid.94.threshold: 2 in 90m on one node from distinct pods\n"
+        "  xid.94.together_with: xid.63 within 1h on one gpu\n"
+        "  xid.149.settle_seconds: none\n"
+    )
+
+    escalations = rules.catalog.escalations
+    assert texts_of(escalations["xid.94"]) == {
+        "threshold": "2 in 90m on one node from distinct pods",
+        "together_with": "xid.63 within 1h on one gpu",
+    }
+    assert escalations["xid.149"].settle_seconds == 0
+    assert escalations["xid.145"].settle_seconds == 5
+
+
+def test_a_rule_of_ones_own_may_have_a_threshold() -> None:
+    rules = read(OWN_RULE.replace("severity:", "threshold: 2 in 1h on one gpu\n    severity:"))
+
+    threshold = rules.catalog.escalations["site.nic_down"].threshold
+    assert threshold is not None
+    assert (threshold.count, threshold.within_seconds, threshold.distinct) == (2, 3600, None)
+    assert rules.own != read(OWN_RULE).own
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("threshold: three times", "'three times' must be like: 3 in 24h on one gpu"),
+        ("threshold: 1 in 24h on one gpu", "counts 1; it must be 2 to 16"),
+        ("threshold: 17 in 24h on one gpu", "counts 17; it must be 2 to 16"),
+        ("threshold: 3 in 25h on one gpu", "looks back more than 24h"),
+        ("threshold: 3 in 24h on one gpu from distinct nodes", "must be like"),
+        ("together_with: xid.63", "must be like: xid.64 within 24h on one gpu"),
+        ("together_with: nothing.known within 1h on one gpu", "there is no rule 'nothing.known'"),
+        ("together_with: nothing.* within 1h on one gpu", "there is no rule 'nothing.*'"),
+        ("settle_seconds: 61", "must be seconds, 0 to 60"),
+        ("settle_seconds: soon", "must be seconds, 0 to 60"),
+    ],
+)
+def test_what_cannot_be_read_as_an_escalation_is_refused_with_its_line(line: str, said: str) -> None:
+    [problem] = problems(f"overrides:\n  xid.63.mode: shadow\n  xid.94.{line}\n")
+
+    assert problem.startswith("rules.yaml:3, ")
+    assert said in problem
+
+
+def test_a_threshold_that_one_bad_job_reaches_alone_deserves_a_second_look() -> None:
+    careful = read("overrides:\n  xid.31.threshold: 5 in 24h on one gpu from distinct jobs\n")
+    careless = read("overrides:\n  xid.31.threshold: 5 in 24h on one gpu\n")
+
+    assert not careful.warnings
+    assert "one job that fails often enough" in careless.warnings[0]

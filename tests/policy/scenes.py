@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -120,16 +120,18 @@ class Cluster:
         self.writes: list[Change] = []
         self.snapshot = Snapshot(self.nodes)
 
-    def tick(self, *faults: Fault, seconds: float = 0) -> Plan:
+    def tick(self, *faults: Fault, seconds: float = 0, past: Sequence[Fault] = ()) -> Plan:
         """Decide and apply."""
         self.snapshot = replace(self.snapshot, nodes=self.nodes)
-        plan = decide(self.snapshot, faults, self.rules, at(seconds))
+        plan = decide(self.snapshot, faults, self.rules, at(seconds), past=past)
         written = dict(self.snapshot.counts_written)
         for change in plan.changes:
             self.apply(change)
             if change.counts_only:
                 written[change.node] = at(seconds)
-        self.snapshot = replace(self.snapshot, unsettled=plan.unsettled, counts_written=written)
+        self.snapshot = replace(
+            self.snapshot, unsettled=plan.unsettled, counts_written=written, window=plan.window
+        )
         return plan
 
     def apply(self, change: Change | None) -> None:

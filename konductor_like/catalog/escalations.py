@@ -1,0 +1,99 @@
+"""Thresholds, corroboration and settling, as a rules file writes them: one text a field, read strictly."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.resources.abc import Traversable
+
+from konductor_like.catalog.errors import quoted
+from konductor_like.catalog.tables import Record, read_toml
+from konductor_like.model import NO_ESCALATION, Distinct, Escalation, Same, Threshold, Together
+
+FIELDS = ("threshold", "together_with", "settle_seconds")
+COUNT_LEAST, COUNT_MOST = 2, 16
+"""More occurrences than this are not remembered one by one."""
+SPAN_SECONDS_MOST = 86_400
+"""That much of Loki is read again when the controller starts."""
+SETTLE_SECONDS_MOST = 60.0
+NONE = "none"
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+_SPAN = r"(?P<number>[1-9][0-9]{0,4})(?P<unit>[smh])"
+_THRESHOLD = re.compile(
+    rf"(?P<count>[1-9][0-9]?) in {_SPAN} on one (?P<same>gpu|node)(?: from distinct (?P<distinct>jobs|pods))?"
+)
+_TOGETHER = re.compile(
+    rf"(?P<rule>[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*\.(?:[a-z0-9_]+|\*)) within {_SPAN} on one (?P<same>gpu|node)"
+)
+_SETTLE = re.compile(r"[0-9]{1,2}(?:\.[0-9])?")
+
+
+def read_escalations(folder: Traversable) -> dict[str, Escalation]:
+    """The package's own, by rule. Raises CatalogError."""
+    found: dict[str, Escalation] = {}
+    for record in read_toml(folder, "escalations.toml"):
+        record.only(frozenset(FIELDS))
+        found[record.name] = read_escalation(record)
+    return found
+
+
+def read_escalation(record: Record) -> Escalation:
+    """What a rule's own fields say. Raises CatalogError."""
+    escalation = NO_ESCALATION
+    for field in FIELDS:
+        if record.optional_text(field):
+            escalation = with_field(escalation, field, record, field)
+    return escalation
+
+
+def with_field(escalation: Escalation, field: str, record: Record, key: str) -> Escalation:
+    """The escalation with one of ``FIELDS`` read from ``record`` under ``key``. Raises CatalogError."""
+    text = record.text(key)
+    off = text in (NONE, "off", "false")  # a bare ``off`` is YAML's word for false
+    match field:
+        case "threshold":
+            return replace(escalation, threshold=None if off else _threshold(record, key, text))
+        case "together_with":
+            return replace(escalation, together_with=None if off else _together(record, key, text))
+        case _:
+            return replace(escalation, settle_seconds=0.0 if off else _settle(record, key, text))
+
+
+def texts_of(escalation: Escalation) -> Mapping[str, str]:
+    """The fields as a rules file writes them; what is not set is missing."""
+    settle = f"{escalation.settle_seconds:g}" if escalation.settle_seconds else None
+    values = (escalation.threshold, escalation.together_with, settle)
+    return {field: str(value) for field, value in zip(FIELDS, values, strict=True) if value is not None}
+
+
+def _threshold(record: Record, key: str, text: str) -> Threshold:
+    match = _THRESHOLD.fullmatch(text)
+    if match is None:
+        raise record.error(key, f"{quoted(text)} must be like: 3 in 24h on one gpu from distinct jobs")
+    count = int(match["count"])
+    if not COUNT_LEAST <= count <= COUNT_MOST:
+        raise record.error(key, f"counts {count}; it must be {COUNT_LEAST} to {COUNT_MOST}")
+    distinct = Distinct(match["distinct"]) if match["distinct"] else None
+    return Threshold(count, _seconds(record, key, match), Same(match["same"]), distinct)
+
+
+def _together(record: Record, key: str, text: str) -> Together:
+    match = _TOGETHER.fullmatch(text)
+    if match is None:
+        raise record.error(key, f"{quoted(text)} must be like: xid.64 within 24h on one gpu")
+    return Together(match["rule"], _seconds(record, key, match), Same(match["same"]))
+
+
+def _settle(record: Record, key: str, text: str) -> float:
+    seconds = float(text) if _SETTLE.fullmatch(text) else -1.0
+    if not 0 <= seconds <= SETTLE_SECONDS_MOST:
+        raise record.error(key, f"{quoted(text)} must be seconds, 0 to {SETTLE_SECONDS_MOST:g}")
+    return seconds
+
+
+def _seconds(record: Record, key: str, match: re.Match[str]) -> int:
+    seconds = int(match["number"]) * _UNITS[match["unit"]]
+    if seconds > SPAN_SECONDS_MOST:
+        raise record.error(key, "looks back more than 24h")
+    return seconds

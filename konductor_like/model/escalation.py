@@ -1,0 +1,78 @@
+"""What makes more of a fault than one line says, rule by rule; the rules' data say it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Same(StrEnum):
+    """What evidence must have in common to be counted together."""
+
+    GPU = "gpu"
+    NODE = "node"
+
+
+class Distinct(StrEnum):
+    """What must differ for two occurrences to count as two."""
+
+    JOBS = "jobs"
+    PODS = "pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """So many occurrences within a span: ``3 in 24h on one gpu from distinct jobs``."""
+
+    count: int
+    within_seconds: int
+    same: Same
+    distinct: Distinct | None = None
+    """None: occurrences a minute and more apart."""
+
+    def __str__(self) -> str:
+        distinct = f" from distinct {self.distinct}" if self.distinct else ""
+        return f"{self.count} in {span_text(self.within_seconds)} on one {self.same}{distinct}"
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Another rule's evidence close by: ``xid.64 within 24h on one gpu``.
+
+    ``rule`` may be a family, ``xid.*``: then what is suspect or worse counts. A rule named in full counts
+    whatever its severity.
+    """
+
+    rule: str
+    within_seconds: int
+    same: Same
+
+    def __str__(self) -> str:
+        return f"{self.rule} within {span_text(self.within_seconds)} on one {self.same}"
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """All that a rule's data say about when it is more, or less, than its severity."""
+
+    threshold: Threshold | None = None
+    together_with: Together | None = None
+    settle_seconds: float = 0.0
+    """A fatal fault of the rule waits so long, and another node's may then be known as the origin."""
+
+    @property
+    def longest_seconds(self) -> int:
+        """How far back it looks."""
+        parts = (self.threshold, self.together_with)
+        return max((part.within_seconds for part in parts if part is not None), default=0)
+
+
+NO_ESCALATION = Escalation()
+
+
+def span_text(seconds: int) -> str:
+    """``24h``, ``10m``, ``90s``."""
+    for unit, size in (("h", 3600), ("m", 60)):
+        if seconds % size == 0:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

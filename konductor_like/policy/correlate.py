@@ -1,0 +1,204 @@
+"""Telling one event from many lines: nodes that share a job or an NVLink domain and report within seconds.
+
+Hardware that failed by its node's own kernel log is the origin. What every rank of a job prints when another
+one dies (Xid 13, 31, 43, 45, NCCL's and CUDA's complaints) is collateral then, and accuses nobody.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from konductor_like.model import NodeState, Source
+from konductor_like.policy.evidence import Evidence
+from konductor_like.policy.release import unix_ns
+from konductor_like.policy.rules import Rules
+
+SYMPTOM_XIDS = frozenset({13, 31, 43, 45})
+"""What a job's end prints on healthy nodes."""
+_LINK_XIDS = frozenset({148, 149, 150})
+"""NVLink 5: the link itself, its power and its management engine; 144 to 147 are the layers above it."""
+FIRST_BY_NS = 1_000_000_000
+"""So much earlier than all others a line must be to have come first: clocks of nodes differ."""
+_CHAIN = 10
+"""An event lasts no longer than so many times the span within which the next line must come."""
+DOMAIN = "domain "
+_STAMP = "%Y-%m-%dT%H:%M:%SZ"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Evidence that belongs together, the oldest first."""
+
+    shared: str
+    """The job, or ``domain NAME``."""
+    members: tuple[Evidence, ...]
+    origins: frozenset[str] = frozenset()
+    """Nodes where the hardware failed."""
+
+    @property
+    def start_ns(self) -> int:
+        """Its first line."""
+        return self.members[0].start_ns
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Where it shows."""
+        return frozenset(each.node for each in self.members)
+
+    @property
+    def name(self) -> str:
+        """What it is called unless its nodes' records know it by another name already."""
+        began = datetime.fromtimestamp(self.start_ns // 1_000_000_000, UTC)
+        return f"{self.shared}@{began.strftime(_STAMP)}"
+
+    def is_named(self, name: str, rules: Rules) -> bool:
+        """Whether an event of that name is this one: lines that come later may begin earlier."""
+        shared, began_ns = parts_of(name)
+        if began_ns is None or job_key(shared) != job_key(self.shared):
+            return False
+        return abs(began_ns - self.start_ns) <= longest_ns(rules)
+
+
+def clusters(evidence: Sequence[Evidence], states: Mapping[str, NodeState], rules: Rules) -> list[Cluster]:
+    """The events in it. A piece of evidence is part of one event only: of that with the most nodes."""
+    found = [
+        Cluster(_shared(key, members), tuple(members))
+        for key, group in _groups(evidence, states).items()
+        for members in _chains(group, rules)
+    ]
+    found.sort(key=lambda one: (-len(one.nodes), one.start_ns, one.shared.startswith(DOMAIN), one.shared))
+    taken: set[int] = set()
+    events: list[Cluster] = []
+    for one in found:
+        left = tuple(each for each in one.members if id(each) not in taken)
+        if len({each.node for each in left}) > 1:
+            taken.update(map(id, left))
+            events.append(replace(one, members=left, origins=_origins(left, rules)))
+    events.sort(key=lambda one: (one.start_ns, one.shared))
+    return events
+
+
+def related(
+    touched: Collection[str],
+    jobs_of: Mapping[str, frozenset[str]],
+    states: Mapping[str, NodeState],
+) -> set[str]:
+    """The nodes that may be part of an event with one of the ``touched`` ones.
+
+    ``jobs_of`` says which jobs (:func:`job_key`) are known of a node.
+    """
+    jobs = {job for name in touched for job in jobs_of.get(name, ())}
+    domains = {states[name].domain for name in touched if name in states} - {None}
+    alike = {name for name, mine in jobs_of.items() if not jobs.isdisjoint(mine)}
+    if domains:
+        alike |= {name for name, state in states.items() if state.domain in domains}
+    return alike.union(touched)
+
+
+def is_soft(each: Evidence, rules: Rules) -> bool:
+    """Whether it is fatal by a rule that waits to tell origin from collateral."""
+    return each.taints and rules.escalation(each.key.rule).settle_seconds > 0
+
+
+def is_hard(each: Evidence, rules: Rules) -> bool:
+    """Whether it is hardware's own failure, which nothing demotes."""
+    if each.source is not Source.KERNEL:
+        return False
+    return each.proven or (each.taints and not is_soft(each, rules))
+
+
+def is_symptom(each: Evidence, rules: Rules) -> bool:
+    """Whether a failure elsewhere explains it."""
+    if each.taints or each.proven:
+        return False
+    settles = rules.escalation(each.key.rule).settle_seconds > 0
+    return each.source is Source.POD or each.code in SYMPTOM_XIDS or settles
+
+
+def job_key(job: str) -> str:
+    """What is the same of a job however its kind became known: namespace and name."""
+    parts = job.split("/")
+    return f"{parts[0]}//{parts[2]}" if len(parts) == 3 else job
+
+
+def parts_of(name: str) -> tuple[str, int | None]:
+    """What an event's nodes share, and when it began, by its name; None where that cannot be read."""
+    shared, _, stamp = name.rpartition("@")
+    try:
+        return shared, unix_ns(datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC))
+    except ValueError:
+        return shared, None
+
+
+def longest_ns(rules: Rules) -> int:
+    """How long an event may last."""
+    return round(_CHAIN * rules.correlation_seconds * 1e9)
+
+
+def _groups(evidence: Iterable[Evidence], states: Mapping[str, NodeState]) -> Mapping[str, list[Evidence]]:
+    groups: defaultdict[str, list[Evidence]] = defaultdict(list)
+    for each in evidence:
+        for key in {job_key(job) for job in each.jobs}:
+            groups[key].append(each)
+        domain = states[each.node].domain
+        if domain is not None:
+            groups[DOMAIN + domain].append(each)
+    return groups
+
+
+def _shared(key: str, members: Iterable[Evidence]) -> str:
+    """The job's full name: the one most often heard, and a kind that says more than ``Pod`` before that."""
+    names = Counter(job for each in members for job in each.jobs if job_key(job) == key)
+    ranked = sorted(names.items(), key=lambda item: ("/Pod/" in item[0], -item[1], item[0]))
+    return ranked[0][0] if ranked else key
+
+
+def _chains(group: Sequence[Evidence], rules: Rules) -> Iterator[list[Evidence]]:
+    """Evidence, the oldest first, cut where the next is too late to be of the same event."""
+    span_ns, most_ns = round(rules.correlation_seconds * 1e9), longest_ns(rules)
+    chain: list[Evidence] = []
+    for each in group:
+        if chain and (
+            each.start_ns - chain[-1].start_ns > span_ns or each.start_ns - chain[0].start_ns > most_ns
+        ):
+            yield chain
+            chain = []
+        chain.append(each)
+    if chain:
+        yield chain
+
+
+def _origins(members: Iterable[Evidence], rules: Rules) -> frozenset[str]:
+    """Where it began: hardware's own failure, or of those that print alike the one that stands out."""
+    members = list(members)
+    hard = {each.node for each in members if is_hard(each, rules)}
+    if hard:
+        return frozenset(hard)
+    best: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for each in members:
+        if is_soft(each, rules):
+            best[each.node] = min(best.get(each.node, _REMOTE), _distance(each))
+            first[each.node] = min(first.get(each.node, each.start_ns), each.start_ns)
+    if not best:
+        return frozenset()
+    nearest = min(best.values())
+    leading = sorted(node for node, distance in best.items() if distance == nearest)
+    if len(leading) == 1 or len(leading) < len(best):
+        return frozenset(leading)
+    by_time = sorted(leading, key=lambda node: first[node])
+    stands_out = first[by_time[1]] - first[by_time[0]] >= FIRST_BY_NS
+    return frozenset(by_time[:1]) if stands_out else frozenset()
+
+
+_REMOTE = 2
+
+
+def _distance(each: Evidence) -> int:
+    """How far from the hardware that failed such a line is printed."""
+    if each.remote:
+        return _REMOTE
+    return 0 if each.code in _LINK_XIDS else 1

@@ -1,0 +1,162 @@
+"""What each incident is in an event that shows on many nodes, and what waits to find out.
+
+Roles only ever follow from an event that is in sight: where the evidence is gone, what was written stays.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from konductor_like.model import Incident, IncidentKey, IncidentState, NodeRecord, NodeState, Role
+from konductor_like.policy.correlate import (
+    DOMAIN,
+    Cluster,
+    is_hard,
+    is_soft,
+    is_symptom,
+    longest_ns,
+    parts_of,
+)
+from konductor_like.policy.evidence import Evidence, open_incidents
+from konductor_like.policy.rules import Rules
+
+Waiting = Mapping[str, frozenset[IncidentKey]]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedEvent:
+    """A cluster under the name that its nodes know it by."""
+
+    name: str
+    cluster: Cluster
+
+    @property
+    def start_ns(self) -> int:
+        """When it began, by its name."""
+        began_ns = parts_of(self.name)[1]
+        return self.cluster.start_ns if began_ns is None else began_ns
+
+
+def named(event: Cluster, records: Mapping[str, NodeRecord], rules: Rules) -> NamedEvent:
+    """The event under the name that a record has for it already, the earliest if there are several."""
+    known = {
+        incident.event
+        for node in event.nodes
+        if node in records
+        for incident in records[node].incidents
+        if incident.event is not None and event.is_named(incident.event, rules)
+    }
+    return NamedEvent(min(known, key=lambda name: (parts_of(name)[1], name), default=event.name), event)
+
+
+def settling(
+    record: NodeRecord, state: NodeState, mine: Sequence[Evidence], rules: Rules, now_ns: int
+) -> frozenset[IncidentKey]:
+    """The node's incidents that wait a few seconds before they may taint (rules with ``settle_seconds``).
+
+    They wait from when they were heard; after a restart, from their first line.
+    """
+    if state.tainted:
+        return frozenset()
+    waiting: set[IncidentKey] = set()
+    for incident in record.incidents:
+        seconds = rules.escalation(incident.key.rule).settle_seconds
+        if not seconds or not is_waiting(incident):
+            continue
+        heard = [e.heard_ns for e in mine if e.key == incident.key and e.taints and e.heard_ns is not None]
+        if 0 <= now_ns - max(heard, default=incident.first_ns) < seconds * 1e9:
+            waiting.add(incident.key)
+    return frozenset(waiting)
+
+
+def is_waiting(incident: Incident) -> bool:
+    """Whether it would taint by its severity, and has not yet."""
+    held = incident.state is IncidentState.HELD and incident.severity.taints
+    return held and incident.role is not Role.COLLATERAL
+
+
+def with_roles(
+    record: NodeRecord,
+    state: NodeState,
+    mine: Sequence[Evidence],
+    events: Collection[NamedEvent],
+    waiting: Waiting,
+    rules: Rules,
+) -> NodeRecord:
+    """The node's record with the roles that its incidents have in ``events``."""
+    parts: defaultdict[tuple[IncidentKey, bool], list[tuple[NamedEvent, Evidence]]] = defaultdict(list)
+    for event in events:
+        for each in event.cluster.members:
+            if each.node == state.name:
+                parts[each.key, each.taints].append((event, each))
+    standing = {id(incident) for incident in open_incidents(record, state)}
+    incidents = []
+    for incident in record.incidents:
+        changed = incident
+        if id(incident) in standing:
+            own = parts.get((incident.key, incident.severity.taints), [])
+            if incident.role is Role.COLLATERAL and _goes_on_alone(incident, own, mine, rules):
+                changed = replace(incident, role=None, event=None)
+            elif own:
+                event, each = max(own, key=lambda part: part[1].start_ns)
+                changed = _in_event(incident, event, each, state, waiting, rules)
+            changed = _held_again(changed, incident, state)
+        incidents.append(changed)
+    return replace(record, incidents=tuple(incidents)) if incidents != list(record.incidents) else record
+
+
+def is_decided(cluster: Cluster, waiting: Waiting, rules: Rules) -> bool:
+    """Whether what is known of its origin will stay: nothing there waits to be told apart any more."""
+    return any(is_hard(each, rules) for each in cluster.members) or not any(
+        each.key in waiting.get(each.node, ()) for each in cluster.members if each.node in cluster.origins
+    )
+
+
+def _in_event(
+    incident: Incident, event: NamedEvent, each: Evidence, state: NodeState, waiting: Waiting, rules: Rules
+) -> Incident:
+    before_ns = parts_of(incident.event)[1] if incident.event else None
+    if before_ns is not None and before_ns > event.start_ns:
+        return incident  # it was part of a later one since
+    cluster = event.cluster
+    role = incident.role if incident.event == event.name else None
+    if cluster.origins and is_decided(cluster, waiting, rules):
+        if is_symptom(each, rules):
+            role = Role.COLLATERAL
+        elif each.node in cluster.origins:
+            role = Role.ORIGIN
+        elif is_soft(each, rules) and not state.tainted and each.key not in waiting.get(each.node, ()):
+            role = Role.COLLATERAL
+    elif not cluster.origins and role is None and each.key not in waiting.get(each.node, ()):
+        role = Role.UNCLEAR
+    job = incident.job if cluster.shared.startswith(DOMAIN) else cluster.shared
+    return replace(incident, event=event.name, role=role, job=job)
+
+
+def _goes_on_alone(
+    incident: Incident,
+    own: Sequence[tuple[NamedEvent, Evidence]],
+    mine: Sequence[Evidence],
+    rules: Rules,
+) -> bool:
+    """Whether it was heard again after the event that explained it, with no event to explain it now."""
+    began_ns = parts_of(incident.event or "")[1]
+    if began_ns is None:
+        return False
+    latest_ns = max(
+        (e.start_ns for e in mine if e.key == incident.key and e.taints == incident.severity.taints),
+        default=0,
+    )
+    explained_ns = max((each.start_ns for _, each in own), default=0)
+    return latest_ns > max(explained_ns, began_ns + longest_ns(rules))
+
+
+def _held_again(changed: Incident, before: Incident, state: NodeState) -> Incident:
+    """What taints by itself does nothing as collateral, and may taint again once it is none."""
+    if not changed.taints or state.tainted or changed.role is before.role:
+        return changed
+    if changed.role is Role.COLLATERAL:
+        return replace(changed, state=IncidentState.ACTIVE)
+    return replace(changed, state=IncidentState.HELD) if before.role is Role.COLLATERAL else changed

@@ -1,0 +1,156 @@
+"""When doubt becomes reason enough: so many occurrences, or two kinds of evidence that confirm each other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from konductor_like.model import (
+    Distinct,
+    Incident,
+    Same,
+    Severity,
+    Source,
+    Threshold,
+    Together,
+    span_text,
+)
+from konductor_like.policy.correlate import DOMAIN, SYMPTOM_XIDS, Cluster, is_symptom, job_key
+from konductor_like.policy.evidence import Evidence
+from konductor_like.policy.rules import LONGEST_SECONDS, Rules
+
+SECOND_NS = 1_000_000_000
+RECENT_NS = 900 * SECOND_NS
+"""Evidence from before our start acts by itself only if it is younger: the crash may have come in between."""
+_WORSE = (Severity.FATAL, Severity.SUSPECT)
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """By node, the failed jobs in which it took part and for which no origin is in sight."""
+
+    jobs: Mapping[str, frozenset[str]]
+    rules: Rules
+
+    @classmethod
+    def of(cls, events: Iterable[Cluster], rules: Rules) -> Failures:
+        """What the events of the last day come to."""
+        found: dict[str, set[str]] = {}
+        for event in events:
+            # A job that is cancelled prints Xid 45 and is none that failed: its pods would say so.
+            failed = any(each.source is Source.POD for each in event.members)
+            if event.origins or event.shared.startswith(DOMAIN) or not failed:
+                continue
+            for node in event.nodes:
+                found.setdefault(node, set()).add(job_key(event.shared))
+        return cls({node: frozenset(jobs) for node, jobs in found.items()}, rules)
+
+    def count(self, node: str) -> int:
+        """In how many."""
+        return len(self.jobs.get(node, ()))
+
+    def grounds(self, node: str) -> str:
+        """Why they accuse this node, if they do: it alone took part in all, and no other in most of them."""
+        mine = self.jobs.get(node, frozenset())
+        if not self.rules.common_node_jobs or len(mine) < self.rules.common_node_jobs:
+            return ""
+        others = (len(jobs & mine) for name, jobs in self.jobs.items() if name != node)
+        if max(others, default=0) * 2 > len(mine):
+            return ""
+        return f"the only node common to {len(mine)} jobs that failed within {span_text(LONGEST_SECONDS)}"
+
+
+def counting(evidence: Iterable[Evidence], events: Iterable[Cluster], rules: Rules) -> list[Evidence]:
+    """What counts: all but what a failure elsewhere explains, and what only the record tells of."""
+    explained = {
+        id(each)
+        for event in events
+        if event.origins
+        for each in event.members
+        if each.node not in event.origins and is_symptom(each, rules)
+    }
+    return [each for each in evidence if id(each) not in explained and not each.recorded]
+
+
+def grounds_of(incident: Incident, mine: Sequence[Evidence], rules: Rules, now_ns: int) -> str:
+    """Why an incident that does not taint by itself is to taint now; empty where nothing says so.
+
+    ``mine`` is what counts against its node.
+    """
+    escalation = rules.escalation(incident.key.rule)
+    own = [each for each in mine if each.key == incident.key and not each.taints]
+    if not is_news(own, now_ns):
+        return ""
+    threshold, together = escalation.threshold, escalation.together_with
+    reached = _threshold(threshold, incident, mine) if threshold is not None else ""
+    return reached or (_together(together, incident, own, mine) if together is not None else "")
+
+
+def is_news(own: Collection[Evidence], now_ns: int) -> bool:
+    """Whether some of it was heard by this process, or is so young that nobody may have acted on it yet."""
+    return any(each.heard_ns is not None or each.end_ns >= now_ns - RECENT_NS for each in own)
+
+
+def _threshold(threshold: Threshold, incident: Incident, mine: Iterable[Evidence]) -> str:
+    key = incident.key
+    own = [
+        each
+        for each in mine
+        if each.key.rule == key.rule
+        and not each.taints
+        and (threshold.same is Same.NODE or each.key.gpu == key.gpu)
+    ]
+    latest_ns = max((each.end_ns for each in own), default=0)
+    own = [each for each in own if each.end_ns >= latest_ns - threshold.within_seconds * SECOND_NS]
+    match threshold.distinct:
+        case Distinct.JOBS:
+            count = _distinct_jobs(own)
+        case Distinct.PODS:
+            count = len({pod for each in own for pod in each.pods})
+        case _:
+            count = len(own)
+    if count < threshold.count:
+        return ""
+    where = "this GPU" if threshold.same is Same.GPU and key.gpu else "this node"
+    from_what = f", from {count} {threshold.distinct}" if threshold.distinct else ""
+    return f"{len(own)} times within {span_text(threshold.within_seconds)} on {where}{from_what}"
+
+
+def _distinct_jobs(own: Iterable[Evidence]) -> int:
+    """How many jobs it was for certain: where several ran on the node, nobody knows whose the line was."""
+    seen: set[str] = set()
+    count = 0
+    for each in own:
+        jobs = {job_key(job) for job in each.jobs}
+        if jobs and seen.isdisjoint(jobs):
+            count += 1
+        seen |= jobs
+    return count
+
+
+def _together(
+    together: Together, incident: Incident, own: Iterable[Evidence], mine: Iterable[Evidence]
+) -> str:
+    span_ns = together.within_seconds * SECOND_NS
+    others = [
+        each
+        for each in mine
+        if each.key != incident.key
+        and _is_meant(together.rule, each)
+        and (together.same is Same.NODE or each.key.gpu == incident.key.gpu)
+    ]
+    for each in own:
+        for other in others:
+            if other.start_ns <= each.end_ns + span_ns and each.start_ns <= other.end_ns + span_ns:
+                where = "GPU" if together.same is Same.GPU else "node"
+                within = span_text(together.within_seconds)
+                return f"together with {other.key.rule} on the same {where} within {within}"
+    return ""
+
+
+def _is_meant(rule: str, other: Evidence) -> bool:
+    if not rule.endswith(".*"):
+        return other.key.rule == rule
+    if other.source is not Source.KERNEL or other.code in SYMPTOM_XIDS:
+        return False  # what any end of a job prints confirms nothing
+    return other.key.rule.startswith(rule[:-1]) and other.severity in _WORSE

@@ -1,0 +1,233 @@
+"""Recent evidence: lines folded into episodes, so that a storm costs no more than its first line.
+
+Bounds: a trace keeps its 16 newest episodes (no threshold asks for more), a node 64 traces, the fleet 10,000;
+of those over it the ones longest silent go, and are counted. Everything goes that is older than the longest
+span that a rule looks back, a day at most.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from konductor_like.model import (
+    Episode,
+    Fault,
+    KernelPosition,
+    Severity,
+    Source,
+    Trace,
+    TraceKey,
+    Window,
+)
+
+SECOND_NS = 1_000_000_000
+EPISODE_NS = 60 * SECOND_NS
+"""Lines that follow each other closer than this are one occurrence: one failure prints many."""
+EPISODES_MOST = 16
+TRACES_OF_NODE_MOST = 64
+TRACES_MOST = 10_000
+_NAMES_MOST = 16
+"""Pods and jobs that one episode names; no threshold asks for more."""
+JOBS_AFTER_NS = 120 * SECOND_NS
+"""What the API server says of a node's jobs is taken for what was heard no longer ago than this."""
+_PRUNE_NS = 600 * SECOND_NS
+
+BootOf = Callable[[Fault], str | None]
+"""The boot that a line is of; None for a pod's."""
+
+
+def with_news(window: Window, counted: Sequence[Fault], boot_of: BootOf, now_ns: int) -> Window:
+    """The window after new evidence; what is in it already changes nothing."""
+    grouped = _grouped(counted, boot_of)
+    if not grouped:
+        return window
+    heard = {**window.heard_ns, **dict.fromkeys(grouped, now_ns)}
+    return replace(_added(window, grouped, now_ns), heard_ns=heard)
+
+
+def with_past(window: Window, past: Sequence[Fault], boot_of: BootOf) -> Window:
+    """The window with what happened before our start, replays of the same kernel records left out."""
+    ordered = sorted(past, key=_order)
+    grouped = _grouped(ordered, boot_of)
+    for node, groups in grouped.items():
+        for key, faults in groups.items():
+            known = window.traces.get(node, {}).get(key)
+            groups[key] = list(_not_replayed(faults, () if known is None else known.episodes))
+    return _added(window, grouped, None)
+
+
+def with_jobs(window: Window, jobs: Mapping[str, frozenset[str]], now_ns: int) -> Window:
+    """The window with the jobs that run on nodes, for the kernel lines just heard: they name none."""
+    traces = dict(window.traces)
+    for node, running in jobs.items():
+        if not running or now_ns - window.heard_ns.get(node, 0) > JOBS_AFTER_NS:
+            continue
+        mine = {key: _with_jobs(trace, running, now_ns) for key, trace in traces[node].items()}
+        if mine != traces[node]:
+            traces[node] = mine
+    return replace(window, traces=traces)
+
+
+def pruned(window: Window, span_seconds: float, now_ns: int) -> Window:
+    """The window without what is older than the span; looked for now and then."""
+    if 0 <= now_ns - window.pruned_ns < _PRUNE_NS:
+        return window
+    horizon_ns = now_ns - round(span_seconds * SECOND_NS)
+    kept: dict[str, Mapping[TraceKey, Trace]] = {}
+    for node, traces in window.traces.items():
+        young = {
+            key: _young(trace, horizon_ns) for key, trace in traces.items() if trace.end_ns >= horizon_ns
+        }
+        if young:
+            kept[node] = young
+    heard = {node: ns for node, ns in window.heard_ns.items() if ns >= horizon_ns}
+    return replace(window, traces=kept, heard_ns=heard, pruned_ns=now_ns)
+
+
+def _with_jobs(trace: Trace, running: frozenset[str], now_ns: int) -> Trace:
+    last = trace.episodes[-1]
+    fresh = last.heard_ns is not None and now_ns - last.heard_ns <= JOBS_AFTER_NS
+    if trace.source is not Source.KERNEL or not fresh or last.jobs:
+        return trace
+    named = replace(last, jobs=frozenset(sorted(running)[:_NAMES_MOST]))
+    return replace(trace, episodes=(*trace.episodes[:-1], named))
+
+
+Groups = dict[str, dict[TraceKey, list[Fault]]]
+
+
+def _grouped(faults: Iterable[Fault], boot_of: BootOf) -> Groups:
+    """Evidence by node and trace. Tests, remarks and what is only remembered are none."""
+    groups: Groups = defaultdict(lambda: defaultdict(list))
+    for fault in faults:
+        severity = fault.severity
+        if severity in (Severity.INFO, Severity.TEST) or fault.before_install or fault.node is None:
+            continue
+        finding = fault.finding
+        key = TraceKey(finding.rule, finding.gpu, severity.taints, boot_of(fault), fault.job)
+        groups[fault.node][key].append(fault)
+    return groups
+
+
+def _added(window: Window, grouped: Groups, heard_ns: int | None) -> Window:
+    traces = dict(window.traces)
+    dropped = window.dropped
+    for node, groups in grouped.items():
+        mine = dict(traces.get(node, {}))
+        for key, faults in groups.items():
+            if faults:
+                mine[key] = _grown(mine.get(key), faults, heard_ns)
+        if len(mine) > TRACES_OF_NODE_MOST:
+            dropped += len(mine) - TRACES_OF_NODE_MOST
+            newest = sorted(mine.items(), key=lambda item: item[1].end_ns)[-TRACES_OF_NODE_MOST:]
+            mine = dict(newest)
+        if mine:
+            traces[node] = mine
+    grown = replace(window, traces=traces, dropped=dropped)
+    return grown if grown.size <= TRACES_MOST else _shrunk(grown)
+
+
+def _shrunk(window: Window) -> Window:
+    """Nine tenths of what may be kept, so that this is not done for every line."""
+    every = [(trace.end_ns, node, key) for node, mine in window.traces.items() for key, trace in mine.items()]
+    every.sort(key=lambda each: each[0], reverse=True)
+    kept: dict[str, dict[TraceKey, Trace]] = defaultdict(dict)
+    for _, node, key in every[: TRACES_MOST * 9 // 10]:
+        kept[node][key] = window.traces[node][key]
+    return replace(window, traces=dict(kept), dropped=window.dropped + len(every) - TRACES_MOST * 9 // 10)
+
+
+def _grown(trace: Trace | None, faults: Sequence[Fault], heard_ns: int | None) -> Trace:
+    first = faults[0]
+    before = () if trace is None else trace.episodes
+    episodes = _merged((*before, *_episodes(faults, heard_ns)))
+    if trace is not None:
+        return replace(trace, episodes=episodes)
+    remote = all(fault.finding.remote for fault in faults)
+    return Trace(first.source, first.severity, first.finding.code, remote, episodes)
+
+
+def _episodes(faults: Sequence[Fault], heard_ns: int | None) -> Iterable[Episode]:
+    ordered = sorted(faults, key=_order)
+    begin = 0
+    for number in range(1, len(ordered) + 1):
+        last = ordered[number - 1]
+        if number < len(ordered) and ordered[number].timestamp_ns - last.timestamp_ns <= EPISODE_NS:
+            continue
+        first = ordered[begin]
+        pods = {fault.pod for fault in ordered[begin:number] if fault.pod} if first.pod else ()
+        yield Episode(
+            first.timestamp_ns,
+            last.timestamp_ns,
+            first.finding.position,
+            last.finding.position,
+            heard_ns,
+            frozenset(sorted(pods)[:_NAMES_MOST]),
+        )
+        begin = number
+
+
+def _merged(episodes: Iterable[Episode]) -> tuple[Episode, ...]:
+    """Those that touch made one, whatever order they came in."""
+    merged: list[Episode] = []
+    for episode in sorted(episodes, key=lambda each: each.start_ns):
+        if merged and episode.start_ns - merged[-1].end_ns <= EPISODE_NS:
+            merged[-1] = _joined(merged[-1], episode)
+        else:
+            merged.append(episode)
+    return tuple(merged[-EPISODES_MOST:])
+
+
+def _joined(one: Episode, other: Episode) -> Episode:
+    """``other`` begins no earlier."""
+    heard = [ns for ns in (one.heard_ns, other.heard_ns) if ns is not None]
+    later = other if other.end_ns > one.end_ns else one
+    return Episode(
+        one.start_ns,
+        later.end_ns,
+        one.first,
+        later.last,
+        min(heard, default=None),
+        frozenset(sorted(one.pods | other.pods)[:_NAMES_MOST]),
+        frozenset(sorted(one.jobs | other.jobs)[:_NAMES_MOST]),
+    )
+
+
+def _not_replayed(faults: Sequence[Fault], episodes: Sequence[Episode]) -> Iterable[Fault]:
+    """Without kernel records that are in an episode, or that repeat one which came before; oldest first."""
+    reached: KernelPosition | None = None
+    for fault in faults:
+        position = fault.finding.position
+        if position.known:
+            if reached is not None and position.at_or_before(reached):
+                continue
+            if any(_repeats(fault.timestamp_ns, position, episode) for episode in episodes):
+                continue
+            reached = position
+        yield fault
+
+
+def _repeats(timestamp_ns: int, position: KernelPosition, episode: Episode) -> bool:
+    if not position.at_or_before(episode.last):
+        return False
+    return episode.start_ns <= timestamp_ns or bool(episode.first.at_or_before(position))
+
+
+def _young(trace: Trace, horizon_ns: int) -> Trace:
+    if trace.episodes[0].end_ns >= horizon_ns:
+        return trace
+    return replace(trace, episodes=tuple(each for each in trace.episodes if each.end_ns >= horizon_ns))
+
+
+def _order(fault: Fault) -> tuple[int, int, int]:
+    position = fault.finding.position
+    return (fault.timestamp_ns, position.sequence or 0, position.stamp_us or 0)
+
+
+def boot_in(own_boot: str | None, fault: Fault) -> str | None:
+    """The boot that a fault is of: a kernel line that names none is of the Node's own; a pod's is of none."""
+    if fault.source is Source.POD:
+        return None
+    return fault.finding.position.boot_id or own_boot

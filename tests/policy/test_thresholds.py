@@ -1,0 +1,226 @@
+"""When doubt is enough: repetition, two kinds of evidence, the one node that failed jobs have in common."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from konductor_like.model import Escalation, Fault, FaultKind, Same, Severity, Snapshot, Source, Threshold
+from konductor_like.policy.release import release
+from tests.policy.scenes import Cluster, at, fault
+from tests.policy.shared import RULES, gpu_fleet, labels, nccl, xid
+
+HOUR = 3600.0
+
+
+def ecc(name: str = "gpu-1", *, seconds: float = 0) -> Fault:
+    """A pod says that memory failed."""
+    return fault(
+        name,
+        seconds=seconds,
+        stamp=None,
+        rule="cuda.214",
+        kind=FaultKind.CUDA,
+        gpu=None,
+        severity=Severity.SUSPECT,
+        source=Source.POD,
+        text="CUDA error: uncorrectable ECC error encountered",
+    )
+
+
+def told(cluster: Cluster, *faults: Fault) -> None:
+    """Each line when it came."""
+    for one in faults:
+        seconds = (one.timestamp_ns - at(0).timestamp() * 1e9) / 1e9
+        cluster.tick(one, seconds=round(seconds) + 1)
+
+
+def test_a_contained_memory_error_taints_when_it_comes_back_for_the_third_time() -> None:
+    cluster = gpu_fleet(10)
+
+    told(cluster, xid("gpu-1", 94), xid("gpu-1", 94, seconds=HOUR))
+    assert cluster.tainted == set()
+    told(cluster, xid("gpu-1", 94, seconds=2 * HOUR))
+
+    assert cluster.tainted == {"gpu-1"}
+    [incident] = cluster.nodes["gpu-1"].record.incidents
+    assert incident.grounds == "3 times within 24h on this GPU"
+    assert "3 times within 24h on this GPU" in cluster.writes[-1].message
+
+
+def test_many_lines_at_once_are_one_occurrence() -> None:
+    cluster = gpu_fleet(10)
+
+    told(cluster, *(xid("gpu-1", 94, seconds=second) for second in range(30)))
+
+    assert cluster.tainted == set()
+
+
+def test_two_gpus_of_a_node_are_counted_apart() -> None:
+    cluster = gpu_fleet(10)
+
+    told(cluster, *(xid("gpu-1", 94, seconds=n * HOUR, gpu=f"0000:{n:02x}:00") for n in range(4)))
+
+    assert cluster.tainted == set()
+
+
+def test_what_is_older_than_the_span_counts_no_more() -> None:
+    cluster = gpu_fleet(10)
+
+    told(cluster, *(xid("gpu-1", 94, seconds=n * 13 * HOUR) for n in range(5)))
+
+    assert cluster.tainted == set()
+
+
+@pytest.mark.parametrize("code", [13, 31])
+def test_a_page_fault_that_follows_the_gpu_and_not_the_job_taints(code: int) -> None:
+    same_job, many_jobs = gpu_fleet(10), gpu_fleet(10)
+    for cluster, names in ((same_job, "aaa"), (many_jobs, "abc")):
+        for number, name in enumerate(names):
+            cluster.snapshot = replace(cluster.snapshot, jobs={"gpu-1": frozenset({f"ml/Job/{name}"})})
+            told(cluster, xid("gpu-1", code, seconds=number * HOUR))
+
+    assert same_job.tainted == set()
+    assert many_jobs.tainted == {"gpu-1"}
+
+
+def test_a_page_fault_of_nobody_knows_which_of_several_jobs_counts_once() -> None:
+    cluster = gpu_fleet(10)
+    cluster.snapshot = replace(
+        cluster.snapshot, jobs={"gpu-1": frozenset({"ml/Job/a", "ml/Job/b", "ml/Job/c"})}
+    )
+
+    told(cluster, *(xid("gpu-1", 31, seconds=n * HOUR) for n in range(4)))
+
+    assert cluster.tainted == set()
+
+
+def test_a_pods_memory_error_taints_together_with_the_kernels_word() -> None:
+    alone, together, elsewhere = gpu_fleet(10), gpu_fleet(10), gpu_fleet(10)
+
+    told(alone, ecc(), xid("gpu-1", 31, seconds=20), xid("gpu-1", 45, seconds=21))
+    told(together, ecc(), xid("gpu-1", 63, seconds=20))
+    told(elsewhere, ecc(), xid("gpu-2", 63, seconds=20))
+
+    assert alone.tainted == set()
+    assert together.tainted == {"gpu-1"}
+    assert elsewhere.tainted == set()
+
+
+def test_a_release_is_the_end_of_counting() -> None:
+    cluster = gpu_fleet(10)
+    told(cluster, xid("gpu-1", 94), xid("gpu-1", 94, seconds=HOUR))
+
+    cluster.apply(
+        release(cluster.nodes["gpu-1"], at=at(1.5 * HOUR), by="ann", reason="", how="reset", read_ns={})
+    )
+    told(cluster, xid("gpu-1", 94, seconds=2 * HOUR), xid("gpu-1", 94, seconds=3 * HOUR))
+    assert cluster.tainted == set()
+    told(cluster, xid("gpu-1", 94, seconds=4 * HOUR))
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_reboot_is_the_end_of_counting_too() -> None:
+    cluster = gpu_fleet(10)
+    told(cluster, xid("gpu-1", 94), xid("gpu-1", 94, seconds=HOUR))
+
+    cluster.reboot("gpu-1", "boot-b")
+    told(cluster, xid("gpu-1", 94, seconds=2 * HOUR))
+
+    assert cluster.tainted == set()
+
+
+def test_what_happened_before_a_restart_counts_with_what_comes_and_leads_to_nothing_alone() -> None:
+    cluster = gpu_fleet(10)
+    before = [xid("gpu-1", 94), xid("gpu-1", 94, seconds=HOUR)]
+    told(cluster, *before)
+
+    cluster.snapshot = Snapshot(cluster.nodes)
+    cluster.rules = replace(RULES, escalations={"xid.94": Escalation(Threshold(2, 86_400, Same.GPU))})
+    cluster.tick(seconds=3 * HOUR, past=before)
+    assert cluster.tainted == set()
+    told(cluster, xid("gpu-1", 94, seconds=4 * HOUR))
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_replay_of_the_ring_buffer_in_the_past_counts_once() -> None:
+    cluster = gpu_fleet(10)
+    original = xid("gpu-1", 94)
+    again = [replace(original, timestamp_ns=original.timestamp_ns + n * 3600 * 10**9) for n in (1, 2, 3)]
+
+    cluster.tick(seconds=5 * HOUR, past=[original, *again])
+    told(cluster, xid("gpu-1", 94, seconds=6 * HOUR))
+
+    assert cluster.tainted == set()
+
+
+def four_failures(cluster: Cluster, numbers: range) -> None:
+    """Each job of four nodes fails at another hour; gpu-1 took part in every one."""
+    for number in numbers:
+        seconds, job = number * HOUR, f"ml/JobSet/run-{number}"
+        names = ["gpu-1", *(f"gpu-{2 + 3 * number + other}" for other in range(3))]
+        lines = [nccl(name, job, seconds=seconds + place) for place, name in enumerate(names)]
+        PAST.extend(lines)
+        cluster.tick(*lines, seconds=seconds + 6)
+        cluster.tick(seconds=seconds + 60)
+
+
+PAST: list[Fault] = []
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_the_only_node_common_to_four_failed_jobs_is_tainted_and_no_other(*, restart: bool) -> None:
+    PAST.clear()
+    cluster = gpu_fleet(20)
+
+    four_failures(cluster, range(3))
+    assert cluster.tainted == set()
+    if restart:
+        cluster.snapshot = Snapshot(cluster.nodes)
+        cluster.tick(seconds=2.5 * HOUR, past=list(PAST))
+        assert cluster.tainted == set()
+    four_failures(cluster, range(3, 4))
+
+    assert cluster.tainted == {"gpu-1"}
+    [incident] = [i for i in cluster.nodes["gpu-1"].record.incidents if i.grounds]
+    assert incident.grounds == "the only node common to 4 jobs that failed within 24h"
+    assert labels(cluster)["suspect"] == 12
+
+
+def test_the_common_node_ranks_first_in_the_event() -> None:
+    PAST.clear()
+    cluster = gpu_fleet(20)
+    four_failures(cluster, range(2))
+
+    lines = [nccl(name, "ml/JobSet/next", seconds=3 * HOUR) for name in ("gpu-18", "gpu-1", "gpu-19")]
+    plan = cluster.tick(*lines, seconds=3 * HOUR + 1)
+
+    [event] = plan.events
+    assert event.nodes[0] == "gpu-1"
+
+
+def test_two_nodes_that_are_always_together_accuse_neither() -> None:
+    cluster = gpu_fleet(20)
+
+    for number in range(6):
+        seconds, job = number * HOUR, f"ml/JobSet/run-{number}"
+        names = ("gpu-1", "gpu-2", f"gpu-{number + 3}")
+        cluster.tick(*(nccl(name, job, seconds=seconds) for name in names), seconds=seconds + 1)
+
+    assert cluster.tainted == set()
+
+
+def test_failures_with_a_known_origin_accuse_no_common_node() -> None:
+    cluster = gpu_fleet(20)
+
+    for number in range(5):
+        seconds, job = number * HOUR, f"ml/JobSet/run-{number}"
+        names = ("gpu-1", f"gpu-{number + 3}")
+        lost = xid(f"gpu-{number + 3}", 79, seconds=seconds)
+        cluster.tick(lost, *(nccl(name, job, seconds=seconds) for name in names), seconds=seconds + 1)
+
+    assert "gpu-1" not in cluster.tainted
+    assert len(cluster.tainted) == 5

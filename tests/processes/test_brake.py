@@ -1,0 +1,72 @@
+"""The brake and a pause in the real controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from konductor_like.demo.stage import Stage
+from konductor_like.demo.story import XID_79
+from tests.processes.waiting import says, until
+
+pytestmark = pytest.mark.processes
+
+XID_31 = "NVRM: Xid (PCI:0000:4e:00): 31, pid=4711, name=python3, MMU Fault: ENGINE GRAPHICS"
+
+
+@pytest.fixture
+def fleet() -> Iterator[Stage]:
+    with Stage(gpu_nodes=200) as ready:
+        yield ready
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with Stage(gpu_nodes=5) as ready:
+        yield ready
+
+
+def out(stage: Stage) -> int:
+    return sum(node.tainted for node in stage.nodes())
+
+
+def test_a_bad_rule_takes_no_more_than_the_brake_allows_and_one_reset_undoes_it(
+    fleet: Stage, tmp_path: Path
+) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("overrides:\n  xid.31.severity: fatal\n", "utf-8")
+    controller = fleet.start_controller(KONDUCTOR_RULES_FILE=str(file), KONDUCTOR_POLL_INTERVAL_SECONDS="0.2")
+    until(says(controller, "Reading Loki"), "it leads", controller)
+
+    for name in fleet.gpu_nodes:
+        fleet.kernel(name, XID_31)
+    until(
+        lambda: all(fleet.node(n).health in ("faulty", "held") for n in fleet.gpu_nodes),
+        "all are judged",
+        controller,
+    )
+    assert out(fleet) == 40
+    assert "HOLDING 160 nodes back" in fleet.run("status").stdout
+
+    done = fleet.run("reset", "--yes", "--reason", "Xid 31 is no hardware fault")
+
+    assert done.returncode == 0
+    until(says(controller, "The brake holds nothing any more"), "it lets go", controller)
+    assert out(fleet) == 0
+
+
+def test_a_pause_holds_before_the_next_taint_and_resume_lets_pass_what_is_still_true(stage: Stage) -> None:
+    controller = stage.start_controller(KONDUCTOR_POLL_INTERVAL_SECONDS="0.2")
+    until(says(controller, "Reading Loki"), "it leads", controller)
+    name = stage.gpu_nodes[0]
+
+    assert stage.run("pause", "--reason", "driver roll-out", "--for", "2h").returncode == 0
+    stage.kernel(name, XID_79)
+    until(lambda: stage.node(name).health == "held", "it is held", controller)
+    assert says(controller, "Tainting is paused by")()
+    assert not stage.node(name).tainted
+
+    assert stage.run("resume").returncode == 0
+    until(lambda: stage.node(name).tainted, "it passes", controller)
