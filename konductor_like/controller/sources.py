@@ -135,7 +135,11 @@ class SourceLoop:
         """One poll, acted upon; None where it failed or was not accepted, and its lines come again."""
         began = time.monotonic()
         try:
-            batch = self._reader.poll(self._now_ns(), nudge.oldest_ns if nudge else None)
+            asked_ns, oldest_ns = self._now_ns(), nudge.oldest_ns if nudge else None
+            batch = self._reader.poll(asked_ns, oldest_ns)
+            if self._now_ns() < asked_ns:
+                # Loki's answer has put our clock right: what was asked for reached into a time to come.
+                batch = self._reader.poll(self._now_ns(), oldest_ns)
         except LokiError as error:
             self._failed(error)
             return None

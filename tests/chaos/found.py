@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.chaos import people as p
 from tests.chaos import steps as s
 from tests.chaos.schedule import Schedule
 from tests.chaos.steps import Step
@@ -61,5 +62,22 @@ FOUND: dict[str, Schedule] = {
         KMSG,
         *(s.Beat(0), s.Xid(0, 95, 0), s.Stop(0, 0, False, 2, True), s.Beat(0)),
         *(s.Reboot(0, 0.0), s.Wait(30.0), s.Beat(0)),
+    ),
+    "a start by a clock that is ahead passes no line by": _kept(
+        KMSG,
+        *(s.Beat(0), s.SetClock(0, 120.0), s.Terminate(0), s.Xid(0, 119, 0, 0.05), s.Beat(0)),
+        s.Wait(700.0),
+    ),
+    "a taint that went with its Node comes back with it, a reboot before notwithstanding": _kept(
+        KMSG,
+        *(s.Xid(0, 95, 0), s.Beat(0), s.Beat(0), s.Reboot(0, 0.0), s.Beat(0), s.DeleteNode(0)),
+    ),
+    "a fault after an acknowledgement is no part of what was acknowledged": _kept(
+        KMSG,
+        *(s.Xid(0, 79, 0), s.Wait(5.0), s.Beat(0), p.Ack(0), s.Xid(0, 79, 0), s.Untaint(0)),
+    ),
+    "a pause that comes back with the Lease is heeded until it is taken off": _kept(
+        KMSG,
+        *(s.Beat(0), s.Xid(0, 119, 0), p.Pause(), s.Beat(0), s.DeleteLease()),
     ),
 }

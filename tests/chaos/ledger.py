@@ -56,6 +56,8 @@ class Ledger:
         self.restraint = Restraint(world)
         self._operators: dict[str, Machine] = {}
         """Machines that a person tainted and nobody released since, by their node."""
+        self._went: dict[str, tuple[Machine, str]] = {}
+        """Machines, with their boot, whose Node was deleted while it was out."""
         self._spent: defaultdict[str, set[Occurrence]] = defaultdict(set)
         """Per Node object: what a release covers."""
         self._acted: set[Occurrence] = set()
@@ -130,6 +132,12 @@ class Ledger:
             self._operators[name] = self._world.machines[name]
             self.restraint.person_taints(name)
 
+    def deleted(self, name: str, before: Node) -> None:
+        """A Node is deleted; its taint went with it, and nobody removed it."""
+        state, machine = self._world.decode(before), self._world.machines[name]
+        if state.tainted and state.record.tainted_at is not None:
+            self._went[name] = (machine, machine.boot_id)
+
     def boot_posted(self, name: str) -> None:
         """A Node tells of its machine's new boot; see ``Machine.muddled``."""
         machine, stored = self._world.machines[name], self._world.stored(name)
@@ -170,8 +178,8 @@ class Ledger:
     def _check_taint(self, process: Process, name: str, old: NodeState, new: NodeState) -> None:
         """A taint stands for something that happened on this machine in this boot, and acted never before."""
         machine, spent = self._world.machines[name], self._spent[new.machine.node_uid]
-        if self._operators.get(name) is machine:
-            return  # its Node was made anew, and a person's word still holds
+        if self._operators.get(name) is machine or self._went.pop(name, None) == (machine, machine.boot_id):
+            return  # its Node was made anew, and nobody had let it go
         possible = [o for o in self._of(name) if o.taints and o.machine is machine and o.in_loki]
         fresh = [
             o
@@ -190,6 +198,7 @@ class Ledger:
         """A release: what was recorded is covered, and by a reset also what belongs to it and came before."""
         now_ns = self._world.clock.true_ns
         self._operators.pop(name, None)
+        self._went.pop(name, None)
         self.restraint.person_releases(name)
         self._released_ns[name].append(now_ns)
         self.allowed[name] += 2
@@ -357,9 +366,9 @@ def _open(o: Occurrence, state: NodeState) -> bool:
 
 def _lost_ack(old: NodeRecord, new: NodeRecord) -> Incident | None:
     """An open incident that was seen no further, and whose acknowledgement is gone."""
-    known = {(i.key, i.last.boot_id, i.severity, i.count): i for i in new.incidents}
+    known = {(i.key, i.last.boot_id, i.severity, i.first_ns, i.count): i for i in new.incidents}
     for i in old.incidents:
-        now = known.get((i.key, i.last.boot_id, i.severity, i.count))
+        now = known.get((i.key, i.last.boot_id, i.severity, i.first_ns, i.count))
         if i.state is not IncidentState.RELEASED and now is not None and now.ack != i.ack:
             return now
     return None

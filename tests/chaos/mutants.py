@@ -26,11 +26,15 @@ from konductor_like.loki.spans import Spans
 from konductor_like.model import BrakeState, Checkpoint, KernelPosition
 from konductor_like.policy.book import Entry
 from konductor_like.policy.brake import Admission
+from konductor_like.policy.census import Census
+from konductor_like.policy.room import Room
 from tests.chaos import wire
 from tests.chaos.schedule import play, schedule_of
 
 # Functions of the package hide these modules.
 decide: Any = import_module("konductor_like.policy.decide")
+brake: Any = import_module("konductor_like.policy.brake")
+census: Any = import_module("konductor_like.policy.census")
 judge: Any = import_module("konductor_like.policy.judge")
 release: Any = import_module("konductor_like.policy.release")
 
@@ -143,6 +147,16 @@ def _hands_unnoticed() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _acks_forgotten() -> Iterator[None]:
+    def incident(self: Entry) -> Any:
+        return decide.replace(real(self), ack=None)
+
+    real = Entry.incident
+    with patched.object(Entry, "incident", incident):
+        yield
+
+
 def _admit_all(candidates: Any, *_rest: Any) -> Admission:
     return Admission(frozenset(candidates), {}, BrakeState(len(candidates), 0, len(candidates)))
 
@@ -177,11 +191,17 @@ MUTANTS: dict[str, Mutant] = {
     "boots are never past": _swap(judge, "PAST_BOOTS_KEPT", 0),
     "the brake lets nobody pass": _swap(decide, "admit", _admit_nobody),
     "the brake lets everybody pass": _swap(decide, "admit", _admit_all),
+    "a pause is not heeded": _swap(brake, "_holding", lambda _steering, _now: None),
+    "pools have no brake of their own": _swap(census, "_rooms", lambda found, _state, _rules: (found.fleet,)),
+    "the pace is not kept": _swap(Census, "pace", lambda _self, _rules: None),
+    "the brake does not cool down": _swap(Room, "released", lambda _self, _at: None),
+    "an acknowledgement is forgotten": _acks_forgotten,
     "every growth is written at once": _swap(decide, "is_due", lambda *_args: True),
 }
 
 GUARDED_TWICE = {
     "no line counts as delivered": "kernel positions and timestamps in the record tell a line read again",
+    "no poll looks back": "sweeps and starts read the lateness again; only sooner would it be found",
     "boots are never past": "a line of another boot than the Node's is pending, and never taints",
 }
 """What nothing catches because another guard holds; here to be told, and to be noticed if that changes."""

@@ -255,7 +255,9 @@ class DeleteNode:
     def take(self, world: World) -> None:
         """See the class."""
         name = _node(world, self.node)
-        if world.stored(name) is not None:
+        stored = world.stored(name)
+        if stored is not None:
+            world.ledger.deleted(name, stored)
             world.kube.delete_node(name)
 
 

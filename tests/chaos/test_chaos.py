@@ -96,7 +96,8 @@ QUICKLY_CAUGHT = (
     *("kernel positions tell no replay", "nothing was seen before", "a release covers no incident"),
     *("a release covers everything", "a taint taken off by hand is set again"),
     *("a line counts for the present boot, whatever it names", "the brake lets everybody pass"),
-    "another's Lease is taken at once",
+    *("another's Lease is taken at once", "a pause is not heeded", "pools have no brake of their own"),
+    *("the pace is not kept", "an acknowledgement is forgotten"),
 )
 """The others need more schedules: ``python -m tests.chaos.mutants``."""
 

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from konductor_like.cluster.decode import settled_decoder
+from konductor_like.cluster.steering import PAUSE_ANNOTATION
 from konductor_like.model import Source
 from konductor_like.sandbox.kubernetes import errors
 from konductor_like.sandbox.kubernetes.api import _whole
@@ -208,8 +209,14 @@ class World:
         for process in self.processes:
             if process is not None:
                 process.clock_ahead_ns = 0
-        Resume().take(self)
+        if self.paused():
+            Resume().take(self)
         self.start(0)
+
+    def paused(self) -> bool:
+        """Whether a person's pause stands on the Lease."""
+        lease = self.kube._store.get("leases", Key(NAMESPACE, LEASE))
+        return lease is not None and PAUSE_ANNOTATION in lease.load()["metadata"].get("annotations", {})
 
     def beat_all(self) -> None:
         """Every controller does its round."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import pytest
@@ -62,7 +62,7 @@ class Start(Protocol):
     """Starts a loop over a reader; it is stopped at the end of the test."""
 
     def __call__(
-        self, reader: ScriptedReader, interval_seconds: float = 0.01
+        self, reader: ScriptedReader, interval_seconds: float = 0.01, now_ns: Callable[[], int] = ...
     ) -> tuple[SourceLoop, queue.Queue[Delivery]]: ...
 
 
@@ -72,7 +72,7 @@ def start() -> Iterator[Start]:
     loops: list[SourceLoop] = []
 
     def begin(
-        reader: ScriptedReader, interval_seconds: float = 0.01
+        reader: ScriptedReader, interval_seconds: float = 0.01, now_ns: Callable[[], int] = lambda: 1
     ) -> tuple[SourceLoop, queue.Queue[Delivery]]:
         inbox: queue.Queue[Delivery] = queue.Queue()
         loop = SourceLoop(
@@ -81,7 +81,7 @@ def start() -> Iterator[Start]:
             inbox,
             Metrics(),
             interval_seconds=interval_seconds,
-            now_ns=lambda: 1,
+            now_ns=now_ns,
             stop=stop,
         )
         loops.append(loop)
@@ -193,3 +193,24 @@ def test_a_slow_tick_keeps_the_reader_waiting(start: Start) -> None:
         inbox.get(timeout=0.1)
     assert reader.polls == 1
     assert reader.committed == []
+
+
+def test_what_was_read_by_a_clock_that_loki_then_put_right_is_read_again(start: Start) -> None:
+    """Else the cursor would stand in a time to come, and what is written until then be passed by."""
+    times = iter([1000, 400, 400])
+    reader = ScriptedReader()
+    seen: list[int] = []
+    poll = reader.poll
+
+    def noted(now_ns: int, oldest_ns: int | None = None) -> Batch:
+        seen.append(now_ns)
+        return poll(now_ns, oldest_ns)
+
+    reader.poll = noted  # type: ignore[method-assign]  # notes what it is asked
+    _, inbox = start(reader, now_ns=lambda: next(times, 500))
+
+    take(inbox, accept=True)
+    inbox.get(timeout=PATIENCE_SECONDS)
+
+    assert seen[:2] == [1000, 400]
+    assert reader.committed == [999]
