@@ -48,7 +48,7 @@ class Weighed:
     urgent: frozenset[str] = frozenset()
     """Those of them to be written now; what only adds words waits for the next write (design rule 22)."""
     settling: Waiting = field(default_factory=dict)
-    """By node, incidents that wait a few seconds before they may taint."""
+    """By node, incidents that wait a few seconds before they may taint, and until when."""
     events: tuple[SharedEvent, ...] = ()
 
 
