@@ -79,7 +79,7 @@ def admit(
         state = snapshot.nodes[name]
         why = Refusal.PAUSED if pause else _refusal(census, state, left)
         if why is not None:
-            held.append(Held(name, candidates[name], why))
+            held.append(Held(name, candidates[name], why, state.pool))
             continue
         admitted.add(name)
         if name not in census.out:
@@ -110,7 +110,12 @@ def brake_state(
     census = take_census(nodes, rules, now, steering=steering, ambiguous=ambiguous, settling=settling)
     pause, left = _holding(steering, now), _left(census, rules)
     held = [
-        Held(name, incident, Refusal.PAUSED if pause else _refusal(census, nodes[name], left))
+        Held(
+            name,
+            incident,
+            Refusal.PAUSED if pause else _refusal(census, nodes[name], left),
+            nodes[name].pool,
+        )
         for name, incident in census.waiting.items()
     ]
     held.sort(key=lambda item: (urgency(item.incident), item.node))

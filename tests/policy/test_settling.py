@@ -11,7 +11,7 @@ SETTLES = "it settles until 2026-03-04T12:00:07Z, to tell origin from collateral
 
 
 def settling(size: int = 20) -> Cluster:
-    """``gpu-1`` is out; ``gpu-2`` has printed at noon what must settle for five seconds; it was heard at 2 s."""
+    """``gpu-1`` is out; ``gpu-2`` has printed at noon what must settle for five seconds; heard at 2 s."""
     cluster = gpu_fleet(size)
     cluster.tick(xid("gpu-1", 79, seconds=-60), seconds=-59)
     cluster.tick(xid("gpu-2", 145, fatal=True), seconds=2)
