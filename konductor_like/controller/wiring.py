@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
@@ -41,7 +41,7 @@ from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.retry import retrying
 from konductor_like.loki.spans import SECOND_NS
 from konductor_like.loki.targeted import READ_SECONDS, TargetedReader
-from konductor_like.model import Checkpoint, Coverage, Source
+from konductor_like.model import Checkpoint, Coverage, EventReason, Source
 from konductor_like.settings import Settings
 
 LOKI_ATTEMPTS = 3
@@ -290,7 +290,7 @@ def _wheel(
     settings: Settings,
     client: ReadOnlyKubeClient,
     namespace: str,
-    fleet_event: FleetEvent,
+    fleet_event: Callable[[EventReason, str, str], None],
     metrics: Metrics,
 ) -> Wheel:
     """What follows the word of people on the Lease, in a dry run too."""

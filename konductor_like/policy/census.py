@@ -13,6 +13,7 @@ from konductor_like.model import (
     NodeState,
     Pace,
     PoolBrake,
+    Purge,
     Refusal,
     Role,
     Severity,
@@ -142,6 +143,8 @@ def take_census(
             if came_back is not None:
                 room.released(came_back)
     census.unrecorded = sum(not nodes[name].tainted for name in in_flight if name in nodes)
+    if steering.purge is not None and (rearmed is None or steering.purge.at > rearmed):
+        _note_purge(census, steering.purge, rules, now)
     _close(census, rules, now)
     return census
 
@@ -168,6 +171,13 @@ def _rooms(census: Census, state: NodeState, rules: Rules) -> tuple[Room, ...]:
     if rules.brake_pool_max_percent is None or state.pool is None:
         return (census.fleet,)
     return (census.fleet, census.pools.setdefault(state.pool, Room()))
+
+
+def _note_purge(census: Census, purge: Purge, rules: Rules, now: datetime) -> None:
+    """Count the nodes that remember nothing; of which pools they were, nobody knows, so it is of all."""
+    if abs(now - purge.at) < timedelta(seconds=rules.brake_cooldown_seconds):
+        for room in (census.fleet, *census.pools.values()):
+            room.released(min(purge.at, now), purge.nodes)
 
 
 def _close(census: Census, rules: Rules, now: datetime) -> None:
