@@ -290,7 +290,7 @@ def test_a_purge_without_the_right_to_the_lease_goes_on_and_says_what_that_means
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = cluster("one faulty")
-    server.access.deny("update", "leases")
+    server.access.deny("update", "leases", "*")
 
     assert reset("gpu-1", "--purge") == 0
 
