@@ -179,7 +179,7 @@ class Tick:
             self._open = thinned(self._open)
         self._confirm(plan, now)
         self._report.refused(plan.refused, self._rules().version, now)
-        self._report.fleet(self._nodes.snapshot(), plan.brake, len(self._open))
+        self._report.fleet(self._nodes.snapshot(), plan.brake, len(self._open), now)
         return plan
 
     def _tell_shadows(self, faults: Sequence[Fault], now: datetime) -> None:

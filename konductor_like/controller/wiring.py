@@ -130,7 +130,7 @@ def _earnest(
             store,
             writer,
             announcer,
-            Report(metrics),
+            Report(metrics, fleet_event=about_lease.send_soon),
             about_lease.send_soon,
             _wheel(settings, client, namespace, about_lease.send_soon, metrics),
         )
@@ -159,7 +159,8 @@ def _rehearsal(
     with closing(client):
         store = NodeStore(client, settled_decoder(settings), on_change=lambda: controller.nodes_changed())
         namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
-        nodes, report = RehearsedNodes(store), Report(metrics, rehearsal=True)
+        nodes = RehearsedNodes(store)
+        report = Report(metrics, rehearsal=True, fleet_event=rehearsed_fleet_event)
         writer, events = RehearsedWriter(), RehearsedEvents()
         terms = _Terms(
             settings,
@@ -221,6 +222,7 @@ class _Terms:
             read_node=targeted.want,
             revisit=revisit,
         )
+        self.report.begin(self.nodes.snapshot())
         self.report.lags = lags = Lags(self.metrics, watch.began_ns, self.loki.now_ns)
         tick = Tick(
             self.nodes,

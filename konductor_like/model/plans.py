@@ -46,6 +46,10 @@ class EventReason(StrEnum):
     """A pause has ended; on the Lease."""
     REARMED = "GPUBrakeReset"
     """A person has reset the brake; on the Lease."""
+    HOLDING = "GPUBrakeHolding"
+    """The brake has begun to hold nodes back; on the Lease."""
+    FREE = "GPUBrakeReleased"
+    """It holds none any more; on the Lease."""
     AMBIGUOUS = "NodeNameAmbiguous"
     """Two machines report under one name."""
 
