@@ -140,7 +140,7 @@ class Ledger:
 
     def boot_posted(self, name: str) -> None:
         """A Node tells of its machine's new boot; see ``Machine.muddled``."""
-        machine, stored = self._world.machines[name], self._world.stored(name)
+        machine, stored = self._world.machines[name], self._world.nodes.stored(name)
         if not machine.plain or stored is None:
             return
         incidents = self._world.decode(stored).record.incidents
@@ -238,7 +238,7 @@ class Ledger:
         states = {
             name: self._world.decode(stored)
             for name in self._world.names
-            if (stored := self._world.stored(name)) is not None
+            if (stored := self._world.nodes.stored(name)) is not None
         }
         for o in self._world.occurrences:
             state = states.get(o.node)
