@@ -1,4 +1,4 @@
-"""What the brake says as a whole: in the log and by an Event, when it begins to hold nodes and when it ends."""
+"""What the brake says as a whole, in log and Event: when it begins to hold nodes, and when it ends."""
 
 from __future__ import annotations
 
