@@ -52,7 +52,6 @@ def admit(
     snapshot: Snapshot,
     rules: Rules,
     now: datetime,
-    *,
     settling: Settling = NOTHING_SETTLES,
 ) -> Admission:
     """Choose which candidates (node to gravest incident) may be tainted now: fatal first, then the oldest.

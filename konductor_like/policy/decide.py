@@ -64,7 +64,7 @@ def decide(
     _heed(weighed, cases, snapshot, now)
     candidates = _candidates(cases, weighed, snapshot)
     if candidates or snapshot.attention is None:
-        admission = admit(candidates, snapshot, rules, now, settling=weighed.settling)
+        admission = admit(candidates, snapshot, rules, now, weighed.settling)
     else:  # who follows the nodes himself counts them himself too
         admission = Admission(frozenset(), {}, BrakeState(0, 0, 0))
 
