@@ -23,8 +23,8 @@ from konductor_like.loki.window import Piece, Window, read_span
 from konductor_like.model import Fault, LogLine, Source
 from konductor_like.settings import Settings
 
-LOOK_SECONDS = 60.0
-"""Time between two looks whether other rules want the past read again."""
+LOOK_SECONDS = 15.0
+"""Time between two looks whether other rules want the past read again, and the least before another try."""
 WIDEST_NS = 6 * 3600 * SECOND_NS
 LINES_MOST = 2000
 """Lines of one piece: what is judged in one go beside the lines of the present."""
