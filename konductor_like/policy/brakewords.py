@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from konductor_like.model import BrakeState, Pause, Refusal
 
@@ -33,6 +33,12 @@ def pause_words(pause: Pause) -> str:
     """``paused by kim until 2026-05-06T14:00:00Z: driver roll-out``."""
     until = f" until {stamp(pause.until)}" if pause.until else ""
     return f"paused by {pause.by}{until}: {pause.reason}"
+
+
+def settling_words(until_ns: int) -> str:
+    """``it settles until 2026-05-06T14:00:05Z, to tell origin from collateral``; rounded up to a second."""
+    until = datetime.fromtimestamp(-(-until_ns // 1_000_000_000), UTC)
+    return f"it settles until {stamp(until)}, to tell origin from collateral"
 
 
 def stamp(moment: datetime) -> str:

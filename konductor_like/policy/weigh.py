@@ -48,14 +48,14 @@ class Weighed:
     urgent: frozenset[str] = frozenset()
     """Those of them to be written now; what only adds words waits for the next write (design rule 22)."""
     settling: Waiting = field(default_factory=dict)
-    """By node, incidents that wait a few seconds before they may taint."""
+    """By node, incidents that wait a few seconds before they may taint, and until when."""
     events: tuple[SharedEvent, ...] = ()
 
 
 def weigh(
     records: Mapping[str, NodeRecord],
     counted: Sequence[Fault],
-    past: Sequence[Fault],
+    past: Sequence[Fault] | None,
     snapshot: Snapshot,
     rules: Rules,
     now: datetime,
@@ -65,10 +65,12 @@ def weigh(
     ``records`` are the nodes' records as they were judged just now; of other nodes the snapshot's hold.
     """
     now_ns = unix_ns(now)
-    window = _window(counted, past, snapshot, rules, now)
+    window = _window(counted, past or (), snapshot, rules, now)
     jobs_of = _jobs_of(window, snapshot)
     may_have_changed = _may_have_changed(window, records, jobs_of, snapshot)
-    touched = _touched(window, may_have_changed, records, snapshot.nodes, rules, now_ns)
+    # More of the past may add to what any node said since the start.
+    since_ns = 0 if past is not None else now_ns - RECENT_NS
+    touched = _touched(window, may_have_changed, records, snapshot.nodes, rules, since_ns)
     if not touched:
         return Weighed(window)
     names = related(touched, jobs_of, snapshot.nodes)
@@ -86,6 +88,8 @@ def weigh(
     }
     events = [named(event, known, rules) for event in clusters(evidence, snapshot.nodes, rules)]
     failures = Failures.of((event.cluster for event in events), rules)
+    # Who else took part, and where it began, may stand in what is not read again yet.
+    accusing = Failures({}, rules) if snapshot.replaying else failures
     counts: defaultdict[str, list[Evidence]] = defaultdict(list)
     for each in counting(evidence, (event.cluster for event in events), rules):
         counts[each.node].append(each)
@@ -95,7 +99,7 @@ def weigh(
         state = snapshot.nodes[name]
         new = with_roles(record, state, mine[name], events, waiting, rules)
         if name in touched:
-            new = _escalated(new, state, counts[name], failures, rules, now_ns)
+            new = _escalated(new, state, counts[name], accusing, rules, now_ns)
         if new != record:
             changed[name] = new
             # What was collateral and goes on alone waits, too.
@@ -157,11 +161,11 @@ def _touched(
     records: Mapping[str, NodeRecord],
     states: Mapping[str, NodeState],
     rules: Rules,
-    now_ns: int,
+    since_ns: int,
 ) -> set[str]:
     """The nodes that something may have changed for: those heard of lately, and those that wait to settle."""
-    heard_ns, since_ns = window.heard_ns, now_ns - RECENT_NS
-    touched = {name for name in may_have_changed if heard_ns.get(name, 0) >= since_ns and name in states}
+    heard_ns = window.heard_ns
+    touched = {name for name in may_have_changed if heard_ns.get(name, -1) >= since_ns and name in states}
     for name, record in records.items():
         if any(
             is_waiting(incident) and rules.escalation(incident.key.rule).settle_seconds
