@@ -12,12 +12,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from konductor_like.cluster.pods import NodeJobs
 from konductor_like.cluster.writer import Outcome, WriteResult
 from konductor_like.controller import logs
 from konductor_like.controller.backlog import THIN_ABOVE, Stalls, Waiting, thinned
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.report import Report
 from konductor_like.detection import detect
+from konductor_like.detection.jobs import by_name
 from konductor_like.model import (
     Change,
     Checkpoint,
@@ -26,6 +28,7 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Plan,
+    Severity,
     Snapshot,
     Source,
     Steering,
@@ -78,6 +81,16 @@ class Steer(Protocol):
         """As known lately, or as it is right now."""
 
 
+class Jobs(Protocol):
+    """Which jobs run on nodes, known a little later than asked for."""
+
+    def want(self, nodes: Iterable[str]) -> None:
+        """They are of interest now."""
+
+    def known(self) -> Mapping[str, NodeJobs]:
+        """What is known by now."""
+
+
 class Tick:
     """Runs ticks and keeps what must survive from one to the next."""
 
@@ -94,12 +107,14 @@ class Tick:
         unknown_node_seconds: float,
         detect: Callable[[LogLine], Fault | None] = detect,
         steering: Steer | None = None,
+        jobs: Jobs | None = None,
     ) -> None:
         """``start`` is where reading begins; until a tick was finished it is the checkpoint.
 
-        ``steering`` tells what people told us; without it nobody tells anything.
+        ``steering`` tells what people told us, ``jobs`` which ones run on nodes; each may be missing.
         """
         self._steering = steering
+        self._jobs = jobs
         self._detect = detect
         self._nodes = nodes
         self._writer = writer
@@ -169,6 +184,8 @@ class Tick:
     def _run(self, faults: list[Fault], past: Sequence[Fault] | None, now: datetime) -> Plan:
         self._open = []
         plan, states = self._decide(faults, now, past)
+        if self._jobs:
+            self._jobs.want(sorted({str(fault.node) for fault in plan.counted if _is_of_a_job(fault)}))
         waiting: list[Fault] = []
         for _ in range(ROUNDS):
             waiting.extend(plan.waiting)  # a node may go between two rounds
@@ -215,6 +232,7 @@ class Tick:
         """The plan, and the very states that it was made for: a write must test these and no newer ones."""
         states = self._states()
         steer, rules = self._steering, self._rules()
+        known = self._jobs.known() if self._jobs else {}
         snapshot = Snapshot(
             states,
             steering=steer(now) if steer else Steering(),
@@ -227,6 +245,8 @@ class Tick:
             left=self._left,
             window=self._window,
             replaying=self._replaying,
+            jobs={name: found.jobs for name, found in known.items()},
+            pods={name: found.pods for name, found in known.items()},
         )
         plan = decide(snapshot, faults, rules, now, past=past)
         if steer and any(change.verb is Verb.TAINT for change in plan.changes):
@@ -358,6 +378,11 @@ class Tick:
         kept, given_up = self._waiting.sort_out(waiting, now, may_give_up=self._nodes.problem is None)
         self._report.unknown_nodes(kept, given_up)
         self._open.extend(kept)
+
+
+def _is_of_a_job(fault: Fault) -> bool:
+    """Whether it matters whose job it hit, and its line does not say so."""
+    return by_name(fault.job) if fault.job else fault.severity is not Severity.INFO
 
 
 def _by_node(faults: Iterable[Fault]) -> Mapping[str, Sequence[Fault]]:

@@ -35,7 +35,8 @@ from konductor_like.policy.roles import (
 )
 from konductor_like.policy.rules import Rules
 from konductor_like.policy.thresholds import RECENT_NS, Failures, counting, grounds_of, is_news
-from konductor_like.policy.window import boot_in, pruned, with_jobs, with_news, with_past
+from konductor_like.policy.window import boot_in, pruned, with_news, with_past
+from konductor_like.policy.windowjobs import with_jobs, with_pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,8 @@ def _window(
     if past:
         window = with_past(window, [fault for fault in past if _counts(fault, states, rules, now)], boot_of)
     window = with_news(window, counted, boot_of, now_ns)
+    if snapshot.pods:
+        window = with_pods(window, snapshot.pods)
     if snapshot.jobs:
         window = with_jobs(window, snapshot.jobs, now_ns)
     return pruned(window, rules.window_seconds, now_ns)

@@ -20,7 +20,7 @@ from konductor_like.sandbox.kubernetes.fieldcheck import Schema, no_schema
 from konductor_like.sandbox.kubernetes.kubelets import Kubelets
 from konductor_like.sandbox.kubernetes.lists import Lists
 from konductor_like.sandbox.kubernetes.managed import record_write
-from konductor_like.sandbox.kubernetes.resources import NAMESPACES, NODES
+from konductor_like.sandbox.kubernetes.resources import NAMESPACES, NODES, PODS
 from konductor_like.sandbox.kubernetes.store import Key, Store
 from konductor_like.sandbox.kubernetes.watches import Watches
 from konductor_like.sandbox.kubernetes.writes import Target, Writer, Writes
@@ -136,6 +136,16 @@ class KubernetesServer:
             if "managedFields" not in meta:
                 record_write(empty(NODES), item, "kubelet", "", meta["creationTimestamp"])
             self._store.put("nodes", item)
+
+    def put_pod(self, pod: Mapping[str, Any]) -> None:
+        """Store a Pod as it is, new or in place of the present one; what would run it is not here."""
+        item = canonical(PODS, json.loads(json.dumps(pod)))
+        meta = item["metadata"]
+        with self._store.lock:
+            old = self._store.get("pods", Key(meta["namespace"], meta["name"]))
+            meta.setdefault("uid", old.uid if old else str(uuid.uuid4()))
+            meta.setdefault("creationTimestamp", self._clock().strftime("%Y-%m-%dT%H:%M:%SZ"))
+            self._store.put("pods", item)
 
     def node(self, name: str) -> dict[str, Any]:
         """A copy of the Node as it is now. Raises ``KeyError`` if there is none."""
