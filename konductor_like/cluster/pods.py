@@ -1,7 +1,7 @@
 """The jobs whose pods run on one node, as the API server tells.
 
-Their labels and their controllers say it, so that no right to read the owners is needed: Job, JobSet, Kubeflow's
-and Ray's, Kueue's, LeaderWorkerSet's, StatefulSet's and Deployment's pods all carry the name.
+Their labels and their controllers say it, so that no right to read the owners is needed: the pods of Job,
+JobSet, Kubeflow, Ray, Kueue, LeaderWorkerSet, StatefulSet and Deployment all carry the name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which jobs run on the nodes that speak up, asked of the API server beside the tick: no taint waits for it."""
+"""Which jobs run on the nodes that speak up, asked of the API server beside the tick."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PodJobs:
         answered: Callable[[], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``ask`` is :func:`konductor_like.cluster.pods.jobs_on` for a node; ``answered`` is told of answers."""
+        """``ask`` is :func:`konductor_like.cluster.pods.jobs_on` for one node; ``answered`` hears of answers."""
         self._ask = ask
         self._metrics = metrics
         self._answered = answered

@@ -10,12 +10,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Protocol
 
-from konductor_like.cluster.pods import NodeJobs
 from konductor_like.cluster.writer import Outcome, WriteResult
 from konductor_like.controller import logs
 from konductor_like.controller.backlog import THIN_ABOVE, Stalls, Waiting, thinned
+from konductor_like.controller.edges import EventSink, Jobs, Nodes, Steer, Writer
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.report import Report
 from konductor_like.detection import detect
@@ -44,51 +43,6 @@ ROUNDS = 5
 """How often one tick decides again after somebody else changed a node under it."""
 RECORDS_PER_TICK = 32
 """Bookkeeping that one tick does at most, so that it never holds up the next taint for long."""
-
-
-class Nodes(Protocol):
-    """The cluster's nodes as we know them."""
-
-    def snapshot(self) -> Mapping[str, NodeState]:
-        """All nodes, as one consistent view."""
-
-    def apply(self, state: NodeState) -> None:
-        """Fold in a newer state of one node."""
-
-    @property
-    def problem(self) -> Exception | None:
-        """Why the view may be stale right now."""
-
-
-class Writer(Protocol):
-    """Writes changes to nodes."""
-
-    def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
-        """One result per pair, in order; never raises for what went wrong with one of them."""
-
-
-class EventSink(Protocol):
-    """Takes Events; best effort."""
-
-    def announce(self, state: NodeState, change: Change) -> None:
-        """Tell about an applied change."""
-
-
-class Steer(Protocol):
-    """What people told us, as the Lease carries it."""
-
-    def __call__(self, now: datetime, *, at_once: bool = False) -> Steering:
-        """As known lately, or as it is right now."""
-
-
-class Jobs(Protocol):
-    """Which jobs run on nodes, known a little later than asked for."""
-
-    def want(self, nodes: Iterable[str]) -> None:
-        """They are of interest now."""
-
-    def known(self) -> Mapping[str, NodeJobs]:
-        """What is known by now."""
 
 
 class Tick:

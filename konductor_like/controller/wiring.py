@@ -23,6 +23,7 @@ from konductor_like.controller import logs
 from konductor_like.controller.announcer import Announcer
 from konductor_like.controller.controller import Controller
 from konductor_like.controller.coverage_report import CoverageReport, FleetEvent
+from konductor_like.controller.edges import EventSink, Nodes, Writer
 from konductor_like.controller.fleetwatch import FleetWatch
 from konductor_like.controller.history import history_reader
 from konductor_like.controller.lags import Lags
@@ -35,7 +36,7 @@ from konductor_like.controller.rulebook import Rulebook
 from konductor_like.controller.sources import Reader
 from konductor_like.controller.steering import TIMEOUT_SECONDS, Wheel
 from konductor_like.controller.term import SOURCES, Term
-from konductor_like.controller.tick import EventSink, Nodes, Tick, Writer
+from konductor_like.controller.tick import Tick
 from konductor_like.detection.joining import Joiner
 from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.client import LokiClient
