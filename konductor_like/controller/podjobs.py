@@ -35,7 +35,7 @@ class PodJobs:
         answered: Callable[[], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``ask`` is :func:`konductor_like.cluster.pods.jobs_on` for one node; ``answered`` hears of answers."""
+        """``ask`` is :func:`konductor_like.cluster.pods.jobs_on` of a node; ``answered`` hears of answers."""
         self._ask = ask
         self._metrics = metrics
         self._answered = answered

@@ -28,7 +28,8 @@ def pod(
 ) -> dict[str, Any]:
     """A pod of the namespace ``ml``."""
     limits = {"nvidia.com/gpu": str(gpus)} if gpus else {"cpu": "4"}
-    owners = [{"kind": owner[0], "name": owner[1], "apiVersion": "x/v1", "uid": "u", "controller": True}]
+    kind, owned_by = owner or ("", "")
+    owners = [{"kind": kind, "name": owned_by, "apiVersion": "x/v1", "uid": "u", "controller": True}]
     state: dict[str, Any] = {"terminated": {"exitCode": 1, "finishedAt": ended}} if ended else {"running": {}}
     return {
         "metadata": {
