@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -102,7 +102,13 @@ def weigh(
             # What was collateral and goes on alone waits, too.
             if keys := settling(new, state, mine[name], rules, now_ns):
                 waiting[name] = keys
-    urgent = {name for name, new in changed.items() if _matters(known[name], new, snapshot.nodes[name])}
+    quiet_ns = now_ns - round(rules.correlation_seconds * 1e9)
+    over = {event.name for event in events if event.cluster.members[-1].end_ns < quiet_ns}
+    urgent = {
+        name
+        for name, new in changed.items()
+        if _matters(known[name], new, snapshot.nodes[name]) or _joined(known[name], new, over)
+    }
     recent = (event for event in events if event.cluster.members[-1].end_ns >= now_ns - RECENT_NS)
     told = tuple(_told(event, failures, waiting, rules) for event in recent)
     return Weighed(window, changed, frozenset(urgent), waiting, told)
@@ -223,6 +229,12 @@ def _matters(before: NodeRecord, after: NodeRecord, state: NodeState) -> bool:
     if health_of(before, tainted=state.tainted) != health_of(after, tainted=state.tainted):
         return True
     return _why(before) != _why(after)
+
+
+def _joined(before: NodeRecord, after: NodeRecord, over: Collection[str]) -> bool:
+    """Whether it turned out to be part of an event to which nothing more is added: that is written once."""
+    told = {incident.event for incident in before.incidents}
+    return any(incident.event in over and incident.event not in told for incident in after.incidents)
 
 
 def _why(record: NodeRecord) -> list[tuple[IncidentKey, str]]:

@@ -85,3 +85,19 @@ def test_kernel_lines_alone_are_one_event_where_the_server_knows_their_job() -> 
     [event] = cluster.tick(seconds=8).events
     assert event.origins == {"gpu-1"}
     assert event.collateral == {"gpu-2", "gpu-3", "gpu-4"}
+
+
+def test_a_node_that_spoke_before_the_event_was_known_is_told_of_it_once_it_is_over() -> None:
+    cluster = gpu_fleet(10)
+    lost, other = xid("gpu-1", 79), nccl("gpu-1", "ml/PyTorchJob/llama")
+    cluster.tick(lost, other, seconds=1)
+    cluster.tick(nccl("gpu-2", "ml/PyTorchJob/llama", seconds=5), seconds=6)
+    assert cluster.nodes["gpu-1"].record.incidents[0].event is None
+    before = len(cluster.writes)
+
+    for seconds in range(10, 200, 5):
+        cluster.tick(seconds=seconds)
+
+    assert [change.node for change in cluster.writes[before:]] == ["gpu-1"]
+    assert {incident.event for incident in cluster.nodes["gpu-1"].record.incidents} == events(cluster)
+    assert len(events(cluster)) == 1
