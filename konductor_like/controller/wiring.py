@@ -47,7 +47,7 @@ from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.retry import retrying
 from konductor_like.loki.spans import SECOND_NS
 from konductor_like.loki.targeted import READ_SECONDS, TargetedReader
-from konductor_like.model import Checkpoint, Coverage, Source
+from konductor_like.model import Checkpoint, Coverage, EventReason, Source
 from konductor_like.settings import Settings
 
 LOKI_ATTEMPTS = 3
@@ -138,7 +138,7 @@ def _earnest(
             store,
             writer,
             announcer,
-            Report(metrics),
+            Report(metrics, fleet_event=about_lease.send_soon),
             about_lease.send_soon,
             _wheel(settings, client, namespace, about_lease.send_soon, metrics),
             exits.enter_context(_jobs(settings, client, metrics, lambda: controller.nodes_changed())),
@@ -169,7 +169,8 @@ def _rehearsal(
         exits.enter_context(closing(client))
         store = NodeStore(client, settled_decoder(settings), on_change=lambda: controller.nodes_changed())
         namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
-        nodes, report = RehearsedNodes(store), Report(metrics, rehearsal=True)
+        nodes = RehearsedNodes(store)
+        report = Report(metrics, rehearsal=True, fleet_event=rehearsed_fleet_event)
         writer, events = RehearsedWriter(), RehearsedEvents()
         terms = _Terms(
             settings,
@@ -234,6 +235,7 @@ class _Terms:
             read_node=targeted.want,
             revisit=revisit,
         )
+        self.report.begin(self.nodes.snapshot())
         self.report.lags = lags = Lags(self.metrics, watch.began_ns, self.loki.now_ns)
         tick = Tick(
             self.nodes,
@@ -316,7 +318,7 @@ def _wheel(
     settings: Settings,
     client: ReadOnlyKubeClient,
     namespace: str,
-    fleet_event: FleetEvent,
+    fleet_event: Callable[[EventReason, str, str], None],
     metrics: Metrics,
 ) -> Wheel:
     """What follows the word of people on the Lease, in a dry run too."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from konductor_like.model import Episode, Source, Trace, TraceKey, Window
-from konductor_like.policy.window import NAMES_MOST, SECOND_NS, merged
+from konductor_like.policy.window import NAMES_MOST, SECOND_NS, merged, name_jobs
 
 JOBS_AFTER_NS = 120 * SECOND_NS
 """What the API server says of a node's jobs is taken for what was heard no longer ago than this."""
@@ -14,14 +14,16 @@ JOBS_AFTER_NS = 120 * SECOND_NS
 
 def with_jobs(window: Window, jobs: Mapping[str, frozenset[str]], now_ns: int) -> Window:
     """The window with the jobs that run on nodes, for the kernel lines just heard: they name none."""
-    traces = dict(window.traces)
+    traces, named = dict(window.traces), dict(window.jobs)
     for node, running in jobs.items():
         if not running or now_ns - window.heard_ns.get(node, 0) > JOBS_AFTER_NS:
             continue
-        mine = {key: _with_jobs(trace, running, now_ns) for key, trace in traces[node].items()}
-        if mine != traces[node]:
+        before = traces.get(node, {})
+        mine = {key: _with_jobs(trace, running, now_ns) for key, trace in before.items()}
+        if mine != before:
             traces[node] = mine
-    return replace(window, traces=traces)
+            name_jobs(named, node, mine)
+    return replace(window, traces=traces, jobs=named)
 
 
 def with_pods(window: Window, pods: Mapping[str, Mapping[str, str]]) -> Window:
@@ -29,12 +31,13 @@ def with_pods(window: Window, pods: Mapping[str, Mapping[str, str]]) -> Window:
 
     ``pods`` gives by node, and there by ``namespace/name``, the job.
     """
-    traces = dict(window.traces)
+    traces, named = dict(window.traces), dict(window.jobs)
     for node, jobs in pods.items():
         before = traces.get(node, {})
         if any(_renamed(key, episode, jobs) for key in before for episode in before[key].episodes):
             traces[node] = _sorted_out(before, jobs)
-    return replace(window, traces=traces)
+            name_jobs(named, node, traces[node])
+    return replace(window, traces=traces, jobs=named)
 
 
 def _sorted_out(traces: Mapping[TraceKey, Trace], jobs: Mapping[str, str]) -> Mapping[TraceKey, Trace]:
