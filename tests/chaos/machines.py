@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -143,6 +144,17 @@ def xid_message(code: int, gpu: str, number: int) -> str:
     if code in _LINK_WORDS:
         return f"NVRM: Xid (PCI:{gpu}): {code}, {_LINK_WORDS[code].format(number=number)}"
     return f"NVRM: Xid (PCI:{gpu}): {code}, pid={1000 + number}, name=train, channel {number:08x}"
+
+
+_NUMBER = re.compile(r"channel (?P<kernel>\w{8})|0x(?P<link>\w{8}) 0x00000000\)|\(number (?P<pod>\d+)\)")
+
+
+def number_in(text: str) -> int | None:
+    """The number of the occurrence that a line tells of; None for a heartbeat."""
+    match = _NUMBER.search(text)
+    if match is None:
+        return None
+    return int(match["pod"]) if match["pod"] else int(match["kernel"] or match["link"], 16)
 
 
 @lru_cache(maxsize=10_000)

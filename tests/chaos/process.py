@@ -31,8 +31,10 @@ from konductor_like.controller.tick import Tick
 from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _Terms
 from konductor_like.model import Change, NodeState
 from tests.chaos import wire
+from tests.chaos.machines import number_in
 
 if TYPE_CHECKING:
+    from tests.chaos.machines import Occurrence
     from tests.chaos.world import World
 
 NAMESPACE, LEASE = "konductor-like", "konductor-like"
@@ -143,6 +145,8 @@ class Process:
         """When the Lease could not be read for the last time."""
         self.turn = 0
         """After how many steps the turn of its loop began that is going on."""
+        self._known: set[int | None] = set()
+        """The numbers of the occurrences whose lines were delivered to its loop."""
         self._world = world
         self._busy = False
         self._depth = 0
@@ -212,6 +216,10 @@ class Process:
         """Whether what people write on the Lease reaches it: it looks again a while after it could not."""
         return self._world.clock.seconds() > self.unread_seconds + AGAIN_SECONDS
 
+    def knows(self, o: Occurrence) -> bool:
+        """Whether its loop was given a line of this occurrence."""
+        return o.number in self._known
+
     def beat(self) -> None:
         """Everything that it does in a round: look at the nodes, lead if it may, poll, tick, renew."""
         if self.dead or self.stopped or self._busy:
@@ -274,6 +282,8 @@ class Process:
     def _take_turn(self, deliveries: list[Delivery]) -> None:
         assert self._term is not None
         self.turn = self._world.taken
+        for delivery in deliveries:
+            self._known.update(number_in(line.text) for line in delivery.batch.lines)
         self._term._turn(deliveries)
 
     def _poll(self, name: str) -> None:
