@@ -41,8 +41,8 @@ NAMESPACE, LEASE = "konductor-like", "konductor-like"
 DURATION_SECONDS, DEADLINE_SECONDS, RENEW_SECONDS = 300, 200.0, 100.0
 """Ten times the default Lease: as safe in proportion, and a simulated hour costs fewer renewals."""
 HEARTBEAT_SECONDS = 60.0
-POLLS_IN_A_ROW = 100
-"""What goes on longer than this without pause goes on for ever."""
+POLLS_IN_A_ROW, PIECES_IN_A_ROW = 100, 1000
+"""What goes on longer than this without pause goes on for ever; the past is read in smaller pieces."""
 
 
 class Killed(BaseException):  # no error: nothing that catches Exception may catch it
@@ -289,7 +289,9 @@ class Process:
     def _poll(self, name: str) -> None:
         assert self._term is not None
         loop = self._term.loops[name]
-        for _ in range(POLLS_IN_A_ROW):
+        for _ in range(PIECES_IN_A_ROW if name == "history" else POLLS_IN_A_ROW):
+            if name == "history" and not self._world.settling and self._world.rng.random() < 0.1:
+                return  # the other loops do not wait for it
             nudge = Nudge(self._world.lines.take_nudge()) if name == "kernel" else None
             batch = None if self._ended.is_set() else loop._poll(nudge)
             if batch is None or not batch.more:
