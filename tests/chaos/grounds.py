@@ -39,7 +39,7 @@ class Grounds:
         kernel = _by_gpu(o for o in mine if o.source is Source.KERNEL)
         jobs = {o.job for o in mine if o.job is not None}
         return (
-            any(code == CONTAINED and occasions(group) >= TIMES for (code, _), group in kernel.items())
+            any(code == CONTAINED and occasions_most(group) >= TIMES for (code, _), group in kernel.items())
             or any(
                 code == PAGE_FAULT and len(group) >= TIMES <= len(jobs) for (code, _), group in kernel.items()
             )
@@ -90,10 +90,15 @@ class Grounds:
         return all(len(jobs) * 2 <= len(shared) for jobs in others.values())
 
 
-def occasions(group: Sequence[Occurrence]) -> int:
-    """How often it happened at most, as lines that follow each other closely are counted."""
+def occasions_most(group: Sequence[Occurrence]) -> int:
+    """How often it happened for somebody who reads the lines in another order than they were said in."""
     if any(len(o.timestamps) > 1 or not _on_time(o) for o in group):
         return len(group)
+    return occasions(group)
+
+
+def occasions(group: Sequence[Occurrence]) -> int:
+    """How often it happened, where lines that follow each other closely are one failure."""
     times = sorted(o.first_ns for o in group)
     return len(times) and 1 + sum(later - sooner > APART_NS for sooner, later in pairwise(times))
 
