@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
@@ -43,7 +43,7 @@ from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.retry import retrying
 from konductor_like.loki.spans import SECOND_NS
 from konductor_like.loki.targeted import READ_SECONDS, TargetedReader
-from konductor_like.model import Checkpoint, Coverage, Source
+from konductor_like.model import Checkpoint, Coverage, EventReason, Source
 from konductor_like.settings import Settings
 
 LOKI_ATTEMPTS = 3
@@ -132,7 +132,7 @@ def _earnest(
             store,
             writer,
             announcer,
-            Report(metrics),
+            Report(metrics, fleet_event=about_lease.send_soon),
             about_lease.send_soon,
             _wheel(settings, client, namespace, about_lease.send_soon, metrics),
         )
@@ -161,7 +161,8 @@ def _rehearsal(
     with closing(client):
         store = NodeStore(client, settled_decoder(settings), on_change=lambda: controller.nodes_changed())
         namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
-        nodes, report = RehearsedNodes(store), Report(metrics, rehearsal=True)
+        nodes = RehearsedNodes(store)
+        report = Report(metrics, rehearsal=True, fleet_event=rehearsed_fleet_event)
         writer, events = RehearsedWriter(), RehearsedEvents()
         terms = _Terms(
             settings,
@@ -224,6 +225,7 @@ class _Terms:
             read_node=targeted.want,
             revisit=revisit,
         )
+        self.report.begin(self.nodes.snapshot())
         self.report.lags = lags = Lags(self.metrics, watch.began_ns, self.loki.now_ns)
         tick = Tick(
             self.nodes,
@@ -305,7 +307,7 @@ def _wheel(
     settings: Settings,
     client: ReadOnlyKubeClient,
     namespace: str,
-    fleet_event: FleetEvent,
+    fleet_event: Callable[[EventReason, str, str], None],
     metrics: Metrics,
 ) -> Wheel:
     """What follows the word of people on the Lease, in a dry run too."""

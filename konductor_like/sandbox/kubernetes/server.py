@@ -21,7 +21,7 @@ from konductor_like.sandbox.kubernetes.kubelets import Kubelets
 from konductor_like.sandbox.kubernetes.lists import Lists
 from konductor_like.sandbox.kubernetes.managed import record_write
 from konductor_like.sandbox.kubernetes.resources import NAMESPACES, NODES
-from konductor_like.sandbox.kubernetes.store import Key, Store
+from konductor_like.sandbox.kubernetes.store import Backup, Key, Store
 from konductor_like.sandbox.kubernetes.watches import Watches
 from konductor_like.sandbox.kubernetes.writes import Target, Writer, Writes
 from konductor_like.sandbox.mishaps import Mishaps
@@ -180,6 +180,16 @@ class KubernetesServer:
     def clear_calls(self) -> None:
         """Forget the requests so far."""
         self._http.clear_journal()
+
+    def backup(self) -> Backup:
+        """What etcd holds now, for ``restore``."""
+        return self._store.backup()
+
+    def restore(self, backup: Backup) -> None:
+        """Go back to a backup, as etcd does: resourceVersions move back, and the API server starts anew."""
+        self._store.restore(backup)
+        self._lists.expire_tokens()
+        self.watches.cut()
 
     def forget_history(self) -> None:
         """Let every resourceVersion and continue token given so far be too old: the next use is a 410."""
