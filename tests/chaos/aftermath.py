@@ -135,15 +135,17 @@ class Aftermath:
         )
 
     def _may_be_of_another_boot(self, o: Occurrence, machine: Machine) -> bool:
-        """Plain lines name no boot: they count for the one that the Node told of when they were read, and
-        history from before the first start may be of a boot whose stamps were further than the present one's.
+        """Plain lines name no boot: they count for the one that the Node told of when they were read. What
+        was replayed before a reboot, and history from before the first start, may be of a boot whose stamps
+        were further than the present one's.
         """
         fresh_ns = self._ledger.fresh_ns
         return (
             machine.muddled
             or o.happened_ns <= machine.posted_ns
             or any(
-                other.boot_id != o.boot_id and any(other.happened_ns < at_ns for at_ns in fresh_ns)
+                other.boot_id != o.boot_id
+                and (len(other.timestamps) > 1 or any(other.happened_ns < at_ns for at_ns in fresh_ns))
                 for other in self._ledger.of(o.node)
             )
         )

@@ -8,7 +8,7 @@ controller's parts are put together.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -223,6 +223,10 @@ class Process:
     def knows(self, o: Occurrence) -> bool:
         """Whether its loop was given a line of this occurrence."""
         return o.number in self._known
+
+    def perhaps_out(self) -> Collection[str]:
+        """Nodes whose taint may have been written although no answer came: they are in, or take no room."""
+        return () if self._tick is None else self._tick._in_flight.keys()
 
     def beat(self) -> None:
         """Everything that it does in a round: look at the nodes, lead if it may, poll, tick, renew."""

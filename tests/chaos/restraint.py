@@ -68,6 +68,8 @@ class Restraint:
         } | {after.name}
         if self._pauses(turn) and process.reads_lease():
             yield f"{process.name} taints {after.name} although tainting is paused"
+        if after.name in process.perhaps_out():
+            return  # it was counted as out already
         most = bound(len(nodes), rules)
         if len(out) > most:
             yield f"{process.name} takes {len(out)} nodes out, the brake allows {most}"
