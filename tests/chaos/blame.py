@@ -47,8 +47,10 @@ class Blame:
     def explanations(self, o: Occurrence) -> Iterator[Occurrence]:
         """What looked fatal elsewhere, too, and may have been the origin of a soft one."""
         for other in self._world.occurrences if o.soft else ():
+            # A replay may be all that anybody read of it.
             elsewhere = other.taints and other.node != o.node and other.in_loki
-            if elsewhere and self._share(o.node, other.node) and _near(o, other, LONGEST_NS):
+            at_once = any(abs(a - b) <= LONGEST_NS for a in o.timestamps for b in other.timestamps)
+            if elsewhere and at_once and self._share(o.node, other.node):
                 yield other
 
     def _share(self, one: str, other: str) -> bool:
@@ -102,8 +104,9 @@ class Blame:
         state = self._world.decode(stored)
         since_ns = max([state.created_ns, *(unix_ns(mark.at) for mark in state.record.releases)])
         of_boot = state.machine.boot_id == o.boot_id and (not machine.plain or not machine.muddled)
-        let_go = self._world.ledger.let_go(o.node, o.first_ns)
-        return of_boot and o.first_ns > since_ns + MARGIN_NS and not let_go
+        began_ns = min(o.first_ns, o.happened_ns)  # a replay may be all that Loki has of it
+        let_go = self._world.ledger.let_go(o.node, began_ns)
+        return of_boot and began_ns > since_ns + MARGIN_NS and not let_go
 
 
 def _near(one: Occurrence, other: Occurrence, span_ns: int) -> bool:
