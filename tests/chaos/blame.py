@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 from konductor_like.model import NodeState, Role
 from konductor_like.policy.release import unix_ns
 from tests.chaos.grounds import EVENT_NS, LONGEST_NS, MARGIN_NS
-from tests.chaos.machines import LINKS, Occurrence, seconds
+from tests.chaos.machines import RULES_THAT_SETTLE, SETTLE_NS, Occurrence, seconds
 
 if TYPE_CHECKING:
     from tests.chaos.process import Process
     from tests.chaos.world import World
 
-SETTLE_NS = seconds(5)
-CODES_THAT_SETTLE = frozenset({f"xid.{code}" for code in LINKS})
 RECENT_NS = seconds(600)
 QUIET_NS = seconds(400)
 
@@ -40,7 +38,7 @@ class Blame:
     def broken_by_roles(self, process: Process, state: NodeState) -> Iterator[str]:
         """Hardware's own failure is never called collateral."""
         for i in state.record.incidents:
-            hard = i.severity.taints and i.key.rule not in CODES_THAT_SETTLE
+            hard = i.severity.taints and i.key.rule not in RULES_THAT_SETTLE
             if hard and i.role is Role.COLLATERAL:
                 yield f"{process.name} calls {i.key.rule} on {state.name} collateral"
 

@@ -17,6 +17,8 @@ SYMPTOMS = (43, 45, 31)
 """What a job's end prints on healthy nodes."""
 LINKS = (145, 149)
 """A whole NVLink domain prints these as fatal when one link fails: they wait to be told apart."""
+RULES_THAT_SETTLE = frozenset({f"xid.{code}" for code in LINKS})
+SETTLE_NS = 5 * SECOND_NS
 GPUS = ("0000:4e:00", "0000:9a:00")
 _LINK_WORDS = {
     145: "RLW_REMAP Fatal XC0 i0 Link 00 (0x00000004 0x00000040 0x{number:08x} 0x00000000)",
