@@ -11,6 +11,7 @@ from konductor_like.cli.columns import age, count, moment, natural
 from konductor_like.cli.covering import named
 from konductor_like.model import Incident, IncidentState, NodeState, Role
 from konductor_like.policy.change import health_of
+from konductor_like.policy.correlate import parts_of
 
 RECENT = timedelta(hours=24)
 """So long an event is shown although nothing stands against any of its nodes any more."""
@@ -25,7 +26,7 @@ class EventReport:
     shared: str
     """What its nodes share: a job, ``namespace/Kind/name``, or ``domain NAME``."""
     start_ns: int
-    """The first line on record of it."""
+    """When it began, by its name; an incident on one of its nodes may be older than that."""
     origins: tuple[str, ...]
     """Where it began; empty where no origin is in sight."""
     collateral: tuple[str, ...]
@@ -91,7 +92,7 @@ def _report(name: str, members: Mapping[str, list[Incident]], often: Mapping[str
     return EventReport(
         name=name,
         shared=name.rpartition("@")[0] or name,
-        start_ns=min(first.values()),
+        start_ns=parts_of(name)[1] or min(first.values()),
         origins=of(Role.ORIGIN),
         collateral=of(Role.COLLATERAL),
         unclear=of(Role.UNCLEAR),
