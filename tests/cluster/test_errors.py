@@ -65,7 +65,7 @@ def test_a_refusal_shows_the_servers_sentence_and_how_to_check_it() -> None:
 
 def test_how_to_check_what_is_missing_in_a_namespace_names_it() -> None:
     sentence = (
-        'leases.coordination.k8s.io "konductor-like" is forbidden: User "kim" cannot update resource "leases" '
+        'leases.coordination.k8s.io "kl" is forbidden: User "kim" cannot update resource "leases" '
         'in API group "coordination.k8s.io" in the namespace "gpu-ops"'
     )
 
