@@ -127,6 +127,11 @@ class Tick:
         """Faults that wait for their node, or for a write that failed."""
         return len(self._open)
 
+    @property
+    def in_flight(self) -> frozenset[str]:
+        """Nodes that may carry our taint although no answer said so."""
+        return frozenset(self._in_flight)
+
     def checkpoint(self) -> Checkpoint:
         """Everything before this was read *and* acted upon; may be asked from another thread."""
         return self._checkpoint
@@ -218,7 +223,7 @@ class Tick:
         snapshot = Snapshot(
             states,
             steering=steer(now) if steer else Steering(),
-            in_flight=frozenset(self._in_flight),
+            in_flight=self.in_flight,
             unwritable=self._stalls.unwritable(now),
             unsettled=self._unsettled,
             counts_written=self._counts_written,
@@ -342,7 +347,9 @@ class Tick:
         stalled = self._stalls.unwritable(now)
         for name, (change, counted) in list(self._in_flight.items()):
             state = nodes.get(name)
-            if state is not None and state.tainted:
+            if state is None or _is_another(state, change):
+                self._recovered(name)  # the patch tests the UID: it cannot take effect any more
+            elif state.tainted:
                 self._report.applied(change, now)
                 self._report.settled(counted, (), now)
                 self._events.announce(state, change)
@@ -358,6 +365,12 @@ class Tick:
         kept, given_up = self._waiting.sort_out(waiting, now, may_give_up=self._nodes.problem is None)
         self._report.unknown_nodes(kept, given_up)
         self._open.extend(kept)
+
+
+def _is_another(state: NodeState, change: Change) -> bool:
+    """Whether the Node was deleted and made anew since the change was decided."""
+    decided = change.record.machine if change.record else None
+    return decided is not None and decided.node_uid != state.machine.node_uid
 
 
 def _by_node(faults: Iterable[Fault]) -> Mapping[str, Sequence[Fault]]:

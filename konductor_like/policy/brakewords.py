@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from konductor_like.model import BrakeState, Pause, Refusal
+from konductor_like.model import BrakeState, Pause, Refusal, span_text
 
 
 def why_held(why: Refusal, brake: BrakeState, pool: str | None = None) -> str:
@@ -18,8 +18,8 @@ def why_held(why: Refusal, brake: BrakeState, pool: str | None = None) -> str:
                 "unless more are released"
             )
         case Refusal.RATE if brake.pace is not None:
-            hours = brake.pace.window_seconds / 3600
-            return f"{brake.pace.taints} taints within {hours:g} h, the brake allows {brake.pace.most}"
+            within = span_text(round(brake.pace.window_seconds))
+            return f"{brake.pace.taints} taints within {within}, the brake allows {brake.pace.most}"
     full = next((p for p in brake.pools if p.pool == pool and p.out >= p.bound), None)
     if full is not None:
         return (

@@ -100,7 +100,9 @@ def with_roles(
         changed = incident
         if id(incident) in standing:
             own = parts.get((incident.key, incident.severity.taints), [])
-            if _goes_on_alone(incident, own, mine, rules):
+            if not own and incident.event is None and incident.role is None:
+                pass  # it never was part of any event
+            elif _goes_on_alone(incident, own, mine, rules):
                 if incident.role is Role.COLLATERAL:
                     changed = replace(incident, role=None, event=None)
             elif own:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -20,7 +20,7 @@ from konductor_like.model import (
     Window,
 )
 from konductor_like.policy.change import health_of, tainting
-from konductor_like.policy.correlate import clusters, is_soft, is_symptom, job_key, related
+from konductor_like.policy.correlate import clusters, connected, is_soft, is_symptom, job_key, related
 from konductor_like.policy.evidence import Evidence, evidence_of, open_incidents
 from konductor_like.policy.judge import is_of_this_node
 from konductor_like.policy.release import unix_ns
@@ -66,10 +66,14 @@ def weigh(
     """
     now_ns = unix_ns(now)
     window = _window(counted, past or (), snapshot, rules, now)
-    touched = _touched(window, records, snapshot.nodes, rules, now_ns, all_heard=past is not None)
+    jobs_of = _jobs_of(window, snapshot)
+    may_have_changed = _may_have_changed(window, records, jobs_of, snapshot)
+    # More of the past may add to what any node said since the start.
+    since_ns = 0 if past is not None else now_ns - RECENT_NS
+    touched = _touched(window, may_have_changed, records, snapshot.nodes, rules, since_ns)
     if not touched:
         return Weighed(window)
-    names = related(touched, _jobs_of(window, snapshot), snapshot.nodes)
+    names = related(touched, jobs_of, snapshot.nodes)
     evidence = evidence_of(names, window, records, snapshot.nodes, rules.correlation_seconds)
     mine: defaultdict[str, list[Evidence]] = defaultdict(list)
     for each in evidence:
@@ -133,21 +137,35 @@ def _counts(fault: Fault, states: Mapping[str, NodeState], rules: Rules, now: da
     return is_of_this_node(state, fault, now)
 
 
+def _may_have_changed(
+    window: Window,
+    records: Mapping[str, NodeRecord],
+    jobs_of: Mapping[str, frozenset[str]],
+    snapshot: Snapshot,
+) -> Iterable[str]:
+    """The nodes that may be weighed otherwise than the last time: all that were heard of, unless the caller
+    follows the nodes itself. Then those with something new, and whoever may be part of an event with them."""
+    if snapshot.attention is None:
+        return window.heard_ns
+    states, before = snapshot.nodes, snapshot.window
+    if (window.pruned_ns, window.dropped) == (before.pruned_ns, before.dropped):
+        return connected(records, jobs_of, states)
+    # What went for its age may have been a part of any event.
+    domains = (name for name in window.heard_ns if name in states and states[name].domain is not None)
+    return connected({*records, *jobs_of, *domains}, jobs_of, states)
+
+
 def _touched(
     window: Window,
+    may_have_changed: Iterable[str],
     records: Mapping[str, NodeRecord],
     states: Mapping[str, NodeState],
     rules: Rules,
-    now_ns: int,
-    *,
-    all_heard: bool,
+    since_ns: int,
 ) -> set[str]:
-    """The nodes that something may have changed for: those heard of lately, and those that wait to settle.
-
-    ``all_heard``: more of the past is known now, and may add to what any node said since the start.
-    """
-    since_ns = 0 if all_heard else now_ns - RECENT_NS
-    touched = {name for name, ns in window.heard_ns.items() if ns >= since_ns and name in states}
+    """The nodes that something may have changed for: those heard of lately, and those that wait to settle."""
+    heard_ns = window.heard_ns
+    touched = {name for name in may_have_changed if heard_ns.get(name, -1) >= since_ns and name in states}
     for name, record in records.items():
         if any(
             is_waiting(incident) and rules.escalation(incident.key.rule).settle_seconds
@@ -159,19 +177,12 @@ def _touched(
 
 def _jobs_of(window: Window, snapshot: Snapshot) -> Mapping[str, frozenset[str]]:
     """The jobs that are known of each node: by its pods' lines, by the API server, by its record."""
-    jobs: defaultdict[str, set[str]] = defaultdict(set)
-    for name, traces in window.traces.items():
-        for key, trace in traces.items():
-            if key.job is not None:
-                jobs[name].add(key.job)
-            else:
-                for episode in trace.episodes:
-                    jobs[name] |= episode.jobs
-    for name, state in snapshot.nodes.items():
-        jobs_there = [incident.job for incident in state.record.incidents if incident.job is not None]
-        if jobs_there:
-            jobs[name].update(jobs_there)
-    return {name: frozenset(map(job_key, found)) for name, found in jobs.items()}
+    jobs = dict(window.jobs)
+    for name in snapshot.nodes if snapshot.attention is None else snapshot.with_jobs:
+        there = {job_key(i.job) for i in snapshot.nodes[name].record.incidents if i.job is not None}
+        if there:
+            jobs[name] = jobs.get(name, frozenset()) | there
+    return jobs
 
 
 def _escalated(

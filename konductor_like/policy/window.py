@@ -21,6 +21,7 @@ from konductor_like.model import (
     TraceKey,
     Window,
 )
+from konductor_like.policy.correlate import job_key
 
 SECOND_NS = 1_000_000_000
 EPISODE_NS = 60 * SECOND_NS
@@ -60,14 +61,15 @@ def with_past(window: Window, past: Sequence[Fault], boot_of: BootOf) -> Window:
 
 def with_jobs(window: Window, jobs: Mapping[str, frozenset[str]], now_ns: int) -> Window:
     """The window with the jobs that run on nodes, for the kernel lines just heard: they name none."""
-    traces = dict(window.traces)
+    traces, named = dict(window.traces), dict(window.jobs)
     for node, running in jobs.items():
         if not running or now_ns - window.heard_ns.get(node, 0) > JOBS_AFTER_NS:
             continue
         mine = {key: _with_jobs(trace, running, now_ns) for key, trace in traces[node].items()}
         if mine != traces[node]:
             traces[node] = mine
-    return replace(window, traces=traces)
+            _name_jobs(named, node, mine)
+    return replace(window, traces=traces, jobs=named)
 
 
 def pruned(window: Window, span_seconds: float, now_ns: int) -> Window:
@@ -77,13 +79,14 @@ def pruned(window: Window, span_seconds: float, now_ns: int) -> Window:
     horizon_ns = now_ns - round(span_seconds * SECOND_NS)
     kept: dict[str, Mapping[TraceKey, Trace]] = {}
     for node, traces in window.traces.items():
-        young = {
+        if all(trace.episodes[0].end_ns >= horizon_ns for trace in traces.values()):
+            kept[node] = traces
+        elif young := {
             key: _young(trace, horizon_ns) for key, trace in traces.items() if trace.end_ns >= horizon_ns
-        }
-        if young:
+        }:
             kept[node] = young
     heard = {node: ns for node, ns in window.heard_ns.items() if ns >= horizon_ns}
-    return replace(window, traces=kept, heard_ns=heard, pruned_ns=now_ns)
+    return replace(window, traces=kept, heard_ns=heard, pruned_ns=now_ns, jobs=_jobs_kept(window, kept))
 
 
 def _with_jobs(trace: Trace, running: frozenset[str], now_ns: int) -> Trace:
@@ -112,7 +115,7 @@ def _grouped(faults: Iterable[Fault], boot_of: BootOf) -> Groups:
 
 
 def _added(window: Window, grouped: Groups, heard_ns: int | None) -> Window:
-    traces = dict(window.traces)
+    traces, jobs = dict(window.traces), dict(window.jobs)
     dropped = window.dropped
     for node, groups in grouped.items():
         mine = dict(traces.get(node, {}))
@@ -125,7 +128,8 @@ def _added(window: Window, grouped: Groups, heard_ns: int | None) -> Window:
             mine = dict(newest)
         if mine:
             traces[node] = mine
-    grown = replace(window, traces=traces, dropped=dropped)
+            _name_jobs(jobs, node, mine)
+    grown = replace(window, traces=traces, jobs=jobs, dropped=dropped)
     return grown if grown.size <= TRACES_MOST else _shrunk(grown)
 
 
@@ -136,7 +140,30 @@ def _shrunk(window: Window) -> Window:
     kept: dict[str, dict[TraceKey, Trace]] = defaultdict(dict)
     for _, node, key in every[: TRACES_MOST * 9 // 10]:
         kept[node][key] = window.traces[node][key]
-    return replace(window, traces=dict(kept), dropped=window.dropped + len(every) - TRACES_MOST * 9 // 10)
+    dropped = window.dropped + len(every) - TRACES_MOST * 9 // 10
+    return replace(window, traces=dict(kept), jobs=_jobs_kept(window, kept), dropped=dropped)
+
+
+def _jobs_kept(window: Window, kept: Mapping[str, Mapping[TraceKey, Trace]]) -> Mapping[str, frozenset[str]]:
+    jobs: dict[str, frozenset[str]] = {}
+    for node in window.jobs:
+        _name_jobs(jobs, node, kept.get(node, {}))
+    return jobs
+
+
+def _name_jobs(jobs: dict[str, frozenset[str]], node: str, mine: Mapping[TraceKey, Trace]) -> None:
+    """Note which jobs the traces of a node name."""
+    found: set[str] = set()
+    for key, trace in mine.items():
+        if key.job is not None:
+            found.add(key.job)
+        elif trace.source is Source.KERNEL:
+            for episode in trace.episodes:
+                found |= episode.jobs
+    if found:
+        jobs[node] = frozenset(map(job_key, found))
+    else:
+        jobs.pop(node, None)
 
 
 def _grown(trace: Trace | None, faults: Sequence[Fault], heard_ns: int | None) -> Trace:

@@ -86,7 +86,7 @@ class Restraint:
                 yield f"{process.name} taints {len(lately) + 1} nodes within the rate's window"
         latest = self._latest_release(nodes.values(), turn, now)
         cooldown = timedelta(seconds=rules.brake_cooldown_seconds)
-        if latest is None or len(out) < most or now - latest >= cooldown:
+        if latest is None or len(out) < most or now - latest >= cooldown or process.waits_for(after.name):
             return
         if any(_held_at(state, unix_ns(latest)) for state in nodes.values()):
             yield f"{process.name} uses the room of a release {(now - latest).seconds} s after it"
