@@ -17,7 +17,7 @@ from konductor_like.cluster.steering import PURGE_ANNOTATION, encode_purge
 from konductor_like.cluster.store import list_nodes
 from konductor_like.model import Change, NodeState, Purge, Source, Verb
 from konductor_like.policy.change import tainting
-from konductor_like.policy.release import purge, release
+from konductor_like.policy.release import purge, release, unix_ns
 from konductor_like.settings import Settings
 
 _DONE = {Verb.UNTAINT: "untainted", Verb.RECORD: "released (no taint)", Verb.PURGE: "purged"}
@@ -56,7 +56,8 @@ class Reset(NodeWork):
             controller, _ = read_controller(self.client, self.settings)
             if controller.problem is not None:
                 warn(f"old lines may taint again: cannot tell what was read so far ({controller.problem})")
-            self._read_ns = controller.read_ns
+            now_ns = unix_ns(self.at())  # nothing is read before it happens, whatever a spoilt cursor says
+            self._read_ns = {source: min(ns, now_ns) for source, ns in controller.read_ns.items()}
         if self._purge and isinstance(self.client, KubeClient) and self._in_earnest:
             self._remember(self.client, sum(state.tainted for state in states))
         super().carry_out(states)

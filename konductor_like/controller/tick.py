@@ -10,14 +10,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from konductor_like.cluster.writer import Outcome, WriteResult
 from konductor_like.controller import logs
 from konductor_like.controller.backlog import THIN_ABOVE, Stalls, Waiting, thinned
+from konductor_like.controller.edges import EventSink, Jobs, Nodes, Steer, Writer
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.report import Report
 from konductor_like.detection import detect
+from konductor_like.detection.jobs import by_name
 from konductor_like.model import (
     Change,
     Checkpoint,
@@ -26,6 +27,7 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Plan,
+    Severity,
     Snapshot,
     Source,
     Steering,
@@ -41,41 +43,6 @@ ROUNDS = 5
 """How often one tick decides again after somebody else changed a node under it."""
 RECORDS_PER_TICK = 32
 """Bookkeeping that one tick does at most, so that it never holds up the next taint for long."""
-
-
-class Nodes(Protocol):
-    """The cluster's nodes as we know them."""
-
-    def snapshot(self) -> Mapping[str, NodeState]:
-        """All nodes, as one consistent view."""
-
-    def apply(self, state: NodeState) -> None:
-        """Fold in a newer state of one node."""
-
-    @property
-    def problem(self) -> Exception | None:
-        """Why the view may be stale right now."""
-
-
-class Writer(Protocol):
-    """Writes changes to nodes."""
-
-    def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
-        """One result per pair, in order; never raises for what went wrong with one of them."""
-
-
-class EventSink(Protocol):
-    """Takes Events; best effort."""
-
-    def announce(self, state: NodeState, change: Change) -> None:
-        """Tell about an applied change."""
-
-
-class Steer(Protocol):
-    """What people told us, as the Lease carries it."""
-
-    def __call__(self, now: datetime, *, at_once: bool = False) -> Steering:
-        """As known lately, or as it is right now."""
 
 
 class Tick:
@@ -94,12 +61,14 @@ class Tick:
         unknown_node_seconds: float,
         detect: Callable[[LogLine], Fault | None] = detect,
         steering: Steer | None = None,
+        jobs: Jobs | None = None,
     ) -> None:
         """``start`` is where reading begins; until a tick was finished it is the checkpoint.
 
-        ``steering`` tells what people told us; without it nobody tells anything.
+        ``steering`` tells what people told us, ``jobs`` which ones run on nodes; each may be missing.
         """
         self._steering = steering
+        self._jobs = jobs
         self._detect = detect
         self._nodes = nodes
         self._writer = writer
@@ -174,6 +143,8 @@ class Tick:
     def _run(self, faults: list[Fault], past: Sequence[Fault] | None, now: datetime) -> Plan:
         self._open = []
         plan, states = self._decide(faults, now, past)
+        if self._jobs:
+            self._jobs.want(sorted({str(fault.node) for fault in plan.counted if _is_of_a_job(fault)}))
         waiting: list[Fault] = []
         for _ in range(ROUNDS):
             waiting.extend(plan.waiting)  # a node may go between two rounds
@@ -220,6 +191,7 @@ class Tick:
         """The plan, and the very states that it was made for: a write must test these and no newer ones."""
         states = self._states()
         steer, rules = self._steering, self._rules()
+        known = self._jobs.known() if self._jobs else {}
         snapshot = Snapshot(
             states,
             steering=steer(now) if steer else Steering(),
@@ -232,6 +204,8 @@ class Tick:
             left=self._left,
             window=self._window,
             replaying=self._replaying,
+            jobs={name: found.jobs for name, found in known.items()},
+            pods={name: found.pods for name, found in known.items()},
         )
         plan = decide(snapshot, faults, rules, now, past=past)
         if steer and any(change.verb is Verb.TAINT for change in plan.changes):
@@ -365,6 +339,11 @@ class Tick:
         kept, given_up = self._waiting.sort_out(waiting, now, may_give_up=self._nodes.problem is None)
         self._report.unknown_nodes(kept, given_up)
         self._open.extend(kept)
+
+
+def _is_of_a_job(fault: Fault) -> bool:
+    """Whether it matters whose job it hit, and its line does not say so."""
+    return by_name(fault.job) if fault.job else fault.severity is not Severity.INFO
 
 
 def _is_another(state: NodeState, change: Change) -> bool:

@@ -149,6 +149,8 @@ class Snapshot:
     """The window has yet to be read again in full: what nobody else did in it cannot be known."""
     jobs: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By node, the jobs that ran there lately, as far as the API server was asked."""
+    pods: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By node, of each pod (``namespace/name``) the job that it is of, as far as that server was asked."""
     attention: frozenset[str] | None = None
     """The nodes to look at beside those with something new, where the caller follows that itself: those that
     need it (``policy.needs_attention``), and those that were written since the last decision. None: look

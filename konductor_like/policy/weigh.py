@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -35,7 +35,8 @@ from konductor_like.policy.roles import (
 )
 from konductor_like.policy.rules import Rules
 from konductor_like.policy.thresholds import RECENT_NS, Failures, counting, grounds_of, is_news
-from konductor_like.policy.window import boot_in, pruned, with_jobs, with_news, with_past
+from konductor_like.policy.window import boot_in, pruned, with_news, with_past
+from konductor_like.policy.windowjobs import with_jobs, with_pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,13 @@ def weigh(
             # What was collateral and goes on alone waits, too.
             if keys := settling(new, state, mine[name], rules, now_ns):
                 waiting[name] = keys
-    urgent = {name for name, new in changed.items() if _matters(known[name], new, snapshot.nodes[name])}
+    quiet_ns = now_ns - round(rules.correlation_seconds * 1e9)
+    over = {event.name for event in events if event.cluster.members[-1].end_ns < quiet_ns}
+    urgent = {
+        name
+        for name, new in changed.items()
+        if _matters(known[name], new, snapshot.nodes[name]) or _joined(known[name], new, over)
+    }
     recent = (event for event in events if event.cluster.members[-1].end_ns >= now_ns - RECENT_NS)
     told = tuple(_told(event, failures, waiting, rules) for event in recent)
     return Weighed(window, changed, frozenset(urgent), waiting, told)
@@ -123,6 +130,8 @@ def _window(
     if past:
         window = with_past(window, [fault for fault in past if _counts(fault, states, rules, now)], boot_of)
     window = with_news(window, counted, boot_of, now_ns)
+    if snapshot.pods:
+        window = with_pods(window, snapshot.pods)
     if snapshot.jobs:
         window = with_jobs(window, snapshot.jobs, now_ns)
     return pruned(window, rules.window_seconds, now_ns)
@@ -231,6 +240,12 @@ def _matters(before: NodeRecord, after: NodeRecord, state: NodeState) -> bool:
     if health_of(before, tainted=state.tainted) != health_of(after, tainted=state.tainted):
         return True
     return _why(before) != _why(after)
+
+
+def _joined(before: NodeRecord, after: NodeRecord, over: Collection[str]) -> bool:
+    """Whether it turned out to be part of an event to which nothing more is added: that is written once."""
+    told = {incident.event for incident in before.incidents}
+    return any(incident.event in over and incident.event not in told for incident in after.incidents)
 
 
 def _why(record: NodeRecord) -> list[tuple[IncidentKey, str]]:

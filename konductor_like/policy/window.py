@@ -29,10 +29,8 @@ EPISODE_NS = 60 * SECOND_NS
 EPISODES_MOST = 16
 TRACES_OF_NODE_MOST = 64
 TRACES_MOST = 10_000
-_NAMES_MOST = 16
+NAMES_MOST = 16
 """Pods and jobs that one episode names; no threshold asks for more."""
-JOBS_AFTER_NS = 120 * SECOND_NS
-"""What the API server says of a node's jobs is taken for what was heard no longer ago than this."""
 _PRUNE_NS = 600 * SECOND_NS
 
 BootOf = Callable[[Fault], str | None]
@@ -59,19 +57,6 @@ def with_past(window: Window, past: Sequence[Fault], boot_of: BootOf) -> Window:
     return _added(window, grouped, None)
 
 
-def with_jobs(window: Window, jobs: Mapping[str, frozenset[str]], now_ns: int) -> Window:
-    """The window with the jobs that run on nodes, for the kernel lines just heard: they name none."""
-    traces, named = dict(window.traces), dict(window.jobs)
-    for node, running in jobs.items():
-        if not running or now_ns - window.heard_ns.get(node, 0) > JOBS_AFTER_NS:
-            continue
-        mine = {key: _with_jobs(trace, running, now_ns) for key, trace in traces[node].items()}
-        if mine != traces[node]:
-            traces[node] = mine
-            _name_jobs(named, node, mine)
-    return replace(window, traces=traces, jobs=named)
-
-
 def pruned(window: Window, span_seconds: float, now_ns: int) -> Window:
     """The window without what is older than the span; looked for now and then."""
     if 0 <= now_ns - window.pruned_ns < _PRUNE_NS:
@@ -87,15 +72,6 @@ def pruned(window: Window, span_seconds: float, now_ns: int) -> Window:
             kept[node] = young
     heard = {node: ns for node, ns in window.heard_ns.items() if ns >= horizon_ns}
     return replace(window, traces=kept, heard_ns=heard, pruned_ns=now_ns, jobs=_jobs_kept(window, kept))
-
-
-def _with_jobs(trace: Trace, running: frozenset[str], now_ns: int) -> Trace:
-    last = trace.episodes[-1]
-    fresh = last.heard_ns is not None and now_ns - last.heard_ns <= JOBS_AFTER_NS
-    if trace.source is not Source.KERNEL or not fresh or last.jobs:
-        return trace
-    named = replace(last, jobs=frozenset(sorted(running)[:_NAMES_MOST]))
-    return replace(trace, episodes=(*trace.episodes[:-1], named))
 
 
 Groups = dict[str, dict[TraceKey, list[Fault]]]
@@ -128,7 +104,7 @@ def _added(window: Window, grouped: Groups, heard_ns: int | None) -> Window:
             mine = dict(newest)
         if mine:
             traces[node] = mine
-            _name_jobs(jobs, node, mine)
+            name_jobs(jobs, node, mine)
     grown = replace(window, traces=traces, jobs=jobs, dropped=dropped)
     return grown if grown.size <= TRACES_MOST else _shrunk(grown)
 
@@ -147,11 +123,11 @@ def _shrunk(window: Window) -> Window:
 def _jobs_kept(window: Window, kept: Mapping[str, Mapping[TraceKey, Trace]]) -> Mapping[str, frozenset[str]]:
     jobs: dict[str, frozenset[str]] = {}
     for node in window.jobs:
-        _name_jobs(jobs, node, kept.get(node, {}))
+        name_jobs(jobs, node, kept.get(node, {}))
     return jobs
 
 
-def _name_jobs(jobs: dict[str, frozenset[str]], node: str, mine: Mapping[TraceKey, Trace]) -> None:
+def name_jobs(jobs: dict[str, frozenset[str]], node: str, mine: Mapping[TraceKey, Trace]) -> None:
     """Note which jobs the traces of a node name."""
     found: set[str] = set()
     for key, trace in mine.items():
@@ -169,7 +145,7 @@ def _name_jobs(jobs: dict[str, frozenset[str]], node: str, mine: Mapping[TraceKe
 def _grown(trace: Trace | None, faults: Sequence[Fault], heard_ns: int | None) -> Trace:
     first = faults[0]
     before = () if trace is None else trace.episodes
-    episodes = _merged((*before, *_episodes(faults, heard_ns)))
+    episodes = merged((*before, *_episodes(faults, heard_ns)))
     if trace is not None:
         return replace(trace, episodes=episodes)
     remote = all(fault.finding.remote for fault in faults)
@@ -191,12 +167,12 @@ def _episodes(faults: Sequence[Fault], heard_ns: int | None) -> Iterable[Episode
             first.finding.position,
             last.finding.position,
             heard_ns,
-            frozenset(sorted(pods)[:_NAMES_MOST]),
+            frozenset(sorted(pods)[:NAMES_MOST]),
         )
         begin = number
 
 
-def _merged(episodes: Iterable[Episode]) -> tuple[Episode, ...]:
+def merged(episodes: Iterable[Episode]) -> tuple[Episode, ...]:
     """Those that touch made one, whatever order they came in."""
     merged: list[Episode] = []
     for episode in sorted(episodes, key=lambda each: each.start_ns):
@@ -217,8 +193,8 @@ def _joined(one: Episode, other: Episode) -> Episode:
         one.first,
         later.last,
         min(heard, default=None),
-        frozenset(sorted(one.pods | other.pods)[:_NAMES_MOST]),
-        frozenset(sorted(one.jobs | other.jobs)[:_NAMES_MOST]),
+        frozenset(sorted(one.pods | other.pods)[:NAMES_MOST]),
+        frozenset(sorted(one.jobs | other.jobs)[:NAMES_MOST]),
     )
 
 

@@ -71,6 +71,18 @@ def test_the_release_says_who_why_and_up_to_where(cluster: Cluster, monkeypatch:
     assert [each.state for each in record_of(server, "gpu-1").incidents] == [IncidentState.RELEASED]
 
 
+def test_a_cursor_from_the_future_covers_nothing_that_is_still_to_come(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KubeClient, "clock_ahead_seconds", -10.0)  # the scene's cursors are 9 and 11 s old
+    server = cluster("one faulty")
+
+    assert reset("gpu-1") == 0
+
+    release = record_of(server, "gpu-1").releases[0]
+    assert release.read_ns == {Source.KERNEL: ago_ns(10), Source.POD: ago_ns(11)}
+
+
 def test_a_laptops_clock_that_runs_ahead_covers_nothing_that_is_still_to_come(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

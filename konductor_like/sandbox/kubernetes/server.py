@@ -137,6 +137,16 @@ class KubernetesServer:
                 record_write(empty(NODES), item, "kubelet", "", meta["creationTimestamp"])
             self._store.put("nodes", item)
 
+    def put_pod(self, pod: Mapping[str, Any]) -> None:
+        """Store a Pod as it is, new or in place of the present one; what would run it is not here."""
+        item = json.loads(json.dumps(pod))  # nothing here reads what a Pod says beside its metadata
+        meta = item["metadata"]
+        with self._store.lock:
+            old = self._store.get("pods", Key(meta["namespace"], meta["name"]))
+            meta.setdefault("uid", old.uid if old else str(uuid.uuid4()))
+            meta.setdefault("creationTimestamp", self._clock().strftime("%Y-%m-%dT%H:%M:%SZ"))
+            self._store.put("pods", item)
+
     def node(self, name: str) -> dict[str, Any]:
         """A copy of the Node as it is now. Raises ``KeyError`` if there is none."""
         stored = self._store.get("nodes", Key("", name))
