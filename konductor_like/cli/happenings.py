@@ -28,6 +28,8 @@ class EventReport:
     """The first line on record of it."""
     origins: tuple[str, ...]
     """Where it began; empty where no origin is in sight."""
+    gone: tuple[str, ...]
+    """Where it began, by the others' records: nodes that are gone, or of which nothing is on record any more."""
     collateral: tuple[str, ...]
     unclear: tuple[str, ...]
     """Nodes of which nobody can say; those of the most events first, then those that told of it first."""
@@ -68,8 +70,10 @@ def event_sentence(event: EventReport, now: datetime) -> str:
     parts = []
     if event.origins:
         parts.append(f"began on {named(event.origins)}")
+    if event.gone:
+        parts.append(f"began on {named(event.gone)}, which is not on record any more")
     if event.unclear:
-        none = "" if event.origins else "no origin in sight; "
+        none = "" if event.origins or event.gone else "no origin in sight; "
         parts.append(f"{none}{len(event.unclear)} unclear, the likeliest first: {named(event.unclear)}")
     if event.collateral:
         parts.append(f"{len(event.collateral)} collateral")
@@ -79,6 +83,8 @@ def event_sentence(event: EventReport, now: datetime) -> str:
 def _report(name: str, members: Mapping[str, list[Incident]], often: Mapping[str, int]) -> EventReport:
     first = {node: min(each.first_ns for each in incidents) for node, incidents in members.items()}
     roles = {node: _role(incidents) for node, incidents in members.items()}
+
+    told = {each.origin for incidents in members.values() for each in incidents if each.origin is not None}
 
     def of(role: Role) -> tuple[str, ...]:
         return tuple(
@@ -93,6 +99,7 @@ def _report(name: str, members: Mapping[str, list[Incident]], often: Mapping[str
         shared=name.rpartition("@")[0] or name,
         start_ns=min(first.values()),
         origins=of(Role.ORIGIN),
+        gone=tuple(sorted(told - members.keys(), key=natural)),
         collateral=of(Role.COLLATERAL),
         unclear=of(Role.UNCLEAR),
     )

@@ -245,12 +245,19 @@ def _standing(record: NodeRecord, fault: Incident | None) -> Iterable[str]:
 
 def _advice(state: NodeState, health: Health, fault: Incident | None) -> str:
     if fault is not None:
-        return fault.advice
+        return wake_of(fault) or fault.advice
     if health is Health.FAULTY:
         return f"find out who tainted it, then `konductor-like reset {state.name}`"
     if state.record_problem:
         return f"somebody edited its record; `konductor-like reset {state.name} --purge` clears it"
     return _READER_ADVICE if health is Health.UNKNOWN else ""
+
+
+def wake_of(incident: Incident) -> str:
+    """Where to look first, where the incident followed from another node's failure; empty where it did not."""
+    if incident.role is not Role.COLLATERAL or incident.origin is None:
+        return ""
+    return f"it followed from a failure on {incident.origin}: look there first"
 
 
 def _warnings(state: NodeState) -> Iterable[str]:

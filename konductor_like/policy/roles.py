@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from konductor_like.model import Incident, IncidentKey, IncidentState, NodeRecord, NodeState, Role
 from konductor_like.policy.correlate import (
-    DOMAIN,
     Cluster,
     is_hard,
     is_soft,
     is_symptom,
+    job_key,
     longest_ns,
     parts_of,
 )
@@ -99,7 +99,7 @@ def with_roles(
             own = parts.get((incident.key, incident.severity.taints), [])
             if _goes_on_alone(incident, own, mine, rules):
                 if incident.role is Role.COLLATERAL:
-                    changed = replace(incident, role=None, event=None)
+                    changed = replace(incident, role=None, event=None, origin=None)
             elif own:
                 event, each = max(own, key=lambda part: part[1].start_ns)
                 changed = _in_event(incident, event, each, state, waiting, rules)
@@ -118,9 +118,10 @@ def is_decided(cluster: Cluster, waiting: Waiting, rules: Rules) -> bool:
 def _in_event(
     incident: Incident, event: NamedEvent, each: Evidence, state: NodeState, waiting: Waiting, rules: Rules
 ) -> Incident:
-    before_ns = parts_of(incident.event)[1] if incident.event else None
-    if before_ns is not None and before_ns > event.start_ns:
-        return incident  # it was part of a later one since
+    if incident.event not in (None, event.name):
+        before_ns = parts_of(incident.event)[1]
+        if before_ns is not None and before_ns > each.end_ns + round(rules.correlation_seconds * 1e9):
+            return incident  # it was part of a later one since
     cluster = event.cluster
     role = incident.role if incident.event == event.name else None
     if cluster.origins and is_decided(cluster, waiting, rules):
@@ -132,8 +133,17 @@ def _in_event(
             role = Role.COLLATERAL
     elif not cluster.origins and role is None and each.key not in waiting.get(each.node, ()):
         role = Role.UNCLEAR
-    job = incident.job if cluster.shared.startswith(DOMAIN) else cluster.shared
-    return replace(incident, event=event.name, role=role, job=job)
+    origin = cluster.first_origin if role is Role.COLLATERAL else None
+    if origin is None and incident.event == event.name and role is Role.COLLATERAL:
+        origin = incident.origin
+    return replace(incident, event=event.name, role=role, job=_job(incident, each, cluster), origin=origin)
+
+
+def _job(incident: Incident, each: Evidence, cluster: Cluster) -> str | None:
+    """The event's own job where this is of it; the only one that it is of, where the event is a larger one's."""
+    if job_key(cluster.shared) in map(job_key, each.jobs):
+        return cluster.shared
+    return next(iter(each.jobs)) if len(each.jobs) == 1 else incident.job
 
 
 def _goes_on_alone(

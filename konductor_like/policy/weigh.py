@@ -14,13 +14,14 @@ from konductor_like.model import (
     IncidentState,
     NodeRecord,
     NodeState,
+    Role,
     Severity,
     SharedEvent,
     Snapshot,
     Window,
 )
 from konductor_like.policy.change import health_of, tainting
-from konductor_like.policy.correlate import clusters, is_soft, is_symptom, job_key, related
+from konductor_like.policy.correlate import clusters, is_soft, is_symptom, job_key, parts_of, related
 from konductor_like.policy.evidence import Evidence, evidence_of, open_incidents
 from konductor_like.policy.judge import is_of_this_node
 from konductor_like.policy.release import unix_ns
@@ -188,7 +189,7 @@ def _escalated(
     return replace(
         record,
         incidents=tuple(
-            replace(incident, grounds=found[id(incident)], state=IncidentState.HELD, role=None)
+            replace(incident, grounds=found[id(incident)], state=IncidentState.HELD, role=None, origin=None)
             if id(incident) in found
             else incident
             for incident in record.incidents
@@ -211,7 +212,12 @@ def _accused(
 def _matters(before: NodeRecord, after: NodeRecord, state: NodeState) -> bool:
     if health_of(before, tainted=state.tainted) != health_of(after, tainted=state.tainted):
         return True
-    return _why(before) != _why(after)
+    return _why(before) != _why(after) or _parts(before) != _parts(after)
+
+
+def _parts(record: NodeRecord) -> list[tuple[str | None, Role | None, str | None]]:
+    """What its incidents are in which job's or domain's event; the next event of the same one is no news."""
+    return [(each.event and parts_of(each.event)[0], each.role, each.origin) for each in record.incidents]
 
 
 def _why(record: NodeRecord) -> list[tuple[IncidentKey, str]]:

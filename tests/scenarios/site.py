@@ -236,7 +236,15 @@ class Site:
 
         def happen() -> None:
             now_ns = self.clock.true_ns
-            self._ship(node, "dmesg-logging", f"dmesg-{node[-4:]}", "dmesg", {}, self._log(node).line(text, now_ns), late)
+            self._ship(
+                node,
+                "dmesg-logging",
+                f"dmesg-{node[-4:]}",
+                "dmesg",
+                {},
+                self._log(node).line(text, now_ns),
+                late,
+            )
 
         self._at(at, happen)
 
@@ -254,7 +262,9 @@ class Site:
         namespace, kind, name = job.split("/")
         labels = {_LABEL_OF_KIND[kind]: name} if kind in _LABEL_OF_KIND else {}
         pod = f"{name}-worker-{rank}"
-        self._at(at, lambda: self._ship(node, namespace, pod, "train", labels, f"{pod}:71:98 [0] {text}", late))
+        self._at(
+            at, lambda: self._ship(node, namespace, pod, "train", labels, f"{pod}:71:98 [0] {text}", late)
+        )
 
     def hearts(self) -> None:
         """From now on every kernel-log reader prints its heartbeat once a minute."""
