@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from konductor_like.cli.columns import age, count, moment, natural
 from konductor_like.cli.covering import named
 from konductor_like.model import Incident, IncidentState, NodeState, Role
-from konductor_like.policy.change import health_of
+from konductor_like.policy.change import health_of, tainting
 
 RECENT = timedelta(hours=24)
 """So long an event is shown although nothing stands against any of its nodes any more."""
@@ -29,10 +29,11 @@ class EventReport:
     origins: tuple[str, ...]
     """Where it began; empty where no origin is in sight."""
     gone: tuple[str, ...]
-    """Where it began, by the others' records: nodes that are gone, or of which nothing is on record any more."""
+    """Where it began by the others' records: nodes that are gone, or of which nothing is on record."""
     collateral: tuple[str, ...]
     unclear: tuple[str, ...]
-    """Nodes of which nobody can say; those of the most events first, then those that told of it first."""
+    """Nodes of which nobody can say: one that failed by itself first, then those of the most events, then
+    those that told of it first."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -51,7 +52,7 @@ def event_reports(nodes: Mapping[str, NodeState], now: datetime) -> tuple[EventR
                 if incident.state is not IncidentState.RELEASED and _stands(state):
                     standing.add(incident.event)
     often = Counter(name for members in found.values() for name in members)
-    reports = [_report(event, members, often) for event, members in found.items() if len(members) > 1]
+    reports = [_report(event, members, often, nodes) for event, members in found.items() if len(members) > 1]
     recent = (each for each in reports if each.name in standing or now - moment(each.start_ns) < RECENT)
     return tuple(sorted(recent, key=lambda each: (-each.start_ns, each.name)))
 
@@ -80,9 +81,15 @@ def event_sentence(event: EventReport, now: datetime) -> str:
     return f"{event.shared}, {since} ago, {count(len(event.nodes), 'node')}: {'; '.join(parts)}"
 
 
-def _report(name: str, members: Mapping[str, list[Incident]], often: Mapping[str, int]) -> EventReport:
+def _report(
+    name: str,
+    members: Mapping[str, list[Incident]],
+    often: Mapping[str, int],
+    nodes: Mapping[str, NodeState],
+) -> EventReport:
     first = {node: min(each.first_ns for each in incidents) for node, incidents in members.items()}
     roles = {node: _role(incidents) for node, incidents in members.items()}
+    failed = {node for node in members if tainting(nodes[node].record)}
 
     told = {each.origin for incidents in members.values() for each in incidents if each.origin is not None}
 
@@ -90,7 +97,7 @@ def _report(name: str, members: Mapping[str, list[Incident]], often: Mapping[str
         return tuple(
             sorted(
                 (node for node, its in roles.items() if its is role),
-                key=lambda node: (-often[node], first[node], natural(node)),
+                key=lambda node: (node not in failed, -often[node], first[node], natural(node)),
             )
         )
 

@@ -237,7 +237,8 @@ def _qualifier(state: NodeState, health: Health, fault: Incident | None, coverag
 def _standing(record: NodeRecord, fault: Incident | None) -> Iterable[str]:
     """What the fault is in an event on many nodes, and whether a person has seen it; without one, of any."""
     about = [fault] if fault else [i for i in record.incidents if i.state is not IncidentState.RELEASED]
-    roles = {incident.role for incident in about}
+    standing = (i for i in record.incidents if i.state is not IncidentState.RELEASED)
+    roles = {incident.role for incident in about} | {i.role for i in standing if i.role is Role.ORIGIN}
     yield next((role.value for role in Role if role in roles), "")
     if any(incident.ack for incident in about):
         yield "acked"
@@ -254,7 +255,7 @@ def _advice(state: NodeState, health: Health, fault: Incident | None) -> str:
 
 
 def wake_of(incident: Incident) -> str:
-    """Where to look first, where the incident followed from another node's failure; empty where it did not."""
+    """Where to look first if the incident followed from another node's failure; empty if it did not."""
     if incident.role is not Role.COLLATERAL or incident.origin is None:
         return ""
     return f"it followed from a failure on {incident.origin}: look there first"

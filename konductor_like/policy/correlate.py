@@ -147,7 +147,7 @@ def longest_ns(rules: Rules) -> int:
 def _groups(
     evidence: Iterable[Evidence], states: Mapping[str, NodeState], rules: Rules
 ) -> Mapping[str, list[Evidence]]:
-    """Evidence by job, and by domain what a domain has in common: its links, hardware, what is of no known job.
+    """Evidence by job, and by domain what one has in common: its links, hardware, what is of no known job.
 
     A symptom whose job is known says nothing about other jobs that happen to be in the same rack.
     """

@@ -124,12 +124,14 @@ def _in_event(
             return incident  # it was part of a later one since
     cluster = event.cluster
     role = incident.role if incident.event == event.name else None
-    if cluster.origins and is_decided(cluster, waiting, rules):
+    if cluster.origins:
+        decided = is_decided(cluster, waiting, rules)
         if is_symptom(each, rules):
-            role = Role.COLLATERAL
+            role = Role.COLLATERAL if decided else role
         elif each.node in cluster.origins:
-            role = Role.ORIGIN
+            role = Role.ORIGIN if decided else role
         elif is_soft(each, rules) and not state.tainted and each.key not in waiting.get(each.node, ()):
+            # Its time is up, and another is nearer to what failed, even if that one still waits itself.
             role = Role.COLLATERAL
     elif not cluster.origins and role is None and each.key not in waiting.get(each.node, ()):
         role = Role.UNCLEAR
@@ -140,7 +142,7 @@ def _in_event(
 
 
 def _job(incident: Incident, each: Evidence, cluster: Cluster) -> str | None:
-    """The event's own job where this is of it; the only one that it is of, where the event is a larger one's."""
+    """The event's own job if this is of it; else the only one that it is of."""
     if job_key(cluster.shared) in map(job_key, each.jobs):
         return cluster.shared
     return next(iter(each.jobs)) if len(each.jobs) == 1 else incident.job

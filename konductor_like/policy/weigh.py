@@ -60,13 +60,17 @@ def weigh(
     snapshot: Snapshot,
     rules: Rules,
     now: datetime,
+    *,
+    again: Sequence[Fault] = (),
 ) -> Weighed:
     """Weigh new evidence (``counted``) and what is known of the time before (``past``, the window).
+
+    ``again`` is what an earlier process counted and this one reads for the first time.
 
     ``records`` are the nodes' records as they were judged just now; of other nodes the snapshot's hold.
     """
     now_ns = unix_ns(now)
-    window = _window(counted, past, snapshot, rules, now)
+    window = _window(counted, [*past, *again], snapshot, rules, now)
     touched = _touched(window, records, snapshot.nodes, rules, now_ns)
     if not touched:
         return Weighed(window)

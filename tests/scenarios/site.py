@@ -1,7 +1,7 @@
 """A site: a cluster, its Loki, the kernel logs and pods of its nodes, and one controller, on simulated time.
 
-The controller is put together by its own wiring (:mod:`tests.chaos.process`), and its requests are answered by
-the stand-ins' own handlers. Lines reach Loki as the collector of ``manifests/otel-values.yaml`` ships them.
+The controller is put together by its own wiring (:mod:`tests.chaos.process`), and its requests are answered
+by the stand-ins' own handlers. Lines reach Loki as the collector of ``manifests/otel-values.yaml`` ships them.
 """
 
 from __future__ import annotations
@@ -103,6 +103,12 @@ class Printed:
         object.__setattr__(self, "lines", self.out.splitlines())
 
     @property
+    def rows(self) -> Sequence[str]:
+        """The rows of its table."""
+        heads = [number for number, line in enumerate(self.lines) if line.startswith("NODE ")]
+        return self.lines[heads[0] + 1 :] if heads else ()
+
+    @property
     def document(self) -> dict[str, Any]:
         """The output as JSON."""
         found: dict[str, Any] = json.loads(self.out)
@@ -150,7 +156,7 @@ class Site:
         self._exits.enter_context(self.kube)
         kubeconfig = self.kube.kubeconfig(self._folder / "kubeconfig")
         environment = {"KUBECONFIG": str(kubeconfig), "HOME": str(self._folder), "COLUMNS": "80"}
-        for name, value in {**environment, "LOG_ENDPOINT": self.settings.log_endpoint}.items():
+        for name, value in {**environment, **self._as_variables()}.items():
             self._monkeypatch.setenv(name, value)
         self._monkeypatch.setattr(cli_clock, "now", self.clock.moment)
         self._monkeypatch.setattr(writing, "who", lambda: "kim@laptop")
@@ -159,6 +165,14 @@ class Site:
 
     def __exit__(self, *_: object) -> None:
         self._exits.close()
+
+    def _as_variables(self) -> dict[str, str]:
+        """The settings that are not as they are by default, for commands."""
+        chosen = self.settings.model_dump(exclude_defaults=True, mode="json")
+        given = {f"KONDUCTOR_{name.upper()}": str(value) for name, value in chosen.items()}
+        named = ("KONDUCTOR_LOG_ENDPOINT", "KONDUCTOR_WATCHED_NAMESPACES")
+        own = {"LOG_ENDPOINT": self.settings.log_endpoint, "WATCHED_NAMESPACES": "ml"}
+        return {**{name: value for name, value in given.items() if name not in named}, **own}
 
     # The controller
 
@@ -219,7 +233,8 @@ class Site:
     def pause_here(self, _process: Process) -> None:
         """Nobody is stopped."""
 
-    def _exchange(self, server: str, request: Request, _timeout_seconds: float) -> Reply:
+    def _exchange(self, server: str, request: Request, timeout_seconds: float) -> Reply:
+        del timeout_seconds  # nothing is slow here
         if server == LOKI:
             return self.loki._api.handle(request)
         if "watch" not in request.params:

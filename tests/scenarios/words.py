@@ -24,6 +24,7 @@ LINK_DOWN = (
 PEERS_LINK = (
     f"NVRM: Xid (PCI:{GPU}): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 07 (0x01500011 0x00000000 0x00000000)"
 )
+ROW_REMAP = "NVRM: Xid (PCI:0000:9b:00): 64, pid=4711, name=python3, Row Remapper: failed to remap"
 CLIQUE = "nvidia.com/gpu.clique"
 
 
