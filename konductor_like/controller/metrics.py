@@ -15,7 +15,7 @@ HOLDING = (Refusal.BRAKE, Refusal.RATE, Refusal.COOLDOWN, Refusal.PAUSED)
 """What the brake may hold a node back for."""
 HIGHEST_CODE = 100_000
 """SXids have five digits, Xids three."""
-_SOURCES = ("kernel", "pod", "heartbeat", "node")
+_SOURCES = ("kernel", "pod", "heartbeat", "node", "history")
 _LAGS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
 
@@ -91,6 +91,11 @@ class Metrics:
         self.kube_errors = counter("kube_errors_total", "Requests to the API server that failed.", "error")
         self.read_until = gauge(
             "read_until_timestamp_seconds", "Everything before this time was read and acted upon.", "source"
+        )
+        self.history_unread = gauge(
+            "history_unread_seconds",
+            "How much of the time before the start has yet to be read again for the rules that look back; "
+            "above 0 a threshold may be reached late.",
         )
         self.last_success = gauge("last_success_timestamp_seconds", "When the last poll succeeded.", "source")
         self.tails_connected = gauge(

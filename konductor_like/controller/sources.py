@@ -62,9 +62,9 @@ class Inbox(Protocol):
 class SourceLoop:
     """Polls one reader until told to stop.
 
-    ``name`` is ``kernel``, ``pod``, ``heartbeat`` or ``node``. ``problem`` is what went wrong at the last
-    poll, None when nothing did; a failed poll is an error, never "no faults" (rule 14). ``caught_up`` says
-    that a poll has reached the present.
+    ``name`` is ``kernel``, ``pod``, ``heartbeat``, ``node`` or ``history``. ``problem`` is what went wrong at
+    the last poll, None when nothing did; a failed poll is an error, never "no faults" (rule 14).
+    ``caught_up`` says that a poll has reached the present.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
@@ -21,7 +21,7 @@ from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.nudging import TailNudges
 from konductor_like.controller.sources import Delivery, Reader, SourceLoop
 from konductor_like.controller.tick import Nodes, Tick
-from konductor_like.model import Coverage, LogLine, Source
+from konductor_like.model import Coverage, Fault, LogLine, Source
 
 IDLE_SECONDS = 5.0
 """How long the loop waits for something to do before it looks at the nodes anyway."""
@@ -33,7 +33,7 @@ WAKE_SECONDS = 0.1
 COVERAGE_SECONDS = 30.0
 
 SOURCES = {"kernel": Source.KERNEL, "pod": Source.POD}
-"""The readers whose cursors are kept; beside them there are ``heartbeat`` and ``node``."""
+"""The readers whose cursors are kept; beside them there are ``heartbeat``, ``node`` and ``history``."""
 
 
 def now() -> datetime:
@@ -79,6 +79,7 @@ class Term:
         self._looked_seconds = 0.0
         self._clock_wrong = False
         self._failures = 0
+        self._replaying = "history" in readers
         self.last_turn_seconds = time.monotonic()
         self.loops = {
             name: SourceLoop(
@@ -162,6 +163,8 @@ class Term:
         self.last_turn_seconds = time.monotonic()
         lines: list[LogLine] = []
         read = {delivery.name for delivery in deliveries}
+        past: Sequence[Fault] | None = None
+        replaying = self._replaying
         read_ns: dict[Source, int] = {}
         had_ns: dict[Source, int] = {}
         with self._surviving():
@@ -173,13 +176,16 @@ class Term:
                 source, batch = SOURCES.get(delivery.name), delivery.batch
                 if delivery.name == "heartbeat":
                     self._watch.hear(batch.lines, batch.upto_ns, self._now_ns())
+                elif delivery.name == "history":
+                    past, replaying = batch.past, batch.more
                 else:
                     lines.extend(batch.lines)
                 if source is not None:
                     read_ns[source], had_ns[source] = batch.upto_ns, delivery.read_ns
             self._prepare(had_ns)
             with self._metrics.tick_seconds.time():
-                self._tick.run(lines, read_ns, now())
+                self._tick.run(lines, read_ns, now(), past, replaying=replaying)
+            self._replaying = replaying
             self._recall()
             for source, until_ns in self._tick.checkpoint().read_ns.items():
                 self._metrics.read_until.labels(source.value).set(until_ns / 1e9)

@@ -120,6 +120,7 @@ class Tick:
         self._ambiguous: frozenset[str] = frozenset()
         self._left: Mapping[str, frozenset[str]] = {}
         self._window = Window()
+        self._replaying = False
 
     @property
     def unfinished(self) -> int:
@@ -143,13 +144,16 @@ class Tick:
         lines: Iterable[LogLine],
         read_ns: Mapping[Source, int],
         now: datetime,
-        past: Sequence[Fault] = (),
+        past: Sequence[Fault] | None = None,
+        *,
+        replaying: bool = False,
     ) -> Plan:
         """Judge ``lines``, write what follows, and say so. ``read_ns`` is how far each source is read now.
 
-        ``past`` are faults from before this process began, acted upon then.
+        ``past`` are faults from before this process began, acted upon then; None where none are handed in.
+        ``replaying`` says that there is more of them to come.
         """
-        before = self._open
+        before, self._replaying = self._open, replaying
         try:
             found = self._detected(lines)
             plan = self._run([*before, *(fault for fault in found if not fault.finding.shadow)], past, now)
@@ -162,7 +166,7 @@ class Tick:
         self._checkpoint = self._checkpointed()
         return plan
 
-    def _run(self, faults: list[Fault], past: Sequence[Fault], now: datetime) -> Plan:
+    def _run(self, faults: list[Fault], past: Sequence[Fault] | None, now: datetime) -> Plan:
         self._open = []
         plan, states = self._decide(faults, now, past)
         waiting: list[Fault] = []
@@ -206,7 +210,7 @@ class Tick:
         ]
 
     def _decide(
-        self, faults: Sequence[Fault], now: datetime, past: Sequence[Fault] = ()
+        self, faults: Sequence[Fault], now: datetime, past: Sequence[Fault] | None = None
     ) -> tuple[Plan, Mapping[str, NodeState]]:
         """The plan, and the very states that it was made for: a write must test these and no newer ones."""
         states = self._states()
@@ -222,6 +226,7 @@ class Tick:
             ambiguous=self._ambiguous,
             left=self._left,
             window=self._window,
+            replaying=self._replaying,
         )
         plan = decide(snapshot, faults, rules, now, past=past)
         if steer and any(change.verb is Verb.TAINT for change in plan.changes):

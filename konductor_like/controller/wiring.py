@@ -22,6 +22,7 @@ from konductor_like.controller.announcer import Announcer
 from konductor_like.controller.controller import Controller
 from konductor_like.controller.coverage_report import CoverageReport, FleetEvent
 from konductor_like.controller.fleetwatch import FleetWatch
+from konductor_like.controller.history import history_reader
 from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.nudging import TailNudges
@@ -36,6 +37,7 @@ from konductor_like.detection.joining import Joiner
 from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.heartbeats import TILE_SECONDS, HeartbeatReader
+from konductor_like.loki.history import LOOK_SECONDS
 from konductor_like.loki.logql import kernel_query, pod_query
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.retry import retrying
@@ -204,7 +206,8 @@ class _Terms:
         heartbeats = HeartbeatReader(self.loki, settings)
         heartbeats.start_from(started_ns)
         targeted = TargetedReader(self.loki, self._queries()["kernel"], settings)
-        sources = self._readers(start, started_ns)
+        budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
+        sources = self._readers(start, started_ns, budget)
 
         def revisit(gaps: tuple[tuple[int, int], ...]) -> None:
             for reader in sources.values():
@@ -235,6 +238,18 @@ class _Terms:
             steering=None if self.wheel is None else self.wheel.steering,
         )
         readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "node": targeted}
+        if checkpoint is not None:  # on a first start all that counts is read as news
+            readers["history"] = history_reader(
+                self.loki,
+                settings,
+                self.rulebook,
+                self._queries,
+                self.metrics,
+                budget,
+                since_ns=start.act_from_ns,
+                now_ns=started_ns,
+                stop=stop,
+            )
         term = Term(
             tick,
             self.nodes,
@@ -247,6 +262,7 @@ class _Terms:
                 "pod": settings.pod_poll_interval_seconds,
                 "heartbeat": TILE_SECONDS,
                 "node": READ_SECONDS,
+                "history": LOOK_SECONDS,
             },
             now_ns=self.loki.now_ns,
             stop=stop,
@@ -270,11 +286,10 @@ class _Terms:
         query = self._queries()["kernel"]
         return {"kernel": TailNudges(self.settings, query, self.loki.now_ns, self.metrics)}
 
-    def _readers(self, start: Checkpoint, started_ns: int) -> dict[str, SourceReader]:
+    def _readers(self, start: Checkpoint, started_ns: int, budget: ByteBudget) -> dict[str, SourceReader]:
         """One reader per source, each at its cursor; one whose cursor is missing goes with the oldest."""
         settings = self.settings
         oldest_ns = min(start.read_ns.values(), default=started_ns)
-        budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
         self.metrics.budget_used.set_function(lambda: budget.used)
         readers = {
             name: SourceReader(SOURCES[name], self.loki, query, settings, budget=budget)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from konductor_like.model import Source
 
 _MINUTE_SECONDS = 60.0
+_HISTORY_UPTO = 0.5
 _PODS_UPTO = 0.7
 _SWEEPS_UPTO = 0.85
 _SLOWDOWN = 6.0
@@ -18,7 +19,8 @@ _SLOWDOWN = 6.0
 class ByteBudget:
     """Bytes processed in the last minute, against a bound. All readers share one; thread-safe.
 
-    Pods are the first to wait, then the sweeps, and only beyond the whole budget the polls of kernel lines.
+    The past is the first to wait, then pods, then the sweeps, and only beyond the whole budget the polls of
+    kernel lines.
     """
 
     def __init__(self, bytes_per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -41,6 +43,15 @@ class ByteBudget:
             while self._spent and self._spent[0][0] < self._clock() - _MINUTE_SECONDS:
                 self._total -= self._spent.popleft()[1]
             return self._total / self._bound
+
+    def share(self, bytes_processed: int) -> float:
+        """Which share of a minute's budget that is."""
+        return bytes_processed / self._bound
+
+    @property
+    def allows_history(self) -> bool:
+        """Whether what happened before our start may be read."""
+        return self.used < _HISTORY_UPTO
 
     @property
     def allows_sweeps(self) -> bool:

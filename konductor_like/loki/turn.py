@@ -10,7 +10,7 @@ from konductor_like.loki.response import Entry, Naming, log_line
 from konductor_like.loki.seen import Seen, identity
 from konductor_like.loki.window import Piece, Window
 from konductor_like.loki.work import Progress, Work, added
-from konductor_like.model import LogLine, Source
+from konductor_like.model import Fault, LogLine, Source
 
 _ENTRIES = 3_000
 _CHARS = 16 * 2**20
@@ -48,6 +48,8 @@ class Batch:
     """Sweeps wait because the byte budget is used up."""
     failure: LokiError | None = None
     """What kept a part from being read; that part comes again."""
+    past: tuple[Fault, ...] | None = None
+    """Faults from before our start, of a piece of the past that was read again; None where none was."""
 
 
 @dataclass(slots=True)

@@ -141,6 +141,8 @@ class Snapshot:
     steering: Steering = field(default_factory=Steering)
     window: Window = field(default_factory=Window)
     """Recent evidence of the whole fleet, for thresholds and for telling origin from collateral."""
+    replaying: bool = False
+    """The window has yet to be read again in full: what nobody else did in it cannot be known."""
     jobs: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By node, the jobs that ran there lately, as far as the API server was asked."""
     attention: frozenset[str] | None = None

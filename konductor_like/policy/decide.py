@@ -44,14 +44,19 @@ class _Sorted:
 
 
 def decide(
-    snapshot: Snapshot, faults: Sequence[Fault], rules: Rules, now: datetime, *, past: Sequence[Fault] = ()
+    snapshot: Snapshot,
+    faults: Sequence[Fault],
+    rules: Rules,
+    now: datetime,
+    *,
+    past: Sequence[Fault] | None = None,
 ) -> Plan:
     """Decide what to write where.
 
     Nodes without new faults are looked at too: what the brake held may pass now, a taint may have been
     removed by hand, a node may have rebooted, counts may be due. Deciding again on what was already applied
     changes nothing. ``past`` are faults that were acted upon before this process began: they are weighed with
-    the others and lead to nothing by themselves.
+    the others and lead to nothing by themselves; None where none are handed in.
     """
     found = _sorted(snapshot, faults, rules)
     cases = {

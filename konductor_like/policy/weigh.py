@@ -56,7 +56,7 @@ class Weighed:
 def weigh(
     records: Mapping[str, NodeRecord],
     counted: Sequence[Fault],
-    past: Sequence[Fault],
+    past: Sequence[Fault] | None,
     snapshot: Snapshot,
     rules: Rules,
     now: datetime,
@@ -70,8 +70,8 @@ def weigh(
     ``records`` are the nodes' records as they were judged just now; of other nodes the snapshot's hold.
     """
     now_ns = unix_ns(now)
-    window = _window(counted, [*past, *again], snapshot, rules, now)
-    touched = _touched(window, records, snapshot.nodes, rules, now_ns)
+    window = _window(counted, [*(past or ()), *again], snapshot, rules, now)
+    touched = _touched(window, records, snapshot.nodes, rules, now_ns, all_heard=past is not None)
     if not touched:
         return Weighed(window)
     names = related(touched, _jobs_of(window, snapshot), snapshot.nodes)
@@ -89,6 +89,8 @@ def weigh(
     }
     events = [named(event, known, rules) for event in clusters(evidence, snapshot.nodes, rules)]
     failures = Failures.of((event.cluster for event in events), rules)
+    # Who else took part, and where it began, may stand in what is not read again yet.
+    accusing = Failures({}, rules) if snapshot.replaying else failures
     counts: defaultdict[str, list[Evidence]] = defaultdict(list)
     for each in counting(evidence, (event.cluster for event in events), rules):
         counts[each.node].append(each)
@@ -98,7 +100,7 @@ def weigh(
         state = snapshot.nodes[name]
         new = with_roles(record, state, mine[name], events, waiting, rules)
         if name in touched:
-            new = _escalated(new, state, counts[name], failures, rules, now_ns)
+            new = _escalated(new, state, counts[name], accusing, rules, now_ns)
         if new != record:
             changed[name] = new
             # What was collateral and goes on alone waits, too.
@@ -142,9 +144,15 @@ def _touched(
     states: Mapping[str, NodeState],
     rules: Rules,
     now_ns: int,
+    *,
+    all_heard: bool,
 ) -> set[str]:
-    """The nodes that something may have changed for: those heard of lately, and those that wait to settle."""
-    touched = {name for name, ns in window.heard_ns.items() if ns >= now_ns - RECENT_NS and name in states}
+    """The nodes that something may have changed for: those heard of lately, and those that wait to settle.
+
+    ``all_heard``: more of the past is known now, and may add to what any node said since the start.
+    """
+    since_ns = 0 if all_heard else now_ns - RECENT_NS
+    touched = {name for name, ns in window.heard_ns.items() if ns >= since_ns and name in states}
     for name, record in records.items():
         if any(
             is_waiting(incident) and rules.escalation(incident.key.rule).settle_seconds

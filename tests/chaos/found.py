@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from tests.chaos import others as o
 from tests.chaos import people as p
 from tests.chaos import steps as s
 from tests.chaos.schedule import Schedule
+from tests.chaos.setup import Setup
 from tests.chaos.steps import Step
 from tests.chaos.stories import CURSORS
-from tests.chaos.world import Setup
 
 
 def _kept(setup: Setup, *steps: Step) -> Schedule:
@@ -21,21 +22,21 @@ FOUND: dict[str, Schedule] = {
     "a count whose write went through unanswered is not added again": _kept(
         KMSG,
         *(s.Xid(0, 79, 1), s.Beat(0), s.KubeTrouble("timeout after", "node"), s.Xid(0, 79, 1)),
-        *(s.Beat(0), s.Untaint(0), s.Beat(0)),
+        *(s.Beat(0), p.Untaint(0), s.Beat(0)),
     ),
     "the last of several pod lines does not count again after a restart": _kept(
         KMSG, s.Beat(0), s.PodLine(0), s.PodLine(0), s.Beat(0), s.Wait(700.0), s.Beat(0), s.Kill(0), s.Beat(0)
     ),
     "a release covers plain lines that were acted upon after the cursor was last saved": _kept(
         PLAIN,
-        *(s.Xid(0, 95, 1), s.Beat(0), s.Reboot(0, 30.0), s.Reset(0), s.Beat(0), s.Wait(60.0), s.Beat(0)),
+        *(s.Xid(0, 95, 1), s.Beat(0), s.Reboot(0, 30.0), p.Reset(0), s.Beat(0), s.Wait(60.0), s.Beat(0)),
         *(s.Kill(0), s.Beat(0)),
     ),
     "a reset covers late lines of an incident that an earlier reset had closed": _kept(
         KMSG,
-        *(s.Xid(0, 79, 0), s.Beat(0), s.Reset(None), s.Wait(200.0)),
+        *(s.Xid(0, 79, 0), s.Beat(0), p.Reset(None), s.Wait(200.0)),
         *(s.KubeTrouble("timeout after", "node"), s.Xid(0, 79, 0, 0.5), s.Xid(0, 119, 0), s.Beat(0)),
-        *(s.Reset(0), s.Beat(0)),
+        *(p.Reset(0), s.Beat(0)),
     ),
     "a controller's clock that is set back and forth loses no line": _kept(
         PLAIN,
@@ -43,20 +44,20 @@ FOUND: dict[str, Schedule] = {
         *(s.Beat(0), s.Wait(700.0)),
     ),
     "a cursor from the future loses nothing that came while nobody read": _kept(
-        PLAIN, s.Beat(0), s.SpoilCursor(CURSORS[3]), s.Kill(0), s.Xid(0, 119, 1), s.Wait(320.0), s.Beat(0)
+        PLAIN, s.Beat(0), o.SpoilCursor(CURSORS[3]), s.Kill(0), s.Xid(0, 119, 1), s.Wait(320.0), s.Beat(0)
     ),
     "a checkpoint without cursors loses nothing that came while nobody read": _kept(
-        PLAIN, s.Beat(0), s.SpoilCursor(CURSORS[2]), s.Kill(0), s.Xid(0, 74, 0), s.Wait(320.0), s.Beat(0)
+        PLAIN, s.Beat(0), o.SpoilCursor(CURSORS[2]), s.Kill(0), s.Xid(0, 74, 0), s.Wait(320.0), s.Beat(0)
     ),
     "a taint in flight does not hide that the one before it was taken off by hand": _kept(
         Setup(plain=(False,), overlap_seconds=2.0, lateness_seconds=2.0),
-        *(s.Xid(0, 119, 0), s.Xid(0, 95, 1, 2.0), s.Beat(0), s.Untaint(0), s.KubeTrouble("503", "node", 80)),
+        *(s.Xid(0, 119, 0), s.Xid(0, 95, 1, 2.0), s.Beat(0), p.Untaint(0), s.KubeTrouble("503", "node", 80)),
         *(s.Reboot(0, 30.0), s.Beat(0), s.Beat(0)),
     ),
     "a removal by hand covers no fault that waits for its write": _kept(
         Setup(plain=(False, False), brake_percent=50.0),
         *(s.Xid(0, 48, 0), s.Beat(0), s.Xid(1, 119, 1), s.Beat(0), s.KubeTrouble("503", "node", 80)),
-        *(s.Reboot(0, 0.0), s.Untaint(0), s.Beat(0), s.Xid(0, 48, 0)),
+        *(s.Reboot(0, 0.0), p.Untaint(0), s.Beat(0), s.Xid(0, 48, 0)),
     ),
     "a taint decided before a reboot does not reach the node after it": _kept(
         KMSG,
@@ -74,10 +75,10 @@ FOUND: dict[str, Schedule] = {
     ),
     "a fault after an acknowledgement is no part of what was acknowledged": _kept(
         KMSG,
-        *(s.Xid(0, 79, 0), s.Wait(5.0), s.Beat(0), p.Ack(0), s.Xid(0, 79, 0), s.Untaint(0)),
+        *(s.Xid(0, 79, 0), s.Wait(5.0), s.Beat(0), p.Ack(0), s.Xid(0, 79, 0), p.Untaint(0)),
     ),
     "a pause that comes back with the Lease is heeded until it is taken off": _kept(
         KMSG,
-        *(s.Beat(0), s.Xid(0, 119, 0), p.Pause(), s.Beat(0), s.DeleteLease()),
+        *(s.Beat(0), s.Xid(0, 119, 0), p.Pause(), s.Beat(0), o.DeleteLease()),
     ),
 }

@@ -9,19 +9,11 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from konductor_like.cluster import record as records
 from konductor_like.model import (
-    HEALTH_LABEL,
-    RECORD_ANNOTATION,
-    TAINT_EFFECT,
-    TAINT_KEY,
-    TAINT_VALUE,
     Checkpoint,
-    Incident,
     IncidentState,
-    KernelPosition,
     NodeRecord,
     NodeState,
     Source,
@@ -29,6 +21,19 @@ from konductor_like.model import (
 from konductor_like.policy.brake import bound
 from konductor_like.policy.release import unix_ns
 from konductor_like.policy.room import share
+from tests.chaos.evidence import (
+    Node,
+    acted,
+    acted_in,
+    is_key,
+    listed,
+    lost_ack,
+    read_by,
+    same,
+    stands_open,
+    version,
+    without_ours,
+)
 from tests.chaos.machines import Machine, Occurrence, seconds
 from tests.chaos.process import DEADLINE_SECONDS, LEASE, NAMESPACE, Process
 from tests.chaos.restraint import Restraint
@@ -41,8 +46,6 @@ LATE_SECONDS = 0.2
 ACT_SECONDS = 900.0
 RECORD_SECONDS = 600.0
 MARGIN_NS = seconds(2)
-
-Node = dict[str, Any]
 
 
 class Ledger:
@@ -99,16 +102,16 @@ class Ledger:
         turn: int,
     ) -> None:
         """A patch of a Node was carried out, or refused."""
-        if before is None or after is None or _version(before) == _version(after):
+        if before is None or after is None or version(before) == version(after):
             return
-        if _without_ours(before) != _without_ours(after):
+        if without_ours(before) != without_ours(after):
             self.break_(f"a write to {name} changes what is not ours")
         old, new = self._world.decode(before), self._world.decode(after)
         if process is None:
             self._written_by_person(name, old, new)
         else:
             self._written_by(process, name, old, new, late=late, turn=turn)
-        self._acted.update(o for o in self._of(name) if _acted(o, new.record))
+        self._acted.update(o for o in self._of(name) if acted(o, new.record))
         self._count(name, new.record)
 
     def edited(self, name: str, before: Node, after: Node | None) -> None:
@@ -140,13 +143,13 @@ class Ledger:
 
     def boot_posted(self, name: str) -> None:
         """A Node tells of its machine's new boot; see ``Machine.muddled``."""
-        machine, stored = self._world.machines[name], self._world.stored(name)
+        machine, stored = self._world.machines[name], self._world.nodes.stored(name)
         if not machine.plain or stored is None:
             return
         incidents = self._world.decode(stored).record.incidents
         held = [i for i in incidents if i.state is IncidentState.HELD]
         machine.muddled = machine.muddled or any(
-            o.boot_id != machine.boot_id and (o not in self._acted or _acted_in(o, held))
+            o.boot_id != machine.boot_id and (o not in self._acted or acted_in(o, held))
             for o in self._of(name)
         )
 
@@ -167,7 +170,7 @@ class Ledger:
             self.break_(f"{process.name} writes to {name} while {holder} holds the Lease")
         if old.tainted and not new.tainted:
             self.break_(f"{process.name} takes the taint off {name}")
-        if lost := _lost_ack(old.record, new.record):
+        if lost := lost_ack(old.record, new.record):
             self.break_(f"{process.name} forgets that {lost.key.rule} on {name} was acknowledged")
         if new.tainted and not old.tainted:
             self.tainted_once += 1
@@ -187,11 +190,11 @@ class Ledger:
             if o not in spent
             and (
                 o.boot_id == new.machine.boot_id
-                or (machine.plain and (o not in self._acted or _open(o, old)))
+                or (machine.plain and (o not in self._acted or stands_open(o, old)))
             )
         ]
         if not fresh and not (machine.plain and self._has_left_something(name, machine)):
-            why = f"none of {_list(possible)} may act there now" if possible else "nothing happened there"
+            why = f"none of {listed(possible)} may act there now" if possible else "nothing happened there"
             self.break_(f"{process.name} taints {name}, but {why}")
 
     def _spend(self, name: str, uid: str, record: NodeRecord, *, reset_ns: int | None) -> None:
@@ -206,8 +209,8 @@ class Ledger:
         closed = [i for i in known if i.state is not IncidentState.RELEASED]
         for o in self._of(name):
             before = reset_ns is not None and o.in_loki and o.first_ns <= reset_ns - MARGIN_NS
-            read = _read_by(o, record.read)
-            if read or _acted_in(o, known) or (before and any(_same(o, i) for i in closed)):
+            read = read_by(o, record.read)
+            if read or acted_in(o, known) or (before and any(same(o, i) for i in closed)):
                 self._spent[uid].add(o)
 
     def _count(self, name: str, record: NodeRecord) -> None:
@@ -217,12 +220,12 @@ class Ledger:
                 continue
             plain = self._world.machines[name].plain
             real = sum(
-                o.in_loki and _is_key(o, incident) and (plain or o.boot_id == incident.last.boot_id)
+                o.in_loki and is_key(o, incident) and (plain or o.boot_id == incident.last.boot_id)
                 for o in self._of(name)
                 if incident.source is Source.KERNEL or o.source is Source.POD
             )
             if incident.source is Source.POD:
-                real = sum(o.in_loki and _is_key(o, incident) for o in self._of(name))
+                real = sum(o.in_loki and is_key(o, incident) for o in self._of(name))
             if incident.count > real:
                 self.break_(f"{name} counts {incident.count} of {incident.key.rule}, {real} happened")
 
@@ -238,13 +241,13 @@ class Ledger:
         states = {
             name: self._world.decode(stored)
             for name in self._world.names
-            if (stored := self._world.stored(name)) is not None
+            if (stored := self._world.nodes.stored(name)) is not None
         }
         for o in self._world.occurrences:
             state = states.get(o.node)
             if state is None or state.tainted or not self._must_taint(o, state):
                 continue
-            held = any(_same(o, i) and i.state is IncidentState.HELD for i in state.record.incidents)
+            held = any(same(o, i) and i.state is IncidentState.HELD for i in state.record.incidents)
             if held and self._is_full(states, state.pool):
                 continue
             why = "is held although there is room" if held else "led to nothing"
@@ -330,75 +333,3 @@ class Ledger:
         """Note what is broken."""
         self._world.tell(f"!! {sentence}")
         self.broken.append(sentence)
-
-
-def _is_key(o: Occurrence, incident: Incident) -> bool:
-    return (o.finding.rule, o.finding.gpu) == (incident.key.rule, incident.key.gpu)
-
-
-def _same(o: Occurrence, incident: Incident) -> bool:
-    """Whether an occurrence is of an incident: its key, whether it taints, its boot."""
-    boot = incident.last.boot_id in (None, o.boot_id)
-    return _is_key(o, incident) and incident.severity.taints == o.taints and boot
-
-
-def _acted_in(o: Occurrence, incidents: list[Incident]) -> bool:
-    for incident in incidents:
-        if o.in_loki and _same(o, incident):
-            last = incident.last
-            if o.machine.plain or last.sequence is None:
-                return last.stamp_us is not None and o.stamp_us <= last.stamp_us
-            return o.sequence <= last.sequence
-    return False
-
-
-def _read_by(o: Occurrence, read: KernelPosition) -> bool:
-    """Whether the kernel log was judged past it, so that a release covers it, read or not (rule 4)."""
-    known = o.source is Source.KERNEL and not o.machine.plain and read.sequence is not None
-    return known and o.boot_id == read.boot_id and o.sequence <= (read.sequence or 0)
-
-
-def _open(o: Occurrence, state: NodeState) -> bool:
-    """Whether it stands open in the record, as evidence of the Node's present boot."""
-    present = [i for i in state.record.incidents if i.last.boot_id == state.machine.boot_id]
-    return _acted_in(o, [i for i in present if i.state is not IncidentState.RELEASED])
-
-
-def _lost_ack(old: NodeRecord, new: NodeRecord) -> Incident | None:
-    """An open incident that was seen no further, and whose acknowledgement is gone."""
-    known = {(i.key, i.last.boot_id, i.severity, i.first_ns, i.count): i for i in new.incidents}
-    for i in old.incidents:
-        now = known.get((i.key, i.last.boot_id, i.severity, i.first_ns, i.count))
-        if i.state is not IncidentState.RELEASED and now is not None and now.ack != i.ack:
-            return now
-    return None
-
-
-def _acted(o: Occurrence, record: NodeRecord) -> bool:
-    """Whether the record shows that it was judged."""
-    return _acted_in(o, list(record.incidents))
-
-
-def _list(occurrences: list[Occurrence]) -> str:
-    shown = [str(o) for o in occurrences[-3:]]
-    return ", ".join(shown if len(occurrences) <= 3 else [f"{len(occurrences) - 3} more", *shown])
-
-
-def _version(node: Node) -> str:
-    return str(node["metadata"]["resourceVersion"])
-
-
-def _without_ours(node: Node) -> Node:
-    """What others own of a Node, in the order in which it stands there."""
-    meta = {k: v for k, v in node["metadata"].items() if k not in ("resourceVersion", "managedFields")}
-    for part, ours in (("labels", HEALTH_LABEL), ("annotations", RECORD_ANNOTATION)):
-        meta[part] = {key: value for key, value in meta.get(part, {}).items() if key != ours}
-    taints = [
-        taint
-        for taint in node.get("spec", {}).get("taints", [])
-        if (taint["key"], taint.get("value"), taint["effect"]) != (TAINT_KEY, TAINT_VALUE, TAINT_EFFECT)
-    ]
-    return {**node, "metadata": meta, "spec": {**node.get("spec", {}), "taints": taints}}
-
-
-__all__ = ["Ledger", "records"]

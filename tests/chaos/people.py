@@ -1,14 +1,16 @@
-"""What people tell the controller, as steps of schedules: see :mod:`tests.chaos.steps`."""
+"""What people do to nodes and tell the controller, as steps of schedules: see :mod:`tests.chaos.steps`."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from konductor_like import model
+from konductor_like.cli import releasing
 from konductor_like.cli.dryrun import DryRun
 from konductor_like.cli.tainting import Acknowledgement, OperatorTaint
 from konductor_like.cli.writing import NodeWork
@@ -23,11 +25,15 @@ from konductor_like.cluster.steering import (
     encode_rearm,
 )
 from konductor_like.cluster.writer import NodeWriter
+from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
 from tests.chaos import wire
 from tests.chaos.process import LEASE, NAMESPACE, SerialCrew
+from tests.chaos.steps import node_of
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
+
+OURS = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,7 @@ class Taint:
     def take(self, world: World) -> None:
         """See the class."""
         work = OperatorTaint(client_of(world), world.settings, DryRun.NONE, reason="smells of smoke")
-        carry_out(world, work, world.names[self.node % len(world.names)])
+        carry_out(world, work, node_of(world, self.node))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,7 @@ class Ack:
         work = Acknowledgement(
             client_of(world), world.settings, DryRun.NONE, rule=None, reason="spare ordered"
         )
-        carry_out(world, work, world.names[self.node % len(world.names)])
+        carry_out(world, work, node_of(world, self.node))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,63 @@ class Rearm:
             world.ledger.restraint.person_rearms(at)
 
 
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """``konductor-like reset``: one node, or all that are affected."""
+
+    node: int | None = None
+    purge: bool = False
+
+    def take(self, world: World) -> None:
+        """See the class."""
+        client = client_of(world)
+        reset = releasing.Reset(client, world.settings, DryRun.NONE, reason="", purge=self.purge)
+        carry_out(world, reset, None if self.node is None else node_of(world, self.node))
+
+
+@dataclass(frozen=True, slots=True)
+class Untaint:
+    """``kubectl taint nodes NAME trainy.konduktor.ai/faulty-``."""
+
+    node: int
+
+    def take(self, world: World) -> None:
+        """See the class."""
+        _edit_taints(world, self.node, lambda taints: [taint for taint in taints if taint != OURS])
+
+
+@dataclass(frozen=True, slots=True)
+class TaintByHand:
+    """Somebody sets our taint, or one with our key and another effect or value."""
+
+    node: int
+    value: str = TAINT_VALUE
+    effect: str = TAINT_EFFECT
+
+    def take(self, world: World) -> None:
+        """See the class."""
+        ours = {"key": TAINT_KEY, "value": self.value, "effect": self.effect}
+        place = (TAINT_KEY, self.effect)
+        _edit_taints(
+            world,
+            self.node,
+            lambda taints: [*(t for t in taints if (t["key"], t["effect"]) != place), ours],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTwin:
+    """Somebody removes what has our key and is not ours."""
+
+    node: int
+
+    def take(self, world: World) -> None:
+        """See the class."""
+        _edit_taints(
+            world, self.node, lambda taints: [t for t in taints if t["key"] != TAINT_KEY or t == OURS]
+        )
+
+
 def _note(world: World, key: str, value: str | None) -> bool:
     """Write on the Lease, whether anybody holds it or not; False where that did not work."""
     try:
@@ -103,7 +166,7 @@ def _note(world: World, key: str, value: str | None) -> bool:
 
 def client_of(world: World) -> KubeClient:
     """A person's own connection."""
-    return wire.kube_client(world.exchange_of(None), "konductor-like/cli", world.date)
+    return wire.kube_client(world.traffic.exchange_of(None), "konductor-like/cli", world.date)
 
 
 def carry_out(world: World, work: NodeWork, name: str | None) -> None:
@@ -127,3 +190,12 @@ def carry_out(world: World, work: NodeWork, name: str | None) -> None:
         except KubeError as error:
             said.write(f"{error}")
     world.tell(f"   {said.getvalue()}")
+
+
+def _edit_taints(
+    world: World, number: int, change: Callable[[list[dict[str, str]]], list[dict[str, str]]]
+) -> None:
+    def edit(node: dict[str, Any]) -> None:
+        node["spec"]["taints"] = change(node["spec"].get("taints", []))
+
+    world.nodes.edit(node_of(world, number), edit)

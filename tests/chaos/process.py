@@ -155,7 +155,7 @@ class Process:
         settings, clock = world.settings, world.clock
         decode = settled_decoder(settings)
         metrics, rulebook = _shared()
-        exchange = world.exchange_of(self)
+        exchange = world.traffic.exchange_of(self)
         self._kube = wire.kube_client(exchange, "konductor-like/test", world.date)
         self._loki = wire.loki_client(settings, exchange, world.date)
         self.store = NodeStore(self._kube, decode)
@@ -265,7 +265,7 @@ class Process:
             if name == "heartbeat":
                 self._heard_seconds = now_seconds
             self._poll(name)
-            self._world.pause_here(self)
+            self._world.traffic.pause_here(self)
         if not self._ended.is_set():
             self._take_turn([])
         if self._ended.is_set():
@@ -280,7 +280,7 @@ class Process:
         assert self._term is not None
         loop = self._term.loops[name]
         for _ in range(POLLS_IN_A_ROW):
-            nudge = Nudge(self._world.take_nudge()) if name == "kernel" else None
+            nudge = Nudge(self._world.lines.take_nudge()) if name == "kernel" else None
             batch = None if self._ended.is_set() else loop._poll(nudge)
             if batch is None or not batch.more:
                 return
@@ -295,7 +295,7 @@ class Process:
         if not status.held or not self.store.wait_synced(0):
             return
         self._world.ledger.takes_office(self, status.checkpoint)
-        self._world.take_nudge()  # a tail tells of nothing that came before it
+        self._world.lines.take_nudge()  # a tail tells of nothing that came before it
         self._ended = _Stop(self._world)
         self._tick, self._term = self._terms.make(status.checkpoint, status.coverage, self._ended)
         inbox = _Inbox(self._take_turn)

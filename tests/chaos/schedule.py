@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from konductor_like.controller.logs import LOGGER
 from tests.chaos import steps as s
 from tests.chaos.people import Resume
+from tests.chaos.setup import Setup
 from tests.chaos.steps import Step
 from tests.chaos.stories import STORIES, draw
-from tests.chaos.world import Setup, World
+from tests.chaos.world import World
 
 _SPANS = ((2.0, 2.0), (2.0, 2.0), (20.0, 20.0), (20.0, 200.0), (60.0, 1500.0))
 """Overlap and lateness. Where both are short, nothing makes good for a cursor that ran ahead."""

@@ -6,25 +6,15 @@ and what is left still means something.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from konductor_like.cli import releasing
-from konductor_like.cli.dryrun import DryRun
-from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
-from konductor_like.sandbox.kubernetes.store import Key
-from tests.chaos import people
 from tests.chaos.machines import GPUS, Machine, seconds
-from tests.chaos.process import LEASE, NAMESPACE
 from tests.chaos.troubles import KUBE, KUBE_TARGETS, LOKI, Strike, Trouble
 
 if TYPE_CHECKING:
     from tests.chaos.process import Process
     from tests.chaos.world import World
-
-CURSOR = "trainy.konduktor.ai/cursor"
-OURS = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}
 
 
 class Step(Protocol):
@@ -92,7 +82,7 @@ class Kill:
         """See the class."""
         process = _living(world, self.slot)
         if process is not None:
-            world.strike(Strike(process, self.requests, self.after, self.writes, None))
+            world.traffic.strike(Strike(process, self.requests, self.after, self.writes, None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +99,7 @@ class Stop:
         """See the class."""
         process = _living(world, self.slot)
         if process is not None:
-            world.strike(Strike(process, self.requests, self.after, self.writes, self.steps))
+            world.traffic.strike(Strike(process, self.requests, self.after, self.writes, self.steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +149,8 @@ class Xid:
         delay_seconds = self.late * world.setup.lateness_seconds
         for repeated in range(self.times):
             world.advance(0.001 if repeated else 0.0)
-            world.happen(_node(world, self.node), self.code, GPUS[self.gpu % 2], delay_seconds=delay_seconds)
+            name, gpu = node_of(world, self.node), GPUS[self.gpu % 2]
+            world.lines.happen(name, self.code, gpu, delay_seconds=delay_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +162,7 @@ class PodLine:
 
     def take(self, world: World) -> None:
         """See the class."""
-        world.pod_prints(_node(world, self.node), delay_seconds=self.late)
+        world.lines.pod_prints(node_of(world, self.node), delay_seconds=self.late)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +173,10 @@ class Replay:
 
     def take(self, world: World) -> None:
         """See the class."""
-        name = _node(world, self.node)
+        name = node_of(world, self.node)
         for place, record in enumerate(world.machines[name].ring):
             at_ns = world.node_clock_ns(name) + place
-            world.ship(name, record.text, at_ns, record.occurrence, note="replay ")
+            world.lines.ship(name, record.text, at_ns, record.occurrence, note="replay ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +188,10 @@ class Reread:
 
     def take(self, world: World) -> None:
         """See the class."""
-        name = _node(world, self.node)
+        name = node_of(world, self.node)
         note = f"reread {world.clock.true_ns} "
-        for text, timestamp_ns, occurrence in world.files[name][-50:]:
-            world.ship(name, text, timestamp_ns, occurrence, delay_seconds=self.late, note=note)
+        for text, timestamp_ns, occurrence in world.lines.files[name][-50:]:
+            world.lines.ship(name, text, timestamp_ns, occurrence, delay_seconds=self.late, note=note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +203,7 @@ class Collectors:
 
     def take(self, world: World) -> None:
         """See the class."""
-        world.collectors[_node(world, self.node)] = self.count
+        world.lines.collectors[node_of(world, self.node)] = self.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +215,7 @@ class SetNodeClock:
 
     def take(self, world: World) -> None:
         """See the class."""
-        world.machines[_node(world, self.node)].clock_ahead_ns = seconds(self.ahead_seconds)
+        world.machines[node_of(world, self.node)].clock_ahead_ns = seconds(self.ahead_seconds)
 
 
 # Nodes
@@ -239,9 +230,9 @@ class Reboot:
 
     def take(self, world: World) -> None:
         """See the class."""
-        name = _node(world, self.node)
+        name = node_of(world, self.node)
         world.machines[name].reboot(world.uuid(), world.clock.true_ns)
-        world.later(self.posted_after, lambda: world.post_boot(name))
+        world.later(self.posted_after, lambda: world.nodes.post_boot(name))
         world.ledger.allowed[name] += 2
         world.advance(0.001)
 
@@ -254,8 +245,8 @@ class DeleteNode:
 
     def take(self, world: World) -> None:
         """See the class."""
-        name = _node(world, self.node)
-        stored = world.stored(name)
+        name = node_of(world, self.node)
+        stored = world.nodes.stored(name)
         if stored is not None:
             world.ledger.deleted(name, stored)
             world.kube.delete_node(name)
@@ -270,138 +261,17 @@ class Register:
 
     def take(self, world: World) -> None:
         """See the class."""
-        name = _node(world, self.node)
-        if world.stored(name) is not None:
+        name = node_of(world, self.node)
+        if world.nodes.stored(name) is not None:
             return
         world.advance(2.0)  # a Node's time of creation has whole seconds
         old = world.machines[name]
         if self.new_machine:
             system = f"system-{name}-{world.uuid()}"
-            world.files[name] = []
+            world.lines.files[name] = []
             world.machines[name] = Machine(system, old.plain, world.uuid(), world.clock.true_ns)
-        world.put_node(name)
+        world.nodes.put(name)
         world.ledger.allowed[name] += 2
-
-
-# People and other programs
-
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """``konductor-like reset``: one node, or all that are affected."""
-
-    node: int | None = None
-    purge: bool = False
-
-    def take(self, world: World) -> None:
-        """See the class."""
-        client = people.client_of(world)
-        reset = releasing.Reset(client, world.settings, DryRun.NONE, reason="", purge=self.purge)
-        people.carry_out(world, reset, None if self.node is None else _node(world, self.node))
-
-
-@dataclass(frozen=True, slots=True)
-class Untaint:
-    """``kubectl taint nodes NAME trainy.konduktor.ai/faulty-``."""
-
-    node: int
-
-    def take(self, world: World) -> None:
-        """See the class."""
-        _edit_taints(world, self.node, lambda taints: [taint for taint in taints if taint != OURS])
-
-
-@dataclass(frozen=True, slots=True)
-class TaintByHand:
-    """Somebody sets our taint, or one with our key and another effect or value."""
-
-    node: int
-    value: str = TAINT_VALUE
-    effect: str = TAINT_EFFECT
-
-    def take(self, world: World) -> None:
-        """See the class."""
-        ours = {"key": TAINT_KEY, "value": self.value, "effect": self.effect}
-        place = (TAINT_KEY, self.effect)
-        _edit_taints(
-            world,
-            self.node,
-            lambda taints: [*(t for t in taints if (t["key"], t["effect"]) != place), ours],
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveTwin:
-    """Somebody removes what has our key and is not ours."""
-
-    node: int
-
-    def take(self, world: World) -> None:
-        """See the class."""
-        _edit_taints(
-            world, self.node, lambda taints: [t for t in taints if t["key"] != TAINT_KEY or t == OURS]
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class OthersWrite:
-    """Other programs change their own taints, labels and annotations."""
-
-    node: int
-    number: int
-
-    def take(self, world: World) -> None:
-        """See the class."""
-        team = {"key": "team", "value": f"v{self.number}", "effect": "NoSchedule"}
-
-        def change(node: dict[str, Any]) -> None:
-            node["metadata"].setdefault("annotations", {})["example.org/note"] = f"<{self.number}> & ü"
-            node["metadata"].setdefault("labels", {})["example.org/team"] = f"t{self.number}"
-            if self.number % 3 == 0:
-                node["spec"]["taints"] = [team, *_others(node)][:4]
-            elif self.number % 3 == 1:
-                node["spec"]["taints"] = [*_others(node), team][:4]
-            if self.number % 5 == 4:
-                node["metadata"].pop("annotations", None)
-
-        def careful(node: dict[str, Any]) -> None:
-            kept = {k: v for k, v in node["metadata"].get("annotations", {}).items() if "konduktor" in k}
-            change(node)
-            if kept:
-                node["metadata"].setdefault("annotations", {}).update(kept)
-
-        world.edit(_node(world, self.node), careful)
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteLease:
-    """Somebody deletes the Lease."""
-
-    def take(self, world: World) -> None:
-        """See the class."""
-        if world.kube._store.get("leases", Key(NAMESPACE, LEASE)) is not None:
-            world.kube._store.delete("leases", Key(NAMESPACE, LEASE))
-            world.ledger.lease_touched()
-
-
-@dataclass(frozen=True, slots=True)
-class SpoilCursor:
-    """The cursor on the Lease is lost, garbled, or from the future."""
-
-    cursor: str | None
-
-    def take(self, world: World) -> None:
-        """See the class."""
-        stored = world.kube._store.get("leases", Key(NAMESPACE, LEASE))
-        if stored is None:
-            return
-        lease = stored.load()
-        notes = lease["metadata"].setdefault("annotations", {})
-        notes.pop(CURSOR, None)
-        if self.cursor is not None:
-            notes[CURSOR] = self.cursor
-        world.kube._store.put("leases", lease)
-        world.ledger.lease_touched()
 
 
 # Servers
@@ -416,7 +286,7 @@ class LokiTrouble:
 
     def take(self, world: World) -> None:
         """See the class."""
-        world.troubles.planned.append(Trouble(LOKI, self.kind, self.times))
+        world.traffic.troubles.planned.append(Trouble(LOKI, self.kind, self.times))
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +297,7 @@ class Blind:
 
     def take(self, world: World) -> None:
         """See the class."""
-        world.blind(self.seconds)
+        world.traffic.blind(self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,8 +310,8 @@ class KubeTrouble:
 
     def take(self, world: World) -> None:
         """See the class."""
-        writes = self.target == "node"
-        world.troubles.planned.append(Trouble(KUBE, self.kind, self.times, KUBE_TARGETS[self.target], writes))
+        path, writes = KUBE_TARGETS[self.target], self.target == "node"
+        world.traffic.troubles.planned.append(Trouble(KUBE, self.kind, self.times, path, writes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,23 +323,11 @@ class ForgetHistory:
         world.kube.forget_history()
 
 
-def _node(world: World, number: int) -> str:
+def node_of(world: World, number: int) -> str:
+    """The name of a node by its number."""
     return world.names[number % len(world.names)]
 
 
 def _living(world: World, slot: int) -> Process | None:
     process = world.processes[slot % 2]
     return None if process is None or process.dead else process
-
-
-def _others(node: dict[str, Any]) -> list[dict[str, str]]:
-    return [taint for taint in node["spec"].get("taints", []) if taint["key"] != "team"]
-
-
-def _edit_taints(
-    world: World, number: int, change: Callable[[list[dict[str, str]]], list[dict[str, str]]]
-) -> None:
-    def edit(node: dict[str, Any]) -> None:
-        node["spec"]["taints"] = change(node["spec"].get("taints", []))
-
-    world.edit(_node(world, number), edit)

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from tests.chaos import others as o
 from tests.chaos import people as p
 from tests.chaos import steps as s
 from tests.chaos.clock import START_NS, moment_of
@@ -60,8 +61,8 @@ def release(r: random.Random, node: int) -> Step:
     """Somebody lets the node go."""
     chance = r.random()
     if chance < 0.55:
-        return s.Reset(node)
-    return s.Reset(None) if chance < 0.7 else s.Untaint(node)
+        return p.Reset(node)
+    return p.Reset(None) if chance < 0.7 else p.Untaint(node)
 
 
 def again(r: random.Random, node: int) -> Step:
@@ -157,8 +158,8 @@ STORIES: tuple[Story, ...] = (
         s.Beat(0),
     ],
     lambda r, n: [s.Terminate(0), xid(r, n), s.Wait(r.choice(LONG_SECONDS)), beat(r)],
-    lambda r, n: [s.DeleteLease(), xid(r, n), beat(r), s.Beat(1)],
-    lambda r, n: [s.SpoilCursor(r.choice(CURSORS)), s.Kill(0), xid(r, n), beat(r), beat(r)],
+    lambda r, n: [o.DeleteLease(), xid(r, n), beat(r), s.Beat(1)],
+    lambda r, n: [o.SpoilCursor(r.choice(CURSORS)), s.Kill(0), xid(r, n), beat(r), beat(r)],
     lambda r, n: [
         s.SetClock(0, r.choice((-600.0, -20.0, -3.0, 3.0, 120.0))),
         xid(r, n),
@@ -187,12 +188,12 @@ STORIES: tuple[Story, ...] = (
         xid(r, n, APPLICATION),
         beat(r),
     ],
-    lambda r, n: [s.TaintByHand(n), xid(r, n), beat(r), s.Untaint(n), beat(r)],
+    lambda r, n: [p.TaintByHand(n), xid(r, n), beat(r), p.Untaint(n), beat(r)],
     lambda r, n: [
-        *(s.TaintByHand(n, *r.choice((("false", "NoSchedule"), ("true", "NoExecute")))), xid(r, n), beat(r)),
-        *(s.RemoveTwin(n), beat(r)),
+        *(p.TaintByHand(n, *r.choice((("false", "NoSchedule"), ("true", "NoExecute")))), xid(r, n), beat(r)),
+        *(p.RemoveTwin(n), beat(r)),
     ],
-    lambda r, n: [s.OthersWrite(n, r.randrange(100)), xid(r, n), s.OthersWrite(n, r.randrange(100)), beat(r)],
+    lambda r, n: [o.OthersWrite(n, r.randrange(100)), xid(r, n), o.OthersWrite(n, r.randrange(100)), beat(r)],
     lambda r, n: [
         s.Collectors(n, 2),
         xid(r, n),
@@ -203,7 +204,7 @@ STORIES: tuple[Story, ...] = (
         s.Collectors(n, 1),
     ],
     lambda r, n: [p.Taint(n), beat(r), xid(r, n), beat(r), release(r, n), beat(r), again(r, n), beat(r)],
-    lambda r, n: [xid(r, n), beat(r), strike(r), p.Taint(n), beat(r), s.Untaint(n), beat(r)],
+    lambda r, n: [xid(r, n), beat(r), strike(r), p.Taint(n), beat(r), p.Untaint(n), beat(r)],
     lambda r, n: [xid(r, n, SUSPECT), beat(r), p.Ack(n), beat(r), xid(r, n), beat(r), p.Ack(n), beat(r)],
     lambda r, n: [
         *(p.Pause(r.choice((None, 60.0, 700.0))), xid(r, n), beat(r), wait(r), xid(r, n + 1), beat(r)),

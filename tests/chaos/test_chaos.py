@@ -12,14 +12,14 @@ import sys
 
 import pytest
 
-from tests.chaos import people
+from tests.chaos import others, people
 from tests.chaos import steps as s
 from tests.chaos.found import FOUND
 from tests.chaos.mutants import GUARDED_TWICE, MUTANTS, caught_by
 from tests.chaos.run import play_seeds
 from tests.chaos.schedule import Schedule, play, schedule_of
+from tests.chaos.setup import Setup
 from tests.chaos.shrink import shrunk
-from tests.chaos.world import Setup
 
 BATCH = 30
 
@@ -72,10 +72,10 @@ SHORT = Schedule(
             s.Xid(0, 31),
             s.Xid(0, 79),
             s.Beat(0),
-            s.OthersWrite(0, 3),
+            others.OthersWrite(0, 3),
             s.Wait(30.0),
         ),
-        *(s.Reset(0), s.Beat(0), s.Replay(0), s.ForgetHistory(), s.Beat(0)),
+        *(people.Reset(0), s.Beat(0), s.Replay(0), s.ForgetHistory(), s.Beat(0)),
     ),
 )
 
@@ -116,7 +116,7 @@ def test_schedules_differ_and_use_every_kind_of_step() -> None:
     used = {type(step) for seed in range(400) for step in schedule_of(seed).steps}
     kinds = {
         kind
-        for module in (s, people)
+        for module in (s, others, people)
         for kind in vars(module).values()
         if isinstance(kind, type) and kind.__module__ == module.__name__ and kind is not s.Step
     }

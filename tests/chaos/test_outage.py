@@ -5,17 +5,18 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 
 import pytest
 
 from konductor_like.cluster.record import decode
 from konductor_like.model import RECORD_ANNOTATION, TAINT_KEY
 from konductor_like.settings import Settings
+from tests.chaos.lines import Lines
 from tests.chaos.machines import FATAL, GPUS, Occurrence
+from tests.chaos.setup import ENDPOINT, Setup
 from tests.chaos.troubles import Trouble
 from tests.chaos.wire import LOKI
-from tests.chaos.world import ENDPOINT, Setup, World
+from tests.chaos.world import World
 
 OUTAGE_SECONDS = 2 * 3600
 SILENCE_SECONDS = 600
@@ -23,18 +24,14 @@ DELIVERY_SECONDS = 600
 ROUND_SECONDS = 5
 
 
-@dataclass
-class Queue:
-    """What the collectors keep on disk while Loki takes nothing, oldest first."""
+class Backlog(Lines):
+    """Collectors that keep lines on disk while told to, and deliver them in order."""
 
-    lines: list[tuple[str, str, int, Occurrence | None]] = field(default_factory=list)
-    open: bool = False
-
-
-class OutageWorld(World):
-    """A world whose collectors queue while told to, and deliver in order."""
-
-    queue = Queue()
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.queue: list[tuple[str, str, int, Occurrence | None]] = []
+        """What they keep, the oldest first."""
+        self.keeping = False
 
     def ship(
         self,
@@ -46,70 +43,70 @@ class OutageWorld(World):
         delay_seconds: float = 0.0,
         note: str = "",
     ) -> None:
-        """Into the queue while there is one, else to Loki."""
-        if self.queue.open:
-            self.queue.lines.append((name, text, timestamp_ns, occurrence))
+        """Into the queue while they keep, else to Loki."""
+        if self.keeping:
+            self.queue.append((name, text, timestamp_ns, occurrence))
         else:
             super().ship(name, text, timestamp_ns, occurrence, delay_seconds=delay_seconds, note=note)
 
     def deliver(self, count: int) -> None:
-        """The collectors send the oldest lines that they kept."""
-        for name, text, timestamp_ns, occurrence in self.queue.lines[:count]:
-            self._push(name, text, timestamp_ns, occurrence, "0")
-        del self.queue.lines[:count]
+        """They send the oldest lines that they kept."""
+        for name, text, timestamp_ns, occurrence in self.queue[:count]:
+            self.push(name, text, timestamp_ns, occurrence, "0")
+        del self.queue[:count]
 
 
-def lived(nodes: int, faults: int, *, restart: bool) -> tuple[OutageWorld, float]:
+def lived(nodes: int, faults: int, *, restart: bool) -> tuple[World, float]:
     """A world after the outage and all that followed, and how long it took to live it."""
     begun = time.perf_counter_ns()
-    world = OutageWorld(Setup(plain=(False,) * nodes), seed=5)
-    world.queue = Queue()
+    world = World(Setup(plain=(False,) * nodes), seed=5)
     with world.clock.installed():
         live(world, faults, restart=restart)
     return world, (time.perf_counter_ns() - begun) / 1e9
 
 
-def live(world: OutageWorld, faults: int, *, restart: bool) -> None:
+def live(world: World, faults: int, *, restart: bool) -> None:
     """Ten minutes, the outage, the silence after it, the backlog, and half an hour."""
     world.settings = Settings(log_endpoint=ENDPOINT, brake_max_percent=100.0, tail=False)
     places = [(name, code, gpu) for name in world.names for code in FATAL for gpu in GPUS]
+    lines = world.lines = Backlog(world)
     rng = random.Random(7)
     rng.shuffle(places)
 
     def rounds(span_seconds: int, each: int = 0) -> None:
         for _ in range(span_seconds // ROUND_SECONDS):
             world.advance(ROUND_SECONDS)
-            world.deliver(each)
+            lines.deliver(each)
             world.beat_all()
 
     world.start(0)
     rounds(600)
-    world.queue.open = True
-    world.troubles.planned.append(Trouble(LOKI, "down", 10**9))
+    lines.keeping = True
+    world.traffic.troubles.planned.append(Trouble(LOKI, "down", 10**9))
     for name, code, gpu in places[:faults]:
         world.advance(OUTAGE_SECONDS / faults)
-        world.happen(name, code, gpu)
+        world.lines.happen(name, code, gpu)
         world.beat_all()
-    world.troubles.clear()
+    world.traffic.troubles.clear()
     rounds(SILENCE_SECONDS)
     if restart:
         controller = world.processes[0]
         assert controller is not None
         world.kill(controller)
         world.start(0)
-    each = len(world.queue.lines) * ROUND_SECONDS // DELIVERY_SECONDS + len(world.names)
-    while world.queue.lines:
+    each = len(lines.queue) * ROUND_SECONDS // DELIVERY_SECONDS + len(world.names)
+    while lines.queue:
         rounds(ROUND_SECONDS, each)
-    world.queue.open = False
+    lines.keeping = False
     rounds(1800)
 
 
-def check(world: OutageWorld, faults: int) -> None:
+def check(world: World, faults: int) -> None:
     """Every fault is counted on its node, once, and its node is tainted."""
     counts: Counter[int] = Counter()
     untainted = []
     for name in world.names:
-        node = world.stored(name)
+        node = world.nodes.stored(name)
         assert node is not None
         happened = [occurrence for occurrence in world.occurrences if occurrence.node == name]
         taints = node["spec"].get("taints") or []

@@ -13,12 +13,15 @@ import pytest
 
 from konductor_like.cluster.decode import decode_node
 from konductor_like.model import IncidentState, NodeState
+from tests.chaos import others as o
+from tests.chaos import people as p
 from tests.chaos import steps as s
 from tests.chaos.machines import Machine
 from tests.chaos.schedule import listening
+from tests.chaos.setup import Setup
 from tests.chaos.steps import Step
 from tests.chaos.stories import CURSORS
-from tests.chaos.world import Setup, World
+from tests.chaos.world import World
 
 BEAT = s.Beat(0)
 FATAL = s.Xid(0, 79, 0)
@@ -32,11 +35,11 @@ OLD_LINES: dict[str, tuple[Step, ...]] = {
     "the controller is killed and starts again": RESTART,
     "the controller is ended and starts again": (s.Terminate(0), BEAT),
     "another controller takes over": (s.Start(1), s.Beat(1), s.Kill(0), s.Wait(320.0), s.Beat(1), s.Beat(1)),
-    "the Lease is deleted and the controller goes on": (s.DeleteLease(), BEAT, s.Wait(110.0), BEAT),
-    "the Lease is lost with its controller": (s.DeleteLease(), *RESTART, s.Replay(0)),
-    "the cursor is lost": (s.SpoilCursor(CURSORS[0]), *RESTART, s.Replay(0)),
-    "the cursor cannot be read": (s.SpoilCursor(CURSORS[1]), *RESTART, s.Replay(0)),
-    "the cursor is from the future": (s.SpoilCursor(CURSORS[3]), *RESTART, s.Replay(0)),
+    "the Lease is deleted and the controller goes on": (o.DeleteLease(), BEAT, s.Wait(110.0), BEAT),
+    "the Lease is lost with its controller": (o.DeleteLease(), *RESTART, s.Replay(0)),
+    "the cursor is lost": (o.SpoilCursor(CURSORS[0]), *RESTART, s.Replay(0)),
+    "the cursor cannot be read": (o.SpoilCursor(CURSORS[1]), *RESTART, s.Replay(0)),
+    "the cursor is from the future": (o.SpoilCursor(CURSORS[3]), *RESTART, s.Replay(0)),
     "the node reboots under its name": (s.Reboot(0, 30.0), s.Wait(60.0), BEAT, s.Reread(0)),
     "the Node is deleted and registers again": (s.DeleteNode(0), BEAT, s.Register(0), BEAT, s.Replay(0)),
     "another machine bears the name": (s.Reread(0, 5.0), s.DeleteNode(0), s.Register(0, True), s.Wait(9.0)),
@@ -57,7 +60,7 @@ def a_world(*steps: Step, plain: bool = False) -> Iterator[World]:
 
 
 def state(world: World) -> NodeState:
-    stored = world.stored("gpu-1")
+    stored = world.nodes.stored("gpu-1")
     assert stored is not None
     return decode_node(stored)
 
@@ -77,7 +80,7 @@ def test_what_a_reset_covers_stays_covered_and_the_next_fault_taints(
 ) -> None:
     with a_world(BEAT, s.Wait(5.0), FATAL, BEAT, plain=plain) as world:
         assert state(world).tainted
-        world.run((s.Wait(5.0), s.Reset(0), BEAT, s.Wait(5.0), *event, BEAT, s.Beat(1)))
+        world.run((s.Wait(5.0), p.Reset(0), BEAT, s.Wait(5.0), *event, BEAT, s.Beat(1)))
         assert not state(world).tainted
         world.run((s.Wait(130.0), BEAT, s.Beat(1)))
         assert not state(world).tainted
@@ -111,7 +114,7 @@ def test_a_plain_line_of_the_boot_before_that_is_read_late_is_history_and_hides_
 
         world.run((FATAL, BEAT))
         assert state(world).tainted
-        world.run((s.Wait(5.0), s.Reset(0), BEAT, s.Wait(5.0)))
+        world.run((s.Wait(5.0), p.Reset(0), BEAT, s.Wait(5.0)))
         assert not state(world).tainted
 
         world.run((s.Xid(0, 79, 1), BEAT))
@@ -122,7 +125,7 @@ def test_a_fault_of_a_boot_that_the_kubelet_has_not_posted_waits_for_it_and_tain
     with a_world(BEAT, s.Reboot(0, 40.0), FATAL, BEAT) as world:
         assert not state(world).tainted
         assert [incident.state for incident in state(world).record.incidents] == [IncidentState.PENDING]
-        world.run((s.Reset(0), s.Wait(60.0), BEAT))
+        world.run((p.Reset(0), s.Wait(60.0), BEAT))
 
         assert state(world).tainted
 
@@ -141,7 +144,7 @@ def test_a_name_under_which_two_boots_are_heard_is_never_tainted_until_one_is_si
                 if both:
                     wall = world.clock.moment().isoformat()
                     text = other.heartbeat(world.clock.true_ns, wall)
-                    world.ship("gpu-1", text, world.clock.true_ns, None)
+                    world.lines.ship("gpu-1", text, world.clock.true_ns, None)
                 world.run((s.Wait(61.0), BEAT))
 
         minutes(8, both=True)
@@ -158,7 +161,7 @@ def test_the_lines_of_the_other_machine_never_taint() -> None:
     with a_world(BEAT) as world:
         own, other = world.machines["gpu-1"], Machine("system-other", False, world.uuid(), 0)
         world.machines["gpu-1"] = other
-        world.happen("gpu-1", 79, "0000:4e:00")
+        world.lines.happen("gpu-1", 79, "0000:4e:00")
         world.machines["gpu-1"] = own
         world.run((BEAT, s.Wait(700.0), BEAT, s.Wait(5.0), BEAT))
 

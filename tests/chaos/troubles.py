@@ -116,7 +116,7 @@ def befall(world: World, kind: str, request: Request, timeout_seconds: float, se
             return half
         raise BrokenOffError(half)
     if kind == "empty":
-        world.blind(0.0)
+        world.traffic.blind(0.0)
         return empty_answer(request)
     if kind == "twice":
         return _twice(serve(request))

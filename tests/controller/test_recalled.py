@@ -7,7 +7,7 @@ from dataclasses import replace
 from konductor_like.controller.returning import Returning
 from konductor_like.model import EventReason, IncidentState, Machine, NodeRecord, Source, Verb
 from konductor_like.policy import release
-from tests.controller.test_tick import Scene, xid
+from tests.controller.ticks import Scene, xid
 from tests.policy.scenes import at, node, ns
 
 

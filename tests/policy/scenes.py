@@ -120,7 +120,7 @@ class Cluster:
         self.writes: list[Change] = []
         self.snapshot = Snapshot(self.nodes)
 
-    def tick(self, *faults: Fault, seconds: float = 0, past: Sequence[Fault] = ()) -> Plan:
+    def tick(self, *faults: Fault, seconds: float = 0, past: Sequence[Fault] | None = None) -> Plan:
         """Decide and apply."""
         self.snapshot = replace(self.snapshot, nodes=self.nodes)
         plan = decide(self.snapshot, faults, self.rules, at(seconds), past=past)

@@ -1,1 +1,1 @@
-"""What the whole controller makes of an event: real reading, deciding, writing, on a clock that a test turns."""
+"""What the whole controller makes of an event: real reading, deciding and writing, on a test's clock."""

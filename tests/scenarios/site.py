@@ -1,7 +1,7 @@
 """A site: a cluster, its Loki, the kernel logs and pods of its nodes, and one controller, on simulated time.
 
 The controller is put together by its own wiring (:mod:`tests.chaos.process`), and its requests are answered
-by the stand-ins' own handlers. Lines reach Loki as the collector of ``manifests/otel-values.yaml`` ships them.
+by the stand-ins' own handlers. Lines reach Loki as the collector ships them (``manifests/otel-values.yaml``).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import heapq
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -130,6 +130,8 @@ class Site:
         self.rng = random.Random(6)
         self.setup = _Setup()
         self.ledger = _Ledger()
+        self.traffic = self.lines = self
+        """What :class:`Process` asks for requests and lines, is answered below."""
         self.taken = 0
         forget_settings(monkeypatch)
         self.settings = Settings(
@@ -147,7 +149,7 @@ class Site:
         self._kernels: dict[str, _Kernel] = {}
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
-        self._hearts_ns = 0
+        self._reading = False
         self._process: Process | None = None
         self._folder, self._monkeypatch, self._capsys = folder, monkeypatch, capsys
         self._exits = ExitStack()
@@ -178,9 +180,22 @@ class Site:
 
     def start(self) -> None:
         """A controller starts, and looks around for the first time."""
-        with self.clock.installed():
+        with self._by_its_clock():
             self._process = Process(self, "controller", "controller_uid")  # type: ignore[arg-type]  # a world in small
             self._process.beat()
+
+    @contextmanager
+    def _by_its_clock(self) -> Iterator[None]:
+        """Our modules read simulated time meanwhile; a process that waits lets time pass in the midst of it."""
+        if self._reading:
+            yield
+            return
+        self._reading = True
+        try:
+            with self.clock.installed():
+                yield
+        finally:
+            self._reading = False
 
     def kill(self) -> None:
         """SIGKILL: no goodbye."""
@@ -199,7 +214,7 @@ class Site:
         while self.clock.true_ns < end_ns:
             self.advance(min(step_seconds, (end_ns - self.clock.true_ns) / 1e9))
             if self._process is not None:
-                with self.clock.installed():
+                with self._by_its_clock():
                     self._process.beat()
 
     def advance(self, span_seconds: float) -> None:
@@ -211,7 +226,7 @@ class Site:
             while self._later and self._later[0][0] <= self.clock.true_ns:
                 heapq.heappop(self._later)[2]()
             if self._process is not None:
-                with self.clock.installed():
+                with self._by_its_clock():
                     self._process.keep()
 
     def _renewal_ns(self) -> int:

@@ -25,7 +25,7 @@ ORIGIN = gpu(40)
 
 
 def link_fails(site: Site, *, at: float = 0.0, origin_late: float = 0.2, idle_from: int = 65) -> None:
-    """All 64 nodes of the first rack report it, six as fatal and one as its peer's; one is where it failed."""
+    """All nodes of the first rack tell of it, six as fatal, one as its peer's; one is where it failed."""
     for number, name in enumerate(gpus(64)):
         site.kernel(
             name, REMAP_FATAL if number < 6 or number + 1 >= idle_from else REMAP, at=at + number / 100

@@ -57,7 +57,7 @@ def crash(
     kernel_late: float = 0.2,
     pods_late: float = 0.2,
 ) -> None:
-    """A job dies: each of its nodes prints Xid 43, 45 and 31, and NCCL's complaint, within ``over`` seconds."""
+    """A job dies: each node prints Xid 43, 45, 31 and NCCL's complaint, within ``over`` seconds."""
     for rank, node in enumerate(nodes):
         when = at + over * rank / len(nodes)
         for text in SYMPTOMS:

@@ -1,0 +1,95 @@
+"""How what really happened and what stands on the nodes belong together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from konductor_like.model import (
+    HEALTH_LABEL,
+    RECORD_ANNOTATION,
+    TAINT_EFFECT,
+    TAINT_KEY,
+    TAINT_VALUE,
+    Incident,
+    IncidentState,
+    KernelPosition,
+    NodeRecord,
+    NodeState,
+    Source,
+)
+from tests.chaos.machines import Occurrence
+
+Node = dict[str, Any]
+
+
+def is_key(o: Occurrence, incident: Incident) -> bool:
+    """Whether they have rule and GPU in common."""
+    return (o.finding.rule, o.finding.gpu) == (incident.key.rule, incident.key.gpu)
+
+
+def same(o: Occurrence, incident: Incident) -> bool:
+    """Whether an occurrence is of an incident: its key, whether it taints, its boot."""
+    boot = incident.last.boot_id in (None, o.boot_id)
+    return is_key(o, incident) and incident.severity.taints == o.taints and boot
+
+
+def acted_in(o: Occurrence, incidents: list[Incident]) -> bool:
+    """Whether one of the incidents has been judged as far as this occurrence."""
+    for incident in incidents:
+        if o.in_loki and same(o, incident):
+            last = incident.last
+            if o.machine.plain or last.sequence is None:
+                return last.stamp_us is not None and o.stamp_us <= last.stamp_us
+            return o.sequence <= last.sequence
+    return False
+
+
+def read_by(o: Occurrence, read: KernelPosition) -> bool:
+    """Whether the kernel log was judged past it, so that a release covers it, read or not (rule 4)."""
+    known = o.source is Source.KERNEL and not o.machine.plain and read.sequence is not None
+    return known and o.boot_id == read.boot_id and o.sequence <= (read.sequence or 0)
+
+
+def stands_open(o: Occurrence, state: NodeState) -> bool:
+    """Whether it stands open in the record, as evidence of the Node's present boot."""
+    present = [i for i in state.record.incidents if i.last.boot_id == state.machine.boot_id]
+    return acted_in(o, [i for i in present if i.state is not IncidentState.RELEASED])
+
+
+def lost_ack(old: NodeRecord, new: NodeRecord) -> Incident | None:
+    """An open incident that was seen no further, and whose acknowledgement is gone."""
+    known = {(i.key, i.last.boot_id, i.severity, i.first_ns, i.count): i for i in new.incidents}
+    for i in old.incidents:
+        now = known.get((i.key, i.last.boot_id, i.severity, i.first_ns, i.count))
+        if i.state is not IncidentState.RELEASED and now is not None and now.ack != i.ack:
+            return now
+    return None
+
+
+def acted(o: Occurrence, record: NodeRecord) -> bool:
+    """Whether the record shows that it was judged."""
+    return acted_in(o, list(record.incidents))
+
+
+def listed(occurrences: list[Occurrence]) -> str:
+    """The latest of them, in words."""
+    shown = [str(o) for o in occurrences[-3:]]
+    return ", ".join(shown if len(occurrences) <= 3 else [f"{len(occurrences) - 3} more", *shown])
+
+
+def version(node: Node) -> str:
+    """Its resourceVersion."""
+    return str(node["metadata"]["resourceVersion"])
+
+
+def without_ours(node: Node) -> Node:
+    """What others own of a Node, in the order in which it stands there."""
+    meta = {k: v for k, v in node["metadata"].items() if k not in ("resourceVersion", "managedFields")}
+    for part, ours in (("labels", HEALTH_LABEL), ("annotations", RECORD_ANNOTATION)):
+        meta[part] = {key: value for key, value in meta.get(part, {}).items() if key != ours}
+    taints = [
+        taint
+        for taint in node.get("spec", {}).get("taints", [])
+        if (taint["key"], taint.get("value"), taint["effect"]) != (TAINT_KEY, TAINT_VALUE, TAINT_EFFECT)
+    ]
+    return {**node, "metadata": meta, "spec": {**node.get("spec", {}), "taints": taints}}

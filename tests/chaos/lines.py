@@ -1,0 +1,108 @@
+"""What kernels and pods say, and how it reaches Loki: at once or late, once or through two collectors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konductor_like.model import Source
+from konductor_like.sandbox.loki.limits import LokiError
+from tests.chaos.machines import (
+    POD_LINE,
+    KernelRecord,
+    Occurrence,
+    Shipment,
+    found,
+    xid_message,
+)
+
+if TYPE_CHECKING:
+    from tests.chaos.world import World
+
+
+class Lines:
+    """Everything that is said, and its way to Loki."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.collectors = dict.fromkeys(world.names, 1)
+        self.files: dict[str, list[tuple[str, int, Occurrence]]] = {name: [] for name in world.names}
+        """What stands in the log files of each node's kernel-log reader; reboots leave them as they are."""
+        self._untold_ns: int | None = None
+
+    def happen(self, name: str, code: int, gpu: str, *, delay_seconds: float = 0.0) -> Occurrence:
+        """The kernel of a machine says something, and its reader ships it, perhaps late."""
+        machine = self._world.machines[name]
+        number = len(self._world.occurrences)
+        message = xid_message(code, gpu, number)
+        sequence, stamp_us = machine.next_position(self._world.clock.true_ns)
+        occurrence = Occurrence(
+            *(number, name, machine, machine.boot_id, Source.KERNEL, found(message, Source.KERNEL)),
+            *(sequence, stamp_us, self._world.clock.true_ns),
+        )
+        self._world.occurrences.append(occurrence)
+        text = machine.line(message, sequence, stamp_us)
+        record = KernelRecord(text, self._world.node_clock_ns(name), occurrence)
+        machine.ring.append(record)
+        self.files[name].append((record.text, record.timestamp_ns, occurrence))
+        self.ship(name, record.text, record.timestamp_ns, occurrence, delay_seconds=delay_seconds)
+        return occurrence
+
+    def pod_prints(self, name: str, *, delay_seconds: float = 0.0) -> Occurrence:
+        """A pod on the node prints an error of its job."""
+        # Two lines of one job in one nanosecond are told apart by nothing that a record could hold.
+        self._world.clock.true_ns += 1000
+        machine, number = self._world.machines[name], len(self._world.occurrences)
+        text = POD_LINE.format(pod=f"train-{name}", number=number)
+        occurrence = Occurrence(
+            *(number, name, machine, machine.boot_id, Source.POD, found(text, Source.POD)),
+            *(0, 0, self._world.clock.true_ns),
+        )
+        self._world.occurrences.append(occurrence)
+        self.ship(name, text, self._world.node_clock_ns(name), occurrence, delay_seconds=delay_seconds)
+        return occurrence
+
+    def ship(
+        self,
+        name: str,
+        text: str,
+        timestamp_ns: int,
+        occurrence: Occurrence | None,
+        *,
+        delay_seconds: float = 0.0,
+        note: str = "",
+    ) -> None:
+        """A line goes to Loki, once per collector; ``note`` sets apart what is shipped again."""
+
+        def arrive() -> None:
+            for collector in range(self.collectors[name]):
+                self.push(name, text, timestamp_ns, occurrence, f"{note}{collector}")
+
+        if delay_seconds > 0:
+            self._world.later(delay_seconds, arrive)
+        else:
+            arrive()
+
+    def push(self, name: str, text: str, timestamp_ns: int, occurrence: Occurrence | None, note: str) -> None:
+        """A line is in Loki, as from the collector that ``note`` names."""
+        kernel = occurrence is None or occurrence.source is Source.KERNEL
+        labels = {
+            "k8s_namespace_name": "dmesg-logging" if kernel else "default",
+            "k8s_container_name": "dmesg" if kernel else "train",
+            "k8s_pod_name": f"dmesg-{name}" if kernel else f"train-{name}",
+            "k8s_node_name": name,
+        }
+        try:
+            self._world.loki.push(labels, [(timestamp_ns, text)], {"observed_by": note})
+        except LokiError as error:
+            self._world.tell(f"   Loki refuses a line of {name}: {error.message[:80]}")
+            return
+        if kernel and any(process and process.leading for process in self._world.processes):
+            self._untold_ns = min(timestamp_ns, self._untold_ns or timestamp_ns)
+        if occurrence is not None:
+            visible_ns = max(self._world.clock.true_ns, self._world.traffic.blind_until_ns)
+            occurrence.shipments.append(Shipment(timestamp_ns, self._world.clock.true_ns, visible_ns))
+
+    def take_nudge(self) -> int | None:
+        """The oldest kernel line since the last time, as a tail tells of it; tails lose lines."""
+        oldest_ns, self._untold_ns = self._untold_ns, None
+        return None if self._world.rng.random() < 0.3 else oldest_ns

@@ -1,0 +1,108 @@
+"""What a tick says in the log: each thing once, storms in few lines."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from konductor_like.controller import logs
+from konductor_like.detection import Detector
+from konductor_like.model import (
+    EventReason,
+    LogLine,
+    Source,
+)
+from tests.catalog.user_files import POD_RULE, read
+from tests.controller.ticks import Scene, xid
+from tests.policy.scenes import fleet, ns
+
+
+def said(capture: io.StringIO) -> list[str]:
+    return [line.split(" INFO ")[-1] for line in capture.getvalue().splitlines()]
+
+
+def test_what_a_rule_in_shadow_finds_is_counted_and_said_once_and_leads_to_nothing() -> None:
+    log = io.StringIO()
+    logs.set_up("text", "info", stream=log)
+    rules = read(
+        "overrides:\n  xid.79.mode: shadow\n" + POD_RULE.replace("title:", "mode: shadow\n    title:")
+    )
+    scene = Scene(detect=Detector(rules.catalog).detect)
+    flux = LogLine(Source.POD, ns(1), "ERROR: the flux is broken", {}, "gpu-2")
+
+    scene.run(xid(), xid(stamp=101.5), flux, xid("gpu-3"), seconds=2)
+    scene.run(xid(stamp=102.5), seconds=3)
+
+    assert scene.cluster.written == []
+    assert scene.cluster.events == [(f"gpu-{number}", EventReason.SHADOW) for number in (1, 2, 3)]
+    assert scene.count("refusals_total", why="shadow") == 3
+    assert scene.kernel_checkpoint == ns(3)
+    assert scene.count("faults_shadow_total", source="kernel", rule="xid.79", severity="fatal") == 4
+    assert scene.count("faults_shadow_total", source="pod", rule="site.flux", severity="fatal") == 1
+    assert scene.count("faults_total", source="kernel", kind="xid", code="79", severity="fatal") == 0
+    said = [line for line in log.getvalue().splitlines() if "would have tainted it" in line]
+    assert ["`gpu-1`" in said[0], "`gpu-2`" in said[1], "`gpu-3`" in said[2], len(said)] == [
+        True,
+        True,
+        True,
+        3,
+    ]
+    assert "(rule xid.79 is in shadow mode): NVRM: Xid (PCI:0000:4e:00): 79" in said[0]
+
+
+def test_a_taint_that_somebody_removed_is_said_and_a_node_made_anew_is_not_mistaken_for_it() -> None:
+    log = io.StringIO()
+    logs.set_up("text", "info", stream=log)
+    scene = Scene()
+    scene.run(xid("gpu-1"), xid("gpu-2"), seconds=2)
+    removed, made_anew = scene.cluster.nodes["gpu-1"], fleet(2)["gpu-2"]
+    without = replace(removed.as_read, taints=None)
+    scene.cluster.nodes["gpu-1"] = replace(removed, taints=(), as_read=without)
+    scene.cluster.nodes["gpu-2"] = replace(made_anew, as_read=replace(made_anew.as_read, uid="another"))
+
+    scene.run(seconds=3)
+
+    assert [line for line in said(log) if "taint removed" in line] == [
+        "Node gpu-1 taint removed. By somebody."
+    ]
+
+
+def test_a_storm_is_a_few_lines_of_the_log_and_not_one_for_each_of_its_own() -> None:
+    log = io.StringIO()
+    logs.set_up("text", "info", stream=log)
+    scene = Scene()
+    for second in range(1, 11):
+        scene.run(
+            *(xid(seconds=second + i / 500, stamp=second + i / 500) for i in range(500)), seconds=second + 1
+        )
+    scene.run(seconds=75)
+
+    assert scene.count("faults_total", source="kernel", kind="xid", code="79", severity="fatal") == 5000
+    assert scene.cluster.nodes["gpu-1"].record.incidents[0].count == 5000
+    errors = [line for line in said(log) if "has dmesg error" in line]
+    assert [line.partition("NVRM")[0] for line in errors] == [
+        "node `gpu-1` has dmesg error: ",
+        "node `gpu-1` has dmesg error 499 times more, lately: ",
+        "node `gpu-1` has dmesg error 4,500 times more, lately: ",
+    ]
+
+
+def test_lines_that_lead_to_nothing_are_counted_one_by_one_and_told_together() -> None:
+    log = io.StringIO()
+    logs.set_up("text", "info", stream=log)
+    scene = Scene()
+
+    def nameless(seconds: float, count: int) -> None:
+        stray = (replace(xid(seconds=seconds, stamp=seconds + i / 500), node=None) for i in range(count))
+        scene.run(*stray, seconds=seconds)
+
+    nameless(1, 1)
+    for second in range(2, 12):
+        nameless(second, 500)
+    scene.run(seconds=700)
+
+    assert scene.count("faults_ignored_total", reason="the line names no node") == 5001
+    assert [line.split(" WARNING ")[-1] for line in log.getvalue().splitlines() if "ignored" in line] == [
+        "xid.79 of node <none> ignored: the line names no node.",
+        "xid.79 of node <none> ignored 5,000 times: the line names no node.",
+    ]

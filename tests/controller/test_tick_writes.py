@@ -1,0 +1,273 @@
+"""A tick whose writes are refused, late, or never answered: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from konductor_like.cluster.errors import KubeOverloaded
+from konductor_like.cluster.writer import Outcome, RehearsedWriter, WriteResult
+from konductor_like.model import (
+    Change,
+    EventReason,
+    KernelPosition,
+    LogLine,
+    NodeState,
+    Source,
+    Verb,
+)
+from tests.controller.ticks import ANY, FORBIDDEN, GONE, SLOW, UNANSWERED, Scene, xid
+from tests.policy.scenes import OURS, ns
+
+
+def test_the_checkpoint_stays_behind_a_fault_that_could_not_be_written() -> None:
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [FORBIDDEN]
+
+    scene.run(xid(seconds=1), xid("gpu-2", seconds=1.5), seconds=2)
+
+    assert scene.cluster.tainted == {"gpu-2"}
+    assert scene.kernel_checkpoint == ns(1)
+    assert scene.count("faults_total", source="kernel", kind="xid", code="79", severity="fatal") == 1
+
+    scene.run(seconds=30)
+
+    assert scene.cluster.tainted == {"gpu-1", "gpu-2"}
+    assert scene.kernel_checkpoint == ns(30)
+    assert scene.count("faults_total", source="kernel", kind="xid", code="79", severity="fatal") == 2
+
+
+def test_a_node_whose_writes_fail_is_tried_less_and_less_often() -> None:
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [FORBIDDEN] * 100
+
+    scene.run(xid(), seconds=2)
+    for second in range(3, 303):
+        scene.run(seconds=second)
+
+    tries = 100 - len(scene.cluster.moods["gpu-1"])
+    assert 6 <= tries <= 10
+
+
+def test_a_conflict_is_decided_again_on_the_fresh_node() -> None:
+    """Somebody tainted the node with our taint meanwhile: nothing is left to taint, only to record."""
+    scene = Scene()
+    fresh = replace(scene.cluster.nodes["gpu-1"], taints=(OURS,))
+    scene.cluster.moods["gpu-1"] = [WriteResult(ANY, Outcome.CONFLICT, fresh)]
+
+    scene.run(xid(), seconds=2)
+
+    assert [change.verb for change in scene.cluster.written] == [Verb.RECORD]
+    assert scene.count("actions_total", verb="taint", result="conflict") == 1
+    assert scene.count("faults_total", source="kernel", kind="xid", code="79", severity="fatal") == 1
+
+
+def test_a_fault_whose_node_goes_while_its_write_is_refused_waits_for_the_node() -> None:
+    scene = Scene()
+    state = scene.cluster.nodes["gpu-1"]
+    scene.cluster.moods["gpu-1"] = [WriteResult(ANY, Outcome.CONFLICT)]
+    seen = scene.cluster._write
+
+    def deleted_meanwhile(state: NodeState, change: Change) -> WriteResult:
+        scene.cluster.nodes.pop("gpu-1", None)
+        return seen(state, change)
+
+    scene.cluster._write = deleted_meanwhile  # type: ignore[method-assign]  # the watch is faster
+    scene.run(xid(), seconds=2)
+    scene.cluster._write = seen  # type: ignore[method-assign]  # as before
+    assert scene.kernel_checkpoint == ns(1)
+
+    scene.cluster.nodes["gpu-1"] = state
+    scene.run(seconds=30)
+
+    assert scene.cluster.tainted == {"gpu-1"}
+
+
+def test_a_node_that_never_stops_changing_is_left_for_the_next_tick() -> None:
+    scene = Scene()
+    same = scene.cluster.nodes["gpu-1"]
+    scene.cluster.moods["gpu-1"] = [WriteResult(ANY, Outcome.CONFLICT, same)] * 5
+
+    scene.run(xid(seconds=1), seconds=2)
+    assert scene.cluster.tainted == set()
+    assert scene.kernel_checkpoint == ns(1)
+
+    scene.run(seconds=3)
+    assert scene.cluster.tainted == {"gpu-1"}
+
+
+def test_a_write_without_an_answer_counts_against_the_brake() -> None:
+    scene = Scene(size=5)
+    scene.cluster.moods["gpu-1"] = [UNANSWERED]
+
+    scene.run(xid(), seconds=2)
+    scene.run(xid("gpu-2", seconds=2.5), seconds=3)
+    assert scene.cluster.tainted == set()
+
+    scene.run(seconds=10)
+    assert scene.cluster.tainted == {"gpu-1"}
+
+
+def test_a_write_without_an_answer_that_did_happen_is_not_repeated() -> None:
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [UNANSWERED]
+    scene.run(xid(), seconds=2)
+    elsewhere = Scene()
+    elsewhere.run(xid(), seconds=2)
+    scene.cluster.nodes["gpu-1"] = elsewhere.cluster.nodes["gpu-1"]
+
+    scene.run(seconds=10)
+    scene.run(seconds=20)
+
+    assert scene.cluster.written == []
+    assert scene.cluster.tainted == {"gpu-1"}
+    assert scene.kernel_checkpoint == ns(20)
+
+
+def test_a_slow_write_that_happens_in_the_end_is_told_and_counted_once() -> None:
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [SLOW, SLOW]
+    scene.run(xid(), xid("gpu-2"), seconds=2)
+    assert scene.cluster.tainted == {"gpu-2"}
+    assert scene.kernel_checkpoint == ns(1)
+    elsewhere = Scene()
+    elsewhere.run(xid(), seconds=2)
+    scene.cluster.nodes["gpu-1"] = elsewhere.cluster.nodes["gpu-1"]
+
+    scene.run(seconds=3)
+    scene.run(seconds=10)
+
+    assert scene.cluster.events == [("gpu-2", EventReason.TAINTED), ("gpu-1", EventReason.TAINTED)]
+    assert scene.count("faults_total", source="kernel", kind="xid", code="79", severity="fatal") == 2
+    assert scene.count("actions_total", verb="taint", result="applied") == 2
+    assert scene.kernel_checkpoint == ns(10)
+
+
+def test_counts_that_were_written_without_an_answer_are_not_added_twice() -> None:
+    scene = Scene()
+    scene.run(xid(), seconds=2)
+    for second in range(3, 13):
+        scene.run(xid(seconds=second, stamp=100.5 + second), seconds=second)
+    scene.cluster.moods["gpu-1"] = [UNANSWERED]
+    before = scene.cluster.nodes["gpu-1"]
+    scene.run(seconds=80)
+    assert scene.cluster.moods["gpu-1"] == []
+    [incident] = before.record.incidents
+    last = KernelPosition("boot-a", None, 112_500_000)
+    written = replace(incident, count=11, last=last, last_ns=ns(12))
+    record = replace(before.record, incidents=(written,))
+    scene.cluster.nodes["gpu-1"] = replace(before, record=record)
+
+    scene.run(seconds=100)
+    scene.run(xid(seconds=101, stamp=300), seconds=101)
+    scene.run(seconds=1000)
+
+    assert scene.cluster.nodes["gpu-1"].record.incidents[0].count == 12
+
+
+def test_a_server_that_asks_for_patience_gets_it() -> None:
+    scene = Scene()
+    busy = KubeOverloaded("too many requests", retry_after_seconds=30)
+    scene.cluster.moods["gpu-1"] = [WriteResult(ANY, Outcome.FAILED, error=busy)] * 2
+
+    scene.run(xid(), seconds=2)
+    scene.run(seconds=31)
+    assert len(scene.cluster.moods["gpu-1"]) == 1
+    scene.run(seconds=33)
+    assert scene.cluster.moods["gpu-1"] == []
+
+
+def test_one_404_is_not_believed() -> None:
+    """A proxy may say 404 of anything; a Node that is really gone leaves the watch as well."""
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [GONE]
+
+    scene.run(xid(seconds=1), seconds=2)
+    assert scene.kernel_checkpoint == ns(1)
+
+    scene.run(seconds=10)
+    assert scene.cluster.tainted == {"gpu-1"}
+
+
+def test_a_node_that_is_gone_ends_as_an_unknown_one() -> None:
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [GONE]
+    scene.run(xid(seconds=1), seconds=2)
+    del scene.cluster.nodes["gpu-1"]
+
+    scene.run(seconds=10)
+    scene.run(seconds=611)
+
+    assert scene.kernel_checkpoint == ns(611)
+    assert scene.count("faults_ignored_total", reason="no such node") == 1
+
+
+def test_a_reset_that_arrives_between_decision_and_write_is_not_overwritten() -> None:
+    """What was decided is written only onto the state that it was decided on."""
+    scene = Scene()
+    scene.run(xid(), seconds=2)
+    decided_on = scene.cluster.nodes["gpu-1"]
+    moments = iter([decided_on])
+
+    def snapshot() -> Mapping[str, NodeState]:
+        newer = replace(decided_on, taints=(), as_read=replace(decided_on.as_read, resource_version="99"))
+        return {**scene.cluster.nodes, "gpu-1": next(moments, newer)}
+
+    written: list[NodeState] = []
+
+    def write_all(pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
+        written.extend(state for state, _ in pairs)
+        return [RehearsedWriter().write(*pair) for pair in pairs]
+
+    scene.cluster.snapshot = snapshot  # type: ignore[method-assign]  # a view that changes under us
+    scene.cluster.write_all = write_all  # type: ignore[method-assign]  # to see what it was given
+    second_gpu = LogLine(
+        Source.KERNEL,
+        ns(3),
+        "[200.0] NVRM: Xid (PCI:0000:9a:00): 79, GPU has fallen off the bus.",
+        {},
+        "gpu-1",
+    )
+
+    scene.run(second_gpu, seconds=4)
+
+    assert written == [decided_on]
+
+
+def test_a_record_without_an_answer_takes_no_room_from_the_brake() -> None:
+    scene = Scene(size=5)
+    scene.cluster.moods["gpu-2"] = [UNANSWERED]
+    suspect = LogLine(Source.KERNEL, ns(1), "[9.0] NVRM: Xid (PCI:0000:1b:00): 63, pid=1", {}, "gpu-2")
+    scene.run(suspect, seconds=2)
+
+    scene.run(xid("gpu-1", seconds=2.5), seconds=3)
+
+    assert scene.cluster.tainted == {"gpu-1"}
+
+
+def test_a_taint_never_waits_for_a_record_that_could_not_be_written() -> None:
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [FORBIDDEN] * 6
+    suspect = LogLine(Source.KERNEL, ns(1), "[9.0] NVRM: Xid (PCI:0000:1b:00): 63, pid=1", {}, "gpu-1")
+    for second in (2, 5, 10, 20, 40, 80):
+        scene.run(*([suspect] if second == 2 else []), seconds=second)
+    assert scene.cluster.moods["gpu-1"] == []
+
+    scene.run(xid("gpu-1", seconds=81), seconds=82)
+
+    assert scene.cluster.tainted == {"gpu-1"}
+
+
+def test_a_taint_whose_answer_was_lost_is_announced_once_it_shows() -> None:
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [UNANSWERED]
+    scene.run(xid(), seconds=2)
+    elsewhere = Scene()
+    elsewhere.run(xid(), seconds=2)
+    scene.cluster.nodes["gpu-1"] = elsewhere.cluster.nodes["gpu-1"]
+
+    scene.run(seconds=10)
+    scene.run(seconds=20)
+
+    assert scene.cluster.events == [("gpu-1", EventReason.TAINTED)]
+    assert scene.count("actions_total", verb="taint", result="applied") == 1

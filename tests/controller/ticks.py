@@ -1,0 +1,110 @@
+"""A tick over a cluster in memory, whose writes may fail in every way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from konductor_like.cluster.errors import KubeForbidden, KubeTimeout
+from konductor_like.cluster.writer import Outcome, RehearsedWriter, WriteResult
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.report import Report
+from konductor_like.controller.tick import Tick
+from konductor_like.detection import detect
+from konductor_like.model import (
+    Change,
+    Checkpoint,
+    EventReason,
+    Fault,
+    LogLine,
+    NodeState,
+    Source,
+    Verb,
+)
+from konductor_like.policy import Rules
+from tests.policy.scenes import at, fleet, ns
+
+XID_79 = (
+    "[{stamp}] NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+)
+
+
+class Cluster:
+    """Nodes in memory, a writer with moods, and a list of the Events that were announced."""
+
+    problem: Exception | None = None
+
+    def __init__(self, nodes: Mapping[str, NodeState]) -> None:
+        self.nodes = dict(nodes)
+        self.moods: dict[str, list[WriteResult | Exception]] = {}
+        self.written: list[Change] = []
+        self.events: list[tuple[str, EventReason | None]] = []
+
+    def snapshot(self) -> Mapping[str, NodeState]:
+        return dict(self.nodes)
+
+    def apply(self, state: NodeState) -> None:
+        self.nodes[state.name] = state
+
+    def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
+        return [self._write(state, change) for state, change in pairs]
+
+    def _write(self, state: NodeState, change: Change) -> WriteResult:
+        moods = self.moods.get(change.node)
+        if moods:
+            mood = moods.pop(0)
+            if isinstance(mood, Exception):
+                raise mood
+            return replace(mood, change=change)
+        self.written.append(change)
+        return RehearsedWriter().write(state, change)
+
+    def announce(self, state: NodeState, change: Change) -> None:
+        self.events.append((state.name, change.event))
+
+    @property
+    def tainted(self) -> set[str]:
+        return {name for name, state in self.nodes.items() if state.tainted}
+
+
+class Scene:
+    """One tick object over one cluster."""
+
+    def __init__(self, size: int = 10, detect: Callable[[LogLine], Fault | None] = detect) -> None:
+        self.cluster = Cluster(fleet(size))
+        self.metrics = Metrics()
+        self.tick = Tick(
+            self.cluster,
+            self.cluster,
+            self.cluster,
+            Report(self.metrics),
+            self.metrics,
+            rules=Rules,
+            start=Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
+            unknown_node_seconds=600,
+            detect=detect,
+        )
+
+    def run(self, *lines: LogLine, seconds: float, read: float | None = None) -> None:
+        reached = {Source.KERNEL: ns(seconds if read is None else read)}
+        self.tick.run(lines, reached, at(seconds))
+
+    @property
+    def kernel_checkpoint(self) -> int:
+        return self.tick.checkpoint().read_ns[Source.KERNEL]
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"konductor_like_{name}", labels) or 0.0
+
+
+def xid(node: str = "gpu-1", *, seconds: float = 1, stamp: float = 100.5) -> LogLine:
+    return LogLine(Source.KERNEL, ns(seconds), XID_79.format(stamp=f"{stamp:.6f}"), {}, node)
+
+
+ANY = Change("", Verb.RECORD, None, None)
+SLOW = WriteResult(ANY, Outcome.UNDER_WAY, outcome_unknown=True)
+FORBIDDEN = WriteResult(ANY, Outcome.FAILED, error=KubeForbidden("cannot patch nodes/gpu-1"))
+UNANSWERED = WriteResult(
+    ANY, Outcome.FAILED, error=KubeTimeout("no answer", outcome_unknown=True), outcome_unknown=True
+)
+GONE = WriteResult(ANY, Outcome.GONE)

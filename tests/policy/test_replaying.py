@@ -1,0 +1,91 @@
+"""The window while it is read again: what is known already counts once, what is not yet accuses nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konductor_like.model import Fault, Snapshot
+from tests.policy.scenes import Cluster
+from tests.policy.shared import gpu_fleet, nccl, xid
+
+HOUR = 3600.0
+DAY = [xid("gpu-1", 94, seconds=n * HOUR) for n in range(2)]
+"""Two occurrences; the third taints."""
+
+
+def restarted(cluster: Cluster, *, replaying: bool = False) -> None:
+    """Another process, which has nothing but what the nodes say."""
+    cluster.snapshot = Snapshot(cluster.nodes, replaying=replaying)
+
+
+def failures(numbers: Sequence[int]) -> list[Fault]:
+    """Jobs of three nodes that fail at an hour of their own; gpu-1 took part in every one."""
+    return [
+        nccl(name, f"ml/JobSet/run-{number}", seconds=number * HOUR)
+        for number in numbers
+        for name in ("gpu-1", f"gpu-{2 * number + 2}", f"gpu-{2 * number + 3}")
+    ]
+
+
+def test_news_that_came_before_the_past_was_read_taints_once_it_is() -> None:
+    cluster = gpu_fleet(10)
+    for line in DAY:
+        cluster.tick(line, seconds=2 * HOUR)
+    restarted(cluster, replaying=True)
+
+    cluster.tick(xid("gpu-1", 94, seconds=2 * HOUR), seconds=2 * HOUR + 1)
+    assert cluster.tainted == set()
+    cluster.tick(seconds=3 * HOUR, past=DAY)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+@given(cuts=st.lists(st.integers(0, 6), max_size=4), known=st.integers(0, 3))
+def test_however_the_past_is_cut_and_whatever_is_read_twice_nothing_counts_twice(
+    cuts: list[int], known: int
+) -> None:
+    cluster = gpu_fleet(10)
+    ring = [*DAY, *(replace(line, timestamp_ns=line.timestamp_ns + 10**13) for line in DAY)]
+    lines = sorted([*ring, *DAY], key=lambda line: line.timestamp_ns)
+    for line in lines[:known]:
+        cluster.tick(line, seconds=6 * HOUR)
+
+    edges = [0, *sorted(cuts), len(lines)]
+    for begin, end in pairwise(edges):
+        cluster.tick(seconds=6 * HOUR, past=lines[begin:end])
+    assert cluster.tainted == set()
+    cluster.tick(xid("gpu-1", 94, seconds=7 * HOUR), seconds=7 * HOUR + 1)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_common_node_is_accused_only_once_all_of_the_past_is_known() -> None:
+    cluster = gpu_fleet(20)
+    past = failures(range(3))
+    restarted(cluster, replaying=True)
+
+    cluster.tick(*failures([3]), seconds=3 * HOUR + 1)
+    cluster.tick(seconds=3 * HOUR + 60, past=past)
+    assert cluster.tainted == set()
+    cluster.snapshot = replace(cluster.snapshot, replaying=False)
+    cluster.tick(seconds=5 * HOUR, past=())
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_an_origin_that_is_read_last_accuses_no_common_node() -> None:
+    cluster = gpu_fleet(20)
+    pods, origins = failures(range(3)), [xid(f"gpu-{2 * n + 2}", 79, seconds=n * HOUR) for n in range(3)]
+    restarted(cluster, replaying=True)
+
+    cluster.tick(*failures([3]), seconds=3 * HOUR + 1)
+    cluster.tick(seconds=3 * HOUR + 2, past=pods)
+    cluster.snapshot = replace(cluster.snapshot, replaying=False)
+    cluster.tick(seconds=3 * HOUR + 3, past=origins)
+
+    assert cluster.tainted == set()
