@@ -188,6 +188,9 @@ class Settings(BaseSettings):
     domain_label: str = "nvidia.com/gpu.clique"
     """Label that names a node's multi-node NVLink domain."""
 
+    ask_for_pods: bool = True
+    """Ask the API server for the pods of a node that reports a fault, to know which jobs run there."""
+
     # The process.
     listen: str = ":8080"
     """Address of `/healthz`, `/readyz` and `/metrics` (`[::]:8080` for IPv6 alone); `off` for none."""

@@ -25,12 +25,15 @@ OURS = Taint(TAINT_KEY, TAINT_VALUE, TAINT_EFFECT)
 
 
 class Fleet:
-    """Nodes by name. ``attention`` is kept up to date: the nodes that ``decide`` must look at anyway."""
+    """Nodes by name, and what :class:`konductor_like.model.Snapshot` wants to know of who follows them."""
 
     def __init__(self, nodes: Iterable[NodeState] = (), *, complete: bool = False) -> None:
         """``complete``: nodes that only lines name have a GPU only where their kernel log proves it."""
         self.nodes: dict[str, NodeState] = {}
         self.attention: set[str] = set()
+        """Nodes to look at although no line was heard of them."""
+        self.with_jobs: set[str] = set()
+        self._written: set[str] = set()
         self.gpu_nodes = 0
         self.out = 0
         self._complete = complete
@@ -42,8 +45,14 @@ class Fleet:
         """Another fleet that is as this one is now."""
         twin = Fleet(complete=self._complete)
         twin.nodes, twin.attention = dict(self.nodes), set(self.attention)
+        twin._written, twin.with_jobs = set(self._written), set(self.with_jobs)
         twin.gpu_nodes, twin.out, twin._writes = self.gpu_nodes, self.out, self._writes
         return twin
+
+    def written(self) -> set[str]:
+        """The nodes that were written since this was last asked."""
+        written, self._written = self._written, set()
+        return written
 
     def hear(self, fault: Fault) -> None:
         """A node that a line names is there, in the boot that the line names, unless it has left that one."""
@@ -70,6 +79,7 @@ class Fleet:
         elif change.verb in (Verb.UNTAINT, Verb.PURGE):
             taints = tuple(taint for taint in taints if not taint.ours)
         self._writes += 1
+        self._written.add(change.node)
         seen = replace(
             state.as_read,
             resource_version=str(self._writes),
@@ -84,6 +94,8 @@ class Fleet:
         self.out += state.tainted - (before is not None and before.tainted)
         self.nodes[state.name] = state
         (self.attention.add if needs_attention(state) else self.attention.discard)(state.name)
+        names_job = any(incident.job is not None for incident in state.record.incidents)
+        (self.with_jobs.add if names_job else self.with_jobs.discard)(state.name)
 
 
 def node(name: str, *, is_gpu_node: bool = True) -> NodeState:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from konductor_like.backtest.arriving import round_up
 from konductor_like.backtest.fleet import Fleet
 from konductor_like.backtest.journal import Journal
+from konductor_like.backtest.repeats import Repeats
 from konductor_like.backtest.values import Verdicts
 from konductor_like.model import Fault, Plan, Refusal, Snapshot, Source, TallyKey, Unsettled, Window
 from konductor_like.policy import Rules, decide, release
@@ -40,26 +41,33 @@ class Simulation:
         self._unsettled: dict[str, Mapping[TallyKey, Unsettled]] = {}
         self._returns: list[tuple[int, str]] = []
         self._look_ns: int | None = None
-        self._read_ns: dict[Source, int] = {}
+        self._read_upto_ns = 0
+        self._repeats = Repeats(rules)
 
     def twin(self) -> Simulation:
         """Another one that has seen the same so far."""
         twin = Simulation(self._rules, self._assumed, self.fleet.copy())
         twin.journal, twin._window = self.journal.copy(), self._window
         twin._unsettled, twin._returns = dict(self._unsettled), list(self._returns)
-        twin._look_ns, twin._read_ns = self._look_ns, dict(self._read_ns)
+        twin._look_ns, twin._read_upto_ns = self._look_ns, self._read_upto_ns
+        twin._repeats = self._repeats.copy()
         return twin
 
     def step(self, now_ns: int, faults: Sequence[Fault]) -> None:
         """One tick, after whatever was due before it."""
         self._catch_up(now_ns - 1)
-        for fault in faults:
-            self.fleet.hear(fault)
-        self._tick(now_ns, faults)
+        kept = [fault for fault in faults if not self._waits(fault)]
+        if kept:
+            names = dict.fromkeys(fault.node for fault in kept if fault.node is not None)
+            waited = [fault for name in names for fault in self._repeats.take(name)]
+            self._tick(now_ns, [*waited, *kept])
+        self._read_upto_ns = now_ns
 
     def finish(self, end_ns: int) -> None:
         """Let the time run out."""
         self._catch_up(end_ns)
+        for name in self._repeats.names():
+            self._tick(end_ns, self._repeats.take(name))
 
     def verdicts(self) -> Verdicts:
         """What came of it so far."""
@@ -74,18 +82,24 @@ class Simulation:
                 return
             now_ns = min(due)
             while self._returns and self._returns[0][0] <= now_ns:
-                self._bring_back(now_ns, heapq.heappop(self._returns)[1])
+                name = heapq.heappop(self._returns)[1]
+                if waited := self._repeats.take(name):
+                    self._tick(now_ns, waited)
+                self._bring_back(now_ns, name)
             self._tick(now_ns, ())
 
     def _tick(self, now_ns: int, faults: Sequence[Fault]) -> None:
         fleet, nodes = self.fleet, self.fleet.nodes
-        concerned = {fault.node for fault in faults if fault.node is not None} | fleet.attention
+        # What was written may change what evidence of others means.
+        attention = fleet.attention.union(filter(self._is_related, fleet.written()))
+        concerned = attention.union(fault.node for fault in faults if fault.node is not None)
         snapshot = Snapshot(
             nodes,
             unsettled={name: self._unsettled.pop(name) for name in concerned & self._unsettled.keys()},
-            read_ns=self._read_ns,
+            read_ns=self._read_ns(),
             window=self._window,
-            attention=frozenset(fleet.attention),
+            attention=frozenset(attention),
+            with_jobs=frozenset(fleet.with_jobs),
         )
         plan = decide(snapshot, faults, self._rules, moment(now_ns))
         self._window = plan.window
@@ -98,16 +112,30 @@ class Simulation:
                 heapq.heappush(self._returns, (back_ns, outage.node))
         if plan.changes:
             self.journal.load(now_ns, fleet.out)
-        self._read_ns = dict.fromkeys(Source, now_ns)
+        self._read_upto_ns = now_ns
         self._look_ns = self._next_look_ns(now_ns, plan)
 
+    def _waits(self, fault: Fault) -> bool:
+        self.fleet.hear(fault)
+        state = self.fleet.nodes.get(fault.node or "")
+        return state is not None and self._repeats.keep(fault, state, is_related=self._is_related(state.name))
+
+    def _read_ns(self) -> Mapping[Source, int]:
+        return dict.fromkeys(Source, self._read_upto_ns)
+
+    def _is_related(self, name: str) -> bool:
+        """Whether evidence on it may mean something for other nodes."""
+        domain = self.fleet.nodes[name].domain
+        return name in self._window.jobs or name in self.fleet.with_jobs or domain is not None
+
     def _next_look_ns(self, now_ns: int, plan: Plan) -> int | None:
-        """When what is held back may pass by itself.
+        """When to look again although nothing is said.
 
         What the brake's bound holds passes when a node comes back, and that is looked at then anyway.
         """
         reasons, brake = {item.why for item in plan.refused}, plan.brake
-        times = [now_ns + self._assumed.grid_ns] if Refusal.SETTLING in reasons else []
+        changed = any(self._is_related(change.node) for change in plan.changes)
+        times = [now_ns + self._assumed.grid_ns] if Refusal.SETTLING in reasons or changed else []
         if Refusal.COOLDOWN in reasons and brake.rearms_at is not None:
             times.append(ns_of(brake.rearms_at))
         if Refusal.RATE in reasons and brake.pace is not None and brake.pace.frees_at is not None:
@@ -132,7 +160,7 @@ class Simulation:
             by="backtest",
             reason="assumed",
             how="reset",
-            read_ns=self._read_ns,
+            read_ns=self._read_ns(),
             rules=self._rules,
         )
         if change is not None:

@@ -10,13 +10,13 @@ from importlib.resources.abc import Traversable
 from konductor_like.catalog.errors import quoted
 from konductor_like.catalog.tables import Record, read_toml
 from konductor_like.model import NO_ESCALATION, Distinct, Escalation, Same, Threshold, Together
+from konductor_like.model.escalation import SETTLE_SECONDS_MOST
 
 FIELDS = ("threshold", "together_with", "settle_seconds")
 COUNT_LEAST, COUNT_MOST = 2, 16
 """More occurrences than this are not remembered one by one."""
 SPAN_SECONDS_MOST = 86_400
 """That much of Loki is read again when the controller starts."""
-SETTLE_SECONDS_MOST = 60.0
 NONE = "none"
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 _SPAN = r"(?P<number>[1-9][0-9]{0,4})(?P<unit>[smh])"

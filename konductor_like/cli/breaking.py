@@ -12,7 +12,7 @@ from konductor_like.cli.columns import age, columns, fault_name, moment
 from konductor_like.cli.configuration import load_settings
 from konductor_like.cli.document import API_VERSION, brake_document, stamp
 from konductor_like.cli.observation import observe, reading_client
-from konductor_like.cli.render import brake_sentence
+from konductor_like.cli.render import brake_sentence, pace_sentence
 from konductor_like.cli.streams import say
 from konductor_like.model import BrakeState
 from konductor_like.policy.brakewords import why_held
@@ -37,20 +37,21 @@ def document(brake: BrakeState, now: datetime) -> dict[str, Any]:
 def lines(brake: BrakeState, now: datetime) -> list[str]:
     """A sentence, the bounds, and what is held."""
     found = [
-        f"Brake: {brake_sentence(brake)}",
+        f"Brake: {brake_sentence(brake, now)}",
         "",
         *columns(("SCOPE", "GPU-NODES", "OUT", "BOUND"), _rows(brake)),
     ]
     if brake.pace is not None:
-        window = age(brake.pace.window_seconds)
-        found += ["", f"Rate: {brake.pace.taints} of at most {brake.pace.most} taints in the last {window}"]
+        found += ["", f"Rate: {pace_sentence(brake.pace, now)}"]
     if brake.held:
         held = [
             (
                 item.node,
                 fault_name(item.incident.key.rule),
                 age((now - moment(item.incident.first_ns)).total_seconds()),
-                why_held(item.why, brake) if item.why else "nothing any more; it passes at the next look",
+                why_held(item.why, brake, item.pool)
+                if item.why
+                else "nothing any more; it passes at the next look",
             )
             for item in brake.held
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,8 +16,12 @@ from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.lease import read_lease
 from konductor_like.cluster.store import list_nodes
-from konductor_like.model import Coverage
+from konductor_like.model import Coverage, NodeState
+from konductor_like.model.escalation import SETTLE_SECONDS_MOST
+from konductor_like.policy import Rules
 from konductor_like.policy.brake import brake_state
+from konductor_like.policy.release import unix_ns
+from konductor_like.policy.roles import is_waiting
 from konductor_like.settings import Settings
 
 
@@ -65,7 +69,7 @@ def observe(
         now=now,
         brake=brake_state(
             nodes,
-            settings.rules(),
+            rules_for(nodes, settings, now),
             coverage.ambiguous if coverage else (),
             steering=controller.steering,
             now=now,
@@ -83,6 +87,21 @@ def observe(
         ordinary=tuple(state.name for state in states if names and not worth_reporting(state)),
         note=_note(controller, coverage, now, stale=stale),
     )
+
+
+def rules_for(nodes: Mapping[str, NodeState], settings: Settings, now: datetime) -> Rules:
+    """The rules by which nodes are looked at: with the catalogue's settling where something may settle now.
+
+    To read the catalogue takes longer than all else, and it is seldom needed.
+    """
+    rules = settings.rules()
+    since_ns = unix_ns(now - timedelta(seconds=SETTLE_SECONDS_MOST))
+    incidents = (incident for state in nodes.values() for incident in state.record.incidents)
+    if any(is_waiting(incident) and incident.first_ns > since_ns for incident in incidents):
+        from konductor_like.catalog import load_catalog
+
+        return rules.under(load_catalog().escalations, "")
+    return rules
 
 
 def read_controller(

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 
 from konductor_like.cli.dryrun import DryRun
 from konductor_like.cli.observation import read_controller
 from konductor_like.cli.streams import warn
 from konductor_like.cli.writing import NodeWork
-from konductor_like.cluster.client import ReadOnlyKubeClient
+from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
+from konductor_like.cluster.errors import KubeError, KubeNotFound
+from konductor_like.cluster.lease_notes import Notes, note_on_lease
+from konductor_like.cluster.lease_object import LeaseView
+from konductor_like.cluster.steering import PURGE_ANNOTATION, encode_purge
 from konductor_like.cluster.store import list_nodes
-from konductor_like.model import Change, NodeState, Source, Verb
+from konductor_like.model import Change, NodeState, Purge, Source, Verb
 from konductor_like.policy.change import tainting
-from konductor_like.policy.release import purge, release
+from konductor_like.policy.release import purge, release, unix_ns
 from konductor_like.settings import Settings
 
 _DONE = {Verb.UNTAINT: "untainted", Verb.RECORD: "released (no taint)", Verb.PURGE: "purged"}
@@ -35,6 +40,7 @@ class Reset(NodeWork):
         super().__init__(client, settings, dry_run)
         self._reason = reason
         self._purge = purge
+        self._in_earnest = dry_run is DryRun.NONE
         self._read_ns: Mapping[Source, int] = {}
 
     def affected(self, selector: str | None) -> list[NodeState]:
@@ -50,8 +56,30 @@ class Reset(NodeWork):
             controller, _ = read_controller(self.client, self.settings)
             if controller.problem is not None:
                 warn(f"old lines may taint again: cannot tell what was read so far ({controller.problem})")
-            self._read_ns = controller.read_ns
+            now_ns = unix_ns(self.at())  # nothing is read before it happens, whatever a spoilt cursor says
+            self._read_ns = {source: min(ns, now_ns) for source, ns in controller.read_ns.items()}
+        if self._purge and isinstance(self.client, KubeClient) and self._in_earnest:
+            self._remember(self.client, sum(state.tainted for state in states))
         super().carry_out(states)
+
+    def _remember(self, client: KubeClient, nodes: int) -> None:
+        """Note on the Lease what the nodes will not tell: the brake must not fill the room at once."""
+        if not nodes:
+            return
+        at, cooldown = self.at(), timedelta(seconds=self.settings.brake_cooldown_seconds)
+
+        def notes(before: LeaseView) -> Notes:
+            last = before.steering.purge
+            lately = last.nodes if last is not None and at - last.at < cooldown else 0
+            return {PURGE_ANNOTATION: encode_purge(Purge(at, self.by, lately + nodes))}
+
+        namespace = self.settings.lease_namespace(client.namespace if client.in_cluster else None)
+        try:
+            note_on_lease(client, namespace, self.settings.lease_name, notes)
+        except KubeNotFound:
+            return  # no controller has ever run: there is no brake
+        except KubeError as error:
+            warn(f"the brake may use the room at once, because the Lease cannot tell it: {error}")
 
     def decide(self, state: NodeState) -> Change | None:
         """See :meth:`NodeWork.decide`."""

@@ -12,7 +12,7 @@ from konductor_like.cli.covering import coverage_lines
 from konductor_like.cli.document import stamp, status_document
 from konductor_like.cli.happenings import event_lines
 from konductor_like.cli.report import ControllerReport, NodeReport, StatusReport
-from konductor_like.model import BrakeState, Pause, Source
+from konductor_like.model import BrakeState, Pace, Pause, Source
 
 NAMES_SHOWN = 5
 """The sentence about the brake names this many held nodes; the list has them all."""
@@ -57,7 +57,7 @@ def summary(report: StatusReport) -> list[tuple[str, str]]:
     """What stands above the table: the brake first."""
     return [
         *((("Paused", pause_sentence(report.brake.pause)),) if report.brake.pause else ()),
-        ("Brake", brake_sentence(report.brake)),
+        ("Brake", brake_sentence(report.brake, report.now)),
         ("Controller", controller_sentence(report.controller, report.now)),
         *coverage_lines(report.coverage, report.now),
         *event_lines(report.events, report.now),
@@ -70,17 +70,42 @@ def pause_sentence(pause: Pause) -> str:
     return f"NO NODE IS TAINTED, {until}: {pause.reason} ({pause.by}); `konductor-like resume` ends it"
 
 
-def brake_sentence(brake: BrakeState) -> str:
+def brake_sentence(brake: BrakeState, now: datetime) -> str:
     """The brake's state in one sentence."""
     of_all = f"of {count(brake.gpu_nodes, 'GPU node')}"
     room = f"{brake.out} out of service, at most {brake.bound} {of_all} may be"
+    further = "".join(f"; {part}" for part in _further_bounds(brake, now))
     if brake.held:
         names = [held.node for held in brake.held[:NAMES_SHOWN]]
         more = len(brake.held) - len(names)
         listed = ", ".join(names) + (f" and {more} more" if more else "")
-        again = f"; arms itself again at {stamp(brake.rearms_at)}" if brake.rearms_at else ""
-        return f"HOLDING {count(len(brake.held), 'node')} back: {listed}; {room}{again}"
-    return f"armed; {room}" + ("; the next would be held" if brake.out >= brake.bound else "")
+        return f"HOLDING {count(len(brake.held), 'node')} back: {listed}; {room}{further}"
+    return f"armed; {room}" + ("; the next would be held" if brake.out >= brake.bound else "") + further
+
+
+def pace_sentence(pace: Pace, now: datetime) -> str:
+    """How much of the rate is used, and when that ends."""
+    used = f"{pace.taints} of at most {count(pace.most, 'taint')} in the last {age(pace.window_seconds)}"
+    return f"{used}; the oldest counts until {_when(pace.frees_at, now)}" if pace.frees_at else used
+
+
+def _further_bounds(brake: BrakeState, now: datetime) -> Iterable[str]:
+    """What else is in the way of a taint: a cool-down, pools that have no room, the rate."""
+    if brake.rearms_at is not None:
+        after = count(brake.cooling, "release")
+        yield f"COOLING DOWN after {after}, arms itself again {_when(brake.rearms_at, now)}"
+    full = [pool for pool in brake.pools if pool.out >= pool.bound]
+    if full:
+        names = [f"{pool.pool} ({pool.out} of {pool.gpu_nodes} out)" for pool in full[:NAMES_SHOWN]]
+        more = f" and {len(full) - len(names)} more" if full[NAMES_SHOWN:] else ""
+        yield f"no room in {'pool' if len(full) == 1 else 'pools'} {', '.join(names)}{more}"
+    if brake.pace is not None:
+        yield f"rate {pace_sentence(brake.pace, now)}"
+
+
+def _when(then: datetime, now: datetime) -> str:
+    """``2026-05-06T12:05:00Z (in 5m)``."""
+    return f"{stamp(then)} (in {age((then - now).total_seconds())})"
 
 
 def controller_sentence(controller: ControllerReport, now: datetime) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing
 from datetime import datetime, timedelta
 
@@ -9,19 +10,22 @@ from konductor_like.cli import clock, writing
 from konductor_like.cli.configuration import load_settings
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError
-from konductor_like.cli.streams import say, warn
+from konductor_like.cli.streams import say, tell, warn
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeNotFound
 from konductor_like.cluster.lease import read_lease
-from konductor_like.cluster.lease_notes import annotate_lease
+from konductor_like.cluster.lease_notes import Notes, note_on_lease
 from konductor_like.cluster.lease_object import LeaseView
 from konductor_like.cluster.steering import (
     PAUSE_ANNOTATION,
     REARM_ANNOTATION,
+    RESUME_ANNOTATION,
     encode_pause,
     encode_rearm,
+    encode_resume,
 )
-from konductor_like.model import Pause, Rearm
+from konductor_like.model import Pause, Rearm, Resume
+from konductor_like.policy.acts import steering_act
 from konductor_like.policy.brakewords import pause_words, stamp
 from konductor_like.settings import Settings
 
@@ -41,29 +45,42 @@ def pause_tainting(
         end = _end(now, lasting) if lasting is not None else until
         if end is not None and end <= now:
             raise CommandError(f"{stamp(end)} is over already", status=Exit.USAGE)
-        pause = Pause(now, writing.who(), reason, end)
-        before = _annotate(client, settings, PAUSE_ANNOTATION, encode_pause(pause))
+        by = writing.who()
+        pause = Pause(now, by, reason, end, steering_act("pause", now, by, reason))
+        before = _note(client, settings, {PAUSE_ANNOTATION: encode_pause(pause), RESUME_ANNOTATION: None})
     if before.steering.pause is not None and before.steering.pause.holds(now):
         warn(f"this replaces a pause: {pause_words(before.steering.pause)}")
     say([f"tainting {pause_words(pause)}"])
+    _tell_act(pause.act)
 
 
 def resume_tainting(kubeconfig: str | None, context: str | None) -> None:
     """Take the pause off the Lease. Raises KubeError or CommandError."""
     settings = load_settings()
     with closing(_client(settings, kubeconfig, context)) as client:
-        before = _annotate(client, settings, PAUSE_ANNOTATION, None)
+        now, by = _now(client, settings), writing.who()
+        resume = Resume(now, by, steering_act("resume", now, by))
+        resumed = {PAUSE_ANNOTATION: None, RESUME_ANNOTATION: encode_resume(resume)}
+        before = _note(client, settings, resumed, only_if_paused=True)
     pause = before.steering.pause
-    say(["tainting resumed" if pause is not None else "tainting unchanged (it was not paused)"])
+    if pause is None:
+        say(["tainting unchanged (it was not paused)"])
+    elif not pause.holds(now):
+        say(["tainting unchanged (the pause was over already)"])
+    else:
+        say(["tainting resumed"])
+        _tell_act(resume.act)
 
 
 def rearm_brake(kubeconfig: str | None, context: str | None, reason: str) -> None:
     """Write the reset of the brake. Raises KubeError or CommandError."""
     settings = load_settings()
     with closing(_client(settings, kubeconfig, context)) as client:
-        rearm = Rearm(_now(client, settings), writing.who(), reason)
-        _annotate(client, settings, REARM_ANNOTATION, encode_rearm(rearm))
+        now, by = _now(client, settings), writing.who()
+        rearm = Rearm(now, by, reason, steering_act("breaker-reset", now, by, reason))
+        _note(client, settings, {REARM_ANNOTATION: encode_rearm(rearm)})
     say(["brake reset"])
+    _tell_act(rearm.act)
 
 
 def _end(now: datetime, lasting: timedelta) -> datetime:
@@ -84,11 +101,19 @@ def _now(client: KubeClient, settings: Settings) -> datetime:
     return clock.now() + timedelta(seconds=client.clock_ahead_seconds)
 
 
-def _annotate(client: KubeClient, settings: Settings, key: str, value: str | None) -> LeaseView:
+def _note(client: KubeClient, settings: Settings, notes: Notes, *, only_if_paused: bool = False) -> LeaseView:
+    def wanted(before: LeaseView) -> Notes:
+        return {} if only_if_paused and before.steering.pause is None else notes
+
     try:
-        return annotate_lease(client, _namespace(client, settings), settings.lease_name, key, value)
+        return note_on_lease(client, _namespace(client, settings), settings.lease_name, wanted)
     except KubeNotFound as error:
         raise _no_lease(client, settings) from error
+
+
+def _tell_act(act: str) -> None:
+    if logging.getLogger("konductor_like").isEnabledFor(logging.DEBUG):
+        tell(f"act {act}")
 
 
 def _lease(client: KubeClient, settings: Settings) -> LeaseView | None:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from konductor_like.cli.covering import state_of
 from konductor_like.cli.happenings import EventReport, event_reports
-from konductor_like.cli.observation import read_controller
+from konductor_like.cli.observation import read_controller, rules_for
 from konductor_like.cli.report import ControllerReport, NodeReport, node_report
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.decode import settled_decoder
@@ -64,7 +64,8 @@ def read_story(client: ReadOnlyKubeClient, settings: Settings, name: str, now: d
         return None
     controller, coverage = read_controller(client, settings)
     stale = coverage is not None and now - coverage.at > timedelta(seconds=settings.heartbeat_stale_seconds)
-    return story_of(name, nodes, settings.rules(), controller, coverage, now, stale=stale)
+    rules = rules_for(nodes, settings, now)
+    return story_of(name, nodes, rules, controller, coverage, now, stale=stale)
 
 
 def story_of(
@@ -113,6 +114,6 @@ def _words(item: Refused, state: NodeState, brake: BrakeState) -> str:
             origin = getattr(item.about, "origin", None)
             return f"it followed from a failure {f'on {origin}' if origin else 'elsewhere'} ({item.detail})"
         case Refusal.SETTLING:
-            return "it waits a few seconds, to tell origin from collateral"
+            return item.detail
         case _:
             return item.why.value

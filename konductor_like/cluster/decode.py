@@ -71,9 +71,10 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
     raw_taints = spec.get("taints")
     taints = tuple(raw_taints) if isinstance(raw_taints, list) else None
     ready = _condition(status, "Ready")
+    machine = _machine(uid, spec, status)
     return NodeState(
         name=_text(metadata, "name") or "",
-        machine=_machine(uid, spec, status),
+        machine=machine,
         created_ns=_ns(metadata, "creationTimestamp") or 0,
         is_gpu_node=says_gpu(labels, _object(status, "capacity"), reading.gpu) or _seen_before(record),
         ready=ready.get("status") == "True",
@@ -96,6 +97,7 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
         record_problem=problem,
         last_writer=last_writer(metadata.get("managedFields")),
         reported_ns=_ns(ready, "lastHeartbeatTime"),
+        booted_after_ns=record.booted_after_ns if record.machine == machine else None,
     )
 
 

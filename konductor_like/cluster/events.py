@@ -31,6 +31,7 @@ _NORMAL = frozenset(
         EventReason.PAUSED,
         EventReason.RESUMED,
         EventReason.REARMED,
+        EventReason.FREE,
     }
 )
 

@@ -29,16 +29,21 @@ class LeaseEvents:
         self._instance = instance[:128]
         self._now = now
 
-    def send_soon(self, reason: EventReason, message: str) -> None:
+    def send_soon(self, reason: EventReason, message: str, act: str = "") -> None:
         """Send one Event and return at once; one that cannot be sent is left out: the log has said it."""
-        threading.Thread(target=self.send, args=(reason, message), name="lease-event", daemon=True).start()
+        arguments = (reason, message, act)
+        threading.Thread(target=self.send, args=arguments, name="lease-event", daemon=True).start()
 
-    def send(self, reason: EventReason, message: str) -> bool:
-        """Send one Event; whether the server has it now. Never raises a KubeError."""
+    def send(self, reason: EventReason, message: str, act: str = "") -> bool:
+        """Send one Event; whether the server has it now. Never raises a KubeError.
+
+        ``act`` names what a person wrote, where it tells of that; with the same reason it is the same Event.
+        """
         involved = self._lease.reference
         name, namespace = involved["name"], involved["namespace"]
-        named = f"{name}.{reason.value.lower()}.{digest(involved.get('uid', ''), reason.value, message)}"
-        told = event(named, namespace, involved, reason, message, self._instance, self._now())
+        identity = digest(involved.get("uid", ""), reason.value, act or message)
+        named = f"{name}.{reason.value.lower()}.{identity}"
+        told = event(named, namespace, involved, reason, message, self._instance, self._now(), act)
         try:
             self._client.create(paths.events(namespace), told)
         except KubeConflict:

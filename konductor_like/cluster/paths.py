@@ -6,6 +6,8 @@ from urllib.parse import quote
 
 NODES = "/api/v1/nodes"
 NAMESPACES = "/api/v1/namespaces"
+PODS = "/api/v1/pods"
+"""Of all namespaces."""
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 

@@ -2,6 +2,10 @@
 
 One paged list at the start, then a watch from there on; it is resumed where it broke off, and only a
 resourceVersion that the server no longer knows (410) costs another list. Nothing lists Nodes per poll.
+
+Where etcd was restored from a backup, versions are lower than before, and a watch from a higher one is
+answered with silence. So after silence or trouble one small request asks for the present version; if that is
+lower, all is listed anew, and nothing that was known before counts as newer.
 """
 
 from __future__ import annotations
@@ -65,6 +69,9 @@ class NodeStore:
         self._nodes: dict[str, NodeState] = {}
         self._snapshot: Mapping[str, NodeState] | None = None
         self._version = ""
+        self._reached = ""
+        """The version of the last event or list, also while ``_version`` is given up."""
+        self._doubtful = False
         self._events = 0
         self._problem: KubeError | None = None
         self._synced = threading.Event()
@@ -128,10 +135,14 @@ class NodeStore:
     def _follow_once(self) -> KubeError | None:
         """List if need be, then watch until the watch ends; the error that ended it, if one did."""
         try:
+            if self._version and self._doubtful and self._was_restored():
+                self._version = ""
             if not self._version:
                 self._list()
-            self._watch()
+            self._doubtful = False
+            self._doubtful = not self._watch()
         except KubeError as error:
+            self._doubtful = True
             with self._lock:
                 self._problem = None if self._stopping.is_set() else error
                 if isinstance(error, KubeGone):
@@ -148,18 +159,20 @@ class NodeStore:
         listing = self._client.list_pages(paths.NODES, self._decode)
         listed = {state.name: state for state in listing.items if state.name}
         with self._lock:
+            restored = _is_newer(self._reached, listing.resource_version, if_unknown=False)
             # The answer to a write of ours may be newer than the list; what the watch has to say comes later.
             ahead = {
                 name: state
                 for name, state in self._nodes.items()
-                if _is_newer(state.as_read.resource_version, listing.resource_version, if_unknown=False)
+                if not restored
+                and _is_newer(state.as_read.resource_version, listing.resource_version, if_unknown=False)
             }
             before, now_ns = self._nodes, time.time_ns()
             self._nodes = {
                 name: witnessed(before.get(name), state, now_ns)
                 for name, state in {**listed, **ahead}.items()
             }
-            self._version = listing.resource_version
+            self._version = self._reached = listing.resource_version
             differs = before.keys() != self._nodes.keys() or any(
                 _differ(before[name], state) for name, state in self._nodes.items()
             )
@@ -167,7 +180,13 @@ class NodeStore:
             self._tell(differs or not self._synced.is_set())
         self._synced.set()
 
-    def _watch(self) -> None:
+    def _was_restored(self) -> bool:
+        """Whether the server's present version is lower than what it has told us."""
+        page = self._client.list(paths.NODES, {"limit": "1"})
+        return _is_newer(self._reached, str(page["metadata"].get("resourceVersion", "")), if_unknown=False)
+
+    def _watch(self) -> bool:
+        """Watch until the watch ends; False where it ended because nothing came for too long."""
         params = {
             "resourceVersion": self._version,
             "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 -- spreads load, no secret
@@ -180,10 +199,11 @@ class NodeStore:
                 for event in stream if not self._stopping.is_set() else ():
                     self._take(event)
             except KubeTimeout:
-                return  # silence: nothing is wrong with what is known, the watch is simply opened again
+                return False  # what is known may well be right; the watch is simply opened again
             finally:
                 with self._lock:
                     self._stream = None
+        return True
 
     def _take(self, event: WatchEvent) -> None:
         metadata = event.object.get("metadata")
@@ -198,7 +218,7 @@ class NodeStore:
             self._events += 1
             self._problem = None
             if isinstance(version, str) and version:
-                self._version = version
+                self._version = self._reached = version
             if state is None or not state.name:
                 return
             known = self._nodes.get(state.name)

@@ -70,12 +70,22 @@ class Audit:
             del self._told[oldest]
 
 
-def _facts(node: str, key: IncidentKey | None, about: Incident | Fault | None) -> dict[str, Any]:
+def heeded(verb: str, *, by: str | None, act: str, why: str) -> None:
+    """What a person wrote on the Lease is acted upon from now on: ``pause``, ``resume``, ``breaker-reset``.
+
+    ``by`` is None for a pause that ended by itself.
+    """
+    facts = _facts(None, None, None) | {"act": act or None, "verb": verb, "outcome": "heeded"}
+    _say(facts | {"by": by, "why": why or None})
+
+
+def _facts(node: str | None, key: IncidentKey | None, about: Incident | Fault | None) -> dict[str, Any]:
     """Every field of the schema; what is not known is None."""
     facts: dict[str, Any] = {
         "audit": SCHEMA,
         "act": None,
         "node": node,
+        "by": None,
         "verb": None,
         "outcome": None,
         "rule": key and key.rule,
@@ -124,5 +134,6 @@ def _cause(change: Change) -> str:
 
 
 def _say(facts: dict[str, Any], *, quietly: bool = False) -> None:
-    message = f"audit: {facts['verb']} of node {facts['node']} {facts['outcome']}"
+    of_node = f" of node {facts['node']}" if facts["node"] else ""
+    message = f"audit: {facts['verb']}{of_node} {facts['outcome']}"
     (logs.debug if quietly else logs.info)(message, **facts)

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 from konductor_like.controller import logs
 from konductor_like.controller.coverage import News
+from konductor_like.controller.edges import EventSink
 from konductor_like.controller.gaps import SECOND_NS, OpenSpan
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.tick import EventSink
 from konductor_like.detection import Overrun
 from konductor_like.model import Change, Coverage, CoverageState, EventReason, NodeState, Verb
 

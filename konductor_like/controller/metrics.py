@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter as Counted
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from konductor_like import __version__
-from konductor_like.model import BrakeState, FaultKind, Refusal, Severity, Source, Verb
+from konductor_like.model import BrakeState, FaultKind, PoolBrake, Refusal, Severity, Source, Verb
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does not annotate this one
 
 HOLDING = (Refusal.BRAKE, Refusal.RATE, Refusal.COOLDOWN, Refusal.PAUSED)
 """What the brake may hold a node back for."""
+POOLS_MOST = 100
+"""Pools with a label of their own, by name; all others are added up."""
+OTHER_POOLS = "(others)"
+"""No value of a Kubernetes label."""
 HIGHEST_CODE = 100_000
 """SXids have five digits, Xids three."""
 _SOURCES = ("kernel", "pod", "heartbeat", "node", "history")
@@ -139,6 +144,18 @@ class Metrics:
         self.cooling = gauge(
             "brake_cooling", "Released nodes whose room the brake does not use before it arms itself again."
         )
+        self.pool_gpu_nodes = gauge(
+            "brake_pool_gpu_nodes", "GPU nodes of each node pool, where pools have a bound.", "pool"
+        )
+        self.pool_out = gauge("brake_pool_out", "Nodes of each pool that are out by us.", "pool")
+        self.pool_bound = gauge("brake_pool_bound", "How many nodes of each pool may be out by us.", "pool")
+        self.pace_taints = gauge(
+            "brake_rate_taints", "Taints within the rate's window; 0 where the rate is not bounded."
+        )
+        self.pace_most = gauge(
+            "brake_rate_bound", "How many taints the rate allows; +Inf where it is not bounded."
+        )
+        self._pools: frozenset[str] = frozenset()
         self.marked = gauge("nodes_marked_for_replacement", "Nodes that failed too often.")
         self.contested = counter(
             "taints_contested_total", "Removals of our taint by another controller, or again and again."
@@ -164,12 +181,32 @@ class Metrics:
         held = Counted(item.why for item in brake.held)
         for why in HOLDING:
             self.held_by.labels(why.value).set(held[why])
+        self.pace_taints.set(brake.pace.taints if brake.pace else 0)
+        self.pace_most.set(brake.pace.most if brake.pace else math.inf)
+        self._show_pools(brake.pools)
+
+    def _show_pools(self, pools: tuple[PoolBrake, ...]) -> None:
+        """The pools as they are now; one that is gone leaves nothing behind."""
+        shown = [*pools[:POOLS_MOST]]
+        if rest := pools[POOLS_MOST:]:
+            totals = (sum(each.gpu_nodes for each in rest), sum(each.out for each in rest))
+            shown.append(PoolBrake(OTHER_POOLS, *totals, sum(each.bound for each in rest)))
+        for pool in shown:
+            self.pool_gpu_nodes.labels(pool.pool).set(pool.gpu_nodes)
+            self.pool_out.labels(pool.pool).set(pool.out)
+            self.pool_bound.labels(pool.pool).set(pool.bound)
+        names = frozenset(pool.pool for pool in shown)
+        for name in self._pools - names:
+            for family in (self.pool_gpu_nodes, self.pool_out, self.pool_bound):
+                family.remove(name)
+        self._pools = names
 
     def _start_at_zero(self) -> None:
         """So that ``rate()`` works from the first hit on, every label set known in advance exists."""
         for source in _SOURCES:
             for family in (self.lines, self.duplicates, self.nodeless, self.queries, self.bytes_processed):
                 family.labels(source)
+        self.pace_most.set(math.inf)
         for why in Refusal:
             self.refusals.labels(why.value)
         for verb in Verb:

@@ -61,6 +61,7 @@ class RehearsedEvents:
         )
 
 
-def rehearsed_fleet_event(reason: EventReason, message: str) -> None:
+def rehearsed_fleet_event(reason: EventReason, message: str, act: str = "") -> None:
     """Log the Event about the fleet that would have been sent."""
+    del act
     logs.info(f"would send Event {reason} on the Lease: {message}", event=reason)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from konductor_like.controller import logs
 from konductor_like.controller.audit import Audit
+from konductor_like.controller.brake_report import BrakeReport
 from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics, fault_labels
 from konductor_like.controller.repeats import Repeats
 from konductor_like.model import (
     BrakeState,
     Change,
+    EventReason,
     Fault,
     Ignored,
     IncidentKey,
@@ -24,7 +26,6 @@ from konductor_like.model import (
     Unsettled,
     Verb,
 )
-from konductor_like.policy.brakewords import why_held
 from konductor_like.policy.release import unix_ns
 
 _SHADOWS_REMEMBERED = 10_000
@@ -48,14 +49,21 @@ _QUIET_REASONS = frozenset(
 class Report:
     """Remembers only what keeps it from saying the same thing twice."""
 
-    def __init__(self, metrics: Metrics, *, rehearsal: bool = False) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        rehearsal: bool = False,
+        fleet_event: Callable[[EventReason, str], None] | None = None,
+    ) -> None:
+        """``fleet_event`` sends an Event about the fleet; without it none are sent."""
         self.lags: Lags | None = None
         """Told of every taint; each term sets its own."""
         self._metrics = metrics
         self._audit = Audit(metrics, rehearsal=rehearsal)
+        self._brake = BrakeReport(fleet_event or (lambda _reason, _message: None))
         self._suffix = " (dry run)" if rehearsal else ""
         self._tainted: dict[str, str] = {}
-        self._held: tuple[str, ...] = ()
         self._said_waiting: set[str] = set()
         self._said_odd: set[tuple[str, str]] = set()
         self._said_shadows: set[tuple[str | None, IncidentKey, str | None]] = set()
@@ -189,11 +197,15 @@ class Report:
                 f"{rule} of node {node} dropped: the cluster has no such node.", node=node, rule=rule
             )
 
-    def fleet(self, nodes: Mapping[str, NodeState], brake: BrakeState, waiting: int) -> None:
+    def begin(self, nodes: Mapping[str, NodeState]) -> None:
+        """A term begins with these nodes: what they tell of by themselves was said before."""
+        self._brake.begin(nodes)
+
+    def fleet(self, nodes: Mapping[str, NodeState], brake: BrakeState, waiting: int, now: datetime) -> None:
         """The state of the whole after a tick: the brake, and taints that others removed."""
         self._metrics.show_brake(brake)
         self._metrics.waiting.set(waiting)
-        self._say_brake(brake)
+        self._brake.tell(brake, now)
         self._say_oddities(nodes)
         tainted = {name: state.as_read.uid for name, state in nodes.items() if state.tainted}
         self._metrics.tainted.set(len(tainted))
@@ -243,33 +255,6 @@ class Report:
             count=grown.count,
         )
 
-    def _say_brake(self, brake: BrakeState) -> None:
-        held = tuple(item.node for item in brake.held)
-        if held and held != self._held:
-            logs.warning(
-                f"The brake holds back {_some(held)}: {_why_held(brake)}",
-                held=list(held[:50]),
-                out=brake.out,
-                bound=brake.bound,
-            )
-        elif self._held and not held:
-            logs.info("The brake holds nothing any more.")
-        self._held = held
-
-
-def _why_held(brake: BrakeState) -> str:
-    """Why, where all are held for one reason; and that releases help where they do."""
-    reasons = {item.why for item in brake.held}
-    first = brake.held[0].why
-    if len(reasons) == 1 and first is not None and first is not Refusal.BRAKE:
-        return f"{why_held(first, brake)}."
-    told = f"{brake.out} of {brake.gpu_nodes} GPU nodes are out, {brake.bound} may be"
-    return f"{told}. Releasing nodes makes room."
-
 
 def _origin(fault: Fault) -> str:
     return "dmesg" if fault.source is Source.KERNEL else "pod"
-
-
-def _some(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

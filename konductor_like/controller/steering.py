@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.lease_object import LeaseView
-from konductor_like.controller import logs
+from konductor_like.controller import audit, logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.model import EventReason, Pause, Rearm, Steering
-from konductor_like.policy.brakewords import pause_words
+from konductor_like.policy.brakewords import pause_words, stamp
 
 TIMEOUT_SECONDS = 2.0
 """A taint waits no longer than this for the Lease to be read."""
 AGAIN_SECONDS = 5.0
 """When it could not be read, what is known holds for so long before it is tried again."""
+NEWS = timedelta(minutes=10)
+"""A reset of the brake that is older was said by whoever led then."""
 
 
 class Wheel:
@@ -25,13 +27,16 @@ class Wheel:
     def __init__(
         self,
         read: Callable[[], LeaseView | None],
-        fleet_event: Callable[[EventReason, str], None],
+        fleet_event: Callable[[EventReason, str, str], None],
         metrics: Metrics,
         *,
         interval_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``read`` gives the Lease as it is now, None where there is none, or raises a KubeError."""
+        """``read`` gives the Lease as it is now, None where there is none, or raises a KubeError.
+
+        ``fleet_event`` sends an Event: its reason, its words, and the act that it tells of.
+        """
         self._read = read
         self._fleet_event = fleet_event
         self._metrics = metrics
@@ -74,16 +79,29 @@ class Wheel:
         if holding is not None and holding != self._pause:
             message = f"Tainting is {pause_words(holding)}. Releases and records go on."
             logs.warning(message, by=holding.by)
-            self._fleet_event(EventReason.PAUSED, message)
+            audit.heeded("pause", by=holding.by, act=holding.act, why=holding.reason)
+            self._fleet_event(EventReason.PAUSED, message, holding.act)
         elif holding is None and self._pause is not None:
-            how = "The pause has expired" if pause is not None else "Tainting was resumed"
-            message = f"{how}: what is still true is acted upon now."
-            logs.info(message)
-            self._fleet_event(EventReason.RESUMED, message)
+            self._tell_end(self._pause, expired=pause is not None)
         self._pause = holding
-        if rearm is not None and rearm != self._rearm:
+        if rearm is not None and rearm != self._rearm and now - rearm.at < NEWS:
             why = f": {rearm.reason}" if rearm.reason else ""
-            message = f"{rearm.by} reset the brake at {rearm.at:%Y-%m-%dT%H:%M:%SZ}{why}."
+            message = f"{rearm.by} reset the brake at {stamp(rearm.at)}{why}."
             logs.info(message, by=rearm.by)
-            self._fleet_event(EventReason.REARMED, message)
+            audit.heeded("breaker-reset", by=rearm.by, act=rearm.act, why=rearm.reason)
+            self._fleet_event(EventReason.REARMED, message, rearm.act)
         self._rearm = rearm
+
+    def _tell_end(self, pause: Pause, *, expired: bool) -> None:
+        """A pause is over: by itself, or by the word of somebody who may have left a name."""
+        resume = self._steering.resume
+        if expired:
+            how, by, act = "The pause has expired", None, pause.act
+        elif resume is not None and resume.at >= pause.at:
+            how, by, act = f"Tainting was resumed by {resume.by}", resume.by, resume.act
+        else:
+            how, by, act = "Tainting was resumed", None, ""
+        message = f"{how}: what is still true is acted upon now."
+        logs.info(message, by=by)
+        audit.heeded("resume", by=by, act=act, why="the pause has expired" if expired else "")
+        self._fleet_event(EventReason.RESUMED, message, act)

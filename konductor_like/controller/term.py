@@ -15,12 +15,13 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 from konductor_like.controller import logs
+from konductor_like.controller.edges import Nodes
 from konductor_like.controller.fleetwatch import FleetWatch
 from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.nudging import TailNudges
 from konductor_like.controller.sources import Delivery, Reader, SourceLoop
-from konductor_like.controller.tick import Nodes, Tick
+from konductor_like.controller.tick import Tick
 from konductor_like.model import Coverage, Fault, LogLine, Source
 
 IDLE_SECONDS = 5.0

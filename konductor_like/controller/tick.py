@@ -10,14 +10,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from konductor_like.cluster.writer import Outcome, WriteResult
 from konductor_like.controller import logs
 from konductor_like.controller.backlog import THIN_ABOVE, Stalls, Waiting, thinned
+from konductor_like.controller.edges import EventSink, Jobs, Nodes, Steer, Writer
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.report import Report
 from konductor_like.detection import detect
+from konductor_like.detection.jobs import by_name
 from konductor_like.model import (
     Change,
     Checkpoint,
@@ -26,6 +27,7 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Plan,
+    Severity,
     Snapshot,
     Source,
     Steering,
@@ -41,41 +43,6 @@ ROUNDS = 5
 """How often one tick decides again after somebody else changed a node under it."""
 RECORDS_PER_TICK = 32
 """Bookkeeping that one tick does at most, so that it never holds up the next taint for long."""
-
-
-class Nodes(Protocol):
-    """The cluster's nodes as we know them."""
-
-    def snapshot(self) -> Mapping[str, NodeState]:
-        """All nodes, as one consistent view."""
-
-    def apply(self, state: NodeState) -> None:
-        """Fold in a newer state of one node."""
-
-    @property
-    def problem(self) -> Exception | None:
-        """Why the view may be stale right now."""
-
-
-class Writer(Protocol):
-    """Writes changes to nodes."""
-
-    def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
-        """One result per pair, in order; never raises for what went wrong with one of them."""
-
-
-class EventSink(Protocol):
-    """Takes Events; best effort."""
-
-    def announce(self, state: NodeState, change: Change) -> None:
-        """Tell about an applied change."""
-
-
-class Steer(Protocol):
-    """What people told us, as the Lease carries it."""
-
-    def __call__(self, now: datetime, *, at_once: bool = False) -> Steering:
-        """As known lately, or as it is right now."""
 
 
 class Tick:
@@ -94,12 +61,14 @@ class Tick:
         unknown_node_seconds: float,
         detect: Callable[[LogLine], Fault | None] = detect,
         steering: Steer | None = None,
+        jobs: Jobs | None = None,
     ) -> None:
         """``start`` is where reading begins; until a tick was finished it is the checkpoint.
 
-        ``steering`` tells what people told us; without it nobody tells anything.
+        ``steering`` tells what people told us, ``jobs`` which ones run on nodes; each may be missing.
         """
         self._steering = steering
+        self._jobs = jobs
         self._detect = detect
         self._nodes = nodes
         self._writer = writer
@@ -126,6 +95,11 @@ class Tick:
     def unfinished(self) -> int:
         """Faults that wait for their node, or for a write that failed."""
         return len(self._open)
+
+    @property
+    def in_flight(self) -> frozenset[str]:
+        """Nodes that may carry our taint although no answer said so."""
+        return frozenset(self._in_flight)
 
     def checkpoint(self) -> Checkpoint:
         """Everything before this was read *and* acted upon; may be asked from another thread."""
@@ -169,6 +143,8 @@ class Tick:
     def _run(self, faults: list[Fault], past: Sequence[Fault] | None, now: datetime) -> Plan:
         self._open = []
         plan, states = self._decide(faults, now, past)
+        if self._jobs:
+            self._jobs.want(sorted({str(fault.node) for fault in plan.counted if _is_of_a_job(fault)}))
         waiting: list[Fault] = []
         for _ in range(ROUNDS):
             waiting.extend(plan.waiting)  # a node may go between two rounds
@@ -183,7 +159,7 @@ class Tick:
             self._open = thinned(self._open)
         self._confirm(plan, now)
         self._report.refused(plan.refused, self._rules().version, now)
-        self._report.fleet(self._nodes.snapshot(), plan.brake, len(self._open))
+        self._report.fleet(self._nodes.snapshot(), plan.brake, len(self._open), now)
         return plan
 
     def _tell_shadows(self, faults: Sequence[Fault], now: datetime) -> None:
@@ -215,10 +191,11 @@ class Tick:
         """The plan, and the very states that it was made for: a write must test these and no newer ones."""
         states = self._states()
         steer, rules = self._steering, self._rules()
+        known = self._jobs.known() if self._jobs else {}
         snapshot = Snapshot(
             states,
             steering=steer(now) if steer else Steering(),
-            in_flight=frozenset(self._in_flight),
+            in_flight=self.in_flight,
             unwritable=self._stalls.unwritable(now),
             unsettled=self._unsettled,
             counts_written=self._counts_written,
@@ -227,6 +204,8 @@ class Tick:
             left=self._left,
             window=self._window,
             replaying=self._replaying,
+            jobs={name: found.jobs for name, found in known.items()},
+            pods={name: found.pods for name, found in known.items()},
         )
         plan = decide(snapshot, faults, rules, now, past=past)
         if steer and any(change.verb is Verb.TAINT for change in plan.changes):
@@ -342,7 +321,9 @@ class Tick:
         stalled = self._stalls.unwritable(now)
         for name, (change, counted) in list(self._in_flight.items()):
             state = nodes.get(name)
-            if state is not None and state.tainted:
+            if state is None or _is_another(state, change):
+                self._recovered(name)  # the patch tests the UID: it cannot take effect any more
+            elif state.tainted:
                 self._report.applied(change, now)
                 self._report.settled(counted, (), now)
                 self._events.announce(state, change)
@@ -358,6 +339,17 @@ class Tick:
         kept, given_up = self._waiting.sort_out(waiting, now, may_give_up=self._nodes.problem is None)
         self._report.unknown_nodes(kept, given_up)
         self._open.extend(kept)
+
+
+def _is_of_a_job(fault: Fault) -> bool:
+    """Whether it matters whose job it hit, and its line does not say so."""
+    return by_name(fault.job) if fault.job else fault.severity is not Severity.INFO
+
+
+def _is_another(state: NodeState, change: Change) -> bool:
+    """Whether the Node was deleted and made anew since the change was decided."""
+    decided = change.record.machine if change.record else None
+    return decided is not None and decided.node_uid != state.machine.node_uid
 
 
 def _by_node(faults: Iterable[Fault]) -> Mapping[str, Sequence[Fault]]:

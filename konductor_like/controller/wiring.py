@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from konductor_like.cluster.access import ready_to_write
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
@@ -15,24 +16,27 @@ from konductor_like.cluster.identity import own_identity
 from konductor_like.cluster.lease import LeaderLease, read_lease
 from konductor_like.cluster.lease_events import LeaseEvents
 from konductor_like.cluster.lease_object import LeaseView
+from konductor_like.cluster.pods import jobs_on
 from konductor_like.cluster.store import NodeStore
 from konductor_like.cluster.writer import NodeWriter, RehearsedWriter
 from konductor_like.controller import logs
 from konductor_like.controller.announcer import Announcer
 from konductor_like.controller.controller import Controller
 from konductor_like.controller.coverage_report import CoverageReport, FleetEvent
+from konductor_like.controller.edges import EventSink, Nodes, Writer
 from konductor_like.controller.fleetwatch import FleetWatch
 from konductor_like.controller.history import history_reader
 from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.nudging import TailNudges
+from konductor_like.controller.podjobs import PodJobs
 from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes, rehearsed_fleet_event
 from konductor_like.controller.report import Report
 from konductor_like.controller.rulebook import Rulebook
 from konductor_like.controller.sources import Reader
 from konductor_like.controller.steering import TIMEOUT_SECONDS, Wheel
 from konductor_like.controller.term import SOURCES, Term
-from konductor_like.controller.tick import EventSink, Nodes, Tick, Writer
+from konductor_like.controller.tick import Tick
 from konductor_like.detection.joining import Joiner
 from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.client import LokiClient
@@ -43,7 +47,7 @@ from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.retry import retrying
 from konductor_like.loki.spans import SECOND_NS
 from konductor_like.loki.targeted import READ_SECONDS, TargetedReader
-from konductor_like.model import Checkpoint, Coverage, Source
+from konductor_like.model import Checkpoint, Coverage, EventReason, Source
 from konductor_like.settings import Settings
 
 LOKI_ATTEMPTS = 3
@@ -98,7 +102,9 @@ def _earnest(
     client = KubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
     namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
     identity = own_identity()
-    with closing(client), closing(Announcer(NodeEvents(client, identity, sleep=stop.wait))) as announcer:
+    with ExitStack() as exits:
+        exits.enter_context(closing(client))
+        announcer = exits.enter_context(closing(Announcer(NodeEvents(client, identity, sleep=stop.wait))))
         lease = LeaderLease(
             client,
             namespace,
@@ -132,9 +138,10 @@ def _earnest(
             store,
             writer,
             announcer,
-            Report(metrics),
+            Report(metrics, fleet_event=about_lease.send_soon),
             about_lease.send_soon,
             _wheel(settings, client, namespace, about_lease.send_soon, metrics),
+            exits.enter_context(_jobs(settings, client, metrics, lambda: controller.nodes_changed())),
         )
         controller = Controller(
             store,
@@ -158,10 +165,12 @@ def _rehearsal(
     _stop: threading.Event,
 ) -> Iterator[Controller]:
     client = ReadOnlyKubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
-    with closing(client):
+    with ExitStack() as exits:
+        exits.enter_context(closing(client))
         store = NodeStore(client, settled_decoder(settings), on_change=lambda: controller.nodes_changed())
         namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
-        nodes, report = RehearsedNodes(store), Report(metrics, rehearsal=True)
+        nodes = RehearsedNodes(store)
+        report = Report(metrics, rehearsal=True, fleet_event=rehearsed_fleet_event)
         writer, events = RehearsedWriter(), RehearsedEvents()
         terms = _Terms(
             settings,
@@ -174,6 +183,7 @@ def _rehearsal(
             report,
             rehearsed_fleet_event,
             _wheel(settings, client, namespace, rehearsed_fleet_event, metrics),
+            exits.enter_context(_jobs(settings, client, metrics, lambda: controller.nodes_changed())),
         )
         controller = Controller(store, None, terms.make, list, metrics, once=options.once)
         yield controller
@@ -193,6 +203,7 @@ class _Terms:
     report: Report
     fleet_event: FleetEvent
     wheel: Wheel | None = None
+    jobs: PodJobs | None = None
 
     def make(
         self, checkpoint: Checkpoint | None, coverage: Coverage | None, stop: threading.Event
@@ -224,6 +235,7 @@ class _Terms:
             read_node=targeted.want,
             revisit=revisit,
         )
+        self.report.begin(self.nodes.snapshot())
         self.report.lags = lags = Lags(self.metrics, watch.began_ns, self.loki.now_ns)
         tick = Tick(
             self.nodes,
@@ -236,6 +248,7 @@ class _Terms:
             unknown_node_seconds=settings.unknown_node_seconds,
             detect=lags.watching(joiner.detect),
             steering=None if self.wheel is None else self.wheel.steering,
+            jobs=self.jobs,
         )
         readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "node": targeted}
         if checkpoint is not None:  # on a first start all that counts is read as news
@@ -305,7 +318,7 @@ def _wheel(
     settings: Settings,
     client: ReadOnlyKubeClient,
     namespace: str,
-    fleet_event: FleetEvent,
+    fleet_event: Callable[[EventReason, str, str], None],
     metrics: Metrics,
 ) -> Wheel:
     """What follows the word of people on the Lease, in a dry run too."""
@@ -314,6 +327,21 @@ def _wheel(
         return read_lease(client, namespace, settings.lease_name, TIMEOUT_SECONDS)
 
     return Wheel(read, fleet_event, metrics, interval_seconds=settings.lease_renew_interval_seconds)
+
+
+@contextmanager
+def _jobs(
+    settings: Settings, client: ReadOnlyKubeClient, metrics: Metrics, answered: Callable[[], object]
+) -> Iterator[PodJobs | None]:
+    """What asks for the jobs on nodes; None where the settings say not to ask."""
+    if not settings.ask_for_pods:
+        yield None
+        return
+    with closing(
+        PodJobs(lambda node: jobs_on(client, node, datetime.now(UTC)), metrics, answered=answered)
+    ) as jobs:
+        jobs.start()
+        yield jobs
 
 
 def believable(saved: Checkpoint | None, settings: Settings, now_ns: int) -> Checkpoint:

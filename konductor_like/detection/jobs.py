@@ -42,15 +42,33 @@ _ROLES = frozenset(
 # Kubernetes' random ends have no vowels and none of 0, 1 and 3: five characters, or a ReplicaSet's hash.
 _RANDOM = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}|(?=.*\d)[bcdfghjklmnpqrstvwxz2456789]{8,10}")
 _NAME_CHARS_MOST = 120
+BY_NAME = "Pod"
+"""The kind of a job that is only known by the name of a pod."""
 
 
 def job_of(labels: Mapping[str, str], namespace: str | None, pod: str | None) -> str | None:
     """The job of a pod, by its labels or its name; None where neither says anything."""
-    for label, kind in _telling(tuple(labels)):
-        name = labels[label]
-        if name:
-            return _job(namespace, kind, name)
-    return None if not pod else _job(namespace, "Pod", stem(pod))
+    return _by_label(labels, namespace) or (_job(namespace, BY_NAME, stem(pod)) if pod else None)
+
+
+def job_of_pod(
+    labels: Mapping[str, str], owners: Iterable[tuple[str, str]], namespace: str, pod: str
+) -> str | None:
+    """The job of a pod as the API server shows it, ``owners`` being its controllers as (kind, name).
+
+    None for the pods that are every node's own: a DaemonSet's and the kubelet's.
+    """
+    owner = top_owner(owners)
+    if owner is not None and owner[0] in ("DaemonSet", "Node"):
+        return None
+    if (job := _by_label(labels, namespace)) is not None or owner is None:
+        return job or _job(namespace, BY_NAME, stem(pod))
+    return _job(namespace, *owner)
+
+
+def by_name(job: str | None) -> bool:
+    """Whether a job is known by its pods' names alone, which may be wrong."""
+    return job is not None and job.split("/")[1:2] == [BY_NAME]
 
 
 def stem(pod: str) -> str:
@@ -71,6 +89,13 @@ def top_owner(owners: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
         if kind == "ReplicaSet":
             return "Deployment", name.rpartition("-")[0] or name
         return kind, name
+    return None
+
+
+def _by_label(labels: Mapping[str, str], namespace: str | None) -> str | None:
+    for label, kind in _telling(tuple(labels)):
+        if labels[label]:
+            return _job(namespace, kind, labels[label])
     return None
 
 

@@ -68,7 +68,7 @@ from konductor_like.model.progress import (
     Gap,
     Loss,
 )
-from konductor_like.model.steering import Pause, Rearm, Steering
+from konductor_like.model.steering import Pause, Purge, Rearm, Resume, Steering
 from konductor_like.model.window import Episode, Trace, TraceKey, Window
 
 __all__ = [
@@ -114,10 +114,12 @@ __all__ = [
     "Pause",
     "Plan",
     "PoolBrake",
+    "Purge",
     "Rearm",
     "Refusal",
     "Refused",
     "Release",
+    "Resume",
     "Role",
     "Same",
     "Severity",

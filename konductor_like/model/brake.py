@@ -49,6 +49,8 @@ class Held:
     incident: Incident
     why: Refusal | None = Refusal.BRAKE
     """None: nothing is in its way any more, and the controller's next look lets it pass."""
+    pool: str | None = None
+    """The node's."""
 
 
 @dataclass(frozen=True, slots=True)

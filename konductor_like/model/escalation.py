@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+SETTLE_SECONDS_MOST = 60.0
+"""No rule's faults wait longer than this."""
+
 
 class Same(StrEnum):
     """What evidence must have in common to be counted together."""

@@ -32,10 +32,11 @@ class Severity(StrEnum):
     INFO = "info"
     """Worth knowing, nothing to do."""
 
-    @property
-    def taints(self) -> bool:
-        """Whether one such fault is reason enough to taint its node."""
-        return self in (Severity.FATAL, Severity.TEST)
+    taints: bool
+    """Whether one such fault is reason enough to taint its node. No property: it is asked for every line."""
+
+    def __init__(self, value: str) -> None:
+        self.taints = value in ("fatal", "test")
 
 
 class FaultKind(StrEnum):

@@ -161,6 +161,8 @@ class NodeRecord:
     releases: tuple[Release, ...] = ()
     read: KernelPosition = NOWHERE
     past_boots: tuple[str, ...] = ()
+    booted_after_ns: int | None = None
+    """See :attr:`NodeState.booted_after_ns`; of ``machine``'s boot, so that a restart of ours keeps it."""
     stints: tuple[Stint, ...] = ()
     """Earlier times out of service, the latest first; how repeat offenders are known."""
     hold_until: datetime | None = None

@@ -15,6 +15,8 @@ class Pause:
     reason: str
     until: datetime | None = None
     """None: until somebody resumes."""
+    act: str = ""
+    """The name of the write; empty where somebody wrote it by other means than ours."""
 
     def holds(self, now: datetime) -> bool:
         """Whether it lasts at this moment."""
@@ -28,6 +30,26 @@ class Rearm:
     at: datetime
     by: str
     reason: str = ""
+    act: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Who ended the latest pause by hand."""
+
+    at: datetime
+    by: str
+    act: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """So many nodes were let go lately with every trace of us, so that no record of theirs can say it."""
+
+    at: datetime
+    """Of the latest."""
+    by: str
+    nodes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +58,5 @@ class Steering:
 
     pause: Pause | None = None
     rearm: Rearm | None = None
+    resume: Resume | None = None
+    purge: Purge | None = None

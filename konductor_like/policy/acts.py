@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from datetime import datetime
 
 from konductor_like.model import Act, NodeState, Verb
@@ -17,5 +18,13 @@ def act_of(state: NodeState, verb: Verb, at: datetime, rules_version: str = "") 
     """
     seen = state.as_read
     parts = (state.name, seen.uid, seen.resource_version, seen.record or "", verb.value)
-    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    return Act(digest[:ID_CHARS], at, rules_version)
+    return Act(_named(parts), at, rules_version)
+
+
+def steering_act(verb: str, at: datetime, by: str, reason: str = "") -> str:
+    """What a person's word on the Lease is called."""
+    return _named((verb, at.isoformat(), by, reason))
+
+
+def _named(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:ID_CHARS]

@@ -20,7 +20,16 @@ from konductor_like.model import (
     Snapshot,
     Steering,
 )
-from konductor_like.policy.census import Census, bound, take_census, urgency
+from konductor_like.policy.census import (
+    NOTHING_SETTLES,
+    Census,
+    Settling,
+    bound,
+    take_census,
+    urgency,
+)
+from konductor_like.policy.release import unix_ns
+from konductor_like.policy.roles import settling as settling_of
 from konductor_like.policy.rules import Rules
 
 __all__ = ["Admission", "admit", "bound", "brake_state", "urgency"]
@@ -38,11 +47,18 @@ class Admission:
     brake: BrakeState
 
 
-def admit(candidates: Mapping[str, Incident], snapshot: Snapshot, rules: Rules, now: datetime) -> Admission:
+def admit(
+    candidates: Mapping[str, Incident],
+    snapshot: Snapshot,
+    rules: Rules,
+    now: datetime,
+    settling: Settling = NOTHING_SETTLES,
+) -> Admission:
     """Choose which candidates (node to gravest incident) may be tainted now: fatal first, then the oldest.
 
     A node already out, or perhaps out because its write was never answered, adds nothing and passes unless
-    tainting is paused. One that its pool has no room for leaves its place to the next.
+    tainting is paused. One that its pool has no room for leaves its place to the next. What is ``settling``
+    waits for itself: it is not held, and trips nothing.
     """
     census = take_census(
         snapshot.nodes,
@@ -52,6 +68,7 @@ def admit(candidates: Mapping[str, Incident], snapshot: Snapshot, rules: Rules, 
         in_flight=snapshot.in_flight,
         ambiguous=snapshot.ambiguous,
         suspected=candidates.keys(),
+        settling=settling,
     )
     pause = _holding(snapshot.steering, now)
     left = _left(census, rules)
@@ -61,7 +78,7 @@ def admit(candidates: Mapping[str, Incident], snapshot: Snapshot, rules: Rules, 
         state = snapshot.nodes[name]
         why = Refusal.PAUSED if pause else _refusal(census, state, left)
         if why is not None:
-            held.append(Held(name, candidates[name], why))
+            held.append(Held(name, candidates[name], why, state.pool))
             continue
         admitted.add(name)
         if name not in census.out:
@@ -81,12 +98,23 @@ def brake_state(
 ) -> BrakeState:
     """The brake as the records on the nodes tell it, for people to look at.
 
-    What stands against an ``ambiguous`` name is not the brake's to hold.
+    What stands against an ``ambiguous`` name is not the brake's to hold, nor what settles by ``rules``.
     """
-    census = take_census(nodes, rules, now, steering=steering, ambiguous=ambiguous)
+    now_ns = unix_ns(now)
+    settling = {
+        name: keys
+        for name, state in nodes.items()
+        if state.record.incidents and (keys := settling_of(state.record, state, (), rules, now_ns))
+    }
+    census = take_census(nodes, rules, now, steering=steering, ambiguous=ambiguous, settling=settling)
     pause, left = _holding(steering, now), _left(census, rules)
     held = [
-        Held(name, incident, Refusal.PAUSED if pause else _refusal(census, nodes[name], left))
+        Held(
+            name,
+            incident,
+            Refusal.PAUSED if pause else _refusal(census, nodes[name], left),
+            nodes[name].pool,
+        )
         for name, incident in census.waiting.items()
     ]
     held.sort(key=lambda item: (urgency(item.incident), item.node))

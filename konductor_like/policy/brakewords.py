@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
-from konductor_like.model import BrakeState, Pause, Refusal
+from konductor_like.model import BrakeState, Pause, Refusal, span_text
 
 
 def why_held(why: Refusal, brake: BrakeState, pool: str | None = None) -> str:
@@ -18,8 +18,8 @@ def why_held(why: Refusal, brake: BrakeState, pool: str | None = None) -> str:
                 "unless more are released"
             )
         case Refusal.RATE if brake.pace is not None:
-            hours = brake.pace.window_seconds / 3600
-            return f"{brake.pace.taints} taints within {hours:g} h, the brake allows {brake.pace.most}"
+            within = span_text(round(brake.pace.window_seconds))
+            return f"{brake.pace.taints} taints within {within}, the brake allows {brake.pace.most}"
     full = next((p for p in brake.pools if p.pool == pool and p.out >= p.bound), None)
     if full is not None:
         return (
@@ -33,6 +33,12 @@ def pause_words(pause: Pause) -> str:
     """``paused by kim until 2026-05-06T14:00:00Z: driver roll-out``."""
     until = f" until {stamp(pause.until)}" if pause.until else ""
     return f"paused by {pause.by}{until}: {pause.reason}"
+
+
+def settling_words(until_ns: int) -> str:
+    """``it settles until 2026-05-06T14:00:05Z, to tell origin from collateral``; rounded up to a second."""
+    until = datetime.fromtimestamp(-(-until_ns // 1_000_000_000), UTC)
+    return f"it settles until {stamp(until)}, to tell origin from collateral"
 
 
 def stamp(moment: datetime) -> str:

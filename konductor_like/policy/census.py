@@ -8,10 +8,12 @@ from datetime import datetime, timedelta
 
 from konductor_like.model import (
     Incident,
+    IncidentKey,
     IncidentState,
     NodeState,
     Pace,
     PoolBrake,
+    Purge,
     Refusal,
     Role,
     Severity,
@@ -23,6 +25,10 @@ from konductor_like.policy.rules import Rules
 
 JOINING = timedelta(minutes=30)
 """A Node younger than this may well not be Ready yet: a fleet that grows shall not trip the brake."""
+
+Settling = Mapping[str, Collection[IncidentKey]]
+"""By node, what waits a few seconds by its rule and not for the brake."""
+NOTHING_SETTLES: Settling = {}
 
 
 @dataclass(slots=True)
@@ -91,11 +97,12 @@ def take_census(
     in_flight: Collection[str] = (),
     ambiguous: Collection[str] = (),
     suspected: Collection[str] = (),
+    settling: Settling = NOTHING_SETTLES,
 ) -> Census:
     """Count every node once.
 
     ``in_flight`` may have been tainted although no answer came, ``ambiguous`` names are not the brake's to
-    hold, ``suspected`` nodes have a GPU by the evidence at hand.
+    hold, nor is what is ``settling``; ``suspected`` nodes have a GPU by the evidence at hand.
     """
     census = Census()
     rearmed = steering.rearm.at if steering.rearm is not None and steering.rearm.at <= now else None
@@ -118,9 +125,12 @@ def take_census(
             census.out.add(name)
         elif is_away:
             census.away.add(name)
-        waits_for = None if name in ambiguous else waiting(state)
+        waits_for = None if name in ambiguous else waiting(state, settling.get(name, ()))
+        held_ns: int | None = None
         if waits_for is not None:
             census.waiting[name] = waits_for
+            # Until it had settled, the brake did not hold it.
+            held_ns = waits_for.first_ns + round(rules.escalation(waits_for.key.rule).settle_seconds * 1e9)
         came_back = None if is_out or is_away else _came_back(state, now, rearmed)
         if record.tainted_at is not None or record.stints:
             _note_taints(census, state, window_began)
@@ -128,11 +138,13 @@ def take_census(
             room.gpu_nodes += state.is_gpu_node or name in suspected
             room.ours += is_out
             room.away += is_away
-            if waits_for is not None:
-                room.held(waits_for.first_ns)
+            if held_ns is not None:
+                room.held(held_ns)
             if came_back is not None:
                 room.released(came_back)
     census.unrecorded = sum(not nodes[name].tainted for name in in_flight if name in nodes)
+    if steering.purge is not None and (rearmed is None or steering.purge.at > rearmed):
+        _note_purge(census, steering.purge, rules, now)
     _close(census, rules, now)
     return census
 
@@ -143,12 +155,14 @@ def bound(gpu_nodes: int, rules: Rules) -> int:
     return most if rules.brake_max_nodes is None else min(most, rules.brake_max_nodes)
 
 
-def waiting(state: NodeState) -> Incident | None:
+def waiting(state: NodeState, settling: Collection[IncidentKey] = ()) -> Incident | None:
     """The gravest incident that was held back, of a node that may be tainted at all."""
     if not state.record.incidents or state.tainted or state.opted_out or state.blocked or not state.selected:
         return None
     held = [
-        i for i in state.record.incidents if i.state is IncidentState.HELD and i.role is not Role.COLLATERAL
+        i
+        for i in state.record.incidents
+        if i.state is IncidentState.HELD and i.role is not Role.COLLATERAL and i.key not in settling
     ]
     return min(held, key=urgency, default=None)
 
@@ -157,6 +171,13 @@ def _rooms(census: Census, state: NodeState, rules: Rules) -> tuple[Room, ...]:
     if rules.brake_pool_max_percent is None or state.pool is None:
         return (census.fleet,)
     return (census.fleet, census.pools.setdefault(state.pool, Room()))
+
+
+def _note_purge(census: Census, purge: Purge, rules: Rules, now: datetime) -> None:
+    """Count the nodes that remember nothing; of which pools they were, nobody knows, so it is of all."""
+    if abs(now - purge.at) < timedelta(seconds=rules.brake_cooldown_seconds):
+        for room in (census.fleet, *census.pools.values()):
+            room.released(min(purge.at, now), purge.nodes)
 
 
 def _close(census: Census, rules: Rules, now: datetime) -> None:

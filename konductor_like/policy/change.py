@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from konductor_like.model import (
@@ -12,6 +12,7 @@ from konductor_like.model import (
     EventReason,
     Fault,
     Incident,
+    IncidentKey,
     IncidentState,
     NodeRecord,
     NodeState,
@@ -23,7 +24,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.acts import act_of
-from konductor_like.policy.brakewords import why_held
+from konductor_like.policy.brakewords import settling_words, why_held
 from konductor_like.policy.contest import words as contested
 from konductor_like.policy.holds import held_longer
 from konductor_like.policy.judge import Judgement
@@ -43,6 +44,8 @@ class Case:
     """Two machines report under its name: nobody can say whose fault it is (design rule 3)."""
     gravest: Incident | None = None
     """The incident to taint for, if there is one."""
+    settling: Mapping[IncidentKey, int] = field(default_factory=dict)
+    """What may taint only once it has settled, and until when (a Loki timestamp)."""
 
 
 def tainting(record: NodeRecord) -> list[Incident]:
@@ -175,7 +178,9 @@ def _announcement(
         why = why_held(refused or Refusal.BRAKE, brake, case.state.pool)
         return EventReason.HELD, f"{describe(gravest)} Held: {why}."
     newest = record.incidents[-1]
-    return EventReason.RECORDED, describe(newest)
+    settles_ns = case.settling.get(newest.key)
+    waits = "" if settles_ns is None else f" Not tainted yet: {settling_words(settles_ns)}."
+    return EventReason.RECORDED, f"{describe(newest)}{waits}"
 
 
 def _marks(record: NodeRecord) -> Iterator[str]:

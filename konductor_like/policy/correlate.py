@@ -98,10 +98,22 @@ def related(
     """
     jobs = {job for name in touched for job in jobs_of.get(name, ())}
     domains = {states[name].domain for name in touched if name in states} - {None}
-    alike = {name for name, mine in jobs_of.items() if not jobs.isdisjoint(mine)}
+    alike = {name for name, mine in jobs_of.items() if not jobs.isdisjoint(mine)} if jobs else set()
     if domains:
         alike |= {name for name, state in states.items() if state.domain in domains}
     return alike.union(touched)
+
+
+def connected(
+    names: Collection[str], jobs_of: Mapping[str, frozenset[str]], states: Mapping[str, NodeState]
+) -> set[str]:
+    """The nodes that any chain of shared jobs and domains leads to from ``names``."""
+    reached: set[str] = set(names)
+    while True:
+        further = related(reached, jobs_of, states)
+        if len(further) == len(reached):
+            return further
+        reached = further
 
 
 def is_soft(each: Evidence, rules: Rules) -> bool:

@@ -70,7 +70,7 @@ def decide(
     _heed(weighed, cases, snapshot, now)
     candidates = _candidates(cases, weighed, snapshot)
     if candidates or snapshot.attention is None:
-        admission = admit(candidates, snapshot, rules, now)
+        admission = admit(candidates, snapshot, rules, now, weighed.settling)
     else:  # who follows the nodes himself counts them himself too
         admission = Admission(frozenset(), {}, BrakeState(0, 0, 0))
 
@@ -198,8 +198,8 @@ def _candidates(cases: Mapping[str, Case], weighed: Weighed, snapshot: Snapshot)
     """What would be tainted now but for the brake: node to gravest incident."""
     candidates: dict[str, Incident] = {}
     for name, case in cases.items():
-        settling = weighed.settling.get(name, frozenset())
-        grave = [i for i in tainting(case.judgement.record) if i.key not in settling]
+        case.settling = weighed.settling.get(name, {})
+        grave = [i for i in tainting(case.judgement.record) if i.key not in case.settling]
         case.gravest = min(grave, key=urgency, default=None)
         if case.gravest is None or case.ambiguous or name in snapshot.unwritable:
             continue

@@ -72,7 +72,7 @@ def evidence_of(
         mine = [*_of_window(name, window.traces.get(name, {}), state, record)]
         mine += _of_record(name, record, state, mine)
         found += _with_jobs(mine, jobs_seconds)
-    found.sort(key=lambda each: (each.start_ns, each.node, str(each.key)))
+    found.sort(key=lambda each: (each.start_ns, each.node, each.key.rule, each.key.gpu or ""))
     return found
 
 

@@ -90,10 +90,12 @@ def _meet_machine(judgement: Judgement, state: NodeState) -> None:
             past_boots=tuple(boot for boot in past if boot != machine.boot_id)[:PAST_BOOTS_KEPT],
             incidents=tuple(_after_boot(record.incidents, machine.boot_id)),
             read=KernelPosition(machine.boot_id),
+            booted_after_ns=None,
         )
     record = replace(
         record,
         machine=machine,
+        booted_after_ns=record.booted_after_ns or state.booted_after_ns,
         incidents=tuple(_met_boot(incident, machine.boot_id) for incident in record.incidents),
     )
     judgement.urgent = not judgement.record.empty and record != judgement.record

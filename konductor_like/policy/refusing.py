@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from konductor_like.model import Ignored, IncidentKey, IncidentState, NodeRecord, Refusal, Refused, Role
+from konductor_like.model import Ignored, IncidentState, NodeRecord, Refusal, Refused, Role
+from konductor_like.policy.brakewords import settling_words
 from konductor_like.policy.change import Case
 from konductor_like.policy.judge import NO_GPU, OPTED_OUT
+from konductor_like.policy.roles import Waiting
 
 USER_WRITTEN = "a user wrote it into the kernel log"
 _OF_IGNORED = {
@@ -19,7 +21,7 @@ _OF_IGNORED = {
 
 def refusals(
     cases: Mapping[str, Case],
-    settling: Mapping[str, frozenset[IncidentKey]],
+    settling: Waiting,
     refused: Mapping[str, Refusal],
     ignored: Iterable[Ignored],
 ) -> tuple[Refused, ...]:
@@ -33,8 +35,8 @@ def refusals(
         if case.state.tainted:
             continue
         record, gravest = case.judgement.record, case.gravest
-        for key in sorted(settling.get(name, ()), key=str):
-            told[Refused(name, key, Refusal.SETTLING, about=record.incident(key))] = None
+        for key, until_ns in sorted(settling.get(name, {}).items(), key=str):
+            told[Refused(name, key, Refusal.SETTLING, settling_words(until_ns), record.incident(key))] = None
         why = None if gravest is None else _of_node(case) or refused.get(name)
         if why is not None and gravest is not None:
             told[Refused(name, gravest.key, why, about=gravest)] = None

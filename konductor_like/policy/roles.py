@@ -22,7 +22,8 @@ from konductor_like.policy.correlate import (
 from konductor_like.policy.evidence import Evidence, open_incidents
 from konductor_like.policy.rules import Rules
 
-Waiting = Mapping[str, frozenset[IncidentKey]]
+Waiting = Mapping[str, Mapping[IncidentKey, int]]
+"""By node, the incidents that settle, and the Loki timestamp until which each does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +54,24 @@ def named(event: Cluster, records: Mapping[str, NodeRecord], rules: Rules) -> Na
 
 def settling(
     record: NodeRecord, state: NodeState, mine: Sequence[Evidence], rules: Rules, now_ns: int
-) -> frozenset[IncidentKey]:
-    """The node's incidents that wait a few seconds before they may taint (rules with ``settle_seconds``).
+) -> Mapping[IncidentKey, int]:
+    """The node's incidents that wait a few seconds before they may taint, and until when.
 
-    They wait from when they were heard; after a restart, from their first line.
+    They are of rules with ``settle_seconds``, and wait from when they were heard; after a restart, from
+    their first line.
     """
     if state.tainted:
-        return frozenset()
-    waiting: set[IncidentKey] = set()
+        return {}
+    waiting: dict[IncidentKey, int] = {}
     for incident in record.incidents:
         seconds = rules.escalation(incident.key.rule).settle_seconds
         if not seconds or not is_waiting(incident):
             continue
         heard = [e.heard_ns for e in mine if e.key == incident.key and e.taints and e.heard_ns is not None]
-        if 0 <= now_ns - max(heard, default=incident.first_ns) < seconds * 1e9:
-            waiting.add(incident.key)
-    return frozenset(waiting)
+        since_ns = max(heard, default=incident.first_ns)
+        if 0 <= now_ns - since_ns < seconds * 1e9:
+            waiting[incident.key] = since_ns + round(seconds * 1e9)
+    return waiting
 
 
 def is_waiting(incident: Incident) -> bool:
@@ -97,7 +100,9 @@ def with_roles(
         changed = incident
         if id(incident) in standing:
             own = parts.get((incident.key, incident.severity.taints), [])
-            if _goes_on_alone(incident, own, mine, rules):
+            if not own and incident.event is None and incident.role is None:
+                pass  # it never was part of any event
+            elif _goes_on_alone(incident, own, mine, rules):
                 if incident.role is Role.COLLATERAL:
                     changed = replace(incident, role=None, event=None, origin=None)
             elif own:

@@ -38,9 +38,9 @@ class Room:
         self._released: list[datetime] = []
         self._oldest_held_ns: int | None = None
 
-    def released(self, at: datetime) -> None:
-        """A node that is in service came back at this time."""
-        self._released.append(at)
+    def released(self, at: datetime, nodes: int = 1) -> None:
+        """A node that is in service, or so many, came back at this time."""
+        self._released.extend([at] * nodes)
 
     def held(self, since_ns: int) -> None:
         """A node is held back, for a fault of that time."""

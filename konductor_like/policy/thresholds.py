@@ -78,10 +78,12 @@ def grounds_of(incident: Incident, mine: Sequence[Evidence], rules: Rules, now_n
     ``mine`` is what counts against its node.
     """
     escalation = rules.escalation(incident.key.rule)
+    threshold, together = escalation.threshold, escalation.together_with
+    if threshold is None and together is None:
+        return ""
     own = [each for each in mine if each.key == incident.key and not each.taints]
     if not is_news(own, now_ns):
         return ""
-    threshold, together = escalation.threshold, escalation.together_with
     reached = _threshold(threshold, incident, mine) if threshold is not None else ""
     return reached or (_together(together, incident, own, mine) if together is not None else "")
 

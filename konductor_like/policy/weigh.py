@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -14,14 +14,13 @@ from konductor_like.model import (
     IncidentState,
     NodeRecord,
     NodeState,
-    Role,
     Severity,
     SharedEvent,
     Snapshot,
     Window,
 )
 from konductor_like.policy.change import health_of, tainting
-from konductor_like.policy.correlate import clusters, is_soft, is_symptom, job_key, parts_of, related
+from konductor_like.policy.correlate import clusters, connected, is_soft, is_symptom, job_key, related
 from konductor_like.policy.evidence import Evidence, evidence_of, open_incidents
 from konductor_like.policy.judge import is_of_this_node
 from konductor_like.policy.release import unix_ns
@@ -36,7 +35,8 @@ from konductor_like.policy.roles import (
 )
 from konductor_like.policy.rules import Rules
 from konductor_like.policy.thresholds import RECENT_NS, Failures, counting, grounds_of, is_news
-from konductor_like.policy.window import boot_in, pruned, with_jobs, with_news, with_past
+from konductor_like.policy.window import boot_in, pruned, with_news, with_past
+from konductor_like.policy.windowjobs import with_jobs, with_pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Weighed:
     urgent: frozenset[str] = frozenset()
     """Those of them to be written now; what only adds words waits for the next write (design rule 22)."""
     settling: Waiting = field(default_factory=dict)
-    """By node, incidents that wait a few seconds before they may taint."""
+    """By node, incidents that wait a few seconds before they may taint, and until when."""
     events: tuple[SharedEvent, ...] = ()
 
 
@@ -71,10 +71,14 @@ def weigh(
     """
     now_ns = unix_ns(now)
     window = _window(counted, [*(past or ()), *again], snapshot, rules, now)
-    touched = _touched(window, records, snapshot.nodes, rules, now_ns, all_heard=past is not None)
+    jobs_of = _jobs_of(window, snapshot)
+    may_have_changed = _may_have_changed(window, records, jobs_of, snapshot)
+    # More of the past may add to what any node said since the start.
+    since_ns = 0 if past is not None else now_ns - RECENT_NS
+    touched = _touched(window, may_have_changed, records, snapshot.nodes, rules, since_ns)
     if not touched:
         return Weighed(window)
-    names = related(touched, _jobs_of(window, snapshot), snapshot.nodes)
+    names = related(touched, jobs_of, snapshot.nodes)
     evidence = evidence_of(names, window, records, snapshot.nodes, rules.correlation_seconds)
     mine: defaultdict[str, list[Evidence]] = defaultdict(list)
     for each in evidence:
@@ -106,7 +110,13 @@ def weigh(
             # What was collateral and goes on alone waits, too.
             if keys := settling(new, state, mine[name], rules, now_ns):
                 waiting[name] = keys
-    urgent = {name for name, new in changed.items() if _matters(known[name], new, snapshot.nodes[name])}
+    quiet_ns = now_ns - round(rules.correlation_seconds * 1e9)
+    over = {event.name for event in events if event.cluster.members[-1].end_ns < quiet_ns}
+    urgent = {
+        name
+        for name, new in changed.items()
+        if _matters(known[name], new, snapshot.nodes[name]) or _joined(known[name], new, over)
+    }
     recent = (event for event in events if event.cluster.members[-1].end_ns >= now_ns - RECENT_NS)
     told = tuple(_told(event, failures, waiting, rules) for event in recent)
     return Weighed(window, changed, frozenset(urgent), waiting, told)
@@ -124,6 +134,8 @@ def _window(
     if past:
         window = with_past(window, [fault for fault in past if _counts(fault, states, rules, now)], boot_of)
     window = with_news(window, counted, boot_of, now_ns)
+    if snapshot.pods:
+        window = with_pods(window, snapshot.pods)
     if snapshot.jobs:
         window = with_jobs(window, snapshot.jobs, now_ns)
     return pruned(window, rules.window_seconds, now_ns)
@@ -138,21 +150,35 @@ def _counts(fault: Fault, states: Mapping[str, NodeState], rules: Rules, now: da
     return is_of_this_node(state, fault, now)
 
 
+def _may_have_changed(
+    window: Window,
+    records: Mapping[str, NodeRecord],
+    jobs_of: Mapping[str, frozenset[str]],
+    snapshot: Snapshot,
+) -> Iterable[str]:
+    """The nodes that may be weighed otherwise than the last time: all that were heard of, unless the caller
+    follows the nodes itself. Then those with something new, and whoever may be part of an event with them."""
+    if snapshot.attention is None:
+        return window.heard_ns
+    states, before = snapshot.nodes, snapshot.window
+    if (window.pruned_ns, window.dropped) == (before.pruned_ns, before.dropped):
+        return connected(records, jobs_of, states)
+    # What went for its age may have been a part of any event.
+    domains = (name for name in window.heard_ns if name in states and states[name].domain is not None)
+    return connected({*records, *jobs_of, *domains}, jobs_of, states)
+
+
 def _touched(
     window: Window,
+    may_have_changed: Iterable[str],
     records: Mapping[str, NodeRecord],
     states: Mapping[str, NodeState],
     rules: Rules,
-    now_ns: int,
-    *,
-    all_heard: bool,
+    since_ns: int,
 ) -> set[str]:
-    """The nodes that something may have changed for: those heard of lately, and those that wait to settle.
-
-    ``all_heard``: more of the past is known now, and may add to what any node said since the start.
-    """
-    since_ns = 0 if all_heard else now_ns - RECENT_NS
-    touched = {name for name, ns in window.heard_ns.items() if ns >= since_ns and name in states}
+    """The nodes that something may have changed for: those heard of lately, and those that wait to settle."""
+    heard_ns = window.heard_ns
+    touched = {name for name in may_have_changed if heard_ns.get(name, -1) >= since_ns and name in states}
     for name, record in records.items():
         if any(
             is_waiting(incident) and rules.escalation(incident.key.rule).settle_seconds
@@ -164,19 +190,12 @@ def _touched(
 
 def _jobs_of(window: Window, snapshot: Snapshot) -> Mapping[str, frozenset[str]]:
     """The jobs that are known of each node: by its pods' lines, by the API server, by its record."""
-    jobs: defaultdict[str, set[str]] = defaultdict(set)
-    for name, traces in window.traces.items():
-        for key, trace in traces.items():
-            if key.job is not None:
-                jobs[name].add(key.job)
-            else:
-                for episode in trace.episodes:
-                    jobs[name] |= episode.jobs
-    for name, state in snapshot.nodes.items():
-        jobs_there = [incident.job for incident in state.record.incidents if incident.job is not None]
-        if jobs_there:
-            jobs[name].update(jobs_there)
-    return {name: frozenset(map(job_key, found)) for name, found in jobs.items()}
+    jobs = dict(window.jobs)
+    for name in snapshot.nodes if snapshot.attention is None else snapshot.with_jobs:
+        there = {job_key(i.job) for i in snapshot.nodes[name].record.incidents if i.job is not None}
+        if there:
+            jobs[name] = jobs.get(name, frozenset()) | there
+    return jobs
 
 
 def _escalated(
@@ -224,12 +243,19 @@ def _accused(
 def _matters(before: NodeRecord, after: NodeRecord, state: NodeState) -> bool:
     if health_of(before, tainted=state.tainted) != health_of(after, tainted=state.tainted):
         return True
-    return _why(before) != _why(after) or _parts(before) != _parts(after)
+    return _why(before) != _why(after) or _was_corrected(before, after)
 
 
-def _parts(record: NodeRecord) -> list[tuple[str | None, Role | None, str | None]]:
-    """What its incidents are in which job's or domain's event; the next event of the same one is no news."""
-    return [(each.event and parts_of(each.event)[0], each.role, each.origin) for each in record.incidents]
+def _was_corrected(before: NodeRecord, after: NodeRecord) -> bool:
+    """Whether what it was said to be, or where that began, turned out otherwise."""
+    pairs = zip(before.incidents, after.incidents, strict=True)
+    return any(old.role and (old.role, old.origin) != (new.role, new.origin) for old, new in pairs)
+
+
+def _joined(before: NodeRecord, after: NodeRecord, over: Collection[str]) -> bool:
+    """Whether it turned out to be part of an event to which nothing more is added: that is written once."""
+    told = {incident.event for incident in before.incidents}
+    return any(incident.event in over and incident.event not in told for incident in after.incidents)
 
 
 def _why(record: NodeRecord) -> list[tuple[IncidentKey, str]]:

@@ -21,6 +21,7 @@ from konductor_like.model import (
     TraceKey,
     Window,
 )
+from konductor_like.policy.correlate import job_key
 
 SECOND_NS = 1_000_000_000
 EPISODE_NS = 60 * SECOND_NS
@@ -28,10 +29,8 @@ EPISODE_NS = 60 * SECOND_NS
 EPISODES_MOST = 16
 TRACES_OF_NODE_MOST = 64
 TRACES_MOST = 10_000
-_NAMES_MOST = 16
+NAMES_MOST = 16
 """Pods and jobs that one episode names; no threshold asks for more."""
-JOBS_AFTER_NS = 120 * SECOND_NS
-"""What the API server says of a node's jobs is taken for what was heard no longer ago than this."""
 _PRUNE_NS = 600 * SECOND_NS
 
 BootOf = Callable[[Fault], str | None]
@@ -58,18 +57,6 @@ def with_past(window: Window, past: Sequence[Fault], boot_of: BootOf) -> Window:
     return _added(window, grouped, None)
 
 
-def with_jobs(window: Window, jobs: Mapping[str, frozenset[str]], now_ns: int) -> Window:
-    """The window with the jobs that run on nodes, for the kernel lines just heard: they name none."""
-    traces = dict(window.traces)
-    for node, running in jobs.items():
-        if not running or now_ns - window.heard_ns.get(node, 0) > JOBS_AFTER_NS:
-            continue
-        mine = {key: _with_jobs(trace, running, now_ns) for key, trace in traces[node].items()}
-        if mine != traces[node]:
-            traces[node] = mine
-    return replace(window, traces=traces)
-
-
 def pruned(window: Window, span_seconds: float, now_ns: int) -> Window:
     """The window without what is older than the span; looked for now and then."""
     if 0 <= now_ns - window.pruned_ns < _PRUNE_NS:
@@ -77,22 +64,14 @@ def pruned(window: Window, span_seconds: float, now_ns: int) -> Window:
     horizon_ns = now_ns - round(span_seconds * SECOND_NS)
     kept: dict[str, Mapping[TraceKey, Trace]] = {}
     for node, traces in window.traces.items():
-        young = {
+        if all(trace.episodes[0].end_ns >= horizon_ns for trace in traces.values()):
+            kept[node] = traces
+        elif young := {
             key: _young(trace, horizon_ns) for key, trace in traces.items() if trace.end_ns >= horizon_ns
-        }
-        if young:
+        }:
             kept[node] = young
     heard = {node: ns for node, ns in window.heard_ns.items() if ns >= horizon_ns}
-    return replace(window, traces=kept, heard_ns=heard, pruned_ns=now_ns)
-
-
-def _with_jobs(trace: Trace, running: frozenset[str], now_ns: int) -> Trace:
-    last = trace.episodes[-1]
-    fresh = last.heard_ns is not None and now_ns - last.heard_ns <= JOBS_AFTER_NS
-    if trace.source is not Source.KERNEL or not fresh or last.jobs:
-        return trace
-    named = replace(last, jobs=frozenset(sorted(running)[:_NAMES_MOST]))
-    return replace(trace, episodes=(*trace.episodes[:-1], named))
+    return replace(window, traces=kept, heard_ns=heard, pruned_ns=now_ns, jobs=_jobs_kept(window, kept))
 
 
 Groups = dict[str, dict[TraceKey, list[Fault]]]
@@ -112,7 +91,7 @@ def _grouped(faults: Iterable[Fault], boot_of: BootOf) -> Groups:
 
 
 def _added(window: Window, grouped: Groups, heard_ns: int | None) -> Window:
-    traces = dict(window.traces)
+    traces, jobs = dict(window.traces), dict(window.jobs)
     dropped = window.dropped
     for node, groups in grouped.items():
         mine = dict(traces.get(node, {}))
@@ -125,7 +104,8 @@ def _added(window: Window, grouped: Groups, heard_ns: int | None) -> Window:
             mine = dict(newest)
         if mine:
             traces[node] = mine
-    grown = replace(window, traces=traces, dropped=dropped)
+            name_jobs(jobs, node, mine)
+    grown = replace(window, traces=traces, jobs=jobs, dropped=dropped)
     return grown if grown.size <= TRACES_MOST else _shrunk(grown)
 
 
@@ -136,13 +116,36 @@ def _shrunk(window: Window) -> Window:
     kept: dict[str, dict[TraceKey, Trace]] = defaultdict(dict)
     for _, node, key in every[: TRACES_MOST * 9 // 10]:
         kept[node][key] = window.traces[node][key]
-    return replace(window, traces=dict(kept), dropped=window.dropped + len(every) - TRACES_MOST * 9 // 10)
+    dropped = window.dropped + len(every) - TRACES_MOST * 9 // 10
+    return replace(window, traces=dict(kept), jobs=_jobs_kept(window, kept), dropped=dropped)
+
+
+def _jobs_kept(window: Window, kept: Mapping[str, Mapping[TraceKey, Trace]]) -> Mapping[str, frozenset[str]]:
+    jobs: dict[str, frozenset[str]] = {}
+    for node in window.jobs:
+        name_jobs(jobs, node, kept.get(node, {}))
+    return jobs
+
+
+def name_jobs(jobs: dict[str, frozenset[str]], node: str, mine: Mapping[TraceKey, Trace]) -> None:
+    """Note which jobs the traces of a node name."""
+    found: set[str] = set()
+    for key, trace in mine.items():
+        if key.job is not None:
+            found.add(key.job)
+        elif trace.source is Source.KERNEL:
+            for episode in trace.episodes:
+                found |= episode.jobs
+    if found:
+        jobs[node] = frozenset(map(job_key, found))
+    else:
+        jobs.pop(node, None)
 
 
 def _grown(trace: Trace | None, faults: Sequence[Fault], heard_ns: int | None) -> Trace:
     first = faults[0]
     before = () if trace is None else trace.episodes
-    episodes = _merged((*before, *_episodes(faults, heard_ns)))
+    episodes = merged((*before, *_episodes(faults, heard_ns)))
     if trace is not None:
         return replace(trace, episodes=episodes)
     remote = all(fault.finding.remote for fault in faults)
@@ -164,12 +167,12 @@ def _episodes(faults: Sequence[Fault], heard_ns: int | None) -> Iterable[Episode
             first.finding.position,
             last.finding.position,
             heard_ns,
-            frozenset(sorted(pods)[:_NAMES_MOST]),
+            frozenset(sorted(pods)[:NAMES_MOST]),
         )
         begin = number
 
 
-def _merged(episodes: Iterable[Episode]) -> tuple[Episode, ...]:
+def merged(episodes: Iterable[Episode]) -> tuple[Episode, ...]:
     """Those that touch made one, whatever order they came in."""
     merged: list[Episode] = []
     for episode in sorted(episodes, key=lambda each: each.start_ns):
@@ -190,8 +193,8 @@ def _joined(one: Episode, other: Episode) -> Episode:
         one.first,
         later.last,
         min(heard, default=None),
-        frozenset(sorted(one.pods | other.pods)[:_NAMES_MOST]),
-        frozenset(sorted(one.jobs | other.jobs)[:_NAMES_MOST]),
+        frozenset(sorted(one.pods | other.pods)[:NAMES_MOST]),
+        frozenset(sorted(one.jobs | other.jobs)[:NAMES_MOST]),
     )
 
 

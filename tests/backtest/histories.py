@@ -12,6 +12,7 @@ from konductor_like.model import LogLine, Source
 START_NS = 1_772_323_200_000_000_000
 """2026-03-01T00:00:00Z."""
 SECOND_NS = 10**9
+POD = {"k8s_namespace_name": "training", "k8s_container_name": "main"}
 KERNEL = {"k8s_namespace_name": "dmesg-logging", "k8s_container_name": "dmesg"}
 GPUS = ("0000:1b:00", "0000:4e:00", "0000:9a:00")
 TEXTS = {
@@ -21,28 +22,47 @@ TEXTS = {
     63: "pid=77, Row Remapper: New row marked for remapping",
     31: "pid=77, name=python3, Ch 00000011, intr 00000000. MMU Fault",
     43: "pid=77, name=python3, Ch 00000011",
+    13: "pid=77, name=python3, Graphics Exception: Shader Program Header 1 Error",
+    45: "pid=77, name=python3, Ch 00000012",
 }
+_CODES = (79, 48, 94, 63, 31, 43)
 WEIGHTS = (4, 4, 3, 3, 20, 20)
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One line of a node's kernel log."""
+    """One line of a node's kernel log, or of a pod on it."""
 
     node: str
     at_ns: int
     text: str
+    pod: str | None = None
+
+    @property
+    def source(self) -> Source:
+        """Which of the two."""
+        return Source.KERNEL if self.pod is None else Source.POD
 
     @property
     def labels(self) -> Mapping[str, str]:
         """As its collector sets them."""
+        if self.pod is not None:
+            return {**POD, "k8s_pod_name": self.pod, "k8s_node_name": self.node}
         return {**KERNEL, "k8s_pod_name": f"dmesg-{self.node}", "k8s_node_name": self.node}
 
     @property
     def line(self) -> LogLine:
         """As the reader gives it."""
+        labels = self.labels
         return LogLine(
-            Source.KERNEL, self.at_ns, self.text, self.labels, self.node, "dmesg-logging", None, "dmesg"
+            self.source,
+            self.at_ns,
+            self.text,
+            labels,
+            self.node,
+            labels["k8s_namespace_name"],
+            labels["k8s_pod_name"],
+            labels["k8s_container_name"],
         )
 
 
@@ -53,13 +73,19 @@ def xid(node: str, seconds: float, code: int = 79, gpu: str = GPUS[1], stamp: fl
     return Said(node, START_NS + round(seconds * SECOND_NS), text)
 
 
+def nccl(node: str, seconds: float, job: str) -> Said:
+    """What a rank of a job says when another one is gone."""
+    text = f"{job}-{node}:71:88 [0] socket.cc:500 NCCL WARN socketProgress: Connection closed by remote peer"
+    return Said(node, START_NS + round(seconds * SECOND_NS), text, f"{job}-{node.rpartition('-')[2]}")
+
+
 def history(seed: int, *, seconds: float, nodes: int = 10, lines: int = 80) -> list[Said]:
     """Faults of all kinds, and now and then a kernel log that is printed once more."""
     rng = random.Random(seed)
     said: list[Said] = []
     for _ in range(lines):
         at = rng.uniform(1, seconds - 30)
-        code = rng.choices(list(TEXTS), WEIGHTS)[0]
+        code = rng.choices(_CODES, WEIGHTS)[0]
         said.append(xid(f"gpu-{rng.randint(1, nodes)}", at, code, rng.choice(GPUS)))
     for node in rng.sample([f"gpu-{number}" for number in range(1, nodes + 1)], 3):
         at_ns = START_NS + round(rng.uniform(seconds / 2, seconds - 1) * SECOND_NS)

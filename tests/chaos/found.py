@@ -64,6 +64,22 @@ FOUND: dict[str, Schedule] = {
         *(s.Beat(0), s.Xid(0, 95, 0), s.Stop(0, 0, False, 2, True), s.Beat(0)),
         *(s.Reboot(0, 0.0), s.Wait(30.0), s.Beat(0)),
     ),
+    "what was known of a reboot is still known after a restart": _kept(
+        Setup(plain=(True,), brake_percent=20.0, loki_limit=24, loki_cuts=True, rate_nodes=2),
+        *(s.Xid(0, 94, 0), s.Xid(0, 79, 1), s.Replay(0), s.Beat(0), s.Reboot(0, 40.0), s.Wait(60.0)),
+        *(s.Kill(0, 0, True, True), s.Beat(0), s.Beat(0), p.Untaint(0), s.Wait(10.0), s.Xid(0, 119, 0)),
+    ),
+    "a reset after the cursor was spoilt covers nothing that is still to come": _kept(
+        KMSG,
+        *(
+            s.PodLine(0),
+            s.Beat(0),
+            o.SpoilCursor(CURSORS[3]),
+            p.Reset(0),
+            s.Wait(1500.0),
+            s.Xid(0, 48, 0, 0.5),
+        ),
+    ),
     "a start by a clock that is ahead passes no line by": _kept(
         KMSG,
         *(s.Beat(0), s.SetClock(0, 120.0), s.Terminate(0), s.Xid(0, 119, 0, 0.05), s.Beat(0)),

@@ -139,6 +139,7 @@ class TaintByHand:
             self.node,
             lambda taints: [*(t for t in taints if (t["key"], t["effect"]) != place), ours],
         )
+        world.ledger.restraint.person_taints(node_of(world, self.node))
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,6 +208,10 @@ class Process:
         except LeadershipLost:
             return False
 
+    def waits_for(self, name: str) -> bool:
+        """Whether it tries a taint again that it decided on before, and that may have taken effect."""
+        return self._tick is not None and name in self._tick.in_flight
+
     def reads_lease(self) -> bool:
         """Whether what people write on the Lease reaches it: it looks again a while after it could not."""
         return self._world.clock.seconds() > self.unread_seconds + AGAIN_SECONDS

@@ -63,8 +63,10 @@ class Restraint:
     def broken_by(self, process: Process, before: NodeState, after: NodeState, turn: int) -> Iterator[str]:
         """What this taint breaks, in words."""
         rules, nodes = self._world.settings.rules(), {**process.store.snapshot(), after.name: before}
+        # What was decided before a person took a node out, and is tried again, was within the bound then.
+        known = -1 if process.waits_for(after.name) else turn
         out = {
-            name for name, state in nodes.items() if state.tainted and self._by_hand.get(name, -1) < turn
+            name for name, state in nodes.items() if state.tainted and self._by_hand.get(name, -2) < known
         } | {after.name}
         if self._pauses(turn) and process.reads_lease():
             yield f"{process.name} taints {after.name} although tainting is paused"
@@ -86,7 +88,7 @@ class Restraint:
                 yield f"{process.name} taints {len(lately) + 1} nodes within the rate's window"
         latest = self._latest_release(nodes.values(), turn, now)
         cooldown = timedelta(seconds=rules.brake_cooldown_seconds)
-        if latest is None or len(out) < most or now - latest >= cooldown:
+        if latest is None or len(out) < most or now - latest >= cooldown or process.waits_for(after.name):
             return
         if any(_held_at(state, unix_ns(latest)) for state in nodes.values()):
             yield f"{process.name} uses the room of a release {(now - latest).seconds} s after it"

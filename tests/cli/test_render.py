@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 import yaml
@@ -17,7 +18,7 @@ from konductor_like.cli.render import (
 )
 from konductor_like.cli.report import ControllerReport, StatusReport, node_reports
 from konductor_like.cluster.decode import decode_node
-from konductor_like.model import BrakeState, Coverage, Held, Severity, Source
+from konductor_like.model import BrakeState, Coverage, Held, Pace, PoolBrake, Severity, Source
 from konductor_like.sandbox.fleet import make_node
 from tests.cli.scenes import NOW, ago, ago_ns, every_state, incident, with_record
 
@@ -59,11 +60,29 @@ def waiting(number: int) -> tuple[Held, ...]:
                 "8 out of service, at most 8 of 40 GPU nodes may be"
             ),
         ),
+        (
+            BrakeState(5, 0, 1, waiting(2), cooling=1, rearms_at=NOW + timedelta(minutes=4)),
+            (
+                "HOLDING 2 nodes back: gpu-1, gpu-2; 0 out of service, at most 1 of 5 GPU nodes may be; "
+                "COOLING DOWN after 1 release, arms itself again 2026-05-06T12:04:00Z (in 4m)"
+            ),
+        ),
+        (
+            BrakeState(10, 1, 2, pools=(PoolBrake("a", 5, 1, 1), PoolBrake("b", 5, 0, 1))),
+            "armed; 1 out of service, at most 2 of 10 GPU nodes may be; no room in pool a (1 of 5 out)",
+        ),
+        (
+            BrakeState(10, 1, 2, pace=Pace(2, 3, 3600, NOW + timedelta(minutes=20))),
+            (
+                "armed; 1 out of service, at most 2 of 10 GPU nodes may be; rate 2 of at most 3 taints in "
+                "the last 60m; the oldest counts until 2026-05-06T12:20:00Z (in 20m)"
+            ),
+        ),
     ],
-    ids=["room", "full", "holds one", "holds many"],
+    ids=["room", "full", "holds one", "holds many", "cools down", "pool is full", "rate"],
 )
 def test_the_brake_in_one_sentence(brake: BrakeState, sentence: str) -> None:
-    assert brake_sentence(brake) == sentence
+    assert brake_sentence(brake, NOW) == sentence
 
 
 @pytest.mark.parametrize(

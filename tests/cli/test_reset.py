@@ -14,7 +14,8 @@ from konductor_like.cli.dryrun import with_plain_dry_run
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.decode import decode_node
 from konductor_like.cluster.record import decode
-from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, IncidentState, NodeRecord, Source
+from konductor_like.cluster.steering import decode_steering
+from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, IncidentState, NodeRecord, Source, Steering
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cli.scenes import NOW, OUR_TAINT, ago_ns, faulty
 
@@ -31,6 +32,12 @@ def record_of(server: KubernetesServer, name: str) -> NodeRecord:
     record, problem = decode(server.node(name)["metadata"]["annotations"][RECORD_ANNOTATION])
     assert problem is None
     return record
+
+
+def steering_of(server: KubernetesServer) -> Steering:
+    """What people wrote on the Lease."""
+    [lease] = server.objects("leases", "konductor-like")
+    return decode_steering(lease["metadata"]["annotations"])[0]
 
 
 @pytest.mark.parametrize(
@@ -62,6 +69,18 @@ def test_the_release_says_who_why_and_up_to_where(cluster: Cluster, monkeypatch:
     )
     assert release.read_ns == {Source.KERNEL: ago_ns(9), Source.POD: ago_ns(11)}
     assert [each.state for each in record_of(server, "gpu-1").incidents] == [IncidentState.RELEASED]
+
+
+def test_a_cursor_from_the_future_covers_nothing_that_is_still_to_come(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KubeClient, "clock_ahead_seconds", -10.0)  # the scene's cursors are 9 and 11 s old
+    server = cluster("one faulty")
+
+    assert reset("gpu-1") == 0
+
+    release = record_of(server, "gpu-1").releases[0]
+    assert release.read_ns == {Source.KERNEL: ago_ns(10), Source.POD: ago_ns(11)}
 
 
 def test_a_laptops_clock_that_runs_ahead_covers_nothing_that_is_still_to_come(
@@ -247,3 +266,45 @@ def _without_others(node: dict[str, Any]) -> dict[str, Any]:
     labels = {key: value for key, value in metadata["labels"].items() if not key.endswith("/ignore")}
     taints = [taint for taint in node["spec"].get("taints", ()) if taint == OUR_TAINT]
     return {"metadata": {**metadata, "labels": labels}, "taints": taints}
+
+
+def test_a_purge_notes_on_the_lease_how_many_it_brought_back(cluster: Cluster) -> None:
+    server = cluster("every state")
+    tainted = sum(OUR_TAINT in node["spec"].get("taints", ()) for node in server.objects("nodes"))
+    assert tainted > 1
+
+    assert reset("--purge", "gpu-1") == 0
+    assert reset("--purge") == 0
+
+    purge = steering_of(server).purge
+    assert purge is not None
+    assert (purge.at, purge.nodes) == (NOW, tainted)
+
+
+@pytest.mark.parametrize("how", ["--dry-run", "--dry-run=server"])
+def test_a_rehearsed_purge_notes_nothing(how: str, cluster: Cluster) -> None:
+    server = cluster("every state")
+
+    assert reset("--purge", how) == 0
+
+    assert steering_of(server).purge is None
+
+
+def test_a_purge_of_nodes_in_service_notes_nothing(cluster: Cluster) -> None:
+    server = cluster("one faulty")
+
+    assert reset("gpu-2", "--purge") == 0
+
+    assert steering_of(server).purge is None
+
+
+def test_a_purge_without_the_right_to_the_lease_goes_on_and_says_what_that_means(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = cluster("one faulty")
+    server.access.deny("update", "leases", "*")
+
+    assert reset("gpu-1", "--purge") == 0
+
+    assert "the brake may use the room at once" in capsys.readouterr().err
+    assert "taints" not in server.node("gpu-1")["spec"]

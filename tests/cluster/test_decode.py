@@ -52,6 +52,19 @@ def test_dead_gpus_do_not_make_it_another_kind_of_node() -> None:
     assert decode_node(make_node("gpu-1", gpus=0)).is_gpu_node
 
 
+@pytest.mark.parametrize(("boot", "known_ns"), [(BOOT, 5_000_000_000), ("another", None)])
+def test_a_reboot_that_an_earlier_controller_watched_is_known_of_that_boot_alone(
+    boot: str, known_ns: int | None
+) -> None:
+    node = make_node("gpu-1", boot_id=BOOT)
+    machine = decode_node(node).machine
+    written = NodeRecord(machine, past_boots=("before",), booted_after_ns=5_000_000_000)
+    node["metadata"]["annotations"] = {RECORD_ANNOTATION: encode(written)}
+    node["status"]["nodeInfo"]["bootID"] = boot
+
+    assert decode_node(node).booted_after_ns == known_ns
+
+
 @pytest.mark.parametrize(
     ("kind", "source", "proof"),
     [

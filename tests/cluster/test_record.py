@@ -80,6 +80,7 @@ RECORDS = st.builds(
     releases=st.lists(RELEASES, max_size=2).map(tuple),
     read=POSITIONS,
     past_boots=st.lists(TEXTS, max_size=3).map(tuple),
+    booted_after_ns=st.none() | STAMPS,
     stints=st.lists(st.builds(Stint, MOMENTS, MOMENTS, TEXTS), max_size=3).map(tuple),
     hold_until=st.none() | MOMENTS,
     replace_since=st.none() | MOMENTS,
@@ -104,8 +105,8 @@ def test_what_is_written_is_read_again(written: NodeRecord) -> None:
         (
             NodeRecord,
             (
-                "machine tainted_at incidents releases read past_boots stints hold_until replace_since "
-                "contested_at act"
+                "machine tainted_at incidents releases read past_boots booted_after_ns stints "
+                "hold_until replace_since contested_at act"
             ),
         ),
         (

@@ -12,12 +12,17 @@ from konductor_like.cluster.lease import read_lease
 from konductor_like.cluster.lease_notes import annotate_lease
 from konductor_like.cluster.steering import (
     PAUSE_ANNOTATION,
+    PURGE_ANNOTATION,
+    PURGED_MOST,
     REARM_ANNOTATION,
+    RESUME_ANNOTATION,
     decode_steering,
     encode_pause,
+    encode_purge,
     encode_rearm,
+    encode_resume,
 )
-from konductor_like.model import Pause, Rearm, Steering
+from konductor_like.model import Pause, Purge, Rearm, Resume, Steering
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from tests.cluster.lease_scenes import NAME, NAMESPACE, Clock, candidate, cursor, saved
 from tests.cluster.scenes import NOON
@@ -30,15 +35,22 @@ def kube(server: KubernetesServer, client: KubeClient) -> KubeClient:
     return client
 
 
-PAUSE = Pause(NOON, "kim@laptop", "driver roll-out — 550 → 570", NOON + timedelta(hours=2))
-REARM = Rearm(NOON, "kim@laptop", "false alarm")
+PAUSE = Pause(NOON, "kim@laptop", "driver roll-out — 550 → 570", NOON + timedelta(hours=2), "a1b2c3d4e5f6")
+REARM = Rearm(NOON, "kim@laptop", "false alarm", "0123456789ab")
+RESUME = Resume(NOON, "kim@laptop", "ba9876543210")
+PURGE = Purge(NOON, "kim@laptop", 3)
 
 
 @pytest.mark.parametrize("pause", [PAUSE, Pause(NOON, "kim", "x")], ids=["with an end", "without"])
 def test_what_is_written_is_what_is_read(pause: Pause) -> None:
-    notes = {PAUSE_ANNOTATION: encode_pause(pause), REARM_ANNOTATION: encode_rearm(REARM)}
+    notes = {
+        PAUSE_ANNOTATION: encode_pause(pause),
+        REARM_ANNOTATION: encode_rearm(REARM),
+        RESUME_ANNOTATION: encode_resume(RESUME),
+        PURGE_ANNOTATION: encode_purge(PURGE),
+    }
 
-    assert decode_steering(notes) == (Steering(pause, REARM), [])
+    assert decode_steering(notes) == (Steering(pause, REARM, RESUME, PURGE), [])
 
 
 @pytest.mark.parametrize("notes", [{}, {PAUSE_ANNOTATION: "  "}, {PAUSE_ANNOTATION: 7}], ids=str)
@@ -62,6 +74,22 @@ def test_a_reset_that_cannot_be_read_resets_nothing_and_is_reported(text: str) -
 
     assert steering.rearm is None
     assert len(problems) == 1
+
+
+@pytest.mark.parametrize("key", [RESUME_ANNOTATION, PURGE_ANNOTATION])
+@pytest.mark.parametrize("text", ["now", "{}", '{"at": "soon", "nodes": "many"}'])
+def test_a_mangled_note_of_a_resume_or_a_purge_is_reported_and_changes_nothing(key: str, text: str) -> None:
+    steering, problems = decode_steering({key: text})
+
+    assert steering == Steering()
+    assert len(problems) == 1
+
+
+def test_a_purge_of_more_nodes_than_there_can_be_is_cut_short() -> None:
+    steering, _ = decode_steering({PURGE_ANNOTATION: encode_purge(Purge(NOON, "kim", 10**15))})
+
+    assert steering.purge is not None
+    assert steering.purge.nodes == PURGED_MOST
 
 
 def test_the_holder_renews_over_a_pause_that_came_in_between(kube: KubeClient) -> None:

@@ -18,6 +18,7 @@ from konductor_like.cluster.store import NodeStore, list_nodes
 from konductor_like.cluster.times import ns_of_text
 from konductor_like.model import Change, NodeState, Verb
 from konductor_like.sandbox.kubernetes import KubernetesServer, expired_watch, matching, refusal
+from konductor_like.sandbox.kubernetes.calls import Call
 from konductor_like.sandbox.mishaps import Drop, Mishap
 from tests.cluster.scenes import OURS, TEAM, raw_node, wait_until
 
@@ -56,6 +57,11 @@ def store(server: KubernetesServer, client: KubeClient, changes: list[None]) -> 
     changes.clear()
     yield following
     following.stop()
+
+
+def full_lists(server: KubernetesServer) -> list[Call]:
+    """The lists of all Nodes, as opposed to a look at the present version."""
+    return [call for call in server.calls("list", "nodes") if call.request.param("limit") != "1"]
 
 
 def _with_status(status: dict[str, Any], node: dict[str, Any]) -> None:
@@ -242,10 +248,52 @@ def test_a_connection_that_went_silent_is_noticed(server: KubernetesServer, clie
         put(server, "gpu-2")
         wait_until(lambda: "gpu-2" in store.snapshot())
         assert store.problem is None
-        assert len(server.calls("list", "nodes")) == 1
+        assert len(full_lists(server)) == 1
     finally:
         store.stop()
         server.watches.cut()
+
+
+def test_what_came_back_from_a_backup_counts_although_its_versions_are_lower(
+    server: KubernetesServer, client: KubeClient
+) -> None:
+    put(server, "gpu-1")
+    put(server, "gpu-2")
+    store = NodeStore(client, node_decoder(), silence_seconds=0.3, backoff=FAST)
+    store.start()
+    try:
+        wait_until(lambda: server.watches.open)
+        backup = server.backup()
+        put(server, "gpu-1", taints=[OURS])
+        put(server, "gpu-3")
+        server.delete_node("gpu-2")
+        wait_until(lambda: sorted(store.snapshot()) == ["gpu-1", "gpu-3"])
+        known = version_of(store.snapshot()["gpu-1"])
+
+        server.restore(backup)
+        wait_until(lambda: sorted(store.snapshot()) == ["gpu-1", "gpu-2"])
+        assert tainted(store) == set()
+        assert len(full_lists(server)) == 2
+        put(server, "gpu-2", taints=[OURS])
+        wait_until(lambda: tainted(store) == {"gpu-2"})
+
+        assert version_of(store.snapshot()["gpu-2"]) <= known
+        store.apply(after(store.snapshot()["gpu-1"], known))
+        assert tainted(store) == {"gpu-1", "gpu-2"}
+    finally:
+        store.stop()
+        server.watches.cut()
+
+
+def test_a_watch_that_ends_as_it_should_asks_for_no_version(
+    server: KubernetesServer, store: NodeStore
+) -> None:
+    seen = len(server.calls("watch", "nodes"))
+    server.watches.cut()
+    wait_until(partial(_watched_more_than, server, seen))
+
+    assert store.problem is None
+    assert len(server.calls("list", "nodes")) == 1
 
 
 def test_stopping_does_not_wait_for_the_next_event(store: NodeStore) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -12,12 +13,19 @@ from konductor_like.cluster.errors import KubeUnavailable
 from konductor_like.cluster.lease_object import LeaseView
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.steering import AGAIN_SECONDS, Wheel
-from konductor_like.model import EventReason, Pause, Rearm, Steering
+from konductor_like.model import EventReason, Pause, Rearm, Resume, Steering
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 LEASE = LeaseView("a", "then", NOON, 30, 0, None, None, None)
-PAUSE = Pause(NOON, "kim", "driver roll-out", NOON + timedelta(hours=1))
+PAUSE = Pause(NOON, "kim", "driver roll-out", NOON + timedelta(hours=1), "a1b2")
 INTERVAL = 10.0
+
+
+def facts(record: logging.LogRecord) -> dict[str, Any]:
+    """The fields of a line of the audit trail."""
+    found = getattr(record, "facts", {})
+    assert found["audit"] == "v1"
+    return dict(found)
 
 
 class Desk:
@@ -29,14 +37,20 @@ class Desk:
         self.reads = 0
         self.seconds = 0.0
         self.events: list[EventReason] = []
+        self.acts: list[str] = []
         self.metrics = Metrics()
         self.wheel = Wheel(
             self._read,
-            lambda reason, _: self.events.append(reason),
+            self._event,
             self.metrics,
             interval_seconds=INTERVAL,
             clock=lambda: self.seconds,
         )
+
+    def _event(self, reason: EventReason, message: str, act: str) -> None:
+        del message
+        self.events.append(reason)
+        self.acts.append(act)
 
     def _read(self) -> LeaseView | None:
         self.reads += 1
@@ -96,8 +110,11 @@ def test_a_pause_and_its_end_are_said_once_in_log_metric_and_event(caplog: pytes
     said = [record.getMessage() for record in caplog.records]
     assert said == [
         "Tainting is paused by kim until 2026-03-04T13:00:00Z: driver roll-out. Releases and records go on.",
+        "audit: pause heeded",
         "The pause has expired: what is still true is acted upon now.",
+        "audit: resume heeded",
     ]
+    assert desk.acts == ["a1b2", "a1b2"]
 
 
 def test_a_pause_that_somebody_ends_is_said_to_be_resumed(caplog: pytest.LogCaptureFixture) -> None:
@@ -109,17 +126,57 @@ def test_a_pause_that_somebody_ends_is_said_to_be_resumed(caplog: pytest.LogCapt
 
     desk.wheel.steering(NOON, at_once=True)
 
-    assert caplog.records[-1].getMessage().startswith("Tainting was resumed")
+    assert caplog.records[-2].getMessage().startswith("Tainting was resumed:")
+    assert facts(caplog.records[-1])["by"] is None
 
 
-def test_a_reset_of_the_brake_is_said_once() -> None:
+def test_who_resumed_is_said_with_the_act_that_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "konductor_like")
     desk = Desk()
-    desk.steer(Steering(rearm=Rearm(NOON, "kim", "false alarm")))
+    desk.steer(Steering(PAUSE))
+    desk.wheel.steering(NOON)
+    desk.steer(Steering(resume=Resume(NOON + timedelta(minutes=5), "ann", "c3d4")))
+
+    desk.wheel.steering(NOON + timedelta(minutes=5), at_once=True)
+
+    assert caplog.records[-2].getMessage().startswith("Tainting was resumed by ann:")
+    told = facts(caplog.records[-1])
+    assert (told["verb"], told["outcome"], told["by"], told["act"]) == ("resume", "heeded", "ann", "c3d4")
+    assert desk.acts == ["a1b2", "c3d4"]
+
+
+def test_the_word_of_a_resume_before_the_pause_is_not_taken_for_its_end() -> None:
+    desk = Desk()
+    old = Resume(NOON - timedelta(hours=1), "ann", "c3d4")
+    desk.steer(Steering(PAUSE, resume=old))
+    desk.wheel.steering(NOON)
+    desk.steer(Steering(resume=old))
+
+    desk.wheel.steering(NOON, at_once=True)
+
+    assert desk.acts == ["a1b2", ""]
+
+
+def test_a_reset_of_the_brake_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "konductor_like")
+    desk = Desk()
+    desk.steer(Steering(rearm=Rearm(NOON, "kim", "false alarm", "e5f6")))
 
     for _ in range(3):
         desk.wheel.steering(NOON, at_once=True)
 
-    assert desk.events == [EventReason.REARMED]
+    assert (desk.events, desk.acts) == ([EventReason.REARMED], ["e5f6"])
+    told = facts(caplog.records[-1])
+    assert (told["verb"], told["act"], told["why"]) == ("breaker-reset", "e5f6", "false alarm")
+
+
+def test_a_restart_does_not_say_again_that_the_brake_was_reset_yesterday() -> None:
+    desk = Desk()
+    desk.steer(Steering(rearm=Rearm(NOON - timedelta(days=1), "kim", "false alarm", "e5f6")))
+
+    desk.wheel.steering(NOON)
+
+    assert desk.events == []
 
 
 def test_a_note_that_cannot_be_read_is_said_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -108,6 +108,35 @@ def test_a_write_without_an_answer_counts_against_the_brake() -> None:
     assert scene.cluster.tainted == {"gpu-1"}
 
 
+def test_a_write_without_an_answer_to_a_node_that_is_gone_leaves_its_room() -> None:
+    """The patch named the Node's UID; when both nodes are back, one of them has the room."""
+    scene = Scene(size=5)
+    state = scene.cluster.nodes["gpu-1"]
+    scene.cluster.moods |= {"gpu-1": [UNANSWERED], "gpu-2": [UNANSWERED]}
+    scene.run(xid(), seconds=2)
+    del scene.cluster.nodes["gpu-1"]
+    scene.run(xid("gpu-2", seconds=2.5), seconds=3)
+
+    scene.cluster.nodes["gpu-1"] = state
+    scene.run(seconds=10)
+
+    assert scene.cluster.tainted == {"gpu-2"}
+
+
+def test_a_write_without_an_answer_to_a_node_made_anew_gives_it_no_precedence() -> None:
+    scene = Scene(size=5)
+    state = scene.cluster.nodes["gpu-1"]
+    scene.cluster.moods["gpu-1"] = [UNANSWERED]
+    scene.run(xid(), seconds=2)
+
+    machine = replace(state.machine, node_uid="made-anew")
+    scene.cluster.nodes["gpu-1"] = replace(state, machine=machine)
+    scene.run(seconds=2.5)
+    scene.run(xid("gpu-2", seconds=0.5), seconds=10)
+
+    assert scene.cluster.tainted == {"gpu-2"}
+
+
 def test_a_write_without_an_answer_that_did_happen_is_not_repeated() -> None:
     scene = Scene()
     scene.cluster.moods["gpu-1"] = [UNANSWERED]

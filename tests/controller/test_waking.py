@@ -8,12 +8,13 @@ from typing import cast
 import pytest
 
 from konductor_like.controller import term as terms
+from konductor_like.controller.edges import Nodes
 from konductor_like.controller.fleetwatch import FleetWatch
 from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.sources import Delivery
 from konductor_like.controller.term import Term
-from konductor_like.controller.tick import Nodes, Tick
+from konductor_like.controller.tick import Tick
 from konductor_like.loki.reader import Batch
 
 

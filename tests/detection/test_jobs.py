@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from konductor_like.detection.jobs import job_of, stem
+from konductor_like.detection.jobs import by_name, job_of, stem
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,9 @@ def test_a_pods_name_gives_the_job_away(pod: str, job: str) -> None:
 
 def test_a_line_without_a_pod_is_of_no_job() -> None:
     assert job_of({"app": "x"}, "ml", None) is None
+
+
+def test_a_job_known_by_name_alone_is_known_as_such() -> None:
+    assert by_name("ml/Pod/llama")
+    assert not by_name("ml/JobSet/Pod")
+    assert not by_name(None)

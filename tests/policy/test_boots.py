@@ -139,6 +139,26 @@ def test_an_old_line_first_read_after_a_reboot_that_was_watched_is_history(gpu: 
     assert cluster.tainted == {"gpu-1"}
 
 
+def test_what_was_watched_is_on_record_for_the_next_controller() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(severity=Severity.SUSPECT))
+    cluster.reboot("gpu-1", "boot-b", reported=-60)
+    cluster.tick(seconds=60)
+
+    assert cluster.nodes["gpu-1"].record.booted_after_ns == ns(-60)
+
+
+def test_what_was_known_of_a_boot_says_nothing_of_the_next_one() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(severity=Severity.SUSPECT))
+    cluster.reboot("gpu-1", "boot-b", reported=-60)
+    cluster.tick(seconds=60)
+    cluster.reboot("gpu-1", "boot-c")
+    cluster.tick(seconds=120)
+
+    assert cluster.nodes["gpu-1"].record.booted_after_ns is None
+
+
 @pytest.mark.parametrize("stamp", [0.0, 299.0, 360.0, 1200.0])
 def test_a_stamp_that_the_new_boot_may_have_come_to_counts_for_it(stamp: float) -> None:
     """Stamps drift and clocks are set; a fault must not be taken for history by that."""

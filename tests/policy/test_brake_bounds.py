@@ -130,7 +130,7 @@ def test_no_more_nodes_are_tainted_within_the_window_than_the_rate_allows() -> N
     assert cluster.tainted == {"gpu-1", "gpu-2"}
     assert why(cluster, 10) == {"gpu-3": Refusal.RATE, "gpu-4": Refusal.RATE}
     held = [change for change in plan.changes if change.event is EventReason.HELD]
-    assert "2 taints within 1 h, the brake allows 2" in held[0].message
+    assert "2 taints within 1h, the brake allows 2" in held[0].message
 
 
 def test_what_the_rate_held_passes_once_the_window_has_moved_on() -> None:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.model import EventReason, Pause, Rearm, Refusal, Steering
+from konductor_like.model import EventReason, Pause, Purge, Rearm, Refusal, Steering
 from konductor_like.policy import Rules, brake_state
+from konductor_like.policy.release import purge
 from tests.policy.scenes import Cluster, at, fault, fleet, let_go
 
 COOLDOWN = 300.0
@@ -58,6 +59,55 @@ def test_a_taint_that_was_removed_by_hand_makes_no_room_at_once_either() -> None
     cluster.tick(seconds=60)
     assert cluster.tainted == set()
     cluster.tick(seconds=60 + COOLDOWN)
+
+    assert cluster.tainted == {"gpu-2"}
+
+
+def purged(cluster: Cluster, name: str, seconds: float) -> None:
+    """``konductor-like reset NAME --purge``."""
+    cluster.apply(purge(cluster.nodes[name]))
+    steering = Steering(purge=Purge(at(seconds), "ann", 1))
+    cluster.snapshot = replace(cluster.snapshot, steering=steering)
+
+
+def test_a_purge_makes_no_room_at_once_either() -> None:
+    cluster = tripped()
+    purged(cluster, "gpu-1", 60)
+
+    plan = cluster.tick(seconds=61)
+    assert cluster.tainted == set()
+    assert (plan.brake.cooling, plan.brake.rearms_at) == (1, at(60 + COOLDOWN))
+    cluster.tick(seconds=60 + COOLDOWN)
+
+    assert cluster.tainted == {"gpu-2"}
+
+
+def test_a_purge_that_was_noted_by_a_clock_a_little_ahead_counts_at_once() -> None:
+    cluster = tripped()
+    purged(cluster, "gpu-1", 63)
+
+    cluster.tick(seconds=61)
+
+    assert cluster.tainted == set()
+
+
+def test_a_reset_of_the_brake_forgets_a_purge() -> None:
+    cluster = tripped()
+    purged(cluster, "gpu-1", 60)
+    rearm = Rearm(at(61), "ann")
+    cluster.snapshot = replace(cluster.snapshot, steering=replace(cluster.snapshot.steering, rearm=rearm))
+
+    cluster.tick(seconds=62)
+
+    assert cluster.tainted == {"gpu-2"}
+
+
+def test_a_purge_while_nothing_was_held_keeps_no_node_in_service() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.tick(fault("gpu-1"), seconds=5)
+    purged(cluster, "gpu-1", 60)
+
+    cluster.tick(fault("gpu-2", seconds=70), seconds=71)
 
     assert cluster.tainted == {"gpu-2"}
 

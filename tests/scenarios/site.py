@@ -186,7 +186,7 @@ class Site:
 
     @contextmanager
     def _by_its_clock(self) -> Iterator[None]:
-        """Our modules read simulated time meanwhile; a process that waits lets time pass in the midst of it."""
+        """Our modules read simulated time meanwhile; time may pass in the midst of it."""
         if self._reading:
             yield
             return

@@ -21,7 +21,7 @@ from konductor_like.sandbox.kubernetes.kubelets import Kubelets
 from konductor_like.sandbox.kubernetes.lists import Lists
 from konductor_like.sandbox.kubernetes.managed import record_write
 from konductor_like.sandbox.kubernetes.resources import NAMESPACES, NODES
-from konductor_like.sandbox.kubernetes.store import Key, Store
+from konductor_like.sandbox.kubernetes.store import Backup, Key, Store
 from konductor_like.sandbox.kubernetes.watches import Watches
 from konductor_like.sandbox.kubernetes.writes import Target, Writer, Writes
 from konductor_like.sandbox.mishaps import Mishaps
@@ -137,6 +137,16 @@ class KubernetesServer:
                 record_write(empty(NODES), item, "kubelet", "", meta["creationTimestamp"])
             self._store.put("nodes", item)
 
+    def put_pod(self, pod: Mapping[str, Any]) -> None:
+        """Store a Pod as it is, new or in place of the present one; what would run it is not here."""
+        item = json.loads(json.dumps(pod))  # nothing here reads what a Pod says beside its metadata
+        meta = item["metadata"]
+        with self._store.lock:
+            old = self._store.get("pods", Key(meta["namespace"], meta["name"]))
+            meta.setdefault("uid", old.uid if old else str(uuid.uuid4()))
+            meta.setdefault("creationTimestamp", self._clock().strftime("%Y-%m-%dT%H:%M:%SZ"))
+            self._store.put("pods", item)
+
     def node(self, name: str) -> dict[str, Any]:
         """A copy of the Node as it is now. Raises ``KeyError`` if there is none."""
         stored = self._store.get("nodes", Key("", name))
@@ -180,6 +190,16 @@ class KubernetesServer:
     def clear_calls(self) -> None:
         """Forget the requests so far."""
         self._http.clear_journal()
+
+    def backup(self) -> Backup:
+        """What etcd holds now, for ``restore``."""
+        return self._store.backup()
+
+    def restore(self, backup: Backup) -> None:
+        """Go back to a backup, as etcd does: resourceVersions move back, and the API server starts anew."""
+        self._store.restore(backup)
+        self._lists.expire_tokens()
+        self.watches.cut()
 
     def forget_history(self) -> None:
         """Let every resourceVersion and continue token given so far be too old: the next use is a 410."""

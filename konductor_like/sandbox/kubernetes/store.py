@@ -62,6 +62,14 @@ class Change:
     old: Stored | None
 
 
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """What a store held at one version."""
+
+    version: int
+    tables: Mapping[str, Mapping[Key, Stored]]
+
+
 def dump(value: Any) -> bytes:
     """JSON as Go writes it: no spaces, UTF-8."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
@@ -130,6 +138,20 @@ class Store:
             self._trimmed[table] = history[-self._history_limit - 1].new.version
             del history[: -self._history_limit]
         self.lock.notify_all()
+
+    def backup(self) -> Backup:
+        """All objects as they are now."""
+        with self.lock:
+            return Backup(self.version, {table: dict(items) for table, items in self._tables.items()})
+
+    def restore(self, backup: Backup) -> None:
+        """All objects as they were then, and no history: the next versions are given a second time."""
+        with self.lock:
+            self.version = self._forgotten = backup.version
+            self._tables = {table: dict(items) for table, items in backup.tables.items()}
+            self._history.clear()
+            self._trimmed.clear()
+            self.lock.notify_all()
 
     def compact(self) -> None:
         """Forget all history: every resourceVersion before the present one is too old."""

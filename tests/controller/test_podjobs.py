@@ -1,0 +1,147 @@
+"""Asking for the jobs on nodes: bounded, off the tick's thread, and silent where it is not allowed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from konductor_like.cluster.errors import KubeError, KubeForbidden, KubeUnavailable
+from konductor_like.cluster.pods import NodeJobs
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.podjobs import (
+    AGAIN_SECONDS,
+    DENIED_SECONDS,
+    FRESH_SECONDS,
+    MINUTE_MOST,
+    NODES_MOST,
+    PodJobs,
+)
+
+PATIENCE_SECONDS = 10.0
+JOBS = NodeJobs(frozenset({"ml/Job/a"}), {"ml/a-0": "ml/Job/a"})
+
+
+class Server:
+    """Answers about nodes when it is let; time is by hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.asked: list[str] = []
+        self.failures: list[KubeError] = []
+        self.done = threading.Semaphore(0)
+        self.jobs = PodJobs(self.ask, Metrics(), answered=self.done.release, clock=lambda: self.seconds)
+
+    def ask(self, node: str) -> NodeJobs:
+        self.asked.append(node)
+        if self.failures:
+            self.done.release()
+            raise self.failures.pop(0)
+        return JOBS
+
+    def wait(self, answers: int) -> None:
+        for _ in range(answers):
+            assert self.done.acquire(timeout=PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    made.jobs.start()
+    yield made
+    made.jobs.close()
+    made.jobs._thread.join(PATIENCE_SECONDS)
+    assert not made.jobs._thread.is_alive()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what another thread does next."""
+    end = threading.Event()
+    for _ in range(1000):
+        if condition():
+            return
+        end.wait(0.01)
+    raise AssertionError("never came true")
+
+
+def test_an_answer_is_known_for_as_long_as_it_may_matter(server: Server) -> None:
+    server.jobs.want(["gpu-1"])
+    server.wait(1)
+
+    assert server.jobs.known() == {"gpu-1": JOBS}
+    server.seconds = FRESH_SECONDS + 1
+    assert server.jobs.known() == {}
+
+
+def test_a_node_is_asked_about_once_a_minute(server: Server) -> None:
+    for _ in range(5):
+        server.jobs.want(["gpu-1"])
+        server.seconds += 1
+    server.wait(1)
+    server.seconds = AGAIN_SECONDS + 10
+    server.jobs.want(["gpu-1"])
+    server.wait(1)
+
+    assert server.asked == ["gpu-1", "gpu-1"]
+
+
+def test_no_more_than_so_many_are_asked_a_minute_and_the_rest_later(server: Server) -> None:
+    names = [f"gpu-{n}" for n in range(MINUTE_MOST + 5)]
+
+    server.jobs.want(names)
+    server.wait(MINUTE_MOST)
+    assert server.asked == names[:MINUTE_MOST]
+    server.seconds = 61
+    server.jobs.want([])
+    server.wait(5)
+
+    assert server.asked == names
+
+
+def test_what_waited_too_long_is_not_asked_any_more(server: Server) -> None:
+    server.jobs.want(f"gpu-{n}" for n in range(MINUTE_MOST + 5))
+    server.wait(MINUTE_MOST)
+
+    server.seconds = FRESH_SECONDS + 1
+    server.jobs.want(["gpu-new"])
+    server.wait(1)
+
+    assert server.asked[MINUTE_MOST:] == ["gpu-new"]
+
+
+def test_no_more_nodes_wait_than_are_bounded() -> None:
+    server = Server()  # not started
+
+    server.jobs.want(f"gpu-{n}" for n in range(NODES_MOST + 100))
+
+    assert len(server.jobs._wanted) == NODES_MOST
+
+
+def test_a_refusal_is_said_once_with_the_right_that_is_missing(
+    server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("konductor_like"), "propagate", True)
+    server.failures = [KubeForbidden("cannot list pods: forbidden")] * 2
+    server.jobs.want(["gpu-1", "gpu-2"])
+    server.wait(1)
+    until(lambda: "resources: [pods], verbs: [list]" in caplog.text)
+    server.jobs.want(["gpu-3"])
+    assert not server.jobs._wanted
+
+    server.seconds = DENIED_SECONDS + 1
+    server.jobs.want(["gpu-4"])
+    server.wait(1)
+    until(lambda: server.jobs._denied_until > DENIED_SECONDS + 1)
+
+    assert server.asked == ["gpu-1", "gpu-4"]
+    assert caplog.text.count("Jobs are known by the labels") == 1
+
+
+def test_a_failure_that_passes_costs_one_answer(server: Server) -> None:
+    server.failures = [KubeUnavailable("out of order")]
+    server.jobs.want(["gpu-1", "gpu-2"])
+    server.wait(2)
+
+    assert set(server.jobs.known()) == {"gpu-2"}

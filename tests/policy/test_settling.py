@@ -1,0 +1,62 @@
+"""What settles waits for itself: it is not held by the brake, and says until when."""
+
+from __future__ import annotations
+
+from konductor_like.model import EventReason, Refusal
+from konductor_like.policy import brake_state
+from tests.policy.scenes import Cluster, at, let_go
+from tests.policy.shared import gpu_fleet, xid
+
+SETTLES = "it settles until 2026-03-04T12:00:07Z, to tell origin from collateral"
+
+
+def settling(size: int = 20) -> Cluster:
+    """``gpu-1`` is out; ``gpu-2`` has printed at noon what must settle for five seconds; heard at 2 s."""
+    cluster = gpu_fleet(size)
+    cluster.tick(xid("gpu-1", 79, seconds=-60), seconds=-59)
+    cluster.tick(xid("gpu-2", 145, fatal=True), seconds=2)
+    assert cluster.tainted == {"gpu-1"}
+    return cluster
+
+
+def test_what_settles_says_so_in_its_event_and_in_its_refusal() -> None:
+    cluster = settling()
+
+    plan = cluster.tick(seconds=3)
+
+    [told] = [change for change in cluster.writes if change.node == "gpu-2"]
+    assert told.event is EventReason.RECORDED
+    assert told.message.endswith(f"Not tainted yet: {SETTLES}.")
+    assert [(item.node, item.why, item.detail) for item in plan.refused] == [
+        ("gpu-2", Refusal.SETTLING, SETTLES)
+    ]
+
+
+def test_what_settles_is_not_held_by_the_brake() -> None:
+    cluster = settling()
+
+    plan = cluster.tick(seconds=3)
+
+    assert plan.brake.held == ()
+    assert brake_state(cluster.nodes, cluster.rules, now=at(3)).held == ()
+    assert [held.node for held in brake_state(cluster.nodes, cluster.rules, now=at(30)).held] == ["gpu-2"]
+
+
+def test_what_settles_trips_no_brake_so_that_a_release_meanwhile_starts_no_cool_down() -> None:
+    cluster = settling()
+    let_go(cluster, "gpu-1", 3)
+
+    plan = cluster.tick(xid("gpu-3", 79, seconds=4), seconds=4)
+
+    assert (plan.brake.cooling, plan.brake.rearms_at) == (0, None)
+    assert cluster.tainted == {"gpu-3"}
+
+
+def test_what_has_settled_is_tainted_although_a_node_was_released_meanwhile() -> None:
+    cluster = settling(5)
+    let_go(cluster, "gpu-1", 3)
+    cluster.tick(seconds=4)
+
+    cluster.tick(seconds=8)
+
+    assert cluster.tainted == {"gpu-2"}
