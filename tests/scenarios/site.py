@@ -133,6 +133,8 @@ class Site:
         self.traffic = self.lines = self
         """What :class:`Process` asks for requests and lines, is answered below."""
         self.taken = 0
+        self.settling = True
+        """Nothing goes wrong by chance."""
         forget_settings(monkeypatch)
         self.settings = Settings(
             log_endpoint="http://loki.test:3100",
