@@ -88,7 +88,7 @@ def released_record(
     """
     record = with_stint(state.record, at)
     read = replace(record.read, boot_id=record.read.boot_id or state.machine.boot_id)
-    mark = Release(at, by, reason, how, read, _read_at_least(record, read_ns), _warning(state))
+    mark = Release(at, by, reason, how, read, _read_at_least(record, read_ns, unix_ns(at)), _warning(state))
     return replace(
         record,
         machine=record.machine or state.machine,
@@ -107,9 +107,12 @@ def _warned(record: NodeRecord, warning: str) -> NodeRecord:
     return replace(record, releases=(replace(mark, warning=both), *before))
 
 
-def _read_at_least(record: NodeRecord, read_ns: Mapping[Source, int]) -> dict[Source, int]:
-    """How far each source had been read: the saved cursor lags behind what was acted upon already."""
-    further = dict(read_ns)
+def _read_at_least(record: NodeRecord, read_ns: Mapping[Source, int], now_ns: int) -> dict[Source, int]:
+    """How far each source had been read: the saved cursor lags behind what was acted upon already.
+
+    One that somebody spoilt may lie ahead; nothing that is still to come was read.
+    """
+    further = {source: min(ns, now_ns) for source, ns in read_ns.items()}
     for incident in record.incidents:
         if incident.by_person:
             continue  # no line was read for it

@@ -7,6 +7,8 @@ from typing import Any
 from konductor_like.model import (
     HEALTH_LABEL,
     RECORD_ANNOTATION,
+    SUSPECT_TAINT_EFFECT,
+    SUSPECT_TAINT_KEY,
     TAINT_EFFECT,
     TAINT_KEY,
     TAINT_VALUE,
@@ -20,6 +22,10 @@ from konductor_like.model import (
 from tests.chaos.machines import Occurrence
 
 Node = dict[str, Any]
+_OURS = (
+    (TAINT_KEY, TAINT_VALUE, TAINT_EFFECT),
+    (SUSPECT_TAINT_KEY, TAINT_VALUE, SUSPECT_TAINT_EFFECT),
+)
 
 
 def is_key(o: Occurrence, incident: Incident) -> bool:
@@ -90,6 +96,6 @@ def without_ours(node: Node) -> Node:
     taints = [
         taint
         for taint in node.get("spec", {}).get("taints", [])
-        if (taint["key"], taint.get("value"), taint["effect"]) != (TAINT_KEY, TAINT_VALUE, TAINT_EFFECT)
+        if (taint["key"], taint.get("value"), taint["effect"]) not in _OURS
     ]
     return {**node, "metadata": meta, "spec": {**node.get("spec", {}), "taints": taints}}

@@ -97,4 +97,15 @@ FOUND: dict[str, Schedule] = {
         KMSG,
         *(s.Beat(0), s.Xid(0, 119, 0), p.Pause(), s.Beat(0), o.DeleteLease()),
     ),
+    "a cursor from the future makes a reset cover nothing that is to come": _kept(
+        Setup(plain=(False,), overlap_seconds=2.0, lateness_seconds=2.0),
+        *(
+            s.PodLine(0),
+            s.Beat(0),
+            o.SpoilCursor(CURSORS[3]),
+            p.Reset(0),
+            s.Wait(1500.0),
+            s.Xid(0, 48, 0, 0.5),
+        ),
+    ),
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from konductor_like.sandbox.kubernetes.store import Key
 from tests.chaos.clock import moment_of
 from tests.chaos.machines import seconds
-from tests.chaos.setup import POOL_LABEL
+from tests.chaos.setup import DOMAIN_LABEL, POOL_LABEL
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
@@ -37,13 +37,16 @@ class Nodes:
         if created_ns is not None:
             created = moment_of(created_ns)
         machine.posted_ns = created_ns or self._world.clock.true_ns
+        labels = {"nvidia.com/gpu.present": "true", POOL_LABEL: f"pool-{int(name[-1]) % 2}"}
+        if self._world.setup.rack:
+            labels[DOMAIN_LABEL] = "rack-0"
         self._world.kube.put_node(
             {
                 "metadata": {
                     "name": name,
                     "uid": self._world.uuid(),
                     "creationTimestamp": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
-                    "labels": {"nvidia.com/gpu.present": "true", POOL_LABEL: f"pool-{int(name[-1]) % 2}"},
+                    "labels": labels,
                     # Where there are none at all, a patch tests the resourceVersion instead of the record.
                     "annotations": {} if name.endswith("3") else {"node.alpha.kubernetes.io/ttl": "0"},
                 },

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from konductor_like.model import (
@@ -18,9 +17,8 @@ from konductor_like.model import (
     NodeState,
     Source,
 )
-from konductor_like.policy.brake import bound
 from konductor_like.policy.release import unix_ns
-from konductor_like.policy.room import share
+from tests.chaos.blame import Blame
 from tests.chaos.evidence import (
     Node,
     acted,
@@ -34,6 +32,7 @@ from tests.chaos.evidence import (
     version,
     without_ours,
 )
+from tests.chaos.grounds import Grounds
 from tests.chaos.machines import Machine, Occurrence, seconds
 from tests.chaos.process import DEADLINE_SECONDS, LEASE, NAMESPACE, Process
 from tests.chaos.restraint import Restraint
@@ -41,10 +40,6 @@ from tests.chaos.restraint import Restraint
 if TYPE_CHECKING:
     from tests.chaos.world import World
 
-LATE_SECONDS = 0.2
-"""So much short of the configured lateness a line is certainly on time."""
-ACT_SECONDS = 900.0
-RECORD_SECONDS = 600.0
 MARGIN_NS = seconds(2)
 
 
@@ -57,6 +52,7 @@ class Ledger:
         """How many taints were set, to show that schedules do something."""
         self._world = world
         self.restraint = Restraint(world)
+        self.blame, self.grounds = Blame(world), Grounds(world)
         self._operators: dict[str, Machine] = {}
         """Machines that a person tainted and nobody released since, by their node."""
         self._went: dict[str, tuple[Machine, str]] = {}
@@ -65,8 +61,12 @@ class Ledger:
         """Per Node object: what a release covers."""
         self._acted: set[Occurrence] = set()
         """What was in any node's record at any time."""
-        self._released_ns: defaultdict[str, list[int]] = defaultdict(list)
-        self._fresh_ns: list[int] = []
+        self.acked_ns: defaultdict[str, list[int]] = defaultdict(list)
+        """By node, when a person acknowledged what it had."""
+        self.released_ns: defaultdict[str, list[int]] = defaultdict(list)
+        """By node, when it was let go."""
+        self.fresh_ns: list[int] = []
+        """When a controller may have begun without knowing how far was read."""
         self._lease_lost_seconds = float("-inf")
         self.writes: Counter[str] = Counter()
         self.allowed: Counter[str] = Counter()
@@ -76,14 +76,14 @@ class Ledger:
     def takes_office(self, process: Process, checkpoint: Checkpoint | None) -> None:
         """A process begins a term; without a checkpoint it acts on the last 15 minutes only (rule 5)."""
         if checkpoint is None or set(checkpoint.read_ns) != set(Source):
-            self._fresh_ns.append(self._world.clock.true_ns)
+            self.fresh_ns.append(self._world.clock.true_ns)
         self._world.tell(f"   {process.name} leads")
 
     def lease_touched(self) -> None:
         """A person deleted the Lease or spoilt it."""
         self._lease_lost_seconds = self._world.clock.seconds()
         self.restraint.person_resumes()
-        self._fresh_ns.append(self._world.clock.true_ns)
+        self.fresh_ns.append(self._world.clock.true_ns)
 
     def starts_write(self, process: Process) -> None:
         """No write starts after the renew deadline (rule 24)."""
@@ -111,7 +111,7 @@ class Ledger:
             self._written_by_person(name, old, new)
         else:
             self._written_by(process, name, old, new, late=late, turn=turn)
-        self._acted.update(o for o in self._of(name) if acted(o, new.record))
+        self._acted.update(o for o in self.of(name) if acted(o, new.record))
         self._count(name, new.record)
 
     def edited(self, name: str, before: Node, after: Node | None) -> None:
@@ -123,6 +123,15 @@ class Ledger:
         if old.tainted and not new.tainted and old.record.tainted_at is not None:
             self._spend(name, old.machine.node_uid, old.record, reset_ns=None)
 
+    def let_go(self, name: str, since_ns: int) -> bool:
+        """Whether a person has released the node or acknowledged what it has since then."""
+        return any(at_ns >= since_ns for at_ns in (*self.released_ns[name], *self.acked_ns[name]))
+
+    @property
+    def people_meddled(self) -> bool:
+        """Whether anybody has released or acknowledged anything."""
+        return any(self.released_ns.values()) or any(self.acked_ns.values())
+
     def _written_by_person(self, name: str, old: NodeState, new: NodeState) -> None:
         """A reset is a release; a taint and an acknowledgement take nothing back."""
         self.allowed[name] += 2
@@ -131,6 +140,8 @@ class Ledger:
             by_reset = purged or marks[0].how == "reset"
             at_ns = self._world.clock.true_ns if purged else unix_ns(marks[0].at)
             self._spend(name, new.machine.node_uid, old.record, reset_ns=at_ns if by_reset else None)
+        if {i.ack for i in new.record.incidents} - {i.ack for i in old.record.incidents}:
+            self.acked_ns[name].append(self._world.clock.true_ns)
         if any(i.by_person and i.state is IncidentState.ACTIVE for i in new.record.incidents):
             self._operators[name] = self._world.machines[name]
             self.restraint.person_taints(name)
@@ -150,7 +161,7 @@ class Ledger:
         held = [i for i in incidents if i.state is IncidentState.HELD]
         machine.muddled = machine.muddled or any(
             o.boot_id != machine.boot_id and (o not in self._acted or acted_in(o, held))
-            for o in self._of(name)
+            for o in self.of(name)
         )
 
     def check_now(self) -> None:
@@ -172,6 +183,8 @@ class Ledger:
             self.break_(f"{process.name} takes the taint off {name}")
         if lost := lost_ack(old.record, new.record):
             self.break_(f"{process.name} forgets that {lost.key.rule} on {name} was acknowledged")
+        for sentence in self.blame.broken_by_roles(process, new):
+            self.break_(sentence)
         if new.tainted and not old.tainted:
             self.tainted_once += 1
             self._check_taint(process, name, old, new)
@@ -183,7 +196,7 @@ class Ledger:
         machine, spent = self._world.machines[name], self._spent[new.machine.node_uid]
         if self._operators.get(name) is machine or self._went.pop(name, None) == (machine, machine.boot_id):
             return  # its Node was made anew, and nobody had let it go
-        possible = [o for o in self._of(name) if o.taints and o.machine is machine and o.in_loki]
+        possible = [o for o in self.of(name) if o.taints and o.machine is machine and o.in_loki]
         fresh = [
             o
             for o in possible
@@ -193,7 +206,13 @@ class Ledger:
                 or (machine.plain and (o not in self._acted or stands_open(o, old)))
             )
         ]
-        if not fresh and not (machine.plain and self._has_left_something(name, machine)):
+        if fresh:
+            if all(o.soft for o in fresh) and not self.grounds.may_taint(process, new):
+                for sentence in self.blame.broken_by_taint(process, new, fresh):
+                    self.break_(sentence)
+        elif not self.grounds.may_taint(process, new) and not (
+            machine.plain and self._has_left_something(name, machine)
+        ):
             why = f"none of {listed(possible)} may act there now" if possible else "nothing happened there"
             self.break_(f"{process.name} taints {name}, but {why}")
 
@@ -203,11 +222,11 @@ class Ledger:
         self._operators.pop(name, None)
         self._went.pop(name, None)
         self.restraint.person_releases(name)
-        self._released_ns[name].append(now_ns)
+        self.released_ns[name].append(now_ns)
         self.allowed[name] += 2
         known = [i for i in record.incidents if i.state is not IncidentState.PENDING]
         closed = [i for i in known if i.state is not IncidentState.RELEASED]
-        for o in self._of(name):
+        for o in self.of(name):
             before = reset_ns is not None and o.in_loki and o.first_ns <= reset_ns - MARGIN_NS
             read = read_by(o, record.read)
             if read or acted_in(o, known) or (before and any(same(o, i) for i in closed)):
@@ -221,11 +240,11 @@ class Ledger:
             plain = self._world.machines[name].plain
             real = sum(
                 o.in_loki and is_key(o, incident) and (plain or o.boot_id == incident.last.boot_id)
-                for o in self._of(name)
+                for o in self.of(name)
                 if incident.source is Source.KERNEL or o.source is Source.POD
             )
             if incident.source is Source.POD:
-                real = sum(o.in_loki and is_key(o, incident) for o in self._of(name))
+                real = sum(o.in_loki and is_key(o, incident) for o in self.of(name))
             if incident.count > real:
                 self.break_(f"{name} counts {incident.count} of {incident.key.rule}, {real} happened")
 
@@ -236,88 +255,17 @@ class Ledger:
         error = record.exc_info[1] if record.exc_info else None
         self.break_(f"{record.getMessage()} ({error!r})")
 
-    def check_end(self, writes_before: Counter[str]) -> None:
-        """Every fault has its node tainted, held, released, or is rightly not the node's; writes are few."""
-        states = {
-            name: self._world.decode(stored)
-            for name in self._world.names
-            if (stored := self._world.nodes.stored(name)) is not None
-        }
-        for o in self._world.occurrences:
-            state = states.get(o.node)
-            if state is None or state.tainted or not self._must_taint(o, state):
-                continue
-            held = any(same(o, i) and i.state is IncidentState.HELD for i in state.record.incidents)
-            if held and self._is_full(states, state.pool):
-                continue
-            why = "is held although there is room" if held else "led to nothing"
-            self.break_(f"{o}, happened {self._ago(o.happened_ns)}, {why}")
-        for name in self._world.names:
-            self._check_writes(name)
-            if self.writes[name] != writes_before[name]:
-                self.break_(f"{name} is written although nothing happens any more")
-
-    def _is_full(self, states: Mapping[str, NodeState], pool: str | None) -> bool:
-        """Whether the fleet or the pool has no room for one more."""
-        rules = self._world.settings.rules()
-        full = sum(state.tainted for state in states.values()) >= bound(len(states), rules)
-        if full or rules.brake_pool_max_percent is None:
-            return full
-        mates = [state for state in states.values() if state.pool == pool]
-        return sum(state.tainted for state in mates) >= share(len(mates), rules.brake_pool_max_percent)
-
-    def _must_taint(self, o: Occurrence, state: NodeState) -> bool:
-        """Whether nothing excuses an untainted node."""
-        machine = self._world.machines[o.node]
-        if not (o.taints and o.in_loki and o.machine is machine and o.boot_id == machine.boot_id):
-            return False
-        latest_ns = seconds(self._world.setup.lateness_seconds - LATE_SECONDS)
-        on_time = any(s.visible_ns - s.timestamp_ns <= latest_ns for s in o.shipments)
-        acts_from_ns = max(self._fresh_ns, default=0) - seconds(ACT_SECONDS)
-        if machine.plain and self._may_be_of_another_boot(o, machine):
-            return False
-        first_ns = min(o.first_ns, o.happened_ns)
-        released = any(first_ns <= at_ns + MARGIN_NS for at_ns in self._released_ns[o.node])
-        return (
-            on_time
-            and not released
-            and not state.blocked
-            and first_ns > max(state.created_ns, acts_from_ns) + MARGIN_NS
-        )
-
     def _has_left_something(self, name: str, machine: Machine) -> bool:
         """Whether there are lines of an earlier boot or machine, which name neither: read again, or with a
         clock that ran ahead, nothing tells them from those of the present one.
         """
-        past = (o for o in self._of(name) if o.taints)
+        past = (o for o in self.of(name) if o.taints)
         return any(o.machine is not machine or o.boot_id != machine.boot_id for o in past)
-
-    def _may_be_of_another_boot(self, o: Occurrence, machine: Machine) -> bool:
-        """Plain lines name no boot: they count for the one that the Node told of when they were read, and
-        history from before the first start may be of a boot whose stamps were further than the present one's.
-        """
-        return (
-            machine.muddled
-            or o.happened_ns <= machine.posted_ns
-            or any(
-                other.boot_id != o.boot_id and any(other.happened_ns < at_ns for at_ns in self._fresh_ns)
-                for other in self._of(o.node)
-            )
-        )
-
-    def _check_writes(self, name: str) -> None:
-        """First occurrences and taints at once, then one write per node per ten minutes (rule 22)."""
-        keys = {(o.finding.rule, o.finding.gpu, o.boot_id) for o in self._of(name)}
-        late = sum(s.visible_ns - s.timestamp_ns > MARGIN_NS for o in self._of(name) for s in o.shipments)
-        times = 1 + len(self._released_ns[name])
-        minutes = (self._world.clock.seconds() - 1000) / RECORD_SECONDS
-        allowed = 3 + 2 * len(keys) * times + late + self.allowed[name] + int(minutes)
-        if self.writes[name] > allowed:
-            self.break_(f"{name} was written {self.writes[name]} times, {allowed} would do")
 
     # Words
 
-    def _of(self, name: str) -> list[Occurrence]:
+    def of(self, name: str) -> list[Occurrence]:
+        """All that happened on a node of that name."""
         return [o for o in self._world.occurrences if o.node == name]
 
     def _holder(self) -> str:
@@ -326,7 +274,8 @@ class Ledger:
                 return str(lease.get("spec", {}).get("holderIdentity") or "")
         return ""
 
-    def _ago(self, ns: int) -> str:
+    def ago(self, ns: int) -> str:
+        """How long ago, for people."""
         return f"{(self._world.clock.true_ns - ns) / 1e9:.0f} s ago"
 
     def break_(self, sentence: str) -> None:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tests.chaos.world import World
 
 
+_KERNEL_STREAM = {"k8s_namespace_name": "dmesg-logging", "k8s_container_name": "dmesg"}
+
+
 class Lines:
     """Everything that is said, and its way to Loki."""
 
@@ -47,18 +50,19 @@ class Lines:
         self.ship(name, record.text, record.timestamp_ns, occurrence, delay_seconds=delay_seconds)
         return occurrence
 
-    def pod_prints(self, name: str, *, delay_seconds: float = 0.0) -> Occurrence:
-        """A pod on the node prints an error of its job."""
+    def pod_prints(self, name: str, *, job: int = 0, delay_seconds: float = 0.0) -> Occurrence:
+        """A pod on the node prints an error of its job; job 0 runs everywhere."""
         # Two lines of one job in one nanosecond are told apart by nothing that a record could hold.
         self._world.clock.true_ns += 1000
         machine, number = self._world.machines[name], len(self._world.occurrences)
-        text = POD_LINE.format(pod=f"train-{name}", number=number)
+        text = POD_LINE.format(pod=_pod(name, job), number=number)
         occurrence = Occurrence(
             *(number, name, machine, machine.boot_id, Source.POD, found(text, Source.POD)),
-            *(0, 0, self._world.clock.true_ns),
+            *(0, 0, self._world.clock.true_ns, job),
         )
         self._world.occurrences.append(occurrence)
-        self.ship(name, text, self._world.node_clock_ns(name), occurrence, delay_seconds=delay_seconds)
+        at_ns = self._world.node_clock_ns(name)
+        self.ship(name, text, at_ns, occurrence, delay_seconds=delay_seconds)
         return occurrence
 
     def ship(
@@ -84,19 +88,16 @@ class Lines:
 
     def push(self, name: str, text: str, timestamp_ns: int, occurrence: Occurrence | None, note: str) -> None:
         """A line is in Loki, as from the collector that ``note`` names."""
-        kernel = occurrence is None or occurrence.source is Source.KERNEL
-        labels = {
-            "k8s_namespace_name": "dmesg-logging" if kernel else "default",
-            "k8s_container_name": "dmesg" if kernel else "train",
-            "k8s_pod_name": f"dmesg-{name}" if kernel else f"train-{name}",
-            "k8s_node_name": name,
-        }
+        job = None if occurrence is None else occurrence.job
+        labels = {"k8s_node_name": name, **(_KERNEL_STREAM if job is None else _stream(name, job))}
+        if job is None:
+            labels["k8s_pod_name"] = f"dmesg-{name}"
         try:
             self._world.loki.push(labels, [(timestamp_ns, text)], {"observed_by": note})
         except LokiError as error:
             self._world.tell(f"   Loki refuses a line of {name}: {error.message[:80]}")
             return
-        if kernel and any(process and process.leading for process in self._world.processes):
+        if job is None and any(process and process.leading for process in self._world.processes):
             self._untold_ns = min(timestamp_ns, self._untold_ns or timestamp_ns)
         if occurrence is not None:
             visible_ns = max(self._world.clock.true_ns, self._world.traffic.blind_until_ns)
@@ -106,3 +107,14 @@ class Lines:
         """The oldest kernel line since the last time, as a tail tells of it; tails lose lines."""
         oldest_ns, self._untold_ns = self._untold_ns, None
         return None if self._world.rng.random() < 0.3 else oldest_ns
+
+
+def _pod(name: str, job: int) -> str:
+    """The rank of a job that runs on a node."""
+    return f"llama{job}-worker-{name[-1]}" if job else f"train-{name}"
+
+
+def _stream(name: str, job: int) -> dict[str, str]:
+    """The labels of a pod's lines; of every other job they name it, else its pods' names do."""
+    labels = {"k8s_namespace_name": "default", "k8s_container_name": "train", "k8s_pod_name": _pod(name, job)}
+    return {**labels, "k8s_job_name": f"llama{job}"} if job % 2 else labels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -12,7 +13,17 @@ from tests.chaos.clock import SECOND_NS
 FATAL = (79, 48, 95, 119, 74)
 SUSPECT = (94, 63)
 APPLICATION = (31, 43)
+SYMPTOMS = (43, 45, 31)
+"""What a job's end prints on healthy nodes."""
+LINKS = (145, 149)
+"""A whole NVLink domain prints these as fatal when one link fails: they wait to be told apart."""
+RULES_THAT_SETTLE = frozenset({f"xid.{code}" for code in LINKS})
+SETTLE_NS = 5 * SECOND_NS
 GPUS = ("0000:4e:00", "0000:9a:00")
+_LINK_WORDS = {
+    145: "RLW_REMAP Fatal XC0 i0 Link 00 (0x00000004 0x00000040 0x{number:08x} 0x00000000)",
+    149: "NETIR_LINK_EVT Fatal XC0 i0 Link 07 (0x004505c6 0x00000000 0x{number:08x} 0x00000000)",
+}
 POD_LINE = (
     "{pod}:7:8 [0] misc.cc:42 NCCL WARN Cuda failure 'uncorrectable ECC error encountered' (number {number})"
 )
@@ -41,12 +52,19 @@ class Occurrence:
     sequence: int
     stamp_us: int
     happened_ns: int
+    job: int | None = None
+    """The number of the job whose pod printed it; None for a kernel's word."""
     shipments: list[Shipment] = field(default_factory=list)
 
     @property
     def taints(self) -> bool:
         """Whether it is reason enough for a taint."""
         return self.source is Source.KERNEL and self.finding.severity.taints
+
+    @property
+    def soft(self) -> bool:
+        """Whether it is fatal by a rule that waits to tell origin from collateral."""
+        return self.taints and self.finding.code in LINKS
 
     @property
     def in_loki(self) -> bool:
@@ -57,6 +75,11 @@ class Occurrence:
     def first_ns(self) -> int:
         """The earliest timestamp that Loki has of it."""
         return min(shipment.timestamp_ns for shipment in self.shipments)
+
+    @property
+    def timestamps(self) -> set[int]:
+        """All that Loki has of it."""
+        return {shipment.timestamp_ns for shipment in self.shipments}
 
     def __str__(self) -> str:
         where = f"{self.node} {self.finding.gpu or self.source} boot {self.boot_id[:4]} seq {self.sequence}"
@@ -120,7 +143,20 @@ class Machine:
 
 def xid_message(code: int, gpu: str, number: int) -> str:
     """What the driver prints; the number makes every record's text its own."""
+    if code in _LINK_WORDS:
+        return f"NVRM: Xid (PCI:{gpu}): {code}, {_LINK_WORDS[code].format(number=number)}"
     return f"NVRM: Xid (PCI:{gpu}): {code}, pid={1000 + number}, name=train, channel {number:08x}"
+
+
+_NUMBER = re.compile(r"channel (?P<kernel>\w{8})|0x(?P<link>\w{8}) 0x00000000\)|\(number (?P<pod>\d+)\)")
+
+
+def number_in(text: str) -> int | None:
+    """The number of the occurrence that a line tells of; None for a heartbeat."""
+    match = _NUMBER.search(text)
+    if match is None:
+        return None
+    return int(match["pod"]) if match["pod"] else int(match["kernel"] or match["link"], 16)
 
 
 @lru_cache(maxsize=10_000)

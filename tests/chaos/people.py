@@ -123,6 +123,19 @@ class Untaint:
 
 
 @dataclass(frozen=True, slots=True)
+class UntaintSoftly:
+    """``kubectl taint nodes NAME trainy.konduktor.ai/suspect-``."""
+
+    node: int
+
+    def take(self, world: World) -> None:
+        """See the class."""
+        _edit_taints(
+            world, self.node, lambda taints: [t for t in taints if t["key"] != model.SUSPECT_TAINT_KEY]
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class TaintByHand:
     """Somebody sets our taint, or one with our key and another effect or value."""
 

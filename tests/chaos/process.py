@@ -8,7 +8,7 @@ controller's parts are put together.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -31,16 +31,18 @@ from konductor_like.controller.tick import Tick
 from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _Terms
 from konductor_like.model import Change, NodeState
 from tests.chaos import wire
+from tests.chaos.machines import number_in
 
 if TYPE_CHECKING:
+    from tests.chaos.machines import Occurrence
     from tests.chaos.world import World
 
 NAMESPACE, LEASE = "konductor-like", "konductor-like"
 DURATION_SECONDS, DEADLINE_SECONDS, RENEW_SECONDS = 300, 200.0, 100.0
 """Ten times the default Lease: as safe in proportion, and a simulated hour costs fewer renewals."""
 HEARTBEAT_SECONDS = 60.0
-POLLS_IN_A_ROW = 100
-"""What goes on longer than this without pause goes on for ever."""
+POLLS_IN_A_ROW, PIECES_IN_A_ROW = 100, 1000
+"""What goes on longer than this without pause goes on for ever; the past is read in smaller pieces."""
 
 
 class Killed(BaseException):  # no error: nothing that catches Exception may catch it
@@ -143,6 +145,8 @@ class Process:
         """When the Lease could not be read for the last time."""
         self.turn = 0
         """After how many steps the turn of its loop began that is going on."""
+        self._known: set[int | None] = set()
+        """The numbers of the occurrences whose lines were delivered to its loop."""
         self._world = world
         self._busy = False
         self._depth = 0
@@ -216,6 +220,14 @@ class Process:
         """Whether what people write on the Lease reaches it: it looks again a while after it could not."""
         return self._world.clock.seconds() > self.unread_seconds + AGAIN_SECONDS
 
+    def knows(self, o: Occurrence) -> bool:
+        """Whether its loop was given a line of this occurrence."""
+        return o.number in self._known
+
+    def perhaps_out(self) -> Collection[str]:
+        """Nodes whose taint may have been written although no answer came: they are in, or take no room."""
+        return () if self._tick is None else self._tick._in_flight.keys()
+
     def beat(self) -> None:
         """Everything that it does in a round: look at the nodes, lead if it may, poll, tick, renew."""
         if self.dead or self.stopped or self._busy:
@@ -278,12 +290,16 @@ class Process:
     def _take_turn(self, deliveries: list[Delivery]) -> None:
         assert self._term is not None
         self.turn = self._world.taken
+        for delivery in deliveries:
+            self._known.update(number_in(line.text) for line in delivery.batch.lines)
         self._term._turn(deliveries)
 
     def _poll(self, name: str) -> None:
         assert self._term is not None
         loop = self._term.loops[name]
-        for _ in range(POLLS_IN_A_ROW):
+        for _ in range(PIECES_IN_A_ROW if name == "history" else POLLS_IN_A_ROW):
+            if name == "history" and not self._world.settling and self._world.rng.random() < 0.1:
+                return  # the other loops do not wait for it
             nudge = Nudge(self._world.lines.take_nudge()) if name == "kernel" else None
             batch = None if self._ended.is_set() else loop._poll(nudge)
             if batch is None or not batch.more:

@@ -13,6 +13,7 @@ from konductor_like.model import IncidentState, NodeState
 from konductor_like.policy.brake import bound
 from konductor_like.policy.release import unix_ns
 from konductor_like.policy.room import share
+from tests.chaos.machines import RULES_THAT_SETTLE, SETTLE_NS
 
 if TYPE_CHECKING:
     from tests.chaos.process import Process
@@ -70,6 +71,8 @@ class Restraint:
         } | {after.name}
         if self._pauses(turn) and process.reads_lease():
             yield f"{process.name} taints {after.name} although tainting is paused"
+        if after.name in process.perhaps_out():
+            return  # it was counted as out already
         most = bound(len(nodes), rules)
         if len(out) > most:
             yield f"{process.name} takes {len(out)} nodes out, the brake allows {most}"
@@ -104,9 +107,10 @@ class Restraint:
 
 
 def _held_at(state: NodeState, at_ns: int) -> bool:
-    """Whether the brake held the node back at that time, and does still."""
+    """Whether the brake held the node back at that time, and does still; until it settles nothing is held."""
     held = (i for i in state.record.incidents if i.state is IncidentState.HELD)
-    return not (state.tainted or state.blocked) and any(i.first_ns <= at_ns for i in held)
+    since_ns = (i.first_ns + (SETTLE_NS if i.key.rule in RULES_THAT_SETTLE else 0) for i in held)
+    return not (state.tainted or state.blocked) and any(ns <= at_ns for ns in since_ns)
 
 
 def _tainted(state: NodeState) -> Iterator[datetime]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from konductor_like.controller.logs import LOGGER
 from tests.chaos import steps as s
+from tests.chaos.aftermath import Aftermath
 from tests.chaos.people import Resume
 from tests.chaos.setup import Setup
 from tests.chaos.steps import Step
@@ -44,7 +45,7 @@ class Outcome:
 def schedule_of(seed: int) -> Schedule:
     """The schedule of a seed."""
     rng = random.Random(seed)
-    nodes = rng.choice((1, 2, 3, 3, 4))
+    nodes = rng.choice((1, 2, 3, 3, 4, 5))
     overlap_seconds, lateness_seconds = rng.choice(_SPANS)
     setup = Setup(
         plain=tuple(rng.random() < 0.3 for _ in range(nodes)),
@@ -57,6 +58,9 @@ def schedule_of(seed: int) -> Schedule:
         pool_percent=rng.choice((None, None, 50.0)),
         rate_nodes=rng.choice((None, None, None, 1, 2)),
         cooldown_seconds=rng.choice((0.0, 60.0, 300.0)),
+        rack=rng.random() < 0.4,
+        suspect_taint=rng.random() < 0.3,
+        common_jobs=rng.choice((4, 4, 0)),
     )
     # Each schedule tells only some of the stories, so that it goes deep where others would get in the way.
     stories = rng.sample(STORIES, rng.choice((3, 6, 12, len(STORIES))))
@@ -77,7 +81,7 @@ def settle(world: World) -> None:
     """All goes well again, and enough time passes for everything that is still on its way."""
     world.tell("══ the dust settles")
     world.heal()
-    for span in (1.0, 130.0, 5.0, 330.0, 130.0, 5.0, 350.0, 650.0):
+    for span in (1.0, 130.0, 5.0, 330.0, 130.0, 5.0, 350.0, 650.0, 6.0, 20.0):
         world.advance(span)
         world.beat_all()
         world.ledger.check_now()
@@ -87,7 +91,7 @@ def settle(world: World) -> None:
     for _ in range(2):
         world.advance(5.0)
         world.beat_all()
-    world.ledger.check_end(before)
+    Aftermath(world).check(before)
 
 
 class listening(logging.Handler):  # noqa: N801  # used as a context

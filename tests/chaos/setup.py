@@ -8,7 +8,7 @@ from functools import cache
 from konductor_like.settings import Settings
 
 ENDPOINT = "http://loki.test:3100"
-POOL_LABEL = "example.org/pool"
+POOL_LABEL, DOMAIN_LABEL = "example.org/pool", "example.org/rack"
 RATE_SECONDS = 100.0
 
 
@@ -32,6 +32,11 @@ class Setup:
     rate_nodes: int | None = None
     """So many taints within :data:`RATE_SECONDS` at most."""
     cooldown_seconds: float = 0.0
+    rack: bool = False
+    """All nodes are of one NVLink domain."""
+    suspect_taint: bool = False
+    common_jobs: int = 4
+    """A node that alone is common to so many failed jobs is to be tainted."""
 
 
 @cache
@@ -45,6 +50,9 @@ def settings_of(setup: Setup) -> Settings:
         brake_rate_window_seconds=RATE_SECONDS,
         brake_cooldown_seconds=setup.cooldown_seconds,
         pool_label=POOL_LABEL,
+        domain_label=DOMAIN_LABEL,
+        suspect_taint="PreferNoSchedule" if setup.suspect_taint else "none",
+        common_node_jobs=setup.common_jobs,
         kernel_overlap_seconds=setup.overlap_seconds,
         pod_overlap_seconds=setup.overlap_seconds,
         lateness_seconds=setup.lateness_seconds,

@@ -155,14 +155,15 @@ class Xid:
 
 @dataclass(frozen=True, slots=True)
 class PodLine:
-    """A job prints an error."""
+    """A job prints an error: by its number, or the one that runs everywhere."""
 
     node: int
     late: float = 0.0
+    job: int = 0
 
     def take(self, world: World) -> None:
         """See the class."""
-        world.lines.pod_prints(node_of(world, self.node), delay_seconds=self.late)
+        world.lines.pod_prints(node_of(world, self.node), job=self.job, delay_seconds=self.late)
 
 
 @dataclass(frozen=True, slots=True)

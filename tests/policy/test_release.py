@@ -227,3 +227,15 @@ def test_a_release_covers_what_was_acted_upon_even_where_the_saved_cursor_lags_b
     cluster.tick(fault(stamp=86_400, seconds=100), seconds=400)
 
     assert cluster.tainted == set()
+
+
+def test_a_cursor_that_somebody_set_into_the_future_makes_a_reset_cover_nothing_that_is_to_come() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(
+        fault(source=Source.POD, stamp=None, rule="nccl.socket", severity=Severity.SUSPECT), seconds=1
+    )
+
+    reset(cluster, seconds=10, read=10**8)
+    cluster.tick(fault(seconds=20), seconds=21)
+
+    assert cluster.tainted == {"gpu-1"}

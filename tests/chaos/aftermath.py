@@ -1,0 +1,162 @@
+"""What must hold when the dust has settled: nothing was passed over, nothing lingers, writes were few."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from konductor_like.model import IncidentState, NodeState, Role, Severity, Source
+from konductor_like.policy.brake import bound
+from konductor_like.policy.room import share
+from tests.chaos.evidence import same
+from tests.chaos.ledger import MARGIN_NS
+from tests.chaos.machines import Machine, Occurrence, seconds
+
+if TYPE_CHECKING:
+    from tests.chaos.world import World
+
+LATE_SECONDS = 0.2
+"""So much short of the configured lateness a line is certainly on time."""
+ACT_SECONDS = 900.0
+RECORD_SECONDS = 600.0
+
+
+class Aftermath:
+    """Looks over the nodes once; what is broken goes to the ledger."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._ledger = world.ledger
+        self._states = {
+            name: world.decode(stored)
+            for name in world.names
+            if (stored := world.nodes.stored(name)) is not None
+        }
+
+    def check(self, writes_before: Counter[str]) -> None:
+        """Every fault has its node tainted, held, released, or is rightly not the node's; writes are few."""
+        for o in self._world.occurrences:
+            self._check_fault(o)
+        for name, state in self._states.items():
+            self._check_doubt(state)
+            self._check_signs(state)
+            self._check_writes(name)
+            if self._ledger.writes[name] != writes_before[name]:
+                self._ledger.break_(f"{name} is written although nothing happens any more")
+
+    def _check_fault(self, o: Occurrence) -> None:
+        state = self._states.get(o.node)
+        if state is None or state.tainted or not self._must_taint(o, state):
+            return
+        held = any(same(o, i) and i.state is IncidentState.HELD for i in state.record.incidents)
+        if held and self._is_full(state.pool):
+            return
+        others = list(self._ledger.blame.explanations(o))
+        if any(map(self._is_answered, others)):
+            return
+        why = "is held although there is room" if held else "led to nothing"
+        why += ", nor did anything else of its event" if others else ""
+        self._ledger.break_(f"{o}, happened {self._ledger.ago(o.happened_ns)}, {why}")
+
+    def _is_answered(self, o: Occurrence) -> bool:
+        """Whether something follows from it, or rightly nothing does."""
+        state = self._states.get(o.node)
+        if state is None or state.tainted or not self._must_taint(o, state):
+            return True
+        return any(same(o, i) and i.state is IncidentState.HELD for i in state.record.incidents)
+
+    def _check_doubt(self, state: NodeState) -> None:
+        """What had to be enough for a taint has led to one, or the brake holds it."""
+        if state.tainted or state.blocked:
+            return
+        held = any(i.state is IncidentState.HELD for i in state.record.incidents)
+        since_ns = max(
+            state.created_ns,
+            *(mark - seconds(ACT_SECONDS) for mark in (0, *self._ledger.fresh_ns)),
+            *self._ledger.released_ns[state.name],
+            *self._ledger.acked_ns[state.name],
+        )
+        for sentence in self._ledger.grounds.must_taint(state, since_ns, self._is_sure):
+            if not (held and self._is_full(state.pool)):
+                self._ledger.break_(f"{sentence}: that led to nothing")
+
+    def _is_sure(self, o: Occurrence) -> bool:
+        """Whether it was in Loki in time, and is of the node's present boot for certain."""
+        machine = self._world.machines[o.node]
+        of_boot = o.source is Source.POD or (
+            o.boot_id == machine.boot_id and not (machine.plain and self._may_be_of_another_boot(o, machine))
+        )
+        return of_boot and o.machine is machine and self._is_on_time(o)
+
+    def _check_signs(self, state: NodeState) -> None:
+        """Label and softer taint say what the record says."""
+        suspicious = any(
+            i.state in (IncidentState.ACTIVE, IncidentState.PENDING)
+            and i.ack is None
+            and (i.severity is Severity.SUSPECT or (i.severity.taints and i.role is Role.COLLATERAL))
+            for i in state.record.incidents
+        )
+        health = state.as_read.health
+        if state.suspect_tainted and not (suspicious and health == "suspect"):
+            self._ledger.break_(f"{state.name} keeps the softer taint, and nothing makes it suspect")
+        if health == "suspect" and not suspicious:
+            self._ledger.break_(f"{state.name} is labelled suspect, and nothing makes it that")
+        if state.suspect_tainted and not self._world.setup.suspect_taint:
+            self._ledger.break_(f"{state.name} has the softer taint, which nobody asked for")
+
+    def _is_on_time(self, o: Occurrence) -> bool:
+        latest_ns = seconds(self._world.setup.lateness_seconds - LATE_SECONDS)
+        return any(s.visible_ns - s.timestamp_ns <= latest_ns for s in o.shipments)
+
+    def _is_full(self, pool: str | None) -> bool:
+        """Whether the fleet or the pool has no room for one more."""
+        rules, states = self._world.settings.rules(), self._states
+        full = sum(state.tainted for state in states.values()) >= bound(len(states), rules)
+        if full or rules.brake_pool_max_percent is None:
+            return full
+        mates = [state for state in states.values() if state.pool == pool]
+        return sum(state.tainted for state in mates) >= share(len(mates), rules.brake_pool_max_percent)
+
+    def _must_taint(self, o: Occurrence, state: NodeState) -> bool:
+        """Whether nothing excuses an untainted node."""
+        machine = self._world.machines[o.node]
+        if not (o.taints and o.in_loki and o.machine is machine and o.boot_id == machine.boot_id):
+            return False
+        acts_from_ns = max(self._ledger.fresh_ns, default=0) - seconds(ACT_SECONDS)
+        if machine.plain and self._may_be_of_another_boot(o, machine):
+            return False
+        first_ns = min(o.first_ns, o.happened_ns)
+        released = any(first_ns <= at_ns + MARGIN_NS for at_ns in self._ledger.released_ns[o.node])
+        return (
+            self._is_on_time(o)
+            and not released
+            and not state.blocked
+            and first_ns > max(state.created_ns, acts_from_ns) + MARGIN_NS
+        )
+
+    def _may_be_of_another_boot(self, o: Occurrence, machine: Machine) -> bool:
+        """Plain lines name no boot: they count for the one that the Node told of when they were read. What
+        was replayed before a reboot, and history from before the first start, may be of a boot whose stamps
+        were further than the present one's.
+        """
+        fresh_ns = self._ledger.fresh_ns
+        return (
+            machine.muddled
+            or o.happened_ns <= machine.posted_ns
+            or any(
+                other.boot_id != o.boot_id
+                and (len(other.timestamps) > 1 or any(other.happened_ns < at_ns for at_ns in fresh_ns))
+                for other in self._ledger.of(o.node)
+            )
+        )
+
+    def _check_writes(self, name: str) -> None:
+        """First occurrences and taints at once, then one write per node per ten minutes (rule 22)."""
+        mine = self._ledger.of(name)
+        keys = {(o.finding.rule, o.finding.gpu, o.boot_id) for o in mine}
+        late = sum(s.visible_ns - s.timestamp_ns > MARGIN_NS for o in mine for s in o.shipments)
+        times = 1 + len(self._ledger.released_ns[name])
+        minutes = (self._world.clock.seconds() - 1000) / RECORD_SECONDS
+        allowed = 3 + 2 * len(keys) * times + late + self._ledger.allowed[name] + int(minutes)
+        if self._ledger.writes[name] > allowed:
+            self._ledger.break_(f"{name} was written {self._ledger.writes[name]} times, {allowed} would do")
