@@ -41,6 +41,8 @@ def _standing(story: Story) -> Iterator[Row]:
     yield "Node", [f"{report.name} is {state_text(report)}{since}"]
     if decided := _decided(story):
         yield "Decided", [decided]
+    elif not report.incidents and not report.warnings:
+        yield "Decided", ["nothing: nothing is recorded against it"]
     if story.held_back:
         yield "Held back", [f"{_name(story, item.refused)}: {item.why}" for item in story.held_back]
     if story.stays:
