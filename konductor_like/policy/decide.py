@@ -177,10 +177,13 @@ def _first_heard(case: Case) -> Iterator[Fault]:
     incidents = case.state.record.incidents
     for item in case.judgement.ignored:
         fault = item.fault
-        if item.reason == OPTED_OUT or (item.reason == SEEN_BEFORE and any(
-            incident.key == fault.key and incident.first_ns <= fault.timestamp_ns <= incident.last_ns
-            for incident in incidents
-        )):
+        if item.reason == OPTED_OUT or (
+            item.reason == SEEN_BEFORE
+            and any(
+                incident.key == fault.key and incident.first_ns <= fault.timestamp_ns <= incident.last_ns
+                for incident in incidents
+            )
+        ):
             yield fault
 
 

@@ -214,6 +214,9 @@ def test_an_origin_that_is_opted_out_is_left_alone_and_explains_the_others(site_
     assert site.record(ORIGIN).empty
     assert site.labels == {}
     assert f"began on {ORIGIN}" in site.cli("status").out
+    told = site.cli("explain", "node", ORIGIN).out
+    assert "Decided:      left alone: the node bears the label" in told
+    assert "this node: origin; with it: " in told
 
 
 def test_an_origin_whose_own_pod_says_nothing_is_out_and_the_others_stay_unclear(site_of: Opens) -> None:
