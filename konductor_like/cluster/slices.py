@@ -1,7 +1,7 @@
 """The nodes whose GPUs show as ResourceSlices of NVIDIA's driver, that is by dynamic resource allocation.
 
-Such a node may bear no label and no capacity of its own. The slices are listed rarely and kept by name. A node
-that gains its first one is known after some minutes; an Xid of its kernel log proves its GPU at once.
+Such a node may bear no label and no capacity of its own. The slices are listed rarely and kept by name. A
+node that gains its first one is known after some minutes; an Xid of its kernel log proves its GPU at once.
 """
 
 from __future__ import annotations
