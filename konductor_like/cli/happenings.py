@@ -26,7 +26,7 @@ class EventReport:
     shared: str
     """What its nodes share: a job, ``namespace/Kind/name``, or ``domain NAME``."""
     start_ns: int
-    """The first line on record of it."""
+    """When it began, by its name; an incident on one of its nodes may be older than that."""
     origins: tuple[str, ...]
     """Where it began; empty where no origin is in sight."""
     gone: tuple[str, ...]
@@ -125,7 +125,7 @@ def _report(
     return EventReport(
         name=name,
         shared=name.rpartition("@")[0] or name,
-        start_ns=min(first.values()),
+        start_ns=parts_of(name)[1] or min(first.values()),
         origins=of(Role.ORIGIN),
         gone=tuple(sorted(told - members.keys(), key=natural)),
         collateral=of(Role.COLLATERAL),

@@ -51,7 +51,7 @@ def test_a_job_that_one_dead_gpu_ended_is_one_event_with_its_origin() -> None:
 
     assert (llama.shared, llama.origins, llama.unclear) == ("ml/Job/llama", ("gpu-1",), ())
     assert llama.collateral == tuple(f"gpu-{number}" for number in (2, 3, 4, 5, 6, 7, 8))
-    assert event_sentence(llama, NOW) == "ml/Job/llama, 3m10s ago, 8 nodes: began on gpu-1; 7 collateral"
+    assert event_sentence(llama, NOW) == "ml/Job/llama, 3m ago, 8 nodes: began on gpu-1; 7 collateral"
     assert (probe.origins, set(probe.unclear)) == ((), {"gpu-9", "gpu-10"})
 
 
@@ -73,6 +73,15 @@ def test_with_no_origin_in_sight_the_node_of_the_most_failed_jobs_comes_first_th
     assert "no origin in sight; 3 unclear, the likeliest first: gpu-3, gpu-2, gpu-1" in event_sentence(
         latest, NOW
     )
+
+
+def test_an_event_began_when_its_name_says_however_old_its_nodes_incidents_are() -> None:
+    name = f"ml/Job/llama@{NOW - timedelta(minutes=5):%Y-%m-%dT%H:%M:%SZ}"
+    nodes = fleet(node("gpu-1", (name, Role.UNCLEAR, 9 * 3600)), node("gpu-2", (name, Role.UNCLEAR, 300)))
+
+    [event] = event_reports(nodes, NOW)
+
+    assert event_sentence(event, NOW).startswith("ml/Job/llama, 5m ago, 2 nodes")
 
 
 @pytest.mark.parametrize(
