@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +27,8 @@ from tests.cli.test_docs import names
 from tests.cli.transcripts import forget_settings
 
 DOCS = Path(__file__).parents[2] / "docs"
+REWRITE = bool(os.environ.get("KONDUCTOR_TEST_REWRITE"))
+"""Read at once: each test forgets the settings."""
 NOW = moment(START_NS) + timedelta(days=2)
 
 
@@ -252,6 +256,24 @@ def test_a_loki_that_fails_for_good_half_way_ends_with_3_and_says_what_failed(
     assert "Loki answered 502: no ingester; asking again in " in err
     assert "the report goes up to 2026-03-01T" in err
     assert "goes on from there" in err
+
+
+def test_the_example_on_the_page_is_what_is_printed(
+    loki: LokiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    tell(loki)
+    page = (DOCS / "backtest.md").read_text("utf-8")
+    example = page.split("## An example")[1]
+    yaml, command, shown = re.findall(r"```(?:yaml|console|text)\n(.*?)```", example, re.DOTALL)[:3]
+    (tmp_path / "fatal-31.yaml").write_text(yaml)
+
+    status, out, err = run(capsys, *command.split()[3:])
+    if REWRITE:
+        (DOCS / "backtest.md").write_text(page.replace(shown, out), "utf-8")
+        shown = out
+
+    assert status == 0, err
+    assert out == shown
 
 
 def test_an_empty_history_is_told(loki: LokiServer, capsys: pytest.CaptureFixture[str]) -> None:

@@ -152,6 +152,7 @@ class Site:
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         self._reading = False
+        self._seen: tuple[int, dict[str, NodeState]] = (-1, {})
         self._process: Process | None = None
         self._folder, self._monkeypatch, self._capsys = folder, monkeypatch, capsys
         self._exits = ExitStack()
@@ -351,17 +352,18 @@ class Site:
         printed = self._capsys.readouterr()
         return Printed(code, printed.out, printed.err)
 
-    def node(self, name: str) -> NodeState:
-        """A node as it is now."""
-        return self._decode(self.kube.node(name))
-
     def nodes(self) -> dict[str, NodeState]:
         """All of them."""
-        return {state.name: state for state in map(self._decode, self.kube.objects("nodes"))}
+        version, states = self._seen
+        if version != self.kube._store.version:
+            version = self.kube._store.version
+            states = {state.name: state for state in map(self._decode, self.kube.objects("nodes"))}
+            self._seen = (version, states)
+        return states
 
     def record(self, name: str) -> NodeRecord:
         """What is recorded on a node."""
-        return self.node(name).record
+        return self.nodes()[name].record
 
     @property
     def tainted(self) -> set[str]:
