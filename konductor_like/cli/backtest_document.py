@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from konductor_like.backtest.values import Difference, HeldBack, Outage, Result, Verdicts
+from konductor_like.backtest.values import Difference, HeldBack, Outage, Result, Silence, Verdicts
 from konductor_like.cli.backtest_view import assumptions, missing
 from konductor_like.cli.columns import moment
 from konductor_like.cli.document import API_VERSION, stamp
 from konductor_like.model import Source
+
+LISTED_MOST = 100
+"""Silent nodes; of more only the number is told."""
 
 
 def document(result: Result) -> dict[str, Any]:
@@ -34,12 +37,25 @@ def document(result: Result) -> dict[str, Any]:
             "queries": history.queries,
             "bytesProcessed": history.bytes_processed,
             "waitedSeconds": round(history.waited_seconds),
+            "silence": result.silence and _silence(result.silence),
             "missing": missing(result),
         },
         "verdicts": _verdicts(result.verdicts, result),
         "shadow": _difference_document(result.shadow, result),
         "compared": None if result.compared is None else _verdicts(result.compared, result),
         "difference": _difference_document(result.difference, result),
+    }
+
+
+def _silence(found: Silence) -> dict[str, Any]:
+    return {
+        "everySeconds": round(found.every_seconds),
+        "heardNodes": found.heard,
+        "silentNodes": len(found.silent),
+        "longest": [
+            {"node": name, "seconds": round(seconds)} for name, seconds in found.silent[:LISTED_MOST]
+        ],
+        "nobodySeconds": round(found.nobody_seconds),
     }
 
 

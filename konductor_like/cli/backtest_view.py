@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from konductor_like.backtest.timeline import HELD, OUT, rows
-from konductor_like.backtest.values import Difference, HeldBack, Outage, Result
+from konductor_like.backtest.values import Difference, HeldBack, Outage, Result, Silence
 from konductor_like.cli.columns import age, columns, count, fault_name, moment
 from konductor_like.cli.document import stamp
 
@@ -17,6 +17,10 @@ HEADERS = ("NODE", "FROM", "FOR", "FAULT", "GPU", "GROUNDS", "EVIDENCE")
 DIFFERENCE_HEADERS = ("", *HEADERS)
 HELD_HEADERS = ("NODE", "FROM", "FOR", "FAULT", "WHY")
 _DAY_NS = 86_400 * 10**9
+
+
+SILENT_MOST = 5
+"""Nodes named of those that were silent; the others are counted."""
 
 
 class Section(NamedTuple):
@@ -128,11 +132,25 @@ def missing(result: Result) -> list[str]:
         )
     if history.read.end_ns < history.asked.end_ns:
         said.append(f"what is after {stamp(moment(history.read.end_ns))} was not read: {result.ended_by}")
+    if result.silence is not None:
+        said.extend(_silent(result.silence))
     if history.incomplete:
         said.append(f"{count(history.incomplete, 'nanosecond')} with more lines than Loki gives out at once")
     if result.verdicts.dropped:
         said.append(f"{count(result.verdicts.dropped, 'span')} beyond what is listed")
     return said
+
+
+def _silent(found: Silence) -> Iterator[str]:
+    if found.nobody_seconds:
+        yield f"no node's kernel log was heard for about {age(found.nobody_seconds)}"
+    if found.silent:
+        named = ", ".join(f"{name} {age(seconds)}" for name, seconds in found.silent[:SILENT_MOST])
+        more = f", and {len(found.silent) - SILENT_MOST} more" if len(found.silent) > SILENT_MOST else ""
+        yield (
+            f"{len(found.silent)} of {count(found.heard, 'node')} with heartbeats did not send them all the "
+            f"time (asked every {age(found.every_seconds)}): {named}{more}"
+        )
 
 
 def _outage_row(one: Outage, result: Result) -> Sequence[str]:

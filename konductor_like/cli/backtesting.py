@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from konductor_like.backtest.fleet import Fleet, node
@@ -18,7 +18,7 @@ from konductor_like.catalog import UserRules
 from konductor_like.cli import clock
 from konductor_like.cli.backtest import Format
 from konductor_like.cli.backtest_document import document
-from konductor_like.cli.backtest_reading import pasts
+from konductor_like.cli.backtest_reading import heard, pasts
 from konductor_like.cli.backtest_view import text
 from konductor_like.cli.configuration import load_settings
 from konductor_like.cli.exits import Exit
@@ -91,6 +91,8 @@ def carry_out(asked: Asked) -> Exit:
             nodes_from=nodes_from,
             progress=progress,
         )
+        if not result.ended_by:
+            result = replace(result, silence=heard(loki, settings, result.history.read, asked))
     return _report(result, asked)
 
 
@@ -140,7 +142,7 @@ def _nodes(asked: Asked, settings: Settings) -> tuple[list[NodeState], str]:
         return _nodes_in(Path(asked.nodes), settings), "file"
     try:
         with reading_client(settings, asked.kubeconfig, asked.context) as client:
-            return list(list_nodes(client, settled_decoder(settings)).values()), CLUSTER
+            return list(list_nodes(client, settled_decoder(settings, client)).values()), CLUSTER
     except (KubeConfigError, KubeError) as error:
         if asked.context or asked.kubeconfig:
             raise

@@ -59,7 +59,7 @@ class Story:
 
 def read_story(client: ReadOnlyKubeClient, settings: Settings, name: str, now: datetime) -> Story | None:
     """The story of the node of that name; None where there is none. Raises KubeError."""
-    nodes = list_nodes(client, settled_decoder(settings))
+    nodes = list_nodes(client, settled_decoder(settings, client))
     if name not in nodes:
         return None
     controller, coverage = read_controller(client, settings)

@@ -22,7 +22,8 @@ from konductor_like.loki.response import QueryResult
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.sandbox.loki.limits import LokiLimits
-from tests.backtest.histories import START_NS, xid
+from tests.backtest.histories import SECOND_NS, START_NS, Said, xid
+from tests.backtest.test_silence import BEAT
 from tests.cli.test_docs import names
 from tests.cli.transcripts import forget_settings
 
@@ -154,6 +155,22 @@ def test_the_picture_is_well_formed_whatever_a_node_is_called(
     assert status == 0, err
     assert "The timeline is in out.svg." in err
     assert any(text.text == "<gpu & co>" for text in drawn.iter("{http://www.w3.org/2000/svg}text"))
+
+
+def test_which_nodes_were_silent_is_told_where_heartbeats_are_shipped(
+    loki: LokiServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, hours in {"gpu-1": 48, "gpu-2": 40}.items():
+        labels = Said(name, 0, "").labels
+        loki.push(labels, [(START_NS + (60 * n + 7) * SECOND_NS, BEAT) for n in range(60 * hours)])
+
+    _, out, _ = run(capsys, "--since", "2d", "--nodes", "lines")
+    document = json.loads(run(capsys, "--since", "2d", "--nodes", "lines", "-o", "json")[1])
+
+    page = (DOCS / "backtest.md").read_text("utf-8")
+    assert "1 of 2 nodes with heartbeats did not send them all the time (asked every 60m): gpu-2 8h\n" in out
+    assert document["history"]["silence"]["longest"] == [{"node": "gpu-2", "seconds": 8 * 3600}]
+    assert {name for name in names(document) if f"`{name}`" not in page and f".{name}`" not in page} == set()
 
 
 def test_a_second_run_asks_loki_only_for_the_last_hours(
