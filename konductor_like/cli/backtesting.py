@@ -142,7 +142,7 @@ def _nodes(asked: Asked, settings: Settings) -> tuple[list[NodeState], str]:
         return _nodes_in(Path(asked.nodes), settings), "file"
     try:
         with reading_client(settings, asked.kubeconfig, asked.context) as client:
-            return list(list_nodes(client, settled_decoder(settings)).values()), CLUSTER
+            return list(list_nodes(client, settled_decoder(settings, client)).values()), CLUSTER
     except (KubeConfigError, KubeError) as error:
         if asked.context or asked.kubeconfig:
             raise
