@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
@@ -13,29 +13,47 @@ from konductor_like.model import LogLine, Source
 Delivered = tuple[int, Iterable[LogLine]]
 """The time of a tick, in Loki's nanoseconds, and the lines that it judges."""
 
-_tick, _line = itemgetter(0), itemgetter(2)
+_tick, _order, _line = itemgetter(0), itemgetter(0, 1), itemgetter(2)
 
 
 def arrivals(
     pages: Mapping[Source, Iterable[Page]], interval_ns: Mapping[Source, int], grid_ns: int
 ) -> Iterator[Delivered]:
-    """The ticks that have lines, in order. All times are multiples of ``grid_ns``, the shortest interval."""
-    streams = [
-        _delivered(pages[source], interval_ns[source], grid_ns, place)
-        for place, source in enumerate(Source)
-        if source in pages
-    ]
-    merged = heapq.merge(*streams, key=itemgetter(0, 1)) if len(streams) > 1 else streams[0]
-    for tick_ns, group in groupby(merged, key=_tick):
-        yield tick_ns, map(_line, group)
+    """The ticks that have lines, in order. All times are multiples of ``grid_ns``, the shortest interval.
+
+    The source that was read least far is read next, and a tick is given as soon as no source can add to it:
+    when reading ends early, all that was read of every source has been given.
+    """
+    unread = {source: iter(pages[source]) for source in Source if source in pages}
+    reached = dict.fromkeys(unread, 0)
+    """No line still to come is delivered before this tick."""
+    waiting: dict[Source, deque[tuple[int, int, LogLine]]] = {source: deque() for source in unread}
+    places = {source: place for place, source in enumerate(unread)}
+    while unread:
+        source = min(unread, key=lambda each: reached[each])
+        page, interval = next(unread[source], None), interval_ns[source]
+        if page is None:
+            del unread[source], reached[source]
+        else:
+            waiting[source].extend(
+                (polled_ns(line.timestamp_ns, interval, grid_ns), places[source], line) for line in page.lines
+            )
+            reached[source] = polled_ns(page.upto_ns, interval, grid_ns)
+        due = _taken(waiting.values(), min(reached.values(), default=None))
+        for tick_ns, group in groupby(due, key=_tick):
+            yield tick_ns, map(_line, group)
 
 
-def _delivered(
-    pages: Iterable[Page], interval_ns: int, grid_ns: int, place: int
-) -> Iterator[tuple[int, int, LogLine]]:
-    for page in pages:
-        for line in page.lines:
-            yield polled_ns(line.timestamp_ns, interval_ns, grid_ns), place, line
+def _taken(
+    waiting: Iterable[deque[tuple[int, int, LogLine]]], before_ns: int | None
+) -> list[tuple[int, int, LogLine]]:
+    """What is to be given before that tick, in order; all of it where there is none."""
+    due: list[tuple[int, int, LogLine]] = []
+    for lines in waiting:
+        while lines and (before_ns is None or lines[0][0] < before_ns):
+            due.append(lines.popleft())
+    due.sort(key=_order)
+    return due
 
 
 def polled_ns(timestamp_ns: int, interval_ns: int, grid_ns: int) -> int:

@@ -60,6 +60,8 @@ def run(
         queries=sum(past.queries for past in pasts.values()),
         bytes_processed=sum(past.bytes_processed for past in pasts.values()),
         incomplete=sum(past.incomplete for past in pasts.values()),
+        kept_lines=sum(past.kept_lines for past in pasts.values()),
+        waited_seconds=sum(past.waited_seconds for past in pasts.values()),
         without_boot=players[0].without_boot,
     )
     compared = verdicts[1] if len(verdicts) > 1 else None

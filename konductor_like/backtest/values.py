@@ -103,6 +103,10 @@ class History:
     bytes_processed: int
     incomplete: int = 0
     """Single nanoseconds with more lines than Loki gives out."""
+    kept_lines: int = 0
+    """Lines that an earlier run had read."""
+    waited_seconds: float = 0.0
+    """To spare Loki."""
     without_boot: int = 0
     """Faults of kernel lines that name no boot."""
 

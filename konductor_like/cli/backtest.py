@@ -54,6 +54,24 @@ def backtest(
     svg: Annotated[
         Path | None, typer.Option("--svg", metavar="FILE", help="Draw the timeline into this file.")
     ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            "--cache", metavar="DIR", help="Keep what was read here; otherwise in the user's cache directory."
+        ),
+    ] = None,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Keep nothing, and read all of it from Loki.")
+    ] = False,
+    mib_per_minute: Annotated[
+        int | None,
+        typer.Option(
+            "--max-mib-per-minute",
+            metavar="MIB",
+            min=1,
+            help="What Loki may process for it a minute; otherwise KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE.",
+        ),
+    ] = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     verbose: Verbose = False,
@@ -65,5 +83,19 @@ def backtest(
     from konductor_like.cli.backtesting import Asked, carry_out
 
     begin(verbose=verbose)
-    asked = Asked(since, until, rules, compare, release_after, nodes, output, svg, context, kubeconfig)
+    asked = Asked(
+        since,
+        until,
+        rules,
+        compare,
+        release_after,
+        nodes,
+        output,
+        svg,
+        cache,
+        not no_cache,
+        mib_per_minute,
+        context,
+        kubeconfig,
+    )
     raise typer.Exit(carry_out(asked))

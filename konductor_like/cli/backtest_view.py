@@ -40,6 +40,10 @@ def text(result: Result, width: int = WIDTH) -> list[str]:
 def _summary(result: Result) -> list[tuple[str, str]]:
     history, verdicts = result.history, result.verdicts
     found = ", ".join(f"{count(number, source.value + ' line')}" for source, number in history.lines.items())
+    if history.kept_lines:
+        found += f", {history.kept_lines} of them kept by an earlier run"
+    if history.waited_seconds >= 1:
+        found += f"; waited {age(history.waited_seconds)} to spare Loki"
     peak = verdicts.peak
     most = (
         f"; most at once {peak.out} of {verdicts.gpu_nodes} ({verdicts.share(peak.out):.1%}) "
@@ -126,8 +130,10 @@ def document(result: Result) -> dict[str, Any]:
             "lines": {source.value: history.lines.get(source, 0) for source in Source},
             "oldestLine": None if history.oldest_ns is None else stamp(moment(history.oldest_ns)),
             "newestLine": None if history.newest_ns is None else stamp(moment(history.newest_ns)),
+            "keptLines": history.kept_lines,
             "queries": history.queries,
             "bytesProcessed": history.bytes_processed,
+            "waitedSeconds": round(history.waited_seconds),
             "missing": missing(result),
         },
         "verdicts": _verdicts(result.verdicts, result),

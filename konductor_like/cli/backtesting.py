@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from konductor_like.backtest.fleet import Fleet, node
 from konductor_like.backtest.play import Player
-from konductor_like.backtest.reading import Past
 from konductor_like.backtest.run import INTERRUPTED, run
 from konductor_like.backtest.simulation import Assumed, moment, ns_of
 from konductor_like.backtest.svg import drawing
@@ -18,6 +16,7 @@ from konductor_like.backtest.values import Result, Span
 from konductor_like.catalog import UserRules
 from konductor_like.cli import clock
 from konductor_like.cli.backtest import Format
+from konductor_like.cli.backtest_reading import pasts
 from konductor_like.cli.backtest_view import document, text
 from konductor_like.cli.configuration import load_settings
 from konductor_like.cli.exits import Exit
@@ -31,10 +30,8 @@ from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeConfigError, KubeError
 from konductor_like.cluster.store import list_nodes
 from konductor_like.detection import Detector
-from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.client import LokiClient
-from konductor_like.loki.logql import kernel_query, pod_query
-from konductor_like.model import NodeState, Source
+from konductor_like.model import NodeState
 from konductor_like.settings import Settings
 
 NEVER = "never"
@@ -53,6 +50,9 @@ class Asked:
     nodes: str
     output: Format
     svg: Path | None
+    cache: Path | None
+    use_cache: bool
+    mib_per_minute: int | None
     context: str | None
     kubeconfig: str | None
 
@@ -81,7 +81,7 @@ def carry_out(asked: Asked) -> Exit:
     ]
     with closing(LokiClient(settings)) as loki, through_time(span.start_ns, span.end_ns) as progress:
         result = run(
-            _pasts(loki, settings, detectors),
+            pasts(loki, settings, detectors, asked),
             players,
             span,
             settings,
@@ -104,6 +104,8 @@ def _report(result: Result, asked: Asked) -> Exit:
         return Exit.OK
     upto = f"{moment(result.history.read.end_ns):%Y-%m-%dT%H:%M:%SZ}"
     warn(f"ended early, and the report goes up to {upto}: {result.ended_by}")
+    if asked.use_cache:
+        tell("hint: the same command goes on from there; what was read so far is kept.")
     return Exit.INTERRUPTED if result.ended_by == INTERRUPTED else Exit.PARTLY
 
 
@@ -155,21 +157,3 @@ def _nodes_in(file: Path, settings: Settings) -> list[NodeState]:
             hint="a name per line, or what `kubectl get nodes -o json` prints",
             status=Exit.USAGE,
         ) from error
-
-
-def _pasts(loki: LokiClient, settings: Settings, detectors: list[Detector]) -> dict[Source, Past]:
-    """What is asked of Loki: each source's lines that any of the rules may need, in one query."""
-    anchors = {
-        source: tuple(dict.fromkeys(a for detector in detectors for a in detector.anchors(source)))
-        for source in Source
-    }
-    budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
-    queries = {
-        Source.KERNEL: kernel_query(settings, anchors[Source.KERNEL]),
-        Source.POD: pod_query(settings, anchors[Source.POD]),
-    }
-    return {
-        source: Past(source, loki, query, settings, budget, time.sleep)
-        for source, query in queries.items()
-        if query is not None
-    }

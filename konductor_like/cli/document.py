@@ -138,7 +138,7 @@ def event_document(event: EventReport) -> dict[str, Any]:
         "name": event.name,
         "shared": event.shared,
         "start": stamp(moment(event.start_ns)),
-        "origins": list(event.origins),
+        "origins": [*event.origins, *event.gone],
         "unclear": list(event.unclear),
         "collateral": list(event.collateral),
     }
@@ -168,6 +168,7 @@ def incident_document(incident: Incident) -> dict[str, Any]:
         "job": incident.job,
         "event": incident.event,
         "role": incident.role and incident.role.value,
+        "origin": incident.origin,
         "grounds": incident.grounds or None,
         "ack": ack and {"at": stamp(ack.at), "by": ack.by, "reason": ack.reason},
         "releasedAt": stamp(moment(incident.released_ns)) if incident.released_ns is not None else None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from konductor_like.cli import clock
-from konductor_like.cli.failures import CommandError, begin
+from konductor_like.cli.failures import CommandError, begin, status_of
 from konductor_like.cli.options import Context, Kubeconfig, Verbose
 from konductor_like.cli.paragraphs import Row, plain, view
 from konductor_like.cli.streams import is_terminal, say, tell
@@ -96,7 +96,8 @@ def _story_or_raise(name: str, no_fault: CommandError, kubeconfig: str | None, c
         story = _story(name, kubeconfig, context)
     except (KubeConfigError, KubeError) as error:
         told = f"{no_fault}, and whether it is a node cannot be told: {error}"
-        raise CommandError(told, hint=no_fault.hint, status=no_fault.status) from error
+        hint = f"{no_fault.hint.rstrip('.')}; {error.hint}" if error.hint else no_fault.hint
+        raise CommandError(told, hint=hint, status=status_of(error) or no_fault.status) from error
     if story is None:
         told = f"{no_fault}, and the cluster has no such node"
         raise CommandError(told, hint=no_fault.hint, status=no_fault.status)

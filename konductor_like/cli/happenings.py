@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from konductor_like.cli.columns import age, count, moment, natural
 from konductor_like.cli.covering import named
-from konductor_like.model import Incident, IncidentState, NodeState, Role
-from konductor_like.policy.change import health_of
+from konductor_like.model import Incident, IncidentState, NodeState, Role, Source
+from konductor_like.policy.change import health_of, tainting
+from konductor_like.policy.correlate import DOMAIN, job_key, parts_of
 
 RECENT = timedelta(hours=24)
 """So long an event is shown although nothing stands against any of its nodes any more."""
@@ -25,12 +26,15 @@ class EventReport:
     shared: str
     """What its nodes share: a job, ``namespace/Kind/name``, or ``domain NAME``."""
     start_ns: int
-    """The first line on record of it."""
+    """When it began, by its name; an incident on one of its nodes may be older than that."""
     origins: tuple[str, ...]
     """Where it began; empty where no origin is in sight."""
+    gone: tuple[str, ...]
+    """Where it began by the others' records: nodes that are gone, or of which nothing is on record."""
     collateral: tuple[str, ...]
     unclear: tuple[str, ...]
-    """Nodes of which nobody can say; those of the most events first, then those that told of it first."""
+    """Nodes of which nobody can say: one that failed by itself first, then those that failed with the most
+    jobs, then those that told of it first."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -48,10 +52,30 @@ def event_reports(nodes: Mapping[str, NodeState], now: datetime) -> tuple[EventR
                 found[incident.event][name].append(incident)
                 if incident.state is not IncidentState.RELEASED and _stands(state):
                     standing.add(incident.event)
-    often = Counter(name for members in found.values() for name in members)
-    reports = [_report(event, members, often) for event, members in found.items() if len(members) > 1]
+    often = _failures(found, now)
+    reports = [_report(event, members, often, nodes) for event, members in found.items() if len(members) > 1]
     recent = (each for each in reports if each.name in standing or now - moment(each.start_ns) < RECENT)
     return tuple(sorted(recent, key=lambda each: (-each.start_ns, each.name)))
+
+
+def _failures(found: Mapping[str, Mapping[str, list[Incident]]], now: datetime) -> Mapping[str, int]:
+    """By node, with how many jobs of the last day it failed for which no origin is in sight.
+
+    As the controller ranks, as far as the records tell: they keep the latest event of each fault, the
+    controller keeps all that it has read.
+    """
+    jobs: defaultdict[str, set[str]] = defaultdict(set)
+    for event, members in found.items():
+        shared = parts_of(event)[0] or event
+        its = [incident for incidents in members.values() for incident in incidents]
+        failed = any(incident.source is Source.POD for incident in its)
+        begun = moment(min(incident.first_ns for incident in its))
+        if shared.startswith(DOMAIN) or not failed or now - begun >= RECENT:
+            continue
+        if not any(incident.role is Role.ORIGIN for incident in its):
+            for name in members:
+                jobs[name].add(job_key(shared))
+    return {name: len(keys) for name, keys in jobs.items()}
 
 
 def event_lines(events: Iterable[EventReport], now: datetime) -> list[tuple[str, str]]:
@@ -68,31 +92,42 @@ def event_sentence(event: EventReport, now: datetime) -> str:
     parts = []
     if event.origins:
         parts.append(f"began on {named(event.origins)}")
+    if event.gone:
+        parts.append(f"began on {named(event.gone)}, which is not on record any more")
     if event.unclear:
-        none = "" if event.origins else "no origin in sight; "
+        none = "" if event.origins or event.gone else "no origin in sight; "
         parts.append(f"{none}{len(event.unclear)} unclear, the likeliest first: {named(event.unclear)}")
     if event.collateral:
         parts.append(f"{len(event.collateral)} collateral")
     return f"{event.shared}, {since} ago, {count(len(event.nodes), 'node')}: {'; '.join(parts)}"
 
 
-def _report(name: str, members: Mapping[str, list[Incident]], often: Mapping[str, int]) -> EventReport:
+def _report(
+    name: str,
+    members: Mapping[str, list[Incident]],
+    often: Mapping[str, int],
+    nodes: Mapping[str, NodeState],
+) -> EventReport:
     first = {node: min(each.first_ns for each in incidents) for node, incidents in members.items()}
     roles = {node: _role(incidents) for node, incidents in members.items()}
+    failed = {node for node in members if tainting(nodes[node].record)}
+
+    told = {each.origin for incidents in members.values() for each in incidents if each.origin is not None}
 
     def of(role: Role) -> tuple[str, ...]:
         return tuple(
             sorted(
                 (node for node, its in roles.items() if its is role),
-                key=lambda node: (-often[node], first[node], natural(node)),
+                key=lambda node: (node not in failed, -often.get(node, 0), first[node], natural(node)),
             )
         )
 
     return EventReport(
         name=name,
         shared=name.rpartition("@")[0] or name,
-        start_ns=min(first.values()),
+        start_ns=parts_of(name)[1] or min(first.values()),
         origins=of(Role.ORIGIN),
+        gone=tuple(sorted(told - members.keys(), key=natural)),
         collateral=of(Role.COLLATERAL),
         unclear=of(Role.UNCLEAR),
     )

@@ -30,7 +30,7 @@ def pause(
     What would be tainted is held, and passes afterwards if it is still true. Holds from the moment this
     returns, for every taint that is not under way.
     """
-    from konductor_like.cli.spans import moment_of, span_of
+    from konductor_like.cli.spans import is_span, moment_of, span_of
     from konductor_like.cli.steering import pause_tainting
 
     begin(verbose=verbose)
@@ -39,6 +39,10 @@ def pause(
     if not reason.strip():
         raise CommandError("say why: --reason must not be empty", status=Exit.USAGE)
     lasting = None if span is None else span_of(span, "--for")
+    if until is not None and is_span(until):
+        raise CommandError(
+            f"--until {until} is no time; for a span there is --for {until}", status=Exit.USAGE
+        )
     end = None if until is None else moment_of(until, "--until", clock.now())
     pause_tainting(kubeconfig, context, reason.strip(), lasting=lasting, until=end)
 

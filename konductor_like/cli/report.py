@@ -237,7 +237,8 @@ def _qualifier(state: NodeState, health: Health, fault: Incident | None, coverag
 def _standing(record: NodeRecord, fault: Incident | None) -> Iterable[str]:
     """What the fault is in an event on many nodes, and whether a person has seen it; without one, of any."""
     about = [fault] if fault else [i for i in record.incidents if i.state is not IncidentState.RELEASED]
-    roles = {incident.role for incident in about}
+    standing = (i for i in record.incidents if i.state is not IncidentState.RELEASED)
+    roles = {incident.role for incident in about} | {i.role for i in standing if i.role is Role.ORIGIN}
     yield next((role.value for role in Role if role in roles), "")
     if any(incident.ack for incident in about):
         yield "acked"
@@ -245,12 +246,19 @@ def _standing(record: NodeRecord, fault: Incident | None) -> Iterable[str]:
 
 def _advice(state: NodeState, health: Health, fault: Incident | None) -> str:
     if fault is not None:
-        return fault.advice
+        return wake_of(fault) or fault.advice
     if health is Health.FAULTY:
         return f"find out who tainted it, then `konductor-like reset {state.name}`"
     if state.record_problem:
         return f"somebody edited its record; `konductor-like reset {state.name} --purge` clears it"
     return _READER_ADVICE if health is Health.UNKNOWN else ""
+
+
+def wake_of(incident: Incident) -> str:
+    """Where to look first if the incident followed from another node's failure; empty if it did not."""
+    if incident.role is not Role.COLLATERAL or incident.origin is None:
+        return ""
+    return f"it followed from a failure on {incident.origin}: look there first"
 
 
 def _warnings(state: NodeState) -> Iterable[str]:

@@ -12,9 +12,14 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 _PART = re.compile(r"(\d{1,9})([smhdw])", re.ASCII)
 
 
+def is_span(text: str) -> bool:
+    """Whether it reads as a span of time: ``4h``, ``1d12h``."""
+    return re.fullmatch(rf"(?:{_PART.pattern})+", text, re.ASCII) is not None
+
+
 def span_of(text: str, option: str) -> timedelta:
     """``4h``, ``1d12h``. Raises CommandError with the option's name."""
-    if not re.fullmatch(rf"(?:{_PART.pattern})+", text, re.ASCII):
+    if not is_span(text):
         raise CommandError(
             f"{option} {text!r} is no span of time", hint="such as 30m, 4h, 30d or 1d12h", status=Exit.USAGE
         )

@@ -111,7 +111,8 @@ def _words(item: Refused, state: NodeState, brake: BrakeState) -> str:
         case Refusal.PENDING:
             return f"its line is of {item.detail}, the node runs boot {state.machine.boot_id}"
         case Refusal.COLLATERAL:
-            return f"it followed from a failure elsewhere ({item.detail})"
+            origin = getattr(item.about, "origin", None)
+            return f"it followed from a failure {f'on {origin}' if origin else 'elsewhere'} ({item.detail})"
         case Refusal.SETTLING:
             return item.detail
         case _:

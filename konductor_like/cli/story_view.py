@@ -12,7 +12,7 @@ from konductor_like.cli.document import API_VERSION, event_document, node_docume
 from konductor_like.cli.happenings import EventReport, event_sentence
 from konductor_like.cli.paragraphs import Row
 from konductor_like.cli.render import state_text
-from konductor_like.cli.report import Health
+from konductor_like.cli.report import Health, wake_of
 from konductor_like.cli.story import Story
 from konductor_like.model import Incident, IncidentState, Refused, Release, Role, Stint
 from konductor_like.policy.release import name_of
@@ -41,6 +41,8 @@ def _standing(story: Story) -> Iterator[Row]:
     yield "Node", [f"{report.name} is {state_text(report)}{since}"]
     if decided := _decided(story):
         yield "Decided", [decided]
+    elif not report.incidents and not report.warnings:
+        yield "Decided", ["nothing: nothing is recorded against it"]
     if story.held_back:
         yield "Held back", [f"{_name(story, item.refused)}: {item.why}" for item in story.held_back]
     if story.stays:
@@ -129,11 +131,15 @@ def _decided(story: Story) -> str:
             else "; nothing is in its way any more, the controller's next look taints it"
         )
         return f"to be tainted, and held back{why}"
+    if report.fault is not None and (wake := wake_of(report.fault)):
+        return f"not tainted: {wake}"
     if story.held_back:
         return "not tainted: what would taint it is held back"
     open_ones = [each for each in report.incidents if each.state is not IncidentState.RELEASED]
     if not open_ones:
         return ""
+    if all(wake_of(each) for each in open_ones):
+        return f"recorded, not tainted: {wake_of(open_ones[0])}"
     return "recorded, not tainted: nothing of it is enough by itself"
 
 

@@ -89,6 +89,8 @@ class OperatorTaint(NodeWork):
             yield f"the controller would not have tainted it now: {self._why_not[change.node]}"
         if before.opted_out:
             yield f"it bears the label {OPT_OUT_LABEL}, so the controller leaves it alone"
+        if not before.selected:
+            yield "KONDUCTOR_NODE_SELECTOR leaves it out, so the controller leaves it alone"
 
     def _change(self, state: NodeState) -> Change | None:
         return operator_taint(state, at=self.at(), by=self.by, reason=self._reason)

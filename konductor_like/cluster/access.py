@@ -54,7 +54,7 @@ def controller_permissions(namespace: str, lease_name: str) -> tuple[Permission,
     """All that the controller needs, its namespace aside."""
     return (
         *(Permission(verb, "nodes") for verb in ("list", "watch", "get", "patch")),
-        Permission("create", "events", namespace=EVENTS_NAMESPACE),
+        *(Permission("create", "events", namespace=each) for each in (EVENTS_NAMESPACE, namespace)),
         Permission("create", "leases", _LEASES, namespace),
         *(Permission(verb, "leases", _LEASES, namespace, lease_name) for verb in ("get", "update")),
     )

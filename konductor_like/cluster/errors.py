@@ -31,7 +31,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 SHOWN_CHARS = 256
-_MISSING_VERB = re.compile(r'cannot (?P<verb>\w+) resource "(?P<resource>[\w./-]+)"')
+_MISSING_VERB = re.compile(
+    r'cannot (?P<verb>\w+) resource "(?P<resource>[\w./-]+)" in API group "(?P<group>[\w.-]*)"'
+    r'(?: in the namespace "(?P<namespace>[\w.-]+)")?'
+)
 
 
 class KubeError(Exception):
@@ -203,7 +206,8 @@ def _forbidden_hint(message: str) -> str | None:
     missing = _MISSING_VERB.search(message)
     if missing is None:
         return None
-    can_i = f"kubectl auth can-i {missing['verb']} {missing['resource']}"
+    where = f" -n {missing['namespace']}" if missing["namespace"] else ""
+    can_i = f"kubectl auth can-i{where} {missing['verb']} {missing['resource']}"
     return f"{KubeForbidden.default_hint}; to check: {can_i}"
 
 

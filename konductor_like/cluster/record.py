@@ -129,6 +129,7 @@ def _incident_json(incident: Incident, common: dict[str, Any], boot_id: str | No
         "job": incident.job,
         "event": incident.event,
         "role": None if incident.role is None else incident.role.value,
+        "origin": incident.origin,
         "grounds": incident.grounds or None,
         "ack": _ack_json(incident.ack) if incident.ack else None,
     }
@@ -170,6 +171,7 @@ def _incident(fields: Fields, rules: Fields, boot_id: str | None) -> Incident | 
         job=fields.text("job"),
         event=fields.text("event"),
         role=fields.choice("role", Role) if "role" in fields else None,
+        origin=fields.text("origin"),
         grounds=fields.text("grounds") or "",
         ack=_ack(fields.inner("ack")) if "ack" in fields else None,
     )

@@ -106,6 +106,7 @@ def _terse_incident(incident: Incident) -> Incident:
         advice=_cut(incident.advice, _WORDS_CHARS),
         job=incident.job and _cut(incident.job, _WORDS_CHARS),
         event=incident.event and _cut(incident.event, _WORDS_CHARS),
+        origin=incident.origin and _cut(incident.origin, _WORDS_CHARS),
         grounds=_cut(incident.grounds, _WORDS_CHARS),
         ack=ack and replace(ack, by=_cut(ack.by, _WORDS_CHARS), reason=_cut(ack.reason, _WORDS_CHARS)),
     )

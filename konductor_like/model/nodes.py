@@ -83,6 +83,8 @@ class Incident:
     """The name of the event on many nodes that it is part of; the same on all of them."""
     role: Role | None = None
     """What it is in that event."""
+    origin: str | None = None
+    """For what is collateral: the node that the event began on, or one of them."""
     grounds: str = ""
     """Why it taints although its severity alone does not: a threshold, or what it came together with."""
     ack: Ack | None = None

@@ -31,28 +31,33 @@ from konductor_like.policy.release import name_of, unix_ns
 from konductor_like.policy.suspicion import SUSPECT
 
 OPERATOR = IncidentKey(OPERATOR_RULE, None)
+_SURELY_KEPT = 60
+"""A record that is short of room cuts evidence, but not below so many characters."""
+_TITLE_CHARS = 200
 
 
 def operator_taint(state: NodeState, *, at: datetime, by: str, reason: str) -> Change | None:
     """The change that taints a node because a person wants it; None where one stands for that reason already.
 
-    The incident is of the rule ``operator``, its evidence is the reason; ``reset`` releases it as any other.
+    The incident is of the rule ``operator``, its evidence is the reason, or all of them that people gave;
+    ``reset`` releases it as any other.
     """
     record = _up_to_date(state, at)
     known = record.incident(OPERATOR)
-    if state.tainted and known is not None and _is_open(known) and known.evidence == reason[:EVIDENCE_CHARS]:
+    known = known if state.tainted and known is not None and _is_open(known) else None
+    if known is not None and reason[:_SURELY_KEPT] in known.evidence:
         return None
     incident = Incident(
         key=OPERATOR,
         kind=FaultKind.CUSTOM,
         severity=Severity.FATAL,
         state=IncidentState.ACTIVE,
-        count=1,
-        first_ns=unix_ns(at),
+        count=1 if known is None else known.count + 1,
+        first_ns=unix_ns(at) if known is None else known.first_ns,
         last_ns=unix_ns(at),
         last=KernelPosition(state.machine.boot_id),
-        evidence=reason[:EVIDENCE_CHARS],
-        title=f"Tainted by {by}",
+        evidence=(reason if known is None else f"{known.evidence}; {reason}")[:EVIDENCE_CHARS],
+        title=_title(known, by),
         advice=f"Ask {by}; `konductor-like reset {state.name}` brings it back.",
     )
     others = tuple(each for each in record.incidents if each.key != OPERATOR)
@@ -67,6 +72,13 @@ def operator_taint(state: NodeState, *, at: datetime, by: str, reason: str) -> C
         message=f"Tainted by {by}: {reason.rstrip('.')}.",
         incident=incident,
     )
+
+
+def _title(known: Incident | None, by: str) -> str:
+    """Who wanted it, the first first."""
+    if known is None:
+        return f"Tainted by {by}"
+    return known.title if by in known.title else f"{known.title}, then by {by}"[:_TITLE_CHARS]
 
 
 def acknowledge(state: NodeState, rule: str | None, *, at: datetime, by: str, reason: str) -> Change | None:

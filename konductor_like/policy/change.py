@@ -197,6 +197,10 @@ def describe(incident: Incident) -> str:
     test = " (a test)" if incident.severity is Severity.TEST else ""
     by_user = " (written by a user)" if incident.user_written else ""
     evidence = f' Line: "{incident.evidence}"' if incident.evidence else ""
+    if incident.role is Role.COLLATERAL and incident.origin is not None:
+        return (
+            f"{name}{by_user}: {incident.title}. It followed from a failure on {incident.origin}.{evidence}"
+        )
     grounds = f" Tainted for: {incident.grounds}." if incident.grounds else ""
     return f"{name}{test}{by_user}: {incident.title}.{grounds} {incident.advice}{evidence}"
 

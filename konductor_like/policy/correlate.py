@@ -49,6 +49,11 @@ class Cluster:
         return frozenset(each.node for each in self.members)
 
     @property
+    def first_origin(self) -> str | None:
+        """Of its origins the one that spoke up first."""
+        return next((each.node for each in self.members if each.node in self.origins), None)
+
+    @property
     def name(self) -> str:
         """What it is called unless its nodes' records know it by another name already."""
         began = datetime.fromtimestamp(self.start_ns // 1_000_000_000, UTC)
@@ -64,12 +69,13 @@ class Cluster:
 
 def clusters(evidence: Sequence[Evidence], states: Mapping[str, NodeState], rules: Rules) -> list[Cluster]:
     """The events in it. A piece of evidence is part of one event only: of that with the most nodes."""
-    found = [
+    chains = [
         Cluster(_shared(key, members), tuple(members))
-        for key, group in _groups(evidence, states).items()
+        for key, group in _groups(evidence, states, rules).items()
         for members in _chains(group, rules)
     ]
-    found.sort(key=lambda one: (-len(one.nodes), one.start_ns, one.shared.startswith(DOMAIN), one.shared))
+    found = [_whole(parts) for parts in _linked(chains)]
+    found.sort(key=_by_size)
     taken: set[int] = set()
     events: list[Cluster] = []
     for one in found:
@@ -150,15 +156,67 @@ def longest_ns(rules: Rules) -> int:
     return round(_CHAIN * rules.correlation_seconds * 1e9)
 
 
-def _groups(evidence: Iterable[Evidence], states: Mapping[str, NodeState]) -> Mapping[str, list[Evidence]]:
+def _groups(
+    evidence: Iterable[Evidence], states: Mapping[str, NodeState], rules: Rules
+) -> Mapping[str, list[Evidence]]:
+    """Evidence by job, and by domain what one has in common: its links, hardware, what is of no known job.
+
+    A symptom whose job is known says nothing about other jobs that happen to be in the same rack.
+    """
     groups: defaultdict[str, list[Evidence]] = defaultdict(list)
     for each in evidence:
         for key in {job_key(job) for job in each.jobs}:
             groups[key].append(each)
         domain = states[each.node].domain
-        if domain is not None:
+        if domain is not None and (not each.jobs or _is_of_links(each, rules) or is_hard(each, rules)):
             groups[DOMAIN + domain].append(each)
     return groups
+
+
+def _is_of_links(each: Evidence, rules: Rules) -> bool:
+    return rules.escalation(each.key.rule).settle_seconds > 0
+
+
+def _linked(chains: Sequence[Cluster]) -> Iterator[list[Cluster]]:
+    """What a domain had in common is one event with the jobs that it hit there."""
+    of_domains = {
+        id(each): number
+        for number, chain in enumerate(chains)
+        if chain.shared.startswith(DOMAIN) and len(chain.nodes) > 1
+        for each in chain.members
+    }
+    parents = list(range(len(chains)))
+
+    def root(number: int) -> int:
+        while parents[number] != number:
+            number = parents[number]
+        return number
+
+    for number, chain in enumerate(chains):
+        for domain in {of_domains[id(each)] for each in chain.members if id(each) in of_domains}:
+            parents[root(number)] = root(domain)
+    linked: defaultdict[int, list[Cluster]] = defaultdict(list)
+    for number, chain in enumerate(chains):
+        linked[root(number)].append(chain)
+    yield from linked.values()
+
+
+def _whole(parts: Sequence[Cluster]) -> Cluster:
+    """Clusters that are one event, under the name of the largest."""
+    if len(parts) == 1:
+        return parts[0]
+    members = {id(each): each for part in parts for each in part.members}
+    ordered = sorted(members.values(), key=_by_time)
+    largest = min(parts, key=_by_size)
+    return Cluster(largest.shared, tuple(ordered))
+
+
+def _by_size(one: Cluster) -> tuple[int, int, bool, str]:
+    return (-len(one.nodes), one.start_ns, one.shared.startswith(DOMAIN), one.shared)
+
+
+def _by_time(each: Evidence) -> tuple[int, str, str]:
+    return (each.start_ns, each.node, str(each.key))
 
 
 def _shared(key: str, members: Iterable[Evidence]) -> str:

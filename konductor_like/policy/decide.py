@@ -7,7 +7,7 @@ of one event; then the brake looks at all that would be tainted and lets through
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -28,7 +28,7 @@ from konductor_like.model import (
 from konductor_like.policy.boots import leave_boots
 from konductor_like.policy.brake import Admission, admit, urgency
 from konductor_like.policy.change import Case, change_of, is_due, tainting
-from konductor_like.policy.judge import judge
+from konductor_like.policy.judge import SEEN_BEFORE, judge
 from konductor_like.policy.refusing import USER_WRITTEN, refusals
 from konductor_like.policy.rules import Rules
 from konductor_like.policy.weigh import Weighed, weigh
@@ -65,7 +65,8 @@ def decide(
     }
     counted = [fault for case in cases.values() for fault in case.judgement.counted]
     records = {name: case.judgement.record for name, case in cases.items()}
-    weighed = weigh(records, counted, past, snapshot, rules, now)
+    again = [fault for case in cases.values() for fault in _first_heard(case)]
+    weighed = weigh(records, counted, past, snapshot, rules, now, again=again)
     _heed(weighed, cases, snapshot, now)
     candidates = _candidates(cases, weighed, snapshot)
     if candidates or snapshot.attention is None:
@@ -165,6 +166,21 @@ def _look_at(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now:
     judgement = judge(met, faults, tallies, now, removed_by_hand=removed, read_ns=snapshot.read_ns)
     judgement.urgent = judgement.urgent or met.record is not state.record
     return Case(state, judgement, removed, state.name in snapshot.ambiguous)
+
+
+def _first_heard(case: Case) -> Iterator[Fault]:
+    """Lines that the record counts already, as they first came: another process was killed after it wrote.
+
+    A replay of the same lines has later timestamps, and says nothing about when they happened.
+    """
+    incidents = case.state.record.incidents
+    for item in case.judgement.ignored:
+        fault = item.fault
+        if item.reason == SEEN_BEFORE and any(
+            incident.key == fault.key and incident.first_ns <= fault.timestamp_ns <= incident.last_ns
+            for incident in incidents
+        ):
+            yield fault
 
 
 def _heed(weighed: Weighed, cases: dict[str, Case], snapshot: Snapshot, now: datetime) -> None:

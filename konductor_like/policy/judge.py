@@ -28,6 +28,7 @@ UPTIME_MARGIN_US = 900_000_000
 """So much higher than it should be a stamp may be, by drift and by clocks that are set, and still count."""
 OPTED_OUT = "the node is opted out"
 NO_GPU = "the node has no GPU"
+SEEN_BEFORE = "seen before"
 
 
 @dataclass(slots=True)
@@ -171,7 +172,7 @@ def _judge_fault(
     boot_id = finding.position.boot_id
     if boot_id is None:
         if _read_again(book, fault, taints=taints):
-            return "seen before"
+            return SEEN_BEFORE
         boot_id = own_boot
     entry = book.find((finding.rule, finding.gpu, taints, boot_id))
     reason = _known(judgement, book, entry, fault, boot_id)
@@ -200,7 +201,7 @@ def _known(
 ) -> str | None:
     """Why a fault adds nothing to what the record says, if it does not; ``boot_id`` is the boot it is of."""
     if entry is not None and entry.seen(fault):
-        return "seen before"
+        return SEEN_BEFORE
     if entry is None or (entry.state is IncidentState.RELEASED and not entry.before_release(fault)):
         # An incident that an earlier release closed is no part of the last one, as one that never was.
         names_boot = fault.finding.position.boot_id is not None
@@ -214,7 +215,7 @@ def _known(
         # Read only now, but older than the release: remember it, so that a replay of it is covered too.
         entry.extend(fault, 0)
         judgement.urgent = True
-    return "seen before"
+    return SEEN_BEFORE
 
 
 def _take_back(judgement: Judgement, book: Book, fault: Fault, boot_id: str | None) -> None:

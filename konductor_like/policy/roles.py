@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from konductor_like.model import Incident, IncidentKey, IncidentState, NodeRecord, NodeState, Role
 from konductor_like.policy.correlate import (
-    DOMAIN,
     Cluster,
     is_hard,
     is_soft,
     is_symptom,
+    job_key,
     longest_ns,
     parts_of,
 )
@@ -104,7 +104,7 @@ def with_roles(
                 pass  # it never was part of any event
             elif _goes_on_alone(incident, own, mine, rules):
                 if incident.role is Role.COLLATERAL:
-                    changed = replace(incident, role=None, event=None)
+                    changed = replace(incident, role=None, event=None, origin=None)
             elif own:
                 event, each = max(own, key=lambda part: part[1].start_ns)
                 changed = _in_event(incident, event, each, state, waiting, rules)
@@ -123,22 +123,34 @@ def is_decided(cluster: Cluster, waiting: Waiting, rules: Rules) -> bool:
 def _in_event(
     incident: Incident, event: NamedEvent, each: Evidence, state: NodeState, waiting: Waiting, rules: Rules
 ) -> Incident:
-    before_ns = parts_of(incident.event)[1] if incident.event else None
-    if before_ns is not None and before_ns > event.start_ns:
-        return incident  # it was part of a later one since
+    if incident.event not in (None, event.name):
+        before_ns = parts_of(incident.event)[1]
+        if before_ns is not None and before_ns > each.end_ns + round(rules.correlation_seconds * 1e9):
+            return incident  # it was part of a later one since
     cluster = event.cluster
     role = incident.role if incident.event == event.name else None
-    if cluster.origins and is_decided(cluster, waiting, rules):
+    if cluster.origins:
+        decided = is_decided(cluster, waiting, rules)
         if is_symptom(each, rules):
-            role = Role.COLLATERAL
+            role = Role.COLLATERAL if decided else role
         elif each.node in cluster.origins:
-            role = Role.ORIGIN
+            role = Role.ORIGIN if decided else role
         elif is_soft(each, rules) and not state.tainted and each.key not in waiting.get(each.node, ()):
+            # Its time is up, and another is nearer to what failed, even if that one still waits itself.
             role = Role.COLLATERAL
     elif not cluster.origins and role is None and each.key not in waiting.get(each.node, ()):
         role = Role.UNCLEAR
-    job = incident.job if cluster.shared.startswith(DOMAIN) else cluster.shared
-    return replace(incident, event=event.name, role=role, job=job)
+    origin = cluster.first_origin if role is Role.COLLATERAL else None
+    if origin is None and incident.event == event.name and role is Role.COLLATERAL:
+        origin = incident.origin
+    return replace(incident, event=event.name, role=role, job=_job(incident, each, cluster), origin=origin)
+
+
+def _job(incident: Incident, each: Evidence, cluster: Cluster) -> str | None:
+    """The event's own job if this is of it; else the only one that it is of."""
+    if job_key(cluster.shared) in map(job_key, each.jobs):
+        return cluster.shared
+    return next(iter(each.jobs)) if len(each.jobs) == 1 else incident.job
 
 
 def _goes_on_alone(

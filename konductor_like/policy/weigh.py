@@ -60,13 +60,17 @@ def weigh(
     snapshot: Snapshot,
     rules: Rules,
     now: datetime,
+    *,
+    again: Sequence[Fault] = (),
 ) -> Weighed:
     """Weigh new evidence (``counted``) and what is known of the time before (``past``, the window).
+
+    ``again`` is what an earlier process counted and this one reads for the first time.
 
     ``records`` are the nodes' records as they were judged just now; of other nodes the snapshot's hold.
     """
     now_ns = unix_ns(now)
-    window = _window(counted, past or (), snapshot, rules, now)
+    window = _window(counted, [*(past or ()), *again], snapshot, rules, now)
     jobs_of = _jobs_of(window, snapshot)
     may_have_changed = _may_have_changed(window, records, jobs_of, snapshot)
     # More of the past may add to what any node said since the start.
@@ -216,7 +220,7 @@ def _escalated(
     return replace(
         record,
         incidents=tuple(
-            replace(incident, grounds=found[id(incident)], state=IncidentState.HELD, role=None)
+            replace(incident, grounds=found[id(incident)], state=IncidentState.HELD, role=None, origin=None)
             if id(incident) in found
             else incident
             for incident in record.incidents
@@ -239,7 +243,13 @@ def _accused(
 def _matters(before: NodeRecord, after: NodeRecord, state: NodeState) -> bool:
     if health_of(before, tainted=state.tainted) != health_of(after, tainted=state.tainted):
         return True
-    return _why(before) != _why(after)
+    return _why(before) != _why(after) or _was_corrected(before, after)
+
+
+def _was_corrected(before: NodeRecord, after: NodeRecord) -> bool:
+    """Whether what it was said to be, or where that began, turned out otherwise."""
+    pairs = zip(before.incidents, after.incidents, strict=True)
+    return any(old.role and (old.role, old.origin) != (new.role, new.origin) for old, new in pairs)
 
 
 def _joined(before: NodeRecord, after: NodeRecord, over: Collection[str]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from konductor_like.backtest.arriving import arrivals, polled_ns
 from konductor_like.backtest.fleet import Fleet, node
 from konductor_like.backtest.play import Player, play
@@ -167,3 +169,20 @@ def test_pods_lines_arrive_with_the_polls_of_pods_and_all_ticks_are_in_order() -
 
     assert ticks == [(5, [Source.KERNEL]), (10, [Source.KERNEL]), (15, [Source.POD])]
     assert polled_ns(START_NS, 5 * second, 5 * second) == START_NS + 5 * second
+
+
+def test_what_was_read_of_both_sources_is_given_before_more_is_read() -> None:
+    read: list[int] = []
+
+    def slow(source: Source, width: int) -> Iterator[Page]:
+        for start in range(0, 60, width):
+            read.append(start + width)
+            line = LogLine(source, START_NS + start * SECOND_NS, "", {}, "gpu-1")
+            yield Page([line], START_NS + (start + width) * SECOND_NS)
+
+    both = {Source.KERNEL: slow(Source.KERNEL, 10), Source.POD: slow(Source.POD, 20)}
+    given = arrivals(both, {Source.KERNEL: POLL_NS, Source.POD: 3 * POLL_NS}, POLL_NS)
+    ahead = {(tick - START_NS) // SECOND_NS: max(read) for tick, _ in given}
+
+    assert list(ahead) == [5, 15, 25, 30, 35, 45, 55]
+    assert all(upto <= tick + 35 for tick, upto in ahead.items())

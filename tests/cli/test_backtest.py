@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -13,6 +14,9 @@ import pytest
 from konductor_like.backtest.simulation import moment
 from konductor_like.cli import clock
 from konductor_like.cli.app import execute
+from konductor_like.loki.client import LokiClient
+from konductor_like.loki.errors import LokiUnavailable
+from konductor_like.loki.response import QueryResult
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.sandbox.loki.limits import LokiLimits
@@ -28,6 +32,7 @@ NOW = moment(START_NS) + timedelta(days=2)
 def loki(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LokiServer]:
     forget_settings(monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(clock, "now", lambda: NOW)
     clock_ns = START_NS + 2 * 86_400 * 10**9
@@ -145,6 +150,108 @@ def test_the_picture_is_well_formed_whatever_a_node_is_called(
     assert status == 0, err
     assert "The timeline is in out.svg." in err
     assert any(text.text == "<gpu & co>" for text in drawn.iter("{http://www.w3.org/2000/svg}text"))
+
+
+def test_a_second_run_asks_loki_only_for_the_last_hours(
+    loki: LokiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    tell(loki)
+    first = json.loads(run(capsys, "--since", "2d", "--nodes", "lines", "-o", "json")[1])
+    asked = len(loki.requests("/loki/api/v1/query_range"))
+    (tmp_path / "rules.yaml").write_text("overrides:\n  xid.31.severity: fatal\n")
+
+    status, out, _ = run(
+        capsys,
+        "--since",
+        "2d",
+        "--nodes",
+        "lines",
+        "-o",
+        "json",
+        "--rules",
+        "rules.yaml",
+        "--release-after",
+        "1h",
+    )
+
+    second = json.loads(out)
+    assert status == 0
+    assert first["history"]["lines"] == second["history"]["lines"]
+    assert (first["history"]["keptLines"], second["history"]["keptLines"]) == (0, 3)
+    assert len(loki.requests("/loki/api/v1/query_range")) - asked < asked / 3
+    assert len(list(tmp_path.glob(".cache/konductor-like/backtest/*/*-*"))) > 5
+    assert "3 of them kept by an earlier run" in run(capsys, "--since", "2d", "--nodes", "lines")[1]
+
+
+def test_nothing_is_kept_where_that_is_asked_for(
+    loki: LokiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    tell(loki)
+
+    assert run(capsys, "--since", "2d", "--nodes", "lines", "--no-cache")[0] == 0
+
+    assert not list(tmp_path.rglob("*konductor*"))
+
+
+def test_a_home_where_nothing_can_be_kept_is_told_and_a_directory_that_was_named_is_an_error(
+    loki: LokiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    tell(loki)
+    (tmp_path / ".cache").write_text("a file")
+
+    assert run(capsys, "--since", "2d", "--nodes", "lines", "--cache", ".cache")[0] == 1
+    status, out, err = run(capsys, "--since", "2d", "--nodes", "lines")
+
+    assert status == 0
+    assert "gpu-1" in out
+    assert "warning: nothing is kept for another run: " in err
+
+
+def test_ctrl_c_ends_with_130_a_report_up_to_there_and_how_to_go_on(
+    loki: LokiServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell(loki)
+    query_range, asked = LokiClient.query_range, 0
+
+    def interrupted(*arguments: Any) -> QueryResult:
+        nonlocal asked
+        asked += 1
+        if asked == 24:
+            raise KeyboardInterrupt
+        return query_range(*arguments)
+
+    monkeypatch.setattr(LokiClient, "query_range", interrupted)
+    status, out, err = run(capsys, "--since", "2d", "--nodes", "lines")
+
+    assert status == 130
+    assert "gpu-1" in out
+    assert "warning: ended early, and the report goes up to 2026-03-01T" in err
+    assert err.endswith("hint: the same command goes on from there; what was read so far is kept.\n")
+    assert run(capsys, "--since", "2d", "--nodes", "lines")[0] == 0
+
+
+def test_a_loki_that_fails_for_good_half_way_ends_with_3_and_says_what_failed(
+    loki: LokiServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell(loki)
+    query_range, asked = LokiClient.query_range, 0
+
+    def failing(*arguments: Any) -> QueryResult:
+        nonlocal asked
+        asked += 1
+        if asked >= 24:
+            raise LokiUnavailable("Loki answered 502: no ingester")
+        return query_range(*arguments)
+
+    monkeypatch.setattr(LokiClient, "query_range", failing)
+    monkeypatch.setattr("konductor_like.backtest.reading.PATIENCE_SECONDS", 0.001)
+    status, out, err = run(capsys, "--since", "2d", "--nodes", "lines")
+
+    assert status == 3
+    assert "gpu-1" in out
+    assert "Loki answered 502: no ingester; asking again in " in err
+    assert "the report goes up to 2026-03-01T" in err
+    assert "goes on from there" in err
 
 
 def test_an_empty_history_is_told(loki: LokiServer, capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,3 +125,35 @@ def test_an_acknowledgement_takes_the_label_off(cluster: Cluster) -> None:
     [incident] = decode_node(server.node("gpu-3")).record.incidents
     assert incident.ack is not None
     assert (incident.ack.at, incident.ack.reason) == (NOW, "seen at the burn-in")
+
+
+def test_a_taint_of_a_node_that_the_selector_leaves_out_says_so(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster("one faulty")
+    monkeypatch.setenv("KONDUCTOR_NODE_SELECTOR", "team=training")
+
+    assert run(*TAINT) == 0
+
+    assert "KONDUCTOR_NODE_SELECTOR leaves it out" in capsys.readouterr().err
+
+
+def test_a_node_that_may_not_be_looked_at_is_a_failure_and_not_a_wrong_word(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = cluster("one faulty")
+    server.access.deny("list", "nodes")
+
+    assert run("explain", "gpu-2") == 1
+
+    assert "to check: kubectl auth can-i list nodes" in capsys.readouterr().err
+
+
+def test_until_a_span_points_to_the_option_for_spans(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster("one faulty")
+
+    assert run("pause", "--reason", "x", "--until", "2h") == 2
+
+    assert "for a span there is --for 2h" in capsys.readouterr().err

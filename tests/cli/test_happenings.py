@@ -5,16 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from konductor_like.cli.happenings import EVENTS_SHOWN, event_lines, event_reports, event_sentence
+import pytest
+
+from konductor_like.cli.happenings import (
+    EVENTS_SHOWN,
+    EventReport,
+    event_lines,
+    event_reports,
+    event_sentence,
+)
 from konductor_like.cluster.decode import decode_node
-from konductor_like.model import IncidentState, NodeState, Role, Severity
+from konductor_like.model import IncidentState, NodeState, Role, Severity, Source
 from tests.cli.scenes import NOW, ago_ns, in_event, incident
 
 BASE = decode_node(in_event()[1])
 
 
 def node(
-    name: str, *events: tuple[str, Role, float], state: IncidentState = IncidentState.ACTIVE
+    name: str,
+    *events: tuple[str, Role, float],
+    state: IncidentState = IncidentState.ACTIVE,
+    source: Source = Source.KERNEL,
 ) -> NodeState:
     """A node that is part of these events: name, role, how many seconds ago."""
     incidents = tuple(
@@ -22,6 +33,7 @@ def node(
             incident(f"xid.{40 + n}", severity=Severity.APPLICATION, state=state, seconds_ago=seconds),
             event=event,
             role=role,
+            source=source,
         )
         for n, (event, role, seconds) in enumerate(events)
     )
@@ -39,24 +51,50 @@ def test_a_job_that_one_dead_gpu_ended_is_one_event_with_its_origin() -> None:
 
     assert (llama.shared, llama.origins, llama.unclear) == ("ml/Job/llama", ("gpu-1",), ())
     assert llama.collateral == tuple(f"gpu-{number}" for number in (2, 3, 4, 5, 6, 7, 8))
-    assert event_sentence(llama, NOW) == "ml/Job/llama, 3m10s ago, 8 nodes: began on gpu-1; 7 collateral"
+    assert event_sentence(llama, NOW) == "ml/Job/llama, 3m ago, 8 nodes: began on gpu-1; 7 collateral"
     assert (probe.origins, set(probe.unclear)) == ((), {"gpu-9", "gpu-10"})
 
 
-def test_with_no_origin_in_sight_the_node_of_the_most_events_comes_first_then_the_earliest() -> None:
+def ranked(*, source: Source = Source.POD, role: Role = Role.UNCLEAR, other: str = "ml/Job/b") -> EventReport:
+    """The latest of two events; ``gpu-3``, the last to tell of it, was part of the ``other``, too."""
     nodes = fleet(
-        node("gpu-1", ("a", Role.UNCLEAR, 50)),
-        node("gpu-2", ("a", Role.UNCLEAR, 60)),
-        node("gpu-3", ("a", Role.UNCLEAR, 40), ("b", Role.UNCLEAR, 900)),
-        node("gpu-4", ("b", Role.UNCLEAR, 990)),
+        node("gpu-1", ("ml/Job/a", Role.UNCLEAR, 50), source=source),
+        node("gpu-2", ("ml/Job/a", Role.UNCLEAR, 60), source=source),
+        node("gpu-3", ("ml/Job/a", Role.UNCLEAR, 40), (other, Role.UNCLEAR, 900), source=source),
+        node("gpu-4", (other, role, 990), source=source),
     )
+    return event_reports(nodes, NOW)[0]
 
-    latest, _ = event_reports(nodes, NOW)
+
+def test_with_no_origin_in_sight_the_node_of_the_most_failed_jobs_comes_first_then_the_earliest() -> None:
+    latest = ranked()
 
     assert latest.unclear == ("gpu-3", "gpu-2", "gpu-1")
     assert "no origin in sight; 3 unclear, the likeliest first: gpu-3, gpu-2, gpu-1" in event_sentence(
         latest, NOW
     )
+
+
+def test_an_event_began_when_its_name_says_however_old_its_nodes_incidents_are() -> None:
+    name = f"ml/Job/llama@{NOW - timedelta(minutes=5):%Y-%m-%dT%H:%M:%SZ}"
+    nodes = fleet(node("gpu-1", (name, Role.UNCLEAR, 9 * 3600)), node("gpu-2", (name, Role.UNCLEAR, 300)))
+
+    [event] = event_reports(nodes, NOW)
+
+    assert event_sentence(event, NOW).startswith("ml/Job/llama, 5m ago, 2 nodes")
+
+
+@pytest.mark.parametrize(
+    "latest",
+    [
+        pytest.param(ranked(role=Role.ORIGIN), id="one that began elsewhere"),
+        pytest.param(ranked(source=Source.KERNEL), id="one that was cancelled: no pod says that it failed"),
+        pytest.param(ranked(other="ml/PyTorchJob/a"), id="the same job again"),
+        pytest.param(ranked(other="domain rack-7"), id="no job at all"),
+    ],
+)
+def test_as_for_the_controller_this_is_no_further_failed_job(latest: EventReport) -> None:
+    assert latest.unclear == ("gpu-2", "gpu-1", "gpu-3")
 
 
 def test_what_is_left_on_one_node_is_no_event() -> None:

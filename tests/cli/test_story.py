@@ -152,8 +152,11 @@ def test_of_many_faults_the_open_and_tainting_ones_are_told_and_the_others_count
     assert told(story("gpu-1", states))["And"].startswith("2 more faults")
 
 
-def test_a_node_with_nothing_against_it_says_only_how_it_stands() -> None:
-    assert [label for label, _ in rows(story("gpu-2", nodes("one faulty")))] == ["Node", "Coverage"]
+def test_a_node_with_nothing_against_it_says_that_and_how_it_stands() -> None:
+    told = dict(rows(story("gpu-2", nodes("one faulty"))))
+
+    assert list(told) == ["Node", "Decided", "Coverage"]
+    assert told["Decided"] == ["nothing: nothing is recorded against it"]
 
 
 @pytest.mark.parametrize("name", sorted(nodes("every state").keys() | nodes("events").keys()))

@@ -17,7 +17,7 @@ NEEDED = controller_permissions("gpu-health", "konductor-like")
 LEASES = ("coordination.k8s.io",)
 MANIFEST = (
     Rule(("get", "list", "watch", "patch"), ("nodes",)),
-    Rule(("create",), ("events",), namespaces=("default",)),
+    Rule(("create",), ("events",), namespaces=("default", "gpu-health")),
     Rule(("create",), ("leases",), LEASES, namespaces=("gpu-health",)),
     Rule(("get", "update"), ("leases",), LEASES, names=("konductor-like",), namespaces=("gpu-health",)),
 )
@@ -79,7 +79,8 @@ def test_what_is_missing_is_said_with_the_rule_to_add(
     place: str,
     rule: str,
 ) -> None:
-    server.access.deny(verb, resource, group)
+    where = place.rpartition(" ")[2] if place.startswith("Role ") else ""
+    server.access.deny(verb, resource, group, namespace=where)
 
     (sentence,) = ready_to_write(as_manifest, "gpu-health")
 

@@ -63,6 +63,17 @@ def test_a_refusal_shows_the_servers_sentence_and_how_to_check_it() -> None:
     assert "kubectl auth can-i patch nodes" in error.hint
 
 
+def test_how_to_check_what_is_missing_in_a_namespace_names_it() -> None:
+    sentence = (
+        'leases.coordination.k8s.io "kl" is forbidden: User "kim" cannot update resource "leases" '
+        'in API group "coordination.k8s.io" in the namespace "gpu-ops"'
+    )
+
+    error = error_of("update leases/konductor-like", 403, status(sentence))
+
+    assert error.hint.endswith("kubectl auth can-i -n gpu-ops update leases")
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -58,6 +58,7 @@ INCIDENTS = st.builds(
     job=st.none() | TEXTS.filter(bool),
     event=st.none() | TEXTS.filter(bool),
     role=st.none() | st.sampled_from(Role),
+    origin=st.none() | TEXTS,
     grounds=TEXTS,
     ack=st.none() | st.builds(Ack, MOMENTS, TEXTS, TEXTS),
 )
@@ -112,7 +113,7 @@ def test_what_is_written_is_read_again(written: NodeRecord) -> None:
             Incident,
             (
                 "key kind severity state count first_ns last_ns last code evidence title advice source "
-                "before_install released_ns user_written job event role grounds ack"
+                "before_install released_ns user_written job event role origin grounds ack"
             ),
         ),
         (Release, "at by reason how read read_ns warning"),

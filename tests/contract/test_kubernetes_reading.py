@@ -158,6 +158,16 @@ def test_field_selectors_select(target: Target, group: str) -> None:
     assert (names(by_name), names(by_state)) == ([first], others)
 
 
+def test_pods_are_listed_by_their_node_out_of_the_cache(target: Target) -> None:
+    node = f"{target.prefix}-nowhere"
+
+    answer = target.get("/api/v1/pods", fieldSelector=f"spec.nodeName={node}", resourceVersion="0")
+    assert (answer.status, answer.body["kind"], answer.body["items"]) == (200, "PodList", [])
+
+    answer = target.get("/api/v1/pods", fieldSelector="spec.hostname=x")
+    assert (answer.status, answer.body["message"]) == (400, "field label not supported: spec.hostname")
+
+
 @pytest.mark.parametrize("selector", ["status.phase=x", "metadata.name"])
 def test_a_field_selector_that_cannot_be_used_is_a_bad_request(target: Target, selector: str) -> None:
     answer = target.get(NODES, fieldSelector=selector)

@@ -21,6 +21,11 @@ def only(docs: list[dict[str, Any]], kind: str, name: str | None = None) -> dict
     return found[0]
 
 
+OPTIONAL = ("people_rbac.yaml",)
+"""What an installation does without; it goes into namespaces that are there."""
+
+
 def kubectl_manifests() -> list[str]:
-    """The files that `kubectl apply` takes; the others are values for charts."""
-    return sorted(path.name for path in MANIFESTS.glob("*.yaml") if not path.name.endswith("-values.yaml"))
+    """The files that `kubectl apply` takes to install; the others are values for charts, or optional."""
+    files = (path.name for path in MANIFESTS.glob("*.yaml") if not path.name.endswith("-values.yaml"))
+    return sorted(name for name in files if name not in OPTIONAL)

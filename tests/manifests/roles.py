@@ -1,4 +1,4 @@
-"""The shipped roles as the stand-in's rules: what the bindings of a file grant to one ServiceAccount."""
+"""The shipped roles as the stand-in's rules: what the bindings of a file grant to one account or group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTROLLER = "system:serviceaccount:konductor-like:konductor-like"
 
 
 def rules_of(docs: Sequence[Mapping[str, Any]], user: str = CONTROLLER) -> tuple[Rule, ...]:
-    """Every rule that binds ``user``; those of a RoleBinding hold in its namespace only."""
+    """Every rule that binds ``user`` (or a group); those of a RoleBinding hold in its namespace only."""
     return tuple(rule for binding in docs if _binds(binding, user) for rule in _granted(docs, binding))
 
 
@@ -27,10 +27,14 @@ def single(rules: Sequence[Rule]) -> Iterator[Rule]:
 
 def _binds(doc: Mapping[str, Any], user: str) -> bool:
     return doc["kind"] in ("ClusterRoleBinding", "RoleBinding") and any(
-        f"system:serviceaccount:{subject['namespace']}:{subject['name']}" == user
-        for subject in doc["subjects"]
-        if subject["kind"] == "ServiceAccount"
+        _name(subject) == user for subject in doc["subjects"]
     )
+
+
+def _name(subject: Mapping[str, Any]) -> str:
+    if subject["kind"] == "ServiceAccount":
+        return f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
+    return str(subject["name"])
 
 
 def _granted(docs: Sequence[Mapping[str, Any]], binding: Mapping[str, Any]) -> Iterator[Rule]:

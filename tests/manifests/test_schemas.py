@@ -13,11 +13,11 @@ import pytest
 
 from konductor_like.sandbox.kubernetes import FieldProblem, Flaw, KubernetesServer
 from konductor_like.sandbox.kubernetes.resources import RESOURCES
-from tests.manifests.manifests import MANIFESTS, documents, kubectl_manifests, only
+from tests.manifests.manifests import MANIFESTS, OPTIONAL, documents, kubectl_manifests, only
 from tests.manifests.schema import problems
 
 KUBECTL = shutil.which("kubectl")
-DOCS = {name: documents(name) for name in kubectl_manifests()}
+DOCS = {name: documents(name) for name in (*kubectl_manifests(), *OPTIONAL)}
 OBJECTS = [
     pytest.param(doc, id=f"{name}-{doc['kind']}-{doc['metadata']['name']}")
     for name, docs in DOCS.items()
@@ -75,6 +75,8 @@ def test_kubectl_applies_a_manifest_on_the_server_side(
     server: KubernetesServer, tmp_path: Path, name: str
 ) -> None:
     apply = ("apply", "--server-side", "--validate=strict", "-f", str(MANIFESTS / name))
+    if name in OPTIONAL:
+        server.create_namespace("konductor-like")
 
     first = kubectl(server, tmp_path, *apply).splitlines()
     objects = stored(server)
@@ -92,6 +94,8 @@ def test_kubectl_applies_a_manifest_on_the_client_side(
     server: KubernetesServer, tmp_path: Path, name: str
 ) -> None:
     apply = ("apply", "--validate=strict", "-f", str(MANIFESTS / name))
+    if name in OPTIONAL:
+        server.create_namespace("konductor-like")
 
     first = kubectl(server, tmp_path, *apply).splitlines()
     again = kubectl(server, tmp_path, *apply).splitlines()

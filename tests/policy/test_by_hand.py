@@ -124,6 +124,27 @@ def test_a_node_that_is_tainted_already_gets_the_reason_and_the_same_one_once() 
     assert again is None
 
 
+def test_a_second_reason_stands_beside_the_first_with_who_gave_it() -> None:
+    cluster = Cluster(fleet(3))
+    taint(cluster, reason="riser")
+
+    change = operator_taint(cluster.nodes["gpu-1"], at=at(90), by="ann@laptop", reason="fan")
+    cluster.apply(change)
+
+    [incident] = cluster.nodes["gpu-1"].record.incidents
+    assert (incident.evidence, incident.count, incident.first_ns) == ("riser; fan", 2, ns(60))
+    assert incident.title == "Tainted by kim@laptop, then by ann@laptop"
+    for reason in ("riser", "fan"):
+        assert operator_taint(cluster.nodes["gpu-1"], at=at(99), by="kim@laptop", reason=reason) is None
+
+
+def test_a_reason_that_the_record_had_to_cut_is_not_added_again() -> None:
+    cluster = Cluster(fleet(3))
+    taint(cluster, reason="x" * 2000)
+
+    assert operator_taint(cluster.nodes["gpu-1"], at=at(99), by="kim@laptop", reason="x" * 2000) is None
+
+
 def test_a_taint_after_a_removal_by_hand_remembers_the_removal() -> None:
     cluster = Cluster(fleet(3))
     cluster.tick(fault())

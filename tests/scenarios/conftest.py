@@ -1,0 +1,31 @@
+"""How a scenario gets its site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from tests.scenarios.site import Site
+
+
+class Opens(Protocol):
+    """Opens a site on these nodes, under these settings."""
+
+    def __call__(self, nodes: Iterable[Mapping[str, Any]], **settings: Any) -> Site:
+        """Ready, with a controller that leads."""
+
+
+@pytest.fixture
+def site_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., Site]]:
+    with ExitStack() as exits:
+
+        def opened(nodes: Iterable[Mapping[str, Any]], **settings: Any) -> Site:
+            return exits.enter_context(Site(nodes, tmp_path, monkeypatch, capsys, **settings))
+
+        yield opened

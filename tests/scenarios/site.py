@@ -1,0 +1,400 @@
+"""A site: a cluster, its Loki, the kernel logs and pods of its nodes, and one controller, on simulated time.
+
+The controller is put together by its own wiring (:mod:`tests.chaos.process`), and its requests are answered
+by the stand-ins' own handlers. Lines reach Loki as the collector ships them (``manifests/otel-values.yaml``).
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from konductor_like.cli import clock as cli_clock
+from konductor_like.cli import writing
+from konductor_like.cli.app import execute
+from konductor_like.cluster.decode import settled_decoder
+from konductor_like.model import Incident, IncidentState, NodeRecord, NodeState, Role
+from konductor_like.sandbox.kubernetes.api import _whole
+from konductor_like.sandbox.kubernetes.lists import Selection
+from konductor_like.sandbox.kubernetes.resources import NODES
+from konductor_like.sandbox.kubernetes.server import KubernetesServer
+from konductor_like.sandbox.kubernetes.watches import _changes
+from konductor_like.sandbox.loki import LokiServer, otlp_body, otlp_record
+from konductor_like.sandbox.wire import Reply, Request
+from konductor_like.settings import Settings
+from tests.chaos.clock import Clock
+from tests.chaos.machines import seconds
+from tests.chaos.process import NAMESPACE, RENEW_SECONDS, Process
+from tests.chaos.wire import LOKI, Exchange
+from tests.cli.transcripts import forget_settings
+
+SHIPPING_SECONDS = 0.2
+STEP_SECONDS = 5.0
+UPTIME_SECONDS = 1_235_000
+HEARTBEAT_SECONDS = 60.0
+_LABEL_OF_KIND = {
+    "Job": "k8s.job.name",
+    "PyTorchJob": "kubeflow.job.name",
+    "JobSet": "jobset.name",
+    "RayCluster": "ray.cluster.name",
+}
+"""How the collector labels the pods of a job of each kind; the pods of any other are known by their name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Setup:
+    """What :class:`Process` asks of its world's setup."""
+
+    slow_writes: bool = False
+
+
+class _Ledger:
+    """Stands in for the chaos tests' book-keeping."""
+
+    def takes_office(self, *_: object) -> None:
+        """Nobody keeps a book here."""
+
+    def break_(self, what: str) -> None:
+        """Something that must not be."""
+        raise AssertionError(what)
+
+
+@dataclass(slots=True)
+class _Kernel:
+    """One node's kernel log, as our reader of ``/dev/kmsg`` prints it."""
+
+    boot_id: str
+    booted_ns: int
+    sequence: int = 1000
+
+    def line(self, text: str, now_ns: int) -> str:
+        self.sequence += 1
+        stamp_us = (now_ns - self.booted_ns) // 1000
+        stamp = f"[{stamp_us // 1_000_000:5d}.{stamp_us % 1_000_000:06d}]"
+        return f"kmsg/1 boot={self.boot_id} seq={self.sequence} facility=0 priority=3 {stamp} {text}"
+
+    def heartbeat(self, now_ns: int, wall: str) -> str:
+        stamp_us = (now_ns - self.booted_ns) // 1000
+        return (
+            f"kmsg/1 heartbeat boot={self.boot_id} seq={self.sequence} "
+            f"uptime={stamp_us // 1_000_000}.{stamp_us % 1_000_000:06d} wall={wall}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+    lines: Sequence[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lines", self.out.splitlines())
+
+    @property
+    def rows(self) -> Sequence[str]:
+        """The rows of its table."""
+        heads = [number for number, line in enumerate(self.lines) if line.startswith("NODE ")]
+        return self.lines[heads[0] + 1 :] if heads else ()
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The output as JSON."""
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+class Site:
+    """Use as a context manager. Lines are scheduled, and happen while :meth:`run` lets time pass."""
+
+    def __init__(
+        self,
+        nodes: Iterable[Mapping[str, Any]],
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        **settings: Any,
+    ) -> None:
+        self.clock = Clock()
+        self.rng = random.Random(6)
+        self.setup = _Setup()
+        self.ledger = _Ledger()
+        self.traffic = self.lines = self
+        """What :class:`Process` asks for requests and lines, is answered below."""
+        self.taken = 0
+        self.settling = True
+        """Nothing goes wrong by chance."""
+        forget_settings(monkeypatch)
+        self.settings = Settings(
+            log_endpoint="http://loki.test:3100",
+            watched_namespaces=("ml",),
+            tail=False,
+            first_start_history_seconds=3600.0,
+            **settings,
+        )
+        self.loki = LokiServer(now_ns=lambda: self.clock.true_ns)
+        self.kube = KubernetesServer(clock=self.clock.moment, nodes=nodes)
+        self.kube.create_namespace(NAMESPACE)
+        self.names = sorted(node["metadata"]["name"] for node in self.kube.objects("nodes"))
+        self._decode = settled_decoder(self.settings)
+        self._kernels: dict[str, _Kernel] = {}
+        self._later: list[tuple[int, int, Callable[[], None]]] = []
+        self._count = 0
+        self._reading = False
+        self._seen: tuple[int, dict[str, NodeState]] = (-1, {})
+        self._process: Process | None = None
+        self._folder, self._monkeypatch, self._capsys = folder, monkeypatch, capsys
+        self._exits = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._exits.enter_context(self.kube)
+        kubeconfig = self.kube.kubeconfig(self._folder / "kubeconfig")
+        environment = {"KUBECONFIG": str(kubeconfig), "HOME": str(self._folder), "COLUMNS": "80"}
+        for name, value in {**environment, **self._as_variables()}.items():
+            self._monkeypatch.setenv(name, value)
+        self._monkeypatch.setattr(cli_clock, "now", self.clock.moment)
+        self._monkeypatch.setattr(writing, "who", lambda: "kim@laptop")
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exits.close()
+
+    def _as_variables(self) -> dict[str, str]:
+        """The settings that are not as they are by default, for commands."""
+        chosen = self.settings.model_dump(exclude_defaults=True, mode="json")
+        given = {f"KONDUCTOR_{name.upper()}": str(value) for name, value in chosen.items()}
+        named = ("KONDUCTOR_LOG_ENDPOINT", "KONDUCTOR_WATCHED_NAMESPACES")
+        own = {"LOG_ENDPOINT": self.settings.log_endpoint, "WATCHED_NAMESPACES": "ml"}
+        return {**{name: value for name, value in given.items() if name not in named}, **own}
+
+    # The controller
+
+    def start(self) -> None:
+        """A controller starts, and looks around for the first time."""
+        with self._by_its_clock():
+            self._process = Process(self, "controller", "controller_uid")  # type: ignore[arg-type]  # a world in small
+            self._process.beat()
+
+    @contextmanager
+    def _by_its_clock(self) -> Iterator[None]:
+        """Our modules read simulated time meanwhile; time may pass in the midst of it."""
+        if self._reading:
+            yield
+            return
+        self._reading = True
+        try:
+            with self.clock.installed():
+                yield
+        finally:
+            self._reading = False
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye."""
+        assert self._process is not None
+        self._process.dead, self._process = True, None
+
+    def restart(self, after_seconds: float = 0.0) -> None:
+        """It is killed, and started anew in place after so long."""
+        self.kill()
+        self.advance(after_seconds)
+        self.start()
+
+    def run(self, span_seconds: float, step_seconds: float = STEP_SECONDS) -> None:
+        """Time passes, and the controller does its rounds."""
+        end_ns = self.clock.true_ns + seconds(span_seconds)
+        while self.clock.true_ns < end_ns:
+            self.advance(min(step_seconds, (end_ns - self.clock.true_ns) / 1e9))
+            if self._process is not None:
+                with self._by_its_clock():
+                    self._process.beat()
+
+    def advance(self, span_seconds: float) -> None:
+        """Time passes, lines arrive, and the Lease is renewed; nothing is read."""
+        end_ns = self.clock.true_ns + seconds(span_seconds)
+        while self.clock.true_ns < end_ns:
+            soon_ns = self._later[0][0] if self._later else end_ns
+            self.clock.true_ns = min(end_ns, max(soon_ns, self.clock.true_ns + 1), self._renewal_ns())
+            while self._later and self._later[0][0] <= self.clock.true_ns:
+                heapq.heappop(self._later)[2]()
+            if self._process is not None:
+                with self._by_its_clock():
+                    self._process.keep()
+
+    def _renewal_ns(self) -> int:
+        return self.clock.true_ns + seconds(RENEW_SECONDS / 2)
+
+    # What Process asks of its world
+
+    def exchange_of(self, _process: Process) -> Exchange:
+        """What carries its requests."""
+        return self._exchange
+
+    def date(self) -> str:
+        """No Date header: every clock is right."""
+        return ""
+
+    def take_nudge(self) -> None:
+        """No tail."""
+
+    def pause_here(self, _process: Process) -> None:
+        """Nobody is stopped."""
+
+    def _exchange(self, server: str, request: Request, timeout_seconds: float) -> Reply:
+        del timeout_seconds  # nothing is slow here
+        if server == LOKI:
+            return self.loki._api.handle(request)
+        if "watch" not in request.params:
+            return self.kube._http.handle(request)
+        store, version = self.kube._store, int(request.param("resourceVersion"))
+        selection = Selection(NODES, "", Request("GET", request.path))
+        changes = store.changes_since("nodes", version)
+        return Reply(body=b"".join(_changes(changes, selection, lambda item: _whole(NODES, item))))
+
+    # Lines
+
+    def kernel(self, node: str, text: str, *, at: float = 0.0, late: float = SHIPPING_SECONDS) -> None:
+        """A kernel says something ``at`` so many seconds from now; Loki has it so much ``late`` r."""
+
+        def happen() -> None:
+            now_ns = self.clock.true_ns
+            self._ship(
+                node,
+                "dmesg-logging",
+                f"dmesg-{node[-4:]}",
+                "dmesg",
+                {},
+                self._log(node).line(text, now_ns),
+                late,
+            )
+
+        self._at(at, happen)
+
+    def pod(
+        self,
+        node: str,
+        job: str,
+        text: str,
+        *,
+        rank: int = 0,
+        at: float = 0.0,
+        late: float = SHIPPING_SECONDS,
+    ) -> None:
+        """A pod of a job, ``namespace/Kind/name``, prints something on a node."""
+        namespace, kind, name = job.split("/")
+        labels = {_LABEL_OF_KIND[kind]: name} if kind in _LABEL_OF_KIND else {}
+        pod = f"{name}-worker-{rank}"
+        self._at(
+            at, lambda: self._ship(node, namespace, pod, "train", labels, f"{pod}:71:98 [0] {text}", late)
+        )
+
+    def hearts(self) -> None:
+        """From now on every kernel-log reader prints its heartbeat once a minute."""
+
+        def beat() -> None:
+            wall = self.clock.moment().isoformat().replace("+00:00", "Z")
+            for name in self.names:
+                text = self._log(name).heartbeat(self.clock.true_ns, wall)
+                self._ship(name, "dmesg-logging", f"dmesg-{name[-4:]}", "dmesg", {}, text, SHIPPING_SECONDS)
+            self._at(HEARTBEAT_SECONDS, beat)
+
+        beat()
+
+    def _log(self, node: str) -> _Kernel:
+        if node not in self._kernels:
+            boot_id = self.kube.node(node)["status"]["nodeInfo"]["bootID"]
+            self._kernels[node] = _Kernel(boot_id, self.clock.true_ns - seconds(UPTIME_SECONDS))
+        return self._kernels[node]
+
+    def _ship(
+        self,
+        node: str,
+        namespace: str,
+        pod: str,
+        container: str,
+        labels: Mapping[str, str],
+        text: str,
+        late_seconds: float,
+    ) -> None:
+        now_ns = self.clock.true_ns
+        record = otlp_record(text, now_ns, now_ns + seconds(late_seconds))
+        resource = {
+            "k8s.cluster.name": "default",
+            "k8s.namespace.name": namespace,
+            "k8s.pod.name": pod,
+            "k8s.container.name": container,
+            "k8s.node.name": node,
+            **labels,
+        }
+        self._at(late_seconds, lambda: self.loki.push_otlp(otlp_body(resource, [record])))
+
+    def _at(self, delay_seconds: float, do: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._later, (self.clock.true_ns + seconds(delay_seconds), self._count, do))
+
+    # What people see
+
+    def cli(self, *arguments: str) -> Printed:
+        """Run one of our commands against the cluster."""
+        self._capsys.readouterr()
+        code = execute(list(arguments), "konductor-like")
+        printed = self._capsys.readouterr()
+        return Printed(code, printed.out, printed.err)
+
+    def nodes(self) -> dict[str, NodeState]:
+        """All of them."""
+        version, states = self._seen
+        if version != self.kube._store.version:
+            version = self.kube._store.version
+            states = {state.name: state for state in map(self._decode, self.kube.objects("nodes"))}
+            self._seen = (version, states)
+        return states
+
+    def record(self, name: str) -> NodeRecord:
+        """What is recorded on a node."""
+        return self.nodes()[name].record
+
+    @property
+    def tainted(self) -> set[str]:
+        """The nodes that are out."""
+        return {name for name, state in self.nodes().items() if state.tainted}
+
+    @property
+    def labels(self) -> dict[str, int]:
+        """How many nodes have which health label; those without one left out."""
+        found = Counter(state.as_read.health for state in self.nodes().values())
+        return {health: count for health, count in found.items() if health is not None}
+
+    @property
+    def open(self) -> list[tuple[str, Incident]]:
+        """All incidents that stand, with their nodes."""
+        return [
+            (name, incident)
+            for name, state in self.nodes().items()
+            for incident in state.record.incidents
+            if incident.state is not IncidentState.RELEASED
+        ]
+
+    @property
+    def events(self) -> set[str]:
+        """The names of the events on the nodes."""
+        return {incident.event for _, incident in self.open if incident.event is not None}
+
+    def in_role(self, role: Role | None) -> set[str]:
+        """The nodes with an incident of that role."""
+        return {name for name, incident in self.open if incident.role is role}
+
+    def told(self, reason: str) -> list[dict[str, Any]]:
+        """The Events of that reason."""
+        return [event for event in self.kube.objects("events", "default") if event["reason"] == reason]

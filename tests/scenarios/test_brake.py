@@ -1,0 +1,101 @@
+"""The brake, over what it must never stop and what it must."""
+
+from __future__ import annotations
+
+import pytest
+
+from konductor_like.sandbox.fleet import make_cpu_node, make_fleet, make_node
+from tests.scenarios.conftest import Opens
+from tests.scenarios.words import JOB, LOST, crash, gpu, gpus
+
+
+@pytest.mark.parametrize("labelled", [True, False], ids=["labels stay", "labels go with it"])
+def test_in_a_three_node_cluster_the_one_whose_gpus_vanished_is_tainted(
+    site_of: Opens, labelled: bool
+) -> None:
+    dead = make_node(gpu(2), gpus=0)
+    if not labelled:
+        labels = dead["metadata"]["labels"]
+        dead["metadata"]["labels"] = {k: v for k, v in labels.items() if "nvidia" not in k}
+        for kind in ("capacity", "allocatable"):
+            dead["status"][kind].pop("nvidia.com/gpu")
+    site = site_of([make_node(gpu(1)), dead, make_node(gpu(3)), make_cpu_node("cpu-0001")])
+    site.run(10)
+
+    site.kernel(gpu(2), LOST)
+    site.run(10)
+
+    assert site.tainted == {gpu(2)}
+    status = site.cli("status")
+    assert status.lines[0] == (
+        "Brake:       armed; 1 out of service, at most 1 of 3 GPU nodes may be; the next would be held"
+    )
+    assert status.rows[0].split()[:2] == [gpu(2), "faulty"]
+
+
+@pytest.mark.parametrize("counting", [True, False], ids=["counting unavailable nodes", ""])
+def test_a_fleet_that_grows_does_not_trip_the_brake(site_of: Opens, counting: bool) -> None:
+    site = site_of(make_fleet(25), brake_count_unavailable=counting)
+    site.run(10)
+    for name in gpus(5):
+        site.kernel(name, LOST)
+    site.run(10)
+    assert site.tainted == set(gpus(5))
+
+    born = site.clock.moment().strftime("%Y-%m-%dT%H:%M:%SZ")
+    for name in gpus(100, first=26):
+        node = make_node(name, ready=False)
+        node["metadata"]["creationTimestamp"] = born
+        site.kube.put_node(node)
+    site.run(60)
+    assert "armed; 5 out of service" in site.cli("status").lines[0]
+
+    site.kernel(gpu(6), LOST)
+    site.run(10)
+    assert site.tainted == set(gpus(6))
+
+
+def test_what_the_brake_holds_is_told_everywhere_and_one_reset_lets_all_go(site_of: Opens) -> None:
+    site = site_of(make_fleet(50))
+    site.run(10)
+    for name in gpus(50):
+        site.kernel(name, LOST)
+    site.run(20)
+
+    assert len(site.tainted) == 10
+    assert site.labels == {"faulty": 10, "held": 40}
+    status = site.cli("status")
+    assert status.lines[0].startswith("Brake:       HOLDING 40 nodes back: ")
+    assert site.cli("status", "-o", "json").document["brake"]["holding"] is True
+    held = site.told("GPUFaultHeldByBrake")
+    assert {
+        event["involvedObject"]["name"] for event in held if event["involvedObject"]["kind"] == "Node"
+    } == (set(gpus(50)) - site.tainted)
+
+    site.restart()
+    site.run(20)
+    assert len(site.tainted) == 10
+
+    done = site.cli("reset", "--yes", "--reason", "a bad driver, not the GPUs")
+    assert done.code == 0
+    site.run(600, step_seconds=20)
+    assert site.tainted == set()
+    assert site.labels == {}
+
+
+def test_a_held_origin_whose_node_is_let_go_is_not_tainted_later(site_of: Opens) -> None:
+    site = site_of(make_fleet(20), brake_max_nodes=1)
+    site.run(10)
+    site.kernel(gpu(20), LOST)
+    site.run(10)
+    site.kernel(gpu(7), LOST)
+    crash(site, gpus(16), at=0.5)
+    site.run(30)
+
+    assert site.cli("reset", gpu(7), "--yes", "--reason", "looked at").code == 0
+    assert site.cli("reset", gpu(20), "--yes").code == 0
+    site.run(900, step_seconds=20)
+
+    assert site.tainted == set()
+    assert site.labels == {}
+    assert f"{JOB}, " in site.cli("status").out

@@ -1,0 +1,215 @@
+"""A 64-node job dies: rows one and two of the issue's table, and what may come in between."""
+
+from __future__ import annotations
+
+import pytest
+
+from konductor_like.model import Role
+from konductor_like.sandbox.fleet import make_fleet
+from tests.scenarios.conftest import Opens
+from tests.scenarios.site import Site
+from tests.scenarios.words import JOB, LOST, NCCL, ROW_REMAP, crash, gpu, gpus
+
+ORIGIN = gpu(17)
+
+
+def lives(site: Site) -> None:
+    """Its kernel logs are heard, and nothing is wrong."""
+    site.hearts()
+    site.run(70)
+
+
+def told_as_one(site: Site, origin: str = ORIGIN, collateral: int = 63) -> None:
+    """One node is out, the others are collateral of its failure, and people read that everywhere."""
+    assert site.tainted == {origin}
+    assert site.labels == {"faulty": 1}
+    assert site.in_role(Role.ORIGIN) == {origin}
+    others = site.in_role(Role.COLLATERAL) - {origin}
+    assert len(others) == collateral
+    assert all(site.record(name).incidents[0].origin == origin for name in others)
+    assert len(site.events) == 1
+    [event] = site.cli("status", "-o", "json").document["events"]
+    assert (event["shared"], event["origins"], len(event["collateral"])) == (JOB, [origin], collateral)
+    assert event["unclear"] == []
+    status = site.cli("status")
+    assert f"{collateral + 1} nodes: began on {origin}; {collateral} collateral" in status.out
+    assert status.rows[0].split()[:3] == [origin, "faulty", "(origin)"]
+    assert (
+        f"it followed from a failure on {origin}: look there first" in site.cli("explain", "node", gpu(3)).out
+    )
+
+
+@pytest.mark.parametrize(
+    ("origin_late", "kernel_late", "pods_late"),
+    [
+        (0.2, 0.2, 0.2),
+        (3.0, 0.2, 0.2),
+        (12.0, 12.0, 0.2),
+        (0.2, 0.2, 12.0),
+        (90.0, 0.2, 0.2),
+        (70.0, 70.0, 0.2),
+    ],
+    ids=["in order", "origin 3 s late", "pods first", "pods last", "origin 90 s late", "kernel logs lag"],
+)
+def test_of_a_job_that_died_with_a_gpu_one_node_is_tainted_in_whatever_order_its_lines_arrive(
+    site_of: Opens, origin_late: float, kernel_late: float, pods_late: float
+) -> None:
+    site = site_of(make_fleet(70))
+    lives(site)
+    site.kernel(ORIGIN, LOST, late=origin_late)
+    crash(site, gpus(64), at=0.5, kernel_late=kernel_late, pods_late=pods_late)
+
+    site.run(100)
+
+    told_as_one(site)
+
+
+def test_a_restart_in_the_middle_of_it_changes_nothing(site_of: Opens) -> None:
+    site = site_of(make_fleet(70))
+    lives(site)
+    site.kernel(ORIGIN, LOST, late=9)
+    crash(site, gpus(64), at=0.5)
+    site.run(3, step_seconds=3)
+
+    site.restart(after_seconds=2)
+    site.run(10)
+    site.restart()
+    site.run(30)
+
+    told_as_one(site)
+
+
+def test_pod_lines_that_come_with_a_sweep_still_tell_which_job_it_was(site_of: Opens) -> None:
+    site = site_of(make_fleet(70))
+    lives(site)
+    site.kernel(ORIGIN, LOST)
+    crash(site, gpus(64), at=0.5, pods_late=90)
+
+    site.run(60)
+    assert site.tainted == {ORIGIN}
+    site.run(1240, step_seconds=20)
+
+    told_as_one(site)
+
+
+def test_with_no_hardware_line_anywhere_nobody_is_tainted_and_all_are_suspect_in_one_event(
+    site_of: Opens,
+) -> None:
+    site = site_of(make_fleet(70))
+    lives(site)
+    crash(site, gpus(64))
+
+    site.run(10)
+    site.restart()
+    site.run(60)
+
+    assert site.tainted == set()
+    assert site.labels == {"suspect": 64}
+    assert site.in_role(Role.UNCLEAR) == set(gpus(64))
+    assert len(site.events) == 1
+    [event] = site.cli("status", "-o", "json").document["events"]
+    assert (event["origins"], len(event["unclear"]), event["collateral"]) == ([], 64, [])
+    assert "64 nodes: no origin in sight; 64 unclear" in site.cli("status").out
+
+
+def test_a_node_of_the_event_that_fails_later_is_named_first(site_of: Opens) -> None:
+    site = site_of(make_fleet(70))
+    lives(site)
+    crash(site, gpus(64))
+    site.kernel(ORIGIN, LOST, at=45)
+
+    site.run(80)
+
+    assert site.tainted == {ORIGIN}
+    assert f"the likeliest first: {ORIGIN}, " in site.cli("status").out
+
+
+def test_a_node_that_was_out_already_is_the_origin_of_what_its_next_failure_ends(site_of: Opens) -> None:
+    site = site_of(make_fleet(70))
+    lives(site)
+    site.kernel(ORIGIN, ROW_REMAP)
+    site.run(120)
+    assert site.tainted == {ORIGIN}
+
+    site.kernel(ORIGIN, LOST)
+    crash(site, gpus(64), at=0.5)
+    site.run(30)
+
+    told_as_one(site)
+
+
+def test_two_jobs_that_crash_at_once_are_two_events_and_one_clears_nobody_of_the_other(
+    site_of: Opens,
+) -> None:
+    site = site_of(make_fleet(70))
+    lives(site)
+    site.kernel(gpu(5), LOST)
+    one, other = gpus(24), gpus(32, first=25)
+    crash(site, one, "ml/PyTorchJob/one", at=0.5)
+    crash(site, other, "ml/Job/two", at=0.5)
+
+    site.run(30)
+
+    assert site.tainted == {gpu(5)}
+    assert site.in_role(Role.COLLATERAL) == set(one)
+    assert site.in_role(Role.UNCLEAR) == set(other)
+    assert site.labels == {"faulty": 1, "suspect": 32}
+    assert {name.split("@")[0] for name in site.events} == {"ml/PyTorchJob/one", "ml/Job/two"}
+
+
+def test_while_the_brake_holds_the_origin_the_others_are_collateral_all_the_same(site_of: Opens) -> None:
+    site = site_of(make_fleet(70), brake_max_nodes=1, brake_cooldown_seconds=60)
+    lives(site)
+    site.kernel(gpu(70), LOST)
+    site.run(10)
+
+    site.kernel(ORIGIN, LOST)
+    crash(site, gpus(64), at=0.5)
+    site.run(30)
+
+    assert site.tainted == {gpu(70)}
+    assert site.labels == {"faulty": 1, "held": 1}
+    status = site.cli("status")
+    assert status.lines[0].startswith(f"Brake:       HOLDING 1 node back: {ORIGIN}; ")
+    assert [row.split()[0] for row in status.rows[:2]] == [gpu(70), ORIGIN]
+    assert f"began on {ORIGIN}; 63 collateral" in status.out
+    assert "Held back:    xid 79" in site.cli("explain", "node", ORIGIN).out
+
+    assert site.cli("reset", gpu(70), "--yes").code == 0
+    site.run(90)
+    told_as_one(site)
+
+
+def test_an_origin_that_is_deleted_meanwhile_is_still_named(site_of: Opens) -> None:
+    site = site_of(make_fleet(70))
+    lives(site)
+    site.kernel(ORIGIN, LOST)
+    crash(site, gpus(64), at=0.5)
+    site.run(10)
+
+    site.kube.delete_node(ORIGIN)
+    site.run(60)
+    site.restart()
+    site.run(60)
+
+    assert site.tainted == set()
+    assert site.labels == {}
+    assert (
+        f"63 nodes: began on {ORIGIN}, which is not on record any more; 63 collateral"
+        in site.cli("status").out
+    )
+    assert f"it followed from a failure on {ORIGIN}" in site.cli("explain", "node", gpu(3)).out
+
+
+def test_an_origin_whose_own_pod_says_nothing_is_out_and_the_others_stay_unclear(site_of: Opens) -> None:
+    site = site_of(make_fleet(70))
+    lives(site)
+    site.kernel(ORIGIN, LOST)
+    for rank, name in enumerate(gpus(64)):
+        if name != ORIGIN:
+            site.pod(name, JOB, NCCL, rank=rank, at=1 + rank / 20)
+
+    site.run(30)
+
+    assert site.tainted == {ORIGIN}
+    assert site.labels == {"faulty": 1, "suspect": 63}

@@ -1,0 +1,130 @@
+"""Multi-node NVLink domains: a rack whose link fails, and racks that only share a job."""
+
+from __future__ import annotations
+
+import pytest
+
+from konductor_like.model import Role
+from tests.scenarios.conftest import Opens
+from tests.scenarios.site import Site
+from tests.scenarios.words import (
+    LINK_DOWN,
+    LOST,
+    NCCL,
+    PEERS_LINK,
+    REMAP,
+    REMAP_FATAL,
+    SYMPTOMS,
+    crash,
+    gpu,
+    gpus,
+    racks,
+)
+
+ORIGIN = gpu(40)
+
+
+def link_fails(site: Site, *, at: float = 0.0, origin_late: float = 0.2, idle_from: int = 65) -> None:
+    """All nodes of the first rack tell of it, six as fatal, one as its peer's; one is where it failed."""
+    for number, name in enumerate(gpus(64)):
+        site.kernel(
+            name, REMAP_FATAL if number < 6 or number + 1 >= idle_from else REMAP, at=at + number / 100
+        )
+    site.kernel(gpu(41), PEERS_LINK, at=at + 0.3)
+    site.kernel(ORIGIN, LINK_DOWN, at=at + 0.3, late=origin_late)
+
+
+@pytest.mark.parametrize("origin_late", [0.2, 3.0], ids=["in order", "origin 3 s late"])
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "restarted"])
+def test_of_a_racks_nvlink_fault_only_the_node_whose_link_failed_is_tainted(
+    site_of: Opens, origin_late: float, restarted: bool
+) -> None:
+    site = site_of(racks(2, 64))
+    site.run(10)
+    link_fails(site, origin_late=origin_late)
+
+    site.run(2, step_seconds=2)
+    assert site.tainted == set()
+    if restarted:
+        site.restart()
+    site.run(30, step_seconds=2)
+
+    assert site.tainted == {ORIGIN}
+    assert site.labels == {"faulty": 1, "suspect": 7}
+    assert site.in_role(Role.ORIGIN) == {ORIGIN}
+    assert site.in_role(Role.COLLATERAL) == set(gpus(64))
+    assert len(site.events) == 1
+    told = site.cli("explain", "node", gpu(3)).out
+    assert f"Decided:      not tainted: it followed from a failure on {ORIGIN}: look there first" in told
+    assert "Drain the node" not in told
+    [row] = [row for row in site.cli("status").rows if row.startswith(gpu(3))]
+    assert f"it followed from a failure on {ORIGIN}: look there first" in row
+
+
+def test_a_job_over_two_racks_and_idle_nodes_of_one_are_one_event_with_the_link_that_failed(
+    site_of: Opens,
+) -> None:
+    site = site_of(racks(2, 64))
+    site.run(10)
+    link_fails(site, idle_from=61)
+    for rank, name in enumerate([*gpus(60), *gpus(64, first=65)]):
+        site.pod(name, "ml/PyTorchJob/wide", NCCL, rank=rank, at=1 + rank / 50)
+
+    site.run(40)
+
+    assert site.tainted == {ORIGIN}
+    assert len(site.events) == 1
+    assert site.in_role(Role.UNCLEAR) == set()
+    assert len(site.in_role(Role.COLLATERAL)) == 128
+
+
+def test_two_jobs_that_a_racks_fault_ends_are_collateral_of_it_and_nobody_else_is_tainted(
+    site_of: Opens,
+) -> None:
+    site = site_of(racks(2, 64))
+    site.run(10)
+    link_fails(site)
+    for rank, name in enumerate(gpus(64)):
+        site.pod(name, "ml/Job/one" if rank < 30 else "ml/Job/two", NCCL, rank=rank, at=1 + rank / 50)
+
+    site.run(40)
+
+    assert site.tainted == {ORIGIN}
+    assert len(site.events) == 1
+    jobs = {name: {i.job for i in site.record(name).incidents if i.job} for name in (gpu(3), gpu(50))}
+    assert jobs == {gpu(3): {"ml/Job/one"}, gpu(50): {"ml/Job/two"}}
+
+
+def test_two_jobs_that_crash_at_once_on_the_same_racks_are_two_events(site_of: Opens) -> None:
+    site = site_of(racks(4, 16))
+    site.hearts()
+    site.run(70)
+    one = [gpu(number) for number in range(1, 49, 2)]
+    other = [gpu(number) for number in range(2, 65, 2)]
+    site.kernel(gpu(5), LOST)
+    crash(site, one, "ml/PyTorchJob/one", at=0.5)
+    crash(site, other, "ml/Job/two", at=1)
+
+    site.run(60)
+
+    assert site.tainted == {gpu(5)}
+    assert {name.split("@")[0] for name in site.events} == {"ml/PyTorchJob/one", "ml/Job/two"}
+    assert site.in_role(Role.COLLATERAL) == set(one)
+    assert site.in_role(Role.UNCLEAR) == set(other)
+    assert site.labels == {"faulty": 1, "suspect": 32}
+
+
+def test_seventy_seven_healthy_nodes_of_a_cancelled_job_are_left_alone(site_of: Opens) -> None:
+    site = site_of(racks(11, 18))
+    site.run(10)
+    nodes = [gpu(number % 11 * 18 + number // 11 + 1) for number in range(77)]
+    for number, name in enumerate(nodes):
+        site.kernel(name, SYMPTOMS[1], at=number / 20)
+
+    site.run(20)
+    site.restart()
+    site.run(60)
+
+    assert site.tainted == set()
+    assert site.labels == {"suspect": 77}
+    assert site.told("GPUFaultTainted") == []
