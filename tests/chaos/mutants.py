@@ -175,8 +175,9 @@ def _collateral_taints() -> Iterator[None]:
         yield
 
 
-def _all_settle(record: Any, _state: Any, _mine: Any, rules: Any, _now_ns: int) -> frozenset[Any]:
-    return frozenset(i.key for i in record.incidents if rules.escalation(i.key.rule).settle_seconds)
+def _all_settle(record: Any, _state: Any, _mine: Any, rules: Any, now_ns: int) -> dict[Any, int]:
+    keys = (i.key for i in record.incidents if rules.escalation(i.key.rule).settle_seconds)
+    return dict.fromkeys(keys, now_ns + 10**9)
 
 
 @contextmanager
@@ -270,7 +271,7 @@ MUTANTS: dict[str, Mutant] = {
     "collateral taints": _collateral_taints,
     "no event has an origin": _swap(correlate, "_origins", lambda *_args: frozenset()),
     "hardware's own failure may be collateral": _every_fatal_line_may_be_collateral,
-    "nothing waits to be told apart": _swap(weigh, "settling", lambda *_args: frozenset()),
+    "nothing waits to be told apart": _swap(weigh, "settling", lambda *_args: {}),
     "what is to be told apart waits for ever": _swap(weigh, "settling", _all_settle),
     "no event keeps its name": _no_event_keeps_its_name,
     "a threshold is one too low": lambda: _threshold_off_by(-1),
