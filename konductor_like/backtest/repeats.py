@@ -23,10 +23,10 @@ from konductor_like.model import (
 from konductor_like.policy import Rules
 from konductor_like.policy.correlate import SYMPTOM_XIDS
 
-WAIT_MOST = 32
+WAIT_MOST = 64
 """So many of one node are judged at once: bounds the memory."""
-WAIT_NS = 6 * 3600 * 10**9
-"""None waits longer, by its timestamp: evidence is kept for hours, and it must be there by then."""
+WAIT_NS = 24 * 3600 * 10**9
+"""None waits longer, by its timestamp: no rule looks further back."""
 
 _Key = tuple[str, str | None, bool]
 

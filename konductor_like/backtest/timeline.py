@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from konductor_like.backtest.simulation import moment
 from konductor_like.backtest.values import HeldBack, Outage, Span, Verdicts
 
 OUT, HELD, IN = "#", "/", "."
@@ -12,7 +13,10 @@ ROWS_MOST = 60
 
 
 def rows(verdicts: Verdicts, span: Span, width: int, ends_in: Span) -> list[str]:
-    """``gpu-7  ..##//..``, the longest out first; ``width`` is for the whole line."""
+    """From when to when, and below that ``gpu-7  ..##//..``, the longest out first.
+
+    ``width`` is for the whole line, ``ends_in`` the span that was read, ``span`` the one that was asked for.
+    """
     names = ranked(verdicts, ends_in)
     if not names:
         return []
@@ -20,7 +24,8 @@ def rows(verdicts: Verdicts, span: Span, width: int, ends_in: Span) -> list[str]
     label = max(map(len, shown))
     cells = max(10, width - label - 2)
     outages, held = _by_node(verdicts.outages), _by_node(verdicts.held)
-    lines = []
+    start, end = (f"{moment(ns):%Y-%m-%d %H:%M}" for ns in (span.start_ns, span.end_ns))
+    lines = [f"{'':<{label}}  {start} {end:>{max(len(end), cells - len(start) - 1)}}"]
     for name in shown:
         line = [IN] * cells
         for sign, spans in ((HELD, held.get(name, ())), (OUT, outages.get(name, ()))):

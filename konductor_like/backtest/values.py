@@ -112,6 +112,20 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
+class Silence:
+    """Whose heartbeats were missing, as far as samples tell."""
+
+    every_seconds: float
+    """Time between two samples, and so how exact it is."""
+    heard: int
+    """Nodes that ever sent a heartbeat."""
+    silent: tuple[tuple[str, float], ...]
+    """Node and seconds, of those that were silent since they were first heard; the longest first."""
+    nobody_seconds: float
+    """For so long no node was heard at all."""
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """All of it."""
 
@@ -127,6 +141,8 @@ class Result:
     difference: Difference | None = None
     ended_by: str = ""
     """What ended it before the end of the span."""
+    silence: Silence | None = None
+    """None: no node sends heartbeats, or nobody could be asked."""
     notes: Sequence[str] = field(default_factory=tuple)
 
 

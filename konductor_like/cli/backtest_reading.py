@@ -10,13 +10,16 @@ from urllib.parse import urlsplit
 
 from konductor_like.backtest.keeping import Kept, name_of
 from konductor_like.backtest.reading import Past
+from konductor_like.backtest.silence import silence
 from konductor_like.backtest.simulation import ns_of
+from konductor_like.backtest.values import Silence, Span
 from konductor_like.cli import clock
 from konductor_like.cli.failures import describe
 from konductor_like.cli.streams import warn
 from konductor_like.detection import Detector
 from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.client import LokiClient
+from konductor_like.loki.errors import LokiError
 from konductor_like.loki.logql import kernel_query, pod_query
 from konductor_like.model import Source
 from konductor_like.settings import Settings
@@ -49,7 +52,7 @@ def pasts(
         source: tuple(dict.fromkeys(a for detector in detectors for a in detector.anchors(source)))
         for source in Source
     }
-    budget = ByteBudget((asked.mib_per_minute or settings.loki_budget_mib_per_minute) * 2**20)
+    budget = _budget(settings, asked)
     queries = {
         Source.KERNEL: kernel_query(settings, anchors[Source.KERNEL]),
         Source.POD: pod_query(settings, anchors[Source.POD]),
@@ -62,6 +65,28 @@ def pasts(
         for source, query in queries.items()
         if query is not None
     }
+
+
+def heard(loki: LokiClient, settings: Settings, span: Span, asked: Reading) -> Silence | None:
+    """Whose kernel log was silent; None, and a warning, where that could not be found out."""
+    budget = _budget(settings, asked)
+
+    def spent(bytes_processed: int) -> None:
+        budget.spend(bytes_processed)
+        while budget.used >= 1:
+            time.sleep(1)
+
+    try:
+        return silence(loki, settings, span, spent)
+    except LokiError as error:
+        warn(f"it is not known which nodes were silent: {error}")
+    except KeyboardInterrupt:
+        warn("it is not known which nodes were silent: interrupted")
+    return None
+
+
+def _budget(settings: Settings, asked: Reading) -> ByteBudget:
+    return ByteBudget((asked.mib_per_minute or settings.loki_budget_mib_per_minute) * 2**20)
 
 
 def _kept(asked: Reading, settings: Settings, query: str) -> Kept | None:

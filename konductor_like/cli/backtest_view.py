@@ -1,43 +1,71 @@
-"""A backtest's result as text and as JSON (schema ``konductor-like/v1``, docs/backtest.md). Pure."""
+"""A backtest's result as text. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from konductor_like.backtest.timeline import rows
-from konductor_like.backtest.values import Difference, HeldBack, Outage, Result, Verdicts
+from konductor_like.backtest.timeline import HELD, OUT, rows
+from konductor_like.backtest.values import Difference, HeldBack, Outage, Result, Silence
 from konductor_like.cli.columns import age, columns, count, fault_name, moment
-from konductor_like.cli.document import API_VERSION, stamp
-from konductor_like.model import Source
+from konductor_like.cli.document import stamp
 
-WIDTH = 100
+WIDTH = 80
+"""Of the timeline where nobody says how wide it may be."""
+TIMELINE = f"Timeline ({OUT} out, {HELD} held back)"
 HEADERS = ("NODE", "FROM", "FOR", "FAULT", "GPU", "GROUNDS", "EVIDENCE")
+DIFFERENCE_HEADERS = ("", *HEADERS)
 HELD_HEADERS = ("NODE", "FROM", "FOR", "FAULT", "WHY")
 _DAY_NS = 86_400 * 10**9
 
 
-def text(result: Result, width: int = WIDTH) -> list[str]:
-    """The report for people: the sum first, then each outage, what was held back, the timeline."""
-    verdicts = result.verdicts
-    lines = [f"{label + ':':<12} {said}" for label, said in _summary(result)]
-    if verdicts.outages:
-        lines += ["", *columns(HEADERS, [_outage_row(one, result) for one in verdicts.outages])]
-    if verdicts.held:
-        lines += ["", "Held back:", *columns(HELD_HEADERS, [_held_row(one, result) for one in verdicts.held])]
-    for title, found in (
-        ("What the rules in shadow mode would have added", result.shadow),
-        ("What the other rules would do", result.difference),
-    ):
-        if found is not None:
-            lines += ["", f"{title}:", *_difference(found, result)]
-    drawn = rows(verdicts, result.history.asked, width, result.history.read)
+SILENT_MOST = 5
+"""Nodes named of those that were silent; the others are counted."""
+
+
+class Section(NamedTuple):
+    """A table with its title."""
+
+    title: str
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    said: str = ""
+    """A sentence before it."""
+
+
+def text(result: Result) -> list[str]:
+    """The report for a pipe: the sum first, then the tables in full width, then the timeline."""
+    lines = [f"{label + ':':<12} {said}" for label, said in summary(result)]
+    for section in sections(result):
+        lines += ["", f"{section.title}:", *([section.said] if section.said else [])]
+        lines += columns(section.headers, section.rows)
+    drawn = timeline(result, WIDTH)
     if drawn:
-        lines += ["", "Timeline (# out, / held back):", *drawn]
+        lines += ["", f"{TIMELINE}:", *drawn]
     return lines
 
 
-def _summary(result: Result) -> list[tuple[str, str]]:
+def sections(result: Result) -> Iterator[Section]:
+    """What differs comes first where that was asked for; then each time out, and what was held back."""
+    verdicts = result.verdicts
+    if result.difference is not None:
+        yield _difference("What the other rules would do otherwise", result.difference, result)
+    if verdicts.outages:
+        yield Section("Out", HEADERS, [_outage_row(one, result) for one in verdicts.outages])
+    if verdicts.held:
+        yield Section("Held back", HELD_HEADERS, [_held_row(one, result) for one in verdicts.held])
+    if result.shadow is not None:
+        yield _difference("What the rules in shadow mode would have added", result.shadow, result)
+
+
+def timeline(result: Result, width: int) -> list[str]:
+    """A line per node, no longer than that, and a first one with the span's ends."""
+    history = result.history
+    return rows(result.verdicts, history.asked, width, history.read)
+
+
+def summary(result: Result) -> list[tuple[str, str]]:
+    """What it comes to, what was assumed and what is missing: labels and sentences."""
     history, verdicts = result.history, result.verdicts
     found = ", ".join(f"{count(number, source.value + ' line')}" for source, number in history.lines.items())
     if history.kept_lines:
@@ -104,6 +132,8 @@ def missing(result: Result) -> list[str]:
         )
     if history.read.end_ns < history.asked.end_ns:
         said.append(f"what is after {stamp(moment(history.read.end_ns))} was not read: {result.ended_by}")
+    if result.silence is not None:
+        said.extend(_silent(result.silence))
     if history.incomplete:
         said.append(f"{count(history.incomplete, 'nanosecond')} with more lines than Loki gives out at once")
     if result.verdicts.dropped:
@@ -111,94 +141,16 @@ def missing(result: Result) -> list[str]:
     return said
 
 
-def document(result: Result) -> dict[str, Any]:
-    """Plain dicts, lists, strings, numbers and None; within ``v1`` fields are only ever added."""
-    history = result.history
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Backtest",
-        "from": stamp(moment(history.asked.start_ns)),
-        "to": stamp(moment(history.asked.end_ns)),
-        "readUpTo": stamp(moment(history.read.end_ns)),
-        "complete": not result.ended_by,
-        "assumed": {
-            "releaseAfterSeconds": result.release_after_seconds,
-            "nodes": result.nodes_from,
-            "sentences": assumptions(result),
-        },
-        "history": {
-            "lines": {source.value: history.lines.get(source, 0) for source in Source},
-            "oldestLine": None if history.oldest_ns is None else stamp(moment(history.oldest_ns)),
-            "newestLine": None if history.newest_ns is None else stamp(moment(history.newest_ns)),
-            "keptLines": history.kept_lines,
-            "queries": history.queries,
-            "bytesProcessed": history.bytes_processed,
-            "waitedSeconds": round(history.waited_seconds),
-            "missing": missing(result),
-        },
-        "verdicts": _verdicts(result.verdicts, result),
-        "shadow": _difference_document(result.shadow, result),
-        "compared": None if result.compared is None else _verdicts(result.compared, result),
-        "difference": _difference_document(result.difference, result),
-    }
-
-
-def _verdicts(verdicts: Verdicts, result: Result) -> dict[str, Any]:
-    peak = verdicts.peak
-    return {
-        "rules": verdicts.rules,
-        "faults": verdicts.faults,
-        "gpuNodes": verdicts.gpu_nodes,
-        "peak": peak
-        and {"at": stamp(moment(peak.at_ns)), "out": peak.out, "share": round(verdicts.share(peak.out), 4)},
-        "outages": [_outage(one, result) for one in verdicts.outages],
-        "held": [_held(one, result) for one in verdicts.held],
-    }
-
-
-def _outage(one: Outage, result: Result) -> dict[str, Any]:
-    incident = one.incident
-    return {
-        **_span(one, result),
-        "rule": incident.key.rule,
-        "gpu": incident.key.gpu,
-        "severity": incident.severity.value,
-        "grounds": incident.grounds or None,
-        "job": incident.job,
-        "event": incident.event,
-        "title": incident.title,
-        "evidence": incident.evidence,
-        "keptOutBecause": one.why_longer or None,
-    }
-
-
-def _held(one: HeldBack, result: Result) -> dict[str, Any]:
-    return {
-        **_span(one, result),
-        "rule": one.incident.key.rule,
-        "gpu": one.incident.key.gpu,
-        "why": one.why.value,
-    }
-
-
-def _span(one: Outage | HeldBack, result: Result) -> dict[str, Any]:
-    end_ns = one.end_ns or result.history.read.end_ns
-    return {
-        "node": one.node,
-        "from": stamp(moment(one.start_ns)),
-        "to": None if one.end_ns is None else stamp(moment(one.end_ns)),
-        "seconds": round((end_ns - one.start_ns) / 1e9),
-    }
-
-
-def _difference_document(found: Difference | None, result: Result) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    return {
-        "added": [_outage(one, result) for one in found.added],
-        "gone": [_outage(one, result) for one in found.gone],
-        "same": found.same,
-    }
+def _silent(found: Silence) -> Iterator[str]:
+    if found.nobody_seconds:
+        yield f"no node's kernel log was heard for about {age(found.nobody_seconds)}"
+    if found.silent:
+        named = ", ".join(f"{name} {age(seconds)}" for name, seconds in found.silent[:SILENT_MOST])
+        more = f", and {len(found.silent) - SILENT_MOST} more" if len(found.silent) > SILENT_MOST else ""
+        yield (
+            f"{len(found.silent)} of {count(found.heard, 'node')} with heartbeats did not send them all the "
+            f"time (asked every {age(found.every_seconds)}): {named}{more}"
+        )
 
 
 def _outage_row(one: Outage, result: Result) -> Sequence[str]:
@@ -221,7 +173,9 @@ def _when(one: Outage | HeldBack, result: Result) -> tuple[str, str, str]:
     return one.node, stamp(moment(one.start_ns)) or "", lasted if one.end_ns else f"{lasted}+"
 
 
-def _difference(found: Difference, result: Result) -> list[str]:
-    said = [f"{count(len(found.added), 'outage')} more, {len(found.gone)} fewer, {found.same} the same."]
+def _difference(title: str, found: Difference, result: Result) -> Section:
+    said = f"{count(len(found.added), 'time')} out more, {len(found.gone)} fewer, {found.same} the same."
     listed = [("+", one) for one in found.added] + [("-", one) for one in found.gone]
-    return said + columns((), [(sign, *_outage_row(one, result)) for sign, one in listed])
+    return Section(
+        title, DIFFERENCE_HEADERS if listed else (), [(s, *_outage_row(o, result)) for s, o in listed], said
+    )

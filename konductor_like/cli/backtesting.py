@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from konductor_like.backtest.fleet import Fleet, node
@@ -16,8 +17,9 @@ from konductor_like.backtest.values import Result, Span
 from konductor_like.catalog import UserRules
 from konductor_like.cli import clock
 from konductor_like.cli.backtest import Format
-from konductor_like.cli.backtest_reading import pasts
-from konductor_like.cli.backtest_view import document, text
+from konductor_like.cli.backtest_document import document
+from konductor_like.cli.backtest_reading import heard, pasts
+from konductor_like.cli.backtest_view import text
 from konductor_like.cli.configuration import load_settings
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError
@@ -25,7 +27,7 @@ from konductor_like.cli.observation import reading_client
 from konductor_like.cli.progress import through_time
 from konductor_like.cli.ruling import load
 from konductor_like.cli.spans import moment_of, span_of
-from konductor_like.cli.streams import say, tell, warn
+from konductor_like.cli.streams import is_terminal, say, tell, warn
 from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeConfigError, KubeError
 from konductor_like.cluster.store import list_nodes
@@ -89,12 +91,18 @@ def carry_out(asked: Asked) -> Exit:
             nodes_from=nodes_from,
             progress=progress,
         )
+        if not result.ended_by:
+            result = replace(result, silence=heard(loki, settings, result.history.read, asked))
     return _report(result, asked)
 
 
 def _report(result: Result, asked: Asked) -> Exit:
     if asked.output is Format.JSON:
         say([json.dumps(document(result), indent=2)])
+    elif is_terminal(sys.stdout):
+        from konductor_like.cli.backtest_terminal import show  # a pipe never needs rich
+
+        show(result)
     else:
         say(text(result))
     if asked.svg is not None:
@@ -134,7 +142,7 @@ def _nodes(asked: Asked, settings: Settings) -> tuple[list[NodeState], str]:
         return _nodes_in(Path(asked.nodes), settings), "file"
     try:
         with reading_client(settings, asked.kubeconfig, asked.context) as client:
-            return list(list_nodes(client, settled_decoder(settings)).values()), CLUSTER
+            return list(list_nodes(client, settled_decoder(settings, client)).values()), CLUSTER
     except (KubeConfigError, KubeError) as error:
         if asked.context or asked.kubeconfig:
             raise

@@ -93,7 +93,7 @@ def event_sentence(event: EventReport, now: datetime) -> str:
     if event.origins:
         parts.append(f"began on {named(event.origins)}")
     if event.gone:
-        parts.append(f"began on {named(event.gone)}, which is not on record any more")
+        parts.append(f"began on {named(event.gone)}, of which nothing is on record")
     if event.unclear:
         none = "" if event.origins or event.gone else "no origin in sight; "
         parts.append(f"{none}{len(event.unclear)} unclear, the likeliest first: {named(event.unclear)}")

@@ -59,7 +59,7 @@ def observe(
 
     Whatever was asked for, all nodes are read: the brake counts all of them.
     """
-    decode = settled_decoder(settings)
+    decode = settled_decoder(settings, client)
     nodes = list_nodes(client, decode)
     chosen = set(names) or (list_nodes(client, decode, selector).keys() if selector else nodes.keys())
     states = [state for name, state in nodes.items() if name in chosen]

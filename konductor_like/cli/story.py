@@ -59,7 +59,7 @@ class Story:
 
 def read_story(client: ReadOnlyKubeClient, settings: Settings, name: str, now: datetime) -> Story | None:
     """The story of the node of that name; None where there is none. Raises KubeError."""
-    nodes = list_nodes(client, settled_decoder(settings))
+    nodes = list_nodes(client, settled_decoder(settings, client))
     if name not in nodes:
         return None
     controller, coverage = read_controller(client, settings)
@@ -89,7 +89,7 @@ def story_of(
         state=state,
         report=node_report(state, state_of(name, coverage, stale=stale), coverage),
         held_back=held_back,
-        events=tuple(event for event in event_reports(nodes, now) if name in event.nodes),
+        events=tuple(event for event in event_reports(nodes, now) if name in (*event.nodes, *event.gone)),
         stays=may_return(state.record, now, rules) if state.tainted else None,
         coverage=coverage,
         note="" if controller.readable else f"the Lease cannot be read: {controller.problem}",

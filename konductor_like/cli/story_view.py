@@ -14,7 +14,7 @@ from konductor_like.cli.paragraphs import Row
 from konductor_like.cli.render import state_text
 from konductor_like.cli.report import Health, wake_of
 from konductor_like.cli.story import Story
-from konductor_like.model import Incident, IncidentState, Refused, Release, Role, Stint
+from konductor_like.model import OPT_OUT_LABEL, Incident, IncidentState, Refused, Release, Role, Stint
 from konductor_like.policy.release import name_of
 
 FAULTS_SHOWN = 4
@@ -119,6 +119,8 @@ def document(story: Story) -> dict[str, Any]:
 
 def _decided(story: Story) -> str:
     record, report = story.state.record, story.report
+    if story.state.opted_out and not report.tainted:
+        return f"left alone: the node bears the label {OPT_OUT_LABEL}"
     if report.tainted and record.tainted_at is None:
         return "tainted by somebody else: no record of ours claims it"
     if report.tainted:
@@ -183,7 +185,7 @@ def _event(event: EventReport, name: str, now: datetime) -> Iterator[str]:
     mine = next(
         role
         for role, nodes in (
-            (Role.ORIGIN, event.origins),
+            (Role.ORIGIN, (*event.origins, *event.gone)),
             (Role.UNCLEAR, event.unclear),
             (Role.COLLATERAL, event.collateral),
         )

@@ -74,7 +74,7 @@ class NodeWork(ABC):
         self.failed = 0
         self.client = client
         self.settings = settings
-        self.decode = settled_decoder(settings)
+        self.decode = settled_decoder(settings, client)
         self.by = who()
         self._suffix = _SUFFIX[dry_run]
         self._names_only = names_only

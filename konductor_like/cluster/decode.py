@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from konductor_like.cluster import record as records
 from konductor_like.cluster import times
+from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.gpu import Selector, matches, parse_selector, says_gpu
 from konductor_like.cluster.managers import last_writer
+from konductor_like.cluster.slices import GpuSlices
 from konductor_like.model import (
     HEALTH_LABEL,
     OPT_OUT_LABEL,
@@ -37,6 +39,8 @@ class Reading:
     """Which nodes we may taint; empty for all."""
     pool_label: str = ""
     domain_label: str = ""
+    sliced: Callable[[], Collection[str]] = frozenset
+    """The names of nodes that have a GPU by what stands elsewhere."""
 
 
 def node_decoder(
@@ -45,19 +49,22 @@ def node_decoder(
     include: str = "",
     pool_label: str = "",
     domain_label: str = "",
+    sliced: Callable[[], Collection[str]] = frozenset,
 ) -> NodeDecoder:
     """A decoder that knows these settings. Raises ValueError if one that should be is no selector."""
-    reading = Reading(parse_selector(gpu_node_selector), parse_selector(include), pool_label, domain_label)
+    gpu, chosen = parse_selector(gpu_node_selector), parse_selector(include)
+    reading = Reading(gpu, chosen, pool_label, domain_label, sliced)
     return lambda node: decode_node(node, reading)
 
 
-def settled_decoder(settings: Settings) -> NodeDecoder:
-    """A decoder as the settings say. Raises ValueError."""
+def settled_decoder(settings: Settings, client: ReadOnlyKubeClient | None = None) -> NodeDecoder:
+    """A decoder as the settings say; with a client it knows ResourceSlices, too. Raises ValueError."""
     return node_decoder(
         settings.gpu_node_selector,
         include=settings.node_selector,
         pool_label=settings.pool_label,
         domain_label=settings.domain_label,
+        sliced=GpuSlices(client).nodes if client else frozenset,
     )
 
 
@@ -71,12 +78,15 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
     raw_taints = spec.get("taints")
     taints = tuple(raw_taints) if isinstance(raw_taints, list) else None
     ready = _condition(status, "Ready")
+    name = _text(metadata, "name") or ""
     machine = _machine(uid, spec, status)
     return NodeState(
-        name=_text(metadata, "name") or "",
+        name=name,
         machine=machine,
         created_ns=_ns(metadata, "creationTimestamp") or 0,
-        is_gpu_node=says_gpu(labels, _object(status, "capacity"), reading.gpu) or _seen_before(record),
+        is_gpu_node=name in reading.sliced()
+        or says_gpu(labels, _object(status, "capacity"), reading.gpu)
+        or _seen_before(record),
         ready=ready.get("status") == "True",
         unschedulable=spec.get("unschedulable") is True,
         taints=tuple(_taint(taint) for taint in taints or () if isinstance(taint, dict)),

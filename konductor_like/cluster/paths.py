@@ -8,6 +8,10 @@ NODES = "/api/v1/nodes"
 NAMESPACES = "/api/v1/namespaces"
 PODS = "/api/v1/pods"
 """Of all namespaces."""
+RESOURCE_SLICES = tuple(
+    f"/apis/resource.k8s.io/{version}/resourceslices" for version in ("v1", "v1beta2", "v1beta1")
+)
+"""Of Kubernetes 1.34, 1.33 and 1.32; the newest first."""
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 

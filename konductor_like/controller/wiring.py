@@ -98,8 +98,8 @@ def _earnest(
     rulebook: Rulebook,
     stop: threading.Event,
 ) -> Iterator[Controller]:
-    decode = settled_decoder(settings)
     client = KubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
+    decode = settled_decoder(settings, client)
     namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
     identity = own_identity()
     with ExitStack() as exits:
@@ -167,7 +167,9 @@ def _rehearsal(
     client = ReadOnlyKubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
     with ExitStack() as exits:
         exits.enter_context(closing(client))
-        store = NodeStore(client, settled_decoder(settings), on_change=lambda: controller.nodes_changed())
+        store = NodeStore(
+            client, settled_decoder(settings, client), on_change=lambda: controller.nodes_changed()
+        )
         namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
         nodes = RehearsedNodes(store)
         report = Report(metrics, rehearsal=True, fleet_event=rehearsed_fleet_event)

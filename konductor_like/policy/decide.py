@@ -28,7 +28,7 @@ from konductor_like.model import (
 from konductor_like.policy.boots import leave_boots
 from konductor_like.policy.brake import Admission, admit, urgency
 from konductor_like.policy.change import Case, change_of, is_due, tainting
-from konductor_like.policy.judge import SEEN_BEFORE, judge
+from konductor_like.policy.judge import OPTED_OUT, SEEN_BEFORE, judge
 from konductor_like.policy.refusing import USER_WRITTEN, refusals
 from konductor_like.policy.rules import Rules
 from konductor_like.policy.weigh import Weighed, weigh
@@ -171,14 +171,18 @@ def _look_at(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now:
 def _first_heard(case: Case) -> Iterator[Fault]:
     """Lines that the record counts already, as they first came: another process was killed after it wrote.
 
-    A replay of the same lines has later timestamps, and says nothing about when they happened.
+    A replay of the same lines has later timestamps, and says nothing about when they happened. Of a node that
+    is opted out there is no record to count them.
     """
     incidents = case.state.record.incidents
     for item in case.judgement.ignored:
         fault = item.fault
-        if item.reason == SEEN_BEFORE and any(
-            incident.key == fault.key and incident.first_ns <= fault.timestamp_ns <= incident.last_ns
-            for incident in incidents
+        if item.reason == OPTED_OUT or (
+            item.reason == SEEN_BEFORE
+            and any(
+                incident.key == fault.key and incident.first_ns <= fault.timestamp_ns <= incident.last_ns
+                for incident in incidents
+            )
         ):
             yield fault
 

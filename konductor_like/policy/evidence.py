@@ -66,7 +66,7 @@ def evidence_of(
     found: list[Evidence] = []
     for name in nodes:
         state = states.get(name)
-        if state is None or state.opted_out:
+        if state is None:
             continue
         record = records.get(name, state.record)
         mine = [*_of_window(name, window.traces.get(name, {}), state, record)]

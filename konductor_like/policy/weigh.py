@@ -65,7 +65,8 @@ def weigh(
 ) -> Weighed:
     """Weigh new evidence (``counted``) and what is known of the time before (``past``, the window).
 
-    ``again`` is what an earlier process counted and this one reads for the first time.
+    ``again`` is what an earlier process counted and this one reads for the first time, and what is said of
+    nodes that are opted out: it counts against nobody and explains what happens elsewhere.
 
     ``records`` are the nodes' records as they were judged just now; of other nodes the snapshot's hold.
     """
@@ -84,7 +85,9 @@ def weigh(
     for each in evidence:
         mine[each.node].append(each)
     known = {
-        name: records.get(name) or snapshot.nodes[name].record for name in names if name in snapshot.nodes
+        name: records.get(name) or snapshot.nodes[name].record
+        for name in names
+        if name in snapshot.nodes and not snapshot.nodes[name].opted_out
     }
     waiting = {
         name: keys
@@ -147,7 +150,8 @@ def _counts(fault: Fault, states: Mapping[str, NodeState], rules: Rules, now: da
         return False
     if fault.finding.user_written and not rules.count_user_written:
         return False
-    return is_of_this_node(state, fault, now)
+    # A node that is opted out is left alone, and may all the same be where an event began.
+    return is_of_this_node(replace(state, opted_out=False) if state.opted_out else state, fault, now)
 
 
 def _may_have_changed(

@@ -35,7 +35,7 @@ from tests.chaos.machines import number_in
 
 if TYPE_CHECKING:
     from tests.chaos.machines import Occurrence
-    from tests.chaos.world import World
+    from tests.chaos.surroundings import Surroundings
 
 NAMESPACE, LEASE = "konductor-like", "konductor-like"
 DURATION_SECONDS, DEADLINE_SECONDS, RENEW_SECONDS = 300, 200.0, 100.0
@@ -59,7 +59,7 @@ class SerialCrew:
     Now and then the server is slow with one: its effect is there, and it is late all the same.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Surroundings) -> None:
         self._world = world
         self._late: dict[str, tuple[float, WriteResult]] = {}
 
@@ -97,7 +97,7 @@ class _Announcer:
 class _Stop:
     """The term's stop event; waiting for it lets simulated time pass."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Surroundings) -> None:
         self._world = world
         self._set = False
 
@@ -133,7 +133,7 @@ def _shared() -> tuple[Metrics, Rulebook]:
 class Process:
     """One life of a controller, from its start until it is killed or told to end."""
 
-    def __init__(self, world: World, name: str, identity: str, clock_ahead_ns: int = 0) -> None:
+    def __init__(self, world: Surroundings, name: str, identity: str, clock_ahead_ns: int = 0) -> None:
         self.name = name
         self.identity = identity
         self.clock_ahead_ns = clock_ahead_ns

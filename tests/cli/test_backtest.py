@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -20,11 +22,14 @@ from konductor_like.loki.response import QueryResult
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.sandbox.loki.limits import LokiLimits
-from tests.backtest.histories import START_NS, xid
+from tests.backtest.histories import SECOND_NS, START_NS, Said, xid
+from tests.backtest.test_silence import BEAT
 from tests.cli.test_docs import names
 from tests.cli.transcripts import forget_settings
 
 DOCS = Path(__file__).parents[2] / "docs"
+REWRITE = bool(os.environ.get("KONDUCTOR_TEST_REWRITE"))
+"""Read at once: each test forgets the settings."""
 NOW = moment(START_NS) + timedelta(days=2)
 
 
@@ -152,6 +157,22 @@ def test_the_picture_is_well_formed_whatever_a_node_is_called(
     assert any(text.text == "<gpu & co>" for text in drawn.iter("{http://www.w3.org/2000/svg}text"))
 
 
+def test_which_nodes_were_silent_is_told_where_heartbeats_are_shipped(
+    loki: LokiServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, hours in {"gpu-1": 48, "gpu-2": 40}.items():
+        labels = Said(name, 0, "").labels
+        loki.push(labels, [(START_NS + (60 * n + 7) * SECOND_NS, BEAT) for n in range(60 * hours)])
+
+    _, out, _ = run(capsys, "--since", "2d", "--nodes", "lines")
+    document = json.loads(run(capsys, "--since", "2d", "--nodes", "lines", "-o", "json")[1])
+
+    page = (DOCS / "backtest.md").read_text("utf-8")
+    assert "1 of 2 nodes with heartbeats did not send them all the time (asked every 60m): gpu-2 8h\n" in out
+    assert document["history"]["silence"]["longest"] == [{"node": "gpu-2", "seconds": 8 * 3600}]
+    assert {name for name in names(document) if f"`{name}`" not in page and f".{name}`" not in page} == set()
+
+
 def test_a_second_run_asks_loki_only_for_the_last_hours(
     loki: LokiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -252,6 +273,24 @@ def test_a_loki_that_fails_for_good_half_way_ends_with_3_and_says_what_failed(
     assert "Loki answered 502: no ingester; asking again in " in err
     assert "the report goes up to 2026-03-01T" in err
     assert "goes on from there" in err
+
+
+def test_the_example_on_the_page_is_what_is_printed(
+    loki: LokiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    tell(loki)
+    page = (DOCS / "backtest.md").read_text("utf-8")
+    example = page.split("## An example")[1]
+    yaml, command, shown = re.findall(r"```(?:yaml|console|text)\n(.*?)```", example, re.DOTALL)[:3]
+    (tmp_path / "fatal-31.yaml").write_text(yaml)
+
+    status, out, err = run(capsys, *command.split()[3:])
+    if REWRITE:
+        (DOCS / "backtest.md").write_text(page.replace(shown, out), "utf-8")
+        shown = out
+
+    assert status == 0, err
+    assert out == shown
 
 
 def test_an_empty_history_is_told(loki: LokiServer, capsys: pytest.CaptureFixture[str]) -> None:

@@ -157,4 +157,4 @@ def test_the_roles_grant_what_the_controller_asks_for_at_its_start() -> None:
 def test_no_rule_is_wider_than_it_reads() -> None:
     for rule in RULES:
         assert "*" not in {*rule.verbs, *rule.resources, *rule.groups, *rule.names}
-        assert rule.namespaces or rule.resources in (("nodes",), ("pods",))
+        assert rule.namespaces or rule.resources in (("nodes",), ("pods",), ("resourceslices",))

@@ -184,7 +184,7 @@ class Site:
     def start(self) -> None:
         """A controller starts, and looks around for the first time."""
         with self._by_its_clock():
-            self._process = Process(self, "controller", "controller_uid")  # type: ignore[arg-type]  # a world in small
+            self._process = Process(self, "controller", "controller_uid")
             self._process.beat()
 
     @contextmanager
@@ -248,7 +248,7 @@ class Site:
     def take_nudge(self) -> None:
         """No tail."""
 
-    def pause_here(self, _process: Process) -> None:
+    def pause_here(self, process: Process) -> None:
         """Nobody is stopped."""
 
     def _exchange(self, server: str, request: Request, timeout_seconds: float) -> Reply:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from konductor_like.model import Role
+from konductor_like.model import OPT_OUT_LABEL, Role
 from konductor_like.sandbox.fleet import make_fleet
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site
@@ -195,10 +195,28 @@ def test_an_origin_that_is_deleted_meanwhile_is_still_named(site_of: Opens) -> N
     assert site.tainted == set()
     assert site.labels == {}
     assert (
-        f"63 nodes: began on {ORIGIN}, which is not on record any more; 63 collateral"
-        in site.cli("status").out
+        f"63 nodes: began on {ORIGIN}, of which nothing is on record; 63 collateral" in site.cli("status").out
     )
     assert f"it followed from a failure on {ORIGIN}" in site.cli("explain", "node", gpu(3)).out
+
+
+def test_an_origin_that_is_opted_out_is_left_alone_and_explains_the_others(site_of: Opens) -> None:
+    nodes = make_fleet(70)
+    nodes[16]["metadata"]["labels"][OPT_OUT_LABEL] = "true"
+    site = site_of(nodes)
+    lives(site)
+    site.kernel(ORIGIN, LOST)
+    crash(site, gpus(64), at=0.5)
+
+    site.run(30)
+
+    assert site.tainted == set()
+    assert site.record(ORIGIN).empty
+    assert site.labels == {}
+    assert f"began on {ORIGIN}" in site.cli("status").out
+    told = site.cli("explain", "node", ORIGIN).out
+    assert "Decided:      left alone: the node bears the label" in told
+    assert "this node: origin; with it: " in told
 
 
 def test_an_origin_whose_own_pod_says_nothing_is_out_and_the_others_stay_unclear(site_of: Opens) -> None:

@@ -148,6 +148,7 @@ CONFIGURATION = (
     _configured("", "configmaps", "ConfigMap", "cm"),
     _configured("", "services", "Service", "svc"),
     _configured("", "resourcequotas", "ResourceQuota", "quota"),
+    _configured("resource.k8s.io", "resourceslices", "ResourceSlice", namespaced=False),
     _configured("apps", "deployments", "Deployment", "deploy"),
     _configured("apps", "daemonsets", "DaemonSet", "ds"),
     _configured("networking.k8s.io", "networkpolicies", "NetworkPolicy", "netpol"),

@@ -123,6 +123,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "nodes": ("metadata.name", "spec.unschedulable"),
     "namespaces": ("metadata.name", "status.phase"),
     "leases": ("metadata.name", "metadata.namespace"),
+    "resourceslices": ("metadata.name", "spec.nodeName", "spec.driver"),
     "pods": (
         "metadata.name",
         "metadata.namespace",
