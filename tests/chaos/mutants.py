@@ -58,9 +58,9 @@ def _cursor_runs_ahead(self: Tick) -> Checkpoint:
 
 @contextmanager
 def _cursor_moves_before_the_plan() -> Iterator[None]:
-    def run(self: Tick, lines: Any, read_ns: Mapping[Any, int], now: Any) -> Any:
+    def run(self: Tick, lines: Any, read_ns: Mapping[Any, int], *rest: Any, **more: Any) -> Any:
         self._checkpoint = Checkpoint({**self._read_ns, **read_ns}, self._act_from_ns)
-        return real(self, lines, read_ns, now)
+        return real(self, lines, read_ns, *rest, **more)
 
     real = Tick.run
     with patched.object(Tick, "run", run):
