@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from konductor_like.model import NodeState, Role
 from konductor_like.policy.release import unix_ns
-from tests.chaos.grounds import EVENT_NS, LONGEST_NS, MARGIN_NS
+from tests.chaos.common import EVENT_NS, LONGEST_NS, MARGIN_NS, QUIET_NS
 from tests.chaos.machines import RULES_THAT_SETTLE, SETTLE_NS, Occurrence, seconds
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tests.chaos.world import World
 
 RECENT_NS = seconds(600)
-QUIET_NS = seconds(400)
 
 
 class Blame:
