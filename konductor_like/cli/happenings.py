@@ -114,6 +114,8 @@ def _report(
 
     told = {each.origin for incidents in members.values() for each in incidents if each.origin is not None}
 
+    elsewhere = sorted(told - members.keys(), key=natural)
+
     def of(role: Role) -> tuple[str, ...]:
         return tuple(
             sorted(
@@ -126,8 +128,8 @@ def _report(
         name=name,
         shared=name.rpartition("@")[0] or name,
         start_ns=parts_of(name)[1] or min(first.values()),
-        origins=of(Role.ORIGIN),
-        gone=tuple(sorted(told - members.keys(), key=natural)),
+        origins=(*of(Role.ORIGIN), *(name for name in elsewhere if name in nodes and _is_out(nodes[name]))),
+        gone=tuple(name for name in elsewhere if name not in nodes or not _is_out(nodes[name])),
         collateral=of(Role.COLLATERAL),
         unclear=of(Role.UNCLEAR),
     )
@@ -139,6 +141,11 @@ def _role(incidents: Iterable[Incident]) -> Role:
     return next(
         (role for role in (Role.ORIGIN, Role.UNCLEAR, Role.COLLATERAL) if role in roles), Role.UNCLEAR
     )
+
+
+def _is_out(state: NodeState) -> bool:
+    """Whether it failed by its own record, even if that is not told of the event yet."""
+    return bool(tainting(state.record))
 
 
 def _stands(state: NodeState) -> bool:

@@ -129,3 +129,31 @@ def test_an_event_begins_with_its_first_line_on_record() -> None:
 
     assert event.start_ns == ago_ns(60)
     assert event.nodes == ("gpu-1", "gpu-2")
+
+
+def test_an_origin_that_is_known_by_the_others_is_named_whatever_its_own_record_says() -> None:
+    wake = [node(name, ("a", Role.COLLATERAL, 50)) for name in ("gpu-2", "gpu-3")]
+    wake = [
+        replace(
+            state,
+            record=replace(
+                state.record,
+                incidents=tuple(replace(i, origin="gpu-1") for i in state.record.incidents),
+            ),
+        )
+        for state in wake
+    ]
+    dead = replace(decode_node(in_event()[0]), name="gpu-1")
+    dead = replace(
+        dead,
+        record=replace(
+            dead.record, incidents=tuple(replace(i, event=None, role=None) for i in dead.record.incidents)
+        ),
+    )
+
+    [told] = event_reports(fleet(*wake, dead), NOW)
+    assert (told.origins, told.gone) == (("gpu-1",), ())
+
+    [told] = event_reports(fleet(*wake), NOW)
+    assert (told.origins, told.gone) == ((), ("gpu-1",))
+    assert "began on gpu-1, of which nothing is on record; 2 collateral" in event_sentence(told, NOW)

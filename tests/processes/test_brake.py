@@ -32,6 +32,12 @@ def out(stage: Stage) -> int:
     return sum(node.tainted for node in stage.nodes())
 
 
+def told_of(stage: Stage) -> set[str]:
+    """What has an Event that says that the brake holds it."""
+    found = stage.cluster.objects("events", "default")
+    return {e["involvedObject"]["name"] for e in found if e["reason"] == "GPUFaultHeldByBrake"}
+
+
 def test_a_bad_rule_takes_no_more_than_the_brake_allows_and_one_reset_undoes_it(
     fleet: Stage, tmp_path: Path
 ) -> None:
@@ -49,6 +55,7 @@ def test_a_bad_rule_takes_no_more_than_the_brake_allows_and_one_reset_undoes_it(
     )
     assert out(fleet) == 40
     assert "HOLDING 160 nodes back" in fleet.run("status").stdout
+    until(lambda: bool(told_of(fleet) & set(fleet.gpu_nodes)), "held nodes have an Event", controller)
 
     done = fleet.run("reset", "--yes", "--reason", "Xid 31 is no hardware fault")
 

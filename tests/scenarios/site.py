@@ -7,16 +7,16 @@ by the stand-ins' own handlers. Lines reach Loki as the collector ships them (``
 from __future__ import annotations
 
 import heapq
-import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from prometheus_client import generate_latest
 
 from konductor_like.cli import clock as cli_clock
 from konductor_like.cli import writing
@@ -33,9 +33,11 @@ from konductor_like.sandbox.wire import Reply, Request
 from konductor_like.settings import Settings
 from tests.chaos.clock import Clock
 from tests.chaos.machines import seconds
-from tests.chaos.process import NAMESPACE, RENEW_SECONDS, Process
+from tests.chaos.process import NAMESPACE, RENEW_SECONDS, Process, _shared
 from tests.chaos.wire import LOKI, Exchange
 from tests.cli.transcripts import forget_settings
+from tests.scenarios.kernels import Kernel
+from tests.scenarios.printed import Printed
 
 SHIPPING_SECONDS = 0.2
 STEP_SECONDS = 5.0
@@ -66,53 +68,6 @@ class _Ledger:
     def break_(self, what: str) -> None:
         """Something that must not be."""
         raise AssertionError(what)
-
-
-@dataclass(slots=True)
-class _Kernel:
-    """One node's kernel log, as our reader of ``/dev/kmsg`` prints it."""
-
-    boot_id: str
-    booted_ns: int
-    sequence: int = 1000
-
-    def line(self, text: str, now_ns: int) -> str:
-        self.sequence += 1
-        stamp_us = (now_ns - self.booted_ns) // 1000
-        stamp = f"[{stamp_us // 1_000_000:5d}.{stamp_us % 1_000_000:06d}]"
-        return f"kmsg/1 boot={self.boot_id} seq={self.sequence} facility=0 priority=3 {stamp} {text}"
-
-    def heartbeat(self, now_ns: int, wall: str) -> str:
-        stamp_us = (now_ns - self.booted_ns) // 1000
-        return (
-            f"kmsg/1 heartbeat boot={self.boot_id} seq={self.sequence} "
-            f"uptime={stamp_us // 1_000_000}.{stamp_us % 1_000_000:06d} wall={wall}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Printed:
-    """What a command came to."""
-
-    code: int
-    out: str
-    err: str
-    lines: Sequence[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "lines", self.out.splitlines())
-
-    @property
-    def rows(self) -> Sequence[str]:
-        """The rows of its table."""
-        heads = [number for number, line in enumerate(self.lines) if line.startswith("NODE ")]
-        return self.lines[heads[0] + 1 :] if heads else ()
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The output as JSON."""
-        found: dict[str, Any] = json.loads(self.out)
-        return found
 
 
 class Site:
@@ -148,7 +103,7 @@ class Site:
         self.kube.create_namespace(NAMESPACE)
         self.names = sorted(node["metadata"]["name"] for node in self.kube.objects("nodes"))
         self._decode = settled_decoder(self.settings)
-        self._kernels: dict[str, _Kernel] = {}
+        self._kernels: dict[str, Kernel] = {}
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         self._reading = False
@@ -311,10 +266,10 @@ class Site:
 
         beat()
 
-    def _log(self, node: str) -> _Kernel:
+    def _log(self, node: str) -> Kernel:
         if node not in self._kernels:
             boot_id = self.kube.node(node)["status"]["nodeInfo"]["bootID"]
-            self._kernels[node] = _Kernel(boot_id, self.clock.true_ns - seconds(UPTIME_SECONDS))
+            self._kernels[node] = Kernel(boot_id, self.clock.true_ns - seconds(UPTIME_SECONDS))
         return self._kernels[node]
 
     def _ship(
@@ -394,6 +349,11 @@ class Site:
     def in_role(self, role: Role | None) -> set[str]:
         """The nodes with an incident of that role."""
         return {name for name, incident in self.open if incident.role is role}
+
+    @property
+    def metrics(self) -> str:
+        """What is scraped from the controller."""
+        return generate_latest(_shared()[0].registry).decode()
 
     def told(self, reason: str) -> list[dict[str, Any]]:
         """The Events of that reason."""

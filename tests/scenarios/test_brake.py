@@ -67,6 +67,7 @@ def test_what_the_brake_holds_is_told_everywhere_and_one_reset_lets_all_go(site_
     status = site.cli("status")
     assert status.lines[0].startswith("Brake:       HOLDING 40 nodes back: ")
     assert site.cli("status", "-o", "json").document["brake"]["holding"] is True
+    assert "konductor_like_brake_held 40.0" in site.metrics
     held = site.told("GPUFaultHeldByBrake")
     assert {
         event["involvedObject"]["name"] for event in held if event["involvedObject"]["kind"] == "Node"
@@ -81,6 +82,7 @@ def test_what_the_brake_holds_is_told_everywhere_and_one_reset_lets_all_go(site_
     site.run(600, step_seconds=20)
     assert site.tainted == set()
     assert site.labels == {}
+    assert "konductor_like_brake_held 0.0" in site.metrics
 
 
 def test_a_held_origin_whose_node_is_let_go_is_not_tainted_later(site_of: Opens) -> None:
