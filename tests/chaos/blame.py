@@ -42,7 +42,7 @@ class Blame:
                 yield f"{process.name} calls {i.key.rule} on {state.name} collateral"
 
     def explanations(self, o: Occurrence) -> Iterator[Occurrence]:
-        """What looked fatal elsewhere, or came again too often, and may have been the origin of a soft one."""
+        """What looked fatal elsewhere, or came too often, and may have been the origin of a soft one."""
         for other in self._world.occurrences if o.soft else ():
             # A replay may be all that anybody read of it.
             failed = other.taints or other.finding.code in PROVABLE
