@@ -17,6 +17,7 @@ from konductor_like.controller.backlog import THIN_ABOVE, Stalls, Waiting, thinn
 from konductor_like.controller.edges import EventSink, Jobs, Nodes, Steer, Writer
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.report import Report
+from konductor_like.controller.unanswered import Unanswered
 from konductor_like.detection import detect
 from konductor_like.detection.jobs import by_name
 from konductor_like.model import (
@@ -82,7 +83,8 @@ class Tick:
         self._waiting = Waiting(unknown_node_seconds)
         self._stalls = Stalls()
         self._in_flight: dict[str, tuple[Change, Sequence[Fault]]] = {}
-        self._unsettled: dict[str, Mapping[TallyKey, Unsettled]] = {}
+        self._unsettled: Mapping[str, Mapping[TallyKey, Unsettled]] = {}
+        self._unanswered = Unanswered()
         self._counts_written: dict[str, datetime] = {}
         self._full: dict[str, tuple[str | None, NodeRecord]] = {}
         self._read_ns = dict(start.read_ns)
@@ -190,6 +192,7 @@ class Tick:
     ) -> tuple[Plan, Mapping[str, NodeState]]:
         """The plan, and the very states that it was made for: a write must test these and no newer ones."""
         states = self._states()
+        self._unsettled = self._unanswered.settled(states, self._unsettled)
         steer, rules = self._steering, self._rules()
         known = self._jobs.known() if self._jobs else {}
         snapshot = Snapshot(
@@ -247,6 +250,8 @@ class Tick:
         for change, result in zip(due, results, strict=True):
             if result.state is not None:
                 self._nodes.apply(result.state)
+            if result.outcome_unknown:
+                self._unanswered.note(states[change.node], change)
             match result.outcome:
                 case Outcome.APPLIED if result.state is not None:
                     self._applied(change, result.state, now)
@@ -278,6 +283,7 @@ class Tick:
             self._counts_written = {name: at for name, at in self._counts_written.items() if at > recent}
             self._counts_written[change.node] = now
         self._remember(change, state)
+        self._unanswered.forget(change.node)
         self._recovered(change.node)
 
     def _slow(self, change: Change, counted: Mapping[str, Sequence[Fault]], now: datetime) -> None:

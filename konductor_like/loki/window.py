@@ -2,8 +2,9 @@
 
 Loki's sharded queries may silently return fewer lines than match once more than ``limit`` do (design rule 7),
 so a window is accepted only if it was not sharded, or if a count of Loki's says that nothing was cut, and is
-halved otherwise. Windows come
-in the order of time and touch without overlapping, so what was accepted is always one span without a hole.
+halved otherwise. Of a full answer that was not sharded, all but its last moment is accepted: it is cut there
+and nowhere else. Windows come in the order of time and touch without overlapping, so what was accepted is
+always one span without a hole.
 """
 
 from __future__ import annotations
@@ -84,6 +85,10 @@ def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator
         result = ask(window, Direction.FORWARD)
         if result is not None and is_complete(result):
             piece = Piece(window, result.entries, next_width_ns=_wider(width_ns, result))
+        elif result is not None and (whole_ns := _whole_before(window, result)):
+            window = Window(start_ns, whole_ns)
+            entries = tuple(entry for entry in result.entries if entry.timestamp_ns < whole_ns)
+            piece = Piece(window, entries, next_width_ns=max(1, _wider(window.width_ns, result)))
         elif window.width_ns > 1:
             width_ns = _narrower(window, result)
             continue
@@ -92,6 +97,15 @@ def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator
         yield piece
         start_ns = window.end_ns
         width_ns = min(piece.next_width_ns, widest_ns)
+
+
+def _whole_before(window: Window, result: QueryResult) -> int:
+    """Up to where a full answer surely holds everything; 0 where that is nowhere."""
+    if result.shards is None or result.shards > 1 or len(result.entries) < result.limit:
+        return 0
+    width_ns = max(entry.timestamp_ns for entry in result.entries) - window.start_ns
+    width_ns = width_ns // COUNTABLE_NS * COUNTABLE_NS or width_ns  # whole milliseconds can be counted
+    return window.start_ns + width_ns if width_ns else 0
 
 
 def _wider(width_ns: int, result: QueryResult) -> int:

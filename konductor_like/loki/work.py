@@ -94,7 +94,9 @@ def read_again_from_ns(progress: Progress, spans: Spans) -> int:
     """Nothing before this is read a second time, gaps excepted."""
     swept_ns = progress.fast_ns if progress.swept_ns is None else progress.swept_ns
     work = [work.start_ns for work in progress.work if work.why is not Why.GAP]
-    return min([_floor(swept_ns - spans.lateness_ns), progress.fast_ns - spans.overlap_ns, *work])
+    # Work of its own may have read what a flood comes to later: after an absence it leaves nobody out.
+    floods = [flood.upto_ns for flood in progress.floods]
+    return min([_floor(swept_ns - spans.lateness_ns), progress.fast_ns - spans.overlap_ns, *work, *floods])
 
 
 def planned(progress: Progress, spans: Spans, gaps: Iterable[Window], now_ns: int) -> Progress:

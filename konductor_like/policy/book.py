@@ -232,6 +232,29 @@ class Book:
         return dict(found for entry in self._entries if (found := entry.unsettled()))
 
 
+def without_told(
+    record: NodeRecord, tallies: Mapping[TallyKey, Unsettled], written: Iterable[Unsettled]
+) -> Mapping[TallyKey, Unsettled]:
+    """The tallies without what the record tells of by now: ``written`` may have reached the node.
+
+    All of them began on the record as it was before, so that each holds what was written.
+    """
+    book, left = Book(record), dict(tallies)
+    told: dict[TallyKey, int] = {}
+    for each in written:
+        latest = each.latest
+        key = (latest.key, latest.severity.taints, latest.finding.position.boot_id)
+        entry = book.find((latest.key.rule, latest.key.gpu, key[1], key[2]))
+        if entry is not None and entry.seen(latest):
+            told[key] = max(told.get(key, 0), each.count)
+    for key, count in told.items():
+        if key in left and left[key].count > count:
+            left[key] = replace(left[key], count=left[key].count - count)
+        else:
+            left.pop(key, None)
+    return left
+
+
 def booted(position: KernelPosition, boot_id: str | None) -> KernelPosition:
     """The position with its boot named."""
     return position if position.boot_id == boot_id else replace(position, boot_id=boot_id)

@@ -91,9 +91,12 @@ class Aftermath:
     def _check_signs(self, state: NodeState) -> None:
         """Label and softer taint say what the record says."""
         suspicious = any(
-            i.state in (IncidentState.ACTIVE, IncidentState.PENDING)
-            and i.ack is None
-            and (i.severity is Severity.SUSPECT or (i.severity.taints and i.role is Role.COLLATERAL))
+            i.ack is None
+            and (
+                i.state is IncidentState.PENDING
+                or (i.state is IncidentState.ACTIVE and i.severity is Severity.SUSPECT)
+                or (i.state is IncidentState.ACTIVE and i.severity.taints and i.role is Role.COLLATERAL)
+            )
             for i in state.record.incidents
         )
         health = state.as_read.health

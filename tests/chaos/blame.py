@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from konductor_like.model import NodeState, Role
 from konductor_like.policy.release import unix_ns
-from tests.chaos.grounds import EVENT_NS, LONGEST_NS, MARGIN_NS
+from tests.chaos.common import EVENT_NS, LONGEST_NS, MARGIN_NS, PROVABLE, QUIET_NS
 from tests.chaos.machines import RULES_THAT_SETTLE, SETTLE_NS, Occurrence, seconds
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tests.chaos.world import World
 
 RECENT_NS = seconds(600)
-QUIET_NS = seconds(400)
 
 
 class Blame:
@@ -43,10 +42,11 @@ class Blame:
                 yield f"{process.name} calls {i.key.rule} on {state.name} collateral"
 
     def explanations(self, o: Occurrence) -> Iterator[Occurrence]:
-        """What looked fatal elsewhere, too, and may have been the origin of a soft one."""
+        """What looked fatal elsewhere, or came too often, and may have been the origin of a soft one."""
         for other in self._world.occurrences if o.soft else ():
             # A replay may be all that anybody read of it.
-            elsewhere = other.taints and other.node != o.node and other.in_loki
+            failed = other.taints or other.finding.code in PROVABLE
+            elsewhere = failed and other.node != o.node and other.in_loki
             at_once = any(abs(a - b) <= LONGEST_NS for a in o.timestamps for b in other.timestamps)
             if elsewhere and at_once and self._share(o.node, other.node):
                 yield other

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from konductor_like.model import NodeState, Source
 from konductor_like.policy.release import unix_ns
+from tests.chaos.common import MARGIN_NS, CommonNode
 from tests.chaos.machines import Occurrence, seconds
 
 if TYPE_CHECKING:
@@ -20,11 +21,6 @@ CONTAINED, PAGE_FAULT = 94, 31
 TIMES = 3
 APART_NS = seconds(60)
 """Lines that follow each other closer than this are one failure."""
-EVENT_NS = seconds(30)
-"""Nodes of one job or rack that report within so long tell of one event."""
-LONGEST_NS = seconds(330)
-"""No event is longer than this."""
-MARGIN_NS = seconds(2)
 
 
 class Grounds:
@@ -32,6 +28,7 @@ class Grounds:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._common = CommonNode(world)
 
     def may_taint(self, process: Process, state: NodeState) -> bool:
         """Whether what happened on the node may be enough although nothing there is fatal."""
@@ -43,7 +40,7 @@ class Grounds:
             or any(
                 code == PAGE_FAULT and len(group) >= TIMES <= len(jobs) for (code, _), group in kernel.items()
             )
-            or self._may_be_common(process, state.name, mine)
+            or self._common.may_taint(process, state.name, mine)
         )
 
     def must_taint(
@@ -57,6 +54,9 @@ class Grounds:
             counted = [o for o in group if o.first_ns > since_ns + MARGIN_NS and sure(o)]
             if (times := occasions(counted)) >= TIMES:
                 yield f"{times} times Xid {code} on {gpu} of {state.name}"
+        own = [o for o in self._standing(state) if o.first_ns > since_ns + MARGIN_NS and sure(o)]
+        if jobs := self._common.must_taint(state, own, sure):
+            yield f"{jobs} jobs failed that have {state.name} alone in common"
 
     def _standing(self, state: NodeState) -> Iterator[Occurrence]:
         """What Loki has of the node's machine in this boot that its last release does not cover."""
@@ -68,26 +68,6 @@ class Grounds:
             of_boot = o.source is Source.POD or machine.plain or o.boot_id == state.machine.boot_id
             if of_boot and max(o.timestamps) > since_ns:
                 yield o
-
-    def _may_be_common(self, process: Process, name: str, mine: Iterable[Occurrence]) -> bool:
-        """Whether it alone may be common to so many failed jobs, as far as the process knew."""
-        own: defaultdict[int, list[Occurrence]] = defaultdict(list)
-        for o in mine:
-            if o.job is not None:
-                own[o.job].append(o)
-        others: defaultdict[str, set[int]] = defaultdict(set)
-        shared: set[int] = set()
-        for o in self._world.occurrences:
-            if o.node == name or o.job is None or o.job not in own:
-                continue
-            shared.add(o.job)
-            if process.knows(o) and any(process.knows(each) and _beside(each, o) for each in own[o.job]):
-                others[o.node].add(o.job)
-        if len(shared) < self._world.setup.common_jobs:
-            return False
-        if self._world.ledger.people_meddled or any(o.taints for o in self._world.occurrences):
-            return True  # what was let go, or is explained, is no part of it
-        return all(len(jobs) * 2 <= len(shared) for jobs in others.values())
 
 
 def occasions_most(group: Sequence[Occurrence]) -> int:
@@ -105,11 +85,6 @@ def occasions(group: Sequence[Occurrence]) -> int:
 
 def _on_time(o: Occurrence) -> bool:
     return all(s.visible_ns - s.timestamp_ns <= MARGIN_NS for s in o.shipments)
-
-
-def _beside(one: Occurrence, other: Occurrence) -> bool:
-    pairs = ((a, b) for a in one.timestamps for b in other.timestamps)
-    return any(abs(a - b) <= EVENT_NS for a, b in pairs)
 
 
 def _by_gpu(occurrences: Iterable[Occurrence]) -> dict[tuple[int | None, str | None], list[Occurrence]]:

@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
+from itertools import count
 from typing import Any
 from unittest.mock import patch as patched
 
@@ -23,11 +24,14 @@ from konductor_like.controller.tick import Tick
 from konductor_like.loki import access, asking, reader, window
 from konductor_like.loki.seen import Seen
 from konductor_like.loki.spans import Spans
-from konductor_like.model import BrakeState, Checkpoint, KernelPosition
+from konductor_like.model import BrakeState, Checkpoint, KernelPosition, Role
+from konductor_like.policy import correlate, evidence, roles, thresholds
 from konductor_like.policy.book import Entry
 from konductor_like.policy.brake import Admission
 from konductor_like.policy.census import Census
+from konductor_like.policy.roles import NamedEvent
 from konductor_like.policy.room import Room
+from konductor_like.policy.thresholds import Failures
 from tests.chaos import wire
 from tests.chaos.schedule import play, schedule_of
 
@@ -37,6 +41,9 @@ brake: Any = import_module("konductor_like.policy.brake")
 census: Any = import_module("konductor_like.policy.census")
 judge: Any = import_module("konductor_like.policy.judge")
 release: Any = import_module("konductor_like.policy.release")
+change: Any = import_module("konductor_like.policy.change")
+weigh: Any = import_module("konductor_like.policy.weigh")
+recent: Any = import_module("konductor_like.policy.window")
 
 Mutant = Callable[[], AbstractContextManager[Any]]
 
@@ -51,9 +58,9 @@ def _cursor_runs_ahead(self: Tick) -> Checkpoint:
 
 @contextmanager
 def _cursor_moves_before_the_plan() -> Iterator[None]:
-    def run(self: Tick, lines: Any, read_ns: Mapping[Any, int], now: Any) -> Any:
+    def run(self: Tick, lines: Any, read_ns: Mapping[Any, int], *rest: Any, **more: Any) -> Any:
         self._checkpoint = Checkpoint({**self._read_ns, **read_ns}, self._act_from_ns)
-        return real(self, lines, read_ns, now)
+        return real(self, lines, read_ns, *rest, **more)
 
     real = Tick.run
     with patched.object(Tick, "run", run):
@@ -157,6 +164,70 @@ def _acks_forgotten() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _collateral_taints() -> Iterator[None]:
+    def in_event(incident: Any, *rest: Any) -> Any:
+        found = real(incident, *rest)
+        return decide.replace(found, role=None) if found.role is Role.COLLATERAL else found
+
+    real = roles._in_event
+    with patched.object(roles, "_in_event", in_event):
+        yield
+
+
+def _all_settle(record: Any, _state: Any, _mine: Any, rules: Any, now_ns: int) -> dict[Any, int]:
+    keys = (i.key for i in record.incidents if rules.escalation(i.key.rule).settle_seconds)
+    return dict.fromkeys(keys, now_ns + 10**9)
+
+
+@contextmanager
+def _every_fatal_line_may_be_collateral() -> Iterator[None]:
+    with ExitStack() as stack:
+        for module in (correlate, roles, weigh):
+            stack.enter_context(patched.object(module, "is_soft", lambda each, _rules: each.taints))
+        yield
+
+
+@contextmanager
+def _threshold_off_by(number: int) -> Iterator[None]:
+    def reached(threshold: Any, incident: Any, mine: Any) -> str:
+        return str(real(decide.replace(threshold, count=threshold.count + number), incident, mine))
+
+    real = thresholds._threshold
+    with patched.object(thresholds, "_threshold", reached):
+        yield
+
+
+@contextmanager
+def _softer_taint_lingers() -> Iterator[None]:
+    def bears(state: Any, *rest: Any, **more: Any) -> bool:
+        return bool(state.suspect_tainted or real(state, *rest, **more))
+
+    real = change.bears_suspect_taint
+    with patched.object(change, "bears_suspect_taint", bears):
+        yield
+
+
+@contextmanager
+def _any_common_node_is_blamed() -> Iterator[None]:
+    def grounds(self: Failures, node: str) -> str:
+        most = self.rules.common_node_jobs
+        return "common to many" if most and len(self.jobs.get(node, ())) >= most else ""
+
+    with patched.object(Failures, "grounds", grounds):
+        yield
+
+
+@contextmanager
+def _no_event_keeps_its_name() -> Iterator[None]:
+    def named(event: Any, *_rest: Any) -> NamedEvent:
+        return NamedEvent(f"{event.shared}@{next(numbers)}", event)
+
+    numbers = count()
+    with patched.object(weigh, "named", named):
+        yield
+
+
 def _admit_all(candidates: Any, *_rest: Any) -> Admission:
     return Admission(frozenset(candidates), {}, BrakeState(len(candidates), 0, len(candidates)))
 
@@ -197,11 +268,27 @@ MUTANTS: dict[str, Mutant] = {
     "the brake does not cool down": _swap(Room, "released", lambda *_args: None),
     "an acknowledgement is forgotten": _acks_forgotten,
     "every growth is written at once": _swap(decide, "is_due", lambda *_args: True),
+    "collateral taints": _collateral_taints,
+    "no event has an origin": _swap(correlate, "_origins", lambda *_args: frozenset()),
+    "hardware's own failure may be collateral": _every_fatal_line_may_be_collateral,
+    "nothing waits to be told apart": _swap(weigh, "settling", lambda *_args: {}),
+    "what is to be told apart waits for ever": _swap(weigh, "settling", _all_settle),
+    "no event keeps its name": _no_event_keeps_its_name,
+    "a threshold is one too low": lambda: _threshold_off_by(-1),
+    "a threshold is one too high": lambda: _threshold_off_by(1),
+    "lines of one failure count one by one": _swap(recent, "EPISODE_NS", 0),
+    "a release does not end the counting": _swap(evidence, "settled_ns", lambda *_args: 0),
+    "a reboot does not end the counting": _swap(weigh, "boot_in", lambda *_args: None),
+    "the past is forgotten at a restart": _swap(weigh, "with_past", lambda found, *_args: found),
+    "no common node is ever blamed": _swap(Failures, "grounds", lambda *_args: ""),
+    "every common node is blamed": _any_common_node_is_blamed,
+    "the softer taint lingers": _softer_taint_lingers,
 }
 
 GUARDED_TWICE = {
     "no line counts as delivered": "kernel positions and timestamps in the record tell a line read again",
     "no poll looks back": "sweeps and starts read the lateness again; only sooner would it be found",
+    "Loki may answer from its cache": "only a line ten minutes late may be hidden, and few are",
     "boots are never past": "a line of another boot than the Node's is pending, and never taints",
 }
 """What nothing catches because another guard holds; here to be told, and to be noticed if that changes."""

@@ -322,6 +322,8 @@ class Process:
         self._term._inbox = inbox  # type: ignore[assignment]  # takes a delivery in the same turn
         for loop in self._term.loops.values():
             loop._inbox = inbox
+        if "history" in self._term.loops:  # it rests for as long as its queries take
+            self._term.loops["history"]._reader._clock = self._world.clock.seconds  # type: ignore[attr-defined]  # its own
 
     def _leave(self) -> None:
         tick, self._term, self._tick = self._tick, None, None

@@ -42,6 +42,11 @@ SINGLE_STORIES: tuple[Story, ...] = (
         s.Wait(60.0),
         beat(r),
     ],
+    # So late that Loki has cached by then that there was nothing.
+    lambda r, n: [
+        s.Xid(n, r.choice(FATAL), 0, 0.95),
+        *(step for _ in range(6) for step in (s.Wait(320.0), beat(r))),
+    ],
     lambda r, n: [s.Xid(n, 48, 0, times=40), xid(r, n + 1), xid(r, n + 2), beat(r), beat(r)],
     lambda _, n: [step for _ in range(8) for step in (s.Xid(n, 95, 1), s.Wait(10.0), s.Beat(0))],
     lambda r, n: [xid(r, n), strike(r), beat(r), release(r, n), beat(r), again(r, n), beat(r)],

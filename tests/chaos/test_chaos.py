@@ -20,6 +20,7 @@ from tests.chaos.run import play_seeds
 from tests.chaos.schedule import Schedule, play, schedule_of
 from tests.chaos.setup import Setup
 from tests.chaos.shrink import shrunk
+from tests.chaos.steps import Step
 
 BATCH = 30
 
@@ -98,13 +99,49 @@ QUICKLY_CAUGHT = (
     *("a line counts for the present boot, whatever it names", "the brake lets everybody pass"),
     *("another's Lease is taken at once", "a pause is not heeded", "pools have no brake of their own"),
     *("the pace is not kept", "an acknowledgement is forgotten"),
+    *("hardware's own failure may be collateral", "nothing waits to be told apart"),
+    *("a threshold is one too high", "the past is forgotten at a restart", "the softer taint lingers"),
 )
 """The others need more schedules: ``python -m tests.chaos.mutants``."""
 
 
 @pytest.mark.parametrize("name", QUICKLY_CAUGHT)
 def test_a_broken_promise_is_caught(name: str) -> None:
-    assert caught_by(name, range(1, 61)) is not None
+    assert caught_by(name, range(1, 91)) is not None
+
+
+def _jobs_fail_on(*pairs: tuple[int, int]) -> tuple[Step, ...]:
+    """One job after the other dies on two nodes, and no kernel says anything."""
+    return tuple(
+        step
+        for job, (one, other) in enumerate(pairs, start=1)
+        for step in (s.PodLine(one, 0.0, job), s.PodLine(other, 0.0, job), s.Beat(0), s.Wait(61.0))
+    )
+
+
+_RACK_FAILS: tuple[Step, ...] = (
+    *(s.Beat(0), s.Wait(60.0), s.Xid(0, 79), s.Wait(1.0), s.Xid(1, 145), s.Xid(2, 149), s.Beat(0)),
+    *(s.Wait(6.0), s.Beat(0)),
+)
+
+RARELY_MET: dict[str, tuple[Step, ...]] = {
+    "lines of one failure count one by one": (s.Beat(0), s.Xid(0, 94, 0, times=12), s.Beat(0)),
+    "no common node is ever blamed": _jobs_fail_on((0, 1), (0, 2), (0, 1), (0, 2)),
+    "every common node is blamed": _jobs_fail_on((0, 1), (0, 1), (0, 1), (0, 1)),
+    "collateral taints": _RACK_FAILS,
+    "no event has an origin": _RACK_FAILS,
+}
+"""What takes many random schedules to be noticed, with the steps that it takes."""
+
+
+@pytest.mark.parametrize("name", RARELY_MET)
+def test_a_promise_that_few_schedules_touch_is_judged_all_the_same(name: str) -> None:
+    steps = RARELY_MET[name]
+    schedule = Schedule(1, Setup(plain=(False, False, False), rack=steps is _RACK_FAILS), steps)
+    assert play(schedule).broken == []
+
+    with MUTANTS[name]():
+        assert play(schedule).broken != []
 
 
 def test_every_mutant_that_nothing_catches_says_why() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import pytest
+
 from konductor_like.cluster.errors import KubeOverloaded
 from konductor_like.cluster.writer import Outcome, RehearsedWriter, WriteResult
 from konductor_like.model import (
@@ -192,6 +194,32 @@ def test_counts_that_were_written_without_an_answer_are_not_added_twice() -> Non
     scene.run(seconds=1000)
 
     assert scene.cluster.nodes["gpu-1"].record.incidents[0].count == 12
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_what_is_counted_before_the_node_shows_a_write_without_an_answer_counts_once(
+    *, happened: bool
+) -> None:
+    scene = Scene()
+    scene.run(xid(), seconds=2)
+    for second in range(3, 13):
+        scene.run(xid(seconds=second, stamp=100.5 + second), seconds=second)
+    scene.cluster.moods["gpu-1"] = [UNANSWERED]
+    before = scene.cluster.nodes["gpu-1"]
+    scene.run(seconds=80)
+    assert scene.cluster.moods["gpu-1"] == []
+
+    scene.run(xid(seconds=81, stamp=300), seconds=81)
+    if happened:
+        [incident] = before.record.incidents
+        last = KernelPosition("boot-a", None, 112_500_000)
+        written = replace(incident, count=11, last=last, last_ns=ns(12))
+        record, seen = replace(before.record, incidents=(written,)), replace(before.as_read, record="11")
+        scene.cluster.nodes["gpu-1"] = replace(before, record=record, as_read=seen)
+    scene.run(xid(seconds=82, stamp=301), seconds=82)
+    scene.run(seconds=1000)
+
+    assert scene.cluster.nodes["gpu-1"].record.incidents[0].count == 13
 
 
 def test_a_server_that_asks_for_patience_gets_it() -> None:

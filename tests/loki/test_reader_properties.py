@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from konductor_like.loki.errors import LokiError, LokiTimeout, LokiUnavailable
@@ -47,7 +47,16 @@ _steps = st.builds(
 )
 
 
+_FLOOD_AND_ABSENCE = [
+    Step(0, [0, 0, 0, 0, 0, 1, 1, 11], None, acted_upon=True, restarted=False),
+    Step(13, [], LokiUnavailable("down"), acted_upon=True, restarted=False),
+    Step(34, [], None, acted_upon=False, restarted=False),
+    Step(23, [], None, acted_upon=True, restarted=False),
+]
+
+
 @settings(deadline=None)
+@example(steps=_FLOOD_AND_ABSENCE, counts=False)
 @given(steps=st.lists(_steps, min_size=1, max_size=15), counts=st.booleans())
 def test_every_line_is_delivered_whatever_happens(steps: list[Step], counts: bool) -> None:
     loki = MemoryLoki(allowed_limit=LIMIT, counts=counts)

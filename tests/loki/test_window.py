@@ -25,7 +25,8 @@ class CuttingServer:
     """Returns any lines it likes once more match than the limit, as a sharded Loki may; honest below that.
 
     Its count of matching lines is too high by as much as it likes, and never too low. Without counts it cuts
-    as was seen on real servers: never below half the limit.
+    as was seen on real servers: never below half the limit. Now and then it does not shard, and cuts at the
+    limit only.
     """
 
     def __init__(self, lines: list[Entry], choose: Callable[[int, int], int], *, counts: bool = True) -> None:
@@ -38,11 +39,14 @@ class CuttingServer:
         self.queries.append(window)
         matching = [line for line in self._lines if window.start_ns <= line.timestamp_ns < window.end_ns]
         given_out = matching
-        if len(matching) > LIMIT:
+        shards = self._choose(1, 3)
+        if shards == 1:
+            given_out = sorted(matching, key=lambda line: line.timestamp_ns)[:LIMIT]
+        elif len(matching) > LIMIT:
             keep = self._choose(0 if self._counts else LIMIT // 2 + 1, LIMIT)
             given_out = sorted(matching, key=lambda line: crc32(line.text.encode()))[:keep]
         counted = len(matching) + self._choose(0, 2) if self._counts else None
-        return QueryResult(tuple(given_out), counted, 0, LIMIT)
+        return QueryResult(tuple(given_out), counted, 0, LIMIT, shards)
 
 
 @st.composite
@@ -106,6 +110,21 @@ def test_accepted_windows_touch_and_only_crowded_nanoseconds_are_flagged(
         if not piece.complete:
             assert piece.window.width_ns == 1
             assert timestamps.count(piece.window.start_ns) > honest_below
+
+
+def test_a_full_answer_that_was_not_sharded_is_asked_for_once() -> None:
+    asked: list[Window] = []
+
+    def in_order(window: Window, _direction: Direction) -> QueryResult:
+        asked.append(window)
+        found = [line for line in _lines([*range(0, 400, 10)]) if line.timestamp_ns >= window.start_ns]
+        return QueryResult(tuple(found[:LIMIT]), None, 0, LIMIT, 1)
+
+    pieces = read_span(Window(0, 400), 400, 400, in_order)
+
+    assert next(pieces) == Piece(Window(0, 50), tuple(_lines([0, 10, 20, 30, 40])))
+    assert next(pieces).window.start_ns == 50
+    assert [window.start_ns for window in asked] == [0, 50]
 
 
 def test_a_span_that_fits_costs_one_query() -> None:
