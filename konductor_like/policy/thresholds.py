@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
 
 from konductor_like.model import (
     Distinct,
@@ -15,49 +14,15 @@ from konductor_like.model import (
     Together,
     span_text,
 )
-from konductor_like.policy.correlate import DOMAIN, SYMPTOM_XIDS, Cluster, is_symptom, job_key
+from konductor_like.policy.common import family
+from konductor_like.policy.correlate import SYMPTOM_XIDS, Cluster, is_symptom
 from konductor_like.policy.evidence import Evidence
-from konductor_like.policy.rules import LONGEST_SECONDS, Rules
+from konductor_like.policy.rules import Rules
 
 SECOND_NS = 1_000_000_000
 RECENT_NS = 900 * SECOND_NS
 """Evidence from before our start acts by itself only if it is younger: the crash may have come in between."""
 _WORSE = (Severity.FATAL, Severity.SUSPECT)
-
-
-@dataclass(frozen=True, slots=True)
-class Failures:
-    """By node, the failed jobs in which it took part and for which no origin is in sight."""
-
-    jobs: Mapping[str, frozenset[str]]
-    rules: Rules
-
-    @classmethod
-    def of(cls, events: Iterable[Cluster], rules: Rules) -> Failures:
-        """What the events of the last day come to."""
-        found: dict[str, set[str]] = {}
-        for event in events:
-            # A job that is cancelled prints Xid 45 and is none that failed: its pods would say so.
-            failed = any(each.source is Source.POD for each in event.members)
-            if event.origins or event.shared.startswith(DOMAIN) or not failed:
-                continue
-            for node in event.nodes:
-                found.setdefault(node, set()).add(job_key(event.shared))
-        return cls({node: frozenset(jobs) for node, jobs in found.items()}, rules)
-
-    def count(self, node: str) -> int:
-        """In how many."""
-        return len(self.jobs.get(node, ()))
-
-    def grounds(self, node: str) -> str:
-        """Why they accuse this node, if they do: it alone took part in all, and no other in most of them."""
-        mine = self.jobs.get(node, frozenset())
-        if not self.rules.common_node_jobs or len(mine) < self.rules.common_node_jobs:
-            return ""
-        others = (len(jobs & mine) for name, jobs in self.jobs.items() if name != node)
-        if max(others, default=0) * 2 > len(mine):
-            return ""
-        return f"the only node common to {len(mine)} jobs that failed within {span_text(LONGEST_SECONDS)}"
 
 
 def counting(evidence: Iterable[Evidence], events: Iterable[Cluster], rules: Rules) -> list[Evidence]:
@@ -119,11 +84,14 @@ def _threshold(threshold: Threshold, incident: Incident, mine: Iterable[Evidence
 
 
 def _distinct_jobs(own: Iterable[Evidence]) -> int:
-    """How many jobs it was for certain: where several ran on the node, nobody knows whose the line was."""
+    """How many jobs it was for certain: where several ran on the node, nobody knows whose the line was.
+
+    Runs of one program are one: its fault follows it.
+    """
     seen: set[str] = set()
     count = 0
     for each in own:
-        jobs = {job_key(job) for job in each.jobs}
+        jobs = {family(job) for job in each.jobs}
         if jobs and seen.isdisjoint(jobs):
             count += 1
         seen |= jobs

@@ -20,6 +20,7 @@ from konductor_like.model import (
     Window,
 )
 from konductor_like.policy.change import health_of, tainting
+from konductor_like.policy.common import Failures, Fleet
 from konductor_like.policy.correlate import clusters, connected, is_soft, is_symptom, job_key, related
 from konductor_like.policy.evidence import Evidence, evidence_of, open_incidents
 from konductor_like.policy.judge import is_of_this_node
@@ -34,7 +35,7 @@ from konductor_like.policy.roles import (
     with_roles,
 )
 from konductor_like.policy.rules import Rules
-from konductor_like.policy.thresholds import RECENT_NS, Failures, counting, grounds_of, is_news
+from konductor_like.policy.thresholds import RECENT_NS, counting, grounds_of, is_news
 from konductor_like.policy.window import boot_in, pruned, with_news, with_past
 from konductor_like.policy.windowjobs import with_jobs, with_pods
 
@@ -97,7 +98,8 @@ def weigh(
     events = [named(event, known, rules) for event in clusters(evidence, snapshot.nodes, rules)]
     failures = Failures.of((event.cluster for event in events), rules)
     # Who else took part, and where it began, may stand in what is not read again yet.
-    accusing = Failures({}, rules) if snapshot.replaying else failures
+    accused = set() if snapshot.replaying else set(filter(failures.might_accuse, known))
+    fleet = Fleet(jobs_of, snapshot.nodes) if accused else None
     counts: defaultdict[str, list[Evidence]] = defaultdict(list)
     for each in counting(evidence, (event.cluster for event in events), rules):
         counts[each.node].append(each)
@@ -107,7 +109,8 @@ def weigh(
         state = snapshot.nodes[name]
         new = with_roles(record, state, mine[name], events, waiting, rules)
         if name in touched:
-            new = _escalated(new, state, counts[name], accusing, rules, now_ns)
+            common = failures.grounds(name, fleet) if fleet and name in accused else ""
+            new = _escalated(new, state, counts[name], common, rules, now_ns)
         if new != record:
             changed[name] = new
             # What was collateral and goes on alone waits, too.
@@ -206,19 +209,22 @@ def _escalated(
     record: NodeRecord,
     state: NodeState,
     counts: Sequence[Evidence],
-    failures: Failures,
+    common: str,
     rules: Rules,
     now_ns: int,
 ) -> NodeRecord:
-    """The record with the grounds that doubt has become; where there are some already they stay."""
+    """The record with the grounds that doubt has become; where there are some already they stay.
+
+    ``common`` says that it is the one node that failed jobs share, if it is.
+    """
     doubts = [i for i in open_incidents(record, state) if not i.taints]
     found: dict[int, str] = {}
     for incident in doubts:
         if grounds := grounds_of(incident, counts, rules, now_ns):
             found[id(incident)] = grounds
-    if grounds := _accused(record, doubts, counts, failures, now_ns):
+    if common and _is_open_to(record, doubts, counts, now_ns):
         latest = max(doubts, key=lambda incident: (incident.severity is Severity.SUSPECT, incident.last_ns))
-        found.setdefault(id(latest), grounds)
+        found.setdefault(id(latest), common)
     if not found:
         return record
     return replace(
@@ -232,16 +238,13 @@ def _escalated(
     )
 
 
-def _accused(
-    record: NodeRecord,
-    doubts: Sequence[Incident],
-    counts: Sequence[Evidence],
-    failures: Failures,
-    now_ns: int,
-) -> str:
+def _is_open_to(
+    record: NodeRecord, doubts: Sequence[Incident], counts: Sequence[Evidence], now_ns: int
+) -> bool:
+    """Whether there is something new for which it could be accused, and no better reason."""
     if not any(incident.severity is Severity.SUSPECT for incident in doubts) or tainting(record):
-        return ""
-    return failures.grounds(counts[0].node) if is_news(counts, now_ns) else ""
+        return False
+    return is_news(counts, now_ns)
 
 
 def _matters(before: NodeRecord, after: NodeRecord, state: NodeState) -> bool:
