@@ -125,12 +125,12 @@ def take_census(
             census.out.add(name)
         elif is_away:
             census.away.add(name)
-        waits_for = None if name in ambiguous else waiting(state, settling.get(name, ()))
+        held = [] if name in ambiguous else _held(state, settling.get(name, ()))
         held_ns: int | None = None
-        if waits_for is not None:
-            census.waiting[name] = waits_for
-            # Until it had settled, the brake did not hold it.
-            held_ns = waits_for.first_ns + round(rules.escalation(waits_for.key.rule).settle_seconds * 1e9)
+        if held:
+            census.waiting[name] = min(held, key=urgency)
+            # The oldest says since when, not the gravest; until it had settled, the brake did not hold it.
+            held_ns = min(i.first_ns + round(rules.escalation(i.key.rule).settle_seconds * 1e9) for i in held)
         came_back = None if is_out or is_away else _came_back(state, now, rearmed)
         if record.tainted_at is not None or record.stints:
             _note_taints(census, state, window_began)
@@ -157,14 +157,17 @@ def bound(gpu_nodes: int, rules: Rules) -> int:
 
 def waiting(state: NodeState, settling: Collection[IncidentKey] = ()) -> Incident | None:
     """The gravest incident that was held back, of a node that may be tainted at all."""
+    return min(_held(state, settling), key=urgency, default=None)
+
+
+def _held(state: NodeState, settling: Collection[IncidentKey]) -> list[Incident]:
     if not state.record.incidents or state.tainted or state.opted_out or state.blocked or not state.selected:
-        return None
-    held = [
+        return []
+    return [
         i
         for i in state.record.incidents
         if i.state is IncidentState.HELD and i.role is not Role.COLLATERAL and i.key not in settling
     ]
-    return min(held, key=urgency, default=None)
 
 
 def _rooms(census: Census, state: NodeState, rules: Rules) -> tuple[Room, ...]:

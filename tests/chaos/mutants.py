@@ -29,9 +29,9 @@ from konductor_like.policy import correlate, evidence, roles, thresholds
 from konductor_like.policy.book import Entry
 from konductor_like.policy.brake import Admission
 from konductor_like.policy.census import Census
+from konductor_like.policy.common import Failures
 from konductor_like.policy.roles import NamedEvent
 from konductor_like.policy.room import Room
-from konductor_like.policy.thresholds import Failures
 from tests.chaos import wire
 from tests.chaos.schedule import play, schedule_of
 

@@ -81,7 +81,7 @@ def settle(world: World) -> None:
     """All goes well again, and enough time passes for everything that is still on its way."""
     world.tell("══ the dust settles")
     world.heal()
-    for span in (1.0, 130.0, 5.0, 330.0, 130.0, 5.0, 350.0, 650.0, 6.0, 20.0):
+    for span in (1.0, 130.0, 5.0, 330.0, 130.0, 5.0, 350.0, 650.0, 6.0, 20.0, *(110.0,) * 4):
         world.advance(span)
         world.beat_all()
         world.ledger.check_now()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.model import EventReason, Pause, Purge, Rearm, Refusal, Steering
+from konductor_like.model import EventReason, Pause, Purge, Rearm, Refusal, Severity, Steering
 from konductor_like.policy import Rules, brake_state
 from konductor_like.policy.release import purge
 from tests.policy.scenes import Cluster, at, fault, fleet, let_go
@@ -50,6 +50,18 @@ def test_the_brake_arms_itself_again_when_the_cool_down_is_over() -> None:
 
     assert cluster.tainted == {"gpu-2"}
     assert plan.brake.rearms_at is None
+
+
+def test_a_graver_fault_on_a_node_that_was_held_does_not_end_the_cool_down() -> None:
+    cluster = Cluster(fleet(5))
+    test = fault("gpu-2", rule="xid.14", severity=Severity.TEST, seconds=2)
+    cluster.tick(fault("gpu-1", seconds=1), test, seconds=5)
+    let_go(cluster, "gpu-1", 60)
+
+    cluster.tick(fault("gpu-2", seconds=61, stamp=200), seconds=62)
+
+    assert cluster.tainted == set()
+    assert why(cluster, 62) == {"gpu-2": Refusal.COOLDOWN}
 
 
 def test_a_taint_that_was_removed_by_hand_makes_no_room_at_once_either() -> None:
