@@ -31,7 +31,7 @@ class NodeJobs:
     jobs: frozenset[str]
     """The jobs that have a GPU of the node, ``namespace/Kind/name``."""
     pods: Mapping[str, str]
-    """By pod, ``namespace/name``, the job that it is of; a DaemonSet's is of none."""
+    """By pod, ``namespace/name``, the job that it is of; empty for a DaemonSet's, which is of none."""
 
 
 def jobs_on(client: ReadOnlyKubeClient, node: str, now: datetime) -> NodeJobs:
@@ -58,10 +58,8 @@ def _jobs_of(pods: Iterable[Mapping[str, Any]], since: datetime) -> NodeJobs:
             if owner.get("controller")
         ]
         job = job_of_pod(meta.get("labels") or {}, owners, str(meta["namespace"]), str(meta["name"]))
-        if job is None:
-            continue
-        named[f"{meta['namespace']}/{meta['name']}"] = job
-        if _has_gpu(spec) and not _ended_before(pod.get("status") or {}, since):
+        named[f"{meta['namespace']}/{meta['name']}"] = job or ""
+        if job and _has_gpu(spec) and not _ended_before(pod.get("status") or {}, since):
             jobs.add(job)
     return NodeJobs(frozenset(jobs), named)
 

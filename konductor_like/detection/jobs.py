@@ -32,6 +32,8 @@ _KINDS = (
     ("k8s_statefulset_name", "StatefulSet"),
     ("k8s_deployment_name", "Deployment"),
 )
+_DAEMON_SET = "k8s_daemonset_name"
+"""A pod of every node is of no job, and must not make one event of what has nothing to do with each other."""
 _ODD = re.compile(r"[^a-zA-Z0-9]")
 _ROLES = frozenset(
     {
@@ -47,7 +49,9 @@ BY_NAME = "Pod"
 
 
 def job_of(labels: Mapping[str, str], namespace: str | None, pod: str | None) -> str | None:
-    """The job of a pod, by its labels or its name; None where neither says anything."""
+    """The job of a pod, by its labels or its name; None where neither says anything, and of a DaemonSet's."""
+    if _is_of_a_daemon_set(tuple(labels)):
+        return None
     return _by_label(labels, namespace) or (_job(namespace, BY_NAME, stem(pod)) if pod else None)
 
 
@@ -109,6 +113,11 @@ def _telling(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
             if plain == end or plain.endswith(f"_{end}"):
                 found.append((name, kind))
     return tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def _is_of_a_daemon_set(labels: tuple[str, ...]) -> bool:
+    return any(_ODD.sub("_", label).lower().endswith(_DAEMON_SET) for label in labels)
 
 
 def _job(namespace: str | None, kind: str, name: str) -> str:

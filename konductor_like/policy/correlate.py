@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from konductor_like.model import NodeState, Source
@@ -37,6 +37,8 @@ class Cluster:
     members: tuple[Evidence, ...]
     origins: frozenset[str] = frozenset()
     """Nodes where the hardware failed."""
+    nearest: Mapping[str | None, str] = field(default_factory=dict)
+    """By domain, the first of the origins in it."""
 
     @property
     def start_ns(self) -> int:
@@ -48,10 +50,10 @@ class Cluster:
         """Where it shows."""
         return frozenset(each.node for each in self.members)
 
-    @property
-    def first_origin(self) -> str | None:
-        """Of its origins the one that spoke up first."""
-        return next((each.node for each in self.members if each.node in self.origins), None)
+    def origin_for(self, domain: str | None) -> str | None:
+        """Of its origins the one that spoke up first, in that domain if there is one."""
+        first = next((each.node for each in self.members if each.node in self.origins), None)
+        return self.nearest.get(domain, first)
 
     @property
     def name(self) -> str:
@@ -82,7 +84,9 @@ def clusters(evidence: Sequence[Evidence], states: Mapping[str, NodeState], rule
         left = tuple(each for each in one.members if id(each) not in taken)
         if len({each.node for each in left}) > 1:
             taken.update(map(id, left))
-            events.append(replace(one, members=left, origins=_origins(left, rules)))
+            origins = _origins(left, states, rules)
+            nearest = {states[each.node].domain: each.node for each in reversed(left) if each.node in origins}
+            events.append(replace(one, members=left, origins=origins, nearest=nearest))
     events.sort(key=lambda one: (one.start_ns, one.shared))
     return events
 
@@ -241,18 +245,30 @@ def _chains(group: Sequence[Evidence], rules: Rules) -> Iterator[list[Evidence]]
         yield chain
 
 
-def _origins(members: Iterable[Evidence], rules: Rules) -> frozenset[str]:
+def _origins(members: Sequence[Evidence], states: Mapping[str, NodeState], rules: Rules) -> frozenset[str]:
     """Where it began: hardware's own failure, or of those that print alike the one that stands out."""
-    members = list(members)
-    hard = {each.node for each in members if is_hard(each, rules)}
-    if hard:
-        return frozenset(hard)
+    hard = frozenset(each.node for each in members if is_hard(each, rules))
+    soft = [each for each in members if is_soft(each, rules)]
+    origins = hard or _outstanding(soft)
+    if origins and soft:
+        # A link's failure is heard within its own domain: one elsewhere explains none there.
+        domains: defaultdict[str | None, list[Evidence]] = defaultdict(list)
+        for each in soft:
+            domains[states[each.node].domain].append(each)
+        explained = {states[node].domain for node in origins}
+        for domain, alike in domains.items():
+            if domain is not None and explained.isdisjoint({domain, None}):
+                origins |= _outstanding(alike) or {each.node for each in alike}
+    return origins
+
+
+def _outstanding(soft: Iterable[Evidence]) -> frozenset[str]:
+    """Of nodes that print alike the one nearest to what failed, or the first; none where nothing tells."""
     best: dict[str, int] = {}
     first: dict[str, int] = {}
-    for each in members:
-        if is_soft(each, rules):
-            best[each.node] = min(best.get(each.node, _REMOTE), _distance(each))
-            first[each.node] = min(first.get(each.node, each.start_ns), each.start_ns)
+    for each in soft:
+        best[each.node] = min(best.get(each.node, _REMOTE), _distance(each))
+        first[each.node] = min(first.get(each.node, each.start_ns), each.start_ns)
     if not best:
         return frozenset()
     nearest = min(best.values())

@@ -140,7 +140,7 @@ def _in_event(
             role = Role.COLLATERAL
     elif not cluster.origins and role is None and each.key not in waiting.get(each.node, ()):
         role = Role.UNCLEAR
-    origin = cluster.first_origin if role is Role.COLLATERAL else None
+    origin = cluster.origin_for(state.domain) if role is Role.COLLATERAL else None
     if origin is None and incident.event == event.name and role is Role.COLLATERAL:
         origin = incident.origin
     return replace(incident, event=event.name, role=role, job=_job(incident, each, cluster), origin=origin)

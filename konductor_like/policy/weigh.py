@@ -260,9 +260,12 @@ def _was_corrected(before: NodeRecord, after: NodeRecord) -> bool:
 
 
 def _joined(before: NodeRecord, after: NodeRecord, over: Collection[str]) -> bool:
-    """Whether it turned out to be part of an event to which nothing more is added: that is written once."""
-    told = {incident.event for incident in before.incidents}
-    return any(incident.event in over and incident.event not in told for incident in after.incidents)
+    """Whether it turned out to be part of an event to which nothing more is added: that is written once.
+
+    Of which event it is now, where it was part of one before, waits with the counts: a job may crash all day.
+    """
+    pairs = zip(before.incidents, after.incidents, strict=True)
+    return any(old.event is None and new.event in over for old, new in pairs)
 
 
 def _why(record: NodeRecord) -> list[tuple[IncidentKey, str]]:

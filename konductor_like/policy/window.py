@@ -1,8 +1,8 @@
 """Recent evidence: lines folded into episodes, so that a storm costs no more than its first line.
 
 Bounds: a trace keeps its 16 newest episodes (no threshold asks for more), a node 64 traces, the fleet 10,000;
-of those over it the ones longest silent go, and are counted. Everything goes that is older than the longest
-span that a rule looks back, a day at most.
+of those over it the ones longest silent go, pods' first, and are counted. Everything goes that is older than
+the longest span that a rule looks back, a day at most.
 """
 
 from __future__ import annotations
@@ -100,8 +100,7 @@ def _added(window: Window, grouped: Groups, heard_ns: int | None) -> Window:
                 mine[key] = _grown(mine.get(key), faults, heard_ns)
         if len(mine) > TRACES_OF_NODE_MOST:
             dropped += len(mine) - TRACES_OF_NODE_MOST
-            newest = sorted(mine.items(), key=lambda item: item[1].end_ns)[-TRACES_OF_NODE_MOST:]
-            mine = dict(newest)
+            mine = dict(sorted(mine.items(), key=lambda item: _worth(item[1]))[-TRACES_OF_NODE_MOST:])
         if mine:
             traces[node] = mine
             name_jobs(jobs, node, mine)
@@ -111,13 +110,20 @@ def _added(window: Window, grouped: Groups, heard_ns: int | None) -> Window:
 
 def _shrunk(window: Window) -> Window:
     """Nine tenths of what may be kept, so that this is not done for every line."""
-    every = [(trace.end_ns, node, key) for node, mine in window.traces.items() for key, trace in mine.items()]
+    every = [
+        (_worth(trace), node, key) for node, mine in window.traces.items() for key, trace in mine.items()
+    ]
     every.sort(key=lambda each: each[0], reverse=True)
     kept: dict[str, dict[TraceKey, Trace]] = defaultdict(dict)
     for _, node, key in every[: TRACES_MOST * 9 // 10]:
         kept[node][key] = window.traces[node][key]
     dropped = window.dropped + len(every) - TRACES_MOST * 9 // 10
     return replace(window, traces=dict(kept), jobs=_jobs_kept(window, kept), dropped=dropped)
+
+
+def _worth(trace: Trace) -> tuple[bool, int]:
+    """What goes last: any pod prints under as many names as it likes, and shall push out no kernel line."""
+    return (trace.source is Source.KERNEL, trace.end_ns)
 
 
 def _jobs_kept(window: Window, kept: Mapping[str, Mapping[TraceKey, Trace]]) -> Mapping[str, frozenset[str]]:

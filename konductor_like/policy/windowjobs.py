@@ -29,12 +29,12 @@ def with_jobs(window: Window, jobs: Mapping[str, frozenset[str]], now_ns: int) -
 def with_pods(window: Window, pods: Mapping[str, Mapping[str, str]]) -> Window:
     """The window with the true jobs of pods whose lines were put down to a job by the pods' names.
 
-    ``pods`` gives by node, and there by ``namespace/name``, the job.
+    ``pods`` gives by node, and there by ``namespace/name``, the job; it is empty for a pod that is of none.
     """
     traces, named = dict(window.traces), dict(window.jobs)
     for node, jobs in pods.items():
         before = traces.get(node, {})
-        if any(_renamed(key, episode, jobs) for key in before for episode in before[key].episodes):
+        if any(_renamed(key, each, jobs) is not None for key in before for each in before[key].episodes):
             traces[node] = _sorted_out(before, jobs)
             name_jobs(named, node, traces[node])
     return replace(window, traces=traces, jobs=named)
@@ -45,7 +45,7 @@ def _sorted_out(traces: Mapping[TraceKey, Trace], jobs: Mapping[str, str]) -> Ma
     for key, trace in traces.items():
         for episode in trace.episodes:
             job = _renamed(key, episode, jobs)
-            mine = key._replace(job=job) if job else key
+            mine = key if job is None else key._replace(job=job or None)
             known = sorted_out.get(mine)
             others = () if known is None else known.episodes
             sorted_out[mine] = replace(known or trace, episodes=merged((*others, episode)))
@@ -53,7 +53,7 @@ def _sorted_out(traces: Mapping[TraceKey, Trace], jobs: Mapping[str, str]) -> Ma
 
 
 def _renamed(key: TraceKey, episode: Episode, jobs: Mapping[str, str]) -> str | None:
-    """The job that an episode is of in truth; None where that is not known, of several, or as it says."""
+    """The job that an episode is of in truth, empty for none; None if unknown, several, or as it says."""
     if key.job is None:
         return None
     namespace = key.job.partition("/")[0]

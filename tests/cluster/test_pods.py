@@ -88,7 +88,9 @@ def test_what_every_node_runs_is_no_job(server: KubernetesServer, client: KubeCl
     server.put_pod(pod("dcgm-x7k2p", owner=("DaemonSet", "dcgm"), labels={"app": "dcgm"}))
     server.put_pod(pod("proxy-gpu-1", owner=("Node", "gpu-1")))
 
-    assert jobs_on(client, "gpu-1", NOW).pods == {}
+    found = jobs_on(client, "gpu-1", NOW)
+
+    assert (found.jobs, found.pods) == (frozenset(), {"ml/dcgm-x7k2p": "", "ml/proxy-gpu-1": ""})
 
 
 def test_a_pod_without_a_gpu_did_not_fail_by_one_but_its_job_is_known(

@@ -52,6 +52,11 @@ def test_a_pods_name_gives_the_job_away(pod: str, job: str) -> None:
     assert job_of({}, "ml", pod) == f"ml/Pod/{job}"
 
 
+@pytest.mark.parametrize("label", ["k8s_daemonset_name", "k8s.daemonset.name"])
+def test_a_daemon_sets_pods_are_of_no_job(label: str) -> None:
+    assert job_of({label: "exporter", "app": "x"}, "mon", "exporter-x7z2b") is None
+
+
 def test_a_line_without_a_pod_is_of_no_job() -> None:
     assert job_of({"app": "x"}, "ml", None) is None
 
