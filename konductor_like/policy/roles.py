@@ -149,7 +149,10 @@ def _in_event(
     origin = cluster.origin_for(state.domain) if role is Role.COLLATERAL else None
     if origin is None and incident.event == event.name and role is Role.COLLATERAL:
         origin = incident.origin
-    return replace(incident, event=event.name, role=role, job=_job(incident, each, cluster), origin=origin)
+    job = _job(incident, each, cluster)
+    if (event.name, role, job, origin) == (incident.event, incident.role, incident.job, incident.origin):
+        return incident  # as nearly always: an event is looked at in every tick
+    return replace(incident, event=event.name, role=role, job=job, origin=origin)
 
 
 def _job(incident: Incident, each: Evidence, cluster: Cluster) -> str | None:
@@ -165,9 +168,11 @@ def _goes_on_alone(
     mine: Sequence[Evidence],
     rules: Rules,
 ) -> bool:
-    """Whether it was heard again after the event that explained it, with no event to explain it now."""
+    """Whether it was heard long after the event that explained it, with no event to explain it now."""
+    taints = incident.severity.taints
+    # What is fatal and does not stop is its own; symptoms may go on for as long as a job hangs.
     latest_ns = max(
-        (e.start_ns for e in mine if e.key == incident.key and e.taints == incident.severity.taints),
+        (e.end_ns if taints else e.start_ns for e in mine if e.key == incident.key and e.taints == taints),
         default=0,
     )
     began_ns = parts_of(incident.event)[1] if incident.event else 0
