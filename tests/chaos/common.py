@@ -54,18 +54,21 @@ class CommonNode:
         setup, name = self._world.setup, state.name
         if setup.rack or not setup.common_jobs or any(i.severity.taints for i in state.record.incidents):
             return 0  # a rack's own events may be larger than its jobs'
-        own = _by_job(mine)
-        failed = {
-            job
-            for job, lines in own.items()
-            if any(self._fails(o, other) for o in lines for other in self._elsewhere(name) if sure(other))
-        }
+        at_ns: dict[int, int] = {}
+        for job, lines in _by_job(mine).items():
+            others = [o for o in self._elsewhere(name) if o.job == job]
+            if others and all(sure(o) and any(self._fails(each, o) for each in lines) for o in others):
+                at_ns[job] = min(o.first_ns for o in (*lines, *others))
+        failed, last_ns = 0, 0
+        for began_ns in sorted(at_ns.values()):
+            if began_ns - last_ns > LONGEST_NS:  # what ends many jobs at once is no node
+                failed, last_ns = failed + 1, began_ns
         partners: defaultdict[str, set[int]] = defaultdict(set)
         for o in self._elsewhere(name):
-            if o.job is not None and o.job in own:
+            if o.job is not None:
                 partners[o.node].add(o.job)
         busiest = max((len(jobs) for jobs in partners.values()), default=0)
-        return len(failed) if len(failed) >= setup.common_jobs and busiest * 2 <= len(failed) else 0
+        return failed if failed >= setup.common_jobs and busiest * 2 <= failed else 0
 
     def _elsewhere(self, name: str) -> Iterable[Occurrence]:
         return (o for o in self._world.occurrences if o.node != name and o.job is not None and o.in_loki)

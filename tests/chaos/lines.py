@@ -109,12 +109,16 @@ class Lines:
         return None if self._world.rng.random() < 0.3 else oldest_ns
 
 
+JOBS = ("train", "alpaca", "bison", "camel", "dingo", "eland", "ferret")
+"""The first runs on every node."""
+
+
 def _pod(name: str, job: int) -> str:
     """The rank of a job that runs on a node."""
-    return f"llama{job}-worker-{name[-1]}" if job else f"train-{name}"
+    return f"{JOBS[job]}-worker-{name[-1]}" if job else f"{JOBS[0]}-{name}"
 
 
 def _stream(name: str, job: int) -> dict[str, str]:
     """The labels of a pod's lines; of every other job they name it, else its pods' names do."""
     labels = {"k8s_namespace_name": "default", "k8s_container_name": "train", "k8s_pod_name": _pod(name, job)}
-    return {**labels, "k8s_job_name": f"llama{job}"} if job % 2 else labels
+    return {**labels, "k8s_job_name": JOBS[job]} if job % 2 else labels

@@ -210,7 +210,7 @@ def _softer_taint_lingers() -> Iterator[None]:
 
 @contextmanager
 def _any_common_node_is_blamed() -> Iterator[None]:
-    def grounds(self: Failures, node: str) -> str:
+    def grounds(self: Failures, node: str, *_fleet: Any) -> str:
         most = self.rules.common_node_jobs
         return "common to many" if most and len(self.jobs.get(node, ())) >= most else ""
 

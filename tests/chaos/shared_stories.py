@@ -13,6 +13,8 @@ from tests.chaos.telling import LATE_SHARES, Story, again, beat, release, strike
 
 APART_SECONDS = (61.0, 130.0, 700.0)
 """Long enough for two failures to be two."""
+LONG_APART_SECONDS = (61.0, 400.0, 400.0, 700.0)
+"""Most are long enough for two jobs not to have been ended by one thing."""
 
 
 def crash(r: random.Random, node: int, job: int, ranks: Sequence[int]) -> list[Step]:
@@ -49,7 +51,7 @@ def fails_with(r: random.Random, node: int, partners: Sequence[int]) -> list[Ste
             s.PodLine(node, 0.0, job),
             s.PodLine(node + partner, 0.0, job),
             beat(r),
-            s.Wait(r.choice(APART_SECONDS)),
+            s.Wait(r.choice(LONG_APART_SECONDS)),
         ]
     return [*told, beat(r)]
 

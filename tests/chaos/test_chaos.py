@@ -115,7 +115,7 @@ def _jobs_fail_on(*pairs: tuple[int, int]) -> tuple[Step, ...]:
     return tuple(
         step
         for job, (one, other) in enumerate(pairs, start=1)
-        for step in (s.PodLine(one, 0.0, job), s.PodLine(other, 0.0, job), s.Beat(0), s.Wait(61.0))
+        for step in (s.PodLine(one, 0.0, job), s.PodLine(other, 0.0, job), s.Beat(0), s.Wait(400.0))
     )
 
 
@@ -141,7 +141,8 @@ def test_a_promise_that_few_schedules_touch_is_judged_all_the_same(name: str) ->
     assert play(schedule).broken == []
 
     with MUTANTS[name]():
-        assert play(schedule).broken != []
+        [first, *_] = play(schedule).broken
+    assert "This turn failed" not in first
 
 
 def test_every_mutant_that_nothing_catches_says_why() -> None:

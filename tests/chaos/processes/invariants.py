@@ -19,6 +19,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from konductor_like.cluster.steering import PURGE_ANNOTATION
 from tests.chaos.processes.actors import Actor
 from tests.chaos.processes.journal import (
     Entry,
@@ -237,10 +238,19 @@ def _late_writes(story: Story) -> Iterator[tuple[Entry, str]]:
             changed_hands = entry.old is None or _term(entry.old) != _term(entry.new)
             if changed_hands and entry.new["spec"].get("holderIdentity"):
                 holder, taken_ns = entry.user, entry.at_ns
-            elif entry.user != holder:
+            elif entry.user != holder and not _is_note(story, entry):
                 yield entry, ""
         elif entry.resource == "nodes" and story.by_controller(entry) and entry.user != holder:
             yield entry, _excuse(story, entry, taken_ns, deleted_ns)
+
+
+def _is_note(story: Story, entry: Entry) -> bool:
+    """Whether a person left word of a purge on the Lease, and touched nothing else of it."""
+    if story.by_controller(entry) or entry.old is None or entry.new is None:
+        return False
+    old, new = (dict(each["metadata"].get("annotations") or {}) for each in (entry.old, entry.new))
+    noted = old.pop(PURGE_ANNOTATION, None) != new.pop(PURGE_ANNOTATION, None)
+    return noted and old == new and entry.old["spec"] == entry.new["spec"]
 
 
 def _excuse(story: Story, entry: Entry, taken_ns: int, deleted_ns: int) -> str:

@@ -109,6 +109,8 @@ def schedule_of(seed: int) -> Schedule:
         settings["KONDUCTOR_RECORD_INTERVAL_SECONDS"] = "0"
     if brake_nodes is not None:
         settings["KONDUCTOR_BRAKE_MAX_NODES"] = str(brake_nodes)
+        # What waits for five minutes after a reset is for simulated time.
+        settings["KONDUCTOR_BRAKE_COOLDOWN_SECONDS"] = "0"
     slots = dice.choice([("a",), ("a", "b"), ("a", "b")])
     steps = _Steps(dice, slots, thin=thin).made()
     return Schedule(
