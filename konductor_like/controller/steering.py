@@ -65,8 +65,9 @@ class Wheel:
             logs.debug(f"The Lease cannot be read for a pause: {error}.")
             return
         self._failed, self._due_seconds = False, seconds + self._interval_seconds
-        self._steering = Steering() if seen is None else seen.steering
-        problem = None if seen is None else seen.problem
+        if seen is None:
+            return  # who holds a Lease that was deleted puts it back, with the pause: nobody resumed anything
+        self._steering, problem = seen.steering, seen.problem
         if problem is not None and problem != self._problem:
             logs.warning(f"What the Lease carries cannot be read in full: {problem}.")
         self._problem = problem

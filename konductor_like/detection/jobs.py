@@ -35,6 +35,8 @@ _KINDS = (
 _DAEMON_SET = "k8s_daemonset_name"
 """A pod of every node is of no job, and must not make one event of what has nothing to do with each other."""
 _ODD = re.compile(r"[^a-zA-Z0-9]")
+_UNSAID = re.compile(r"[^a-zA-Z0-9._-]")
+"""No name of an object or value of a label has these; whoever writes to Loki might."""
 _ROLES = frozenset(
     {
         *("master", "worker", "workers", "launcher", "head", "leader", "node", "ps", "chief", "driver"),
@@ -121,4 +123,4 @@ def _is_of_a_daemon_set(labels: tuple[str, ...]) -> bool:
 
 
 def _job(namespace: str | None, kind: str, name: str) -> str:
-    return f"{namespace or ''}/{kind}/{name.replace('/', '_')}"[:_NAME_CHARS_MOST]
+    return f"{namespace or ''}/{kind}/{_UNSAID.sub('_', name)}"[:_NAME_CHARS_MOST]

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from konductor_like.model import NodeState, Source
 from konductor_like.policy.evidence import Evidence
@@ -140,12 +141,14 @@ def is_symptom(each: Evidence, rules: Rules) -> bool:
     return each.source is Source.POD or each.code in SYMPTOM_XIDS or settles
 
 
+@lru_cache(maxsize=16_384)
 def job_key(job: str) -> str:
     """What is the same of a job however its kind became known: namespace and name."""
     parts = job.split("/")
     return f"{parts[0]}//{parts[2]}" if len(parts) == 3 else job
 
 
+@lru_cache(maxsize=16_384)
 def parts_of(name: str) -> tuple[str, int | None]:
     """What an event's nodes share, and when it began, by its name; None where that cannot be read."""
     shared, _, stamp = name.rpartition("@")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from konductor_like.model import (
+    Episode,
     Incident,
     IncidentKey,
     IncidentState,
@@ -105,7 +106,7 @@ def _of_window(
         incident_key = IncidentKey(key.rule, key.gpu)
         dealt_with_ns = max(since_ns, acked.get(incident_key, 0))
         for episode in trace.episodes:
-            if episode.end_ns <= dealt_with_ns:
+            if episode.end_ns <= dealt_with_ns or _is_covered(episode, key, record):
                 continue
             yield Evidence(
                 name,
@@ -122,6 +123,14 @@ def _of_window(
                 trace.remote,
                 incident_key in proven and not key.taints,
             )
+
+
+def _is_covered(episode: Episode, key: TraceKey, record: NodeRecord) -> bool:
+    """Whether its place in the kernel log is before the latest release, whatever the node's clock said."""
+    if not record.releases or not episode.last.known:
+        return False
+    read = record.releases[0].read
+    return read.boot_id == key.boot_id and bool(episode.last.at_or_before(read))
 
 
 def _of_record(

@@ -6,7 +6,7 @@ Roles only ever follow from an event that is in sight: where the evidence is gon
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from konductor_like.model import Incident, IncidentKey, IncidentState, NodeRecord, NodeState, Role
@@ -32,6 +32,8 @@ class NamedEvent:
 
     name: str
     cluster: Cluster
+    decided: bool
+    """Whether what is known of its origins will stay."""
 
     @property
     def start_ns(self) -> int:
@@ -40,16 +42,26 @@ class NamedEvent:
         return self.cluster.start_ns if began_ns is None else began_ns
 
 
-def named(event: Cluster, records: Mapping[str, NodeRecord], rules: Rules) -> NamedEvent:
+Parts = Mapping[tuple[IncidentKey, bool], Sequence[tuple[NamedEvent, Evidence]]]
+"""What one node has in events, by its incidents' key and whether they taint by themselves."""
+
+
+def parts_by_node(events: Iterable[NamedEvent]) -> Mapping[str, Parts]:
+    """What each node has in them."""
+    found: defaultdict[str, defaultdict[tuple[IncidentKey, bool], list[tuple[NamedEvent, Evidence]]]]
+    found = defaultdict(lambda: defaultdict(list))
+    for event in events:
+        for each in event.cluster.members:
+            found[each.node][each.key, each.taints].append((event, each))
+    return found
+
+
+def named(event: Cluster, records: Mapping[str, NodeRecord], waiting: Waiting, rules: Rules) -> NamedEvent:
     """The event under the name that a record has for it already, the earliest if there are several."""
-    known = {
-        incident.event
-        for node in event.nodes
-        if node in records
-        for incident in records[node].incidents
-        if incident.event is not None and event.is_named(incident.event, rules)
-    }
-    return NamedEvent(min(known, key=lambda name: (parts_of(name)[1], name), default=event.name), event)
+    told = {i.event for node in event.nodes if node in records for i in records[node].incidents}
+    known = {name for name in told if name is not None and event.is_named(name, rules)}
+    name = min(known, key=lambda name: (parts_of(name)[1], name), default=event.name)
+    return NamedEvent(name, event, is_decided(event, waiting, rules))
 
 
 def settling(
@@ -84,22 +96,17 @@ def with_roles(
     record: NodeRecord,
     state: NodeState,
     mine: Sequence[Evidence],
-    events: Collection[NamedEvent],
+    parts: Parts,
     waiting: Waiting,
     rules: Rules,
 ) -> NodeRecord:
-    """The node's record with the roles that its incidents have in ``events``."""
-    parts: defaultdict[tuple[IncidentKey, bool], list[tuple[NamedEvent, Evidence]]] = defaultdict(list)
-    for event in events:
-        for each in event.cluster.members:
-            if each.node == state.name:
-                parts[each.key, each.taints].append((event, each))
+    """The node's record with the roles that its incidents have in the events that it has ``parts`` of."""
     standing = {id(incident) for incident in open_incidents(record, state)}
     incidents = []
     for incident in record.incidents:
         changed = incident
         if id(incident) in standing:
-            own = parts.get((incident.key, incident.severity.taints), [])
+            own = parts.get((incident.key, incident.severity.taints), ())
             if not own and incident.event is None and incident.role is None:
                 pass  # it never was part of any event
             elif _goes_on_alone(incident, own, mine, rules):
@@ -130,11 +137,10 @@ def _in_event(
     cluster = event.cluster
     role = incident.role if incident.event == event.name else None
     if cluster.origins:
-        decided = is_decided(cluster, waiting, rules)
         if is_symptom(each, rules):
-            role = Role.COLLATERAL if decided else role
+            role = Role.COLLATERAL if event.decided else role
         elif each.node in cluster.origins:
-            role = Role.ORIGIN if decided else role
+            role = Role.ORIGIN if event.decided else role
         elif is_soft(each, rules) and not state.tainted and each.key not in waiting.get(each.node, ()):
             # Its time is up, and another is nearer to what failed, even if that one still waits itself.
             role = Role.COLLATERAL
@@ -143,7 +149,10 @@ def _in_event(
     origin = cluster.origin_for(state.domain) if role is Role.COLLATERAL else None
     if origin is None and incident.event == event.name and role is Role.COLLATERAL:
         origin = incident.origin
-    return replace(incident, event=event.name, role=role, job=_job(incident, each, cluster), origin=origin)
+    job = _job(incident, each, cluster)
+    if (event.name, role, job, origin) == (incident.event, incident.role, incident.job, incident.origin):
+        return incident  # as nearly always: an event is looked at in every tick
+    return replace(incident, event=event.name, role=role, job=job, origin=origin)
 
 
 def _job(incident: Incident, each: Evidence, cluster: Cluster) -> str | None:
@@ -159,9 +168,11 @@ def _goes_on_alone(
     mine: Sequence[Evidence],
     rules: Rules,
 ) -> bool:
-    """Whether it was heard again after the event that explained it, with no event to explain it now."""
+    """Whether it was heard long after the event that explained it, with no event to explain it now."""
+    taints = incident.severity.taints
+    # What is fatal and does not stop is its own; symptoms may go on for as long as a job hangs.
     latest_ns = max(
-        (e.start_ns for e in mine if e.key == incident.key and e.taints == incident.severity.taints),
+        (e.end_ns if taints else e.start_ns for e in mine if e.key == incident.key and e.taints == taints),
         default=0,
     )
     began_ns = parts_of(incident.event)[1] if incident.event else 0

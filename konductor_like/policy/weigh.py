@@ -31,6 +31,7 @@ from konductor_like.policy.roles import (
     is_decided,
     is_waiting,
     named,
+    parts_by_node,
     settling,
     with_roles,
 )
@@ -95,7 +96,8 @@ def weigh(
         for name, record in known.items()
         if (keys := settling(record, snapshot.nodes[name], mine[name], rules, now_ns))
     }
-    events = [named(event, known, rules) for event in clusters(evidence, snapshot.nodes, rules)]
+    events = [named(event, known, waiting, rules) for event in clusters(evidence, snapshot.nodes, rules)]
+    parts = parts_by_node(events)
     failures = Failures.of((event.cluster for event in events), rules)
     # Who else took part, and where it began, may stand in what is not read again yet.
     accused = set() if snapshot.replaying else set(filter(failures.might_accuse, known))
@@ -107,7 +109,7 @@ def weigh(
     changed: dict[str, NodeRecord] = {}
     for name, record in known.items():
         state = snapshot.nodes[name]
-        new = with_roles(record, state, mine[name], events, waiting, rules)
+        new = with_roles(record, state, mine[name], parts.get(name, {}), waiting, rules)
         if name in touched:
             common = failures.grounds(name, fleet) if fleet and name in accused else ""
             new = _escalated(new, state, counts[name], common, rules, now_ns)

@@ -30,7 +30,6 @@ from konductor_like.policy.book import Entry
 from konductor_like.policy.brake import Admission
 from konductor_like.policy.census import Census
 from konductor_like.policy.common import Failures
-from konductor_like.policy.roles import NamedEvent
 from konductor_like.policy.room import Room
 from tests.chaos import wire
 from tests.chaos.schedule import play, schedule_of
@@ -220,10 +219,10 @@ def _any_common_node_is_blamed() -> Iterator[None]:
 
 @contextmanager
 def _no_event_keeps_its_name() -> Iterator[None]:
-    def named(event: Any, *_rest: Any) -> NamedEvent:
-        return NamedEvent(f"{event.shared}@{next(numbers)}", event)
+    def named(event: Any, *rest: Any) -> Any:
+        return decide.replace(real(event, *rest), name=f"{event.shared}@{next(numbers)}")
 
-    numbers = count()
+    real, numbers = weigh.named, count()
     with patched.object(weigh, "named", named):
         yield
 

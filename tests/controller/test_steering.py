@@ -191,6 +191,17 @@ def test_a_note_that_cannot_be_read_is_said_once(caplog: pytest.LogCaptureFixtur
     ]
 
 
+def test_a_lease_that_is_deleted_ends_no_pause() -> None:
+    desk = Desk()
+    desk.steer(Steering(PAUSE))
+    desk.wheel.steering(NOON)
+
+    desk.lease = None
+
+    assert desk.wheel.steering(NOON, at_once=True) == Steering(PAUSE)
+    assert (desk.events, desk.paused()) == ([EventReason.PAUSED], 1)
+
+
 def test_without_a_lease_nobody_told_anything() -> None:
     desk = Desk()
     desk.lease = None

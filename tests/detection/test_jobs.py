@@ -57,6 +57,10 @@ def test_a_daemon_sets_pods_are_of_no_job(label: str) -> None:
     assert job_of({label: "exporter", "app": "x"}, "mon", "exporter-x7z2b") is None
 
 
+def test_a_name_that_no_pod_can_have_brings_no_signs_along() -> None:
+    assert job_of({}, "ml", "a/b\x1b[31m\nc-0") == "ml/Pod/a_b__31m_c"
+
+
 def test_a_line_without_a_pod_is_of_no_job() -> None:
     assert job_of({"app": "x"}, "ml", None) is None
 

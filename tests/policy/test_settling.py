@@ -5,7 +5,7 @@ from __future__ import annotations
 from konductor_like.model import EventReason, Refusal
 from konductor_like.policy import brake_state
 from tests.policy.scenes import Cluster, at, let_go
-from tests.policy.shared import gpu_fleet, xid
+from tests.policy.shared import RULES, gpu_fleet, rack, xid
 
 SETTLES = "it settles until 2026-03-04T12:00:07Z, to tell origin from collateral"
 
@@ -73,3 +73,16 @@ def test_what_is_printed_again_right_after_a_release_settles_anew() -> None:
     cluster.tick(seconds=17)
 
     assert "gpu-2" in cluster.tainted
+
+
+def test_what_was_collateral_and_does_not_stop_is_tainted_once_the_event_cannot_be_its_reason() -> None:
+    cluster = Cluster(rack(8), RULES)
+    near, far = xid("gpu-1", 145, fatal=True), xid("gpu-2", 149, seconds=0.1, fatal=True)
+    cluster.tick(near, far, seconds=1)
+    cluster.tick(seconds=7)
+    assert cluster.tainted == {"gpu-2"}
+
+    for seconds in range(25, 600, 25):
+        cluster.tick(xid("gpu-1", 145, seconds=seconds, fatal=True), seconds=seconds + 1)
+
+    assert cluster.tainted == {"gpu-1", "gpu-2"}

@@ -8,7 +8,7 @@ import pytest
 
 from konductor_like.model import Escalation, Fault, FaultKind, Same, Severity, Snapshot, Source, Threshold
 from konductor_like.policy.release import release
-from tests.policy.scenes import Cluster, at, fault
+from tests.policy.scenes import Cluster, at, fault, let_go
 from tests.policy.shared import RULES, gpu_fleet, labels, nccl, xid
 
 HOUR = 3600.0
@@ -120,6 +120,17 @@ def test_a_release_is_the_end_of_counting() -> None:
     told(cluster, xid("gpu-1", 94, seconds=4 * HOUR))
 
     assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_release_is_the_end_of_counting_by_a_clock_that_is_ahead_too() -> None:
+    cluster = gpu_fleet(10)
+    cluster.tick(xid("gpu-1", 94, seconds=500), seconds=1)
+    cluster.tick(xid("gpu-1", 94, seconds=1000), seconds=400)
+
+    let_go(cluster, "gpu-1", 450)
+    cluster.tick(xid("gpu-1", 94, seconds=1500), seconds=1000)
+
+    assert cluster.tainted == set()
 
 
 def test_a_reboot_is_the_end_of_counting_too() -> None:
