@@ -116,7 +116,8 @@ def _of_window(
                 trace.code,
                 max(episode.start_ns, dealt_with_ns + 1),
                 episode.end_ns,
-                episode.heard_ns,
+                # What was heard before it was dealt with is not what stands now.
+                None if episode.heard_ns is None else max(episode.heard_ns, dealt_with_ns),
                 episode.jobs if key.job is None else frozenset((key.job,)),
                 episode.pods,
                 trace.remote,

@@ -140,7 +140,11 @@ def _window(
         return boot_in(None if state is None else state.machine.boot_id, fault)
 
     if past:
-        window = with_past(window, [fault for fault in past if _counts(fault, states, rules, now)], boot_of)
+        known = [fault for fault in past if _counts(fault, states, rules, now)]
+        window = with_past(window, known, boot_of)
+        # Whoever recorded it may have died before it was weighed.
+        young = {str(f.node): now_ns for f in known if f.timestamp_ns >= now_ns - RECENT_NS}
+        window = replace(window, heard_ns={**young, **window.heard_ns})
     window = with_news(window, counted, boot_of, now_ns)
     if snapshot.pods:
         window = with_pods(window, snapshot.pods)

@@ -45,6 +45,20 @@ def test_news_that_came_before_the_past_was_read_taints_once_it_is() -> None:
     assert cluster.tainted == {"gpu-1"}
 
 
+def test_news_that_a_process_recorded_that_died_before_it_had_read_the_past_taints_all_the_same() -> None:
+    cluster = gpu_fleet(10)
+    for line in DAY:
+        cluster.tick(line, seconds=2 * HOUR)
+    restarted(cluster, replaying=True)
+    latest = xid("gpu-1", 94, seconds=2 * HOUR)
+    cluster.tick(latest, seconds=2 * HOUR + 1)
+    restarted(cluster, replaying=True)
+
+    cluster.tick(seconds=2 * HOUR + 2, past=[*DAY, latest])
+
+    assert cluster.tainted == {"gpu-1"}
+
+
 @given(cuts=st.lists(st.integers(0, 6), max_size=4), known=st.integers(0, 3))
 def test_however_the_past_is_cut_and_whatever_is_read_twice_nothing_counts_twice(
     cuts: list[int], known: int
