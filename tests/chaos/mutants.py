@@ -221,7 +221,7 @@ def _any_common_node_is_blamed() -> Iterator[None]:
 @contextmanager
 def _no_event_keeps_its_name() -> Iterator[None]:
     def named(event: Any, *_rest: Any) -> NamedEvent:
-        return NamedEvent(f"{event.shared}@{next(numbers)}", event)
+        return NamedEvent(f"{event.shared}@{next(numbers)}", event, decided=True)
 
     numbers = count()
     with patched.object(weigh, "named", named):
