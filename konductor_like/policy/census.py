@@ -133,7 +133,10 @@ def take_census(
             held_ns = min(i.first_ns + round(rules.escalation(i.key.rule).settle_seconds * 1e9) for i in held)
         came_back = None if is_out or is_away else _came_back(state, now, rearmed)
         if record.tainted_at is not None or record.stints:
-            _note_taints(census, state, window_began)
+            # What lies further ahead than the window is long was written by a clock that was wrong.
+            _note_taints(
+                census, state, window_began, now + timedelta(seconds=rules.brake_rate_window_seconds)
+            )
         for room in _rooms(census, state, rules):
             room.gpu_nodes += state.is_gpu_node or name in suspected
             room.ours += is_out
@@ -202,9 +205,9 @@ def _came_back(state: NodeState, now: datetime, rearmed: datetime | None) -> dat
     return None if rearmed is not None and at <= rearmed else at
 
 
-def _note_taints(census: Census, state: NodeState, since: datetime) -> None:
+def _note_taints(census: Census, state: NodeState, since: datetime, until: datetime) -> None:
     record = state.record
     times = [stint.tainted_at for stint in record.stints]
     if record.tainted_at is not None:
         times.append(record.tainted_at)
-    census.tainted_at.extend(at for at in times if at > since)
+    census.tainted_at.extend(at for at in times if since < at <= until)

@@ -17,6 +17,8 @@ from konductor_like.model import NodeState, Source, span_text
 from konductor_like.policy.correlate import DOMAIN, Cluster, job_key, longest_ns
 from konductor_like.policy.rules import LONGEST_SECONDS, Rules
 
+CHANCE_MOST = 0.05
+"""A node is accused only if so few (so rarely one) would be in as many jobs had they been placed by lot."""
 _NUMBERED = re.compile(r"[-._][^-._]*\d[^-._]*|\d+$")
 
 
@@ -69,6 +71,8 @@ class Failures:
         del sharing[node]
         if max(fleet.most_jobs_beside(node), *sharing.values()) * 2 > len(mine):
             return ""
+        if fleet.by_chance(len(mine)) > CHANCE_MOST:
+            return ""
         return f"the only node common to {len(mine)} jobs that failed within {span_text(LONGEST_SECONDS)}"
 
     def _against(self, node: str, fleet: Fleet) -> list[str]:
@@ -104,11 +108,25 @@ class Fleet:
             # One that was found to be at fault has its share in many, and is no measure.
             if name in states and not states[name].tainted and not states[name].record.stints
         }
+        several = [size for size in sizes.values() if size > 1]
+        self._jobs, self._nodes = len(several), len(states)
+        self._share = min(1.0, sum(several) / max(1, len(several)) / max(1, len(states)))
         self._most = Counter(shared).most_common(2)
 
     def most_jobs_beside(self, node: str) -> int:
         """In how many jobs of several nodes any other one took part at most."""
         return next((count for name, count in self._most if name != node), 0)
+
+    def by_chance(self, jobs: int) -> float:
+        """How many nodes were in so many of the jobs if each of these had its nodes by lot."""
+        if self._share >= 1:
+            return float(self._nodes)
+        odds = self._share / (1 - self._share)
+        term, fewer = (1 - self._share) ** self._jobs, 0.0
+        for n in range(jobs):
+            fewer += term
+            term *= odds * (self._jobs - n) / (n + 1)
+        return self._nodes * max(0.0, 1 - fewer)
 
     def runs_elsewhere(self, job: str, node: str) -> bool:
         """Whether another run of the same program complained where this node had no part in it."""

@@ -22,6 +22,7 @@ from konductor_like.policy.rules import Rules
 SECOND_NS = 1_000_000_000
 RECENT_NS = 900 * SECOND_NS
 """Evidence from before our start acts by itself only if it is younger: the crash may have come in between."""
+LASTING_NS = 600 * SECOND_NS
 _WORSE = (Severity.FATAL, Severity.SUSPECT)
 
 
@@ -68,19 +69,26 @@ def _threshold(threshold: Threshold, incident: Incident, mine: Iterable[Evidence
         and (threshold.same is Same.NODE or each.key.gpu == key.gpu)
     ]
     latest_ns = max((each.end_ns for each in own), default=0)
-    own = [each for each in own if each.end_ns >= latest_ns - threshold.within_seconds * SECOND_NS]
+    since_ns = latest_ns - threshold.within_seconds * SECOND_NS
+    own = [each for each in own if each.end_ns >= since_ns]
     match threshold.distinct:
         case Distinct.JOBS:
             count = _distinct_jobs(own)
         case Distinct.PODS:
             count = len({pod for each in own for pod in each.pods})
         case _:
-            count = len(own)
+            count = sum(_times(each, since_ns) for each in own)
     if count < threshold.count:
         return ""
     where = "this GPU" if threshold.same is Same.GPU and key.gpu else "this node"
     from_what = f", from {count} {threshold.distinct}" if threshold.distinct else ""
-    return f"{len(own)} times within {span_text(threshold.within_seconds)} on {where}{from_what}"
+    times = sum(_times(each, since_ns) for each in own)
+    return f"{times} times within {span_text(threshold.within_seconds)} on {where}{from_what}"
+
+
+def _times(each: Evidence, since_ns: int) -> int:
+    """How often it counts: once, and again for every ten minutes in which it did not stop."""
+    return 1 + (each.end_ns - max(each.start_ns, since_ns)) // LASTING_NS
 
 
 def _distinct_jobs(own: Iterable[Evidence]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import comb
 from typing import TYPE_CHECKING
 
 from konductor_like.model import NodeState
@@ -20,6 +21,8 @@ LONGEST_NS = seconds(330)
 QUIET_NS = seconds(400)
 """What is said after so long a silence begins something new."""
 MARGIN_NS = seconds(2)
+CHANCE_MOST = 0.05
+"""More often than this, chance is reason enough."""
 PROVABLE = (31, 94)
 """What may become hardware's own failure by repetition."""
 
@@ -68,7 +71,16 @@ class CommonNode:
             if o.job is not None:
                 partners[o.node].add(o.job)
         busiest = max((len(jobs) for jobs in partners.values()), default=0)
-        return failed if failed >= setup.common_jobs and busiest * 2 <= failed else 0
+        if failed < setup.common_jobs or busiest * 2 > failed or self._may_be_chance(failed):
+            return 0
+        return failed
+
+    def _may_be_chance(self, failed: int) -> bool:
+        """Whether some node might well have been in so many of the jobs had they run anywhere."""
+        nodes = len(self._world.setup.plain)
+        places = _by_job(o for o in self._world.occurrences if o.in_loki)
+        share = max(len({o.node for o in lines}) for lines in places.values()) / nodes
+        return nodes * comb(len(places), failed) * share**failed > CHANCE_MOST
 
     def _elsewhere(self, name: str) -> Iterable[Occurrence]:
         return (o for o in self._world.occurrences if o.node != name and o.job is not None and o.in_loki)

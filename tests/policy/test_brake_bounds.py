@@ -144,6 +144,15 @@ def test_what_the_rate_held_passes_once_the_window_has_moved_on() -> None:
     assert cluster.tainted == {"gpu-1", "gpu-2"}
 
 
+def test_taints_that_a_wrong_clock_wrote_do_not_hold_the_rate_until_that_day_comes() -> None:
+    cluster = Cluster(fleet(100), Rules(brake_rate_nodes=1, brake_rate_window_seconds=HOUR))
+    cluster.tick(fault("gpu-1"), seconds=10 * 24 * HOUR)
+
+    cluster.tick(fault("gpu-2", seconds=1), seconds=2)
+
+    assert cluster.tainted == {"gpu-1", "gpu-2"}
+
+
 def test_a_release_gives_the_rate_nothing_back() -> None:
     cluster = Cluster(fleet(100), Rules(brake_rate_nodes=1, brake_cooldown_seconds=0))
     cluster.tick(fault("gpu-1"))

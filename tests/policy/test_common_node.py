@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
+import pytest
+
 from konductor_like.model import Fault
 from tests.policy.scenes import Cluster
 from tests.policy.shared import gpu_fleet, nccl, xid
@@ -49,6 +51,18 @@ def test_where_many_nodes_see_as_many_jobs_fail_none_of_them_stands_out() -> Non
     for number in range(48):  # each node is in four of them, and hardly two nodes in the same ones
         job = f"ml/JobSet/{chr(97 + number // 24)}{chr(97 + number % 24)}"
         failed(cluster, job, dice.sample(names, 16), seconds=number * HOUR / 2)
+
+    assert cluster.tainted == set()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_in_a_small_cluster_chance_alone_accuses_nobody(seed: int) -> None:
+    cluster, dice = gpu_fleet(16), Random(seed)
+    names = sorted(cluster.nodes)
+
+    for number in range(20):
+        job = f"ml/JobSet/{chr(97 + number)}"
+        failed(cluster, job, dice.sample(names, 2), seconds=number * HOUR)
 
     assert cluster.tainted == set()
 

@@ -62,19 +62,6 @@ def test_what_has_settled_is_tainted_although_a_node_was_released_meanwhile() ->
     assert cluster.tainted == {"gpu-2"}
 
 
-def test_what_is_printed_again_right_after_a_release_settles_anew() -> None:
-    cluster = settling()
-    cluster.tick(seconds=7)
-    assert "gpu-2" in cluster.tainted
-    let_go(cluster, "gpu-2", 10)
-
-    cluster.tick(xid("gpu-2", 145, seconds=11, fatal=True), seconds=12)
-    assert "gpu-2" not in cluster.tainted
-    cluster.tick(seconds=17)
-
-    assert "gpu-2" in cluster.tainted
-
-
 def test_what_was_collateral_and_does_not_stop_is_tainted_once_the_event_cannot_be_its_reason() -> None:
     cluster = Cluster(rack(8), RULES)
     near, far = xid("gpu-1", 145, fatal=True), xid("gpu-2", 149, seconds=0.1, fatal=True)
@@ -86,3 +73,16 @@ def test_what_was_collateral_and_does_not_stop_is_tainted_once_the_event_cannot_
         cluster.tick(xid("gpu-1", 145, seconds=seconds, fatal=True), seconds=seconds + 1)
 
     assert cluster.tainted == {"gpu-1", "gpu-2"}
+
+
+def test_what_is_printed_again_right_after_a_release_settles_anew() -> None:
+    cluster = settling()
+    cluster.tick(seconds=7)
+    assert "gpu-2" in cluster.tainted
+    let_go(cluster, "gpu-2", 10)
+
+    cluster.tick(xid("gpu-2", 145, seconds=11, fatal=True), seconds=12)
+    assert "gpu-2" not in cluster.tainted
+    cluster.tick(seconds=17)
+
+    assert "gpu-2" in cluster.tainted

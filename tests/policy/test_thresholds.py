@@ -57,6 +57,16 @@ def test_many_lines_at_once_are_one_occurrence() -> None:
     assert cluster.tainted == set()
 
 
+def test_a_memory_error_that_does_not_stop_is_more_than_one_occurrence() -> None:
+    cluster = gpu_fleet(10)
+
+    told(cluster, *(xid("gpu-1", 94, seconds=second) for second in range(0, 1201, 50)))
+
+    assert cluster.tainted == {"gpu-1"}
+    [incident] = cluster.nodes["gpu-1"].record.incidents
+    assert incident.grounds == "3 times within 24h on this GPU"
+
+
 def test_two_gpus_of_a_node_are_counted_apart() -> None:
     cluster = gpu_fleet(10)
 
