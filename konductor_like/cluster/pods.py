@@ -15,7 +15,7 @@ from konductor_like.cluster import paths
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.errors import KubeBadAnswer
 from konductor_like.cluster.times import moment_of
-from konductor_like.detection.jobs import job_of_pod
+from konductor_like.jobs import job_of_pod
 
 ENDED_SECONDS = 300.0
 """A pod that ended no longer ago than this may be what a line of now is about."""

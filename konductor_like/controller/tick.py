@@ -19,7 +19,7 @@ from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.report import Report
 from konductor_like.controller.unanswered import Unanswered
 from konductor_like.detection import detect
-from konductor_like.detection.jobs import by_name
+from konductor_like.jobs import by_name
 from konductor_like.model import (
     Change,
     Checkpoint,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from konductor_like.catalog import Catalog, load_catalog
-from konductor_like.detection.jobs import job_of
 from konductor_like.detection.kernel import kernel_finder
 from konductor_like.detection.pod import pod_finder
+from konductor_like.jobs import job_of
 from konductor_like.model import Fault, Finding, LogLine, Source
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from konductor_like.detection.jobs import stem
+from konductor_like.jobs import stem
 from konductor_like.model import NodeState, Source, span_text
 from konductor_like.policy.correlate import DOMAIN, Cluster, job_key, longest_ns
 from konductor_like.policy.rules import LONGEST_SECONDS, Rules

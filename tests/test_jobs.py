@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from konductor_like.detection.jobs import by_name, job_of, stem
+from konductor_like.jobs import by_name, job_of, stem
 
 
 @pytest.mark.parametrize(
