@@ -21,6 +21,8 @@ CONTAINED, PAGE_FAULT = 94, 31
 TIMES = 3
 APART_NS = seconds(60)
 """Lines that follow each other closer than this are one failure."""
+LASTING_NS = seconds(600)
+"""One that does not stop counts again as often."""
 
 
 class Grounds:
@@ -74,7 +76,8 @@ def occasions_most(group: Sequence[Occurrence]) -> int:
     """How often it happened for somebody who reads the lines in another order than they were said in."""
     if any(len(o.timestamps) > 1 or not _on_time(o) for o in group):
         return len(group)
-    return occasions(group)
+    lasted_ns = max(o.first_ns for o in group) - min(o.first_ns for o in group)
+    return min(len(group), occasions(group) + lasted_ns // LASTING_NS)
 
 
 def occasions(group: Sequence[Occurrence]) -> int:

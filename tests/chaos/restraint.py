@@ -13,7 +13,7 @@ from konductor_like.model import IncidentState, NodeState
 from konductor_like.policy.brake import bound
 from konductor_like.policy.release import unix_ns
 from konductor_like.policy.room import share
-from tests.chaos.machines import RULES_THAT_SETTLE, SETTLE_NS
+from tests.chaos.machines import RULES_THAT_SETTLE
 
 if TYPE_CHECKING:
     from tests.chaos.process import Process
@@ -107,9 +107,9 @@ class Restraint:
 
 
 def _held_at(state: NodeState, at_ns: int) -> bool:
-    """Whether the brake held the node back at that time, and does still; until it settles nothing is held."""
+    """Whether the brake held the node back at that time, and does still; what settles it may not have held."""
     held = (i for i in state.record.incidents if i.state is IncidentState.HELD)
-    since_ns = (i.first_ns + (SETTLE_NS if i.key.rule in RULES_THAT_SETTLE else 0) for i in held)
+    since_ns = (i.first_ns for i in held if i.key.rule not in RULES_THAT_SETTLE)
     return not (state.tainted or state.blocked) and any(ns <= at_ns for ns in since_ns)
 
 
