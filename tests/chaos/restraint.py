@@ -107,7 +107,7 @@ class Restraint:
 
 
 def _held_at(state: NodeState, at_ns: int) -> bool:
-    """Whether the brake held the node back at that time, and does still; what settles it may not have held."""
+    """Whether the brake held the node back at that time, and does still; what settles, it may not have."""
     held = (i for i in state.record.incidents if i.state is IncidentState.HELD)
     since_ns = (i.first_ns for i in held if i.key.rule not in RULES_THAT_SETTLE)
     return not (state.tainted or state.blocked) and any(ns <= at_ns for ns in since_ns)
