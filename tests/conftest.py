@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import signal
 
+import hypothesis
+
+hypothesis.settings.register_profile("suite", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("suite")
+
 
 def pytest_configure() -> None:
     """A suite in the background of a shell ignores Ctrl-C, and so would every program that it starts."""
