@@ -53,6 +53,8 @@ from konductor_like.settings import Settings
 LOKI_ATTEMPTS = 3
 LOKI_PATIENCE_SECONDS = 6.0
 """A poll asks again this long by itself; then the loop says what is wrong and backs off."""
+LOOK_RENEWALS = 1.5
+"""After so many renewals' time the Lease is looked at for what people wrote; a taint looks at once."""
 WRITE_PATIENCE_SECONDS = 5.0
 """One node's write holds up a tick no longer than this; the next ticks try again."""
 
@@ -328,7 +330,8 @@ def _wheel(
     def read() -> LeaseView | None:
         return read_lease(client, namespace, settings.lease_name, TIMEOUT_SECONDS)
 
-    return Wheel(read, fleet_event, metrics, interval_seconds=settings.lease_renew_interval_seconds)
+    interval_seconds = LOOK_RENEWALS * settings.lease_renew_interval_seconds
+    return Wheel(read, fleet_event, metrics, interval_seconds=interval_seconds)
 
 
 @contextmanager

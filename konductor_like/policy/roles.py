@@ -107,9 +107,8 @@ def with_roles(
         changed = incident
         if id(incident) in standing:
             own = parts.get((incident.key, incident.severity.taints), ())
-            if not own and incident.event is None and incident.role is None:
-                pass  # it never was part of any event
-            elif _goes_on_alone(incident, own, mine, rules):
+            was_part = incident.event is not None or incident.role is not None
+            if (own or was_part) and _goes_on_alone(incident, own, mine, rules):
                 if incident.role is Role.COLLATERAL:
                     changed = replace(incident, role=None, event=None, origin=None)
             elif own:

@@ -139,7 +139,7 @@ def test_a_write_without_an_answer_to_a_node_made_anew_gives_it_no_precedence() 
     assert scene.cluster.tainted == {"gpu-2"}
 
 
-def test_a_write_without_an_answer_that_did_happen_is_not_repeated() -> None:
+def test_a_write_without_an_answer_that_did_happen_is_announced_and_not_repeated() -> None:
     scene = Scene()
     scene.cluster.moods["gpu-1"] = [UNANSWERED]
     scene.run(xid(), seconds=2)
@@ -151,6 +151,8 @@ def test_a_write_without_an_answer_that_did_happen_is_not_repeated() -> None:
     scene.run(seconds=20)
 
     assert scene.cluster.written == []
+    assert scene.cluster.events == [("gpu-1", EventReason.TAINTED)]
+    assert scene.count("actions_total", verb="taint", result="applied") == 1
     assert scene.cluster.tainted == {"gpu-1"}
     assert scene.kernel_checkpoint == ns(20)
 
@@ -313,18 +315,3 @@ def test_a_taint_never_waits_for_a_record_that_could_not_be_written() -> None:
     scene.run(xid("gpu-1", seconds=81), seconds=82)
 
     assert scene.cluster.tainted == {"gpu-1"}
-
-
-def test_a_taint_whose_answer_was_lost_is_announced_once_it_shows() -> None:
-    scene = Scene()
-    scene.cluster.moods["gpu-1"] = [UNANSWERED]
-    scene.run(xid(), seconds=2)
-    elsewhere = Scene()
-    elsewhere.run(xid(), seconds=2)
-    scene.cluster.nodes["gpu-1"] = elsewhere.cluster.nodes["gpu-1"]
-
-    scene.run(seconds=10)
-    scene.run(seconds=20)
-
-    assert scene.cluster.events == [("gpu-1", EventReason.TAINTED)]
-    assert scene.count("actions_total", verb="taint", result="applied") == 1
