@@ -104,9 +104,10 @@ def assumptions(result: Result) -> list[str]:
         if after is None
         else f"a node comes back {age(after)} after its taint, unless it is held longer as a repeat offender"
     )
+    proven = "and others whose kernel log proves a GPU"
     nodes = {
-        "cluster": "the nodes are the cluster's of today, with today's labels",
-        "file": "the nodes are the file's",
+        "cluster": f"the nodes are the cluster's of today, with today's labels, {proven}",
+        "file": f"the nodes are the file's, {proven}",
         "lines": "the nodes are those that the lines name, and the brake counts each from its first line on",
     }[result.nodes_from]
     said = [back, nodes, "lines came when their timestamps say"]
