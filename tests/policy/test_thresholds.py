@@ -178,6 +178,31 @@ def test_what_happened_before_a_restart_counts_with_what_comes_and_leads_to_noth
     assert cluster.tainted == {"gpu-1"}
 
 
+@pytest.mark.parametrize("late", range(3))
+def test_in_whatever_order_the_lines_come_the_third_one_taints(late: int) -> None:
+    cluster = gpu_fleet(10)
+    lines = [xid("gpu-1", 94, seconds=n * 300) for n in range(3)]
+    last = lines.pop(late)
+    told(cluster, *lines)
+    assert cluster.tainted == set()
+
+    cluster.tick(last, seconds=HOUR)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_job_whose_pod_is_heard_late_leaves_it_open_whose_the_page_fault_was() -> None:
+    cluster = gpu_fleet(10)
+    faults = [xid("gpu-1", 31, seconds=n * HOUR) for n in range(3)]
+    pods = [nccl("gpu-1", f"ml/Job/{name}", seconds=n * HOUR) for n, name in enumerate("abc")]
+    told(cluster, *sorted([*faults[:2], *pods[:2]], key=lambda one: one.timestamp_ns))
+
+    cluster.tick(nccl("gpu-1", "ml/Job/b", seconds=-5), seconds=1.5 * HOUR)
+    told(cluster, faults[2], pods[2])
+
+    assert cluster.tainted == set()
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_either_of_two_that_confirm_each_other_may_come_long_after_a_restart(order: int) -> None:
     cluster = gpu_fleet(10)
