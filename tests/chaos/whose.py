@@ -89,10 +89,10 @@ class Whose:
         return {p.job for p in near if p.job is not None}
 
     def _jobs_near(self, occasion: Sequence[Occurrence]) -> set[int]:
-        """The jobs of which it may be: their lines may have gone on from before until after it."""
+        """The jobs that it may be of. One whose lines go on all the while has one so near as well."""
         pods = (p for p in self._world.occurrences if p.job is not None and p.in_loki)
         mine = (p for p in pods if p.node == occasion[0].node)
-        near = (p for p in mine if any(_apart_ns(p, o) <= EVENT_NS + APART_NS + MARGIN_NS for o in occasion))
+        near = (p for p in mine if any(_apart_ns(p, o) <= EVENT_NS + MARGIN_NS for o in occasion))
         return {p.job for p in near if p.job is not None}
 
     def _is_explained(
