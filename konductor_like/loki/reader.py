@@ -26,7 +26,7 @@ from konductor_like.loki.errors import (
     LokiUnauthorized,
     LokiUnreachable,
 )
-from konductor_like.loki.flood import Flood, loud_nodes
+from konductor_like.loki.flood import MOST_NODES, Flood, loud_nodes
 from konductor_like.loki.response import Naming
 from konductor_like.loki.seen import BUCKET_NS, Seen
 from konductor_like.loki.spans import Spans
@@ -207,7 +207,7 @@ class SourceReader:
                 turn.take(Piece(window, result.entries))
                 break
             loud = loud_nodes(result.entries, self._naming.node) - without if result else frozenset()
-            if result is None or not loud:
+            if result is None or not loud or len(without | loud) > MOST_NODES:
                 self._read_crowd(turn, window, now_ns, without)
                 break
             # Their part of this page is not taken: an answer that was cut may have holes.

@@ -86,6 +86,8 @@ class MemoryLoki:
     counts: bool = True
     """Whether answers carry Loki's own count of matching lines."""
     calls: list[Call] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
+    """The LogQL of each call."""
     counted: list[Window] = field(default_factory=list)
     """The spans that were counted only."""
     shards: int | None = None
@@ -132,6 +134,7 @@ class MemoryLoki:
         """As the client's."""
         call = Call(start_ns, end_ns, limit, direction)
         self.calls.append(call)
+        self.queries.append(query)
         if self.failures:
             raise self.failures.pop(0)
         if (refusal := self.refuse(call)) is not None:
