@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from konductor_like.loki.errors import (
@@ -228,6 +230,35 @@ def test_a_loki_too_slow_for_wide_windows_is_asked_for_narrower_ones() -> None:
 
     assert sorted(texts) == sorted(f"minute {minute}" for minute in range(300))
     assert failures < 10
+
+
+@pytest.mark.parametrize("bearable_seconds", [40, 120])
+def test_a_loki_too_slow_for_the_overlap_is_still_read_in_the_present(bearable_seconds: int) -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    loki.refuse = lambda call: (
+        LokiTimeout("slow") if call.end_ns - call.start_ns > bearable_seconds * SECOND else None
+    )
+    found: list[str] = []
+
+    for number in range(60):
+        loki.entries.append(entry(NOW + (5 * number + 4) * SECOND, f"line {number}"))
+        with suppress(LokiTimeout):
+            found += texts_of(poll(reader, NOW + (5 * number + 5) * SECOND))
+
+    assert found == [f"line {number}" for number in range(60)]
+
+
+def test_the_present_comes_with_the_first_answer_after_minutes_of_time_outs() -> None:
+    loki = MemoryLoki(refuse=lambda _call: LokiTimeout("slow"))
+    reader = start_reader(loki)
+    for number in range(40):
+        with pytest.raises(LokiTimeout):
+            reader.poll(NOW + number * 60 * SECOND)
+    loki.refuse = lambda _call: None
+    loki.entries.append(entry(NOW + 2399 * SECOND, "just now"))
+
+    assert "just now" in texts_of(poll(reader, NOW + 2400 * SECOND))
 
 
 def test_wide_windows_come_back_once_loki_is_fast_again() -> None:
