@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.errors import (
     LokiAnswerTooLarge,
     LokiError,
@@ -15,15 +16,19 @@ from konductor_like.loki.errors import (
     LokiUnavailable,
     LokiUnreachable,
 )
+from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.window import Window
+from konductor_like.model import Source
 from tests.loki.support import (
     HOUR,
     NOW,
+    QUERY,
     SECOND,
     Call,
     MemoryLoki,
     entry,
     poll,
+    settings,
     start_reader,
     steady_reader,
     texts_of,
@@ -346,6 +351,24 @@ def test_memory_is_bounded_by_what_can_be_read_again() -> None:
         loki.entries += [entry(NOW + second * SECOND + number, f"{second} {number}") for number in range(10)]
         poll(reader, NOW + second * SECOND)
         assert len(reader._seen) <= (3600 + 2 * 120 + 10 + 5) / 5 * 10 + 10
+
+
+def test_a_late_line_is_found_by_the_next_process_where_the_budget_kept_this_one_from_sweeping() -> None:
+    loki, budget = MemoryLoki(), ByteBudget(1, clock=lambda: 0.0)
+    reader = SourceReader(Source.KERNEL, loki, QUERY, settings(), budget=budget)
+    reader.start_from(NOW)
+    while poll(reader, NOW).more:
+        pass
+    budget.spend(1)
+    batch = poll(reader, NOW + 60 * SECOND)
+    loki.entries.append(entry(NOW - 3000 * SECOND, "late"))
+
+    for seconds in range(65, 1800, 5):
+        batch = poll(reader, NOW + seconds * SECOND)
+        assert not batch.lines
+    assert batch.postponed
+    after = start_reader(loki, batch.upto_ns)
+    assert texts_of(poll(after, NOW + 1800 * SECOND)) == ["late"]
 
 
 def test_what_loki_had_to_read_is_added_up() -> None:
