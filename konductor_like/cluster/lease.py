@@ -105,6 +105,14 @@ class LeaderLease:
             raise LeadershipLost(f"the Lease could not be renewed for {self._deadline_seconds:g} s")
         return left
 
+    def news(self, since_seconds: float) -> tuple[float, LeaseView] | None:
+        """What the last renewal found, and when it was sent, on our clock; None if not since then."""
+        term = self._term
+        if term is None or term.renewed_at <= since_seconds:
+            return None
+        # What a renewal found is set before the term is: it is as new as that, if not newer.
+        return term.renewed_at, lease_object.view(self._lease)
+
     @property
     def reference(self) -> dict[str, str]:
         """The Lease as an Event names what it is about."""

@@ -17,11 +17,16 @@ THIN_ABOVE = 2000
 
 @dataclass(frozen=True, slots=True)
 class _Stall:
-    """A node whose write failed: which kind, until when to leave it, how long that is."""
+    """A node whose write failed: which kind, from when until when to leave it, how long that is."""
 
     verb: Verb
+    since: datetime
     until: datetime
     seconds: float
+
+    def lasts(self, now: datetime) -> bool:
+        """Whether to leave it still; a clock that was put back holds nothing up."""
+        return self.since <= now < self.until
 
 
 class Stalls:
@@ -33,14 +38,14 @@ class Stalls:
     def holds(self, change: Change, now: datetime) -> bool:
         """Whether to leave this write for later; a taint never waits for a record that failed."""
         stall = self._stalls.get(change.node)
-        if stall is None or now >= stall.until:
+        if stall is None or not stall.lasts(now):
             return False
         return change.verb is not Verb.TAINT or stall.verb is Verb.TAINT
 
     def unwritable(self, now: datetime) -> frozenset[str]:
         """Nodes that could not be tainted just now."""
         return frozenset(
-            name for name, stall in self._stalls.items() if stall.verb is Verb.TAINT and now < stall.until
+            name for name, stall in self._stalls.items() if stall.verb is Verb.TAINT and stall.lasts(now)
         )
 
     def failed(self, change: Change, now: datetime, *, at_least_seconds: float = 0.0) -> None:
@@ -52,7 +57,7 @@ class Stalls:
         # A node that nobody has tried again is most likely gone, and its name may never come back.
         recent = now - timedelta(seconds=FORGOTTEN_SECONDS)
         self._stalls = {name: stall for name, stall in self._stalls.items() if stall.until > recent}
-        self._stalls[change.node] = _Stall(change.verb, until, seconds)
+        self._stalls[change.node] = _Stall(change.verb, now, until, seconds)
 
     def recovered(self, node: str) -> None:
         """The node can be written, or is gone."""

@@ -112,6 +112,10 @@ class Metrics:
         self.tail_nudges = counter(
             "tail_nudges_total", "Messages that led, together with others or alone, to a poll at once."
         )
+        self.evidence_dropped = counter(
+            "evidence_dropped_total",
+            "Traces that the window of recent evidence had no room for; thresholds may miss them.",
+        )
         self.actions = counter("actions_total", "Node writes, by verb and result.", "verb", "result")
         self.fault_to_taint = Histogram(
             prefix + "fault_to_taint_seconds",

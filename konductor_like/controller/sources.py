@@ -133,21 +133,23 @@ class SourceLoop:
 
     def _poll(self, nudge: Nudge | None) -> Batch | None:
         """One poll, acted upon; None where it failed or was not accepted, and its lines come again."""
-        began = time.monotonic()
         try:
-            asked_ns, oldest_ns = self._now_ns(), nudge.oldest_ns if nudge else None
-            batch = self._reader.poll(asked_ns, oldest_ns)
-            if self._now_ns() < asked_ns:
-                # Loki's answer has put our clock right: what was asked for reached into a time to come.
-                batch = self._reader.poll(self._now_ns(), oldest_ns)
+            return self._delivered(nudge)
         except LokiError as error:
             self._failed(error)
-            return None
         except Exception as error:  # noqa: BLE001  # a source must not end unseen (rule 27); logged in full
             if not self._stop.is_set():
                 logs.LOGGER.exception("Reading %s lines failed. Please report this.", self.name)
             self._failed(LokiBadAnswer(f"Reading {self.name} lines failed: {error!r}"))
-            return None
+        return None
+
+    def _delivered(self, nudge: Nudge | None) -> Batch | None:
+        began = time.monotonic()
+        asked_ns, oldest_ns = self._now_ns(), nudge.oldest_ns if nudge else None
+        batch = self._reader.poll(asked_ns, oldest_ns)
+        if self._now_ns() < asked_ns:
+            # Loki's answer has put our clock right: what was asked for reached into a time to come.
+            batch = self._reader.poll(self._now_ns(), oldest_ns)
         self._poll_seconds = time.monotonic() - began
         delivery = Delivery(self.name, batch, read_ns=self._now_ns())
         self._inbox.put(delivery)

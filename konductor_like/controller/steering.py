@@ -1,12 +1,15 @@
-"""What people told the controller, read from the Lease: a pause holds before the next taint is written."""
+"""What people told the controller, read from the Lease: a pause holds before the next taint is written.
+
+Who leads has the Lease as it is in the answer to each renewal, and looks at it only before a taint.
+"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from konductor_like.cluster.errors import KubeError
+from konductor_like.cluster.fence import suspend_aware_seconds
 from konductor_like.cluster.lease_object import LeaseView
 from konductor_like.controller import audit, logs
 from konductor_like.controller.metrics import Metrics
@@ -22,7 +25,7 @@ NEWS = timedelta(minutes=10)
 
 
 class Wheel:
-    """Reads the Lease now and then, and whenever a taint is about to be written; says what changed."""
+    """Knows what the Lease says: from renewals, else by reading it; says what changed."""
 
     def __init__(
         self,
@@ -31,17 +34,21 @@ class Wheel:
         metrics: Metrics,
         *,
         interval_seconds: float,
-        clock: Callable[[], float] = time.monotonic,
+        renewed: Callable[[float], tuple[float, LeaseView] | None] = lambda _: None,
+        clock: Callable[[], float] = suspend_aware_seconds,
     ) -> None:
         """``read`` gives the Lease as it is now, None where there is none, or raises a KubeError.
 
-        ``fleet_event`` sends an Event: its reason, its words, and the act that it tells of.
+        ``fleet_event`` sends an Event: its reason, its words, and the act that it tells of. ``renewed`` gives
+        what a renewal that was sent later than that found, and when it was sent, by the same ``clock``.
         """
         self._read = read
+        self._renewed = renewed
         self._fleet_event = fleet_event
         self._metrics = metrics
         self._interval_seconds = interval_seconds
         self._clock = clock
+        self._as_of_seconds = float("-inf")
         self._due_seconds = float("-inf")
         self._failed = False
         self._steering = Steering()
@@ -52,6 +59,11 @@ class Wheel:
     def steering(self, now: datetime, *, at_once: bool = False) -> Steering:
         """What holds, at most an interval old; ``at_once`` looks now, unless that failed a moment ago."""
         seconds = self._clock()
+        news = self._renewed(self._as_of_seconds)
+        if news is not None:
+            self._as_of_seconds, seen = news
+            self._failed, self._due_seconds = False, self._as_of_seconds + self._interval_seconds
+            self._heed(seen)
         if seconds >= self._due_seconds or (at_once and not self._failed):
             self._look(seconds)
         self._tell(now)
@@ -65,8 +77,12 @@ class Wheel:
             logs.debug(f"The Lease cannot be read for a pause: {error}.")
             return
         self._failed, self._due_seconds = False, seconds + self._interval_seconds
-        if seen is None:
-            return  # who holds a Lease that was deleted puts it back, with the pause: nobody resumed anything
+        # A renewal that was under way meanwhile may have been answered from before what was read.
+        self._as_of_seconds = self._clock()
+        if seen is not None:  # who holds a Lease that was deleted puts it back, with the pause
+            self._heed(seen)
+
+    def _heed(self, seen: LeaseView) -> None:
         self._steering, problem = seen.steering, seen.problem
         if problem is not None and problem != self._problem:
             logs.warning(f"What the Lease carries cannot be read in full: {problem}.")

@@ -216,6 +216,7 @@ class Tick:
             latest = steer(now, at_once=True)
             if latest != snapshot.steering:
                 plan = decide(replace(snapshot, steering=latest), faults, rules, now, past=past)
+        self._metrics.evidence_dropped.inc(plan.window.dropped - self._window.dropped)
         self._window = plan.window  # what is read again adds nothing to it
         return plan, states
 

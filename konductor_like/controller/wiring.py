@@ -54,7 +54,7 @@ LOKI_ATTEMPTS = 3
 LOKI_PATIENCE_SECONDS = 6.0
 """A poll asks again this long by itself; then the loop says what is wrong and backs off."""
 LOOK_RENEWALS = 1.5
-"""After so many renewals' time the Lease is looked at for what people wrote; a taint looks at once."""
+"""After so many renewals' time without one the Lease is read for what people wrote; a taint reads at once."""
 WRITE_PATIENCE_SECONDS = 5.0
 """One node's write holds up a tick no longer than this; the next ticks try again."""
 
@@ -142,7 +142,7 @@ def _earnest(
             announcer,
             Report(metrics, fleet_event=about_lease.send_soon),
             about_lease.send_soon,
-            _wheel(settings, client, namespace, about_lease.send_soon, metrics),
+            _wheel(settings, client, namespace, about_lease.send_soon, metrics, lease.news),
             exits.enter_context(_jobs(settings, client, metrics, lambda: controller.nodes_changed())),
         )
         controller = Controller(
@@ -186,7 +186,7 @@ def _rehearsal(
             events,
             report,
             rehearsed_fleet_event,
-            _wheel(settings, client, namespace, rehearsed_fleet_event, metrics),
+            _wheel(settings, client, namespace, rehearsed_fleet_event, metrics, lambda _: None),
             exits.enter_context(_jobs(settings, client, metrics, lambda: controller.nodes_changed())),
         )
         controller = Controller(store, None, terms.make, list, metrics, once=options.once)
@@ -324,6 +324,7 @@ def _wheel(
     namespace: str,
     fleet_event: Callable[[EventReason, str, str], None],
     metrics: Metrics,
+    renewed: Callable[[float], tuple[float, LeaseView] | None],
 ) -> Wheel:
     """What follows the word of people on the Lease, in a dry run too."""
 
@@ -331,7 +332,7 @@ def _wheel(
         return read_lease(client, namespace, settings.lease_name, TIMEOUT_SECONDS)
 
     interval_seconds = LOOK_RENEWALS * settings.lease_renew_interval_seconds
-    return Wheel(read, fleet_event, metrics, interval_seconds=interval_seconds)
+    return Wheel(read, fleet_event, metrics, interval_seconds=interval_seconds, renewed=renewed)
 
 
 @contextmanager

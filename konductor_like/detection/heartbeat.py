@@ -64,15 +64,16 @@ def parse_heartbeat(text: str) -> Heartbeat | None:
         return None
     try:
         wall = datetime.fromisoformat(match["wall"])
-    except ValueError:
-        return None
-    if wall.tzinfo is None:
+        if wall.tzinfo is None:
+            return None
+        wall = wall.astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
     return Heartbeat(
         match["boot"].lower(),
         int(match["seq"]),
         stamp_us(match["seconds"], match["micros"]),
-        wall.astimezone(UTC),
+        wall,
     )
 
 

@@ -14,6 +14,8 @@ from konductor_like.loki.window import COUNTABLE_NS, Ask, Direction, Window, is_
 
 _STORM_LINES = 2000
 """What some nodes print is asked for in smaller answers: nobody waits for it, and each is held in memory."""
+_NARROWEST_NS = 30 * SECOND_NS
+"""A Loki that cannot read so much before it times out falls behind whatever is asked."""
 
 
 class Queries(Protocol):
@@ -46,7 +48,7 @@ class Asking:
         self.bytes_processed = 0
         self._client = client
         self._node_label = node_label
-        self._full_width_ns = widest_ns
+        self._full_width_ns = self._asked_ns = widest_ns
 
     def begin(self) -> None:
         """A new poll begins."""
@@ -55,7 +57,7 @@ class Asking:
     def failed(self, error: LokiError) -> None:
         """A poll, or a part of it, ended with this."""
         if isinstance(error, LokiTimeout):
-            self.widest_ns = max(SECOND_NS, self.widest_ns // 2)
+            self.widest_ns = max(_NARROWEST_NS, min(self.widest_ns, self._asked_ns) // 2)
 
     def succeeded(self) -> None:
         """A poll went well. Widening slowly keeps a slow Loki from timing out on every other poll."""
@@ -73,7 +75,7 @@ class Asking:
 
     def count(self, window: Window, query: str | None = None) -> int:
         """How many lines Loki counts in a window of whole milliseconds."""
-        self.queries += 1
+        self.queries, self._asked_ns = self.queries + 1, window.width_ns
         count = self._client.count(query or self.query, window.start_ns, window.end_ns)
         self.bytes_processed += count.bytes_processed
         return count.lines
@@ -81,7 +83,7 @@ class Asking:
     def _ask(self, query: str, window: Window, direction: Direction, limit: int) -> QueryResult | None:
         """One window's answer; None when it can only be had in parts."""
         while True:
-            self.queries += 1
+            self.queries, self._asked_ns = self.queries + 1, window.width_ns
             try:
                 result = self._client.query_range(query, window.start_ns, window.end_ns, limit, direction)
             except LokiAnswerTooLarge:

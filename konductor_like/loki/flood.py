@@ -19,7 +19,7 @@ _LOUD_SHARE = 50
 """One line in so many of a full page makes a node loud."""
 _QUIET_SPAN_NS = 30 * SECOND_NS
 MOST_NODES = 200
-"""More loud nodes than this are no exception, and a query that names them all would be long."""
+"""More loud nodes than this at once are no exception, and Loki parses no query that names them all."""
 
 
 @dataclass(frozen=True, slots=True)

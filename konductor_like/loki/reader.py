@@ -26,7 +26,7 @@ from konductor_like.loki.errors import (
     LokiUnauthorized,
     LokiUnreachable,
 )
-from konductor_like.loki.flood import Flood, loud_nodes
+from konductor_like.loki.flood import MOST_NODES, Flood, loud_nodes
 from konductor_like.loki.response import Naming
 from konductor_like.loki.seen import BUCKET_NS, Seen
 from konductor_like.loki.spans import Spans
@@ -201,13 +201,14 @@ class SourceReader:
     def _read_present(self, turn: Turn, now_ns: int, oldest_ns: int | None) -> None:
         window, whole = self._present(turn, now_ns, oldest_ns)
         without = turn.progress.loud
-        for _ in range(_ROUNDS):
+        # A Loki that is slow is asked for less at once, of the present too.
+        for _ in range(_ROUNDS if window.width_ns <= self._asking.widest_ns else 0):
             result = self._asking.lines_of(without=without)(window, Direction.FORWARD)
             if result is not None and is_complete(result):
                 turn.take(Piece(window, result.entries))
                 break
             loud = loud_nodes(result.entries, self._naming.node) - without if result else frozenset()
-            if result is None or not loud:
+            if result is None or not loud or len(without | loud) > MOST_NODES:
                 self._read_crowd(turn, window, now_ns, without)
                 break
             # Their part of this page is not taken: an answer that was cut may have holes.
@@ -240,14 +241,14 @@ class SourceReader:
         return Window(start_ns, end_ns), due
 
     def _read_crowd(self, turn: Turn, window: Window, now_ns: int, without: frozenset[str]) -> None:
-        """Too much for one answer and nobody to single out: read its beginning, the rest is work."""
+        """Too much for one answer: read its beginning, the rest is work."""
         upto_ns = window.start_ns
         if any(work.why is Why.REST for work in turn.progress.work):
             turn.add(Work(Why.REST, upto_ns, max(now_ns, upto_ns + 1), without))
             return
-        ask = self._asking.lines_of(without=without)
+        ask, widest_ns = self._asking.lines_of(without=without), self._asking.widest_ns
         try:
-            for piece in read_span(window, max(1, window.width_ns // 2), window.width_ns, ask):
+            for piece in read_span(window, max(1, window.width_ns // 2), widest_ns, ask):
                 turn.take(piece)
                 upto_ns = piece.window.end_ns
                 if self._enough(turn):
@@ -305,7 +306,8 @@ class SourceReader:
         """Read one block of a sweep; one with many known lines only if Loki counts more than those."""
         work = turn.progress.work[0]
         if work.counted is None:
-            width_ns = max(BUCKET_NS, (work.width_ns or self._asking.widest_ns) // BUCKET_NS * BUCKET_NS)
+            widest_ns = self._asking.widest_ns
+            width_ns = max(BUCKET_NS, min(work.width_ns or widest_ns, widest_ns) // BUCKET_NS * BUCKET_NS)
             edge_ns = (work.start_ns // BUCKET_NS * BUCKET_NS) + width_ns
             block = Window(work.start_ns, min(edge_ns, work.end_ns))
             known = self._seen.count(block.start_ns, block.end_ns)

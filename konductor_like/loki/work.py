@@ -58,12 +58,14 @@ class Progress:
 
     ``fast_ns``: the present was read up to here. ``whole_ns`` and ``swept_ns``: when the whole overlap was
     last read, and when the last sweep began. ``revisited_ns`` says when each open gap was last read.
+    While a sweep is not done the saved cursor must not pass ``unswept_ns``: a start looks no further back.
     """
 
     cursor_ns: int
     fast_ns: int
     whole_ns: int | None = None
     swept_ns: int | None = None
+    unswept_ns: int = 0
     work: tuple[Work, ...] = ()
     floods: tuple[Flood, ...] = ()
     revisited_ns: Mapping[Window, int] = field(default_factory=dict)
@@ -74,9 +76,10 @@ class Progress:
         return frozenset(node for flood in self.floods for node in flood.nodes)
 
     def durable_ns(self) -> int:
-        """Everything before it was read in full at least once; never less than before."""
+        """From here a start would find all that was not read yet; never less than before."""
         held = [work.start_ns for work in self.work if work.why.binding]
         held += [flood.upto_ns for flood in self.floods]
+        held += [self.unswept_ns for work in self.work if work.why is Why.SWEEP]
         return max(self.cursor_ns, min([self.fast_ns, *held]))
 
     @property
@@ -117,7 +120,8 @@ def planned(progress: Progress, spans: Spans, gaps: Iterable[Window], now_ns: in
         # A line that came just after the last sweep had passed may be as late as the lateness.
         sweep = Work(Why.SWEEP, _floor(now_ns - late_ns - spans.lateness_ns), _floor(now_ns - NEAR_NS))
         more = added(progress.work, sweep) if sweep.start_ns < sweep.end_ns else progress.work
-        progress = replace(progress, work=more, swept_ns=now_ns)
+        unswept_ns = swept_ns + spans.sweep_every_ns
+        progress = replace(progress, work=more, swept_ns=now_ns, unswept_ns=unswept_ns)
     return _revisiting(progress, spans, gaps, now_ns)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -21,6 +21,8 @@ SYMPTOM_XIDS = frozenset({13, 31, 43, 45})
 """What a job's end prints on healthy nodes."""
 _LINK_XIDS = frozenset({148, 149, 150})
 """NVLink 5: the link itself, its power and its management engine; 144 to 147 are the layers above it."""
+STANDING_NS = 3_600 * 1_000_000_000
+"""Ranks that wait for one that hangs give up when their watchdog does: after 10 to 30 minutes by default."""
 FIRST_BY_NS = 1_000_000_000
 """So much earlier than all others a line must be to have come first: clocks of nodes differ."""
 _CHAIN = 10
@@ -40,6 +42,8 @@ class Cluster:
     """Nodes where the hardware failed."""
     nearest: Mapping[str | None, str] = field(default_factory=dict)
     """By domain, the first of the origins in it."""
+    standing: tuple[Evidence, ...] = ()
+    """What was wrong with origins before, and came to light in it."""
 
     @property
     def start_ns(self) -> int:
@@ -79,6 +83,7 @@ def clusters(evidence: Sequence[Evidence], states: Mapping[str, NodeState], rule
     ]
     found = [_whole(parts) for parts in _linked(chains)]
     found.sort(key=_by_size)
+    hard = [each for each in evidence if is_hard(each, rules)]
     taken: set[int] = set()
     events: list[Cluster] = []
     for one in found:
@@ -86,8 +91,10 @@ def clusters(evidence: Sequence[Evidence], states: Mapping[str, NodeState], rule
         if len({each.node for each in left}) > 1:
             taken.update(map(id, left))
             origins = _origins(left, states, rules)
+            standing = () if origins else _standing(left, hard, rules)
+            origins |= {each.node for each in standing}
             nearest = {states[each.node].domain: each.node for each in reversed(left) if each.node in origins}
-            events.append(replace(one, members=left, origins=origins, nearest=nearest))
+            events.append(Cluster(one.shared, left, origins, nearest, standing))
     events.sort(key=lambda one: (one.start_ns, one.shared))
     return events
 
@@ -263,6 +270,15 @@ def _origins(members: Sequence[Evidence], states: Mapping[str, NodeState], rules
             if domain is not None and explained.isdisjoint({domain, None}):
                 origins |= _outstanding(alike) or {each.node for each in alike}
     return origins
+
+
+def _standing(members: Sequence[Evidence], hard: Sequence[Evidence], rules: Rules) -> tuple[Evidence, ...]:
+    """What had failed on its nodes shortly before, where nothing but symptoms came of it now."""
+    if not all(is_symptom(each, rules) for each in members):
+        return ()
+    nodes, until_ns = {each.node for each in members}, members[0].start_ns
+    since_ns = until_ns - STANDING_NS
+    return tuple(h for h in hard if h.node in nodes and h.end_ns >= since_ns and h.start_ns <= until_ns)
 
 
 def _outstanding(soft: Iterable[Evidence]) -> frozenset[str]:

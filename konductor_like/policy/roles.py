@@ -47,11 +47,11 @@ Parts = Mapping[tuple[IncidentKey, bool], Sequence[tuple[NamedEvent, Evidence]]]
 
 
 def parts_by_node(events: Iterable[NamedEvent]) -> Mapping[str, Parts]:
-    """What each node has in them."""
+    """What each node has in them, or had before they began."""
     found: defaultdict[str, defaultdict[tuple[IncidentKey, bool], list[tuple[NamedEvent, Evidence]]]]
     found = defaultdict(lambda: defaultdict(list))
     for event in events:
-        for each in event.cluster.members:
+        for each in (*event.cluster.members, *event.cluster.standing):
             found[each.node][each.key, each.taints].append((event, each))
     return found
 

@@ -194,6 +194,7 @@ class Process:
                 lambda *_: None,
                 metrics,
                 interval_seconds=settings.lease_renew_interval_seconds,
+                renewed=self.lease.news,
                 clock=clock.seconds,
             ),
         )

@@ -7,6 +7,7 @@ from konductor_like.cluster.errors import KubeError, KubeUnavailable, Leadership
 from konductor_like.cluster.lease import (
     LeaseStatus,
 )
+from konductor_like.cluster.steering import PAUSE_ANNOTATION
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from konductor_like.sandbox.mishaps import Drop, Mishap
 from tests.cluster.lease_scenes import (
@@ -98,6 +99,23 @@ def test_a_note_on_the_lease_does_not_cost_it_and_is_kept(
     (found,) = server.objects("leases", NAMESPACE)
     assert found["metadata"]["annotations"]["ticket"] == "1234"
     assert saved(client) == cursor(5)
+
+
+def test_a_renewal_tells_what_people_wrote_meanwhile(client: KubeClient, clock: Clock) -> None:
+    lease = candidate(client, clock)
+    assert lease.news(float("-inf")) is None
+    lease.try_acquire()
+    taken_at = clock.seconds
+    note(client, key=PAUSE_ANNOTATION, value='{"at":"2026-03-04T12:00:00Z","by":"kim"}')
+    clock.seconds += 10
+
+    assert lease.news(taken_at) is None
+    lease.renew(cursor(5), None)
+
+    news = lease.news(taken_at)
+    assert news is not None
+    assert (news[0], news[1].steering.pause and news[1].steering.pause.by) == (clock.seconds, "kim")
+    assert lease.news(clock.seconds) is None
 
 
 @pytest.mark.parametrize(

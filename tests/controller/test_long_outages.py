@@ -72,3 +72,14 @@ def test_nodes_that_are_gone_for_good_are_not_remembered_for_their_failed_writes
         stalls.failed(change, at(60.0 * number))
 
     assert len(stalls._stalls) < 100
+
+
+def test_a_clock_that_is_put_back_by_a_day_does_not_keep_a_node_from_being_tainted() -> None:
+    stalls, taint = Stalls(), Change("gpu-1", Verb.TAINT, record=None, health=None)
+    day_seconds = 86_400.0
+    stalls.failed(taint, at(day_seconds))
+
+    assert stalls.holds(taint, at(day_seconds + 1))
+    assert stalls.unwritable(at(day_seconds + 1)) == {"gpu-1"}
+    assert not stalls.holds(taint, at(0.0))
+    assert stalls.unwritable(at(0.0)) == frozenset()

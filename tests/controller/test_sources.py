@@ -126,6 +126,28 @@ def test_a_failed_poll_is_an_error_and_not_an_empty_batch(start: Start) -> None:
     assert reader.polls >= 3
 
 
+def test_a_source_outlives_a_mistake_in_its_commit_and_says_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = ScriptedReader(batch(1), batch(2))
+    commit = reader.commit
+
+    def mistaken(_done: Batch) -> None:
+        monkeypatch.setattr(reader, "commit", commit)
+        raise ValueError("not this one")
+
+    monkeypatch.setattr(reader, "commit", mistaken)
+    loop, inbox = start(reader)
+
+    assert take(inbox, accept=True) == 1
+    again = inbox.get(timeout=PATIENCE_SECONDS)
+    assert str(loop.problem) == "Reading kernel lines failed: ValueError('not this one')"
+    again.accepted = True
+    again.done.set()
+    assert again.batch.upto_ns == 1
+    assert take(inbox, accept=True) == 2
+
+
 def test_a_catch_up_goes_on_without_waiting_and_then_says_that_it_is_done(start: Start) -> None:
     reader = ScriptedReader(batch(1, more=True), batch(2))
     loop, inbox = start(reader)

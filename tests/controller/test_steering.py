@@ -36,6 +36,7 @@ class Desk:
         self.down = False
         self.reads = 0
         self.seconds = 0.0
+        self.renewal: tuple[float, LeaseView] | None = None
         self.events: list[EventReason] = []
         self.acts: list[str] = []
         self.metrics = Metrics()
@@ -44,6 +45,7 @@ class Desk:
             self._event,
             self.metrics,
             interval_seconds=INTERVAL,
+            renewed=self._renewed,
             clock=lambda: self.seconds,
         )
 
@@ -57,6 +59,12 @@ class Desk:
         if self.down:
             raise KubeUnavailable("down")
         return self.lease
+
+    def _renewed(self, since_seconds: float) -> tuple[float, LeaseView] | None:
+        return self.renewal if self.renewal is not None and self.renewal[0] > since_seconds else None
+
+    def renew(self, steering: Steering) -> None:
+        self.renewal = (self.seconds, replace(LEASE, steering=steering))
 
     def steer(self, steering: Steering) -> None:
         assert self.lease is not None
@@ -78,6 +86,52 @@ def test_the_lease_is_read_once_an_interval_and_at_once_before_a_taint() -> None
     desk.seconds = 2 * INTERVAL
     desk.steer(Steering())
     assert desk.wheel.steering(NOON) == Steering()
+
+
+def test_what_a_renewal_found_is_heeded_without_reading_the_lease() -> None:
+    desk = Desk()
+    for steering in (Steering(), Steering(PAUSE), Steering()):
+        desk.renew(steering)
+        assert desk.wheel.steering(NOON) == steering
+        desk.seconds += INTERVAL - 1
+
+    assert (desk.reads, desk.events) == (0, [EventReason.PAUSED, EventReason.RESUMED])
+
+
+def test_without_a_renewal_for_an_interval_the_lease_is_read() -> None:
+    desk = Desk()
+    desk.renew(Steering())
+    desk.wheel.steering(NOON)
+    desk.steer(Steering(PAUSE))
+    desk.seconds += INTERVAL
+
+    assert desk.wheel.steering(NOON) == Steering(PAUSE)
+
+
+def test_an_older_renewal_that_is_answered_late_ends_no_pause_that_was_read_since() -> None:
+    desk = Desk()
+    desk.renew(Steering())
+    under_way, desk.renewal = desk.renewal, None
+    desk.seconds += 1
+    desk.steer(Steering(PAUSE))
+    desk.wheel.steering(NOON, at_once=True)
+
+    desk.renewal = under_way
+
+    assert desk.wheel.steering(NOON) == Steering(PAUSE)
+    assert desk.events == [EventReason.PAUSED]
+
+
+def test_a_renewal_makes_the_lease_readable_again() -> None:
+    desk = Desk()
+    desk.down = True
+    desk.wheel.steering(NOON, at_once=True)
+    desk.seconds, desk.down = 1.0, False
+    desk.renew(Steering())
+    desk.wheel.steering(NOON)
+    desk.steer(Steering(PAUSE))
+
+    assert desk.wheel.steering(NOON, at_once=True) == Steering(PAUSE)
 
 
 def test_while_the_lease_cannot_be_read_what_is_known_holds_and_no_taint_waits_for_it_twice() -> None:

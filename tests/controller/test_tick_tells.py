@@ -12,6 +12,7 @@ from konductor_like.model import (
     LogLine,
     Source,
 )
+from konductor_like.policy.window import TRACES_OF_NODE_MOST
 from tests.catalog.user_files import POD_RULE, read
 from tests.controller.ticks import Scene, xid
 from tests.policy.scenes import fleet, ns
@@ -65,6 +66,22 @@ def test_a_taint_that_somebody_removed_is_said_and_a_node_made_anew_is_not_mista
     assert [line for line in said(log) if "taint removed" in line] == [
         "Node gpu-1 taint removed. By somebody."
     ]
+
+
+def test_evidence_that_finds_no_room_is_counted() -> None:
+    scene = Scene()
+    text = "[{stamp:.3f}] NVRM: Xid (PCI:0000:{gpu:02x}:00): 94, pid=1, name=a"
+    lines = [
+        LogLine(Source.KERNEL, ns(1), text.format(stamp=9 + n / 1000, gpu=n), {}, "gpu-1")
+        for n in range(TRACES_OF_NODE_MOST + 7)
+    ]
+
+    scene.run(*lines[:5], seconds=2)
+    assert scene.count("evidence_dropped_total") == 0
+    scene.run(*lines[5:], seconds=3)
+    scene.run(seconds=4)
+
+    assert scene.count("evidence_dropped_total") == 7
 
 
 def test_a_storm_is_a_few_lines_of_the_log_and_not_one_for_each_of_its_own() -> None:

@@ -86,6 +86,7 @@ class MemoryLoki:
     counts: bool = True
     """Whether answers carry Loki's own count of matching lines."""
     calls: list[Call] = field(default_factory=list)
+    longest_query_bytes: int = 0
     counted: list[Window] = field(default_factory=list)
     """The spans that were counted only."""
     shards: int | None = None
@@ -132,6 +133,7 @@ class MemoryLoki:
         """As the client's."""
         call = Call(start_ns, end_ns, limit, direction)
         self.calls.append(call)
+        self.longest_query_bytes = max(self.longest_query_bytes, len(query.encode()))
         if self.failures:
             raise self.failures.pop(0)
         if (refusal := self.refuse(call)) is not None:

@@ -291,3 +291,20 @@ def test_a_storm_faster_than_it_can_be_read_keeps_no_late_line_of_another_node_f
         if "NVRM: Xid 79" in texts:
             return
     raise AssertionError("never found")
+
+
+def test_a_fleet_that_storms_one_after_the_other_is_read_through_with_queries_that_loki_accepts() -> None:
+    loki = MemoryLoki(allowed_limit=LIMIT)
+    reader = steady_reader(loki, loki_limit=LIMIT)
+    texts = []
+    for number in range(1200):
+        node, from_ns = f"gpu-{number}.{'x' * 180}.internal", NOW + SECOND + number * 5000
+        texts += _storm(4, from_ns, node)
+        _pour(loki, _storm(4, from_ns, node), from_ns, node)
+
+    found = []
+    for tenths in range(100):
+        found += texts_of(poll(reader, NOW + 2 * SECOND + tenths * SECOND // 10))
+
+    assert sorted(found) == sorted(texts)
+    assert loki.longest_query_bytes < 128 * 1024  # Loki parses no more

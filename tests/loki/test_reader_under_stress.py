@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
+from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.errors import (
     LokiAnswerTooLarge,
     LokiError,
@@ -13,15 +16,19 @@ from konductor_like.loki.errors import (
     LokiUnavailable,
     LokiUnreachable,
 )
+from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.window import Window
+from konductor_like.model import Source
 from tests.loki.support import (
     HOUR,
     NOW,
+    QUERY,
     SECOND,
     Call,
     MemoryLoki,
     entry,
     poll,
+    settings,
     start_reader,
     steady_reader,
     texts_of,
@@ -230,6 +237,35 @@ def test_a_loki_too_slow_for_wide_windows_is_asked_for_narrower_ones() -> None:
     assert failures < 10
 
 
+@pytest.mark.parametrize("bearable_seconds", [40, 120])
+def test_a_loki_too_slow_for_the_overlap_is_still_read_in_the_present(bearable_seconds: int) -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    loki.refuse = lambda call: (
+        LokiTimeout("slow") if call.end_ns - call.start_ns > bearable_seconds * SECOND else None
+    )
+    found: list[str] = []
+
+    for number in range(60):
+        loki.entries.append(entry(NOW + (5 * number + 4) * SECOND, f"line {number}"))
+        with suppress(LokiTimeout):
+            found += texts_of(poll(reader, NOW + (5 * number + 5) * SECOND))
+
+    assert found == [f"line {number}" for number in range(60)]
+
+
+def test_the_present_comes_with_the_first_answer_after_minutes_of_time_outs() -> None:
+    loki = MemoryLoki(refuse=lambda _call: LokiTimeout("slow"))
+    reader = start_reader(loki)
+    for number in range(40):
+        with pytest.raises(LokiTimeout):
+            reader.poll(NOW + number * 60 * SECOND)
+    loki.refuse = lambda _call: None
+    loki.entries.append(entry(NOW + 2399 * SECOND, "just now"))
+
+    assert "just now" in texts_of(poll(reader, NOW + 2400 * SECOND))
+
+
 def test_wide_windows_come_back_once_loki_is_fast_again() -> None:
     loki = MemoryLoki()
     reader = steady_reader(loki)
@@ -315,6 +351,24 @@ def test_memory_is_bounded_by_what_can_be_read_again() -> None:
         loki.entries += [entry(NOW + second * SECOND + number, f"{second} {number}") for number in range(10)]
         poll(reader, NOW + second * SECOND)
         assert len(reader._seen) <= (3600 + 2 * 120 + 10 + 5) / 5 * 10 + 10
+
+
+def test_a_late_line_is_found_by_the_next_process_where_the_budget_kept_this_one_from_sweeping() -> None:
+    loki, budget = MemoryLoki(), ByteBudget(1, clock=lambda: 0.0)
+    reader = SourceReader(Source.KERNEL, loki, QUERY, settings(), budget=budget)
+    reader.start_from(NOW)
+    while poll(reader, NOW).more:
+        pass
+    budget.spend(1)
+    batch = poll(reader, NOW + 60 * SECOND)
+    loki.entries.append(entry(NOW - 3000 * SECOND, "late"))
+
+    for seconds in range(65, 1800, 5):
+        batch = poll(reader, NOW + seconds * SECOND)
+        assert not batch.lines
+    assert batch.postponed
+    after = start_reader(loki, batch.upto_ns)
+    assert texts_of(poll(after, NOW + 1800 * SECOND)) == ["late"]
 
 
 def test_what_loki_had_to_read_is_added_up() -> None:

@@ -48,7 +48,15 @@ def test_a_sweep_reaches_back_by_the_lateness_behind_the_sweep_before() -> None:
     swept = planned(replace(STEADY, fast_ns=NOW + 125 * SECOND), SPANS, (), NOW + 130 * SECOND)
 
     assert _spans_of(swept) == [(Why.SWEEP, -3600, 120)]
-    assert swept.durable_ns() == NOW + 125 * SECOND, "a sweep reads again; the cursor does not wait for it"
+
+
+def test_until_a_sweep_is_done_the_cursor_stays_where_a_start_would_look_as_far_back() -> None:
+    fast = replace(STEADY, fast_ns=NOW + 300 * SECOND)
+    swept = planned(fast, SPANS, (), NOW + 300 * SECOND)
+    begun = planned(Progress(swept.durable_ns(), fast_ns=0), SPANS, (), NOW + 900 * SECOND)
+
+    assert begun.work[0].start_ns == swept.work[0].start_ns
+    assert replace(swept, work=()).durable_ns() == NOW + 300 * SECOND
 
 
 def test_no_sweep_begins_before_the_last_one_has_ended_and_then_it_reaches_back_further() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from konductor_like.model import Fault, IncidentState, Role, Severity, Snapshot, Window
-from tests.policy.scenes import OURS, Cluster
+from tests.policy.scenes import OURS, Cluster, let_go
 from tests.policy.shared import RULES, crash, events, gpu_fleet, labels, nccl, rack, remote, roles, xid
 
 JOB = "ml/PyTorchJob/llama"
@@ -58,6 +58,49 @@ def test_an_origin_that_is_read_late_clears_the_others() -> None:
     assert cluster.tainted == {"gpu-17"}
     assert labels(cluster) == {"faulty": 1, None: 69}
     assert events(cluster) == names
+
+
+def test_ranks_whose_watchdog_gives_up_half_an_hour_after_the_gpu_died_are_collateral() -> None:
+    cluster = gpu_fleet(9)
+    cluster.tick(xid("gpu-3", 79, seconds=-1800), seconds=1)
+
+    [event] = cluster.tick(*(nccl(f"gpu-{n}", JOB) for n in range(1, 9)), seconds=6).events
+
+    assert (set(event.origins), len(event.collateral)) == ({"gpu-3"}, 7)
+    assert labels(cluster) == {"faulty": 1, None: 8}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_failed_hours_ago_or_on_a_node_that_takes_no_part_explains_nothing(restart: bool) -> None:
+    cluster = gpu_fleet(9)
+    cluster.tick(xid("gpu-3", 79, seconds=-3700), xid("gpu-9", 79, seconds=-60), seconds=1)
+    if restart:
+        restarted(cluster)
+
+    [event] = cluster.tick(*(nccl(f"gpu-{n}", JOB) for n in range(1, 9)), seconds=6).events
+
+    assert event.origins == frozenset()
+    assert labels(cluster) == {"faulty": 2, "suspect": 7}
+
+
+def test_what_was_released_since_explains_nothing() -> None:
+    cluster = gpu_fleet(9)
+    cluster.tick(xid("gpu-3", 79, seconds=-600), seconds=1)
+    let_go(cluster, "gpu-3", 2)
+
+    [event] = cluster.tick(*(nccl(f"gpu-{n}", JOB) for n in range(1, 9)), seconds=6).events
+
+    assert event.origins == frozenset()
+
+
+def test_a_rack_whose_links_all_fail_is_not_explained_by_what_failed_there_before() -> None:
+    cluster = Cluster(rack(4), RULES)
+    cluster.tick(xid("gpu-1", 79, seconds=-600), seconds=1)
+
+    cluster.tick(*(xid(f"gpu-{n}", 149, fatal=True) for n in (1, 2, 3, 4)), seconds=2)
+    cluster.tick(seconds=8)
+
+    assert cluster.tainted == {"gpu-1", "gpu-2", "gpu-3", "gpu-4"}
 
 
 def test_two_jobs_that_die_at_once_are_two_events() -> None:

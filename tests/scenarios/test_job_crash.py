@@ -8,7 +8,7 @@ from konductor_like.model import OPT_OUT_LABEL, Role
 from konductor_like.sandbox.fleet import make_fleet
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site
-from tests.scenarios.words import JOB, LOST, NCCL, ROW_REMAP, crash, gpu, gpus
+from tests.scenarios.words import JOB, LOST, NCCL, ROW_REMAP, WATCHDOG, crash, gpu, gpus
 
 ORIGIN = gpu(17)
 
@@ -134,6 +134,21 @@ def test_a_node_that_was_out_already_is_the_origin_of_what_its_next_failure_ends
     site.kernel(ORIGIN, LOST)
     crash(site, gpus(64), at=0.5)
     site.run(30)
+
+    told_as_one(site)
+
+
+def test_ranks_that_give_up_long_after_the_gpu_died_are_collateral_of_it(site_of: Opens) -> None:
+    site = site_of(make_fleet(70))
+    lives(site)
+    site.kernel(ORIGIN, LOST)
+    site.run(600, step_seconds=5)
+    assert site.tainted == {ORIGIN}
+
+    site.restart()
+    for rank, node in enumerate(gpus(64)):
+        site.pod(node, JOB, WATCHDOG, rank=rank, at=rank / 64)
+    site.run(60)
 
     told_as_one(site)
 
