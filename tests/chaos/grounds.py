@@ -59,8 +59,11 @@ class Grounds:
                 continue
             if (times := len(list(occasions(o for o in group if o in own)))) >= TIMES:
                 yield f"{times} times Xid {code} on {gpu} of {state.name}"
-        yield from must_confirm(
-            o for o in own if o.source is Source.KERNEL or self._whose.is_quiet_elsewhere(o)
+        posted_ns = self._world.machines[state.name].posted_ns
+        yield from must_confirm(  # a pod's word is of the boot that the Node told of
+            o
+            for o in own
+            if o.source is Source.KERNEL or (o.happened_ns > posted_ns and self._whose.is_quiet_elsewhere(o))
         )
         if jobs := self._common.must_taint(state, own, sure):
             yield f"{jobs} jobs failed that have {state.name} alone in common"

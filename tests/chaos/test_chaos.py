@@ -138,8 +138,8 @@ def _page_faults_of(*jobs: int) -> tuple[Step, ...]:
 
 
 _CONFIRMED_LATE: tuple[Step, ...] = (
-    *(s.Beat(0), s.PodLine(0, 0.0, 1, ecc=True), s.Xid(0, 94, 0, 0.9), s.Beat(0), s.Kill(0)),
-    *(s.Beat(0), s.Wait(1000.0), s.Beat(0)),
+    *(s.Beat(0), s.Wait(400.0), s.Beat(0), s.Wait(400.0), s.Beat(0), s.PodLine(0, 0.0, 1, ecc=True)),
+    *(s.Xid(0, 94, 0, 0.9), s.Beat(0), s.Wait(200.0), s.Kill(0), s.Beat(0), s.Wait(900.0), s.Beat(0)),
 )
 
 RARELY_MET: dict[str, tuple[Step, ...]] = {
