@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from konductor_like.model import Change, Fault, IncidentKey, Source, Verb
+from konductor_like.model import Change, Fault, Verb
 
 RETRY_FIRST_SECONDS = 2.0
 RETRY_CAP_SECONDS = 120.0
@@ -84,10 +84,19 @@ class Waiting:
 
 def thinned(faults: Iterable[Fault]) -> list[Fault]:
     """Of each incident the first and the latest fault: enough to taint, to record and to go on from."""
-    kept: dict[tuple[str | None, IncidentKey, Source, str | None], list[Fault]] = {}
+    kept: dict[tuple[object, ...], list[Fault]] = {}
     for fault in faults:
-        both = kept.setdefault((fault.node, fault.key, fault.source, fault.finding.position.boot_id), [])
-        both[1:] = [fault] if both else []
-        if not both:
-            both.append(fault)
+        finding = fault.finding
+        # What taints, and what the driver itself wrote, hides behind nothing else that its rule prints.
+        grave = fault.severity.taints, finding.user_written
+        both = kept.setdefault((fault.node, fault.key, fault.source, finding.position.boot_id, grave), [])
+        both.append(fault)
+        both.sort(key=_place)
+        del both[1:-1]
     return [fault for both in kept.values() for fault in both]
+
+
+def _place(fault: Fault) -> tuple[int, int, int]:
+    """Where it stands in its log; a replay has a new timestamp and its old place."""
+    position = fault.finding.position
+    return (position.stamp_us or 0, position.sequence or 0, fault.timestamp_ns)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from konductor_like.cluster.errors import KubeTimeout
-from konductor_like.detection import Detector
+from konductor_like.controller.backlog import thinned
+from konductor_like.detection import Detector, detect
 from konductor_like.model import (
     EventReason,
     LogLine,
@@ -165,3 +166,31 @@ def test_a_flood_of_lines_for_a_node_that_nobody_knows_is_thinned() -> None:
 
     assert scene.tick.unfinished <= 2000
     assert scene.kernel_checkpoint == ns(1)
+
+
+def test_thinning_keeps_what_taints_between_lines_of_its_rule_that_do_not() -> None:
+    scene = Scene()
+    none, reset = "0x0 (None)", "0x1 (GPU Reset Required)"
+    changes = [(none, none), (none, reset), (reset, none)]
+    lines = [
+        f"[{100 + n}.000000] NVRM: Xid (PCI:0000:4e:00): 154, GPU recovery action changed from {old} to {new}"
+        for n, (old, new) in enumerate(changes)
+    ]
+    scene.run(
+        *(LogLine(Source.KERNEL, ns(1) + n, text, {}, "gpu-99") for n, text in enumerate(lines)),
+        *(xid("nobody", seconds=1 + n / 1000, stamp=n) for n in range(2100)),
+        seconds=5,
+    )
+    assert scene.tick.unfinished < 10
+
+    scene.cluster.nodes["gpu-99"] = fleet(99)["gpu-99"]
+    scene.run(seconds=10)
+
+    assert scene.cluster.tainted == {"gpu-99"}
+
+
+def test_of_a_log_that_is_replayed_thinning_keeps_the_latest_place_and_not_the_latest_time() -> None:
+    first, last, replayed = (xid(seconds=s, stamp=stamp) for s, stamp in ((1, 100), (2, 200), (3, 150)))
+    faults = [detect(line) for line in (first, last, replayed)]
+
+    assert thinned(fault for fault in faults if fault) == [faults[0], faults[1]]
