@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from konductor_like.cluster.errors import KubeTimeout
@@ -194,3 +196,27 @@ def test_of_a_log_that_is_replayed_thinning_keeps_the_latest_place_and_not_the_l
     faults = [detect(line) for line in (first, last, replayed)]
 
     assert thinned(fault for fault in faults if fault) == [faults[0], faults[1]]
+
+
+def test_a_job_that_fails_on_the_whole_fleet_is_counted_line_by_line() -> None:
+    nodes, lines_each = 200, 25
+    scene = Scene(nodes + 1)
+    lines = [_xid_13(f"gpu-{n}", number) for number in range(lines_each) for n in range(1, nodes + 1)]
+    scene.run(*lines[:2500], seconds=2)
+    scene.run(*lines[2500:], seconds=3)
+    for second in range(4, 20):
+        scene.run(seconds=second)
+    scene.run(seconds=700)
+    for second in range(1300, 1320):
+        scene.run(seconds=second)
+
+    counts = Counter(sum(i.count for i in state.record.incidents) for state in scene.cluster.nodes.values())
+    assert scene.tick.unfinished == 0
+    assert counts == {lines_each: nodes, 0: 1}
+    labels = {"source": "kernel", "kind": "xid", "code": "13", "severity": "application"}
+    assert scene.count("faults_total", **labels) == nodes * lines_each
+
+
+def _xid_13(node: str, number: int) -> LogLine:
+    text = f"[100.{number:06d}] NVRM: Xid (PCI:0000:4e:00): 13, pid=1, name=python, Graphics Exception"
+    return LogLine(Source.KERNEL, ns(1) + number, text, {}, node)
