@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from konductor_like.model import Change, Fault, IncidentKey, Source, Verb
+from konductor_like.model import Change, Fault, Verb
 
 RETRY_FIRST_SECONDS = 2.0
 RETRY_CAP_SECONDS = 120.0
@@ -83,11 +83,27 @@ class Waiting:
 
 
 def thinned(faults: Iterable[Fault]) -> list[Fault]:
-    """Of each incident the first and the latest fault: enough to taint, to record and to go on from."""
-    kept: dict[tuple[str | None, IncidentKey, Source, str | None], list[Fault]] = {}
+    """Of each incident the first and the latest fault, which stands for those between them as well.
+
+    Only what comes in order is counted: a fault that stands before the latest may have been counted already.
+    """
+    kept: dict[tuple[object, ...], list[Fault]] = {}
     for fault in faults:
-        both = kept.setdefault((fault.node, fault.key, fault.source, fault.finding.position.boot_id), [])
-        both[1:] = [fault] if both else []
+        finding = fault.finding
+        # What taints, and what the driver itself wrote, hides behind nothing else that its rule prints.
+        grave = fault.severity.taints, finding.user_written
+        both = kept.setdefault((fault.node, fault.key, fault.source, finding.position.boot_id, grave), [])
         if not both:
             both.append(fault)
+        elif _place(fault) < _place(both[0]):
+            both[:] = [fault, both[-1]]
+        elif _place(fault) > _place(both[-1]):
+            before = both[1].times if len(both) > 1 else 0
+            both[1:] = [replace(fault, times=fault.times + before)]
     return [fault for both in kept.values() for fault in both]
+
+
+def _place(fault: Fault) -> tuple[int, ...]:
+    """Where it stands in its log; a replay has a new timestamp and its old place."""
+    position = fault.finding.position
+    return (position.stamp_us or 0, position.sequence or 0) if position.known else (fault.timestamp_ns,)

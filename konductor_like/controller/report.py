@@ -17,11 +17,13 @@ from konductor_like.model import (
     Change,
     EventReason,
     Fault,
+    FaultKind,
     Ignored,
     IncidentKey,
     NodeState,
     Refusal,
     Refused,
+    Severity,
     Source,
     Unsettled,
     Verb,
@@ -122,7 +124,9 @@ class Report:
 
     def settled(self, counted: Iterable[Fault], ignored: Iterable[Ignored], now: datetime) -> None:
         """Faults that were judged for good: the new occurrences, and what led to nothing."""
-        kinds = Counter((one.source, one.finding.kind, one.finding.code, one.severity) for one in counted)
+        kinds: Counter[tuple[Source, FaultKind, int | None, Severity]] = Counter()
+        for one in counted:
+            kinds[one.source, one.finding.kind, one.finding.code, one.severity] += one.times
         for kind, count in kinds.items():
             self._metrics.faults.labels(*fault_labels(*kind)).inc(count)
         dropped = Counter((item.fault.finding.rule, item.fault.node, item.reason) for item in ignored)

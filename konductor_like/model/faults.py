@@ -178,6 +178,8 @@ class Fault:
     """Older than the span that the first start acts on (design rule 5): recorded, never acted upon."""
     job: str | None = None
     """The job that its pod belongs to, ``namespace/Kind/name``; None for a kernel line."""
+    times: int = 1
+    """How often it was seen: more than once where like faults just before it were let go to save room."""
 
     @property
     def key(self) -> IncidentKey:

@@ -117,10 +117,10 @@ class Entry:
         self.user_written = self.user_written and fault.finding.user_written
 
     def tally(self, fault: Fault, now: datetime) -> None:
-        """Note that an occurrence was counted that no record on the node tells of yet."""
+        """Note that something was counted that no record on the node tells of yet."""
         if self.since is None:
             self.since = now
-        self.counted += 1
+        self.counted += fault.times
         self.latest, self.latest_at = fault, now
         self.reached = self.reached.later(fault.finding.position)
         self.by_user = self.by_user and fault.finding.user_written
@@ -169,7 +169,7 @@ class Entry:
         key = (self._incident.key, self._incident.severity.taints, self.boot_id)
         position = booted(self.reached, self.boot_id)
         finding = self.latest.finding._replace(position=position, user_written=self.by_user)
-        latest = replace(self.latest, finding=finding)
+        latest = replace(self.latest, finding=finding, times=1)
         return key, Unsettled(self.counted, latest, self.since, self.latest_at)
 
 

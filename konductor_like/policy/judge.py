@@ -10,6 +10,7 @@ from konductor_like.model import (
     Fault,
     Ignored,
     Incident,
+    IncidentKey,
     IncidentState,
     KernelPosition,
     NodeRecord,
@@ -65,9 +66,13 @@ def judge(
     if removed_by_hand:
         book = Book(_released_by_hand(book.record(), state, now, read_ns))
         judgement.urgent = True
+    known: set[IncidentKey] = set()
     for fault in sorted((*leftover, *faults), key=_order):
+        if fault.times > 1 and fault.key in known:
+            fault = replace(fault, times=1)  # of the others that it stands for some may be known as well
         reason = _judge_fault(judgement, book, state, fault, now)
         if reason is not None:
+            known.add(fault.key)
             judgement.ignored.append(Ignored(fault, reason))
     judgement.urgent = judgement.urgent or book.unacked
     judgement.record = book.record()
@@ -186,7 +191,7 @@ def _judge_fault(
     if finding.clears is not None:
         _take_back(judgement, book, fault, boot_id)
     if entry is not None and entry.state is not IncidentState.RELEASED:
-        entry.extend(fault, 1)
+        entry.extend(fault, fault.times)
         entry.tally(fault, now)
         return None
     opening = with_boot(fault, boot_id)
@@ -286,7 +291,7 @@ def _opened(fault: Fault, *, pending: bool) -> Incident:
         kind=finding.kind,
         severity=severity,
         state=IncidentState.PENDING if pending else _opening_state(severity),
-        count=1,
+        count=fault.times,
         first_ns=fault.timestamp_ns,
         last_ns=fault.timestamp_ns,
         last=finding.position,

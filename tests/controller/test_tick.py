@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from konductor_like.cluster.errors import KubeTimeout
-from konductor_like.detection import Detector
+from konductor_like.controller.backlog import thinned
+from konductor_like.detection import Detector, detect
 from konductor_like.model import (
     EventReason,
     LogLine,
@@ -165,3 +168,55 @@ def test_a_flood_of_lines_for_a_node_that_nobody_knows_is_thinned() -> None:
 
     assert scene.tick.unfinished <= 2000
     assert scene.kernel_checkpoint == ns(1)
+
+
+def test_thinning_keeps_what_taints_between_lines_of_its_rule_that_do_not() -> None:
+    scene = Scene()
+    none, reset = "0x0 (None)", "0x1 (GPU Reset Required)"
+    changes = [(none, none), (none, reset), (reset, none)]
+    lines = [
+        f"[{100 + n}.000000] NVRM: Xid (PCI:0000:4e:00): 154, GPU recovery action changed from {old} to {new}"
+        for n, (old, new) in enumerate(changes)
+    ]
+    scene.run(
+        *(LogLine(Source.KERNEL, ns(1) + n, text, {}, "gpu-99") for n, text in enumerate(lines)),
+        *(xid("nobody", seconds=1 + n / 1000, stamp=n) for n in range(2100)),
+        seconds=5,
+    )
+    assert scene.tick.unfinished < 10
+
+    scene.cluster.nodes["gpu-99"] = fleet(99)["gpu-99"]
+    scene.run(seconds=10)
+
+    assert scene.cluster.tainted == {"gpu-99"}
+
+
+def test_of_a_log_that_is_replayed_thinning_keeps_the_latest_place_and_not_the_latest_time() -> None:
+    first, last, replayed = (xid(seconds=s, stamp=stamp) for s, stamp in ((1, 100), (2, 200), (3, 150)))
+    faults = [detect(line) for line in (first, last, replayed)]
+
+    assert thinned(fault for fault in faults if fault) == [faults[0], faults[1]]
+
+
+def test_a_job_that_fails_on_the_whole_fleet_is_counted_line_by_line() -> None:
+    nodes, lines_each = 200, 25
+    scene = Scene(nodes + 1)
+    lines = [_xid_13(f"gpu-{n}", number) for number in range(lines_each) for n in range(1, nodes + 1)]
+    scene.run(*lines[:2500], seconds=2)
+    scene.run(*lines[2500:], seconds=3)
+    for second in range(4, 20):
+        scene.run(seconds=second)
+    scene.run(seconds=700)
+    for second in range(1300, 1320):
+        scene.run(seconds=second)
+
+    counts = Counter(sum(i.count for i in state.record.incidents) for state in scene.cluster.nodes.values())
+    assert scene.tick.unfinished == 0
+    assert counts == {lines_each: nodes, 0: 1}
+    labels = {"source": "kernel", "kind": "xid", "code": "13", "severity": "application"}
+    assert scene.count("faults_total", **labels) == nodes * lines_each
+
+
+def _xid_13(node: str, number: int) -> LogLine:
+    text = f"[100.{number:06d}] NVRM: Xid (PCI:0000:4e:00): 13, pid=1, name=python, Graphics Exception"
+    return LogLine(Source.KERNEL, ns(1) + number, text, {}, node)

@@ -104,3 +104,18 @@ def test_a_storm_in_one_batch_is_one_incident_with_the_right_count_and_one_write
     assert incident.last.boot_id == cluster.nodes["gpu-1"].record.read.boot_id == "boot-a"
     assert len(plan.counted) == 5000
     assert len(cluster.writes) == 1
+
+
+def test_a_fault_that_stands_for_several_counts_as_many_unless_some_of_them_may_be_known() -> None:
+    first, latest = fault(seconds=1, stamp=101), replace(fault(seconds=5, stamp=105), times=4)
+    news, known = Cluster({"gpu-1": node()}), Cluster({"gpu-1": node()})
+    known.tick(first, fault(seconds=3, stamp=103), seconds=10)
+
+    news.tick(first, latest, seconds=20)
+    known.tick(first, latest, seconds=20)
+    for cluster in (news, known):
+        cluster.tick(first, latest, seconds=30)
+        cluster.tick(seconds=LONG_AFTER)
+
+    assert [incident.count for incident in news.nodes["gpu-1"].record.incidents] == [5]
+    assert [incident.count for incident in known.nodes["gpu-1"].record.incidents] == [3]
