@@ -170,19 +170,17 @@ def _look_at(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now:
 
 def _first_heard(case: Case) -> Iterator[Fault]:
     """Lines that the record counts already, as they first came: another process was killed after it wrote.
+    Or they came after later ones of their kind, which the record cannot tell.
 
     A replay of the same lines has later timestamps, and says nothing about when they happened. Of a node that
     is opted out there is no record to count them.
     """
-    incidents = case.state.record.incidents
+    incidents = case.judgement.record.incidents
     for item in case.judgement.ignored:
         fault = item.fault
         if item.reason == OPTED_OUT or (
             item.reason == SEEN_BEFORE
-            and any(
-                incident.key == fault.key and incident.first_ns <= fault.timestamp_ns <= incident.last_ns
-                for incident in incidents
-            )
+            and any(i.key == fault.key and fault.timestamp_ns <= i.last_ns for i in incidents)
         ):
             yield fault
 

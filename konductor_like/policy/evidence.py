@@ -160,12 +160,17 @@ def _with_jobs(mine: list[Evidence], seconds: float) -> Iterator[Evidence]:
     pods = [each for each in mine if each.source is Source.POD and each.jobs]
     for each in mine:
         if each.source is Source.KERNEL:
-            near = (
-                pod.jobs
+            near = [
+                pod
                 for pod in pods
                 if pod.start_ns <= each.end_ns + span_ns and each.start_ns <= pod.end_ns + span_ns
-            )
-            jobs = each.jobs.union(*near)
-            yield each if jobs == each.jobs else replace(each, jobs=jobs)
+            ]
+            jobs = each.jobs.union(*(pod.jobs for pod in near))
+            heard_ns = each.heard_ns
+            if heard_ns is None and not each.taints:
+                # Whose it was is news of it as well. What taints by itself settles from its own line.
+                heard_ns = max((pod.heard_ns for pod in near if pod.heard_ns is not None), default=None)
+            same = (jobs, heard_ns) == (each.jobs, each.heard_ns)
+            yield each if same else replace(each, jobs=jobs, heard_ns=heard_ns)
         else:
             yield each

@@ -48,10 +48,8 @@ def grounds_of(incident: Incident, mine: Sequence[Evidence], rules: Rules, now_n
     if threshold is None and together is None:
         return ""
     own = [each for each in mine if each.key == incident.key and not each.taints]
-    if not is_news(own, now_ns):
-        return ""
-    reached = _threshold(threshold, incident, mine) if threshold is not None else ""
-    return reached or (_together(together, incident, own, mine) if together is not None else "")
+    reached = _threshold(threshold, incident, mine) if threshold and is_news(own, now_ns) else ""
+    return reached or (_together(together, incident, own, mine, now_ns) if together is not None else "")
 
 
 def is_news(own: Collection[Evidence], now_ns: int) -> bool:
@@ -98,8 +96,8 @@ def _distinct_jobs(own: Iterable[Evidence]) -> int:
     """
     seen: set[str] = set()
     count = 0
-    for each in own:
-        jobs = {family(job) for job in each.jobs}
+    # The surest first: a line of any of three jobs takes nothing from lines that are of one alone.
+    for jobs in sorted(({family(job) for job in each.jobs} for each in own), key=len):
         if jobs and seen.isdisjoint(jobs):
             count += 1
         seen |= jobs
@@ -107,14 +105,17 @@ def _distinct_jobs(own: Iterable[Evidence]) -> int:
 
 
 def _together(
-    together: Together, incident: Incident, own: Iterable[Evidence], mine: Iterable[Evidence]
+    together: Together, incident: Incident, own: Sequence[Evidence], mine: Iterable[Evidence], now_ns: int
 ) -> str:
+    """Either of the two may be the news that joins the other."""
+    own_is_news = is_news(own, now_ns)
     span_ns = together.within_seconds * SECOND_NS
     others = [
         each
         for each in mine
         if each.key != incident.key
         and _is_meant(together.rule, each)
+        and (own_is_news or is_news([each], now_ns))
         and (together.same is Same.NODE or each.key.gpu == incident.key.gpu)
     ]
     for each in own:

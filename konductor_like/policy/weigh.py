@@ -73,7 +73,7 @@ def weigh(
     ``records`` are the nodes' records as they were judged just now; of other nodes the snapshot's hold.
     """
     now_ns = unix_ns(now)
-    window = _window(counted, [*(past or ()), *again], snapshot, rules, now)
+    window = _window(counted, past or (), again, snapshot, rules, now)
     jobs_of = _jobs_of(window, snapshot)
     may_have_changed = _may_have_changed(window, records, jobs_of, snapshot)
     # More of the past may add to what any node said since the start.
@@ -131,7 +131,12 @@ def weigh(
 
 
 def _window(
-    counted: Sequence[Fault], past: Sequence[Fault], snapshot: Snapshot, rules: Rules, now: datetime
+    counted: Sequence[Fault],
+    past: Sequence[Fault],
+    again: Sequence[Fault],
+    snapshot: Snapshot,
+    rules: Rules,
+    now: datetime,
 ) -> Window:
     window, states, now_ns = snapshot.window, snapshot.nodes, unix_ns(now)
 
@@ -139,12 +144,13 @@ def _window(
         state = states.get(fault.node or "")
         return boot_in(None if state is None else state.machine.boot_id, fault)
 
-    if past:
-        known = [fault for fault in past if _counts(fault, states, rules, now)]
+    if past or again:
+        known = [fault for fault in (*past, *again) if _counts(fault, states, rules, now)]
         window = with_past(window, known, boot_of)
-        # Whoever recorded it may have died before it was weighed.
+        # Whoever recorded it may have died before it was weighed; what comes late may join what is heard.
         young = {str(f.node): now_ns for f in known if f.timestamp_ns >= now_ns - RECENT_NS}
-        window = replace(window, heard_ns={**young, **window.heard_ns})
+        late = {str(f.node): now_ns for f in again if f.node in states}
+        window = replace(window, heard_ns={**young, **window.heard_ns, **late})
     window = with_news(window, counted, boot_of, now_ns)
     if snapshot.pods:
         window = with_pods(window, snapshot.pods)

@@ -63,18 +63,19 @@ class Blame:
         accepted_ns = min(s.accepted_ns for s in o.shipments)
         return accepted_ns > now_ns - SETTLE_NS and accepted_ns - o.first_ns < MARGIN_NS
 
+    def is_hard_elsewhere(self, process: Process, o: Occurrence, symptom: Occurrence) -> bool:
+        """Whether it is hardware's own failure on another node, at the same time, read, and not let go."""
+        hard = o.taints and not o.soft and o.node != symptom.node and process.knows(o)
+        recent = o.in_loki and o.first_ns > self._world.clock.true_ns - RECENT_NS
+        return hard and recent and self.in_one_event(symptom, o) and self.opens(o) and self.stands(o)
+
     def _origin_of(self, process: Process, soft: Occurrence) -> Occurrence | None:
         """The failure that certainly explains it: in the same rack at the same time, read, and not let go."""
-        if not self._world.setup.rack or not process.knows(soft) or not self._opens(soft):
+        if not self._world.setup.rack or not process.knows(soft) or not self.opens(soft):
             return None
-        for o in self._world.occurrences:
-            hard = o.taints and not o.soft and o.node != soft.node and process.knows(o)
-            recent = o.in_loki and o.first_ns > self._world.clock.true_ns - RECENT_NS
-            if hard and recent and self._in_one_event(soft, o) and self._opens(o) and self._stands(o):
-                return o
-        return None
+        return next((o for o in self._world.occurrences if self.is_hard_elsewhere(process, o, soft)), None)
 
-    def _opens(self, o: Occurrence) -> bool:
+    def opens(self, o: Occurrence) -> bool:
         """Whether it is told by its own time, and not by that of others of its kind before it."""
         return len(o.timestamps) == 1 and not any(
             0 < o.first_ns - other.first_ns < QUIET_NS or len(other.timestamps) > 1
@@ -82,7 +83,7 @@ class Blame:
             if other.node == o.node and other.finding.rule == o.finding.rule and other.in_loki
         )
 
-    def _in_one_event(self, one: Occurrence, other: Occurrence) -> bool:
+    def in_one_event(self, one: Occurrence, other: Occurrence) -> bool:
         """Whether they are of one event, which began with whatever was said without a pause before them."""
         if not _near(one, other, EVENT_NS - MARGIN_NS):
             return False
@@ -94,7 +95,7 @@ class Blame:
             began_ns = at
         return max(one.first_ns, other.first_ns) - began_ns < LONGEST_NS - seconds(40)
 
-    def _stands(self, o: Occurrence) -> bool:
+    def stands(self, o: Occurrence) -> bool:
         """Whether its node is what it was when it happened, and nobody let it go."""
         stored, machine = self._world.nodes.stored(o.node), self._world.machines[o.node]
         if stored is None or o.machine is not machine or o.boot_id != machine.boot_id:

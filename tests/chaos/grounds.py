@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from konductor_like.model import NodeState, Source
 from konductor_like.policy.release import unix_ns
 from tests.chaos.common import MARGIN_NS, CommonNode
+from tests.chaos.confirmed import may_confirm, must_confirm
 from tests.chaos.machines import Occurrence, seconds
+from tests.chaos.whose import JOB_FAULTS, Whose, occasions
 
 if TYPE_CHECKING:
     from tests.chaos.process import Process
     from tests.chaos.world import World
 
-CONTAINED, PAGE_FAULT = 94, 31
-"""So often on one GPU, the first from any job, the other from so many different ones."""
+CONTAINED = 94
 TIMES = 3
-APART_NS = seconds(60)
-"""Lines that follow each other closer than this are one failure."""
+"""So often on one GPU."""
 LASTING_NS = seconds(600)
 """One that does not stop counts again as often."""
 
@@ -30,18 +29,20 @@ class Grounds:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._common = CommonNode(world)
+        self._common, self._whose = CommonNode(world), Whose(world)
 
-    def may_taint(self, process: Process, state: NodeState) -> bool:
+    def may_taint(self, process: Process, before: NodeState, state: NodeState) -> bool:
         """Whether what happened on the node may be enough although nothing there is fatal."""
         mine = list(self._standing(state))
         kernel = _by_gpu(o for o in mine if o.source is Source.KERNEL)
-        jobs = {o.job for o in mine if o.job is not None}
+        jobs = len({o.job for o in mine if o.job is not None})
         return (
             any(code == CONTAINED and occasions_most(group) >= TIMES for (code, _), group in kernel.items())
             or any(
-                code == PAGE_FAULT and len(group) >= TIMES <= len(jobs) for (code, _), group in kernel.items()
+                code in JOB_FAULTS and self._whose.may_taint(process, before, group, jobs)
+                for (code, _), group in kernel.items()
             )
+            or may_confirm(mine)
             or self._common.may_taint(process, state.name, mine)
         )
 
@@ -49,14 +50,21 @@ class Grounds:
         self, state: NodeState, since_ns: int, sure: Callable[[Occurrence], bool]
     ) -> Iterator[str]:
         """What had to be enough, of lines after ``since_ns`` that are ``sure`` to count; in words."""
-        kernel = _by_gpu(o for o in self._standing(state) if o.source is Source.KERNEL)
-        for (code, gpu), group in kernel.items():
+        mine = list(self._standing(state))
+        own = [o for o in mine if min(o.first_ns, o.happened_ns) > since_ns + MARGIN_NS and sure(o)]
+        for (code, gpu), group in _by_gpu(o for o in mine if o.source is Source.KERNEL).items():
+            if code in JOB_FAULTS and (jobs := self._whose.must_taint(group, own)):
+                yield f"Xid {code} in {jobs} jobs on {gpu} of {state.name}"
             if code != CONTAINED or any(len(o.timestamps) > 1 for o in group):
                 continue
-            counted = [o for o in group if o.first_ns > since_ns + MARGIN_NS and sure(o)]
-            if (times := occasions(counted)) >= TIMES:
+            if (times := len(list(occasions(o for o in group if o in own)))) >= TIMES:
                 yield f"{times} times Xid {code} on {gpu} of {state.name}"
-        own = [o for o in self._standing(state) if o.first_ns > since_ns + MARGIN_NS and sure(o)]
+        posted_ns = self._world.machines[state.name].posted_ns
+        yield from must_confirm(  # a pod's word is of the boot that the Node told of
+            o
+            for o in own
+            if o.source is Source.KERNEL or (o.happened_ns > posted_ns and self._whose.is_quiet_elsewhere(o))
+        )
         if jobs := self._common.must_taint(state, own, sure):
             yield f"{jobs} jobs failed that have {state.name} alone in common"
 
@@ -77,13 +85,7 @@ def occasions_most(group: Sequence[Occurrence]) -> int:
     if any(len(o.timestamps) > 1 or not _on_time(o) for o in group):
         return len(group)
     lasted_ns = max(o.first_ns for o in group) - min(o.first_ns for o in group)
-    return min(len(group), occasions(group) + lasted_ns // LASTING_NS)
-
-
-def occasions(group: Sequence[Occurrence]) -> int:
-    """How often it happened, where lines that follow each other closely are one failure."""
-    times = sorted(o.first_ns for o in group)
-    return len(times) and 1 + sum(later - sooner > APART_NS for sooner, later in pairwise(times))
+    return min(len(group), len(list(occasions(group))) + lasted_ns // LASTING_NS)
 
 
 def _on_time(o: Occurrence) -> bool:

@@ -207,10 +207,10 @@ class Ledger:
             )
         ]
         if fresh:
-            if all(o.soft for o in fresh) and not self.grounds.may_taint(process, new):
+            if all(o.soft for o in fresh) and not self.grounds.may_taint(process, old, new):
                 for sentence in self.blame.broken_by_taint(process, new, fresh):
                     self.break_(sentence)
-        elif not self.grounds.may_taint(process, new) and not (
+        elif not self.grounds.may_taint(process, old, new) and not (
             machine.plain and self._has_left_something(name, machine)
         ):
             why = f"none of {listed(possible)} may act there now" if possible else "nothing happened there"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from konductor_like.model import Source
 from konductor_like.sandbox.loki.limits import LokiError
 from tests.chaos.machines import (
+    ECC_LINE,
     POD_LINE,
     KernelRecord,
     Occurrence,
@@ -50,12 +51,14 @@ class Lines:
         self.ship(name, record.text, record.timestamp_ns, occurrence, delay_seconds=delay_seconds)
         return occurrence
 
-    def pod_prints(self, name: str, *, job: int = 0, delay_seconds: float = 0.0) -> Occurrence:
-        """A pod on the node prints an error of its job; job 0 runs everywhere."""
+    def pod_prints(
+        self, name: str, *, job: int = 0, delay_seconds: float = 0.0, ecc: bool = False
+    ) -> Occurrence:
+        """A pod on the node prints an error of its job, NCCL's or of its memory; job 0 runs everywhere."""
         # Two lines of one job in one nanosecond are told apart by nothing that a record could hold.
         self._world.clock.true_ns += 1000
         machine, number = self._world.machines[name], len(self._world.occurrences)
-        text = POD_LINE.format(pod=_pod(name, job), number=number)
+        text = (ECC_LINE if ecc else POD_LINE).format(pod=_pod(name, job), number=number)
         occurrence = Occurrence(
             *(number, name, machine, machine.boot_id, Source.POD, found(text, Source.POD)),
             *(0, 0, self._world.clock.true_ns, job),

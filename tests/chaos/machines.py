@@ -12,8 +12,8 @@ from tests.chaos.clock import SECOND_NS
 
 FATAL = (79, 48, 95, 119, 74)
 SUSPECT = (94, 63)
-APPLICATION = (31, 43)
-SYMPTOMS = (43, 45, 31)
+APPLICATION = (31, 43, 13)
+SYMPTOMS = (43, 45, 31, 13)
 """What a job's end prints on healthy nodes."""
 LINKS = (145, 149)
 """A whole NVLink domain prints these as fatal when one link fails: they wait to be told apart."""
@@ -27,6 +27,9 @@ _LINK_WORDS = {
 POD_LINE = (
     "{pod}:7:8 [0] misc.cc:42 NCCL WARN Cuda failure 'uncorrectable ECC error encountered' (number {number})"
 )
+ECC_LINE = "RuntimeError: CUDA error: uncorrectable ECC error encountered (number {number})"
+"""A program's own word for it, which the kernel log may confirm."""
+ECC_RULE = "cuda.214"
 
 
 @dataclass(eq=False, slots=True)

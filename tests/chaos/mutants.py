@@ -24,7 +24,7 @@ from konductor_like.controller.tick import Tick
 from konductor_like.loki import access, asking, reader, window
 from konductor_like.loki.seen import Seen
 from konductor_like.loki.spans import Spans
-from konductor_like.model import BrakeState, Checkpoint, KernelPosition, Role
+from konductor_like.model import BrakeState, Checkpoint, KernelPosition, Role, Source
 from konductor_like.policy import correlate, evidence, roles, thresholds
 from konductor_like.policy.book import Entry
 from konductor_like.policy.brake import Admission
@@ -227,6 +227,42 @@ def _no_event_keeps_its_name() -> Iterator[None]:
         yield
 
 
+def _any_kernel_line(_rule: str, other: Any) -> bool:
+    return bool(other.source is Source.KERNEL)
+
+
+@contextmanager
+def _confirmed_at_any_time() -> Iterator[None]:
+    def together(together: Any, *rest: Any) -> str:
+        return str(real(decide.replace(together, within_seconds=86_400), *rest))
+
+    real = thresholds._together
+    with patched.object(thresholds, "_together", together):
+        yield
+
+
+@contextmanager
+def _only_a_pods_line_is_news() -> Iterator[None]:
+    def together(together: Any, incident: Any, own: Any, mine: Any, now_ns: int) -> str:
+        return str(real(together, incident, own, mine, now_ns)) if thresholds.is_news(own, now_ns) else ""
+
+    real = thresholds._together
+    with patched.object(thresholds, "_together", together):
+        yield
+
+
+def _every_job_named(own: Any) -> int:
+    return len({job for each in own for job in each.jobs})
+
+
+def _every_line_of_a_job(own: Any) -> int:
+    return sum(bool(each.jobs) for each in own)
+
+
+def _all_that_is_not_recorded(found: Any, *_rest: Any) -> list[Any]:
+    return [each for each in found if not each.recorded]
+
+
 def _admit_all(candidates: Any, *_rest: Any) -> Admission:
     return Admission(frozenset(candidates), {}, BrakeState(len(candidates), 0, len(candidates)))
 
@@ -282,6 +318,15 @@ MUTANTS: dict[str, Mutant] = {
     "no common node is ever blamed": _swap(Failures, "grounds", lambda *_args: ""),
     "every common node is blamed": _any_common_node_is_blamed,
     "the softer taint lingers": _softer_taint_lingers,
+    "a pod's word of its memory is enough": _swap(thresholds, "_together", lambda *_args: "a pod says so"),
+    "nothing confirms a pod": _swap(thresholds, "_together", lambda *_args: ""),
+    "a job's end confirms a pod": _swap(thresholds, "_is_meant", _any_kernel_line),
+    "a pod is confirmed however long ago": _confirmed_at_any_time,
+    "a kernel's word that comes late confirms nothing": _only_a_pods_line_is_news,
+    "all the jobs of one failure count": _swap(thresholds, "_distinct_jobs", _every_job_named),
+    "one job counts again and again": _swap(thresholds, "_distinct_jobs", _every_line_of_a_job),
+    "whose a page fault was nobody learns from pods": _swap(evidence, "_with_jobs", lambda mine, _span: mine),
+    "what a failure elsewhere explains counts": _swap(weigh, "counting", _all_that_is_not_recorded),
 }
 
 GUARDED_TWICE = {

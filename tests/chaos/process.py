@@ -292,7 +292,9 @@ class Process:
         assert self._term is not None
         self.turn = self._world.taken
         for delivery in deliveries:
-            self._known.update(number_in(line.text) for line in delivery.batch.lines)
+            batch = delivery.batch
+            self._known.update(number_in(line.text) for line in batch.lines)
+            self._known.update(number_in(fault.finding.text) for fault in batch.past or ())
         self._term._turn(deliveries)
 
     def _poll(self, name: str) -> None:

@@ -155,15 +155,17 @@ class Xid:
 
 @dataclass(frozen=True, slots=True)
 class PodLine:
-    """A job prints an error: by its number, or the one that runs everywhere."""
+    """A job prints an error, NCCL's or of its memory: by its number, or the one that runs everywhere."""
 
     node: int
     late: float = 0.0
     job: int = 0
+    ecc: bool = False
 
     def take(self, world: World) -> None:
         """See the class."""
-        world.lines.pod_prints(node_of(world, self.node), job=self.job, delay_seconds=self.late)
+        name = node_of(world, self.node)
+        world.lines.pod_prints(name, job=self.job, delay_seconds=self.late, ecc=self.ecc)
 
 
 @dataclass(frozen=True, slots=True)

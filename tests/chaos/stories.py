@@ -14,6 +14,7 @@ from tests.chaos import others as o
 from tests.chaos import people as p
 from tests.chaos import steps as s
 from tests.chaos.clock import START_NS, moment_of
+from tests.chaos.doubt_stories import DOUBT_STORIES
 from tests.chaos.machines import APPLICATION, FATAL, SUSPECT
 from tests.chaos.shared_stories import SHARED_STORIES
 from tests.chaos.steps import Step
@@ -185,7 +186,7 @@ SINGLE_STORIES: tuple[Story, ...] = (
     ],
 )
 
-STORIES = (*SINGLE_STORIES, *SHARED_STORIES)
+STORIES = (*SINGLE_STORIES, *SHARED_STORIES, *DOUBT_STORIES)
 
 
 def draw(r: random.Random, nodes: int, stories: Sequence[Story], length: int) -> list[Step]:

@@ -100,7 +100,10 @@ QUICKLY_CAUGHT = (
     *("another's Lease is taken at once", "a pause is not heeded", "pools have no brake of their own"),
     *("the pace is not kept", "an acknowledgement is forgotten"),
     *("hardware's own failure may be collateral", "nothing waits to be told apart"),
-    *("a threshold is one too high", "the past is forgotten at a restart", "the softer taint lingers"),
+    *("a threshold is one too high", "the softer taint lingers"),
+    *("a pod's word of its memory is enough", "a job's end confirms a pod"),
+    *("a pod is confirmed however long ago", "all the jobs of one failure count"),
+    "what a failure elsewhere explains counts",
 )
 """The others need more schedules: ``python -m tests.chaos.mutants``."""
 
@@ -124,12 +127,35 @@ _RACK_FAILS: tuple[Step, ...] = (
     *(s.Wait(6.0), s.Beat(0)),
 )
 
+
+def _page_faults_of(*jobs: int) -> tuple[Step, ...]:
+    """On one GPU, in one job after the other."""
+    return tuple(
+        step
+        for job in jobs
+        for step in (s.Xid(0, 31), s.PodLine(0, 0.0, job), s.Beat(0), s.Wait(130.0), s.Beat(0))
+    )
+
+
+_CONFIRMED_LATE: tuple[Step, ...] = (
+    *(s.Beat(0), s.Wait(400.0), s.Beat(0), s.Wait(400.0), s.Beat(0), s.PodLine(0, 0.0, 1, ecc=True)),
+    *(s.Xid(0, 94, 0, 0.9), s.Beat(0), s.Wait(200.0), s.Kill(0), s.Beat(0), s.Wait(900.0), s.Beat(0)),
+)
+
 RARELY_MET: dict[str, tuple[Step, ...]] = {
     "lines of one failure count one by one": (s.Beat(0), s.Xid(0, 94, 0, times=12), s.Beat(0)),
     "no common node is ever blamed": _jobs_fail_on((0, 1), (0, 2), (0, 3), (0, 4)),
     "every common node is blamed": _jobs_fail_on((0, 1), (0, 1), (0, 1), (0, 1)),
+    "the past is forgotten at a restart": (
+        *(s.Beat(0), s.Xid(0, 94), s.Beat(0), s.Wait(130.0), s.Xid(0, 94), s.Beat(0), s.Kill(0)),
+        *(s.Wait(1500.0), s.Beat(0), s.Xid(0, 94), s.Beat(0)),
+    ),
     "collateral taints": _RACK_FAILS,
     "no event has an origin": _RACK_FAILS,
+    "nothing confirms a pod": (s.Beat(0), s.PodLine(0, 0.0, 1, ecc=True), s.Xid(0, 94), s.Beat(0)),
+    "a kernel's word that comes late confirms nothing": _CONFIRMED_LATE,
+    "whose a page fault was nobody learns from pods": _page_faults_of(1, 2, 3),
+    "one job counts again and again": _page_faults_of(1, 1, 1),
 }
 """What takes many random schedules to be noticed, with the steps that it takes."""
 
@@ -137,7 +163,9 @@ RARELY_MET: dict[str, tuple[Step, ...]] = {
 @pytest.mark.parametrize("name", RARELY_MET)
 def test_a_promise_that_few_schedules_touch_is_judged_all_the_same(name: str) -> None:
     steps = RARELY_MET[name]
-    schedule = Schedule(1, Setup(plain=(False,) * 10, rack=steps is _RACK_FAILS), steps)
+    late_seconds = 1500.0 if steps is _CONFIRMED_LATE else 20.0
+    setup = Setup(plain=(False,) * 10, rack=steps is _RACK_FAILS, lateness_seconds=late_seconds)
+    schedule = Schedule(1, setup, steps)
     assert play(schedule).broken == []
 
     with MUTANTS[name]():

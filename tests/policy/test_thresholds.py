@@ -106,6 +106,17 @@ def test_a_page_fault_of_nobody_knows_which_of_several_jobs_counts_once() -> Non
     assert cluster.tainted == set()
 
 
+def test_a_page_fault_of_nobody_knows_which_job_takes_nothing_from_those_that_are_of_one() -> None:
+    cluster = gpu_fleet(10)
+
+    for number, names in enumerate(("abc", "a", "b", "c")):
+        jobs = frozenset(f"ml/Job/{name}" for name in names)
+        cluster.snapshot = replace(cluster.snapshot, jobs={"gpu-1": jobs})
+        told(cluster, xid("gpu-1", 31, seconds=number * HOUR))
+
+    assert cluster.tainted == {"gpu-1"}
+
+
 def test_a_pods_memory_error_taints_together_with_the_kernels_word() -> None:
     alone, together, elsewhere = gpu_fleet(10), gpu_fleet(10), gpu_fleet(10)
 
@@ -163,6 +174,59 @@ def test_what_happened_before_a_restart_counts_with_what_comes_and_leads_to_noth
     cluster.tick(seconds=3 * HOUR, past=before)
     assert cluster.tainted == set()
     told(cluster, xid("gpu-1", 94, seconds=4 * HOUR))
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+@pytest.mark.parametrize("late", range(3))
+def test_in_whatever_order_the_lines_come_the_third_one_taints(late: int) -> None:
+    cluster = gpu_fleet(10)
+    lines = [xid("gpu-1", 94, seconds=n * 300) for n in range(3)]
+    last = lines.pop(late)
+    told(cluster, *lines)
+    assert cluster.tainted == set()
+
+    cluster.tick(last, seconds=HOUR)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_job_whose_pod_is_heard_late_leaves_it_open_whose_the_page_fault_was() -> None:
+    cluster = gpu_fleet(10)
+    faults = [xid("gpu-1", 31, seconds=n * HOUR) for n in range(3)]
+    pods = [nccl("gpu-1", f"ml/Job/{name}", seconds=n * HOUR) for n, name in enumerate("abc")]
+    told(cluster, *sorted([*faults[:2], *pods[:2]], key=lambda one: one.timestamp_ns))
+
+    cluster.tick(nccl("gpu-1", "ml/Job/b", seconds=-5), seconds=1.5 * HOUR)
+    told(cluster, faults[2], pods[2])
+
+    assert cluster.tainted == set()
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_either_of_two_that_confirm_each_other_may_come_long_after_a_restart(order: int) -> None:
+    cluster = gpu_fleet(10)
+    before, late = [ecc(), xid("gpu-1", 63, seconds=60)][::order]
+    told(cluster, before)
+
+    cluster.snapshot = Snapshot(cluster.nodes)
+    cluster.tick(seconds=HOUR, past=[before])
+    assert cluster.tainted == set()
+    cluster.tick(late, seconds=HOUR + 1)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_pod_that_tells_after_a_restart_whose_page_fault_it_was_is_news_of_it() -> None:
+    cluster = gpu_fleet(10)
+    faults = [xid("gpu-1", 31, seconds=n * HOUR) for n in range(3)]
+    pods = [nccl("gpu-1", f"ml/Job/{name}", seconds=n * HOUR) for n, name in enumerate("abc")]
+    told(cluster, *sorted([*faults, *pods[:2]], key=lambda one: one.timestamp_ns))
+
+    cluster.snapshot = Snapshot(cluster.nodes)
+    cluster.tick(seconds=2.4 * HOUR, past=[*faults, *pods[:2]])
+    assert cluster.tainted == set()
+    cluster.tick(pods[2], seconds=2.5 * HOUR)
 
     assert cluster.tainted == {"gpu-1"}
 
