@@ -12,7 +12,7 @@ from konductor_like.loki.response import Count, QueryResult
 from konductor_like.loki.spans import SECOND_NS
 from konductor_like.loki.window import COUNTABLE_NS, Ask, Direction, Window, is_complete
 
-_STORM_LINES = 2000
+STORM_LINES = 2000
 """What some nodes print is asked for in smaller answers: nobody waits for it, and each is held in memory."""
 _NARROWEST_NS = 30 * SECOND_NS
 """A Loki that cannot read so much before it times out falls behind whatever is asked."""
@@ -66,7 +66,7 @@ class Asking:
     def lines_of(self, *, only: Collection[str] = (), without: Collection[str] = ()) -> Ask:
         """A callable that asks for windows of these nodes only, or of all but those."""
         query = of_nodes(self.query, self._node_label, only or without, without=not only)
-        limit = min(self.limit, _STORM_LINES) if only else self.limit
+        limit = min(self.limit, STORM_LINES) if only else self.limit
 
         def ask(window: Window, direction: Direction) -> QueryResult | None:
             return self._ask(query, window, direction, min(limit, self.limit))

@@ -56,6 +56,8 @@ class _Found:
     """What one poll adds up to."""
 
     upto_ns: int
+    left: list[Look]
+    """What is still to be read once more."""
     finished: bool = True
     lines: list[LogLine] = field(default_factory=list)
     foreign: int = 0
@@ -78,6 +80,7 @@ class HeartbeatReader:
         self._upto_ns: int | None = None
         self._asked: deque[Look] = deque()
         self._looks: list[Look] = []
+        self._left: list[Look] = []
 
     def start_from(self, now_ns: int) -> None:
         """Begin with the span whose heartbeats say which nodes are heard."""
@@ -108,7 +111,7 @@ class HeartbeatReader:
         self._asking.begin()
         while self._asked:
             self._looks.append(self._asked.popleft())
-        found = _Found(max(min(self._upto_ns, now_ns), now_ns - self._stale_ns - _TILE_NS))
+        found = _Found(max(min(self._upto_ns, now_ns), now_ns - self._stale_ns - _TILE_NS), [*self._looks])
         try:
             self._read_tile(found, now_ns - BEHIND_NS)
             if found.finished:
@@ -117,10 +120,11 @@ class HeartbeatReader:
             self._asking.failed(error)
             raise
         self._asking.succeeded()
+        self._left = found.left
         return Batch(
             lines=tuple(found.lines),
             upto_ns=found.upto_ns,
-            more=not found.finished or bool(self._looks),
+            more=not found.finished or bool(found.left),
             queries=self._asking.queries,
             bytes_processed=self._asking.bytes_processed,
             duplicates=0,
@@ -132,7 +136,7 @@ class HeartbeatReader:
 
     def commit(self, batch: Batch) -> None:
         """What is in the batch was heard."""
-        self._upto_ns = batch.upto_ns
+        self._upto_ns, self._looks = batch.upto_ns, self._left
 
     def _read_tile(self, found: _Found, end_ns: int) -> None:
         if end_ns - found.upto_ns < _TILE_NS // 2:
@@ -147,8 +151,8 @@ class HeartbeatReader:
         found.finished = found.upto_ns >= end_ns
 
     def _read_looks(self, found: _Found) -> None:
-        while self._looks and not self._full(found):
-            look = self._looks.pop(0)
+        while found.left and not self._full(found):
+            look = found.left[0]
             few = len(look.nodes) <= NAMES_MOST
             ask = self._asking.lines_of(only=look.nodes if few else ())
             first_ns = _LOOK_NS if few else look.width_ns
@@ -162,12 +166,15 @@ class HeartbeatReader:
                     if self._full(found):
                         break
             except LokiError:
-                # It must not keep the present from being read for ever.
-                if look.tries + 1 < _TRIES:
-                    self._looks.append(replace(look, tries=look.tries + 1))
+                self._put_off(self._looks[-len(found.left)])
                 raise
-            if look.start_ns < look.end_ns:
-                self._looks.insert(0, look)
+            found.left[:1] = [look] if look.start_ns < look.end_ns else []
+
+    def _put_off(self, look: Look) -> None:
+        """It failed, and must not keep the others from being read for ever."""
+        self._looks.remove(look)
+        if look.tries + 1 < _TRIES:
+            self._looks.append(replace(look, tries=look.tries + 1))
 
     def _full(self, found: _Found) -> bool:
         return self._asking.queries >= _QUERIES or len(found.lines) >= _LINES

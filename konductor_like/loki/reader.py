@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from heapq import nlargest
 
-from konductor_like.loki.asking import Asking, Queries
+from konductor_like.loki.asking import STORM_LINES, Asking, Queries
 from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.errors import (
     LokiError,
@@ -278,10 +279,18 @@ class SourceReader:
     def _read_flood(self, turn: Turn, flood: Flood, now_ns: int) -> None:
         if flood.upto_ns < now_ns and not self._enough(turn):
             span, widest_ns = Window(flood.upto_ns, now_ns), self._asking.widest_ns
+            newest: list[int] = []
+            again = bool(flood.recent)  # then what is not new was counted before
+            most = min(self.limit, STORM_LINES) // 2  # so that they and what follows fit into one answer
             ask = self._asking.lines_of(only=flood.nodes)
             for piece in read_span(span, flood.width_ns or widest_ns, widest_ns, ask):
+                known = len(turn.new)
                 turn.take(piece)
-                further = flood.read(piece.window.end_ns, len(piece.entries), piece.next_width_ns)
+                newest = nlargest(most, (*newest, *(entry.timestamp_ns for entry in piece.entries)))
+                lines = len(turn.new) - known if again else len(piece.entries)
+                further = flood.read(piece.window.end_ns, lines, piece.next_width_ns)
+                if further.upto_ns >= now_ns:
+                    further = further.again_from(newest[-1] if len(newest) == most else span.start_ns)
                 turn.flood(further, instead_of=flood)
                 flood = further
                 if self._enough(turn):

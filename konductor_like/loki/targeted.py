@@ -6,7 +6,14 @@ from collections import deque
 from dataclasses import dataclass
 
 from konductor_like.loki.asking import Asking, Queries
-from konductor_like.loki.errors import LokiError
+from konductor_like.loki.errors import (
+    LokiError,
+    LokiOverloaded,
+    LokiStopped,
+    LokiUnauthorized,
+    LokiUnavailable,
+    LokiUnreachable,
+)
 from konductor_like.loki.reader import Batch
 from konductor_like.loki.response import Naming, log_line
 from konductor_like.loki.spans import SECOND_NS
@@ -22,6 +29,14 @@ NODES_MOST = 1000
 """More than this wait at most; the kernel lines of the last hour are read again anyway."""
 _QUERIES = 40
 _TRIES = 3
+_NO_FAULT_OF_ITS_OWN = (
+    LokiUnreachable,
+    LokiUnauthorized,
+    LokiOverloaded,
+    LokiUnavailable,
+    LokiStopped,
+)
+"""While Loki is away for everybody, no node uses up its tries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +77,7 @@ class TargetedReader:
         """The lines of the node that has waited longest, oldest first; nothing where none is wanted.
 
         They end at the bound on lines: what a flood has behind it is left to the readers of the present.
-        Raises a LokiError; the node is tried again, a few times.
+        Raises a LokiError; the node is tried again, a few times where it is its own query that fails.
         """
         self._asking.query = self._next_query
         self._asking.begin()
@@ -74,8 +89,9 @@ class TargetedReader:
             except LokiError as error:
                 self._asking.failed(error)
                 self._wanted.popleft()
-                if wanted.tries + 1 < _TRIES:
-                    self._wanted.append(Wanted(wanted.node, wanted.since_ns, wanted.tries + 1))
+                tries = wanted.tries + (not isinstance(error, _NO_FAULT_OF_ITS_OWN))
+                if tries < _TRIES:
+                    self._wanted.append(Wanted(wanted.node, wanted.since_ns, tries))
                 raise
         return Batch(
             lines=tuple(lines),

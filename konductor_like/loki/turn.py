@@ -129,7 +129,7 @@ class Turn:
         failure: LokiError | None,
     ) -> Batch:
         """What the caller gets."""
-        behind = any(flood.upto_ns < now_ns for flood in self.progress.floods)
+        behind = any(flood.reached_ns < now_ns for flood in self.progress.floods)
         return Batch(
             lines=tuple(self.lines),
             upto_ns=min(now_ns, self.progress.durable_ns()),

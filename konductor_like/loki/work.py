@@ -78,7 +78,7 @@ class Progress:
     def durable_ns(self) -> int:
         """From here a start would find all that was not read yet; never less than before."""
         held = [work.start_ns for work in self.work if work.why.binding]
-        held += [flood.upto_ns for flood in self.floods]
+        held += [flood.reached_ns for flood in self.floods]
         held += [self.unswept_ns for work in self.work if work.why is Why.SWEEP]
         return max(self.cursor_ns, min([self.fast_ns, *held]))
 

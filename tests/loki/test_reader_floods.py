@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from konductor_like.loki.reader import SourceReader
 from tests.loki.support import (
     LATENESS,
@@ -308,3 +310,24 @@ def test_a_fleet_that_storms_one_after_the_other_is_read_through_with_queries_th
 
     assert sorted(found) == sorted(texts)
     assert loki.longest_query_bytes < 128 * 1024  # Loki parses no more
+
+
+@pytest.mark.parametrize("step_tenths", [3, 50])
+@pytest.mark.parametrize("lag_tenths", [5, 10, 30])
+def test_a_storming_nodes_own_lines_come_with_the_poll_after_loki_took_them_in(
+    step_tenths: int, lag_tenths: int
+) -> None:
+    tenth, loki = SECOND // 10, MemoryLoki(allowed_limit=LIMIT)
+    reader = steady_reader(loki, loki_limit=LIMIT)
+    lines = [entry(NOW + number * tenth // 5, f"line {number}", node="loud") for number in range(3000)]
+    late: dict[str, float] = {}
+
+    for tenths in range(step_tenths, 900, step_tenths):
+        now_ns = NOW + tenths * tenth
+        loki.entries = [line for line in lines if line.timestamp_ns + lag_tenths * tenth <= now_ns]
+        for number in (int(text.split()[1]) for text in _drain(reader, now_ns)):
+            late[f"line {number}"] = (now_ns - lines[number].timestamp_ns) / tenth - lag_tenths
+
+    assert len(late) == 3000
+    assert max(late.values()) <= step_tenths + 1
+    assert len(loki.calls) < 2.5 * 900 / step_tenths + 100

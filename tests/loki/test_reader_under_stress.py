@@ -96,7 +96,7 @@ def test_a_count_that_is_far_too_high_does_no_harm_where_a_query_was_not_sharded
     texts = [text for _ in range(40) for text in texts_of(poll(reader, NOW + SECOND))]
 
     assert texts == [f"line {number}" for number in range(20_000)]
-    assert len(loki.calls) < 100
+    assert len(loki.calls) < 120
     assert not loki.counted
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
-from konductor_like.loki.errors import LokiUnavailable
+from konductor_like.loki.errors import LokiError, LokiTimeout, LokiUnavailable
 from konductor_like.loki.reader import Batch
 from konductor_like.loki.targeted import LINES_MOST, TargetedReader
 from tests.loki.support import HOUR, NOW, QUERY, SECOND, entry, settings, texts_of
@@ -80,6 +82,21 @@ def test_a_node_that_cannot_be_read_does_not_keep_the_others_waiting() -> None:
         reader.poll(NOW)
 
     assert texts_of(poll(reader)) == ["other"]
+
+
+def test_a_node_outlasts_a_loki_that_is_away_and_is_let_go_when_its_own_query_fails() -> None:
+    loki = Loki([entry(NOW - HOUR, "one", "gpu-1")])
+    away, slow = reader_of(loki), reader_of(loki)
+    for reader, error in ((away, LokiUnavailable("no")), (slow, LokiTimeout("slow"))):
+        loki.failures = [error] * 10
+        reader.want("gpu-1", NOW - 2 * HOUR)
+        while loki.failures:
+            with suppress(LokiError):
+                reader.poll(NOW)
+                loki.failures.clear()
+
+    assert texts_of(poll(away)) == ["one"]
+    assert texts_of(poll(slow)) == []
 
 
 def test_a_boot_that_is_still_to_come_by_our_clock_is_read_all_the_same() -> None:

@@ -160,3 +160,11 @@ def test_a_flood_is_over_when_little_came_for_half_a_minute(lines: int, over: bo
     calm = flood.read(NOW + 31 * SECOND, lines, SECOND)
     assert calm.is_over(NOW + 31 * SECOND, 5000) is over
     assert not calm.is_over(NOW + 32 * SECOND, 5000), "it was not read to the present"
+
+
+def test_what_is_not_settled_is_read_again_from_ten_seconds_ago_or_later() -> None:
+    flood = Flood(frozenset({"a"}), NOW - 60 * SECOND).read(NOW, 5000, SECOND)
+
+    assert flood.again_from(NOW - 60 * SECOND).upto_ns == NOW - 10 * SECOND
+    assert flood.again_from(NOW - SECOND).upto_ns == NOW - SECOND
+    assert flood.again_from(NOW - SECOND).reached_ns == NOW
