@@ -333,6 +333,7 @@ GUARDED_TWICE = {
     "no line counts as delivered": "kernel positions and timestamps in the record tell a line read again",
     "no poll looks back": "sweeps and starts read the lateness again; only sooner would it be found",
     "Loki may answer from its cache": "only a line ten minutes late may be hidden, and few are",
+    "no event keeps its name": "another name alone is no reason to write; it waits for one",
     "boots are never past": "a line of another boot than the Node's is pending, and never taints",
 }
 """What nothing catches because another guard holds; here to be told, and to be noticed if that changes."""
