@@ -145,8 +145,9 @@ def is_due(
     interval = timedelta(seconds=rules.record_interval_seconds)
     if written is not None and timedelta(0) <= now - written < interval:
         return False
-    quiet = now - max(tally.latest_at for tally in unsettled.values())
-    waited = now - min(tally.since for tally in unsettled.values())
+    # Whatever lies in the future was noted before our clock was put back.
+    quiet = abs(now - max(tally.latest_at for tally in unsettled.values()))
+    waited = abs(now - min(tally.since for tally in unsettled.values()))
     return waited >= interval or quiet >= timedelta(seconds=rules.settle_seconds)
 
 

@@ -119,3 +119,13 @@ def test_a_fault_that_stands_for_several_counts_as_many_unless_some_of_them_may_
 
     assert [incident.count for incident in news.nodes["gpu-1"].record.incidents] == [5]
     assert [incident.count for incident in known.nodes["gpu-1"].record.incidents] == [3]
+
+
+def test_counts_do_not_wait_for_a_clock_that_was_put_back_by_a_day() -> None:
+    cluster = Cluster({"gpu-1": node()})
+    cluster.tick(fault(seconds=86_400, stamp=101), seconds=86_400)
+    cluster.tick(fault(seconds=86_401, stamp=102), seconds=86_401)
+
+    cluster.tick(seconds=0)
+
+    assert [incident.count for incident in cluster.nodes["gpu-1"].record.incidents] == [2]
