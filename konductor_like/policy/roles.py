@@ -81,7 +81,7 @@ def settling(
             continue
         heard = [e.heard_ns for e in mine if e.key == incident.key and e.taints and e.heard_ns is not None]
         since_ns = max(heard, default=incident.first_ns)
-        if 0 <= now_ns - since_ns < seconds * 1e9:
+        if abs(now_ns - since_ns) < seconds * 1e9:  # a clock may be a little ahead
             waiting[incident.key] = since_ns + round(seconds * 1e9)
     return waiting
 
