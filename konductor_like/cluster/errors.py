@@ -31,6 +31,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 SHOWN_CHARS = 256
+_LONGEST_WAIT_SECONDS = 300.0
+"""Of a longer ``Retry-After`` so much is kept: no node is tainted meanwhile."""
 _MISSING_VERB = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[\w./-]+)" in API group "(?P<group>[\w.-]*)"'
     r'(?: in the namespace "(?P<namespace>[\w.-]+)")?'
@@ -212,9 +214,9 @@ def _forbidden_hint(message: str) -> str | None:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """The header as seconds; Kubernetes sends no dates there, so those count as absent."""
+    """The header as seconds, as far as it is kept; Kubernetes sends no dates there: those count as absent."""
     try:
         seconds = float(retry_after or "")
     except ValueError:
         return None
-    return seconds if 0 <= seconds <= 3600 else None
+    return min(seconds, _LONGEST_WAIT_SECONDS) if seconds >= 0 else None

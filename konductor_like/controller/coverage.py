@@ -2,7 +2,8 @@
 
 Silence of a node means something only where its heartbeat is heard. A silence longer than the stale span is
 a gap; it stays open until heartbeats of that time were read after all, because then the collector has
-delivered the lines between them too, or until its age passes a setting. Nothing here reads a clock or Loki:
+delivered the lines between them too, and a moment longer, in which those are read; or until its age passes a
+setting. Nothing here reads a clock or Loki:
 heartbeats go in, and what to read again comes out.
 """
 
@@ -24,6 +25,8 @@ ROUND_NS = 600 * SECOND_NS
 """Time between two looks for the heartbeats of open gaps."""
 ONGOING_NS = 3600 * SECOND_NS
 """A collector delivers the oldest first, so of a silence that lasts its first hour is read again."""
+CLOSING_NS = 120 * SECOND_NS
+"""So long after a gap's last heartbeat its lines were read once more; a start before that reads them too."""
 _MINUTE_NS = 60 * SECOND_NS
 
 
@@ -43,6 +46,10 @@ class _Node:
     gaps: list[Span] = field(default_factory=list)
     told: Span | None = None
     """The gap as it was told, until it is closed."""
+    closing: Span | None = None
+    """What was a gap until heartbeats out of it came just now."""
+    closing_ns: int | None = None
+    """When those were seen first."""
 
 
 @dataclass(slots=True)
@@ -90,7 +97,10 @@ class CoverageTracker:
             return
         if timestamp_ns <= known.heard_ns:
             if known.gaps:
-                known.gaps = cut(known.gaps, timestamp_ns, self._stale_ns)
+                gaps = cut(known.gaps, timestamp_ns, self._stale_ns)
+                if gaps != known.gaps:
+                    was = [*known.gaps, *([known.closing] if known.closing else [])]
+                    known.gaps, known.closing, known.closing_ns = gaps, _hull(was), None
             return
         if timestamp_ns - known.heard_ns > self._stale_ns and (known.confirmed or known.silent):
             known.gaps = fewest([*known.gaps, (known.heard_ns, timestamp_ns)])
@@ -220,12 +230,16 @@ class CoverageTracker:
         elif node.gaps and node.told is None:
             node.told = _hull(node.gaps)
             self._news.heard.append((name, node.told or (0, 0)))
+        if node.closing is not None and node.closing_ns is None:
+            node.closing_ns = now_ns
+        elif node.closing_ns is not None and abs(now_ns - node.closing_ns) >= CLOSING_NS:
+            node.closing = node.closing_ns = None
         kept = [span for span in node.gaps if span[1] > oldest_ns]
         if len(kept) < len(node.gaps):
             self._news.given_up += [(name, span) for span in node.gaps if span not in kept]
             node.gaps = kept
             node.told = node.told if kept else None
-        elif node.told is not None and not kept:
+        elif node.told is not None and not kept and node.closing is None:
             self._news.closed.append((name, node.told))
             node.told = None
 
@@ -239,7 +253,7 @@ class CoverageTracker:
     def _gaps(self, unmeasured: Iterable[str], fleet: Mapping[str, int], now_ns: int) -> tuple[Gap, ...]:
         missing: list[tuple[str, OpenSpan]] = []
         for name, node in self._nodes.items():
-            missing += [(name, span) for span in node.gaps]
+            missing += [(name, span) for span in ([node.closing] if node.closing else node.gaps)]
             if node.silent:
                 missing.append((name, (node.heard_ns, None)))
         blind: list[OpenSpan] = list(self._blind)

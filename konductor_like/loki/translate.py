@@ -28,8 +28,8 @@ _TLS_HINT = (
     "KONDUCTOR_LOKI_CLIENT_CERT_FILE with KONDUCTOR_LOKI_CLIENT_KEY_FILE where Loki asks for one; a server "
     "without TLS needs http:// in LOG_ENDPOINT."
 )
-_LONGEST_WAIT_SECONDS = 3600.0
-"""A longer ``Retry-After`` is taken for a mistake."""
+_LONGEST_WAIT_SECONDS = 300.0
+"""Of a longer ``Retry-After`` so much is kept: nobody sees a fault meanwhile."""
 
 _PROXY_HINT = "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY."
 _OUR_REQUEST = (httpx.LocalProtocolError, httpx.UnsupportedProtocol, httpx.InvalidURL, UnicodeError)

@@ -114,6 +114,8 @@ def test_after_a_servers_failure_nobody_knows_whether_a_write_was_made(code: int
         ("Wed, 21 Oct 2026 07:28:00 GMT", None),
         ("-1", None),
         ("nan", None),
+        ("3600", 300.0),
+        ("inf", 300.0),
     ],
 )
 def test_the_servers_wish_for_patience_is_understood(header: str | None, seconds: float | None) -> None:

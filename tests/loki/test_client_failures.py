@@ -116,8 +116,8 @@ _MONDAY = datetime(2026, 11, 23, 7, 28, tzinfo=UTC)
             {"Retry-After": format_datetime(_MONDAY - timedelta(days=9999), usegmt=True)}, 0, id="the past"
         ),
         pytest.param({"Retry-After": "Fri, 24 Nov 2006 12:00:00 -0000"}, 0, id="a date without a zone"),
-        pytest.param({"Retry-After": "9" * 400}, 3600, id="a wait without end"),
-        pytest.param({"Retry-After": "Fri, 24 Nov 9999 12:00:00 GMT"}, 3600, id="a date without end"),
+        pytest.param({"Retry-After": "9" * 400}, 300, id="a wait without end"),
+        pytest.param({"Retry-After": "Fri, 24 Nov 9999 12:00:00 GMT"}, 300, id="a date without end"),
         pytest.param(
             {"Retry-After": "Fri, 24 Nov 2006 12:00:00 +9999999999999"}, None, id="an impossible zone"
         ),
