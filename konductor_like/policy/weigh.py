@@ -37,7 +37,7 @@ from konductor_like.policy.roles import (
 )
 from konductor_like.policy.rules import Rules
 from konductor_like.policy.thresholds import RECENT_NS, counting, grounds_of, is_news
-from konductor_like.policy.window import boot_in, pruned, with_news, with_past
+from konductor_like.policy.window import boot_in, by_clock, pruned, with_news, with_past
 from konductor_like.policy.windowjobs import with_jobs, with_pods
 
 
@@ -138,7 +138,8 @@ def _window(
     rules: Rules,
     now: datetime,
 ) -> Window:
-    window, states, now_ns = snapshot.window, snapshot.nodes, unix_ns(now)
+    states, now_ns = snapshot.nodes, unix_ns(now)
+    window = by_clock(snapshot.window, now_ns)
 
     def boot_of(fault: Fault) -> str | None:
         state = states.get(fault.node or "")

@@ -74,6 +74,28 @@ def pruned(window: Window, span_seconds: float, now_ns: int) -> Window:
     return replace(window, traces=kept, heard_ns=heard, pruned_ns=now_ns, jobs=_jobs_kept(window, kept))
 
 
+def by_clock(window: Window, now_ns: int) -> Window:
+    """The window with nothing heard in the future: where our clock was put back, it was heard just now."""
+    ahead = [node for node, ns in window.heard_ns.items() if ns > now_ns]
+    if not ahead:
+        return window
+    traces = dict(window.traces)
+    for node in ahead:
+        if node in traces:
+            traces[node] = {key: _heard_by(trace, now_ns) for key, trace in traces[node].items()}
+    return replace(window, traces=traces, heard_ns={**window.heard_ns, **dict.fromkeys(ahead, now_ns)})
+
+
+def _heard_by(trace: Trace, now_ns: int) -> Trace:
+    return replace(
+        trace,
+        episodes=tuple(
+            each if each.heard_ns is None or each.heard_ns <= now_ns else replace(each, heard_ns=now_ns)
+            for each in trace.episodes
+        ),
+    )
+
+
 Groups = dict[str, dict[TraceKey, list[Fault]]]
 
 

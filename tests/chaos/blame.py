@@ -28,7 +28,7 @@ class Blame:
     ) -> Iterator[str]:
         """What a taint breaks that stands for ``grounds`` alone, none of which is hardware's for certain."""
         now_ns = self._world.clock.true_ns
-        if all(self._just_came(o, now_ns) for o in grounds):
+        if all(self._just_came(process, o, now_ns) for o in grounds):
             yield f"{process.name} taints {state.name} before its fault had settled"
         origins = (self._origin_of(process, o) for o in grounds)
         if all(origin is not None and origin.node != state.name for origin in origins):
@@ -59,9 +59,10 @@ class Blame:
         ]
         return self._world.setup.rack or bool(jobs[0] & jobs[1])
 
-    def _just_came(self, o: Occurrence, now_ns: int) -> bool:
+    def _just_came(self, process: Process, o: Occurrence, now_ns: int) -> bool:
         accepted_ns = min(s.accepted_ns for s in o.shipments)
-        return accepted_ns > now_ns - SETTLE_NS and accepted_ns - o.first_ns < MARGIN_NS
+        by_its_clock = accepted_ns > max(now_ns - SETTLE_NS, process.put_forward_ns)
+        return by_its_clock and accepted_ns - o.first_ns < MARGIN_NS
 
     def is_hard_elsewhere(self, process: Process, o: Occurrence, symptom: Occurrence) -> bool:
         """Whether it is hardware's own failure on another node, at the same time, read, and not let go."""
@@ -102,7 +103,9 @@ class Blame:
             return False
         state = self._world.decode(stored)
         since_ns = max([state.created_ns, *(unix_ns(mark.at) for mark in state.record.releases)])
-        of_boot = state.machine.boot_id == o.boot_id and (not machine.plain or not machine.muddled)
+        # A line that names no boot is of the one that its Node told of then.
+        told = not machine.plain or (not machine.muddled and o.happened_ns > machine.posted_ns)
+        of_boot = state.machine.boot_id == o.boot_id and told
         began_ns = min(o.first_ns, o.happened_ns)  # a replay may be all that Loki has of it
         let_go = self._world.ledger.let_go(o.node, began_ns)
         return of_boot and began_ns > since_ns + MARGIN_NS and not let_go

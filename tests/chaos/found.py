@@ -131,6 +131,9 @@ FOUND: dict[str, Schedule] = {
         *(s.Beat(0), s.Wait(400.0), s.Beat(0), s.Wait(400.0), s.Beat(0), s.PodLine(0, 0.0, 1, ecc=True)),
         *(s.Xid(0, 94, 0, 0.9), s.Beat(0), s.Wait(200.0), s.Kill(0), s.Beat(0), s.Wait(900.0), s.Beat(0)),
     ),
+    "what settles while the clock is put back has not settled yet": _kept(
+        KMSG, s.Xid(0, 149, 0), s.Beat(0), s.SetClock(0, -600.0), s.Beat(0)
+    ),
     "what settles by a clock that is a little ahead settles after a restart as well": _kept(
         Setup(plain=(False, True), loki_cuts=True, rack=True, common_jobs=0),
         *(s.KubeTrouble("reset after", "node"), s.Xid(0, 149), s.Beat(0), s.Kill(0, 7, True)),

@@ -136,7 +136,9 @@ class Process:
     def __init__(self, world: Surroundings, name: str, identity: str, clock_ahead_ns: int = 0) -> None:
         self.name = name
         self.identity = identity
-        self.clock_ahead_ns = clock_ahead_ns
+        self.clock_ahead_ns = 0
+        self.put_forward_ns = 0
+        """When its clock was put forward, which ends every wait."""
         self.dead = False
         self.stopped = False
         self.renewed_seconds = float("-inf")
@@ -148,6 +150,7 @@ class Process:
         self._known: set[int | None] = set()
         """The numbers of the occurrences whose lines were delivered to its loop."""
         self._world = world
+        self.set_clock(clock_ahead_ns)
         self._busy = False
         self._depth = 0
         self._in_lease = False
@@ -198,6 +201,12 @@ class Process:
                 clock=clock.seconds,
             ),
         )
+
+    def set_clock(self, ahead_ns: int) -> None:
+        """Put its clock so far ahead of the true time."""
+        if ahead_ns > self.clock_ahead_ns:
+            self.put_forward_ns = self._world.clock.true_ns
+        self.clock_ahead_ns = ahead_ns
 
     @property
     def leading(self) -> bool:

@@ -113,7 +113,7 @@ class SetClock:
         """See the class."""
         process = world.processes[self.slot % 2]
         if process is not None:
-            process.clock_ahead_ns = seconds(self.ahead_seconds)
+            process.set_clock(seconds(self.ahead_seconds))
             world.clocks_differ = True
 
 

@@ -140,7 +140,7 @@ class World:
                 self.nodes.put(name)
         for process in self.processes:
             if process is not None:
-                process.clock_ahead_ns = 0
+                process.set_clock(0)
         if self.paused():
             Resume().take(self)
         self.start(0)

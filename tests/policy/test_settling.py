@@ -86,3 +86,14 @@ def test_what_is_printed_again_right_after_a_release_settles_anew() -> None:
     cluster.tick(seconds=17)
 
     assert "gpu-2" in cluster.tainted
+
+
+def test_what_settles_while_our_clock_is_put_back_settles_anew_and_no_longer() -> None:
+    cluster = settling()
+
+    cluster.tick(seconds=-598)
+    cluster.tick(seconds=-594)
+    assert cluster.tainted == {"gpu-1"}
+    cluster.tick(seconds=-593)
+
+    assert cluster.tainted == {"gpu-1", "gpu-2"}
