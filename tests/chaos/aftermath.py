@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from konductor_like.model import IncidentState, NodeState, Role, Severity, Source
 from konductor_like.policy.brake import bound
+from konductor_like.policy.release import unix_ns
 from konductor_like.policy.room import share
 from tests.chaos.evidence import same
 from tests.chaos.ledger import MARGIN_NS
@@ -75,6 +76,8 @@ class Aftermath:
             *(mark - seconds(ACT_SECONDS) for mark in (0, *self._ledger.fresh_ns)),
             *self._ledger.released_ns[state.name],
             *self._ledger.acked_ns[state.name],
+            # What is taken off by hand ends the counting when that is seen.
+            *(unix_ns(mark.at) for mark in state.record.releases),
         )
         for sentence in self._ledger.grounds.must_taint(state, since_ns, self._is_sure):
             if not (held and self._is_full(state.pool)):
