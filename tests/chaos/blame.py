@@ -62,7 +62,7 @@ class Blame:
     def _just_came(self, process: Process, o: Occurrence, now_ns: int) -> bool:
         accepted_ns = min(s.accepted_ns for s in o.shipments)
         by_its_clock = accepted_ns > max(now_ns - SETTLE_NS, process.put_forward_ns)
-        return by_its_clock and accepted_ns - o.first_ns < MARGIN_NS
+        return by_its_clock and accepted_ns - o.first_ns < MARGIN_NS and self.opens(o)
 
     def is_hard_elsewhere(self, process: Process, o: Occurrence, symptom: Occurrence) -> bool:
         """Whether it is hardware's own failure on another node, at the same time, read, and not let go."""

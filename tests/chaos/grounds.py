@@ -11,7 +11,7 @@ from konductor_like.policy.release import unix_ns
 from tests.chaos.common import MARGIN_NS, CommonNode
 from tests.chaos.confirmed import may_confirm, must_confirm
 from tests.chaos.machines import Occurrence, seconds
-from tests.chaos.whose import JOB_FAULTS, Whose, occasions
+from tests.chaos.whose import JOB_FAULTS, Whose, occasions, on_time
 
 if TYPE_CHECKING:
     from tests.chaos.process import Process
@@ -82,14 +82,10 @@ class Grounds:
 
 def occasions_most(group: Sequence[Occurrence]) -> int:
     """How often it happened for somebody who reads the lines in another order than they were said in."""
-    if any(len(o.timestamps) > 1 or not _on_time(o) for o in group):
+    if any(len(o.timestamps) > 1 or not on_time(o) for o in group):
         return len(group)
     lasted_ns = max(o.first_ns for o in group) - min(o.first_ns for o in group)
     return min(len(group), len(list(occasions(group))) + lasted_ns // LASTING_NS)
-
-
-def _on_time(o: Occurrence) -> bool:
-    return all(s.visible_ns - s.timestamp_ns <= MARGIN_NS for s in o.shipments)
 
 
 def _by_gpu(occurrences: Iterable[Occurrence]) -> dict[tuple[int | None, str | None], list[Occurrence]]:

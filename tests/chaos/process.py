@@ -147,6 +147,8 @@ class Process:
         """When the Lease could not be read for the last time."""
         self.turn = 0
         """After how many steps the turn of its loop began that is going on."""
+        self.seen_out: frozenset[str] = frozenset()
+        """The nodes that it saw to be out when that turn began."""
         self._known: set[int | None] = set()
         """The numbers of the occurrences whose lines were delivered to its loop."""
         self._world = world
@@ -300,6 +302,7 @@ class Process:
     def _take_turn(self, deliveries: list[Delivery]) -> None:
         assert self._term is not None
         self.turn = self._world.taken
+        self.seen_out = frozenset(name for name, state in self.store.snapshot().items() if state.tainted)
         for delivery in deliveries:
             batch = delivery.batch
             self._known.update(number_in(line.text) for line in batch.lines)

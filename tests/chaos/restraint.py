@@ -66,8 +66,11 @@ class Restraint:
         rules, nodes = self._world.settings.rules(), {**process.store.snapshot(), after.name: before}
         # What was decided before a person took a node out, and is tried again, was within the bound then.
         known = -1 if process.waits_for(after.name) else turn
+        unseen = self._by_hand.keys() - process.seen_out
         out = {
-            name for name, state in nodes.items() if state.tainted and self._by_hand.get(name, -2) < known
+            name
+            for name, state in nodes.items()
+            if state.tainted and self._by_hand.get(name, -2) < known and name not in unseen
         } | {after.name}
         if self._pauses(turn) and process.reads_lease():
             yield f"{process.name} taints {after.name} although tainting is paused"
