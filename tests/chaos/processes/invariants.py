@@ -205,6 +205,8 @@ def _cover(story: Story, entry: Entry, past: _Past) -> None:
         of_boot = at.get("boot", boot)
         key = (machine, of_boot, incident["rule"], incident["gpu"])
         past.covered[key] = max(past.covered.get(key, -1), at.get("us", -1))
+        if incident["state"] == "released":
+            continue  # an earlier release closed it: what came since and was not read is new
         past.covered_ones |= {
             id(one)
             for one in story.occurrences

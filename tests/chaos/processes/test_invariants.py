@@ -31,6 +31,10 @@ class Nobody:
         return 0
 
 
+LATE = "2100-01-01T00:00:00Z"
+"""After everything that is said here."""
+
+
 @pytest.fixture
 def world() -> Iterator[World]:
     with World({NODE: KMSG}) as made:
@@ -50,7 +54,15 @@ def take_lease(world: World, user: str) -> None:
         )
 
 
-def write(world: World, user: str, *, tainted: bool, faults: list[Occurrence], state: str = "active") -> None:
+def write(
+    world: World,
+    user: str,
+    *,
+    tainted: bool,
+    faults: list[Occurrence],
+    state: str = "active",
+    at: str = "2026-01-01T00:00:00Z",
+) -> None:
     """Write a node as a controller, or a reset, would."""
     node = world.nodes()[NODE]
     incidents = [
@@ -59,7 +71,7 @@ def write(world: World, user: str, *, tainted: bool, faults: list[Occurrence], s
     ]
     record: dict[str, Any] = {"v": 1, "incidents": incidents}
     if user == RESETTER:
-        record["releases"] = [{"at": "2026-01-01T00:00:00Z"}]
+        record["releases"] = [{"at": at}]
     taints = [taint for taint in node["spec"]["taints"] if taint["key"] != OUR_TAINT["key"]]
     body = {
         "metadata": {
@@ -115,6 +127,29 @@ def test_a_fault_that_acts_again_after_its_release_is_found(world: World) -> Non
     write(world, "first", tainted=True, faults=faults)
 
     assert "for no new fault" in found(world)
+
+
+def test_a_reset_covers_unread_lines_of_what_stands(world: World) -> None:
+    faults = [fault(world)]
+    write(world, "first", tainted=True, faults=faults)
+    unread = fault(world)
+    write(world, RESETTER, tainted=False, faults=faults, state="released", at=LATE)
+
+    write(world, "first", tainted=True, faults=[unread])
+
+    assert "for no new fault" in found(world)
+
+
+def test_a_reset_covers_no_unread_line_of_what_an_earlier_one_closed(world: World) -> None:
+    faults = [fault(world)]
+    write(world, "first", tainted=True, faults=faults)
+    write(world, RESETTER, tainted=False, faults=faults, state="released")
+    unread = fault(world)
+    write(world, RESETTER, tainted=False, faults=faults, state="released", at=LATE)
+
+    write(world, "first", tainted=True, faults=[unread])
+
+    assert found(world) == ""
 
 
 def test_a_new_fault_after_a_release_must_taint(world: World) -> None:
