@@ -66,7 +66,7 @@ def _pause(text: object) -> tuple[Pause | None, str | None]:
         return None, None
     fields = read(text)
     at, until = fields.moment("at"), fields.moment("until")
-    reason, act = fields.text("reason") or "", fields.text("act") or ""
+    reason, act = fields.text("reason") or "no reason given", fields.text("act") or ""
     pause = Pause(at or _EPOCH, _who(fields), reason, until, act)
     return pause, f"{fields.problem} (taken for a pause all the same)" if fields.problem else None
 

@@ -3,8 +3,7 @@
 Silence of a node means something only where its heartbeat is heard. A silence longer than the stale span is
 a gap; it stays open until heartbeats of that time were read after all, because then the collector has
 delivered the lines between them too, and a moment longer, in which those are read; or until its age passes a
-setting. Nothing here reads a clock or Loki:
-heartbeats go in, and what to read again comes out.
+setting. Nothing here reads a clock or Loki: heartbeats go in, and what to read again comes out.
 """
 
 from __future__ import annotations
@@ -253,7 +252,8 @@ class CoverageTracker:
     def _gaps(self, unmeasured: Iterable[str], fleet: Mapping[str, int], now_ns: int) -> tuple[Gap, ...]:
         missing: list[tuple[str, OpenSpan]] = []
         for name, node in self._nodes.items():
-            missing += [(name, span) for span in ([node.closing] if node.closing else node.gaps)]
+            spans = merged([*node.gaps, node.closing]) if node.closing else node.gaps
+            missing += [(name, span) for span in spans]
             if node.silent:
                 missing.append((name, (node.heard_ns, None)))
         blind: list[OpenSpan] = list(self._blind)

@@ -64,6 +64,7 @@ def test_a_pause_that_cannot_be_read_is_one_without_an_end_and_is_reported(text:
 
     assert steering.pause is not None
     assert steering.pause.until is None
+    assert (steering.pause.by, steering.pause.reason) == ("somebody", "no reason given")
     assert steering.pause.holds(NOON)
     assert [problem.startswith(f"annotation {PAUSE_ANNOTATION}: ") for problem in problems] == [True]
 

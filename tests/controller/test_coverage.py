@@ -171,6 +171,17 @@ def test_until_its_lines_were_read_once_more_a_gap_is_left_whole_to_the_next_con
     assert [name for name, _ in fleet.watch.news().closed] == ["gpu-1"]
 
 
+def test_a_gap_that_opens_while_another_closes_is_left_to_the_next_controller_too() -> None:
+    fleet = Fleet()
+    fleet.pass_(10)
+    fleet.pass_(20, silent=["gpu-1"])
+    fleet.pass_(1)
+    fleet.pass_(10, silent=["gpu-1"])
+    fleet.deliver("gpu-1", 11, 30)
+
+    assert spans(fleet.pass_(1)) == [(10, 42, ["gpu-1"])]
+
+
 def test_late_heartbeats_in_any_order_close_a_gap() -> None:
     fleet = Fleet()
     fleet.pass_(10)

@@ -176,7 +176,8 @@ def test_a_slow_write_that_happens_in_the_end_is_told_and_counted_once() -> None
     assert scene.kernel_checkpoint == ns(10)
 
 
-def test_counts_that_were_written_without_an_answer_are_not_added_twice() -> None:
+def counted_without_an_answer() -> tuple[Scene, NodeState]:
+    """Eleven faults of ``gpu-1``, whose count was written without an answer; and the Node before that."""
     scene = Scene()
     scene.run(xid(), seconds=2)
     for second in range(3, 13):
@@ -185,6 +186,11 @@ def test_counts_that_were_written_without_an_answer_are_not_added_twice() -> Non
     before = scene.cluster.nodes["gpu-1"]
     scene.run(seconds=80)
     assert scene.cluster.moods["gpu-1"] == []
+    return scene, before
+
+
+def test_counts_that_were_written_without_an_answer_are_not_added_twice() -> None:
+    scene, before = counted_without_an_answer()
     [incident] = before.record.incidents
     last = KernelPosition("boot-a", None, 112_500_000)
     written = replace(incident, count=11, last=last, last_ns=ns(12))
@@ -202,14 +208,7 @@ def test_counts_that_were_written_without_an_answer_are_not_added_twice() -> Non
 def test_what_is_counted_before_the_node_shows_a_write_without_an_answer_counts_once(
     *, happened: bool
 ) -> None:
-    scene = Scene()
-    scene.run(xid(), seconds=2)
-    for second in range(3, 13):
-        scene.run(xid(seconds=second, stamp=100.5 + second), seconds=second)
-    scene.cluster.moods["gpu-1"] = [UNANSWERED]
-    before = scene.cluster.nodes["gpu-1"]
-    scene.run(seconds=80)
-    assert scene.cluster.moods["gpu-1"] == []
+    scene, before = counted_without_an_answer()
 
     scene.run(xid(seconds=81, stamp=300), seconds=81)
     if happened:
