@@ -78,6 +78,11 @@ class Metrics:
             "Windows of one nanosecond that hold more than Loki returns.",
             "source",
         )
+        self.unread = gauge(
+            "unread_seconds",
+            "How much time Loki cannot give the lines of; they are asked for again, and later ones are read.",
+            "source",
+        )
         self.queries = counter(
             "loki_queries_total", "Queries that polls took; retries are not counted.", "source"
         )

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Protocol
 
 from konductor_like.controller import logs
@@ -18,6 +19,7 @@ from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.nudging import Nudge, Rhythm
 from konductor_like.loki.errors import LokiBadAnswer, LokiError, LokiOverloaded
 from konductor_like.loki.reader import Batch
+from konductor_like.loki.window import Window
 
 BACKOFF_CAP_SECONDS = 30.0
 _NODE_LABEL_HINT = "check KONDUCTOR_NODE_LABEL and the collector's resource processor."
@@ -92,6 +94,7 @@ class SourceLoop:
         self._poll_seconds = 0.0
         self._slowed = False
         self._loud: frozenset[str] = frozenset()
+        self._unread = False
         self._thread = threading.Thread(target=self._run, name=f"read-{name}", daemon=True)
 
     def start(self) -> None:
@@ -187,12 +190,13 @@ class SourceLoop:
         self._failures = 0
         metrics = self._metrics
         metrics.last_success.labels(self.name).set(self._now_ns() / 1e9)
-        metrics.lines.labels(self.name).inc(len(batch.lines))
+        metrics.lines.labels(self.name).inc(len(batch.lines) + batch.turned_away)
         metrics.duplicates.labels(self.name).inc(batch.duplicates)
         metrics.queries.labels(self.name).inc(batch.queries)
         metrics.bytes_processed.labels(self.name).inc(batch.bytes_processed)
         self._say_oddities(batch)
         self._say_loud(batch.loud_nodes)
+        self._say_unread(batch)
 
     def _say_loud(self, nodes: frozenset[str]) -> None:
         """Say once who prints more than one answer holds, and when that is over."""
@@ -208,6 +212,26 @@ class SourceLoop:
         elif self._loud and not nodes:
             logs.info(f"The storm of {self.name} lines is over.", source=self.name)
         self._loud = nodes
+
+    def _say_unread(self, batch: Batch) -> None:
+        """Say once which time Loki cannot give the lines of, and when that is over."""
+        unread_seconds = sum(window.width_ns for window in batch.unread) / 1e9
+        self._metrics.unread.labels(self.name).set(unread_seconds)
+        for window in batch.given_up:
+            logs.error(
+                f"{self.name} lines {_between(window)} could not be read and are too old now "
+                "(KONDUCTOR_GAP_MAX_AGE_SECONDS): faults among them will never be seen.",
+                source=self.name,
+            )
+        if batch.unread and not self._unread:
+            logs.error(
+                f"Loki cannot give the {self.name} lines {_between(batch.unread[0])}. They are asked for "
+                "again, ever fewer at once, and later lines are read.",
+                source=self.name,
+            )
+        elif self._unread and not batch.unread:
+            logs.info(f"No {self.name} lines are left that Loki could not give.", source=self.name)
+        self._unread = bool(batch.unread)
 
     def _say_oddities(self, batch: Batch) -> None:
         """What a healthy pipeline never sends is counted and said, never dropped in silence (rule 12)."""
@@ -255,3 +279,8 @@ class SourceLoop:
         wait = random.uniform(self._interval_seconds, longest)  # noqa: S311  # jitter, not a secret
         asked = self.problem.retry_after_seconds if isinstance(self.problem, LokiOverloaded) else None
         return max(wait, asked or 0.0)
+
+
+def _between(window: Window) -> str:
+    start, end = (datetime.fromtimestamp(at_ns / 1e9, UTC) for at_ns in (window.start_ns, window.end_ns))
+    return f"of {start:%Y-%m-%d %H:%M:%S} to {end:%H:%M:%S} UTC"

@@ -308,8 +308,16 @@ class _Terms:
         settings = self.settings
         oldest_ns = min(start.read_ns.values(), default=started_ns)
         self.metrics.budget_used.set_function(lambda: budget.used)
+
+        def keeps(text: str) -> bool:
+            """Pods' lines are judged one by one, so what is no fault need not be kept until then."""
+            return self.rulebook.detector.find_in_pod_log(text) is not None
+
+        judged = {"pod": keeps}
         readers = {
-            name: SourceReader(SOURCES[name], self.loki, query, settings, budget=budget)
+            name: SourceReader(
+                SOURCES[name], self.loki, query, settings, budget=budget, keeps=judged.get(name)
+            )
             for name, query in self._queries().items()
             if name in SOURCES
         }

@@ -1,4 +1,10 @@
-"""Asking for one window of one source: the query, and how much of it Loki gives at once."""
+"""Asking for one window of one source: the query, and how many entries Loki is asked for at once.
+
+Loki's parts hand over 4 MiB at most unless configured otherwise. A larger answer never comes: Loki says so
+(413, ResourceExhausted), or keeps silent until it times out. So a page of entries is sized to
+:data:`PAGE_BYTES` by what entries weighed of late. For example, kernel lines with the shipped collector's
+metadata weigh 1.3 KiB, which makes pages of 1,500; pod lines of 100 KB make pages of 20.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,15 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Protocol
 
-from konductor_like.loki.errors import LokiAnswerTooLarge, LokiError, LokiRefused, LokiTimeout
+from konductor_like.loki.errors import (
+    LokiAnswerTooLarge,
+    LokiError,
+    LokiRefused,
+    LokiTimeout,
+    LokiUnavailable,
+    LokiUnreachable,
+    says_too_large,
+)
 from konductor_like.loki.logql import of_nodes
 from konductor_like.loki.response import Count, QueryResult
 from konductor_like.loki.spans import SECOND_NS
@@ -14,7 +28,21 @@ from konductor_like.loki.window import COUNTABLE_NS, Ask, Direction, Window, is_
 
 STORM_LINES = 2000
 """What some nodes print is asked for in smaller answers: nobody waits for it, and each is held in memory."""
-_NARROWEST_NS = 30 * SECOND_NS
+PAGE_BYTES = 2 * 2**20
+"""What an answer should weigh: half of what the parts of a Loki with its own defaults hand over."""
+KERNEL_ENTRY_BYTES = 2 * 2**10
+"""What a kernel line is taken to weigh in an answer, metadata included, until entries tell."""
+POD_ENTRY_BYTES = 10 * 2**10
+"""The same of a pod's line."""
+LINE_BYTES_MOST = 288 * 2**10
+"""The longest line that Loki takes by default (256 KB), and its metadata."""
+_GROWTH = 4
+"""How much lighter than before entries may be taken to be because of one answer."""
+_FORGET_SHARE = 5
+"""One part in so many of what was learnt is forgotten with each poll."""
+_LEAST_ENTRIES = 2
+"""One entry may fill a page of one, which says nothing about what else there is."""
+_NARROWEST_NS = 10 * SECOND_NS
 """A Loki that cannot read so much before it times out falls behind whatever is asked."""
 
 
@@ -33,75 +61,122 @@ class Queries(Protocol):
 
 
 class Asking:
-    """Asks, adopts the tenant's limit, and asks a slow Loki for narrower windows.
+    """Asks, adopts the tenant's limit, and asks for less where an answer is too large or takes too long.
 
     ``queries`` and ``bytes_processed`` add up until :meth:`begin`.
     """
 
-    def __init__(self, client: Queries, query: str, node_label: str, limit: int, widest_ns: int) -> None:
+    def __init__(
+        self,
+        client: Queries,
+        query: str,
+        node_label: str,
+        limit: int,
+        widest_ns: int,
+        entry_bytes: int = KERNEL_ENTRY_BYTES,
+    ) -> None:
+        """``limit`` entries are asked for at most; ``entry_bytes`` is what one is taken to weigh at first."""
         self.query = query
-        self.limit = limit
-        """How many entries are asked for at once; lowered when the tenant allows fewer."""
         self.widest_ns = widest_ns
         """How wide a window may be for now."""
+        self.asked_ns = widest_ns
+        """How wide the latest window was."""
         self.queries = 0
         self.bytes_processed = 0
         self._client = client
         self._node_label = node_label
-        self._full_width_ns = self._asked_ns = widest_ns
+        self._most = limit
+        self._full_width_ns = widest_ns
+        self._usual_bytes = self._entry_bytes = entry_bytes
+
+    @property
+    def limit(self) -> int:
+        """How many entries are asked for at once: what the tenant allows and an answer can hold."""
+        return min(self._most, max(_LEAST_ENTRIES, PAGE_BYTES // self._entry_bytes))
 
     def begin(self) -> None:
         """A new poll begins."""
         self.queries = self.bytes_processed = 0
 
     def failed(self, error: LokiError) -> None:
-        """A poll, or a part of it, ended with this."""
+        """A poll, or a part of it, ended with this: ask for less from now on, where that may help."""
+        if isinstance(error, LokiUnreachable | LokiUnavailable):
+            self._ask_for_fewer(self.limit)
         if isinstance(error, LokiTimeout):
-            self.widest_ns = max(_NARROWEST_NS, min(self.widest_ns, self._asked_ns) // 2)
+            self.widest_ns = max(_NARROWEST_NS, min(self.widest_ns, self.asked_ns) // 2)
 
     def succeeded(self) -> None:
         """A poll went well. Widening slowly keeps a slow Loki from timing out on every other poll."""
         self.widest_ns = min(self._full_width_ns, self.widest_ns + self._full_width_ns // 64)
+        self._entry_bytes += (self._usual_bytes - self._entry_bytes) // _FORGET_SHARE
 
     def lines_of(self, *, only: Collection[str] = (), without: Collection[str] = ()) -> Ask:
         """A callable that asks for windows of these nodes only, or of all but those."""
         query = of_nodes(self.query, self._node_label, only or without, without=not only)
-        limit = min(self.limit, STORM_LINES) if only else self.limit
+        most = STORM_LINES if only else self._most
 
         def ask(window: Window, direction: Direction) -> QueryResult | None:
-            return self._ask(query, window, direction, min(limit, self.limit))
+            return self._ask(query, window, direction, most)
 
         return ask
 
     def count(self, window: Window, query: str | None = None) -> int:
         """How many lines Loki counts in a window of whole milliseconds."""
-        self.queries, self._asked_ns = self.queries + 1, window.width_ns
+        self.queries, self.asked_ns = self.queries + 1, window.width_ns
         count = self._client.count(query or self.query, window.start_ns, window.end_ns)
         self.bytes_processed += count.bytes_processed
         return count.lines
 
-    def _ask(self, query: str, window: Window, direction: Direction, limit: int) -> QueryResult | None:
-        """One window's answer; None when it can only be had in parts."""
+    def _ask(self, query: str, window: Window, direction: Direction, most: int) -> QueryResult | None:
+        """One window's answer; None when it can only be had in parts.
+
+        A window that took too long is asked again for one entry. If that takes too long as well, the width
+        of the window is the reason.
+        """
+        fewer, usual_bytes = None, self._entry_bytes
         while True:
-            self.queries, self._asked_ns = self.queries + 1, window.width_ns
+            limit = min(most, self.limit) if fewer is None else fewer
+            self.queries, self.asked_ns = self.queries + 1, window.width_ns
             try:
                 result = self._client.query_range(query, window.start_ns, window.end_ns, limit, direction)
-            except LokiAnswerTooLarge:
-                if window.width_ns > 1:
+            except LokiError as error:
+                if isinstance(error, LokiRefused) and 0 < (error.allowed_limit or 0) < limit:
+                    self._most = error.allowed_limit or 1
+                elif isinstance(error, LokiRefused) and error.asks_for_less and window.width_ns > SECOND_NS:
                     return None
-                if limit == 1:
-                    raise
-                limit //= 2
-            except LokiRefused as error:
-                if error.allowed_limit is not None and 0 < error.allowed_limit < limit:
-                    self.limit = limit = error.allowed_limit
-                elif error.asks_for_less and window.width_ns > SECOND_NS:
+                elif _is_too_large(error) and limit > 1:
+                    fewer = self._ask_for_fewer(limit)
+                elif _is_too_large(error) and window.width_ns > 1:
                     return None
+                elif isinstance(error, LokiTimeout) and limit > 1 and fewer is None:
+                    fewer = self._ask_for_fewer(1)
                 else:
+                    if isinstance(error, LokiTimeout):
+                        self._entry_bytes = usual_bytes  # their size was not what took so long
                     raise
             else:
                 self.bytes_processed += result.bytes_processed
+                self._learn(result)
+                full = len(result.entries) >= limit
+                if full and fewer is None and min(most, self.limit) >= 2 * limit:
+                    continue  # a page that was too small says little about who fills it
                 return self._proven(query, window, result)
+
+    def _ask_for_fewer(self, limit: int) -> int:
+        """How many to ask for after ``limit`` were too many: so few that they fit by Loki's own limits."""
+        fewer = max(1, min(limit // 2, PAGE_BYTES // LINE_BYTES_MOST))
+        self._entry_bytes = max(self._entry_bytes, PAGE_BYTES // fewer)
+        return fewer
+
+    def _learn(self, result: QueryResult) -> None:
+        """Heavier entries count at once; lighter ones where they filled the answer, and step by step."""
+        if not result.entries or not result.answer_bytes:
+            return
+        mean = result.answer_bytes // len(result.entries) + 1
+        if mean > self._entry_bytes:
+            self._entry_bytes = mean
+        elif len(result.entries) >= result.limit:
+            self._entry_bytes = max(mean, self._entry_bytes // _GROWTH)
 
     def _proven(self, query: str, window: Window, result: QueryResult) -> QueryResult:
         """Count the lines where the answer alone cannot say that nothing was cut, though it may be so."""
@@ -113,3 +188,7 @@ class Asking:
         ):
             return result
         return replace(result, post_filter_lines=len(result.entries))
+
+
+def _is_too_large(error: LokiError) -> bool:
+    return isinstance(error, LokiAnswerTooLarge) or says_too_large(str(error))

@@ -20,14 +20,48 @@ from konductor_like.loki.translate import from_exception, from_status, without_c
 from konductor_like.loki.window import COUNTABLE_NS, Direction
 from konductor_like.settings import Settings
 
-MAX_ANSWER_BYTES = 64 * 2**20
-"""An answer is held in memory at once; the reader asks for a smaller window when this is not enough."""
+MAX_ANSWER_BYTES = 8 * 2**20
+"""An answer is held in memory at once, as text up to four times as large; above this, fewer entries are
+asked for."""
+LEAST_PATIENCE_SECONDS = 5.0
+"""How long any Loki may keep silent before the reader asks for less."""
+_PATIENCE_FACTOR = 4.0
+_REMEMBERED_SECONDS = 300.0
 
 Answer = TypeVar("Answer")
 
 _ERROR_BYTES = 4096
 _LONG_QUERY_CHARS = 2000
 """Beyond this a query goes into a form, because proxies cut long URLs."""
+
+
+class Patience:
+    """How long a silent Loki is waited for: several times as long as its slowest answer of late.
+
+    A Loki that cannot hand over a large answer keeps silent for 30 to 60 s, and other nodes' lines wait
+    behind it. For example, a Loki that answers within 1 s is given 5 s; after 5 s of silence it is given
+    20 s, then ``most_seconds``. Threads may share it.
+    """
+
+    def __init__(self, most_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock`` gives seconds of a steady time."""
+        self._most_seconds = most_seconds
+        self._clock = clock
+        self._slowest = (clock(), 0.0, 0.0)
+        """When this span began, its slowest answer, and that of the span before, in seconds."""
+
+    @property
+    def seconds(self) -> float:
+        """How long to wait for a sign of life."""
+        _, now, before = self._slowest
+        return min(self._most_seconds, max(LEAST_PATIENCE_SECONDS, _PATIENCE_FACTOR * max(now, before)))
+
+    def answered(self, after_seconds: float) -> None:
+        """An answer began, or the waiting ended, after so long."""
+        began, now, before = self._slowest
+        if self._clock() - began > _REMEMBERED_SECONDS:
+            began, now, before = self._clock(), 0.0, now
+        self._slowest = began, max(now, after_seconds), before
 
 
 class LokiClient:
@@ -49,6 +83,7 @@ class LokiClient:
         self._retry = retry or retrying()
         self._max_answer_bytes = max_answer_bytes
         self._clock = clock
+        self._patience = Patience(settings.loki_timeout_seconds, clock)
         self._clock_ahead_seconds = 0.0
         self._wall_at_zero_seconds: float | None = None
         """Wall time less steady time at the latest answer: it changes when somebody sets our clock."""
@@ -143,11 +178,11 @@ class LokiClient:
         """
         self._fetch("/ready", {})
 
-    def _ask(self, path: str, fields: Mapping[str, str], read: Callable[[bytes], Answer]) -> Answer:
+    def _ask(self, path: str, fields: Mapping[str, str], read: Callable[[bytearray], Answer]) -> Answer:
         answer: Answer = self._retry(self._ask_once, path, fields, read)
         return answer
 
-    def _ask_once(self, path: str, fields: Mapping[str, str], read: Callable[[bytes], Answer]) -> Answer:
+    def _ask_once(self, path: str, fields: Mapping[str, str], read: Callable[[bytearray], Answer]) -> Answer:
         body = self._fetch(path, fields)
         try:
             return read(body)
@@ -156,11 +191,12 @@ class LokiClient:
             message = f"Loki at {self._base} answered with {error}: {start}".removesuffix(": ")
             raise LokiBadAnswer(message) from error
 
-    def _fetch(self, path: str, fields: Mapping[str, str]) -> bytes:
+    def _fetch(self, path: str, fields: Mapping[str, str]) -> bytearray:
         """The body of the answer, which was a 200."""
         place = f"Loki at {self._base}"
         long = len(fields.get("query", "")) > _LONG_QUERY_CHARS
         started = self._clock()
+        silence_seconds = self._patience.seconds
         try:
             with self._http.stream(
                 "POST" if long else "GET",
@@ -168,23 +204,30 @@ class LokiClient:
                 params=None if long else fields,
                 data=fields if long else None,
                 headers=authorization(self._settings, self._endpoint),
+                timeout=httpx.Timeout(silence_seconds, connect=self._settings.loki_connect_timeout_seconds),
             ) as response:
+                self._patience.answered(self._clock() - started)
                 if response.status_code != httpx.codes.OK:
                     raise from_status(response, self._read(response, started, _ERROR_BYTES), place)
                 self._compare_clocks(response)
                 return self._body(response, started)
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
-            raise from_exception(error, place) from error
+            after_seconds = self._clock() - started
+            failure = from_exception(error, place, after_seconds)
+            if isinstance(failure, LokiTimeout):
+                self._patience.answered(max(after_seconds, silence_seconds))
+            raise failure from error
 
-    def _body(self, response: httpx.Response, started: float) -> bytes:
+    def _body(self, response: httpx.Response, started: float) -> bytearray:
         body = self._read(response, started, self._max_answer_bytes)
         if len(body) > self._max_answer_bytes:
             raise LokiAnswerTooLarge(
-                f"Loki at {self._base} answered with more than {self._max_answer_bytes} bytes"
+                f"Loki at {self._base} answered with more than {self._max_answer_bytes} bytes",
+                "The reader asks for fewer lines by itself; if this is told, single lines are very large.",
             )
         return body
 
-    def _read(self, response: httpx.Response, started: float, enough: int) -> bytes:
+    def _read(self, response: httpx.Response, started: float, enough: int) -> bytearray:
         """The body, or its beginning as soon as that is more than ``enough`` bytes."""
         body = bytearray()
         for chunk in response.iter_bytes():
@@ -194,4 +237,4 @@ class LokiClient:
             # httpx's time-out is per read, so a server that drips could hold us for ever.
             if self._clock() - started > self._settings.loki_timeout_seconds:
                 raise LokiTimeout(f"Loki at {self._base}: the answer was still not complete in time")
-        return bytes(body)
+        return body

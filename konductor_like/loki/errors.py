@@ -5,13 +5,13 @@
     LokiError
     ├── LokiMisconfigured     a setting cannot be used: a file that is not there, an unreadable certificate
     ├── LokiUnreachable       no connection: refused, name not found, TLS, dropped before an answer came
-    ├── LokiTimeout           connected, but no complete answer in time (also Loki's own 504)
+    ├── LokiTimeout           connected, but no complete answer in time (also Loki's own 504, a late break)
     ├── LokiRefused           400: the query or a setting is wrong, in Loki's own words
     ├── LokiUnauthorized      401, 403
     ├── LokiOverloaded        429, with the wait that Loki asked for
     ├── LokiUnavailable       500, 502, 503: starting, stopping, short of ingesters
     ├── LokiBadAnswer         an answer, but not Loki's: HTML, truncated JSON, another shape, 404, a redirect
-    │   └── LokiAnswerTooLarge  more bytes than we are willing to hold; a smaller window helps
+    │   └── LokiAnswerTooLarge  more bytes than Loki can hand over, or than we hold; fewer entries help
     └── LokiStopped           we were told to stop while waiting to ask again
 
 ``str(error)`` says what failed and on what, ``error.hint`` the way out. ``error.transient`` says whether
@@ -32,6 +32,20 @@ _LIMIT = re.compile(r"max entries limit per query exceeded.*\((\d+) > (\d+)\)")
 _TOO_MUCH = re.compile(
     r"would read too many bytes|too large to execute on a single querier|time range exceeds the limit"
 )
+_TOO_LARGE = re.compile(
+    # Loki's frontend says the first, gRPC between Loki's parts the others.
+    r"larger than the max message size|(?:received|trying to send) message larger than max"
+)
+_MESSAGE_SIZE_HINT = (
+    "The reader asks for fewer lines by itself. Loki's parts hand over 4 MiB at most unless "
+    "server.grpc_server_max_recv_msg_size and server.grpc_server_max_send_msg_size in Loki's configuration "
+    "say more."
+)
+
+
+def says_too_large(words: str) -> bool:
+    """Whether Loki's words mean that the answer was larger than one of its messages may be."""
+    return _TOO_LARGE.search(words) is not None
 
 
 def shown(text: str) -> str:
@@ -72,12 +86,18 @@ class LokiUnreachable(LokiError):
 
 
 class LokiTimeout(LokiError):
-    """Connected, but no complete answer in time; a narrower window may help."""
+    """Connected, but no complete answer in time; fewer entries or a narrower window may help.
+
+    A Loki that cannot hand over an answer, because it is larger than a message between its parts may be,
+    keeps silent until it times out or drops the connection. From outside it looks like a slow Loki.
+    """
 
     transient = True
     hint = (
-        "Keep KONDUCTOR_LOKI_TIMEOUT_SECONDS above Loki's query_timeout; if Loki is slow, narrow "
-        "KONDUCTOR_KERNEL_SELECTOR or WATCHED_NAMESPACES, or give Loki more queriers."
+        "The reader asks for less by itself. If Loki's log says `received message larger than max`, raise "
+        "server.grpc_server_max_recv_msg_size (4 MiB unless set). If Loki is slow, narrow "
+        "KONDUCTOR_KERNEL_SELECTOR or WATCHED_NAMESPACES, or give Loki more queriers, and keep "
+        "KONDUCTOR_LOKI_TIMEOUT_SECONDS above Loki's query_timeout."
     )
 
 
@@ -143,9 +163,9 @@ class LokiBadAnswer(LokiError):
 
 
 class LokiAnswerTooLarge(LokiBadAnswer):
-    """The answer is larger than we are willing to hold in memory."""
+    """The answer is larger than Loki can hand over, or than we are willing to hold in memory."""
 
-    hint = "The reader asks for less by itself; if this is reported, single lines are very large."
+    hint = _MESSAGE_SIZE_HINT
 
 
 class LokiStopped(LokiError):

@@ -14,16 +14,23 @@ which nodes were silent (:mod:`konductor_like.loki.work`). What was delivered be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from heapq import nlargest
 
-from konductor_like.loki.asking import STORM_LINES, Asking, Queries
+from konductor_like.loki.asking import (
+    KERNEL_ENTRY_BYTES,
+    POD_ENTRY_BYTES,
+    STORM_LINES,
+    Asking,
+    Queries,
+)
 from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.errors import (
     LokiError,
     LokiOverloaded,
     LokiStopped,
+    LokiTimeout,
     LokiUnauthorized,
     LokiUnreachable,
 )
@@ -38,6 +45,7 @@ from konductor_like.loki.work import (
     Progress,
     Why,
     Work,
+    given_up,
     is_away,
     is_catching_up,
     planned,
@@ -52,6 +60,8 @@ _QUERIES_PER_POLL = 8
 """For the present, and as many for the work."""
 _ROUNDS = 4
 """How often a fast window is asked again without the loud nodes found so far."""
+_FAILURES_MOST = 3
+"""How often a window of the work is asked for before the next one is."""
 _DEAF = (LokiUnreachable, LokiUnauthorized, LokiOverloaded, LokiStopped)
 """After these it is no use to ask something else."""
 
@@ -67,13 +77,21 @@ class SourceReader:
         settings: Settings,
         spans: Spans | None = None,
         budget: ByteBudget | None = None,
+        keeps: Callable[[str], bool] | None = None,
     ) -> None:
-        """``query`` is from :mod:`konductor_like.loki.logql`; ``spans`` default to the source's settings."""
+        """``query`` is from :mod:`konductor_like.loki.logql`; ``spans`` default to the source's settings.
+
+        Lines whose text ``keeps`` says no to are counted and not handed over; it must not raise.
+        """
         self.source = source
         self._naming = Naming.of(settings)
         self._spans = spans or Spans.of(settings, source)
         self._budget = budget or ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
-        self._asking = Asking(client, query, self._naming.node, settings.loki_limit, self._spans.widest_ns)
+        entry_bytes = KERNEL_ENTRY_BYTES if source is Source.KERNEL else POD_ENTRY_BYTES
+        self._asking = Asking(
+            client, query, self._naming.node, settings.loki_limit, self._spans.widest_ns, entry_bytes
+        )
+        self._keeps = keeps
         self._next_query = query
         self._gaps: frozenset[Window] = frozenset()
         self._seen = Seen()
@@ -84,7 +102,7 @@ class SourceReader:
 
     @property
     def limit(self) -> int:
-        """How many entries are asked for at once; lowered when the tenant allows fewer."""
+        """How many entries are asked for at once: what the tenant allows and an answer can hold."""
         return self._asking.limit
 
     @property
@@ -130,7 +148,14 @@ class SourceReader:
         if self._asking.query != self._next_query:
             self._asking.query = self._next_query
             progress = replace(progress, whole_ns=None)
-        turn = Turn(planned(progress, self._spans, self._gaps, now_ns), self.source, self._naming, self._seen)
+        turn = Turn(
+            planned(progress, self._spans, self._gaps, now_ns),
+            self.source,
+            self._naming,
+            self._seen,
+            self._keeps,
+            given_up(progress, self._spans, now_ns),
+        )
         self._asking.begin()
         failure = self._read(turn, now_ns, oldest_ns)
         self._budget.spend(self._asking.bytes_processed)
@@ -170,10 +195,13 @@ class SourceReader:
         just_back = is_catching_up(turn.progress) and not is_catching_up(self._progress)
         if just_back:
             # Where the past can be had at once it comes first, so that counts and the order are right.
-            failure = self._try(turn, lambda: self._work_off(turn))
+            failure = self._try(turn, lambda: self._work_off(turn, now_ns))
             if isinstance(failure, _DEAF):
                 return failure
         present = self._try(turn, lambda: self._read_present(turn, now_ns, oldest_ns))
+        if isinstance(present, LokiTimeout):
+            # The window was too wide. Its newest part does not wait for the next poll.
+            present = self._try(turn, lambda: self._read_present(turn, now_ns, oldest_ns))
         if present is not None or failure is not None or just_back:
             return present or failure
         if turn.lines and turn.progress.busy and not self._hurried:
@@ -184,7 +212,7 @@ class SourceReader:
         failure = self._try(turn, lambda: self._read_floods(turn, now_ns))
         if isinstance(failure, _DEAF):
             return failure
-        return self._try(turn, lambda: self._work_off(turn)) or failure
+        return self._try(turn, lambda: self._work_off(turn, now_ns)) or failure
 
     def _try(self, turn: Turn, read: Callable[[], None]) -> LokiError | None:
         self._stop_at = self._asking.queries + _QUERIES_PER_POLL
@@ -202,8 +230,14 @@ class SourceReader:
     def _read_present(self, turn: Turn, now_ns: int, oldest_ns: int | None) -> None:
         window, whole = self._present(turn, now_ns, oldest_ns)
         without = turn.progress.loud
-        # A Loki that is slow is asked for less at once, of the present too.
-        for _ in range(_ROUNDS if window.width_ns <= self._asking.widest_ns else 0):
+        if window.width_ns > self._asking.widest_ns:
+            # A Loki that is slow is asked for less at once: for what is nearest to now first.
+            half_ns = self._asking.widest_ns // 2
+            recent_ns = max(window.start_ns, now_ns - half_ns)
+            if window.start_ns < recent_ns:
+                turn.add(Work(Why.REST, window.start_ns, recent_ns, without))
+            window = Window(recent_ns, min(window.end_ns, now_ns + half_ns))
+        for _ in range(_ROUNDS):
             result = self._asking.lines_of(without=without)(window, Direction.FORWARD)
             if result is not None and is_complete(result):
                 turn.take(Piece(window, result.entries))
@@ -217,6 +251,7 @@ class SourceReader:
             without |= loud
         else:
             self._read_crowd(turn, window, now_ns, without)
+        turn.reached = True
         done = replace(turn.progress, fast_ns=now_ns)
         turn.progress = replace(done, whole_ns=now_ns) if whole else done
 
@@ -264,12 +299,28 @@ class SourceReader:
         for flood in turn.progress.floods:
             self._read_flood(turn, flood, now_ns)
 
-    def _work_off(self, turn: Turn) -> None:
+    def _work_off(self, turn: Turn, now_ns: int) -> None:
         while not self._enough(turn) and self._may_work(turn):
-            if turn.progress.work[0].why is Why.SWEEP:
-                self._sweep(turn)
-            else:
-                self._read_upto(turn, turn.progress.work[0].end_ns)
+            try:
+                if turn.progress.work[0].why is Why.SWEEP:
+                    self._sweep(turn)
+                else:
+                    self._read_upto(turn, turn.progress.work[0].end_ns)
+            except LokiError as error:
+                if _is_of_the_window(error, turn):
+                    self._window_failed(turn, now_ns)
+                raise
+
+    def _window_failed(self, turn: Turn, now_ns: int) -> None:
+        """The next window of the first piece of work failed: it does not keep the rest from being read."""
+        work = turn.progress.work[0]
+        if work.failures + 1 < _FAILURES_MOST:
+            turn.advance(replace(work, failures=work.failures + 1))
+            return
+        end_ns = min(work.end_ns, work.start_ns + max(1, self._asking.asked_ns))
+        if work.why.binding:
+            turn.put_off(Window(work.start_ns, end_ns), now_ns, work.waited_ns)
+        turn.advance(replace(work, start_ns=end_ns, counted=None, failures=0))
 
     def _may_work(self, turn: Turn) -> bool:
         """Whether there is work that the byte budget allows; what may wait comes last in the order."""
@@ -283,20 +334,33 @@ class SourceReader:
             again = bool(flood.recent)  # then what is not new was counted before
             most = min(self.limit, STORM_LINES) // 2  # so that they and what follows fit into one answer
             ask = self._asking.lines_of(only=flood.nodes)
-            for piece in read_span(span, flood.width_ns or widest_ns, widest_ns, ask):
+            pieces = read_span(span, flood.width_ns or widest_ns, widest_ns, ask)
+            while (piece := self._next_of_flood(turn, flood, pieces, now_ns)) is not None:
                 known = len(turn.new)
                 turn.take(piece)
                 newest = nlargest(most, (*newest, *(entry.timestamp_ns for entry in piece.entries)))
                 lines = len(turn.new) - known if again else len(piece.entries)
                 further = flood.read(piece.window.end_ns, lines, piece.next_width_ns)
                 if further.upto_ns >= now_ns:
-                    further = further.again_from(newest[-1] if len(newest) == most else span.start_ns)
+                    full = newest and len(newest) >= most
+                    further = further.again_from(newest[-1] if full else span.start_ns)
                 turn.flood(further, instead_of=flood)
                 flood = further
                 if self._enough(turn):
                     break
         if flood.is_over(now_ns, self.limit):
             turn.flood(None, instead_of=flood)
+
+    def _next_of_flood(self, turn: Turn, flood: Flood, pieces: Iterator[Piece], now_ns: int) -> Piece | None:
+        """The next tile of a flood; one that fails holds up neither the next nor other floods."""
+        try:
+            return next(pieces, None)
+        except LokiError as error:
+            if _is_of_the_window(error, turn):
+                end_ns = min(now_ns, flood.upto_ns + max(1, self._asking.asked_ns))
+                turn.put_off(Window(flood.upto_ns, end_ns), now_ns)
+                turn.flood(flood.read(end_ns, 0, self._asking.widest_ns), instead_of=flood)
+            raise
 
     def _read_upto(self, turn: Turn, end_ns: int) -> bool:
         """Read the first piece of work up to there; whether this poll came so far."""
@@ -305,7 +369,7 @@ class SourceReader:
         ask = self._asking.lines_of(without=work.without)
         for piece in read_span(span, work.width_ns or widest_ns, widest_ns, ask):
             turn.take(piece)
-            work = replace(work, start_ns=piece.window.end_ns, width_ns=piece.next_width_ns)
+            work = replace(work, start_ns=piece.window.end_ns, width_ns=piece.next_width_ns, failures=0)
             turn.advance(work)
             if self._enough(turn):
                 break
@@ -342,3 +406,10 @@ class SourceReader:
 
     def _enough(self, turn: Turn) -> bool:
         return turn.full or self._asking.queries >= self._stop_at
+
+
+def _is_of_the_window(error: LokiError, turn: Turn) -> bool:
+    """Whether another window may well be read although this one failed."""
+    if isinstance(error, LokiUnreachable):
+        return turn.reached  # Loki answered just now
+    return not isinstance(error, _DEAF)

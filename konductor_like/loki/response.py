@@ -15,6 +15,11 @@ from konductor_like.loki.logql import is_kernel_stream, kernel_matchers
 from konductor_like.model import LogLine, Source
 from konductor_like.settings import Matcher, Settings
 
+TEXT_CHARS = 32_768
+"""Of a longer line the middle is not looked at: each character may take four bytes of memory."""
+CUT = "…"
+"""Stands for the middle."""
+
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -46,6 +51,8 @@ class QueryResult:
     bytes_processed: int
     limit: int
     shards: int | None = None
+    answer_bytes: int = 0
+    """How large the answer was as it travelled; 0 where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +107,7 @@ def log_line(entry: Entry, source: Source, naming: Naming) -> LogLine | None:
     )
 
 
-def parse(body: bytes, limit: int) -> QueryResult:
+def parse(body: bytes | bytearray, limit: int) -> QueryResult:
     """Read the body of a ``query_range`` answer, tolerating invalid UTF-8 and raw control characters.
 
     Raises NotLokisAnswerError. Nothing is skipped: one entry of a wrong shape fails the whole answer, because
@@ -115,10 +122,10 @@ def parse(body: bytes, limit: int) -> QueryResult:
         shards = _count(summary, "shards")
     # Loki counts matching lines only where the query filters; fewer than it returned means that it did not.
     known = counted is not None and counted >= len(entries)
-    return QueryResult(entries, counted if known else None, processed or 0, limit, shards)
+    return QueryResult(entries, counted if known else None, processed or 0, limit, shards, len(body))
 
 
-def parse_count(body: bytes) -> Count:
+def parse_count(body: bytes | bytearray) -> Count:
     """Read the body of a counting query's answer; no series at all is a count of none.
 
     Raises NotLokisAnswerError.
@@ -139,7 +146,7 @@ def _shaped(kind: str) -> Iterator[None]:
         raise NotLokisAnswerError(f"JSON of another shape than a {kind} query's answer") from error
 
 
-def _data(body: bytes, result_type: str, wanted: str) -> Mapping[str, Any]:
+def _data(body: bytes | bytearray, result_type: str, wanted: str) -> Mapping[str, Any]:
     answer = _json(body)
     data: Mapping[str, Any] = answer["data"]
     if answer["status"] != "success" or data["resultType"] != result_type:
@@ -147,7 +154,7 @@ def _data(body: bytes, result_type: str, wanted: str) -> Mapping[str, Any]:
     return data
 
 
-def _json(body: bytes) -> Any:
+def _json(body: bytes | bytearray) -> Any:
     """Pydantic's reader makes one string of equal ones, and of a page of lines in OTLP's way most are equal.
 
     What it refuses, such as a raw control character, the tolerant one may still read.
@@ -176,7 +183,14 @@ def _entries(streams: list[Any]) -> Iterator[Entry]:
         labels = _labels(stream["stream"])
         for value in stream["values"]:
             merged = {**_metadata(value[2]), **labels} if len(value) > 2 else labels
-            yield Entry(_timestamp(value[0]), _text(value[1]), merged)
+            yield Entry(_timestamp(value[0]), cut(_text(value[1])), merged)
+
+
+def cut(text: str) -> str:
+    """The beginning and the end of a very long line: its prefix, and the last line of a traceback."""
+    if len(text) <= TEXT_CHARS:
+        return text
+    return f"{text[: TEXT_CHARS // 2]} {CUT} {text[-TEXT_CHARS // 2 :]}"
 
 
 def _metadata(extra: Mapping[str, Any]) -> dict[str, str]:
@@ -204,7 +218,7 @@ def _text(value: Any) -> str:
     return value if value.isascii() else _SURROGATE.sub("�", value)
 
 
-def _not_json(body: bytes) -> str:
+def _not_json(body: bytes | bytearray) -> str:
     start = body.lstrip()[:1]
     if start == b"<":
         return "HTML"

@@ -14,7 +14,7 @@ from tenacity import (
     wait_random,
 )
 
-from konductor_like.loki.errors import LokiError, LokiOverloaded, LokiStopped
+from konductor_like.loki.errors import LokiError, LokiOverloaded, LokiStopped, LokiTimeout
 
 ATTEMPTS = 4
 TOTAL_SECONDS = 30.0
@@ -30,6 +30,7 @@ def retrying(
 ) -> Retrying:
     """A callable that runs a function and asks again after transient errors (:attr:`LokiError.transient`).
 
+    A time-out is the exception: the reader asks for less then, which is more than asking the same again.
     Waits grow with jitter and are never shorter than what Loki asked for with ``Retry-After``. It gives up
     after ``attempts``, or when the next wait would end later than ``total_seconds`` after the first attempt
     began; the last error is raised then, and the caller's loop decides. Raises LokiStopped when ``pause``
@@ -52,7 +53,7 @@ def retrying(
 
 
 def _transient(error: BaseException) -> bool:
-    return isinstance(error, LokiError) and error.transient
+    return isinstance(error, LokiError) and error.transient and not isinstance(error, LokiTimeout)
 
 
 def _wait(state: RetryCallState) -> float:

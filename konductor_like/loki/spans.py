@@ -32,6 +32,8 @@ class Spans:
     """Time between two sweeps."""
     revisit_every_ns: int = 600 * SECOND_NS
     """Time between two readings of an open gap."""
+    give_up_ns: int = 86_400 * SECOND_NS
+    """How old a span gets that Loki cannot give, before it is let go of."""
 
     @classmethod
     def of(cls, settings: Settings, source: Source) -> Self:
@@ -50,6 +52,7 @@ class Spans:
             interval_ns=interval_ns,
             sweep_every_ns=sweep_ns,
             revisit_every_ns=_ns(settings.gap_revisit_seconds),
+            give_up_ns=_ns(settings.gap_max_age_seconds),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from email.utils import parsedate_to_datetime
 import httpx
 
 from konductor_like.loki.errors import (
+    LokiAnswerTooLarge,
     LokiBadAnswer,
     LokiError,
     LokiMisconfigured,
@@ -20,6 +22,7 @@ from konductor_like.loki.errors import (
     LokiUnauthorized,
     LokiUnavailable,
     LokiUnreachable,
+    says_too_large,
     shown,
 )
 
@@ -32,6 +35,8 @@ _LONGEST_WAIT_SECONDS = 300.0
 """Of a longer ``Retry-After`` so much is kept: nobody sees a fault meanwhile."""
 
 _PROXY_HINT = "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY."
+_OF_THE_REQUEST = re.compile("request entity too large", re.IGNORECASE)
+"""A proxy says so of a query that is too long for it; asking for fewer entries would not help."""
 _OUR_REQUEST = (httpx.LocalProtocolError, httpx.UnsupportedProtocol, httpx.InvalidURL, UnicodeError)
 _DNS_HINT = (
     "The host name in LOG_ENDPOINT is not known here. Outside the cluster, use a port-forward and "
@@ -39,8 +44,12 @@ _DNS_HINT = (
 )
 
 
-def from_exception(error: Exception, place: str) -> LokiError:
-    """Why no answer came. ``place`` names Loki's URL without credentials."""
+LATE_SECONDS = 5.0
+"""A connection that breaks later than this broke over the answer; sooner, Loki most likely restarted."""
+
+
+def from_exception(error: Exception, place: str, after_seconds: float = 0.0) -> LokiError:
+    """Why no answer came ``after_seconds``. ``place`` names Loki's URL without credentials."""
     causes = list(_chain(error))
     if tls := next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None):
         return _tls(tls, place)
@@ -58,16 +67,20 @@ def from_exception(error: Exception, place: str) -> LokiError:
         return LokiBadAnswer(f"{place}: the answer's compression is broken: {shown(str(error))}")
     if isinstance(error, _OUR_REQUEST):
         return LokiMisconfigured(f"{place}: no request can be made of the settings: {shown(str(error))}")
+    if after_seconds >= LATE_SECONDS:
+        return LokiTimeout(f"{place}: the connection was dropped late, before a complete answer came")
     return LokiUnreachable(f"{place}: the connection was dropped before a complete answer came")
 
 
-def from_status(response: httpx.Response, body: bytes, place: str) -> LokiError:
+def from_status(response: httpx.Response, body: bytes | bytearray, place: str) -> LokiError:
     """What an answer other than 200 means. Loki's errors are plain text, so only the status classifies."""
     status = response.status_code
     words = body.decode("utf-8", "replace")
     said = f"{place} answered {status}: {shown(words)}".removesuffix(": ")
     if status in (401, 403):
         return LokiUnauthorized(said)
+    if says_too_large(words) or (status == 413 and not _OF_THE_REQUEST.search(words)):
+        return LokiAnswerTooLarge(said)
     if status == 429:
         return LokiOverloaded(said, _retry_after_seconds(response.headers))
     if status == 504:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from sys import getsizeof
 
 from konductor_like.loki.errors import LokiError
 from konductor_like.loki.flood import Flood
 from konductor_like.loki.response import Entry, Naming, log_line
 from konductor_like.loki.seen import Seen, identity
 from konductor_like.loki.window import Piece, Window
-from konductor_like.loki.work import Progress, Work, added
+from konductor_like.loki.work import Progress, Work, added, put_off
 from konductor_like.model import Fault, LogLine, Source
 
 _ENTRIES = 3_000
-_CHARS = 16 * 2**20
+_BYTES = 4 * 2**20
+"""So many entries, or so much text that is kept in memory, make a part of a poll full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Batch:
     incomplete_windows: tuple[Window, ...]
     """Single nanoseconds with more lines than Loki gives out; what could be had is in ``lines``."""
     without_node: int
-    """How many of ``lines`` name no node (design rule 12)."""
+    """How many of the new lines name no node (design rule 12)."""
     foreign: int
     """New entries whose labels say that they are not of this source; not in ``lines`` (design rule 15).
 
@@ -48,6 +51,12 @@ class Batch:
     """Sweeps wait because the byte budget is used up."""
     failure: LokiError | None = None
     """What kept a part from being read; that part comes again."""
+    turned_away: int = 0
+    """New lines that detection finds nothing in; they are not in ``lines``."""
+    unread: tuple[Window, ...] = ()
+    """Spans that Loki could not give; they are asked for again, and the cursor does not pass them."""
+    given_up: tuple[Window, ...] = ()
+    """Those that were let go of with this poll, because they are too old."""
     past: tuple[Fault, ...] | None = None
     """Faults from before our start, of a piece of the past that was read again; None where none was."""
 
@@ -60,10 +69,15 @@ class Turn:
     source: Source
     naming: Naming
     seen: Seen
+    keeps: Callable[[str], bool] | None = None
+    """Whether detection finds anything in a text; None where that takes more than one line."""
+    given_up: tuple[Window, ...] = ()
     entries: int = 0
-    chars: int = 0
+    kept_bytes: int = 0
     duplicates: int = 0
     foreign: int = 0
+    turned_away: int = 0
+    nodeless: int = 0
     moved: bool = False
     """Something was read in full, so that the poll is worth committing."""
     lines: list[LogLine] = field(default_factory=list)
@@ -72,18 +86,20 @@ class Turn:
     """Digest to timestamp of what is delivered."""
     expected: dict[int, int] = field(default_factory=dict)
     """A timestamp in a bucket that was read in full, to how many entries Loki counts there."""
+    reached: bool = False
+    """The present was read."""
     hurried: bool = False
     """The work was left for the next poll."""
     batch: Batch | None = None
 
     def begin(self) -> None:
         """Another part of the poll begins, with an allowance of its own."""
-        self.entries = self.chars = 0
+        self.entries = self.kept_bytes = 0
 
     @property
     def full(self) -> bool:
         """Whether this part has read enough for one batch."""
-        return self.entries >= _ENTRIES or self.chars >= _CHARS
+        return self.entries >= _ENTRIES or self.kept_bytes >= _BYTES
 
     def take(self, piece: Piece) -> None:
         """Deliver what is new in a window."""
@@ -92,7 +108,6 @@ class Turn:
         if not piece.complete:
             self.incomplete.append(piece.window)
         for entry in sorted(piece.entries, key=_time):
-            self.chars += len(entry.text)
             digest = identity(entry, self.naming)
             if digest in self.new or self.seen.has(entry.timestamp_ns, digest):
                 self.duplicates += 1
@@ -101,7 +116,12 @@ class Turn:
             line = log_line(entry, self.source, self.naming)
             if line is None:
                 self.foreign += 1
+                continue
+            self.nodeless += line.node is None
+            if self.keeps is not None and not self.keeps(line.text):
+                self.turned_away += 1
             else:
+                self.kept_bytes += getsizeof(line.text)
                 self.lines.append(line)
 
     def add(self, work: Work) -> None:
@@ -112,6 +132,11 @@ class Turn:
         """The first piece of work came so far; it is dropped when it is done."""
         rest = self.progress.work[1:]
         self.progress = replace(self.progress, work=(work, *rest) if work.start_ns < work.end_ns else rest)
+
+    def put_off(self, span: Window, now_ns: int, waited_ns: int = 0) -> None:
+        """Loki could not give this span."""
+        self.moved = True
+        self.progress = put_off(self.progress, span, now_ns, waited_ns)
 
     def flood(self, new: Flood | None, instead_of: Flood | None = None) -> None:
         """A flood began, came further (``instead_of`` what it was), or is over (``new`` is None)."""
@@ -138,8 +163,11 @@ class Turn:
             bytes_processed=bytes_processed,
             duplicates=self.duplicates,
             incomplete_windows=tuple(self.incomplete),
-            without_node=sum(line.node is None for line in self.lines),
+            without_node=self.nodeless,
             foreign=self.foreign,
+            turned_away=self.turned_away,
+            unread=tuple(unread.span for unread in self.progress.unread),
+            given_up=self.given_up,
             cursor_ahead_ns=cursor_ahead_ns,
             loud_nodes=self.progress.loud,
             postponed=postponed,

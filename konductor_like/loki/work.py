@@ -28,14 +28,21 @@ class Why(StrEnum):
     """It was read before; lines may have come late."""
     GAP = "gap"
     """Nodes were silent then, and their lines may still come."""
+    UNREAD = "unread"
+    """Loki could not give it so far, although it gives the present."""
 
     @property
     def binding(self) -> bool:
         """Whether the saved cursor must not pass it."""
-        return self in (Why.CATCH_UP, Why.REST)
+        return self in (Why.CATCH_UP, Why.REST, Why.UNREAD)
 
 
-_ORDER = [Why.CATCH_UP, Why.REST, Why.LATE, Why.SWEEP, Why.GAP]
+_ORDER = [Why.CATCH_UP, Why.REST, Why.UNREAD, Why.LATE, Why.SWEEP, Why.GAP]
+RETRY_FIRST_NS = 15 * SECOND_NS
+"""How long a span that could not be read is left alone first; twice as long after each further failure."""
+RETRY_MOST_NS = 600 * SECOND_NS
+UNREAD_MOST = 50
+"""More spans than this become one, with what was read between them: lines read twice are delivered once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,19 @@ class Work:
     """How wide its next window may be; 0 is as wide as any."""
     counted: int | None = None
     """How many lines Loki counted in the bucket at the start, which is being read for that."""
+    failures: int = 0
+    """How often its next window failed, one time after the other."""
+    waited_ns: int = 0
+    """How long it was left alone before, where it could not be read then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A span that Loki could not give, asked for again at ``retry_ns``, after ``waited_ns``."""
+
+    span: Window
+    retry_ns: int
+    waited_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +88,7 @@ class Progress:
     unswept_ns: int = 0
     work: tuple[Work, ...] = ()
     floods: tuple[Flood, ...] = ()
+    unread: tuple[Unread, ...] = ()
     revisited_ns: Mapping[Window, int] = field(default_factory=dict)
 
     @property
@@ -78,6 +99,7 @@ class Progress:
     def durable_ns(self) -> int:
         """From here a start would find all that was not read yet; never less than before."""
         held = [work.start_ns for work in self.work if work.why.binding]
+        held += [unread.span.start_ns for unread in self.unread]
         held += [flood.reached_ns for flood in self.floods]
         held += [self.unswept_ns for work in self.work if work.why is Why.SWEEP]
         return max(self.cursor_ns, min([self.fast_ns, *held]))
@@ -97,6 +119,7 @@ def read_again_from_ns(progress: Progress, spans: Spans) -> int:
     """Nothing before this is read a second time, gaps excepted."""
     swept_ns = progress.fast_ns if progress.swept_ns is None else progress.swept_ns
     work = [work.start_ns for work in progress.work if work.why is not Why.GAP]
+    work += [unread.span.start_ns for unread in progress.unread]
     # Work of its own may have read what a flood comes to later: after an absence it leaves nobody out.
     floods = [flood.upto_ns for flood in progress.floods]
     return min([_floor(swept_ns - spans.lateness_ns), progress.fast_ns - spans.overlap_ns, *work, *floods])
@@ -116,6 +139,7 @@ def planned(progress: Progress, spans: Spans, gaps: Iterable[Window], now_ns: in
         away = Work(Why.CATCH_UP, start_ns, now_ns - spans.overlap_ns)
         progress = replace(progress, work=added(progress.work, away))
     late_ns = now_ns - swept_ns
+    progress = _asking_again(progress, spans, now_ns)
     if late_ns >= spans.sweep_every_ns and all(work.why is not Why.SWEEP for work in progress.work):
         # A line that came just after the last sweep had passed may be as late as the lateness.
         sweep = Work(Why.SWEEP, _floor(now_ns - late_ns - spans.lateness_ns), _floor(now_ns - NEAR_NS))
@@ -140,7 +164,46 @@ def _begun(progress: Progress, spans: Spans, now_ns: int) -> Progress:
     start_ns = max(0, progress.cursor_ns - spans.lateness_ns - spans.sweep_every_ns)
     end_ns = max(start_ns, now_ns - spans.overlap_ns)
     work = (Work(Why.CATCH_UP, start_ns, end_ns),) if start_ns < end_ns else ()
-    return replace(progress, work=work, floods=(), whole_ns=None, swept_ns=now_ns)
+    # What could not be read lies behind the cursor, so the catch-up reads it.
+    return replace(progress, work=work, floods=(), unread=(), whole_ns=None, swept_ns=now_ns)
+
+
+def put_off(progress: Progress, span: Window, now_ns: int, waited_ns: int) -> Progress:
+    """Leave a span that could not be read alone for a while; the first time ``waited_ns`` is 0."""
+    wait_ns = min(max(RETRY_FIRST_NS, 2 * waited_ns), RETRY_MOST_NS)
+    near = [other for other in progress.unread if _touch(other.span, span)]
+    others = [other for other in progress.unread if not _touch(other.span, span)]
+    spans = [span, *(other.span for other in near)]
+    if len(others) >= UNREAD_MOST:
+        spans, others = [*spans, *(other.span for other in others)], []
+    whole = Window(min(one.start_ns for one in spans), max(one.end_ns for one in spans))
+    unread = sorted((*others, Unread(whole, now_ns + wait_ns, wait_ns)), key=lambda one: one.span.start_ns)
+    return replace(progress, unread=tuple(unread))
+
+
+def given_up(progress: Progress, spans: Spans, now_ns: int) -> tuple[Window, ...]:
+    """The spans that could not be read and are too old by now."""
+    oldest_ns = now_ns - spans.give_up_ns
+    return tuple(one.span for one in progress.unread if one.span.end_ns <= oldest_ns)
+
+
+def _asking_again(progress: Progress, spans: Spans, now_ns: int) -> Progress:
+    """Ask again for what could not be read, where it is time; what is too old is let go of."""
+    late = given_up(progress, spans, now_ns)
+    work, unread = progress.work, []
+    for one in progress.unread:
+        if one.span in late:
+            continue
+        if now_ns >= one.retry_ns or one.retry_ns - now_ns > one.waited_ns:  # or the clock was put back
+            again = Work(Why.UNREAD, one.span.start_ns, one.span.end_ns, waited_ns=one.waited_ns)
+            work = added(work, replace(again, width_ns=max(1, one.span.width_ns // 2)))
+        else:
+            unread.append(one)
+    return replace(progress, work=work, unread=tuple(unread))
+
+
+def _touch(one: Window, other: Window) -> bool:
+    return one.start_ns <= other.end_ns and other.start_ns <= one.end_ns
 
 
 def _revisiting(progress: Progress, spans: Spans, gaps: Iterable[Window], now_ns: int) -> Progress:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from konductor_like.loki.errors import LokiError, LokiRefused
+from konductor_like.loki.errors import LokiError, LokiRefused, LokiTimeout
 from konductor_like.loki.reader import Batch, SourceReader
 from konductor_like.loki.response import Count, Entry, QueryResult
 from konductor_like.loki.window import COUNTABLE_NS, Direction, Window
@@ -21,6 +21,8 @@ OVERLAP, LATENESS, SKEW, SWEEP = 180 * SECOND, HOUR, 90 * SECOND, 120 * SECOND
 """The kernel source's spans, as the settings have them by default."""
 NOW = 1_795_240_000 * SECOND
 ENDPOINT = "http://loki.test:3100"
+ENTRY_BYTES = 400
+"""What labels and metadata add to a line in an answer of the Loki in memory."""
 QUERY = '{k8s_namespace_name="dmesg-logging", k8s_container_name="dmesg"} |= "NVRM" or "SXid"'
 
 
@@ -93,6 +95,10 @@ class MemoryLoki:
     """Into how many queries it makes each, as its answers tell."""
     overcount: int = 0
     """How much too high the answers' own count of matching lines is."""
+    message_bytes: int = 4 * 2**20
+    """A larger answer is refused, as by a Loki with its own defaults."""
+    too_large: LokiError = field(default_factory=lambda: LokiTimeout("no answer"))
+    """How it is refused."""
     failures: list[LokiError] = field(default_factory=list)
     """Raised one by one by the next calls."""
     refuse: Callable[[Call], LokiError | None] = lambda _call: None
@@ -147,12 +153,16 @@ class MemoryLoki:
         matching = self._matching(query, start_ns, end_ns)
         if direction is Direction.BACKWARD:
             matching.reverse()
+        answer_bytes = sum(len(entry.text.encode()) + ENTRY_BYTES for entry in matching[:limit])
+        if answer_bytes > self.message_bytes:
+            raise self.too_large
         return QueryResult(
             tuple(matching[:limit]),
             len(matching) + self.overcount if self.counts else None,
             100 * len(matching),
             limit,
             self.shards,
+            answer_bytes,
         )
 
 

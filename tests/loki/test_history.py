@@ -196,7 +196,7 @@ def test_after_a_failure_it_goes_on_where_it_was_and_asks_a_slow_loki_for_less()
     loki = Loki([entry(NOW - n * HOUR, XID) for n in range(1, 24)])
     life = Life(loki)
     life.poll()
-    loki.failures = [LokiUnavailable("no"), LokiTimeout("too slow")]
+    loki.failures = [LokiUnavailable("no"), *[LokiTimeout("too slow")] * 2]
     for error in (LokiUnavailable, LokiTimeout):
         with pytest.raises(error):
             life.poll()

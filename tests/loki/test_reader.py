@@ -46,7 +46,7 @@ def test_a_steady_poll_is_one_query_from_the_overlap_to_the_skew() -> None:
 
     batch = poll(reader, NOW + 5 * SECOND)
 
-    assert loki.calls == [Call(NOW - OVERLAP, NOW + 5 * SECOND + SKEW, 5000, Direction.FORWARD)]
+    assert loki.calls == [Call(NOW - OVERLAP, NOW + 5 * SECOND + SKEW, 1024, Direction.FORWARD)]
     assert (batch.queries, batch.more, batch.upto_ns) == (1, False, NOW + 5 * SECOND)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.loki.response import Entry, Naming, NotLokisAnswerError, log_line, parse
+from konductor_like.loki.response import TEXT_CHARS, Entry, Naming, NotLokisAnswerError, log_line, parse
 from konductor_like.model import Source
 from tests.loki.support import NOW, answer, answer_bytes, entry, kernel_labels, settings
 
@@ -91,10 +91,19 @@ def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
     assert all(text.encode() for text in texts)
 
 
-def test_a_line_of_256_kilobytes_is_kept_whole() -> None:
-    long = "NVRM: " + "x" * (256 * 1024)
+def test_of_a_very_long_line_the_beginning_and_the_end_are_kept() -> None:
+    kept = "NVRM: " + "x" * (TEXT_CHARS - 6)
+    long = f"first {'x' * 256 * 1024} last"
 
-    assert parse(answer_bytes([(kernel_labels(), [[str(NOW), long]])]), 10).entries[0].text == long
+    texts = [
+        parse(answer_bytes([(kernel_labels(), [[str(NOW), text]])]), 10).entries[0].text
+        for text in (kept, long)
+    ]
+
+    assert texts[0] == kept
+    assert texts[1].startswith("first xxx")
+    assert texts[1].endswith("xxx last")
+    assert len(texts[1]) == TEXT_CHARS + 3
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def _failing(*errors: LokiError) -> Callable[[], str]:
 
 @pytest.mark.parametrize(
     "error",
-    [LokiUnreachable("x"), LokiTimeout("x"), LokiOverloaded("x"), LokiUnavailable("x")],
+    [LokiUnreachable("x"), LokiOverloaded("x"), LokiUnavailable("x")],
     ids=lambda error: type(error).__name__,
 )
 def test_a_transient_failure_is_tried_again(error: LokiError) -> None:
@@ -66,6 +66,7 @@ def test_a_transient_failure_is_tried_again(error: LokiError) -> None:
         LokiUnauthorized("x"),
         LokiBadAnswer("x"),
         LokiAnswerTooLarge("x"),
+        LokiTimeout("x"),
         LokiMisconfigured("x"),
         LokiStopped("x"),
         LokiUnreachable("untrusted certificate", transient=False),
