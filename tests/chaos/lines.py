@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from tests.chaos.world import World
 
 
+SHIPPED = {
+    "k8s_pod_uid": "2b0a5f9b-3f1c-4a1c-8a3e-b30361117576",
+    "k8s_container_restart_count": "0",
+    "k8s_cluster_name": "default",
+    "log_file_path": "/var/log/pods/ns_pod_2b0a5f9b-3f1c-4a1c-8a3e-b30361117576/container/0.log",
+    "log_iostream": "stdout",
+    "logtag": "F",
+}
+"""Metadata that the shipped collector adds to every line."""
 _KERNEL_STREAM = {"k8s_namespace_name": "dmesg-logging", "k8s_container_name": "dmesg"}
 
 
@@ -68,6 +77,16 @@ class Lines:
         self.ship(name, text, at_ns, occurrence, delay_seconds=delay_seconds)
         return occurrence
 
+    def pod_floods(self, name: str, lines: int, chars: int) -> None:
+        """A pod prints long lines that Loki's line filter lets through and detection turns away."""
+        at_ns = self._world.node_clock_ns(name)
+        texts = [(at_ns + place, f"NCCL WARN nothing {place} {'🔥' * chars}") for place in range(lines)]
+        self._world.clock.true_ns += lines
+        try:
+            self._world.loki.push({"k8s_node_name": name, **_stream(name, 0)}, texts, SHIPPED)
+        except LokiError as error:
+            self._world.tell(f"   Loki refuses lines of a pod on {name}: {error.message[:80]}")
+
     def ship(
         self,
         name: str,
@@ -96,7 +115,7 @@ class Lines:
         if job is None:
             labels["k8s_pod_name"] = f"dmesg-{name}"
         try:
-            self._world.loki.push(labels, [(timestamp_ns, text)], {"observed_by": note})
+            self._world.loki.push(labels, [(timestamp_ns, text)], {"observed_by": note, **SHIPPED})
         except LokiError as error:
             self._world.tell(f"   Loki refuses a line of {name}: {error.message[:80]}")
             return

@@ -166,7 +166,7 @@ class Process:
         metrics, rulebook = _shared()
         exchange = world.traffic.exchange_of(self)
         self._kube = wire.kube_client(exchange, "konductor-like/test", world.date)
-        self._loki = wire.loki_client(settings, exchange, world.date)
+        self._loki = wire.loki_client(settings, exchange, world.date, world.clock.seconds)
         self.store = NodeStore(self._kube, decode)
         self.lease = LeaderLease(
             self._kube,

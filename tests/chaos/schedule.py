@@ -13,6 +13,7 @@ from tests.chaos.people import Resume
 from tests.chaos.setup import Setup
 from tests.chaos.steps import Step
 from tests.chaos.stories import STORIES, draw
+from tests.chaos.troubles import TOO_LARGE
 from tests.chaos.world import World
 
 _SPANS = ((2.0, 2.0), (2.0, 2.0), (20.0, 20.0), (20.0, 200.0), (60.0, 1500.0))
@@ -52,6 +53,8 @@ def schedule_of(seed: int) -> Schedule:
         brake_percent=rng.choice((100.0, 100.0, 100.0, 100.0, 50.0, 20.0)),
         loki_limit=rng.choice((5000, 5000, 5000, 24)),
         loki_cuts=rng.random() < 0.5,
+        message_bytes=rng.choice((4 * 2**20, 4 * 2**20, 60_000, 15_000)),
+        too_large=rng.choice(TOO_LARGE),
         slow_writes=rng.random() < 0.3,
         overlap_seconds=overlap_seconds,
         lateness_seconds=lateness_seconds,

@@ -21,6 +21,9 @@ class Setup:
     loki_limit: int = 5000
     loki_cuts: bool = False
     """Answers that must be cut have holes as well (grafana/loki#19133)."""
+    message_bytes: int = 4 * 2**20
+    """A larger answer Loki cannot hand over; how that looks from outside is ``too_large``."""
+    too_large: str = "silence"
     slow_writes: bool = False
     """The API server is slow with some writes: they are under way longer than anybody waits."""
     overlap_seconds: float = 20.0

@@ -169,6 +169,19 @@ class PodLine:
 
 
 @dataclass(frozen=True, slots=True)
+class PodFlood:
+    """A pod prints many long lines that are no faults."""
+
+    node: int
+    lines: int = 30
+    chars: int = 500
+
+    def take(self, world: World) -> None:
+        """See the class."""
+        world.lines.pod_floods(node_of(world, self.node), self.lines, self.chars)
+
+
+@dataclass(frozen=True, slots=True)
 class Replay:
     """The dmesg pod restarts: the whole ring buffer once more, with new timestamps."""
 

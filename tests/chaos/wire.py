@@ -22,7 +22,7 @@ from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.kubeconfig import Access
 from konductor_like.cluster.transport import Transport
 from konductor_like.loki.access import fixed_headers
-from konductor_like.loki.client import LokiClient
+from konductor_like.loki.client import LokiClient, Patience
 from konductor_like.sandbox.wire import Reply, Request
 from konductor_like.settings import Settings
 
@@ -94,7 +94,7 @@ class _LokiWire:
         request = Request(method, urlsplit(url).path, params, self._headers)
         lost = False
         try:
-            reply = self._exchange(LOKI, request, 75.0)
+            reply = self._exchange(LOKI, request, parts["timeout"].read)
         except NoConnectionError as error:
             raise httpx.ConnectError("connection refused") from error
         except NoAnswerError as error:
@@ -112,9 +112,16 @@ def _loki_template(settings: Settings) -> LokiClient:
     return LokiClient(settings, PASS)
 
 
-def loki_client(settings: Settings, exchange: Exchange, date: Callable[[], str]) -> LokiClient:
-    """A LokiClient whose requests go to ``exchange``; ``date`` gives the servers' Date header."""
+def loki_client(
+    settings: Settings, exchange: Exchange, date: Callable[[], str], steady: Callable[[], float]
+) -> LokiClient:
+    """A LokiClient whose requests go to ``exchange``; ``date`` gives the servers' Date header.
+
+    ``steady`` is its clock, in seconds.
+    """
     client = copy.copy(_loki_template(settings))
+    client._clock = steady
+    client._patience = Patience(settings.loki_timeout_seconds, steady)
     client._http = _LokiWire(exchange, fixed_headers(settings), date)  # type: ignore[assignment]  # stands in
     return client
 
