@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from konductor_like.model import EVIDENCE_CHARS
+from konductor_like.model import EVIDENCE_CHARS, printable
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ESCAPE = re.compile(r"(?:\\x[0-9a-f]{2})+")
@@ -33,8 +33,9 @@ def one_line(text: str) -> str:
 
 
 def evidence(message: str) -> str:
-    """What a finding keeps of its one-line message."""
-    return message if len(message) <= EVIDENCE_CHARS else message[: EVIDENCE_CHARS - 1] + "…"
+    """What a finding keeps of its one-line message, ready for Events and logs, which spell out nothing."""
+    shown = printable(message[: EVIDENCE_CHARS + 1])
+    return shown if len(shown) <= EVIDENCE_CHARS else shown[: EVIDENCE_CHARS - 1] + "…"
 
 
 def normal_pci(address: str | None) -> str | None:

@@ -25,6 +25,7 @@ from konductor_like.model.faults import (
     LogLine,
     Severity,
     Source,
+    printable,
 )
 from konductor_like.model.nodes import (
     HEALTH_LABEL,
@@ -137,5 +138,6 @@ __all__ = [
     "Unsettled",
     "Verb",
     "Window",
+    "printable",
     "span_text",
 ]

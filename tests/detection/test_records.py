@@ -152,6 +152,31 @@ def test_a_lone_surrogate_does_not_get_into_the_evidence() -> None:
     found(f"{MESSAGE} \ud800").text.encode("utf-8")
 
 
+INVISIBLE = "\u202a\u202e\u2066\u2069\u200e\u200f\u061c\u200b\ufeff\u00ad\U000e0041"
+
+
+@pytest.mark.parametrize("char", INVISIBLE, ids=lambda char: f"U+{ord(char):04X}")
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [(MESSAGE, Source.KERNEL), ("CUDA error: unspecified launch failure", Source.POD)],
+)
+def test_a_character_that_nobody_sees_is_spelt_out_in_the_evidence(
+    text: str, source: Source, char: str
+) -> None:
+    finding = find(f"{text} at {char}rank 3", source)
+
+    assert finding is not None
+    assert finding.text.isprintable()
+    assert finding.text.endswith(f" at {char.encode('unicode_escape').decode()}rank 3")
+
+
+def test_evidence_that_is_spelt_out_is_no_longer_than_other_evidence() -> None:
+    finding = found(MESSAGE + "\u202e" * 500)
+
+    assert len(finding.text) == EVIDENCE_CHARS
+    assert finding.text.endswith("…")
+
+
 def test_a_fault_keeps_the_lines_place_and_time() -> None:
     line = LogLine(
         Source.KERNEL, 42, f"[1.000002] {MESSAGE}", {}, "gpu-9", "dmesg-logging", "dmesg-x", "dmesg"
