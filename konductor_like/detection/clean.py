@@ -39,8 +39,18 @@ def evidence(message: str) -> str:
 
 
 def normal_pci(address: str | None) -> str | None:
-    """``dddd:bb:dd`` in lower case: four digits of domain, no function."""
-    return None if address is None else address[-10:].lower()
+    """``dddd:bb:dd`` in lower case, without function; the domain has four digits, or all that it needs.
+
+    ``00000018:01:00`` is ``0018:01:00``, ``3d:00`` is ``0000:3d:00``, and ``10000:01:00`` (Intel VMD) itself.
+    """
+    if address is None:
+        return None
+    address = address.lower()
+    if len(address) == 10:
+        return address
+    head, _, device = address.rpartition(":")
+    domain, _, bus = head.rpartition(":")
+    return f"{domain.lstrip('0'):0>4}:{bus}:{device}"
 
 
 def stamp_us(seconds: str, fraction: str) -> int:

@@ -28,7 +28,9 @@ def _of_kernel_line(catalog: Catalog, text: str) -> str | None:
         return None
     record = open_record(text)
     if record is None:
-        return "The JSON record around it is cut, or says that a program logged it and not the kernel."
+        return (
+            "The JSON around it is cut, is of no collector that is known, or says that a program logged it."
+        )
     found = _first(rules, record.message)
     if found is None:
         return _wrong_form(rules, text)

@@ -126,6 +126,30 @@ def test_the_evidence_is_the_message_alone_whatever_was_around_it(wrapped: str) 
     assert found(wrapped).text == MESSAGE
 
 
+@pytest.mark.parametrize(
+    ("printed", "gpu"),
+    [
+        ("PCI:0000:C7:00", "0000:c7:00"),
+        ("PCI:00000018:01:00", "0018:01:00"),
+        ("3d:00", "0000:3d:00"),
+        ("PCI:3D:00.0", "0000:3d:00"),
+        ("PCI:10000:01:00", "10000:01:00"),
+        ("PCI:00010000:01:00.0", "10000:01:00"),
+        ("PCI:abcdef01:01:00", "abcdef01:01:00"),
+    ],
+)
+def test_a_bus_id_keeps_its_domain_and_gets_one_where_it_was_left_out(printed: str, gpu: str) -> None:
+    assert found(f"NVRM: Xid ({printed}): 79, GPU has fallen off the bus.").gpu == gpu
+    assert found(f"nvidia-nvswitch3: SXid ({printed}): 20034, Fatal, Link 30 LTSSM Fault Up").gpu == gpu
+
+
+def test_an_xid_may_name_the_gpus_number_in_front() -> None:
+    finding = found("NVRM: GPU0 Xid (PCI:0000:c7:00): 79, pid=7, name=a, GPU has fallen off the bus.")
+
+    assert (finding.rule, finding.gpu, finding.pid) == ("xid.79", "0000:c7:00", 7)
+    assert find("NVRM: GPU0: monitor saw Xid (PCI:0000:c7:00): 79", Source.KERNEL) is None
+
+
 def test_a_record_of_three_lines_becomes_one_line_with_the_address() -> None:
     finding = found(
         r"4,7,8,-;NVRM: The NVIDIA GPU 0000:c7:00.0\x0aNVRM: (PCI ID: 10de:2335) installed in this system has"
