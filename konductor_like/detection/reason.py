@@ -12,6 +12,8 @@ from konductor_like.detection.wrappers import unwrap_pod_record
 from konductor_like.model import Source
 
 _SHOWN_CHARS = 60
+_XID = "Xid ("
+"""What every Xid and SXid has, whatever stands around it."""
 
 
 def why_no_fault(catalog: Catalog, text: str, source: Source) -> str | None:
@@ -20,6 +22,19 @@ def why_no_fault(catalog: Catalog, text: str, source: Source) -> str | None:
     None where nothing in the text even resembles a fault of this source.
     """
     return _of_kernel_line(catalog, text) if source is Source.KERNEL else _of_pod_line(catalog, text)
+
+
+def is_unparsed(catalog: Catalog, text: str) -> bool:
+    """Whether a kernel line, of which detection makes no fault, names an Xid or SXid that it cannot read.
+
+    What it can read and leads to nothing, because the rule is off, is no such line.
+    """
+    if _XID not in text:
+        return False
+    record = open_record(text)
+    return record is None or not any(
+        rule.find(record.message) for rule in catalog.kernel_rules if rule.table in ("xid", "sxid")
+    )
 
 
 def _of_kernel_line(catalog: Catalog, text: str) -> str | None:

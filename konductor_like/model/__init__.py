@@ -68,6 +68,7 @@ from konductor_like.model.progress import (
     CoverageState,
     Gap,
     Loss,
+    Unparsed,
 )
 from konductor_like.model.steering import Pause, Purge, Rearm, Resume, Steering
 from konductor_like.model.window import Episode, Trace, TraceKey, Window
@@ -135,6 +136,7 @@ __all__ = [
     "Together",
     "Trace",
     "TraceKey",
+    "Unparsed",
     "Unsettled",
     "Verb",
     "Window",
