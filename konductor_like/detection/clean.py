@@ -34,6 +34,8 @@ def one_line(text: str) -> str:
 
 def evidence(message: str) -> str:
     """What a finding keeps of its one-line message, ready for Events and logs, which spell out nothing."""
+    if len(message) <= EVIDENCE_CHARS and message.isprintable():
+        return message
     shown = printable(message[: EVIDENCE_CHARS + 1])
     return shown if len(shown) <= EVIDENCE_CHARS else shown[: EVIDENCE_CHARS - 1] + "…"
 
