@@ -7,6 +7,7 @@ Konduktor's users already have in their manifests, ``LOG_ENDPOINT`` and ``WATCHE
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from konductor_like.catalog.linear import fits_whole
 from konductor_like.policy.rules import Rules
 
 PREFIX = "KONDUCTOR_"
@@ -76,7 +78,7 @@ class Settings(BaseSettings):
 
     # Loki: which lines.
     kernel_selector: str = '{k8s_namespace_name="dmesg-logging", k8s_container_name="dmesg"}'
-    """Stream selector of the kernel-log reader's pods. Checked again on every line."""
+    """Stream selector of the kernel-log reader's pods; expressions are RE2. Checked again on every line."""
     extra_matchers: str = ""
     """Matchers added to every query, such as `k8s_cluster_name="prod"` where clusters share a Loki."""
     node_label: str = "k8s_node_name"
@@ -326,12 +328,14 @@ def parse_matchers(text: str) -> tuple[Matcher, ...]:
         if match is None:
             raise ValueError(f'{inner[position:].strip()!r} is not a matcher such as name="value"')
         raw = match["value"]
-        value = raw[1:-1] if raw[0] == "`" else re.sub(r"\\(.)", r"\1", raw[1:-1])
+        value = raw[1:-1] if raw[0] == "`" else _unquoted(raw)
         if match["op"] in ("=~", "!~"):
             try:
-                re.compile(value)
-            except re.error as error:
-                raise ValueError(f"{value!r} is not a regular expression: {error}") from error
+                fits_whole(value)
+            except ValueError as error:
+                raise ValueError(
+                    f"{value!r} is no regular expression of RE2, which Loki uses: {error}"
+                ) from error
         matchers.append(Matcher((match["name"], match["op"], value)))
         position = match.end()
         if position < len(inner):
@@ -339,6 +343,16 @@ def parse_matchers(text: str) -> tuple[Matcher, ...]:
                 raise ValueError(f"expected a comma before {inner[position:]!r}")
             position += 1
     return tuple(matchers)
+
+
+def _unquoted(quoted: str) -> str:
+    """What a string in double quotes says. Raises ValueError for a backslash that escapes nothing."""
+    try:
+        return str(json.loads(quoted, strict=False))
+    except ValueError as error:
+        raise ValueError(
+            f"{quoted} has a backslash that is no escape; write it twice, or use `backticks`"
+        ) from error
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:

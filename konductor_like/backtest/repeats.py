@@ -104,7 +104,10 @@ class Repeats:
             return False
         worse = severity in (Severity.FATAL, Severity.SUSPECT) and code not in SYMPTOM_XIDS
         asked_for = {
-            each.together_with.rule for each in self._rules.escalations.values() if each.together_with
+            rule
+            for each in self._rules.escalations.values()
+            if each.together_with
+            for rule in each.together_with.rules
         }
         families = {name.removesuffix("*") for name in asked_for if name.endswith(".*")}
         return rule not in asked_for and not (worse and rule.startswith(tuple(families)))

@@ -23,9 +23,8 @@ _SPAN = r"(?P<number>[1-9][0-9]{0,4})(?P<unit>[smh])"
 _THRESHOLD = re.compile(
     rf"(?P<count>[1-9][0-9]?) in {_SPAN} on one (?P<same>gpu|node)(?: from distinct (?P<distinct>jobs|pods))?"
 )
-_TOGETHER = re.compile(
-    rf"(?P<rule>[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*\.(?:[a-z0-9_]+|\*)) within {_SPAN} on one (?P<same>gpu|node)"
-)
+_RULE = r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*\.(?:[a-z0-9_]+|\*)"
+_TOGETHER = re.compile(rf"(?P<rules>{_RULE}(?:, {_RULE}){{0,15}}) within {_SPAN} on one (?P<same>gpu|node)")
 _SETTLE = re.compile(r"[0-9]{1,2}(?:\.[0-9])?")
 
 
@@ -82,7 +81,7 @@ def _together(record: Record, key: str, text: str) -> Together:
     match = _TOGETHER.fullmatch(text)
     if match is None:
         raise record.error(key, f"{quoted(text)} must be like: xid.64 within 24h on one gpu")
-    return Together(match["rule"], _seconds(record, key, match), Same(match["same"]))
+    return Together(tuple(match["rules"].split(", ")), _seconds(record, key, match), Same(match["same"]))
 
 
 def _settle(record: Record, key: str, text: str) -> float:

@@ -1,10 +1,12 @@
-"""Patterns of users run in RE2: time linear in the text, whatever they say (design rule 18)."""
+"""Patterns of users run in RE2: time linear in the text, whatever they say, and they mean what Loki reads."""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 from konductor_like.catalog.errors import short
@@ -20,23 +22,9 @@ class LinearPattern:
     __slots__ = ("_compiled", "pattern")
 
     def __init__(self, pattern: str) -> None:
-        import re2  # only rules of a user's own need it, and most installations have none
-
         if len(pattern) > PATTERN_CHARS_MOST:
             raise ValueError(f"is longer than {PATTERN_CHARS_MOST} characters")
-        if "\\C" in pattern:
-            raise ValueError(r"\C fits half a character")
-        options = re2.Options()
-        options.log_errors = False
-        options.max_mem = _MEMORY_BYTES
-        try:
-            self._compiled: Any = re2.compile(pattern, options)
-        except re2.error as error:
-            reason = error.args[0] if error.args else error
-            told = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-            raise ValueError(short(told)) from error
-        except UnicodeEncodeError as error:
-            raise ValueError("holds half a character") from error
+        self._compiled = _compile(pattern, max_mem=_MEMORY_BYTES)
         self.pattern = pattern
 
     def match(self, text: str, pos: int = 0, endpos: int = sys.maxsize, /) -> re.Match[str] | None:
@@ -55,6 +43,35 @@ class LinearPattern:
         part = text[first:endpos].encode("utf-8", "replace").decode("utf-8")
         found = method(part, pos - first, len(part))
         return None if found is None else cast("re.Match[str]", _Match(found, first))
+
+
+@lru_cache(maxsize=64)
+def fits_whole(pattern: str) -> Callable[[str], bool]:
+    """Whether an expression fits a whole label value, as Loki's ``=~`` reads it: the dot fits a newline, too.
+
+    Raises ValueError where RE2 cannot use it.
+    """
+    compiled = _compile(pattern, dot_nl=True)
+    return lambda text: compiled.fullmatch(text) is not None
+
+
+def _compile(pattern: str, **wanted: Any) -> Any:
+    import re2  # only what a user wrote needs it, and most installations have none of it
+
+    if "\\C" in pattern:
+        raise ValueError(r"\C fits half a character")
+    options = re2.Options()
+    options.log_errors = False
+    for name, value in wanted.items():
+        setattr(options, name, value)
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else error
+        told = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise ValueError(short(told)) from error
+    except UnicodeEncodeError as error:
+        raise ValueError("holds half a character") from error
 
 
 @dataclass(frozen=True, slots=True)

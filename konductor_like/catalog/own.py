@@ -141,10 +141,11 @@ def _unknown_companions(content: RuleFile, catalog: Catalog) -> Iterator[Catalog
         together = catalog.escalations.get(name, NO_ESCALATION).together_with
         if together is None:
             continue
-        family = together.rule.partition(".")[0]
-        whole = together.rule.endswith(".*")
-        if not (family in families if whole else entry_of(catalog, together.rule) is not None):
-            yield record.error(key, f"there is no rule {quoted(together.rule)}")
+        for rule in together.rules:
+            family = rule.partition(".")[0]
+            whole = rule.endswith(".*")
+            if not (family in families if whole else entry_of(catalog, rule) is not None):
+                yield record.error(key, f"there is no rule {quoted(rule)}")
 
 
 def _read_rule(record: Record, base: Catalog, others: Mapping[str, PatternRule]) -> PatternRule:

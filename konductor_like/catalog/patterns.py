@@ -17,6 +17,8 @@ from konductor_like.model import FaultKind, Severity, Source
 _FIRST_FILES = ("kernel_rules.yaml", "pod_rules.yaml")
 TABLES = ("xid", "sxid", "cuda")
 PCI = r"(?P<gpu>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?"
+_BUS = r"(?P<gpu>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?"
+"""A PCI address where it may lack its domain: between the parentheses of an Xid."""
 
 _FIELDS = frozenset(
     {
@@ -84,7 +86,7 @@ def read_rules(
     Where two rules fit one line the first decides.
     """
     texts = "|".join(map(re.escape, sorted(cuda_texts, key=len, reverse=True)))
-    placeholders = {"{pci}": PCI, "{cuda_error}": rf"(?P<text>(?i:{texts}))\b"}
+    placeholders = {"{pci}": PCI, "{bus}": _BUS, "{cuda_error}": rf"(?P<text>(?i:{texts}))\b"}
     names = sorted(file.name for file in folder.iterdir() if file.name.endswith("_rules.yaml"))
     for name in dict.fromkeys((*_FIRST_FILES, *names)):
         try:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
+from konductor_like.model import printable as printable  # what views are made of is imported from here
+
 NONE = "<none>"
 _GAP = "   "
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400
@@ -67,20 +69,9 @@ def fault_name(rule: str) -> str:
     return rule.replace(".", " ").replace("_", " ")
 
 
-def printable(text: str) -> str:
-    """The text on one line, every control character spelt out: a log line must not drive the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _spelt(char) for char in text)
-
-
 def _two(seconds: int, large: int, large_sign: str, small: int, small_sign: str) -> str:
     rest = seconds % large // small
     return f"{seconds // large}{large_sign}" + (f"{rest}{small_sign}" if rest else "")
-
-
-def _spelt(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from konductor_like.cli.columns import age, count, moment, natural
-from konductor_like.model import Coverage, CoverageState, Loss
+from konductor_like.model import Coverage, CoverageState, Loss, Unparsed
 
 NAMES_SHOWN = 5
 GAPS_SHOWN = 3
-ALARMING = ("Missing", "Lost", "Ambiguous")
+ALARMING = ("Missing", "Lost", "Unparsed", "Ambiguous")
 """Lines above the table that are there only when something is wrong."""
 
 
@@ -34,6 +34,7 @@ class CoverageReport:
     gaps: tuple[GapReport, ...]
     ambiguous: tuple[str, ...]
     lost: tuple[tuple[str, Loss], ...]
+    unparsed: tuple[tuple[str, Unparsed], ...] = ()
 
 
 def state_of(name: str, coverage: Coverage | None, *, stale: bool) -> CoverageState:
@@ -63,6 +64,7 @@ def coverage_report(
         gaps=tuple(gap for gap in gaps if gap.nodes),
         ambiguous=tuple(sorted(coverage.ambiguous, key=natural)),
         lost=tuple(sorted(coverage.lost.items(), key=lambda item: natural(item[0]))),
+        unparsed=tuple(sorted(coverage.unparsed.items(), key=lambda item: natural(item[0]))),
     )
 
 
@@ -86,6 +88,7 @@ def coverage_lines(coverage: CoverageReport | None, now: datetime) -> list[tuple
     if coverage.lost:
         lost = [f"{node} ({count(loss.records, 'record')})" for node, loss in coverage.lost]
         lines.append(("Lost", f"{named(lost)} overwritten before they were read"))
+    lines += _unparsed_lines(coverage)
     if coverage.ambiguous:
         lines.append(("Ambiguous", f"{named(coverage.ambiguous)}: two machines under one name; not tainted"))
     return lines
@@ -108,6 +111,9 @@ def notes_on(name: str, coverage: Coverage | None) -> Iterable[str]:
     if name in coverage.lost:
         loss = coverage.lost[name]
         yield f"{count(loss.records, 'record')} overwritten in its kernel log before they were read"
+    if name in coverage.unparsed:
+        lines = count(coverage.unparsed[name].lines, "line")
+        yield f"{lines} in its kernel log with an Xid that is not understood: see the controller's log"
 
 
 def named(names: Collection[str]) -> str:
@@ -115,6 +121,14 @@ def named(names: Collection[str]) -> str:
     shown = list(names)[:NAMES_SHOWN]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _unparsed_lines(coverage: CoverageReport) -> list[tuple[str, str]]:
+    """Whose lines name an Xid that nobody can read; nothing, where all are understood."""
+    if not coverage.unparsed:
+        return []
+    shown = [f"{node} ({count(seen.lines, 'line')})" for node, seen in coverage.unparsed]
+    return [("Unparsed", f"{named(shown)} with an Xid that is not understood: see the controller's log")]
 
 
 def _gap_text(gap: GapReport, fleet: int, now: datetime) -> str:

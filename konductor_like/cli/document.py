@@ -104,6 +104,10 @@ def _coverage(coverage: CoverageReport | None) -> dict[str, Any] | None:
             {"node": node, "records": loss.records, "at": stamp(moment(loss.at_ns))}
             for node, loss in coverage.lost
         ],
+        "unparsed": [
+            {"node": node, "lines": seen.lines, "at": stamp(moment(seen.at_ns))}
+            for node, seen in coverage.unparsed
+        ],
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from konductor_like.cluster import times
 from konductor_like.cluster.tolerant import Fields, read
-from konductor_like.model import Checkpoint, Coverage, Gap, Loss, Source
+from konductor_like.model import Checkpoint, Coverage, Gap, Loss, Source, Unparsed
 
 CURSOR_ANNOTATION = "trainy.konduktor.ai/cursor"
 COVERAGE_ANNOTATION = "trainy.konduktor.ai/coverage"
@@ -82,6 +82,7 @@ def decode_coverage(text: str) -> tuple[Coverage | None, str | None]:
         gaps=tuple(gap for item in fields.items("gaps") if (gap := _gap(item)) is not None),
         ambiguous=frozenset(fields.texts("ambiguous")),
         lost=dict(loss for item in fields.items("lost") if (loss := _loss(item)) is not None),
+        unparsed=dict(seen for item in fields.items("unparsed") if (seen := _unparsed(item)) is not None),
     )
     return coverage, fields.problem
 
@@ -106,6 +107,13 @@ def _missing(coverage: Coverage) -> dict[str, object]:
             {"node": node, "records": loss.records, "at": times.text_of_ns(loss.at_ns)}
             for node, loss in latest
         ]
+    if coverage.unparsed:
+        found["unparsed"] = [
+            {"node": node, "lines": seen.lines, "at": times.text_of_ns(seen.at_ns)}
+            for node, seen in sorted(coverage.unparsed.items(), key=lambda item: (-item[1].at_ns, item[0]))[
+                :_ODD_MOST
+            ]
+        ]
     return found
 
 
@@ -123,6 +131,14 @@ def _loss(fields: Fields) -> tuple[str, Loss] | None:
         fields.complain("node, records or at is missing")
         return None
     return node, Loss(records, at_ns)
+
+
+def _unparsed(fields: Fields) -> tuple[str, Unparsed] | None:
+    node, lines, at_ns = fields.text("node"), fields.number("lines"), fields.ns("at")
+    if node is None or lines is None or at_ns is None:
+        fields.complain("node, lines or at is missing")
+        return None
+    return node, Unparsed(lines, at_ns)
 
 
 def _bytes_of(names: Iterable[str]) -> int:

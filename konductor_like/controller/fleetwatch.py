@@ -11,6 +11,7 @@ from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.gaps import SECOND_NS
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.returning import Returned, Returning
+from konductor_like.controller.unparsed import UnparsedLines
 from konductor_like.detection import Overrun, parse_heartbeat, parse_overrun
 from konductor_like.loki.heartbeats import Look
 from konductor_like.model import Coverage, LogLine, NodeState
@@ -48,6 +49,9 @@ class FleetWatch:
             stale_seconds, before=before, now_ns=now_ns, gap_max_age_seconds=gap_max_age_seconds
         )
         self._boots = Boots(before.ambiguous if before else (), now_ns)
+        self.unparsed = UnparsedLines(metrics, before.unparsed if before else {})
+        """Kernel lines that name an Xid and are not understood."""
+        self._max_age_ns = round(gap_max_age_seconds * SECOND_NS)
         self._returning = Returning(round(before.at.timestamp()) * SECOND_NS if before else None)
         self._overruns: list[tuple[str, Overrun]] = []
 
@@ -89,7 +93,8 @@ class FleetWatch:
             {name: state.created_ns for name, state in gpu_nodes.items()}, now_ns
         )
         self._boots.look(nodes, now_ns)
-        coverage = replace(coverage, ambiguous=self._boots.ambiguous)
+        unparsed = self.unparsed.lately(nodes.keys(), now_ns - self._max_age_ns)
+        coverage = replace(coverage, ambiguous=self._boots.ambiguous, unparsed=unparsed)
         for name, overrun in self._overruns:
             self._report.overran(name, overrun, nodes.get(name))
         self._overruns.clear()

@@ -179,6 +179,10 @@ class Metrics:
         self.records_lost = counter(
             "kernel_records_lost_total", "Kernel log records that were overwritten before they were read."
         )
+        self.unparsed = counter(
+            "kernel_lines_unparsed_total",
+            "Kernel lines that name an Xid or SXid in a form that is not understood.",
+        )
         self._start_at_zero()
 
     def show_brake(self, brake: BrakeState) -> None:

@@ -250,7 +250,9 @@ class _Terms:
             rules=lambda: rules.under(self.rulebook.escalations, self.rulebook.digest),
             start=start,
             unknown_node_seconds=settings.unknown_node_seconds,
-            detect=lags.watching(joiner.detect),
+            detect=lags.watching(
+                watch.unparsed.watching(joiner.detect, lambda: self.rulebook.detector.catalog)
+            ),
             steering=None if self.wheel is None else self.wheel.steering,
             jobs=self.jobs,
         )

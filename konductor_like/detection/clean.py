@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from konductor_like.model import EVIDENCE_CHARS
+from konductor_like.model import EVIDENCE_CHARS, printable
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ESCAPE = re.compile(r"(?:\\x[0-9a-f]{2})+")
@@ -33,13 +33,26 @@ def one_line(text: str) -> str:
 
 
 def evidence(message: str) -> str:
-    """What a finding keeps of its one-line message."""
-    return message if len(message) <= EVIDENCE_CHARS else message[: EVIDENCE_CHARS - 1] + "…"
+    """What a finding keeps of its one-line message, ready for Events and logs, which spell out nothing."""
+    if len(message) <= EVIDENCE_CHARS and message.isprintable():
+        return message
+    shown = printable(message[: EVIDENCE_CHARS + 1])
+    return shown if len(shown) <= EVIDENCE_CHARS else shown[: EVIDENCE_CHARS - 1] + "…"
 
 
 def normal_pci(address: str | None) -> str | None:
-    """``dddd:bb:dd`` in lower case: four digits of domain, no function."""
-    return None if address is None else address[-10:].lower()
+    """``dddd:bb:dd`` in lower case, without function; the domain has four digits, or all that it needs.
+
+    ``00000018:01:00`` is ``0018:01:00``, ``3d:00`` is ``0000:3d:00``, and ``10000:01:00`` (Intel VMD) itself.
+    """
+    if address is None:
+        return None
+    address = address.lower()
+    if len(address) == 10:
+        return address
+    head, _, device = address.rpartition(":")
+    domain, _, bus = head.rpartition(":")
+    return f"{domain.lstrip('0'):0>4}:{bus}:{device}"
 
 
 def stamp_us(seconds: str, fraction: str) -> int:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from konductor_like.detection.anchors import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR
 from konductor_like.detection.clean import stamp_us
-from konductor_like.detection.wrappers import unwrap_pod_record
+from konductor_like.detection.wrappers import unwrap_output
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -56,10 +56,10 @@ class Overrun:
 
 
 def parse_heartbeat(text: str) -> Heartbeat | None:
-    """The heartbeat that the line is, inside a CRI or Docker record or bare; None for anything else."""
+    """The heartbeat that the line is, bare or in a record of runtime or collector; None for anything else."""
     if HEARTBEAT_ANCHOR not in text:
         return None
-    match = _LINE.fullmatch(unwrap_pod_record(text).strip())
+    match = _LINE.fullmatch(unwrap_output(text).strip())
     if match is None:
         return None
     try:
@@ -78,10 +78,10 @@ def parse_heartbeat(text: str) -> Heartbeat | None:
 
 
 def parse_overrun(text: str) -> Overrun | None:
-    """The overrun that the line tells of, inside a CRI or Docker record or bare; None for anything else."""
+    """The overrun that the line tells of, in the same places; None for anything else."""
     if OVERRUN_ANCHOR not in text:
         return None
-    match = _OVERRUN.fullmatch(unwrap_pod_record(text).strip())
+    match = _OVERRUN.fullmatch(unwrap_output(text).strip())
     if match is None:
         return None
     return Overrun(match["boot"].lower(), int(match["first"]), int(match["last"]), int(match["lost"]))

@@ -61,7 +61,8 @@ _SHAPES = {
         )
     )
     + r")\]:? ?",
-    "iso": rf"{_DATE}T{_CLOCK}(?:\.\d{{1,9}}|(?P<comma>,\d{{1,9}}))?{_ZONE} (?:(?:stdout|stderr) [FP] )?",
+    "iso": rf"{_DATE}T{_CLOCK}(?:\.\d{{1,9}}|(?P<comma>,\d{{1,9}}))?{_ZONE} "
+    r"(?:(?:stdout|stderr) [FP](?::\S{1,64})? )?",
     # syslog and the journal: times in many forms, then the host and "kernel".
     "date": rf"(?:{_MONTH} +\d{{1,2}}|\d{{1,2}}\.? +{_MONTH})(?: \d{{4}})? +{_TIME} ",
     "full": rf"[^\W\d_]{{2,4}}\.? {_DATE} {_TIME} [A-Z0-9+-]{{1,6}} ",

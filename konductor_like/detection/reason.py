@@ -12,6 +12,8 @@ from konductor_like.detection.wrappers import unwrap_pod_record
 from konductor_like.model import Source
 
 _SHOWN_CHARS = 60
+_XID = "Xid ("
+"""What every Xid and SXid has, whatever stands around it."""
 
 
 def why_no_fault(catalog: Catalog, text: str, source: Source) -> str | None:
@@ -22,13 +24,28 @@ def why_no_fault(catalog: Catalog, text: str, source: Source) -> str | None:
     return _of_kernel_line(catalog, text) if source is Source.KERNEL else _of_pod_line(catalog, text)
 
 
+def is_unparsed(catalog: Catalog, text: str) -> bool:
+    """Whether a kernel line, of which detection makes no fault, names an Xid or SXid that it cannot read.
+
+    What it can read and leads to nothing, because the rule is off, is no such line.
+    """
+    if _XID not in text:
+        return False
+    record = open_record(text)
+    return record is None or not any(
+        rule.find(record.message) for rule in catalog.kernel_rules if rule.table in ("xid", "sxid")
+    )
+
+
 def _of_kernel_line(catalog: Catalog, text: str) -> str | None:
     rules = _resembling(catalog.kernel_rules, text)
     if not rules:
         return None
     record = open_record(text)
     if record is None:
-        return "The JSON record around it is cut, or says that a program logged it and not the kernel."
+        return (
+            "The JSON around it is cut, is of no collector that is known, or says that a program logged it."
+        )
     found = _first(rules, record.message)
     if found is None:
         return _wrong_form(rules, text)

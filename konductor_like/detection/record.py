@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from konductor_like.detection.clean import decode_kmsg_escapes, one_line, strip_colours
+from konductor_like.detection.glance import loosened
 from konductor_like.detection.prefix import PREFIXES, Origin, strip_prefixes
-from konductor_like.detection.wrappers import unwrap_json
+from konductor_like.detection.wrappers import WRAPPED, WRAPPERS_MOST, is_wrapped, unwrap
 from konductor_like.model import KernelPosition
 
 _MESSAGE_CHARS = 4096
 """A kernel record is 1 KiB or so; what is behind this is not looked at."""
 _HEAD_CHARS = 16_384
-_WRAPPERS_MOST = 3
 BEFORE_MESSAGE = "^" + PREFIXES
 """Fits all that may stand before the message of a line, unless that has to be opened first."""
-TO_BE_OPENED = (BEFORE_MESSAGE + r"\{", r"\\x", "[^ -~]")
-"""What makes the message another text than the end of its line: JSON, escapes, what is not printable."""
+TO_BE_OPENED = (BEFORE_MESSAGE + loosened(WRAPPED), r"\\x", "[^ -~]")
+"""What makes the message another text than the end of its line: records, escapes, what is not printable."""
 
 
 class KernelRecord(NamedTuple):
@@ -33,19 +33,21 @@ class KernelRecord(NamedTuple):
 
 
 def open_record(text: str) -> KernelRecord | None:
-    """Take a kernel line apart; None where a wrapper says that a program logged it, not the kernel."""
+    """Take a kernel line apart; None for JSON that is no record of the kernel's."""
     origin = Origin()
-    for _ in range(_WRAPPERS_MOST):
+    for _ in range(WRAPPERS_MOST):
         text = text.lstrip()
         if not text.startswith("{"):
             # Only a JSON wrapper has to be whole to be read.
             head = text if "{" in text[:256] else text[:_HEAD_CHARS]
             text = strip_prefixes(strip_colours(head), origin)
-            if not text.startswith("{"):
+            if not is_wrapped(text):
                 break
-        inner = unwrap_json(text)
-        if inner is None:
+        inner = unwrap(text)
+        if inner is None and text.startswith("{"):
             return None
+        if inner is None:
+            break  # a program's logfmt is a message like any other
         text = inner.text
         if inner.position is not None:
             origin.place(inner.position)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 
+from konductor_like.catalog.linear import fits_whole
 from konductor_like.detection import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR
 from konductor_like.settings import Matcher, Settings, parse_matchers
 
@@ -85,10 +85,4 @@ def is_kernel_stream(labels: Mapping[str, str], matchers: Iterable[Matcher]) -> 
 def _satisfies(value: str, matcher: Matcher) -> bool:
     if matcher.op in ("=", "!="):
         return (value == matcher.value) == (matcher.op == "=")
-    return (_anchored(matcher.value).fullmatch(value) is not None) == (matcher.op == "=~")
-
-
-@lru_cache(maxsize=64)
-def _anchored(pattern: str) -> re.Pattern[str]:
-    # Loki anchors a matcher's expression and lets its dot match a newline.
-    return re.compile(pattern, re.DOTALL)
+    return fits_whole(matcher.value)(value) == (matcher.op == "=~")

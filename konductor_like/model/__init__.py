@@ -25,6 +25,7 @@ from konductor_like.model.faults import (
     LogLine,
     Severity,
     Source,
+    printable,
 )
 from konductor_like.model.nodes import (
     HEALTH_LABEL,
@@ -67,6 +68,7 @@ from konductor_like.model.progress import (
     CoverageState,
     Gap,
     Loss,
+    Unparsed,
 )
 from konductor_like.model.steering import Pause, Purge, Rearm, Resume, Steering
 from konductor_like.model.window import Episode, Trace, TraceKey, Window
@@ -134,8 +136,10 @@ __all__ = [
     "Together",
     "Trace",
     "TraceKey",
+    "Unparsed",
     "Unsettled",
     "Verb",
     "Window",
+    "printable",
     "span_text",
 ]

@@ -40,18 +40,18 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Another rule's evidence close by: ``xid.64 within 24h on one gpu``.
+    """Another rule's evidence close by: ``xid.63, xid.64 within 24h on one gpu``; one of ``rules`` is enough.
 
-    ``rule`` may be a family, ``xid.*``: then what is suspect or worse counts. A rule named in full counts
+    Each may be a family, ``xid.*``: then what is suspect or worse counts. A rule named in full counts
     whatever its severity.
     """
 
-    rule: str
+    rules: tuple[str, ...]
     within_seconds: int
     same: Same
 
     def __str__(self) -> str:
-        return f"{self.rule} within {span_text(self.within_seconds)} on one {self.same}"
+        return f"{', '.join(self.rules)} within {span_text(self.within_seconds)} on one {self.same}"
 
 
 @dataclass(frozen=True, slots=True)

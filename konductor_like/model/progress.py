@@ -61,6 +61,16 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
+class Unparsed:
+    """Lines of one kernel log that name an Xid in a form that is not understood."""
+
+    lines: int
+    """At least so many: a line that came late is not told from one that was read again."""
+    at_ns: int
+    """Loki timestamp of the latest."""
+
+
+@dataclass(frozen=True, slots=True)
 class Coverage:
     """Which nodes' kernel logs arrive, as the controller last saw it, and what is missing of them.
 
@@ -78,6 +88,8 @@ class Coverage:
     ambiguous: frozenset[str] = frozenset()
     """Names under which two machines report at once: never tainted (rule 3)."""
     lost: Mapping[str, Loss] = field(default_factory=dict)
+    """By node, for as long as a gap would be kept."""
+    unparsed: Mapping[str, Unparsed] = field(default_factory=dict)
     """By node, for as long as a gap would be kept."""
 
     def of(self, node: str) -> CoverageState:

@@ -114,7 +114,7 @@ def _together(
         each
         for each in mine
         if each.key != incident.key
-        and _is_meant(together.rule, each)
+        and any(_is_meant(rule, each) for rule in together.rules)
         and (own_is_news or is_news([each], now_ns))
         and (together.same is Same.NODE or each.key.gpu == incident.key.gpu)
     ]

@@ -327,6 +327,15 @@ def test_a_threshold_and_a_companion_are_read_and_shown_as_they_were_written() -
     assert escalations["xid.145"].settle_seconds == 5
 
 
+def test_a_companion_may_be_one_of_several_rules() -> None:
+    rules = read("overrides:\n  xid.94.together_with: xid.63, xid.64, nccl.* within 1h on one gpu\n")
+
+    together = rules.catalog.escalations["xid.94"].together_with
+    assert together is not None
+    assert together.rules == ("xid.63", "xid.64", "nccl.*")
+    assert str(together) == "xid.63, xid.64, nccl.* within 1h on one gpu"
+
+
 def test_a_rule_of_ones_own_may_have_a_threshold() -> None:
     rules = read(OWN_RULE.replace("severity:", "threshold: 2 in 1h on one gpu\n    severity:"))
 
@@ -347,6 +356,8 @@ def test_a_rule_of_ones_own_may_have_a_threshold() -> None:
         ("together_with: xid.63", "must be like: xid.64 within 24h on one gpu"),
         ("together_with: nothing.known within 1h on one gpu", "there is no rule 'nothing.known'"),
         ("together_with: nothing.* within 1h on one gpu", "there is no rule 'nothing.*'"),
+        ("together_with: xid.63, nothing.known within 1h on one gpu", "there is no rule 'nothing.known'"),
+        ("together_with: xid.63 xid.64 within 1h on one gpu", "must be like: xid.64 within 24h on one gpu"),
         ("settle_seconds: 61", "must be seconds, 0 to 60"),
         ("settle_seconds: soon", "must be seconds, 0 to 60"),
     ],

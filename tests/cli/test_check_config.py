@@ -52,6 +52,18 @@ def test_a_certificate_file_without_a_certificate_is_found(
     assert inspect(os.environ).problems[0].startswith("KONDUCTOR_LOKI_CA_FILE ")
 
 
+@pytest.mark.parametrize("variable", ["KONDUCTOR_KERNEL_SELECTOR", "KONDUCTOR_EXTRA_MATCHERS"])
+def test_an_expression_that_only_python_knows_is_found(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, '{a="b", k8s_container_name=~"dmesg(?=$)"}')
+
+    [problem] = inspect(os.environ).problems
+
+    assert problem.startswith(f"{variable}=")
+    assert "'dmesg(?=$)' is no regular expression of RE2, which Loki uses" in problem
+
+
 def test_probes_can_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KONDUCTOR_LISTEN", "off")
 

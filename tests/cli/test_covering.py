@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from konductor_like.cli.covering import coverage_lines, coverage_report, notes_on, warnings_on
-from konductor_like.model import Coverage, Gap, Loss
+from konductor_like.model import Coverage, Gap, Loss, Unparsed
 from tests.cli.scenes import NOW, ago, ago_ns
 
 FLEET = [f"gpu-{number}" for number in range(1, 13)]
@@ -56,6 +56,21 @@ def test_lost_records_and_ambiguous_names_have_lines_of_their_own() -> None:
         "Lost: gpu-4 (41 records) overwritten before they were read",
         "Ambiguous: gpu-3: two machines under one name; not tainted",
     ]
+
+
+def test_nodes_whose_xids_are_not_understood_are_named() -> None:
+    unparsed = {f"gpu-{number}": Unparsed(number, ago_ns(60)) for number in (4, 1, 2)}
+
+    assert lines(unparsed=unparsed)[1:] == [
+        (
+            "Unparsed: gpu-1 (1 line), gpu-2 (2 lines), gpu-4 (4 lines) with an Xid that is not understood: "
+            "see the controller's log"
+        )
+    ]
+    assert list(notes_on("gpu-2", Coverage(NOW, unparsed=unparsed))) == [
+        "2 lines in its kernel log with an Xid that is not understood: see the controller's log"
+    ]
+    assert list(notes_on("gpu-3", Coverage(NOW, unparsed=unparsed))) == []
 
 
 def test_what_a_controller_saw_long_ago_is_unknown_now() -> None:

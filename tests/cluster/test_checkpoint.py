@@ -13,7 +13,7 @@ from konductor_like.cluster.checkpoint import (
     encode_checkpoint,
     encode_coverage,
 )
-from konductor_like.model import Checkpoint, Coverage, Gap, Loss, Source
+from konductor_like.model import Checkpoint, Coverage, Gap, Loss, Source, Unparsed
 from tests.cluster.scenes import NOON, NOON_NS
 
 STAMPS = st.integers(0, 253_402_300_799 * 10**9)
@@ -103,6 +103,7 @@ def test_what_is_missing_reads_like_this() -> None:
         gaps=(Gap(NOON_NS, None, frozenset({"gpu-1"})), Gap(NOON_NS, NOON_NS + 5, frozenset(), all_but=True)),
         ambiguous=frozenset({"gpu-2"}),
         lost={"gpu-3": Loss(41, NOON_NS)},
+        unparsed={"gpu-4": Unparsed(7, NOON_NS)},
     )
 
     found = json.loads(encode_coverage(coverage))
@@ -118,6 +119,19 @@ def test_what_is_missing_reads_like_this() -> None:
     ]
     assert found["ambiguous"] == ["gpu-2"]
     assert found["lost"] == [{"node": "gpu-3", "records": 41, "at": "2026-05-06T12:00:00Z"}]
+    assert found["unparsed"] == [{"node": "gpu-4", "lines": 7, "at": "2026-05-06T12:00:00Z"}]
+    assert decode_coverage(json.dumps(found)) == (coverage, None)
+
+
+def test_of_many_nodes_whose_lines_are_not_understood_the_latest_are_kept() -> None:
+    unparsed = {f"gpu-{number:04}": Unparsed(1, NOON_NS + number) for number in range(5000)}
+
+    text = encode_coverage(Coverage(NOON, unparsed=unparsed))
+    found, _ = decode_coverage(text)
+
+    assert found is not None
+    assert set(found.unparsed) == {f"gpu-{number:04}" for number in range(4800, 5000)}
+    assert len(text) < 16 * 1024
 
 
 def test_a_fleet_of_which_nothing_is_missing_needs_no_more_room_than_before() -> None:
@@ -150,10 +164,16 @@ def test_a_gap_whose_nodes_do_not_fit_becomes_one_of_all_nodes() -> None:
 
 
 def test_a_gap_without_a_beginning_is_left_out_and_named() -> None:
-    text = '{"at":"2026-05-06T12:00:00Z","gaps":[{"nodes":["gpu-1"]}],"lost":[{"node":"gpu-1"}]}'
+    text = (
+        '{"at":"2026-05-06T12:00:00Z","gaps":[{"nodes":["gpu-1"]}],"lost":[{"node":"gpu-1"}],'
+        '"unparsed":[{"lines":1}]}'
+    )
 
     coverage, problem = decode_coverage(text)
 
     assert coverage is not None
-    assert (coverage.gaps, coverage.lost) == ((), {})
-    assert problem == "gaps[0]: from is missing; lost[0]: node, records or at is missing"
+    assert (coverage.gaps, coverage.lost, coverage.unparsed) == ((), {}, {})
+    assert problem == (
+        "gaps[0]: from is missing; lost[0]: node, records or at is missing; "
+        "unparsed[0]: node, lines or at is missing"
+    )

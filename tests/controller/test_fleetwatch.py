@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+from konductor_like.catalog import load_catalog
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.fleetwatch import FleetWatch
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.rehearsal import RehearsedEvents, rehearsed_fleet_event
 from konductor_like.loki.heartbeats import Look
-from konductor_like.model import Coverage, CoverageState, LogLine, Loss, Machine, NodeState, Source
+from konductor_like.model import Coverage, CoverageState, LogLine, Loss, Machine, NodeState, Source, Unparsed
 from tests.policy.scenes import NOON, Cluster, at, fault, fleet, ns
 
 BOOT_A = "aaaaaaaa-0000-4000-8000-000000000001"
@@ -72,6 +73,22 @@ def test_an_overrun_is_kept_for_the_lease() -> None:
     scene.hear(line, line, seconds=20)
 
     assert scene.hear(seconds=40).lost == {"gpu-2": Loss(41, ns(5))}
+
+
+def test_lines_that_are_not_understood_are_kept_for_the_lease_and_for_the_next_controller() -> None:
+    lines = [
+        LogLine(Source.KERNEL, ns(n), "NVRM: board 3: Xid (?)", {}, name)
+        for n, name in ((5, "gpu-2"), (6, "x"))
+    ]
+    scene = Scene()
+    detect = scene.watch.unparsed.watching(lambda _: None, load_catalog)
+
+    assert [detect(line) for line in lines] == [None, None]
+
+    coverage = scene.hear(seconds=20)
+    assert coverage.unparsed == {"gpu-2": Unparsed(1, ns(5))}
+    assert Scene(before=coverage, at_seconds=60).hear(seconds=80).unparsed == coverage.unparsed
+    assert scene.hear(seconds=86_500).unparsed == {}
 
 
 def test_two_live_boots_make_a_name_ambiguous_on_the_lease_and_for_the_next_controller() -> None:

@@ -126,6 +126,30 @@ def test_the_evidence_is_the_message_alone_whatever_was_around_it(wrapped: str) 
     assert found(wrapped).text == MESSAGE
 
 
+@pytest.mark.parametrize(
+    ("printed", "gpu"),
+    [
+        ("PCI:0000:C7:00", "0000:c7:00"),
+        ("PCI:00000018:01:00", "0018:01:00"),
+        ("3d:00", "0000:3d:00"),
+        ("PCI:3D:00.0", "0000:3d:00"),
+        ("PCI:10000:01:00", "10000:01:00"),
+        ("PCI:00010000:01:00.0", "10000:01:00"),
+        ("PCI:abcdef01:01:00", "abcdef01:01:00"),
+    ],
+)
+def test_a_bus_id_keeps_its_domain_and_gets_one_where_it_was_left_out(printed: str, gpu: str) -> None:
+    assert found(f"NVRM: Xid ({printed}): 79, GPU has fallen off the bus.").gpu == gpu
+    assert found(f"nvidia-nvswitch3: SXid ({printed}): 20034, Fatal, Link 30 LTSSM Fault Up").gpu == gpu
+
+
+def test_an_xid_may_name_the_gpus_number_in_front() -> None:
+    finding = found("NVRM: GPU0 Xid (PCI:0000:c7:00): 79, pid=7, name=a, GPU has fallen off the bus.")
+
+    assert (finding.rule, finding.gpu, finding.pid) == ("xid.79", "0000:c7:00", 7)
+    assert find("NVRM: GPU0: monitor saw Xid (PCI:0000:c7:00): 79", Source.KERNEL) is None
+
+
 def test_a_record_of_three_lines_becomes_one_line_with_the_address() -> None:
     finding = found(
         r"4,7,8,-;NVRM: The NVIDIA GPU 0000:c7:00.0\x0aNVRM: (PCI ID: 10de:2335) installed in this system has"
@@ -150,6 +174,31 @@ def test_long_evidence_is_cut_and_says_so() -> None:
 
 def test_a_lone_surrogate_does_not_get_into_the_evidence() -> None:
     found(f"{MESSAGE} \ud800").text.encode("utf-8")
+
+
+INVISIBLE = "\u202a\u202e\u2066\u2069\u200e\u200f\u061c\u200b\ufeff\u00ad\U000e0041"
+
+
+@pytest.mark.parametrize("char", INVISIBLE, ids=lambda char: f"U+{ord(char):04X}")
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [(MESSAGE, Source.KERNEL), ("CUDA error: unspecified launch failure", Source.POD)],
+)
+def test_a_character_that_nobody_sees_is_spelt_out_in_the_evidence(
+    text: str, source: Source, char: str
+) -> None:
+    finding = find(f"{text} at {char}rank 3", source)
+
+    assert finding is not None
+    assert finding.text.isprintable()
+    assert finding.text.endswith(f" at {char.encode('unicode_escape').decode()}rank 3")
+
+
+def test_evidence_that_is_spelt_out_is_no_longer_than_other_evidence() -> None:
+    finding = found(MESSAGE + "\u202e" * 500)
+
+    assert len(finding.text) == EVIDENCE_CHARS
+    assert finding.text.endswith("…")
 
 
 def test_a_fault_keeps_the_lines_place_and_time() -> None:

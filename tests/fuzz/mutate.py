@@ -19,6 +19,8 @@ _PIECES = (
     *(
         "NVRM: ",
         "Xid (PCI:0000:c7:00): ",
+        "GPU0 ",
+        "Xid (c7:00): ",
         "79, ",
         "SXid (",
         "nvidia-nvswitch0: ",
@@ -28,6 +30,8 @@ _PIECES = (
     ),
     *(
         "kernel: ",
+        "level=err ",
+        'msg="',
         "kmsg/1 boot=",
         " seq=18446744073709551616 ",
         "facility=9999 ",
@@ -120,13 +124,22 @@ def _prefixed(rng: random.Random, line: str) -> str:
 
 
 def _wrapped(rng: random.Random, line: str) -> str:
-    """Inside one to five records of Docker, journald or CRI, the last perhaps cut."""
+    """Inside one to five records of runtimes, journald or collectors, the last perhaps cut."""
     for _ in range(rng.randrange(1, 6)):
-        match rng.randrange(3):
+        match rng.randrange(7):
             case 0:
                 line = json.dumps({"log": line, "stream": "stderr"})
             case 1:
                 line = json.dumps({"MESSAGE": line, "_BOOT_ID": "0" * 32, "SYSLOG_FACILITY": "٣"})
+            case 2:
+                line = json.dumps({rng.choice(("log", "body", "_entry", "msg", "message")): line})
+            case 3:
+                line = json.dumps({"msg": line, "sequence": 7, "sec": 1, "usec": 2})
+            case 4:
+                line = json.dumps({"message": line, "_TRANSPORT": "kernel"})
+            case 5:
+                level = rng.choice(("", "level=err ", "level=warning ", "facility=kern priority=3 "))
+                line = f"{level}msg={json.dumps(line)}{rng.choice(('', ' attribute_a=b', ' caller=x.go:1'))}"
             case _:
                 line = f"2026-03-04T11:22:33.000000001Z stdout F {line}"
     return line if rng.randrange(4) else _cut(rng, line)

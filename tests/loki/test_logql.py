@@ -155,10 +155,35 @@ def test_names_in_an_alternation_are_taken_literally() -> None:
         pytest.param('{a="x", b=~".+"}', {"a": "x", "b": "p\nq"}, True, id="the dot matches a newline"),
         pytest.param('{a="x", b!~"p.*"}', {"a": "x", "b": "pq"}, False, id="negated expression violated"),
         pytest.param('{a="x", b!~"p.*"}', {"a": "x"}, True, id="negated expression, label missing"),
+        pytest.param('{a="x", b=~"d[[:alpha:]]+"}', {"a": "x", "b": "dmesg"}, True, id="a class of POSIX"),
+        pytest.param('{a="x", b=~"d[[:alpha:]]+"}', {"a": "x", "b": "d:]"}, False, id="no class of Python"),
+        pytest.param('{a="x", b!~"d[[:alpha:]]+"}', {"a": "x", "b": "dmesg"}, False, id="POSIX, negated"),
+        pytest.param(r'{a="x", b=~"\\pL+"}', {"a": "x", "b": "dmesg"}, True, id="a class of Unicode"),
+        pytest.param(
+            r'{a="x", b=~"\\pL+"}', {"a": "x", "b": "dmesg2"}, False, id="a class of Unicode violated"
+        ),
+        pytest.param(r'{a="x", b=~`\w+`}', {"a": "x", "b": "é"}, False, id="only ASCII is a word"),
+        pytest.param('{a="x", b=~"(?i)DMESG"}', {"a": "x", "b": "dmesg"}, True, id="case does not matter"),
+        pytest.param('{a="x", b=~"dmesg$"}', {"a": "x", "b": "dmesg\n"}, False, id="$ is the very end"),
     ],
 )
 def test_what_counts_as_a_kernel_stream(selector: str, labels: dict[str, str], is_kernel: bool) -> None:
     assert is_kernel_stream(labels, parse_matchers(selector)) is is_kernel
+
+
+@pytest.mark.parametrize(
+    ("selector", "said"),
+    [
+        ('{a="x", b=~"dmesg(?=$)"}', "'dmesg(?=$)' is no regular expression of RE2, which Loki uses: "),
+        (r'{a="x", b=~"(a)\\1"}', "is no regular expression of RE2"),
+        ('{a="x", b=~"a++"}', "is no regular expression of RE2"),
+        (r'{a="x", b!~"\\C"}', "fits half a character"),
+        (r'{a="x", b=~"\w+"}', r'"\w+" has a backslash that is no escape'),
+    ],
+)
+def test_an_expression_that_loki_would_refuse_is_refused(selector: str, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        parse_matchers(selector)
 
 
 def test_a_kernel_stream_must_satisfy_the_extra_matchers_too() -> None:

@@ -29,6 +29,11 @@ def ecc(name: str = "gpu-1", *, seconds: float = 0) -> Fault:
     )
 
 
+def replace_severity(told: Fault, severity: Severity) -> Fault:
+    """The same line where it is not the kernel's line itself that taints."""
+    return replace(told, finding=told.finding._replace(severity=severity))
+
+
 def told(cluster: Cluster, *faults: Fault) -> None:
     """Each line when it came."""
     for one in faults:
@@ -127,6 +132,28 @@ def test_a_pods_memory_error_taints_together_with_the_kernels_word() -> None:
     assert alone.tainted == set()
     assert together.tainted == {"gpu-1"}
     assert elsewhere.tainted == set()
+
+
+@pytest.mark.parametrize("code", [48, 63, 64, 92, 94, 95, 140, 160, 168, 171, 172])
+def test_every_xid_about_memory_confirms_a_pods_memory_error(code: int) -> None:
+    cluster = gpu_fleet(10)
+
+    told(cluster, ecc(), replace_severity(xid("gpu-1", code, seconds=20), Severity.SUSPECT))
+
+    assert cluster.tainted == {"gpu-1"}
+    incidents = {incident.key.rule: incident for incident in cluster.nodes["gpu-1"].record.incidents}
+    assert incidents["cuda.214"].grounds == f"together with xid.{code} on the same node within 10m"
+
+
+@pytest.mark.parametrize("code", [8, 109, 68, 39, 82, 44, 38, 45])
+def test_an_xid_that_a_program_can_cause_does_not_confirm_a_pods_memory_error(code: int) -> None:
+    before, after = gpu_fleet(10), gpu_fleet(10)
+
+    told(before, xid("gpu-1", code), ecc(seconds=20))
+    told(after, ecc(), xid("gpu-1", code, seconds=20))
+
+    assert before.tainted == set()
+    assert after.tainted == set()
 
 
 def test_a_release_is_the_end_of_counting() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from konductor_like.demo.stage import Stage
 from konductor_like.demo.story import XID_79
-from tests.processes.waiting import until
+from tests.processes.waiting import says, until
 
 pytestmark = pytest.mark.processes
 
@@ -42,6 +42,22 @@ def test_a_gpu_lost_in_three_lines_is_recorded_with_its_address(stage: Stage) ->
     assert node.tainted
     [incident] = node.record["incidents"]
     assert (incident["rule"], incident["gpu"]) == ("nvrm.fallen_off_bus", "0000:c7:00")
+
+
+def test_an_xid_in_a_form_that_nobody_knows_is_said_counted_and_shown(stage: Stage) -> None:
+    controller = stage.start_controller(KONDUCTOR_POLL_INTERVAL_SECONDS="0.1")
+    for _ in range(3):
+        stage.kernel("gpu-01", f"NVRM: board 3: {XID_79.removeprefix('NVRM: ')}")
+    stage.push("gpu-02", f'{{"gpu": 3, "text": "{XID_79}"}}')
+
+    until(says(controller, "node gpu-01: a line of the kernel log names an Xid"), "it is said", controller)
+    until(says(controller, "of no collector that is known"), "the reason is said", controller)
+    stage.heartbeats()
+
+    shown = "Unparsed:    gpu-01 (3 lines), gpu-02 (1 line) with an Xid that is not understood"
+    until(lambda: shown in stage.run("status").stdout, "it is shown", controller)
+    assert sum("names an Xid" in line for line in controller.log) == 2
+    assert not any(node.tainted for node in stage.nodes())
 
 
 @pytest.mark.parametrize(("setting", "tainted"), [("count", True), ("ignore", False)])

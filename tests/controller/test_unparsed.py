@@ -1,0 +1,169 @@
+"""Kernel lines with an Xid that nobody can read are counted, and the first of each node is said."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from konductor_like.catalog import Catalog, Mode, load_catalog
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.unparsed import REMEMBERED, UnparsedLines
+from konductor_like.detection import Detector
+from konductor_like.model import Fault, LogLine, Source, Unparsed
+
+UNKNOWN = "NVRM: board 3: Xid (PCI:0000:3d:00): 79, GPU has fallen off the bus."
+KNOWN = "NVRM: Xid (PCI:0000:3d:00): 79, GPU has fallen off the bus."
+
+
+class Scene:
+    """Lines in, what was counted and said out."""
+
+    def __init__(self, before: dict[str, Unparsed] | None = None, catalog: Catalog | None = None) -> None:
+        self.metrics = Metrics()
+        self.lines = UnparsedLines(self.metrics, before or {})
+        self.detector = Detector(catalog or load_catalog())
+        self.detect: Callable[[LogLine], Fault | None] = self.lines.watching(
+            self.detector.detect, lambda: self.detector.catalog
+        )
+        self.clock_ns = 100
+
+    def told(self, text: str, node: str | None = "gpu-1", source: Source = Source.KERNEL) -> Fault | None:
+        self.clock_ns += 1
+        return self.detect(LogLine(source, self.clock_ns, text, {}, node))
+
+    @property
+    def counted(self) -> float | None:
+        return self.metrics.registry.get_sample_value("konductor_like_kernel_lines_unparsed_total")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (UNKNOWN, "It is a quotation: a kernel message begins with its words, and here 'NVRM: board 3:'"),
+        ("NVRM: Xid (PCI:0000:3d:00): many", "It has 'Xid (', but the form of no fault that is known."),
+        ("nvidia-nvswitch0: SXid (switch 3): 20034, Fatal", "the form of no fault that is known"),
+        (f'{{"gpu": 3, "text": "{KNOWN}"}}', "of no collector that is known"),
+        (f'{{"log": "{KNOWN}', "The JSON around it is cut"),
+    ],
+)
+def test_what_is_not_understood_is_counted_and_said_with_the_reason(
+    text: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene()
+
+    with caplog.at_level(logging.WARNING):
+        assert scene.told(text) is None
+
+    assert scene.counted == 1
+    [said] = caplog.messages
+    assert said.startswith("node gpu-1: a line of the kernel log names an Xid")
+    assert why in said
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        (KNOWN, Source.KERNEL),
+        ("NVRM: Xid (PCI:0000:3d:00): 43, pid=7, name=a, Ch 00000008", Source.KERNEL),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Data {0x00000010}", Source.KERNEL),
+        ("NVRM: loading NVIDIA UNIX Open Kernel Module", Source.KERNEL),
+        (UNKNOWN, Source.POD),
+        (KNOWN, Source.POD),
+    ],
+)
+def test_what_is_understood_and_what_a_pod_prints_is_not_counted(
+    text: str, source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene()
+
+    scene.told(text, source=source)
+
+    assert (scene.counted, caplog.messages) == (0, [])
+
+
+def test_an_xid_that_is_switched_off_is_understood() -> None:
+    catalog = load_catalog()
+    one_off = replace(catalog, xids={**catalog.xids, 79: replace(catalog.xid(79), mode=Mode.OFF)})
+    rules = tuple(
+        replace(rule, mode=Mode.OFF) if rule.table == "xid" else rule for rule in catalog.kernel_rules
+    )
+
+    for given in (one_off, replace(catalog, kernel_rules=rules)):
+        scene = Scene(catalog=given)
+        assert scene.told(KNOWN) is None
+        assert scene.counted == 0
+
+
+def test_only_the_first_of_each_node_is_said_and_all_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+
+    for node in ("gpu-1", "gpu-2", "gpu-1", None, "gpu-1", None):
+        scene.told(UNKNOWN, node)
+
+    assert scene.counted == 6
+    assert [message.partition(":")[0] for message in caplog.messages] == [
+        "node gpu-1",
+        "node gpu-2",
+        "node (no node)",
+    ]
+    assert scene.lines.lately({"gpu-1", "gpu-2", "gpu-3"}, 0) == {
+        "gpu-1": Unparsed(3, 105),
+        "gpu-2": Unparsed(1, 102),
+    }
+
+
+def test_a_line_that_is_read_again_is_counted_as_delivered_and_shown_once() -> None:
+    scene = Scene()
+
+    for _ in range(3):
+        scene.clock_ns = 100
+        scene.told(UNKNOWN)
+
+    assert scene.counted == 3
+    assert scene.lines.lately({"gpu-1"}, 0) == {"gpu-1": Unparsed(1, 101)}
+
+
+def test_the_next_controller_goes_on_where_the_last_one_was(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(before={"gpu-1": Unparsed(5, 101)})
+
+    scene.told(UNKNOWN)
+    scene.told(UNKNOWN)
+
+    assert caplog.messages == []
+    assert scene.lines.lately({"gpu-1"}, 0) == {"gpu-1": Unparsed(6, 102)}
+
+
+def test_what_is_old_is_forgotten_and_said_again_when_it_comes_back(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.told(UNKNOWN)
+
+    assert scene.lines.lately({"gpu-1"}, 101) == {}
+    scene.told(UNKNOWN)
+
+    assert len(caplog.messages) == 2
+    assert scene.lines.lately({"gpu-1"}, 101) == {"gpu-1": Unparsed(1, 102)}
+
+
+def test_names_without_end_need_no_more_memory(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+
+    for number in range(REMEMBERED + 50):
+        scene.told(UNKNOWN, f"made-up-{number}")
+    caplog.clear()
+    scene.told(UNKNOWN, f"made-up-{REMEMBERED + 49}")
+
+    assert caplog.messages == []
+    assert len(scene.lines.lately([f"made-up-{n}" for n in range(REMEMBERED + 50)], 0)) == REMEMBERED
+
+
+def test_what_the_log_shows_of_a_line_is_short_and_visible(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+
+    scene.told(f"NVRM: \u202e\x1b[31mboard Xid ({'x' * 20_000}")
+
+    [said] = caplog.messages
+    assert said.isprintable()
+    assert len(said) < 1000
