@@ -97,9 +97,11 @@ def kernel_labels(node: str) -> dict[str, str]:
 class Cluster(StandIn):
     """The stand-in API server with a fleet of GPU nodes."""
 
-    def __init__(self, folder: Path, nodes: int, *, refresh_seconds: float = 0) -> None:
+    def __init__(self, folder: Path, nodes: int, *, refresh_seconds: float = 0, large_pods: int = 0) -> None:
         self.kubeconfig = folder / "kubeconfig"
-        super().__init__("kubernetes", str(self.kubeconfig), str(nodes), str(refresh_seconds))
+        super().__init__(
+            "kubernetes", str(self.kubeconfig), str(nodes), str(refresh_seconds), str(large_pods)
+        )
         config = json.loads(self.kubeconfig.read_text())
         self._token = config["users"][0]["user"]["token"]
 
