@@ -74,8 +74,8 @@ class Settings(BaseSettings):
     loki_timeout_seconds: float = Field(75.0, gt=0)
     """How long one answer may take; longer than Loki's own `query_timeout` (1 min by default)."""
     loki_limit: int = Field(5000, ge=2, le=1_000_000)
-    """Entries asked for at once at most; Loki's `max_entries_limit_per_query`. A tenant's lower one is adopted,
-    and fewer are asked for where an answer would be larger than 2 MiB."""
+    """Entries asked for at once at most; Loki's `max_entries_limit_per_query`. A lower one of the tenant is
+    adopted, and fewer are asked for where an answer would be larger than 2 MiB."""
 
     # Loki: which lines.
     kernel_selector: str = '{k8s_namespace_name="dmesg-logging", k8s_container_name="dmesg"}'
