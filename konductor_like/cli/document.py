@@ -13,7 +13,7 @@ from konductor_like.cli.columns import fault_name, moment
 from konductor_like.cli.covering import CoverageReport
 from konductor_like.cli.happenings import EventReport
 from konductor_like.cli.report import ControllerReport, NodeReport, StatusReport
-from konductor_like.model import BrakeState, Incident, Release
+from konductor_like.model import BrakeState, Incident, Release, Source
 
 API_VERSION = "konductor-like/v1"
 
@@ -80,6 +80,9 @@ def _controller(controller: ControllerReport, now: datetime) -> dict[str, Any]:
         "renewed": stamp(controller.renewed),
         "readUpTo": {source.value: stamp(moment(ns)) for source, ns in controller.read_ns.items()},
         "coverageAt": stamp(controller.coverage_at),
+        "unreadSince": {
+            source.value: stamp(since) for source in Source if (since := controller.unread_since(now, source))
+        },
         "problem": controller.problem,
     }
 

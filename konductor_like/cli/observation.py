@@ -7,8 +7,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from konductor_like.cli.columns import age
 from konductor_like.cli.covering import coverage_report
+from konductor_like.cli.document import stamp
 from konductor_like.cli.happenings import event_reports
 from konductor_like.cli.report import ControllerReport, StatusReport, node_reports, worth_reporting
 from konductor_like.cluster.client import ReadOnlyKubeClient
@@ -34,8 +34,8 @@ class Observation:
     """Names that were asked for and that the cluster does not have."""
     ordinary: tuple[str, ...] = ()
     """Names that were asked for and have neither a GPU nor a trace of us."""
-    note: str = ""
-    """Why so many nodes are not measured, or unknown."""
+    unread: str = ""
+    """Why nothing vouches for any node: the kernel logs are not read, or nothing tells that they are."""
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def observe(
     chosen = set(names) or (list_nodes(client, decode, selector).keys() if selector else nodes.keys())
     states = [state for name, state in nodes.items() if name in chosen]
     controller, coverage = read_controller(client, settings)
-    stale = coverage is not None and now - coverage.at > timedelta(seconds=settings.heartbeat_stale_seconds)
+    unread_since = controller.unread_since(now)
     report = StatusReport(
         now=now,
         brake=brake_state(
@@ -75,9 +75,11 @@ def observe(
             now=now,
         ),
         controller=controller,
-        nodes=node_reports(states, coverage, stale=stale),
+        nodes=node_reports(states, coverage, unread_since),
         coverage=coverage_report(
-            (name for name, state in nodes.items() if state.is_gpu_node), coverage, stale=stale
+            (name for name, state in nodes.items() if state.is_gpu_node),
+            coverage,
+            unread=unread_since is not None,
         ),
         events=event_reports(nodes, now),
     )
@@ -85,7 +87,7 @@ def observe(
         report,
         missing=tuple(name for name in dict.fromkeys(names) if name not in nodes),
         ordinary=tuple(state.name for state in states if names and not worth_reporting(state)),
-        note=_note(controller, coverage, now, stale=stale),
+        unread=_unread(controller, coverage, unread_since),
     )
 
 
@@ -122,6 +124,8 @@ def read_controller(
         renewed=seen.renewed,
         duration_seconds=seen.duration_seconds or 0,
         read_ns=seen.checkpoint.read_ns if seen.checkpoint else {},
+        heard_ns=seen.coverage.read_ns if seen.coverage else {},
+        stale_seconds=settings.heartbeat_stale_seconds,
         coverage_at=seen.coverage.at if seen.coverage else None,
         problem=seen.problem,
         steering=seen.steering,
@@ -129,12 +133,14 @@ def read_controller(
     return controller, seen.coverage
 
 
-def _note(controller: ControllerReport, coverage: Coverage | None, now: datetime, *, stale: bool) -> str:
+def _unread(controller: ControllerReport, coverage: Coverage | None, unread_since: datetime | None) -> str:
+    if unread_since is not None:
+        return (
+            f"the kernel logs have not been read since {stamp(unread_since)}: "
+            "until they are, nodes that nothing stands against are unknown"
+        )
     if not controller.readable:
         return "without the Lease nobody can say which kernel logs arrive: every node counts as not measured"
     if coverage is None:
         return "no controller has said yet which kernel logs arrive, so every node counts as not measured"
-    if stale:
-        since = age((now - coverage.at).total_seconds())
-        return f"no controller has looked at the kernel logs for {since}; until one does, nodes are unknown"
     return ""

@@ -45,7 +45,7 @@ class Health(StrEnum):
     SUSPECT = "suspect"
     """Something is recorded that is not enough by itself."""
     UNKNOWN = "unknown"
-    """Its kernel log stopped arriving, or its record cannot be read: silence means nothing."""
+    """Its kernel log stopped arriving or is not read, or its record cannot be read: silence means nothing."""
     NOT_MEASURED = "not measured"
     """Its kernel log was never seen with a heartbeat: silence means little."""
     HEALTHY = "healthy"
@@ -54,6 +54,7 @@ class Health(StrEnum):
 _RANK = {health: rank for rank, health in enumerate(Health)}
 _SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
 _ACCUSING = (Severity.FATAL, Severity.TEST, Severity.SUSPECT)
+_UNREAD_ADVICE = "find out why the controller does not read the kernel logs: its log and /readyz tell"
 _READER_ADVICE = "look at the kernel-log reader's pod on this node and at the log collector"
 
 
@@ -97,6 +98,11 @@ class ControllerReport:
     renewed: datetime | None = None
     duration_seconds: float = 0.0
     read_ns: Mapping[Source, int] = field(default_factory=dict)
+    """Up to where each source was read and acted upon."""
+    heard_ns: Mapping[Source, int] = field(default_factory=dict)
+    """Up to where each source was read, as the coverage has it; an older controller's has nothing."""
+    stale_seconds: float = 300.0
+    """What was not read for so long is unknown."""
     coverage_at: datetime | None = None
     steering: Steering = field(default_factory=Steering)
     """What people told it."""
@@ -107,6 +113,22 @@ class ControllerReport:
     def readable(self) -> bool:
         """Whether anything is known at all."""
         return self.problem is None or self.renewed is not None
+
+    @property
+    def reached_ns(self) -> Mapping[Source, int]:
+        """Up to where each source was read; what was read may wait to be acted upon."""
+        return self.heard_ns or self.read_ns
+
+    def unread_since(self, now: datetime, source: Source = Source.KERNEL) -> datetime | None:
+        """Up to where the source was read, if that is longer ago than the stale span.
+
+        None where it was read since then, and where nothing tells that it was ever read.
+        """
+        known = [moment(self.reached_ns[source])] if source in self.reached_ns else []
+        if source is Source.KERNEL and self.coverage_at is not None:
+            known.append(self.coverage_at)
+        since = min(known, default=now)
+        return since if now - since > timedelta(seconds=self.stale_seconds) else None
 
     def alive(self, now: datetime) -> bool:
         """Whether the holder renewed recently enough to be taken for running."""
@@ -128,17 +150,24 @@ class StatusReport:
     events: tuple[EventReport, ...] = ()
     """What shows on many nodes at once, whichever nodes were asked for."""
 
+    @property
+    def unread_since(self) -> datetime | None:
+        """Up to where kernel logs were read, where they have not been for so long that nodes are unknown."""
+        return self.controller.unread_since(self.now)
+
 
 def node_reports(
-    states: Iterable[NodeState], coverage: Coverage | None, *, stale: bool = False
+    states: Iterable[NodeState], coverage: Coverage | None, unread_since: datetime | None = None
 ) -> tuple[NodeReport, ...]:
     """A report per node that has a GPU or a trace of us, the worst first, then by name.
 
-    Without coverage every node is ``not measured``. ``stale``: it is so old that what was measured then is
-    unknown now, because failure is not absence.
+    Without coverage every node is ``not measured``. ``unread_since``: kernel logs were read up to here and
+    not since; what was measured then is unknown now, because failure is not absence.
     """
     reports = [
-        node_report(state, state_of(state.name, coverage, stale=stale), coverage)
+        node_report(
+            state, state_of(state.name, coverage, unread=unread_since is not None), coverage, unread_since
+        )
         for state in states
         if worth_reporting(state)
     ]
@@ -155,8 +184,16 @@ def worth_reporting(state: NodeState) -> bool:
     )
 
 
-def node_report(state: NodeState, seen: CoverageState, coverage: Coverage | None = None) -> NodeReport:
-    """What there is to say about one node, given whether its kernel log arrives and what is missing of it."""
+def node_report(
+    state: NodeState,
+    seen: CoverageState,
+    coverage: Coverage | None = None,
+    unread_since: datetime | None = None,
+) -> NodeReport:
+    """What there is to say about one node, given whether its kernel log arrives and what is missing of it.
+
+    ``unread_since`` as for :func:`node_reports`.
+    """
     accusing = sorted(_accusing(state), key=_gravity)
     health = _health(state, seen)
     fault = accusing[0] if accusing else None
@@ -171,7 +208,7 @@ def node_report(state: NodeState, seen: CoverageState, coverage: Coverage | None
         ),
         fault=fault,
         further=max(0, len(accusing) - 1),
-        advice=_advice(state, health, fault),
+        advice=_advice(state, health, fault, unread=unread_since is not None),
         incidents=state.record.incidents,
         releases=state.record.releases,
         warnings=(*_warnings(state), *warnings_on(state.name, coverage)),
@@ -179,7 +216,7 @@ def node_report(state: NodeState, seen: CoverageState, coverage: Coverage | None
         replace_since=state.record.replace_since,
         contested_at=state.record.contested_at,
         stints=state.record.stints,
-        notes=(*_notes(state, health, fault, seen), *notes_on(state.name, coverage)),
+        notes=(*_notes(state, health, fault, seen, unread_since), *notes_on(state.name, coverage)),
     )
 
 
@@ -244,14 +281,16 @@ def _standing(record: NodeRecord, fault: Incident | None) -> Iterable[str]:
         yield "acked"
 
 
-def _advice(state: NodeState, health: Health, fault: Incident | None) -> str:
+def _advice(state: NodeState, health: Health, fault: Incident | None, *, unread: bool) -> str:
     if fault is not None:
         return wake_of(fault) or fault.advice
     if health is Health.FAULTY:
         return f"find out who tainted it, then `konductor-like reset {state.name}`"
     if state.record_problem:
         return f"somebody edited its record; `konductor-like reset {state.name} --purge` clears it"
-    return _READER_ADVICE if health is Health.UNKNOWN else ""
+    if health is not Health.UNKNOWN:
+        return ""
+    return _UNREAD_ADVICE if unread else _READER_ADVICE
 
 
 def wake_of(incident: Incident) -> str:
@@ -280,7 +319,13 @@ def _warnings(state: NodeState) -> Iterable[str]:
         yield last.warning
 
 
-def _notes(state: NodeState, health: Health, fault: Incident | None, seen: CoverageState) -> Iterable[str]:
+def _notes(
+    state: NodeState,
+    health: Health,
+    fault: Incident | None,
+    seen: CoverageState,
+    unread_since: datetime | None,
+) -> Iterable[str]:
     """What is worth a column in the wide table only."""
     if health is Health.FAULTY and state.record.tainted_at is None:
         yield "tainted by somebody else: no record of ours claims it"
@@ -292,7 +337,9 @@ def _notes(state: NodeState, health: Health, fault: Incident | None, seen: Cover
         yield "the taint was removed by hand"
     if state.opted_out:
         yield f"opted out by the label {OPT_OUT_LABEL}"
-    if seen is CoverageState.UNKNOWN and health is not Health.UNKNOWN:
+    if unread_since is not None:
+        yield f"its kernel log has not been read since {unread_since:%Y-%m-%dT%H:%M:%SZ}"
+    elif seen is CoverageState.UNKNOWN and health is not Health.UNKNOWN:
         yield "its kernel-log heartbeat stopped"
     if fault is not None and fault.user_written:
         yield f"{name_of(fault)} was written by a user, not by the driver"

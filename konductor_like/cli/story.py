@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from konductor_like.cli.covering import state_of
 from konductor_like.cli.happenings import EventReport, event_reports
@@ -53,6 +53,8 @@ class Story:
     stays: str | None
     """Why it must not come back by itself, where its earlier times out are against that."""
     coverage: Coverage | None = None
+    unread_since: datetime | None = None
+    """Up to where kernel logs were read, where they have not been for so long that nodes are unknown."""
     note: str = ""
     """What cannot be told, and why."""
 
@@ -63,9 +65,8 @@ def read_story(client: ReadOnlyKubeClient, settings: Settings, name: str, now: d
     if name not in nodes:
         return None
     controller, coverage = read_controller(client, settings)
-    stale = coverage is not None and now - coverage.at > timedelta(seconds=settings.heartbeat_stale_seconds)
     rules = rules_for(nodes, settings, now)
-    return story_of(name, nodes, rules, controller, coverage, now, stale=stale)
+    return story_of(name, nodes, rules, controller, coverage, now)
 
 
 def story_of(
@@ -75,23 +76,25 @@ def story_of(
     controller: ControllerReport,
     coverage: Coverage | None,
     now: datetime,
-    *,
-    stale: bool = False,
 ) -> Story:
-    """What ``nodes`` and the Lease say about one of them. ``stale``: coverage was not looked at for long."""
+    """What ``nodes`` and the Lease say about one of them."""
     state = nodes[name]
     ambiguous = coverage.ambiguous if coverage else frozenset()
     plan = decide(Snapshot(nodes, steering=controller.steering, ambiguous=ambiguous), (), rules, now)
+    unread_since = controller.unread_since(now)
     mine = (item for item in plan.refused if item.node == name)
     held_back = tuple(HeldBack(item, _words(item, state, plan.brake)) for item in mine)
     return Story(
         now=now,
         state=state,
-        report=node_report(state, state_of(name, coverage, stale=stale), coverage),
+        report=node_report(
+            state, state_of(name, coverage, unread=unread_since is not None), coverage, unread_since
+        ),
         held_back=held_back,
         events=tuple(event for event in event_reports(nodes, now) if name in (*event.nodes, *event.gone)),
         stays=may_return(state.record, now, rules) if state.tainted else None,
         coverage=coverage,
+        unread_since=unread_since,
         note="" if controller.readable else f"the Lease cannot be read: {controller.problem}",
     )
 

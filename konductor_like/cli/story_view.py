@@ -42,7 +42,8 @@ def _standing(story: Story) -> Iterator[Row]:
     if decided := _decided(story):
         yield "Decided", [decided]
     elif not report.incidents and not report.warnings:
-        yield "Decided", ["nothing: nothing is recorded against it"]
+        until = f" up to {stamp(story.unread_since)}" if story.unread_since else ""
+        yield "Decided", [f"nothing: nothing is recorded against it{until}"]
     if story.held_back:
         yield "Held back", [f"{_name(story, item.refused)}: {item.why}" for item in story.held_back]
     if story.stays:
@@ -66,10 +67,19 @@ def _before(story: Story) -> Iterator[Row]:
         yield "Times out", list(_stints(report.stints, now))
     if report.releases:
         yield "Released", [_release(mark, now) for mark in report.releases[:2]]
-    yield "Coverage", [_COVERAGE[report.coverage.value], *notes_on(report.name, story.coverage)]
+    yield "Coverage", [_coverage(story), *notes_on(report.name, story.coverage)]
     if (act := story.state.record.act) is not None:
         by_rules = f", under the rules {act.rules}" if act.rules else ", by a person"
         yield "Last act", [f"{act.id}, {_when(act.at, now)}{by_rules}"]
+
+
+def _coverage(story: Story) -> str:
+    if story.unread_since is None:
+        return _COVERAGE[story.report.coverage.value]
+    return (
+        f"UNKNOWN: its kernel log has not been read since {stamp(story.unread_since)} "
+        f"({_age(story.unread_since, story.now)} ago), so silence means nothing"
+    )
 
 
 def _next(story: Story) -> Iterator[Row]:
@@ -113,6 +123,7 @@ def document(story: Story) -> dict[str, Any]:
         "act": act and {"id": act.id, "at": stamp(act.at), "rules": act.rules or None},
         "staysOut": story.stays,
         "next": next_commands(story),
+        "unreadSince": stamp(story.unread_since),
         "problem": story.note or None,
     }
 

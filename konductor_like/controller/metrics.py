@@ -97,6 +97,12 @@ class Metrics:
         self.read_until = gauge(
             "read_until_timestamp_seconds", "Everything before this time was read and acted upon.", "source"
         )
+        self.unread = gauge(
+            "unread_seconds",
+            "How far behind the present a source was read in full; of kernel above "
+            "KONDUCTOR_HEARTBEAT_STALE_SECONDS every node counts as unknown. Absent while nothing is read.",
+            "source",
+        )
         self.history_unread = gauge(
             "history_unread_seconds",
             "How much of the time before the start has yet to be read again for the rules that look back; "

@@ -281,6 +281,7 @@ class _Terms:
                 "node": READ_SECONDS,
                 "history": LOOK_SECONDS,
             },
+            stale_seconds=settings.heartbeat_stale_seconds,
             now_ns=self.loki.now_ns,
             stop=stop,
             new_queries=lambda: self._queries() if self.rulebook.look() else {},

@@ -79,6 +79,11 @@ class Coverage:
     """Names under which two machines report at once: never tainted (rule 3)."""
     lost: Mapping[str, Loss] = field(default_factory=dict)
     """By node, for as long as a gap would be kept."""
+    read_ns: Mapping[Source, int] = field(default_factory=dict)
+    """Up to where each source was read in full, in Loki's ns; a source that is not read is missing.
+
+    The cursor is behind it while something that was read waits to be acted upon.
+    """
 
     def of(self, node: str) -> CoverageState:
         """The coverage of one node."""
