@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from konductor_like.cli.covering import coverage_report
@@ -16,13 +16,17 @@ from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.lease import read_lease
 from konductor_like.cluster.store import list_nodes
-from konductor_like.model import Coverage, NodeState
+from konductor_like.model import BrakeState, Coverage, NodeState, Refusal
 from konductor_like.model.escalation import SETTLE_SECONDS_MOST
 from konductor_like.policy import Rules
 from konductor_like.policy.brake import brake_state
 from konductor_like.policy.release import unix_ns
 from konductor_like.policy.roles import is_waiting
 from konductor_like.settings import Settings
+
+_UNREADABLE = "the controller's settings are not known: the Lease that carries them cannot be read"
+_NEVER = "the controller's settings are not known: no controller has ever run"
+_OLDER = "the controller's settings are not known: it is older than this command, and does not publish them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +61,18 @@ def observe(
 ) -> Observation:
     """Read nodes and Lease. Raises KubeError where the nodes cannot be read; the Lease may be out of reach.
 
-    Whatever was asked for, all nodes are read: the brake counts all of them.
+    Whatever was asked for, all nodes are read: the brake counts all of them. What the brake allows comes of
+    the controller's settings, never of ours.
     """
-    decode = settled_decoder(settings, client)
+    controller, coverage = read_controller(client, settings)
+    decode = settled_decoder(controller.settings, client)
     nodes = list_nodes(client, decode)
     chosen = set(names) or (list_nodes(client, decode, selector).keys() if selector else nodes.keys())
     states = [state for name, state in nodes.items() if name in chosen]
-    controller, coverage = read_controller(client, settings)
     unread_since = controller.unread_since(now)
     report = StatusReport(
         now=now,
-        brake=brake_state(
-            nodes,
-            rules_for(nodes, settings, now),
-            coverage.ambiguous if coverage else (),
-            steering=controller.steering,
-            now=now,
-        ),
+        brake=_brake(nodes, controller, coverage, now),
         controller=controller,
         nodes=node_reports(states, coverage, unread_since),
         coverage=coverage_report(
@@ -91,12 +90,32 @@ def observe(
     )
 
 
-def rules_for(nodes: Mapping[str, NodeState], settings: Settings, now: datetime) -> Rules:
+def _brake(
+    nodes: Mapping[str, NodeState], controller: ControllerReport, coverage: Coverage | None, now: datetime
+) -> BrakeState:
+    """The brake by the controller's settings; where they are not known, only what nodes and Lease tell."""
+    state = brake_state(
+        nodes,
+        rules_for(nodes, controller, now),
+        coverage.ambiguous if coverage else (),
+        steering=controller.steering,
+        now=now,
+    )
+    if controller.settings is not None:
+        return state
+    held = tuple(
+        item if item.why is Refusal.PAUSED else replace(item, why=None, pool=None) for item in state.held
+    )
+    return BrakeState(state.gpu_nodes, state.out, state.bound, held, pause=state.pause)
+
+
+def rules_for(nodes: Mapping[str, NodeState], controller: ControllerReport, now: datetime) -> Rules:
     """The rules by which nodes are looked at: with the catalogue's settling where something may settle now.
 
-    To read the catalogue takes longer than all else, and it is seldom needed.
+    To read the catalogue takes longer than all else, and it is seldom needed. Bounds and spans are the
+    defaults where the controller's are not known.
     """
-    rules = settings.rules()
+    rules = controller.settings.policy if controller.settings else Rules()
     since_ns = unix_ns(now - timedelta(seconds=SETTLE_SECONDS_MOST))
     incidents = (incident for state in nodes.values() for incident in state.record.incidents)
     if any(is_waiting(incident) and incident.first_ns > since_ns for incident in incidents):
@@ -115,9 +134,11 @@ def read_controller(
         name = f"{namespace}/{settings.lease_name}"
         seen = read_lease(client, namespace, settings.lease_name)
     except KubeError as error:
-        return ControllerReport(settings.lease_name, problem=str(error)), None
+        report = ControllerReport(settings.lease_name, problem=str(error), why_unset=_UNREADABLE)
+        return report, None
     if seen is None:
-        return ControllerReport(name, exists=False), None
+        return ControllerReport(name, exists=False, why_unset=_NEVER), None
+    known = seen.settings is not None and seen.holder in ("", seen.settings.by)
     controller = ControllerReport(
         name,
         holder=seen.holder or None,
@@ -125,7 +146,8 @@ def read_controller(
         duration_seconds=seen.duration_seconds or 0,
         read_ns=seen.checkpoint.read_ns if seen.checkpoint else {},
         heard_ns=seen.coverage.read_ns if seen.coverage else {},
-        stale_seconds=settings.heartbeat_stale_seconds,
+        settings=seen.settings if known else None,
+        why_unset="" if known else _OLDER,
         coverage_at=seen.coverage.at if seen.coverage else None,
         problem=seen.problem,
         steering=seen.steering,

@@ -64,7 +64,7 @@ def summary(report: StatusReport) -> list[tuple[str, str]]:
     return [
         *unread_lines(report),
         *((("Paused", pause_sentence(report.brake.pause)),) if report.brake.pause else ()),
-        ("Brake", brake_sentence(report.brake, report.now)),
+        ("Brake", brake_sentence(report.brake, report.now, report.controller.why_unset)),
         ("Controller", controller_sentence(report.controller, report.now)),
         *coverage_lines(report.coverage, report.now),
         *event_lines(report.events, report.now),
@@ -86,16 +86,20 @@ def pause_sentence(pause: Pause) -> str:
     return f"NO NODE IS TAINTED, {until}: {pause.reason} ({pause.by}); `konductor-like resume` ends it"
 
 
-def brake_sentence(brake: BrakeState, now: datetime) -> str:
-    """The brake's state in one sentence."""
+def brake_sentence(brake: BrakeState, now: datetime, unknown: str = "") -> str:
+    """The brake's state in one sentence; ``unknown`` says why its bounds are not known."""
     of_all = f"of {count(brake.gpu_nodes, 'GPU node')}"
     room = f"{brake.out} out of service, at most {brake.bound} {of_all} may be"
+    if unknown:
+        room = f"{brake.out} {of_all} out of service; {unknown}"
     further = "".join(f"; {part}" for part in _further_bounds(brake, now))
     if brake.held:
         names = [held.node for held in brake.held[:NAMES_SHOWN]]
         more = len(brake.held) - len(names)
         listed = ", ".join(names) + (f" and {more} more" if more else "")
         return f"HOLDING {count(len(brake.held), 'node')} back: {listed}; {room}{further}"
+    if unknown:
+        return f"bounds not known; {room}"
     return f"armed; {room}" + ("; the next would be held" if brake.out >= brake.bound else "") + further
 
 

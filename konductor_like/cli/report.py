@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from konductor_like.cli.columns import moment, natural
 from konductor_like.cli.covering import CoverageReport, notes_on, state_of, warnings_on
@@ -34,6 +35,9 @@ from konductor_like.model import (
 from konductor_like.policy.change import health_of
 from konductor_like.policy.release import name_of
 
+if TYPE_CHECKING:  # commands that need no cluster start without pydantic
+    from konductor_like.cluster.published import Published
+
 
 class Health(StrEnum):
     """How a node stands, worst first: the order of the list."""
@@ -51,6 +55,8 @@ class Health(StrEnum):
     HEALTHY = "healthy"
 
 
+STALE_SECONDS = 300.0
+"""The default of KONDUCTOR_HEARTBEAT_STALE_SECONDS, which holds where the controller's is not known."""
 _RANK = {health: rank for rank, health in enumerate(Health)}
 _SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
 _ACCUSING = (Severity.FATAL, Severity.TEST, Severity.SUSPECT)
@@ -101,8 +107,10 @@ class ControllerReport:
     """Up to where each source was read and acted upon."""
     heard_ns: Mapping[Source, int] = field(default_factory=dict)
     """Up to where each source was read, as the coverage has it; an older controller's has nothing."""
-    stale_seconds: float = 300.0
-    """What was not read for so long is unknown."""
+    settings: Published | None = None
+    """What it decides by; None where that is not known."""
+    why_unset: str = ""
+    """Why the settings are not known."""
     coverage_at: datetime | None = None
     steering: Steering = field(default_factory=Steering)
     """What people told it."""
@@ -113,6 +121,11 @@ class ControllerReport:
     def readable(self) -> bool:
         """Whether anything is known at all."""
         return self.problem is None or self.renewed is not None
+
+    @property
+    def stale_seconds(self) -> float:
+        """What was not heard or not read for so long is unknown; without settings, their default."""
+        return self.settings.stale_seconds if self.settings else STALE_SECONDS
 
     @property
     def reached_ns(self) -> Mapping[Source, int]:
@@ -298,6 +311,16 @@ def wake_of(incident: Incident) -> str:
     if incident.role is not Role.COLLATERAL or incident.origin is None:
         return ""
     return f"it followed from a failure on {incident.origin}: look there first"
+
+
+def other_rules(settings: Published | None, own: str) -> str:
+    """That the controller runs other rules than those that ``own`` names; empty where that is not known."""
+    if settings is None or not own or settings.rules_digest == own:
+        return ""
+    return (
+        f"the controller runs other rules ({settings.rules_digest}) than this machine has: "
+        "what `explain RULE` and `rules` say here may not hold there"
+    )
 
 
 def _warnings(state: NodeState) -> Iterable[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,16 @@ import pytest
 
 from konductor_like.cli import clock
 from konductor_like.cli.app import execute
-from konductor_like.cluster import paths
 from konductor_like.cluster.checkpoint import (
     COVERAGE_ANNOTATION,
     CURSOR_ANNOTATION,
     encode_checkpoint,
     encode_coverage,
 )
-from konductor_like.cluster.client import KubeClient
 from konductor_like.model import Checkpoint, Coverage, Source
 from konductor_like.policy.release import unix_ns
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
-from tests.cli.scenes import NOW, ago
+from tests.cli.scenes import NOW, ago, note_on_the_lease
 
 Cluster = Callable[[str], KubernetesServer]
 
@@ -61,15 +58,6 @@ def test_hours_after_the_controller_died_nobody_is_called_healthy(
 
     status()
     assert "the kernel logs have not been read since 2026-05-06T11:59:40Z" in capsys.readouterr().err
-
-
-def note_on_the_lease(folder: Path, key: str, value: str) -> None:
-    with closing(KubeClient.connect(str(folder / "kubeconfig"), None, 10)) as client:
-        client.patch(
-            paths.lease("konductor-like", "konductor-like"),
-            {"metadata": {"annotations": {key: value}}},
-            "application/merge-patch+json",
-        )
 
 
 def heard_but_read_up_to(folder: Path, kernel: datetime, pod: datetime = NOW) -> None:
@@ -195,16 +183,6 @@ def test_a_mangled_cursor_is_told_and_costs_nothing_else(
 
     assert controller["running"] is True
     assert "annotation trainy.konduktor.ai/cursor" in controller["problem"]
-
-
-def test_the_brakes_bound_follows_the_settings(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cluster("every state")
-    assert document(capsys)["brake"]["bound"] == 2
-
-    monkeypatch.setenv("KONDUCTOR_BRAKE_MAX_PERCENT", "50")
-    assert document(capsys)["brake"]["bound"] == 6
 
 
 def test_the_leases_place_follows_the_settings(
