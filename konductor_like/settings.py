@@ -127,7 +127,10 @@ class Settings(BaseSettings):
     first_start_history_seconds: float = Field(86_400.0, ge=0)
     """On the very first start, kernel lines of this span are recorded as suspect."""
     heartbeat_stale_seconds: float = Field(300.0, gt=0)
-    """A node whose kernel-log heartbeat is older than this is unknown."""
+    """A node whose kernel-log heartbeat is older than this is unknown.
+
+    All nodes are while the kernel logs were not read in full for so long.
+    """
     gap_max_age_seconds: float = Field(86_400.0, ge=600, le=604_800)
     """How long a span without heartbeats is kept as a gap, and lines of it that come late are looked for."""
 

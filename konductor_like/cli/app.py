@@ -67,7 +67,7 @@ def build() -> typer.Typer:
     """The application with its commands."""
     app = typer.Typer(
         help="Taints Kubernetes nodes whose kernel says the GPU is broken, from log lines already in Loki.",
-        epilog="Exit status: 0 ok, 1 failed, 2 usage or configuration, 3 partly failed.",
+        epilog="Exit status: 0 ok, 1 failed, 2 usage or configuration, 3 partly failed, 5 unknown.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         no_args_is_help=True,
         pretty_exceptions_enable=False,

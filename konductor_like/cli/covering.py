@@ -11,7 +11,7 @@ from konductor_like.model import Coverage, CoverageState, Loss, Unparsed
 
 NAMES_SHOWN = 5
 GAPS_SHOWN = 3
-ALARMING = ("Missing", "Lost", "Unparsed", "Ambiguous")
+ALARMING = ("Unread", "Missing", "Lost", "Unparsed", "Ambiguous")
 """Lines above the table that are there only when something is wrong."""
 
 
@@ -37,22 +37,21 @@ class CoverageReport:
     unparsed: tuple[tuple[str, Unparsed], ...] = ()
 
 
-def state_of(name: str, coverage: Coverage | None, *, stale: bool) -> CoverageState:
-    """The coverage of one node; of a controller that has not looked for long nothing is measured any more."""
-    if coverage is None:
-        return CoverageState.NOT_MEASURED
-    seen = coverage.of(name)
-    return CoverageState.UNKNOWN if stale and seen is CoverageState.MEASURED else seen
+def state_of(name: str, coverage: Coverage | None, *, unread: bool) -> CoverageState:
+    """The coverage of one node; while kernel logs are not read, a heartbeat that was heard means nothing."""
+    if unread:
+        return CoverageState.UNKNOWN
+    return CoverageState.NOT_MEASURED if coverage is None else coverage.of(name)
 
 
 def coverage_report(
-    gpu_nodes: Iterable[str], coverage: Coverage | None, *, stale: bool
+    gpu_nodes: Iterable[str], coverage: Coverage | None, *, unread: bool
 ) -> CoverageReport | None:
     """The report on these nodes; None without coverage."""
     if coverage is None:
         return None
     names = sorted(gpu_nodes, key=natural)
-    states = {name: state_of(name, coverage, stale=stale) for name in names}
+    states = {name: state_of(name, coverage, unread=unread) for name in names}
     gaps = (
         GapReport(gap.start_ns, gap.end_ns, tuple(name for name in names if gap.concerns(name)))
         for gap in coverage.gaps

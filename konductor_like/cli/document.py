@@ -7,13 +7,16 @@ out.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from konductor_like.cli.columns import fault_name, moment
 from konductor_like.cli.covering import CoverageReport
 from konductor_like.cli.happenings import EventReport
 from konductor_like.cli.report import ControllerReport, NodeReport, StatusReport
-from konductor_like.model import BrakeState, Incident, Release
+from konductor_like.model import BrakeState, Incident, Release, Source
+
+if TYPE_CHECKING:
+    from konductor_like.cluster.published import Published
 
 API_VERSION = "konductor-like/v1"
 
@@ -24,7 +27,7 @@ def status_document(report: StatusReport) -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": "Status",
         "time": stamp(report.now),
-        "brake": brake_document(report.brake),
+        "brake": brake_document(report.brake, report.controller),
         "controller": _controller(report.controller, report.now),
         "coverage": _coverage(report.coverage),
         "events": [event_document(event) for event in report.events],
@@ -37,14 +40,16 @@ def stamp(when: datetime | None) -> str | None:
     return None if when is None else f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def brake_document(brake: BrakeState) -> dict[str, Any]:
+def brake_document(brake: BrakeState, controller: ControllerReport) -> dict[str, Any]:
     """The brake, its bounds and what it holds."""
+    known = controller.settings is not None
     return {
         "holding": brake.holding,
         "gpuNodes": brake.gpu_nodes,
         "out": brake.out,
-        "bound": brake.bound,
-        "unavailable": brake.unavailable,
+        "bound": brake.bound if known else None,
+        "problem": controller.why_unset or None,
+        "unavailable": brake.unavailable if known else None,
         "pools": [
             {"pool": pool.pool, "gpuNodes": pool.gpu_nodes, "out": pool.out, "bound": pool.bound}
             for pool in brake.pools
@@ -56,7 +61,7 @@ def brake_document(brake: BrakeState) -> dict[str, Any]:
             "windowSeconds": brake.pace.window_seconds,
             "freesAt": stamp(brake.pace.frees_at),
         },
-        "cooling": brake.cooling,
+        "cooling": brake.cooling if known else None,
         "rearmsAt": stamp(brake.rearms_at),
         "pause": brake.pause
         and {
@@ -80,7 +85,36 @@ def _controller(controller: ControllerReport, now: datetime) -> dict[str, Any]:
         "renewed": stamp(controller.renewed),
         "readUpTo": {source.value: stamp(moment(ns)) for source, ns in controller.read_ns.items()},
         "coverageAt": stamp(controller.coverage_at),
+        "unreadSince": {
+            source.value: stamp(since) for source in Source if (since := controller.unread_since(now, source))
+        },
         "problem": controller.problem,
+        "settings": controller.settings and settings_document(controller.settings),
+    }
+
+
+def settings_document(settings: Published) -> dict[str, Any]:
+    """What the controller decides by."""
+    policy = settings.policy
+    return {
+        "version": settings.version,
+        "rules": settings.rules_digest,
+        "brake": {
+            "maxPercent": policy.brake_max_percent,
+            "maxNodes": policy.brake_max_nodes,
+            "poolMaxPercent": policy.brake_pool_max_percent,
+            "rateNodes": policy.brake_rate_nodes,
+            "rateWindowSeconds": policy.brake_rate_window_seconds,
+            "countUnavailable": policy.brake_count_unavailable,
+            "cooldownSeconds": policy.brake_cooldown_seconds,
+        },
+        "gpuNodeSelector": settings.gpu_node_selector,
+        "nodeSelector": settings.node_selector,
+        "poolLabel": settings.pool_label,
+        "domainLabel": settings.domain_label,
+        "watchedNamespaces": list(settings.namespaces),
+        "furtherNamespaces": settings.further_namespaces,
+        "staleSeconds": settings.stale_seconds,
     }
 
 

@@ -14,6 +14,8 @@ class Exit(IntEnum):
     """The command line or the configuration is wrong."""
     PARTLY = 3
     """Some of what was asked was done, some could not be."""
+    UNKNOWN = 5
+    """``status --exit-code``: no node is faulty as far as is known, and of some it is not known."""
     INTERRUPTED = 130
     """Stopped with Ctrl-C."""
 

@@ -15,13 +15,13 @@ from konductor_like.cli import clock
 from konductor_like.cli.failures import CommandError, begin, status_of
 from konductor_like.cli.options import Context, Kubeconfig, Verbose
 from konductor_like.cli.paragraphs import Row, plain, view
-from konductor_like.cli.streams import is_terminal, say, tell
+from konductor_like.cli.streams import is_terminal, say, tell, warn
 from konductor_like.model import Source
 
 if TYPE_CHECKING:
+    from konductor_like.catalog import UserRules
     from konductor_like.cli.explaining import Answer
     from konductor_like.cli.story import Story
-    from konductor_like.detection import Detector
 
 STDIN = "-"
 
@@ -56,9 +56,11 @@ def explain(
 
     Of a fault: what it is, whose fault it usually is, what we do, what else to look for. A line is read as
     the controller reads it, with the rules file in force; for one that is no fault it says why, and that is a
-    success. Of a node: what stands against it, what was decided and what was held back, and what to do next.
+    success. With --context or --kubeconfig it warns where that cluster's controller runs other rules. Of a
+    node: what stands against it, what was decided and what was held back, and what to do next.
     """
     from konductor_like.cli.explaining import NoFaultError, explain_text
+    from konductor_like.detection import Detector
 
     begin(verbose=verbose)
     if len(what) == 2 and what[0] == "node" and source is None:
@@ -69,12 +71,15 @@ def explain(
         return
     text = (_standard_input() if what == [STDIN] else " ".join(what)).strip()
     try:
-        answer = explain_text(text, source, _detector())
+        rules = _rules()
+        answer = explain_text(text, source, Detector(rules.catalog))
     except NoFaultError as error:
         if len(what) > 1 or what == [STDIN]:
             raise
         _show_story(_story_or_raise(text, error, kubeconfig, context), output)
     else:
+        if kubeconfig or context:
+            _compare(rules, kubeconfig, context)
         _show(answer, output)
 
 
@@ -104,19 +109,31 @@ def _story_or_raise(name: str, no_fault: CommandError, kubeconfig: str | None, c
     return story
 
 
-def _detector() -> Detector:
+def _rules() -> UserRules:
     """The rules that a controller with this rules file has in force; no other setting need be right."""
     from pydantic_settings import BaseSettings, SettingsConfigDict
 
     from konductor_like.cli.ruling import load
-    from konductor_like.detection import Detector
     from konductor_like.settings import PREFIX
 
     class RulesFile(BaseSettings):
         model_config = SettingsConfigDict(env_prefix=PREFIX)
         rules_file: Path | None = None
 
-    return Detector(load(RulesFile().rules_file).catalog)
+    return load(RulesFile().rules_file)
+
+
+def _compare(rules: UserRules, kubeconfig: str | None, context: str | None) -> None:
+    """Warn where the controller of that cluster runs other rules than these, or where that is not known."""
+    from konductor_like.cli.configuration import load_settings
+    from konductor_like.cli.observation import read_controller, reading_client
+    from konductor_like.cli.report import other_rules
+
+    settings = load_settings()
+    with reading_client(settings, kubeconfig, context) as client:
+        controller, _ = read_controller(client, settings)
+    if told := controller.why_unset or other_rules(controller.settings, rules.digest):
+        warn(told)
 
 
 def _standard_input() -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from konductor_like.cli.columns import age
 from konductor_like.cli.covering import coverage_report
+from konductor_like.cli.document import stamp
 from konductor_like.cli.happenings import event_reports
 from konductor_like.cli.report import ControllerReport, StatusReport, node_reports, worth_reporting
 from konductor_like.cluster.client import ReadOnlyKubeClient
@@ -16,13 +16,17 @@ from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.lease import read_lease
 from konductor_like.cluster.store import list_nodes
-from konductor_like.model import Coverage, NodeState
+from konductor_like.model import BrakeState, Coverage, NodeState, Refusal
 from konductor_like.model.escalation import SETTLE_SECONDS_MOST
 from konductor_like.policy import Rules
 from konductor_like.policy.brake import brake_state
 from konductor_like.policy.release import unix_ns
 from konductor_like.policy.roles import is_waiting
 from konductor_like.settings import Settings
+
+_UNREADABLE = "the controller's settings are not known: the Lease that carries them cannot be read"
+_NEVER = "the controller's settings are not known: no controller has ever run"
+_OLDER = "the controller's settings are not known: it is older than this command, and does not publish them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,8 @@ class Observation:
     """Names that were asked for and that the cluster does not have."""
     ordinary: tuple[str, ...] = ()
     """Names that were asked for and have neither a GPU nor a trace of us."""
-    note: str = ""
-    """Why so many nodes are not measured, or unknown."""
+    unread: str = ""
+    """Why nothing vouches for any node: the kernel logs are not read, or nothing tells that they are."""
 
 
 @contextmanager
@@ -57,27 +61,24 @@ def observe(
 ) -> Observation:
     """Read nodes and Lease. Raises KubeError where the nodes cannot be read; the Lease may be out of reach.
 
-    Whatever was asked for, all nodes are read: the brake counts all of them.
+    Whatever was asked for, all nodes are read: the brake counts all of them. What the brake allows comes of
+    the controller's settings, never of ours.
     """
-    decode = settled_decoder(settings, client)
+    controller, coverage = read_controller(client, settings)
+    decode = settled_decoder(controller.settings, client)
     nodes = list_nodes(client, decode)
     chosen = set(names) or (list_nodes(client, decode, selector).keys() if selector else nodes.keys())
     states = [state for name, state in nodes.items() if name in chosen]
-    controller, coverage = read_controller(client, settings)
-    stale = coverage is not None and now - coverage.at > timedelta(seconds=settings.heartbeat_stale_seconds)
+    unread_since = controller.unread_since(now)
     report = StatusReport(
         now=now,
-        brake=brake_state(
-            nodes,
-            rules_for(nodes, settings, now),
-            coverage.ambiguous if coverage else (),
-            steering=controller.steering,
-            now=now,
-        ),
+        brake=_brake(nodes, controller, coverage, now),
         controller=controller,
-        nodes=node_reports(states, coverage, stale=stale),
+        nodes=node_reports(states, coverage, unread_since),
         coverage=coverage_report(
-            (name for name, state in nodes.items() if state.is_gpu_node), coverage, stale=stale
+            (name for name, state in nodes.items() if state.is_gpu_node),
+            coverage,
+            unread=unread_since is not None,
         ),
         events=event_reports(nodes, now),
     )
@@ -85,16 +86,36 @@ def observe(
         report,
         missing=tuple(name for name in dict.fromkeys(names) if name not in nodes),
         ordinary=tuple(state.name for state in states if names and not worth_reporting(state)),
-        note=_note(controller, coverage, now, stale=stale),
+        unread=_unread(controller, coverage, unread_since),
     )
 
 
-def rules_for(nodes: Mapping[str, NodeState], settings: Settings, now: datetime) -> Rules:
+def _brake(
+    nodes: Mapping[str, NodeState], controller: ControllerReport, coverage: Coverage | None, now: datetime
+) -> BrakeState:
+    """The brake by the controller's settings; where they are not known, only what nodes and Lease tell."""
+    state = brake_state(
+        nodes,
+        rules_for(nodes, controller, now),
+        coverage.ambiguous if coverage else (),
+        steering=controller.steering,
+        now=now,
+    )
+    if controller.settings is not None:
+        return state
+    held = tuple(
+        item if item.why is Refusal.PAUSED else replace(item, why=None, pool=None) for item in state.held
+    )
+    return BrakeState(state.gpu_nodes, state.out, state.bound, held, pause=state.pause)
+
+
+def rules_for(nodes: Mapping[str, NodeState], controller: ControllerReport, now: datetime) -> Rules:
     """The rules by which nodes are looked at: with the catalogue's settling where something may settle now.
 
-    To read the catalogue takes longer than all else, and it is seldom needed.
+    To read the catalogue takes longer than all else, and it is seldom needed. Bounds and spans are the
+    defaults where the controller's are not known.
     """
-    rules = settings.rules()
+    rules = controller.settings.policy if controller.settings else Rules()
     since_ns = unix_ns(now - timedelta(seconds=SETTLE_SECONDS_MOST))
     incidents = (incident for state in nodes.values() for incident in state.record.incidents)
     if any(is_waiting(incident) and incident.first_ns > since_ns for incident in incidents):
@@ -113,15 +134,20 @@ def read_controller(
         name = f"{namespace}/{settings.lease_name}"
         seen = read_lease(client, namespace, settings.lease_name)
     except KubeError as error:
-        return ControllerReport(settings.lease_name, problem=str(error)), None
+        report = ControllerReport(settings.lease_name, problem=str(error), why_unset=_UNREADABLE)
+        return report, None
     if seen is None:
-        return ControllerReport(name, exists=False), None
+        return ControllerReport(name, exists=False, why_unset=_NEVER), None
+    known = seen.settings is not None and seen.holder in ("", seen.settings.by)
     controller = ControllerReport(
         name,
         holder=seen.holder or None,
         renewed=seen.renewed,
         duration_seconds=seen.duration_seconds or 0,
         read_ns=seen.checkpoint.read_ns if seen.checkpoint else {},
+        heard_ns=seen.coverage.read_ns if seen.coverage else {},
+        settings=seen.settings if known else None,
+        why_unset="" if known else _OLDER,
         coverage_at=seen.coverage.at if seen.coverage else None,
         problem=seen.problem,
         steering=seen.steering,
@@ -129,12 +155,14 @@ def read_controller(
     return controller, seen.coverage
 
 
-def _note(controller: ControllerReport, coverage: Coverage | None, now: datetime, *, stale: bool) -> str:
+def _unread(controller: ControllerReport, coverage: Coverage | None, unread_since: datetime | None) -> str:
+    if unread_since is not None:
+        return (
+            f"the kernel logs have not been read since {stamp(unread_since)}: "
+            "until they are, nodes that nothing stands against are unknown"
+        )
     if not controller.readable:
         return "without the Lease nobody can say which kernel logs arrive: every node counts as not measured"
     if coverage is None:
         return "no controller has said yet which kernel logs arrive, so every node counts as not measured"
-    if stale:
-        since = age((now - coverage.at).total_seconds())
-        return f"no controller has looked at the kernel logs for {since}; until one does, nodes are unknown"
     return ""

@@ -18,6 +18,7 @@ from konductor_like.cluster.store import list_nodes
 from konductor_like.model import Change, NodeState, Purge, Source, Verb
 from konductor_like.policy.change import tainting
 from konductor_like.policy.release import purge, release, unix_ns
+from konductor_like.policy.rules import Rules
 from konductor_like.settings import Settings
 
 _DONE = {Verb.UNTAINT: "untainted", Verb.RECORD: "released (no taint)", Verb.PURGE: "purged"}
@@ -42,6 +43,7 @@ class Reset(NodeWork):
         self._purge = purge
         self._in_earnest = dry_run is DryRun.NONE
         self._read_ns: Mapping[Source, int] = {}
+        self._policy: Rules | None = None
 
     def affected(self, selector: str | None) -> list[NodeState]:
         """Every node that a reset without names is about: those that ``status`` calls faulty or held."""
@@ -54,6 +56,7 @@ class Reset(NodeWork):
         """See :meth:`NodeWork.carry_out`; a release covers what the controller has read, and no more."""
         if states and not self._purge:
             controller, _ = read_controller(self.client, self.settings)
+            self._policy = controller.settings.policy if controller.settings else None
             if controller.problem is not None:
                 warn(f"old lines may taint again: cannot tell what was read so far ({controller.problem})")
             now_ns = unix_ns(self.at())  # nothing is read before it happens, whatever a spoilt cursor says
@@ -66,9 +69,11 @@ class Reset(NodeWork):
         """Note on the Lease what the nodes will not tell: the brake must not fill the room at once."""
         if not nodes:
             return
-        at, cooldown = self.at(), timedelta(seconds=self.settings.brake_cooldown_seconds)
+        at = self.at()
 
         def notes(before: LeaseView) -> Notes:
+            policy = before.settings.policy if before.settings else Rules()
+            cooldown = timedelta(seconds=policy.brake_cooldown_seconds)
             last = before.steering.purge
             lately = last.nodes if last is not None and at - last.at < cooldown else 0
             return {PURGE_ANNOTATION: encode_purge(Purge(at, self.by, lately + nodes))}
@@ -92,7 +97,7 @@ class Reset(NodeWork):
             reason=self._reason,
             how="reset",
             read_ns=self._read_ns,
-            rules=self.settings.rules(),
+            rules=self._policy,
         )
 
     def told(self, before: NodeState, change: Change) -> str:

@@ -18,6 +18,12 @@ NAMES_SHOWN = 5
 """The sentence about the brake names this many held nodes; the list has them all."""
 
 
+_UNREAD = {
+    Source.KERNEL: "every node that nothing stands against is UNKNOWN",
+    Source.POD: "what jobs printed since then is not seen",
+}
+
+
 class Output(StrEnum):
     """What ``-o`` takes."""
 
@@ -54,14 +60,24 @@ def to_yaml(report: StatusReport) -> str:
 
 
 def summary(report: StatusReport) -> list[tuple[str, str]]:
-    """What stands above the table: the brake first."""
+    """What stands above the table: first what is not read, then the brake."""
     return [
+        *unread_lines(report),
         *((("Paused", pause_sentence(report.brake.pause)),) if report.brake.pause else ()),
-        ("Brake", brake_sentence(report.brake, report.now)),
+        ("Brake", brake_sentence(report.brake, report.now, report.controller.why_unset)),
         ("Controller", controller_sentence(report.controller, report.now)),
         *coverage_lines(report.coverage, report.now),
         *event_lines(report.events, report.now),
     ]
+
+
+def unread_lines(report: StatusReport) -> Iterable[tuple[str, str]]:
+    """Which logs are not read: what stands below says nothing of the time since."""
+    for source, means in _UNREAD.items():
+        since = report.controller.unread_since(report.now, source)
+        if since is not None:
+            ago = age((report.now - since).total_seconds())
+            yield "Unread", f"{source.value} logs since {stamp(since)} ({ago} ago): {means}"
 
 
 def pause_sentence(pause: Pause) -> str:
@@ -70,16 +86,20 @@ def pause_sentence(pause: Pause) -> str:
     return f"NO NODE IS TAINTED, {until}: {pause.reason} ({pause.by}); `konductor-like resume` ends it"
 
 
-def brake_sentence(brake: BrakeState, now: datetime) -> str:
-    """The brake's state in one sentence."""
+def brake_sentence(brake: BrakeState, now: datetime, unknown: str = "") -> str:
+    """The brake's state in one sentence; ``unknown`` says why its bounds are not known."""
     of_all = f"of {count(brake.gpu_nodes, 'GPU node')}"
     room = f"{brake.out} out of service, at most {brake.bound} {of_all} may be"
+    if unknown:
+        room = f"{brake.out} {of_all} out of service; {unknown}"
     further = "".join(f"; {part}" for part in _further_bounds(brake, now))
     if brake.held:
         names = [held.node for held in brake.held[:NAMES_SHOWN]]
         more = len(brake.held) - len(names)
         listed = ", ".join(names) + (f" and {more} more" if more else "")
         return f"HOLDING {count(len(brake.held), 'node')} back: {listed}; {room}{further}"
+    if unknown:
+        return f"bounds not known; {room}"
     return f"armed; {room}" + ("; the next would be held" if brake.out >= brake.bound else "") + further
 
 
@@ -116,9 +136,7 @@ def controller_sentence(controller: ControllerReport, now: datetime) -> str:
     if not controller.exists:
         return f"none: there is no {lease}, so none has ever run"
     read = ", ".join(
-        f"{source.value} logs read up to {_ago(moment(controller.read_ns[source]), now)}"
-        for source in Source
-        if source in controller.read_ns
+        _read_up_to(controller, source, now) for source in Source if source in controller.reached_ns
     )
     progress = "".join(f"; {part}" for part in (read, controller.problem) if part)
     if controller.holder is None or controller.renewed is None:
@@ -127,6 +145,15 @@ def controller_sentence(controller: ControllerReport, now: datetime) -> str:
     if not controller.alive(now):
         return f"NOT RUNNING: {controller.holder} last renewed the {lease} {renewed}{progress}"
     return f"{controller.holder} holds the {lease}, renewed {renewed}{progress}"
+
+
+def _read_up_to(controller: ControllerReport, source: Source, now: datetime) -> str:
+    """How far a source was read; and acted upon, where something has waited for long."""
+    reached = moment(controller.reached_ns[source])
+    acted = moment(controller.read_ns.get(source, controller.reached_ns[source]))
+    text = f"{source.value} logs read up to {_ago(reached, now)}"
+    waits = (reached - acted).total_seconds() > controller.stale_seconds
+    return f"{text} and acted upon up to {_ago(acted, now)}" if waits else text
 
 
 def state_text(node: NodeReport) -> str:

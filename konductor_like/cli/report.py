@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from konductor_like.cli.columns import moment, natural
 from konductor_like.cli.covering import CoverageReport, notes_on, state_of, warnings_on
@@ -34,6 +35,9 @@ from konductor_like.model import (
 from konductor_like.policy.change import health_of
 from konductor_like.policy.release import name_of
 
+if TYPE_CHECKING:  # commands that need no cluster start without pydantic
+    from konductor_like.cluster.published import Published
+
 
 class Health(StrEnum):
     """How a node stands, worst first: the order of the list."""
@@ -45,15 +49,18 @@ class Health(StrEnum):
     SUSPECT = "suspect"
     """Something is recorded that is not enough by itself."""
     UNKNOWN = "unknown"
-    """Its kernel log stopped arriving, or its record cannot be read: silence means nothing."""
+    """Its kernel log stopped arriving or is not read, or its record cannot be read: silence means nothing."""
     NOT_MEASURED = "not measured"
     """Its kernel log was never seen with a heartbeat: silence means little."""
     HEALTHY = "healthy"
 
 
+STALE_SECONDS = 300.0
+"""The default of KONDUCTOR_HEARTBEAT_STALE_SECONDS, which holds where the controller's is not known."""
 _RANK = {health: rank for rank, health in enumerate(Health)}
 _SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
 _ACCUSING = (Severity.FATAL, Severity.TEST, Severity.SUSPECT)
+_UNREAD_ADVICE = "find out why the controller does not read the kernel logs: its log and /readyz tell"
 _READER_ADVICE = "look at the kernel-log reader's pod on this node and at the log collector"
 
 
@@ -97,6 +104,13 @@ class ControllerReport:
     renewed: datetime | None = None
     duration_seconds: float = 0.0
     read_ns: Mapping[Source, int] = field(default_factory=dict)
+    """Up to where each source was read and acted upon."""
+    heard_ns: Mapping[Source, int] = field(default_factory=dict)
+    """Up to where each source was read, as the coverage has it; an older controller's has nothing."""
+    settings: Published | None = None
+    """What it decides by; None where that is not known."""
+    why_unset: str = ""
+    """Why the settings are not known."""
     coverage_at: datetime | None = None
     steering: Steering = field(default_factory=Steering)
     """What people told it."""
@@ -107,6 +121,27 @@ class ControllerReport:
     def readable(self) -> bool:
         """Whether anything is known at all."""
         return self.problem is None or self.renewed is not None
+
+    @property
+    def stale_seconds(self) -> float:
+        """What was not heard or not read for so long is unknown; without settings, their default."""
+        return self.settings.stale_seconds if self.settings else STALE_SECONDS
+
+    @property
+    def reached_ns(self) -> Mapping[Source, int]:
+        """Up to where each source was read; what was read may wait to be acted upon."""
+        return self.heard_ns or self.read_ns
+
+    def unread_since(self, now: datetime, source: Source = Source.KERNEL) -> datetime | None:
+        """Up to where the source was read, if that is longer ago than the stale span.
+
+        None where it was read since then, and where nothing tells that it was ever read.
+        """
+        known = [moment(self.reached_ns[source])] if source in self.reached_ns else []
+        if source is Source.KERNEL and self.coverage_at is not None:
+            known.append(self.coverage_at)
+        since = min(known, default=now)
+        return since if now - since > timedelta(seconds=self.stale_seconds) else None
 
     def alive(self, now: datetime) -> bool:
         """Whether the holder renewed recently enough to be taken for running."""
@@ -128,17 +163,24 @@ class StatusReport:
     events: tuple[EventReport, ...] = ()
     """What shows on many nodes at once, whichever nodes were asked for."""
 
+    @property
+    def unread_since(self) -> datetime | None:
+        """Up to where kernel logs were read, where they have not been for so long that nodes are unknown."""
+        return self.controller.unread_since(self.now)
+
 
 def node_reports(
-    states: Iterable[NodeState], coverage: Coverage | None, *, stale: bool = False
+    states: Iterable[NodeState], coverage: Coverage | None, unread_since: datetime | None = None
 ) -> tuple[NodeReport, ...]:
     """A report per node that has a GPU or a trace of us, the worst first, then by name.
 
-    Without coverage every node is ``not measured``. ``stale``: it is so old that what was measured then is
-    unknown now, because failure is not absence.
+    Without coverage every node is ``not measured``. ``unread_since``: kernel logs were read up to here and
+    not since; what was measured then is unknown now, because failure is not absence.
     """
     reports = [
-        node_report(state, state_of(state.name, coverage, stale=stale), coverage)
+        node_report(
+            state, state_of(state.name, coverage, unread=unread_since is not None), coverage, unread_since
+        )
         for state in states
         if worth_reporting(state)
     ]
@@ -155,8 +197,16 @@ def worth_reporting(state: NodeState) -> bool:
     )
 
 
-def node_report(state: NodeState, seen: CoverageState, coverage: Coverage | None = None) -> NodeReport:
-    """What there is to say about one node, given whether its kernel log arrives and what is missing of it."""
+def node_report(
+    state: NodeState,
+    seen: CoverageState,
+    coverage: Coverage | None = None,
+    unread_since: datetime | None = None,
+) -> NodeReport:
+    """What there is to say about one node, given whether its kernel log arrives and what is missing of it.
+
+    ``unread_since`` as for :func:`node_reports`.
+    """
     accusing = sorted(_accusing(state), key=_gravity)
     health = _health(state, seen)
     fault = accusing[0] if accusing else None
@@ -171,7 +221,7 @@ def node_report(state: NodeState, seen: CoverageState, coverage: Coverage | None
         ),
         fault=fault,
         further=max(0, len(accusing) - 1),
-        advice=_advice(state, health, fault),
+        advice=_advice(state, health, fault, unread=unread_since is not None),
         incidents=state.record.incidents,
         releases=state.record.releases,
         warnings=(*_warnings(state), *warnings_on(state.name, coverage)),
@@ -179,7 +229,7 @@ def node_report(state: NodeState, seen: CoverageState, coverage: Coverage | None
         replace_since=state.record.replace_since,
         contested_at=state.record.contested_at,
         stints=state.record.stints,
-        notes=(*_notes(state, health, fault, seen), *notes_on(state.name, coverage)),
+        notes=(*_notes(state, health, fault, seen, unread_since), *notes_on(state.name, coverage)),
     )
 
 
@@ -244,14 +294,16 @@ def _standing(record: NodeRecord, fault: Incident | None) -> Iterable[str]:
         yield "acked"
 
 
-def _advice(state: NodeState, health: Health, fault: Incident | None) -> str:
+def _advice(state: NodeState, health: Health, fault: Incident | None, *, unread: bool) -> str:
     if fault is not None:
         return wake_of(fault) or fault.advice
     if health is Health.FAULTY:
         return f"find out who tainted it, then `konductor-like reset {state.name}`"
     if state.record_problem:
         return f"somebody edited its record; `konductor-like reset {state.name} --purge` clears it"
-    return _READER_ADVICE if health is Health.UNKNOWN else ""
+    if health is not Health.UNKNOWN:
+        return ""
+    return _UNREAD_ADVICE if unread else _READER_ADVICE
 
 
 def wake_of(incident: Incident) -> str:
@@ -259,6 +311,16 @@ def wake_of(incident: Incident) -> str:
     if incident.role is not Role.COLLATERAL or incident.origin is None:
         return ""
     return f"it followed from a failure on {incident.origin}: look there first"
+
+
+def other_rules(settings: Published | None, own: str) -> str:
+    """That the controller runs other rules than those that ``own`` names; empty where that is not known."""
+    if settings is None or not own or settings.rules_digest == own:
+        return ""
+    return (
+        f"the controller runs other rules ({settings.rules_digest}) than this machine has: "
+        "what `explain RULE` and `rules` say here may not hold there"
+    )
 
 
 def _warnings(state: NodeState) -> Iterable[str]:
@@ -280,7 +342,13 @@ def _warnings(state: NodeState) -> Iterable[str]:
         yield last.warning
 
 
-def _notes(state: NodeState, health: Health, fault: Incident | None, seen: CoverageState) -> Iterable[str]:
+def _notes(
+    state: NodeState,
+    health: Health,
+    fault: Incident | None,
+    seen: CoverageState,
+    unread_since: datetime | None,
+) -> Iterable[str]:
     """What is worth a column in the wide table only."""
     if health is Health.FAULTY and state.record.tainted_at is None:
         yield "tainted by somebody else: no record of ours claims it"
@@ -292,7 +360,9 @@ def _notes(state: NodeState, health: Health, fault: Incident | None, seen: Cover
         yield "the taint was removed by hand"
     if state.opted_out:
         yield f"opted out by the label {OPT_OUT_LABEL}"
-    if seen is CoverageState.UNKNOWN and health is not Health.UNKNOWN:
+    if unread_since is not None:
+        yield f"its kernel log has not been read since {unread_since:%Y-%m-%dT%H:%M:%SZ}"
+    elif seen is CoverageState.UNKNOWN and health is not Health.UNKNOWN:
         yield "its kernel-log heartbeat stopped"
     if fault is not None and fault.user_written:
         yield f"{name_of(fault)} was written by a user, not by the driver"

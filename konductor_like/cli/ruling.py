@@ -52,6 +52,14 @@ def load(file: Path | None) -> UserRules:
     return rules
 
 
+def digest_of(file: Path | None) -> str:
+    """What names the rules with the file over them; empty where the file would be refused."""
+    try:
+        return load_rules(file).digest
+    except RulesError:
+        return ""
+
+
 def checked(file: Path) -> UserRules:
     """The same for a file that must be there; says what it holds, and what deserves a second look."""
     if not file.exists():

@@ -25,7 +25,8 @@ def status(
     output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.TABLE,
     selector: Selector = None,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 1 when a node is faulty.")
+        bool,
+        typer.Option("--exit-code", help="Exit with 1 when a node is faulty, with 5 when one is unknown."),
     ] = False,
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Print the rows alone.")] = False,
     context: Context = None,
@@ -46,9 +47,17 @@ def status(
     with reading_client(settings, kubeconfig, context) as client:
         seen = observe(client, settings, clock.now(), names=nodes or (), selector=selector)
     _show(seen, output, headers=not no_headers)
-    if exit_code and any(node.health is Health.FAULTY for node in seen.report.nodes):
-        raise typer.Exit(Exit.FAILED)
-    raise typer.Exit(Exit.of(done=len(set(nodes or ())) - len(seen.missing), failed=len(seen.missing)))
+    found = Exit.of(done=len(set(nodes or ())) - len(seen.missing), failed=len(seen.missing))
+    raise typer.Exit(_judged(seen, found) if exit_code else found)
+
+
+def _judged(seen: Observation, found: Exit) -> Exit:
+    """What ``--exit-code`` makes of the nodes; ``found`` says whether all that were asked for are there."""
+    healths = {node.health for node in seen.report.nodes}
+    if Health.FAULTY in healths:
+        return Exit.FAILED
+    unknown = Health.UNKNOWN in healths or (seen.unread and healths)
+    return Exit.UNKNOWN if unknown and found is Exit.OK else found
 
 
 def _show(seen: Observation, output: Output, *, headers: bool) -> None:
@@ -70,5 +79,5 @@ def _show(seen: Observation, output: Output, *, headers: bool) -> None:
     for node in report.nodes:
         for warning in node.warnings:
             warn(f"node/{node.name}: {warning}")
-    if report.nodes and seen.note:
-        tell(f"note: {seen.note}")
+    if report.nodes and seen.unread:
+        warn(seen.unread)

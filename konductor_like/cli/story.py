@@ -6,13 +6,14 @@ What is held back, and why, comes of the controller's own decision on the nodes'
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from konductor_like.cli.covering import state_of
 from konductor_like.cli.happenings import EventReport, event_reports
 from konductor_like.cli.observation import read_controller, rules_for
 from konductor_like.cli.report import ControllerReport, NodeReport, node_report
+from konductor_like.cli.ruling import digest_of
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.store import list_nodes
@@ -29,6 +30,9 @@ from konductor_like.policy import Rules, decide
 from konductor_like.policy.brakewords import why_held
 from konductor_like.policy.holds import may_return
 from konductor_like.settings import Settings
+
+_BY_SETTINGS = (Refusal.BRAKE, Refusal.RATE, Refusal.COOLDOWN, Refusal.NOT_SELECTED)
+"""Why a node is held back, by the controller's settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +57,24 @@ class Story:
     stays: str | None
     """Why it must not come back by itself, where its earlier times out are against that."""
     coverage: Coverage | None = None
+    unread_since: datetime | None = None
+    """Up to where kernel logs were read, where they have not been for so long that nodes are unknown."""
+    controller: ControllerReport = field(default_factory=lambda: ControllerReport(""))
+    own_rules: str = ""
+    """Names the rules of this machine; empty where they were not loaded."""
     note: str = ""
     """What cannot be told, and why."""
 
 
 def read_story(client: ReadOnlyKubeClient, settings: Settings, name: str, now: datetime) -> Story | None:
     """The story of the node of that name; None where there is none. Raises KubeError."""
-    nodes = list_nodes(client, settled_decoder(settings, client))
+    controller, coverage = read_controller(client, settings)
+    nodes = list_nodes(client, settled_decoder(controller.settings, client))
     if name not in nodes:
         return None
-    controller, coverage = read_controller(client, settings)
-    stale = coverage is not None and now - coverage.at > timedelta(seconds=settings.heartbeat_stale_seconds)
-    rules = rules_for(nodes, settings, now)
-    return story_of(name, nodes, rules, controller, coverage, now, stale=stale)
+    rules = rules_for(nodes, controller, now)
+    found = story_of(name, nodes, rules, controller, coverage, now)
+    return replace(found, own_rules=digest_of(settings.rules_file)) if controller.settings else found
 
 
 def story_of(
@@ -75,23 +84,30 @@ def story_of(
     controller: ControllerReport,
     coverage: Coverage | None,
     now: datetime,
-    *,
-    stale: bool = False,
 ) -> Story:
-    """What ``nodes`` and the Lease say about one of them. ``stale``: coverage was not looked at for long."""
+    """What ``nodes`` and the Lease say about one of them, by ``rules``.
+
+    Where the controller's settings are not known, nothing is told that depends on them.
+    """
     state = nodes[name]
     ambiguous = coverage.ambiguous if coverage else frozenset()
     plan = decide(Snapshot(nodes, steering=controller.steering, ambiguous=ambiguous), (), rules, now)
-    mine = (item for item in plan.refused if item.node == name)
+    unread_since = controller.unread_since(now)
+    known = controller.settings is not None
+    mine = (item for item in plan.refused if item.node == name and (known or item.why not in _BY_SETTINGS))
     held_back = tuple(HeldBack(item, _words(item, state, plan.brake)) for item in mine)
     return Story(
         now=now,
         state=state,
-        report=node_report(state, state_of(name, coverage, stale=stale), coverage),
+        report=node_report(
+            state, state_of(name, coverage, unread=unread_since is not None), coverage, unread_since
+        ),
         held_back=held_back,
         events=tuple(event for event in event_reports(nodes, now) if name in (*event.nodes, *event.gone)),
-        stays=may_return(state.record, now, rules) if state.tainted else None,
+        stays=may_return(state.record, now, rules if known else None) if state.tainted else None,
         coverage=coverage,
+        unread_since=unread_since,
+        controller=controller,
         note="" if controller.readable else f"the Lease cannot be read: {controller.problem}",
     )
 
@@ -103,7 +119,7 @@ def _words(item: Refused, state: NodeState, brake: BrakeState) -> str:
         case Refusal.OPTED_OUT:
             return f"the node bears the label {OPT_OUT_LABEL}"
         case Refusal.NOT_SELECTED:
-            return "KONDUCTOR_NODE_SELECTOR leaves the node out"
+            return "the controller's KONDUCTOR_NODE_SELECTOR leaves the node out"
         case Refusal.BLOCKED:
             return "another's taint has our key and effect"
         case Refusal.AMBIGUOUS:

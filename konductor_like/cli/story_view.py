@@ -12,7 +12,7 @@ from konductor_like.cli.document import API_VERSION, event_document, node_docume
 from konductor_like.cli.happenings import EventReport, event_sentence
 from konductor_like.cli.paragraphs import Row
 from konductor_like.cli.render import state_text
-from konductor_like.cli.report import Health, wake_of
+from konductor_like.cli.report import Health, other_rules, wake_of
 from konductor_like.cli.story import Story
 from konductor_like.model import OPT_OUT_LABEL, Incident, IncidentState, Refused, Release, Role, Stint
 from konductor_like.policy.release import name_of
@@ -42,7 +42,8 @@ def _standing(story: Story) -> Iterator[Row]:
     if decided := _decided(story):
         yield "Decided", [decided]
     elif not report.incidents and not report.warnings:
-        yield "Decided", ["nothing: nothing is recorded against it"]
+        until = f" up to {stamp(story.unread_since)}" if story.unread_since else ""
+        yield "Decided", [f"nothing: nothing is recorded against it{until}"]
     if story.held_back:
         yield "Held back", [f"{_name(story, item.refused)}: {item.why}" for item in story.held_back]
     if story.stays:
@@ -66,16 +67,27 @@ def _before(story: Story) -> Iterator[Row]:
         yield "Times out", list(_stints(report.stints, now))
     if report.releases:
         yield "Released", [_release(mark, now) for mark in report.releases[:2]]
-    yield "Coverage", [_COVERAGE[report.coverage.value], *notes_on(report.name, story.coverage)]
+    yield "Coverage", [_coverage(story), *notes_on(report.name, story.coverage)]
     if (act := story.state.record.act) is not None:
         by_rules = f", under the rules {act.rules}" if act.rules else ", by a person"
         yield "Last act", [f"{act.id}, {_when(act.at, now)}{by_rules}"]
+
+
+def _coverage(story: Story) -> str:
+    if story.unread_since is None:
+        return _COVERAGE[story.report.coverage.value]
+    return (
+        f"UNKNOWN: its kernel log has not been read since {stamp(story.unread_since)} "
+        f"({_age(story.unread_since, story.now)} ago), so silence means nothing"
+    )
 
 
 def _next(story: Story) -> Iterator[Row]:
     report = story.report
     if report.warnings:
         yield "Warning", list(report.warnings)
+    if differs := other_rules(story.controller.settings, story.own_rules):
+        yield "Rules", [differs]
     if story.note:
         yield "Not known", [story.note]
     if report.advice:
@@ -110,9 +122,11 @@ def document(story: Story) -> dict[str, Any]:
             for item in story.held_back
         ],
         "events": [event_document(event) for event in story.events],
+        "otherRules": other_rules(story.controller.settings, story.own_rules) or None,
         "act": act and {"id": act.id, "at": stamp(act.at), "rules": act.rules or None},
         "staysOut": story.stays,
         "next": next_commands(story),
+        "unreadSince": stamp(story.unread_since),
         "problem": story.note or None,
     }
 
@@ -127,12 +141,7 @@ def _decided(story: Story) -> str:
         why = f" for {name_of(report.fault)}" if report.fault and not report.fault.by_person else ""
         return f"tainted {_when(record.tainted_at, story.now)}{why}"
     if report.health is Health.HELD:
-        why = (
-            ""
-            if story.held_back
-            else "; nothing is in its way any more, the controller's next look taints it"
-        )
-        return f"to be tainted, and held back{why}"
+        return f"to be tainted, and held back{'' if story.held_back else f'; {_free(story)}'}"
     if report.fault is not None and (wake := wake_of(report.fault)):
         return f"not tainted: {wake}"
     if story.held_back:
@@ -143,6 +152,15 @@ def _decided(story: Story) -> str:
     if all(wake_of(each) for each in open_ones):
         return f"recorded, not tainted: {wake_of(open_ones[0])}"
     return "recorded, not tainted: nothing of it is enough by itself"
+
+
+def _free(story: Story) -> str:
+    """What is to be said of a node that is held, where nothing is known to hold it."""
+    if story.controller.settings is None:
+        return f"why cannot be told: {story.controller.why_unset}"
+    if not story.controller.alive(story.now):
+        return "nothing is in its way any more, it is tainted when a controller runs"
+    return "nothing is in its way any more, the controller's next look taints it"
 
 
 def _name(story: Story, refused: Refused) -> str:

@@ -10,11 +10,12 @@ from konductor_like.cli.observation import read_controller
 from konductor_like.cli.writing import NodeWork
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.store import list_nodes
-from konductor_like.model import OPT_OUT_LABEL, Change, Incident, NodeState, Snapshot, Verb
+from konductor_like.model import OPT_OUT_LABEL, Change, Incident, NodeState, Refusal, Snapshot, Verb
 from konductor_like.policy.brake import admit
 from konductor_like.policy.brakewords import why_held
 from konductor_like.policy.by_hand import acknowledge, operator_taint
 from konductor_like.policy.release import name_of
+from konductor_like.policy.rules import Rules
 from konductor_like.settings import Settings
 
 
@@ -32,7 +33,10 @@ class OperatorTaint(NodeWork):
         reason: str,
         names_only: bool = False,
     ) -> None:
-        super().__init__(client, settings, dry_run, names_only=names_only)
+        self._controller, self._coverage = read_controller(client, settings)
+        super().__init__(
+            client, settings, dry_run, names_only=names_only, controllers=self._controller.settings
+        )
         self._reason = reason
         self._why_not: Mapping[str, str] = {}
 
@@ -43,25 +47,28 @@ class OperatorTaint(NodeWork):
             change = self._change(state)
             if change is not None and change.verb is Verb.TAINT and change.incident is not None:
                 wanted[state.name] = change.incident
+        settings = self._controller.settings
         if wanted:
-            controller, coverage = read_controller(self.client, self.settings)
             snapshot = Snapshot(
                 list_nodes(self.client, self.decode),
-                steering=controller.steering,
-                ambiguous=coverage.ambiguous if coverage else frozenset(),
+                steering=self._controller.steering,
+                ambiguous=self._coverage.ambiguous if self._coverage else frozenset(),
             )
             wanted = {name: incident for name, incident in wanted.items() if name in snapshot.nodes}
-            admission = admit(wanted, snapshot, self.settings.rules(), self.at())
+            admission = admit(wanted, snapshot, settings.policy if settings else Rules(), self.at())
             self._why_not = {
                 name: why_held(why, admission.brake, snapshot.nodes[name].pool)
                 for name, why in admission.refused.items()
+                if settings is not None or why is Refusal.PAUSED
             }
         super().carry_out(states)
 
     def decide(self, state: NodeState) -> Change | None:
         """See :meth:`NodeWork.decide`; what is no GPU node is never tainted (design rule 20)."""
         if not state.is_gpu_node:
-            self.fail(f"node/{state.name} has no GPU, and only GPU nodes are tainted")
+            unknown = self._controller.why_unset
+            as_known = f", as far as can be told ({unknown})" if unknown else ""
+            self.fail(f"node/{state.name} has no GPU{as_known}, and only GPU nodes are tainted")
             return None
         if state.blocked and not state.tainted:
             self.fail(
@@ -85,12 +92,14 @@ class OperatorTaint(NodeWork):
         yield from super().warnings(before, change)
         if change.verb is not Verb.TAINT:
             return
+        if self._controller.settings is None:
+            yield f"whether the brake has room for it cannot be told: {self._controller.why_unset}"
         if change.node in self._why_not:
             yield f"the controller would not have tainted it now: {self._why_not[change.node]}"
         if before.opted_out:
             yield f"it bears the label {OPT_OUT_LABEL}, so the controller leaves it alone"
         if not before.selected:
-            yield "KONDUCTOR_NODE_SELECTOR leaves it out, so the controller leaves it alone"
+            yield "the controller's KONDUCTOR_NODE_SELECTOR leaves it out, so the controller leaves it alone"
 
     def _change(self, state: NodeState) -> Change | None:
         return operator_taint(state, at=self.at(), by=self.by, reason=self._reason)

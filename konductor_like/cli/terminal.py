@@ -65,7 +65,9 @@ def _summary_line(label: str, text: str) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    alarming = label in ALARMING or text.startswith(("HOLDING", "NO NODE", "NOT RUNNING", "none", "unknown"))
+    alarming = label in ALARMING or text.startswith(
+        ("HOLDING", "NO NODE", "NOT RUNNING", "none", "unknown", "bounds")
+    )
     alarming = alarming or "UNKNOWN" in text
     line = Table.grid(padding=(0, 1))
     line.add_column(width=11, no_wrap=True)

@@ -20,6 +20,7 @@ from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeNotFound
 from konductor_like.cluster.events import NodeEvents
 from konductor_like.cluster.fence import NoFence
+from konductor_like.cluster.published import Published
 from konductor_like.cluster.transport import JSON_PATCH, JsonObject
 from konductor_like.cluster.writer import NodeWriter, Outcome, RehearsedWriter, WriteResult
 from konductor_like.controller.announcer import about
@@ -67,14 +68,23 @@ class NodeWork(ABC):
     """``reset``, as in *was not reset*."""
 
     def __init__(
-        self, client: ReadOnlyKubeClient, settings: Settings, dry_run: DryRun, *, names_only: bool = False
+        self,
+        client: ReadOnlyKubeClient,
+        settings: Settings,
+        dry_run: DryRun,
+        *,
+        names_only: bool = False,
+        controllers: Published | None = None,
     ) -> None:
-        """``names_only``: print ``node/NAME`` for each node that was written, as ``-o name`` does."""
+        """``names_only``: print ``node/NAME`` for each node that was written, as ``-o name`` does.
+
+        ``controllers``: the controller's settings, which say what a GPU node is; where that matters.
+        """
         self.done = 0
         self.failed = 0
         self.client = client
         self.settings = settings
-        self.decode = settled_decoder(settings, client)
+        self.decode = settled_decoder(controllers, client)
         self.by = who()
         self._suffix = _SUFFIX[dry_run]
         self._names_only = names_only

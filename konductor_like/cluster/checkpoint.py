@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from konductor_like.cluster import times
 from konductor_like.cluster.tolerant import Fields, read
@@ -23,7 +23,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> str:
     return _dumps(
         {
             "v": _VERSION,
-            "read": {source.value: times.text_of_ns(ns) for source, ns in checkpoint.read_ns.items()},
+            "read": _read_texts(checkpoint.read_ns),
             "act_from": times.text_of_ns(checkpoint.act_from_ns),
         }
     )
@@ -36,15 +36,13 @@ def decode_checkpoint(text: str) -> tuple[Checkpoint | None, str | None]:
     on.
     """
     fields = read(text)
-    inner = fields.inner("read")
-    read_ns = {source: inner.ns(source.value) for source in Source}
+    read_ns = _read_ns(fields.inner("read"))
     act_from_ns = fields.ns("act_from")
     if act_from_ns is None:
         if fields.problem is None:
             fields.complain("act_from is missing")
         return None, fields.problem
-    known = {source: ns for source, ns in read_ns.items() if ns is not None}
-    return Checkpoint(known, act_from_ns), fields.problem
+    return Checkpoint(read_ns, act_from_ns), fields.problem
 
 
 def encode_coverage(coverage: Coverage) -> str:
@@ -61,6 +59,7 @@ def encode_coverage(coverage: Coverage) -> str:
             "unknown": sorted(coverage.unknown & kept),
             "listed_are_measured": coverage.listed_are_measured,
             "listed": sorted(coverage.listed & kept),
+            **({"read": _read_texts(coverage.read_ns)} if coverage.read_ns else {}),
             **_missing(coverage),
         }
     )
@@ -83,8 +82,18 @@ def decode_coverage(text: str) -> tuple[Coverage | None, str | None]:
         ambiguous=frozenset(fields.texts("ambiguous")),
         lost=dict(loss for item in fields.items("lost") if (loss := _loss(item)) is not None),
         unparsed=dict(seen for item in fields.items("unparsed") if (seen := _unparsed(item)) is not None),
+        read_ns=_read_ns(fields.inner("read")),
     )
     return coverage, fields.problem
+
+
+def _read_texts(read_ns: Mapping[Source, int]) -> dict[str, object]:
+    return {source.value: times.text_of_ns(ns) for source, ns in read_ns.items()}
+
+
+def _read_ns(fields: Fields) -> dict[Source, int]:
+    found = {source: fields.ns(source.value) for source in Source}
+    return {source: ns for source, ns in found.items() if ns is not None}
 
 
 def _missing(coverage: Coverage) -> dict[str, object]:

@@ -11,6 +11,7 @@ from konductor_like.cluster import times
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.gpu import Selector, matches, parse_selector, says_gpu
 from konductor_like.cluster.managers import last_writer
+from konductor_like.cluster.published import Published
 from konductor_like.cluster.slices import GpuSlices
 from konductor_like.model import (
     HEALTH_LABEL,
@@ -57,14 +58,22 @@ def node_decoder(
     return lambda node: decode_node(node, reading)
 
 
-def settled_decoder(settings: Settings, client: ReadOnlyKubeClient | None = None) -> NodeDecoder:
-    """A decoder as the settings say; with a client it knows ResourceSlices, too. Raises ValueError."""
+def settled_decoder(
+    settings: Settings | Published | None, client: ReadOnlyKubeClient | None = None
+) -> NodeDecoder:
+    """A decoder as the settings say; with a client it knows ResourceSlices, too. Raises ValueError.
+
+    Without settings, because they are not known, it knows no selector and no label of pools.
+    """
+    sliced = GpuSlices(client).nodes if client else frozenset
+    if settings is None:
+        return node_decoder(sliced=sliced)
     return node_decoder(
         settings.gpu_node_selector,
         include=settings.node_selector,
         pool_label=settings.pool_label,
         domain_label=settings.domain_label,
-        sliced=GpuSlices(client).nodes if client else frozenset,
+        sliced=sliced,
     )
 
 

@@ -9,7 +9,7 @@ write ends earlier, at the renew deadline, counted from before the last successf
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -79,8 +79,12 @@ class LeaderLease:
         renew_interval_seconds: float,
         clock: Callable[[], float] = suspend_aware_seconds,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        notes: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """``clock`` measures spans and must go on while the machine sleeps; ``now`` is only written down."""
+        """``clock`` measures spans and must go on while the machine sleeps; ``now`` is only written down.
+
+        ``notes`` gives annotations that each write of ours sets, whatever else it is for.
+        """
         self.renew_interval_seconds = renew_interval_seconds
         self._client = client
         self._namespace = namespace
@@ -90,6 +94,7 @@ class LeaderLease:
         self._deadline_seconds = renew_deadline_seconds
         self._clock = clock
         self._now = now
+        self._notes = notes
         self._lock = threading.Lock()
         self._term: _Term | None = None
         self._lease: JsonObject = {}
@@ -199,7 +204,12 @@ class LeaderLease:
         return self._hold(answer, sent_at)
 
     def _taken(self, lease: JsonObject) -> JsonObject:
-        return lease_object.taken(lease, self._identity, self._duration_seconds, self._now())
+        return self._noted(lease_object.taken(lease, self._identity, self._duration_seconds, self._now()))
+
+    def _noted(self, lease: JsonObject) -> JsonObject:
+        for key, value in self._notes().items():
+            lease = lease_object.annotated(lease, key, value)
+        return lease
 
     def _may_take(self, seen: LeaseView) -> bool:
         if seen.holder in ("", self._identity) or is_dead(seen.holder):
@@ -238,7 +248,7 @@ class LeaderLease:
 
     def _replace(self, wanted: JsonObject) -> None:
         timeout = self._patience_seconds
-        self._lease = self._client.replace(self._path, wanted, timeout_seconds=timeout)
+        self._lease = self._client.replace(self._path, self._noted(wanted), timeout_seconds=timeout)
 
     def _look_again(self, term: _Term) -> None:
         """Somebody changed the Lease: go on with it if the term is still ours, else it is lost."""
@@ -260,7 +270,7 @@ class LeaderLease:
 
     def _recreate(self, wanted: JsonObject) -> None:
         """Somebody deleted the Lease: put it back, cursor included, unless another was faster."""
-        anew = lease_object.as_new(wanted)
+        anew = lease_object.as_new(self._noted(wanted))
         try:
             self._lease = self._client.create(paths.leases(self._namespace), anew, self._patience_seconds)
         except KubeConflict as error:

@@ -16,6 +16,7 @@ from konductor_like.cluster.checkpoint import (
     encode_checkpoint,
     encode_coverage,
 )
+from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, decode_settings
 from konductor_like.cluster.steering import decode_steering
 from konductor_like.model import Checkpoint, Coverage, Steering
 
@@ -38,6 +39,8 @@ class LeaseView:
     """Why something that it carries could not be read, if it is there."""
     steering: Steering = field(default_factory=Steering)
     """What people told the controller."""
+    settings: Published | None = None
+    """What the controller decides by; None where it does not say."""
 
 
 def view(lease: JsonObject) -> LeaseView:
@@ -45,11 +48,13 @@ def view(lease: JsonObject) -> LeaseView:
     spec, annotations = _object(lease, "spec"), _object(_object(lease, "metadata"), "annotations")
     checkpoint, no_cursor = _decoded(annotations.get(CURSOR_ANNOTATION), decode_checkpoint)
     coverage, no_coverage = _decoded(annotations.get(COVERAGE_ANNOTATION), decode_coverage)
-    problems = [
-        f"annotation {name}: {problem}"
-        for name, problem in ((CURSOR_ANNOTATION, no_cursor), (COVERAGE_ANNOTATION, no_coverage))
-        if problem
-    ]
+    settings, no_settings = _decoded(annotations.get(SETTINGS_ANNOTATION), decode_settings)
+    found = (
+        (CURSOR_ANNOTATION, no_cursor),
+        (COVERAGE_ANNOTATION, no_coverage),
+        (SETTINGS_ANNOTATION, no_settings),
+    )
+    problems = [f"annotation {name}: {problem}" for name, problem in found if problem]
     steering, unread = decode_steering(annotations)
     return LeaseView(
         holder=_text(spec, "holderIdentity"),
@@ -61,6 +66,7 @@ def view(lease: JsonObject) -> LeaseView:
         coverage=coverage,
         problem="; ".join((*problems, *unread)) or None,
         steering=steering,
+        settings=settings,
     )
 
 

@@ -46,6 +46,12 @@ class Fields:
         """An integer of 0 or more."""
         return self._read(name, int, "is not a whole number", _counted)
 
+    def real(self, name: str) -> float | None:
+        """A finite number of 0 or more."""
+        found = self._found.get(name)
+        kind = int if isinstance(found, int) else float
+        return self._read(name, kind, "is not a number", _measured)
+
     def flag(self, name: str) -> bool:
         """A boolean; False where absent."""
         return bool(self._read(name, bool, "is neither true nor false", bool))
@@ -127,6 +133,12 @@ def read(text: str) -> Fields:
 def _clean(text: str) -> str:
     """Without lone surrogates, which JSON can hold and UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode()
+
+
+def _measured(number: float) -> float:
+    if not 0 <= number < _MAX_INT:
+        raise ValueError
+    return float(number)
 
 
 def _counted(number: int) -> int:

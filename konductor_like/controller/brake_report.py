@@ -57,6 +57,8 @@ def _why_held(brake: BrakeState) -> str:
     if len(reasons) == 1 and first is not None and first is not Refusal.BRAKE:
         return f"{why_held(first, brake)}."
     told = f"{brake.out} of {brake.gpu_nodes} GPU nodes are out, {brake.bound} may be"
+    if not brake.bound:
+        return f"{told}: the settings allow no taint at all."
     return f"{told}. Releasing nodes makes room."
 
 

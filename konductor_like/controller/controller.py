@@ -103,6 +103,12 @@ class Controller:
                 for name, loop in term.loops.items()
                 if loop.problem is not None
             )
+            if (since_ns := term.unread_since_ns()) is not None:
+                since = datetime.fromtimestamp(since_ns // 1_000_000_000, UTC)
+                reasons.append(
+                    f"kernel lines: read in full up to {since:%Y-%m-%dT%H:%M:%SZ} and no further, "
+                    "so every node that nothing stands against counts as unknown"
+                )
         return reasons
 
     def nodes_changed(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
@@ -39,10 +39,22 @@ class CoverageReport:
         self._fleet_said_ns = -QUIET_NS
         self._ambiguous: frozenset[str] = frozenset()
         self._left: set[tuple[str, str]] = set()
+        self._unread = False
 
-    def tell(self, news: News, coverage: Coverage, nodes: Mapping[str, NodeState], now_ns: int) -> None:
-        """Everything that changed, given the GPU nodes."""
-        self._measure(coverage, nodes)
+    def tell(
+        self,
+        news: News,
+        coverage: Coverage,
+        nodes: Mapping[str, NodeState],
+        now_ns: int,
+        unread_since_ns: int | None = None,
+    ) -> None:
+        """Everything that changed, given the GPU nodes.
+
+        ``unread_since_ns`` as for :meth:`FleetWatch.look`: heartbeats that are heard mean nothing then.
+        """
+        self._measure(coverage, nodes, unread=unread_since_ns is not None)
+        self._say_unread(unread_since_ns)
         for name, (since_ns, _) in news.silent:
             self._unsaid[name] = since_ns
             self._gather_until_ns = self._gather_until_ns or now_ns + GATHER_NS
@@ -80,14 +92,25 @@ class CoverageReport:
             )
         self._left = found
 
-    def _measure(self, coverage: Coverage, nodes: Mapping[str, NodeState]) -> None:
+    def _measure(self, coverage: Coverage, nodes: Mapping[str, NodeState], *, unread: bool) -> None:
         metrics = self._metrics
+        states = Counter(CoverageState.UNKNOWN if unread else coverage.of(name) for name in nodes)
         for state in CoverageState:
-            metrics.coverage.labels(state.value).set(sum(coverage.of(name) is state for name in nodes))
+            metrics.coverage.labels(state.value).set(states[state])
         metrics.gaps_open.set(len(coverage.gaps))
         concerned = sum(any(gap.concerns(name) for gap in coverage.gaps) for name in nodes)
         metrics.nodes_with_gaps.set(concerned if coverage.gaps else 0)
         metrics.nodes_ambiguous.set(len(coverage.ambiguous))
+
+    def _say_unread(self, unread_since_ns: int | None) -> None:
+        if unread_since_ns is not None and not self._unread:
+            logs.warning(
+                f"The kernel logs were read in full up to {_moment(unread_since_ns)} and no further: until "
+                "they are, every node that nothing stands against counts as unknown."
+            )
+        elif unread_since_ns is None and self._unread:
+            logs.info("The kernel logs are read up to the present again.")
+        self._unread = unread_since_ns is not None
 
     def _say_silent(self, nodes: Mapping[str, NodeState], now_ns: int) -> None:
         silent = {name: since_ns for name, since_ns in self._unsaid.items() if name in nodes}

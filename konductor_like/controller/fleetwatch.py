@@ -86,8 +86,14 @@ class FleetWatch:
                 self._overruns.append((line.node, overrun))
         self._tracker.read_up_to(upto_ns, now_ns)
 
-    def look(self, nodes: Mapping[str, NodeState], now_ns: int) -> Coverage:
-        """Draw the conclusions, tell them, and ask for what is to be read again."""
+    def look(
+        self, nodes: Mapping[str, NodeState], now_ns: int, unread_since_ns: int | None = None
+    ) -> Coverage:
+        """Draw the conclusions, tell them, and ask for what is to be read again.
+
+        ``unread_since_ns``: the kernel logs were read up to here and no further, for longer than the stale
+        span; None where they are read.
+        """
         gpu_nodes = {name: state for name, state in nodes.items() if state.is_gpu_node}
         coverage = self._tracker.coverage(
             {name: state.created_ns for name, state in gpu_nodes.items()}, now_ns
@@ -98,7 +104,7 @@ class FleetWatch:
         for name, overrun in self._overruns:
             self._report.overran(name, overrun, nodes.get(name))
         self._overruns.clear()
-        self._report.tell(self._tracker.news(), coverage, gpu_nodes, now_ns)
+        self._report.tell(self._tracker.news(), coverage, gpu_nodes, now_ns, unread_since_ns)
         self._report.left(self._boots.left)
         self._metrics.pending.set(self._boots.overdue)
         self._revisit(self._tracker.revisit_spans)

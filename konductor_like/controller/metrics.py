@@ -78,8 +78,8 @@ class Metrics:
             "Windows of one nanosecond that hold more than Loki returns.",
             "source",
         )
-        self.unread = gauge(
-            "unread_seconds",
+        self.unreadable = gauge(
+            "unreadable_seconds",
             "How much time Loki cannot give the lines of; they are asked for again, and later ones are read.",
             "source",
         )
@@ -101,6 +101,12 @@ class Metrics:
         self.kube_errors = counter("kube_errors_total", "Requests to the API server that failed.", "error")
         self.read_until = gauge(
             "read_until_timestamp_seconds", "Everything before this time was read and acted upon.", "source"
+        )
+        self.unread = gauge(
+            "unread_seconds",
+            "How far behind the present a source was read in full; of kernel above "
+            "KONDUCTOR_HEARTBEAT_STALE_SECONDS every node counts as unknown. Absent while nothing is read.",
+            "source",
         )
         self.history_unread = gauge(
             "history_unread_seconds",

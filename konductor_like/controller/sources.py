@@ -216,7 +216,7 @@ class SourceLoop:
     def _say_unread(self, batch: Batch) -> None:
         """Say once which time Loki cannot give the lines of, and when that is over."""
         unread_seconds = sum(window.width_ns for window in batch.unread) / 1e9
-        self._metrics.unread.labels(self.name).set(unread_seconds)
+        self._metrics.unreadable.labels(self.name).set(unread_seconds)
         for window in batch.given_up:
             logs.error(
                 f"{self.name} lines {_between(window)} could not be read and are too old now "

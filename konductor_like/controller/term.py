@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from konductor_like.controller import logs
@@ -55,6 +56,7 @@ class Term:
         lags: Lags,
         *,
         intervals: Mapping[str, float],
+        stale_seconds: float,
         now_ns: Callable[[], int],
         stop: threading.Event,
         new_queries: Callable[[], Mapping[str, str]] = dict,
@@ -63,6 +65,7 @@ class Term:
         """``now_ns`` is the time that windows and heartbeats are reckoned from.
 
         ``intervals`` are the seconds between two polls of each reader, ``tails`` what nudges some of them.
+        Where the kernel logs were not read for ``stale_seconds``, every node is unknown.
 
         ``new_queries`` gives what the readers ask from now on, by name, where the rules changed.
         """
@@ -73,6 +76,7 @@ class Term:
         self._metrics = metrics
         self._watch = watch
         self._lags = lags
+        self._stale_seconds = stale_seconds
         self._now_ns = now_ns
         self._stop = stop
         self._inbox: queue.Queue[Delivery | None] = queue.Queue()
@@ -80,6 +84,7 @@ class Term:
         self._looked_seconds = 0.0
         self._clock_wrong = False
         self._failures = 0
+        self._present_ns: dict[Source, int] = {}
         self._replaying = "history" in readers
         self.last_turn_seconds = time.monotonic()
         self.loops = {
@@ -116,8 +121,19 @@ class Term:
         self._inbox.put(None)
 
     def coverage(self) -> Coverage | None:
-        """The last look at which nodes' logs arrive; may be asked from another thread."""
-        return self._coverage
+        """The last look at which nodes' logs arrive, and how far logs are read; from any thread."""
+        coverage = self._coverage
+        return coverage and replace(coverage, read_ns=self._read_ns())
+
+    def unread_since_ns(self) -> int | None:
+        """Up to where the kernel logs are read, if that is longer ago than the stale span; from any thread.
+
+        Then silence says nothing of any node, whatever heartbeats are heard.
+        """
+        read_ns = self._read_ns().get(Source.KERNEL)
+        if read_ns is None or self._now_ns() - read_ns <= self._stale_seconds * 1e9:
+            return None
+        return read_ns
 
     @contextmanager
     def _polling(self) -> Iterator[None]:
@@ -128,6 +144,7 @@ class Term:
             yield
         finally:
             self._stop.set()
+            self._metrics.unread.clear()
             deadline_seconds = time.monotonic() + JOIN_SECONDS
             for loop in self.loops.values():
                 loop.join(max(0.0, deadline_seconds - time.monotonic()))
@@ -194,6 +211,10 @@ class Term:
                 self._look_at_coverage()
             for delivery in deliveries:
                 delivery.accepted = True
+                source, present_ns = SOURCES.get(delivery.name), delivery.batch.read_ns
+                if source is not None and present_ns is not None:
+                    self._present_ns[source] = present_ns
+        self._measure_unread()
         for delivery in deliveries:
             delivery.done.set()
 
@@ -223,7 +244,19 @@ class Term:
     def _look_at_coverage(self) -> None:
         self._looked_seconds = time.monotonic()
         self._say_clock()
-        self._coverage = self._watch.look(self._nodes.snapshot(), self._now_ns())
+        self._coverage = self._watch.look(self._nodes.snapshot(), self._now_ns(), self.unread_since_ns())
+
+    def _read_ns(self) -> dict[Source, int]:
+        """Up to where the sources are read that are read at all."""
+        found = {source: self._tick.read_ns(source) for name, source in SOURCES.items() if name in self.loops}
+        # A cursor that waits for a sweep or for one node's storm says nothing of the other nodes.
+        return {
+            source: max(ns, self._present_ns.get(source, 0)) for source, ns in found.items() if ns is not None
+        }
+
+    def _measure_unread(self) -> None:
+        for source, ns in self._read_ns().items():
+            self._metrics.unread.labels(source.value).set(max(0, self._now_ns() - ns) / 1e9)
 
     def _say_clock(self) -> None:
         """Say once when this machine's clock is so wrong that windows are reckoned from Loki's."""

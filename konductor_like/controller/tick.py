@@ -107,6 +107,10 @@ class Tick:
         """Everything before this was read *and* acted upon; may be asked from another thread."""
         return self._checkpoint
 
+    def read_ns(self, source: Source) -> int | None:
+        """How far the source was read, whatever still waits to be acted upon; from any thread."""
+        return self._read_ns.get(source)
+
     def heed(self, ambiguous: frozenset[str], left: Mapping[str, frozenset[str]]) -> None:
         """What heartbeats say, from now on: ambiguous names, and by node the boots that are over."""
         self._ambiguous, self._left = ambiguous, left

@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from konductor_like import __version__
 from konductor_like.cluster.access import ready_to_write
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.decode import settled_decoder
@@ -17,6 +18,7 @@ from konductor_like.cluster.lease import LeaderLease, read_lease
 from konductor_like.cluster.lease_events import LeaseEvents
 from konductor_like.cluster.lease_object import LeaseView
 from konductor_like.cluster.pods import jobs_on
+from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_settings, published
 from konductor_like.cluster.store import NodeStore
 from konductor_like.cluster.writer import NodeWriter, RehearsedWriter
 from konductor_like.controller import logs
@@ -115,6 +117,7 @@ def _earnest(
             duration_seconds=settings.lease_duration_seconds,
             renew_deadline_seconds=settings.lease_renew_deadline_seconds,
             renew_interval_seconds=settings.lease_renew_interval_seconds,
+            notes=lambda: _notes(settings, identity, rulebook),
         )
         store = NodeStore(client, decode, on_change=lambda: controller.nodes_changed())
         writer = NodeWriter(
@@ -283,6 +286,7 @@ class _Terms:
                 "node": READ_SECONDS,
                 "history": LOOK_SECONDS,
             },
+            stale_seconds=settings.heartbeat_stale_seconds,
             now_ns=self.loki.now_ns,
             stop=stop,
             new_queries=lambda: self._queries() if self.rulebook.look() else {},
@@ -326,6 +330,12 @@ class _Terms:
         for reader in readers.values():
             reader.start_from(start.read_ns.get(reader.source, oldest_ns))
         return readers
+
+
+def _notes(settings: Settings, identity: str, rulebook: Rulebook) -> dict[str, str]:
+    """What people's commands may know of our settings."""
+    ours = published(settings, by=identity, version=__version__, rules_digest=rulebook.digest)
+    return {SETTINGS_ANNOTATION: encode_settings(ours)}
 
 
 def _wheel(

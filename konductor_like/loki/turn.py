@@ -51,6 +51,8 @@ class Batch:
     """Sweeps wait because the byte budget is used up."""
     failure: LokiError | None = None
     """What kept a part from being read; that part comes again."""
+    read_ns: int | None = None
+    """Everything before it was read, but for late lines and those of ``loud_nodes``."""
     turned_away: int = 0
     """New lines that detection finds nothing in; they are not in ``lines``."""
     unread: tuple[Window, ...] = ()
@@ -165,6 +167,7 @@ class Turn:
             incomplete_windows=tuple(self.incomplete),
             without_node=self.nodeless,
             foreign=self.foreign,
+            read_ns=min(now_ns, self.progress.read_ns()),
             turned_away=self.turned_away,
             unread=tuple(unread.span for unread in self.progress.unread),
             given_up=self.given_up,

@@ -96,13 +96,17 @@ class Progress:
         """The nodes that are read by themselves."""
         return frozenset(node for flood in self.floods for node in flood.nodes)
 
-    def durable_ns(self) -> int:
-        """From here a start would find all that was not read yet; never less than before."""
+    def read_ns(self) -> int:
+        """Everything before it was read, but for late lines and those of loud nodes."""
         held = [work.start_ns for work in self.work if work.why.binding]
         held += [unread.span.start_ns for unread in self.unread]
-        held += [flood.reached_ns for flood in self.floods]
+        return min([self.fast_ns, *held])
+
+    def durable_ns(self) -> int:
+        """From here a start would find all that was not read yet; never less than before."""
+        held = [flood.reached_ns for flood in self.floods]
         held += [self.unswept_ns for work in self.work if work.why is Why.SWEEP]
-        return max(self.cursor_ns, min([self.fast_ns, *held]))
+        return max(self.cursor_ns, min([self.read_ns(), *held]))
 
     @property
     def busy(self) -> bool:

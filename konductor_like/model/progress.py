@@ -91,6 +91,11 @@ class Coverage:
     """By node, for as long as a gap would be kept."""
     unparsed: Mapping[str, Unparsed] = field(default_factory=dict)
     """By node, for as long as a gap would be kept."""
+    read_ns: Mapping[Source, int] = field(default_factory=dict)
+    """Up to where each source was read in full, in Loki's ns; a source that is not read is missing.
+
+    The cursor is behind it while something that was read waits to be acted upon.
+    """
 
     def of(self, node: str) -> CoverageState:
         """The coverage of one node."""

@@ -46,10 +46,15 @@ def held_longer(before: NodeRecord, record: NodeRecord, rules: Rules, now: datet
     return replace(record, hold_until=hold_until, replace_since=now if marked else None)
 
 
-def may_return(record: NodeRecord, now: datetime, rules: Rules = DEFAULTS) -> str | None:
-    """Why a node must not come back by itself, in words; None where nothing here is against it."""
-    times = times_out(record, rules, now) + (record.tainted_at is not None)
-    failed = f"it failed {times} times in {rules.repeat_days:g} days"
+def may_return(record: NodeRecord, now: datetime, rules: Rules | None = DEFAULTS) -> str | None:
+    """Why a node must not come back by itself, in words; None where nothing here is against it.
+
+    Without ``rules``, because they are not known, how often it failed within how long is left out.
+    """
+    failed = "it failed before"
+    if rules is not None:
+        times = times_out(record, rules, now) + (record.tainted_at is not None)
+        failed = f"it failed {times} times in {rules.repeat_days:g} days"
     if record.replace_since is not None:
         return f"marked for replacement: {failed}"
     if record.hold_until is not None and now < record.hold_until:

@@ -40,11 +40,12 @@ def release(
     reason: str,
     how: str,
     read_ns: Mapping[Source, int],
-    rules: Rules = DEFAULTS,
+    rules: Rules | None = DEFAULTS,
 ) -> Change | None:
     """The change that lets a node go; None where there is neither our taint nor anything recorded.
 
-    A person may let go what is held for its earlier failures; the warning says what that overrides.
+    A person may let go what is held for its earlier failures; the warning says what that overrides, by these
+    rules, or without numbers where they are not known.
 
     ``at`` is an aware datetime, ``read_ns`` says up to where the controller has read each source.
     """

@@ -28,7 +28,7 @@ from konductor_like.controller.sources import Delivery
 from konductor_like.controller.steering import AGAIN_SECONDS, TIMEOUT_SECONDS, Wheel
 from konductor_like.controller.term import Term
 from konductor_like.controller.tick import Tick
-from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _Terms
+from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _notes, _Terms
 from konductor_like.model import Change, NodeState
 from tests.chaos import wire
 from tests.chaos.machines import number_in
@@ -178,6 +178,7 @@ class Process:
             renew_interval_seconds=RENEW_SECONDS,
             clock=clock.seconds,
             now=clock.wall,
+            notes=lambda: _notes(settings, identity, rulebook),
         )
         writer = NodeWriter(
             self._kube,

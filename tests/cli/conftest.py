@@ -12,7 +12,7 @@ import pytest
 from konductor_like.cli import clock
 from konductor_like.cluster.client import KubeClient
 from konductor_like.sandbox.kubernetes import KubernetesServer
-from tests.cli.scenes import NOW, SCENES, seed_lease
+from tests.cli.scenes import NOW, RULES, SCENES, seed_lease
 from tests.cli.transcripts import forget_settings
 
 
@@ -31,6 +31,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     """Starts the stand-in with a scene's nodes and a running controller's Lease; ``KUBECONFIG`` names it."""
     forget_settings(monkeypatch)
     monkeypatch.setattr(clock, "now", lambda: NOW)
+    monkeypatch.setattr("konductor_like.cli.story.digest_of", lambda _: RULES)
     with ExitStack() as exits:
 
         def start(scene: str) -> KubernetesServer:

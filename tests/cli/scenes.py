@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+from konductor_like.cluster import paths
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.lease import LeaderLease
+from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, encode_settings
 from konductor_like.cluster.record import encode
 from konductor_like.model import (
     HEALTH_LABEL,
@@ -32,12 +36,16 @@ from konductor_like.model import (
     Severity,
     Source,
 )
+from konductor_like.policy import Rules
 from konductor_like.policy.release import unix_ns
 from konductor_like.sandbox.fleet import make_cpu_node, make_node
 from konductor_like.sandbox.kubernetes import KubernetesServer
 
 NOW = datetime(2026, 5, 6, 12, 0, tzinfo=UTC)
 GPU = "0000:9b:00"
+HOLDER = "konductor-like-6d5f7-x2x4k"
+RULES = "5f2c01d4"
+"""The rules of the scenes' controller, which are taken for this machine's as well."""
 OTHER_BOOT = "77777777-0000-4000-8000-000000000001"
 DEAD_GPU = "NVRM: Xid (PCI:0000:9b:00): 79, pid=40817, name=python3, GPU has fallen off the bus."
 OUR_TAINT = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}
@@ -180,24 +188,47 @@ def in_event() -> list[dict[str, Any]]:
     return nodes
 
 
-def seed_lease(server: KubernetesServer, client: KubeClient) -> None:
+def settings_of(policy: Rules = Rules(), **settings: Any) -> Published:  # noqa: B008  # a frozen value
+    """What the controller of the scenes publishes; by default it runs with default settings."""
+    given = {"stale_seconds": 300.0, "domain_label": "nvidia.com/gpu.clique", "namespaces": ("default",)}
+    return Published(
+        **{**given, "by": HOLDER, "version": "1", "rules_digest": RULES, **settings}, policy=policy
+    )
+
+
+def seed_lease(
+    server: KubernetesServer,
+    client: KubeClient,
+    settings: Published | None = settings_of(),  # noqa: B008  # a frozen value
+) -> None:
     """A controller that renewed four seconds ago, and hears every node but two."""
     server.create_namespace("konductor-like")
     lease = LeaderLease(
         client,
         "konductor-like",
         "konductor-like",
-        "konductor-like-6d5f7-x2x4k",
+        HOLDER,
         duration_seconds=30,
         renew_deadline_seconds=20,
         renew_interval_seconds=10,
         now=lambda: ago(4),
+        notes=lambda: {SETTINGS_ANNOTATION: encode_settings(settings)} if settings else {},
     )
     assert lease.try_acquire().held
     read = Checkpoint({Source.KERNEL: ago_ns(9), Source.POD: ago_ns(11)}, act_from_ns=ago_ns(86_400))
     lease.renew(
         read, Coverage(ago(20), frozenset({"gpu-11"}), frozenset({"gpu-12"}), listed_are_measured=False)
     )
+
+
+def note_on_the_lease(folder: Path, key: str, value: str | None) -> None:
+    """Set an annotation of the Lease, or remove it; ``folder`` holds the kubeconfig."""
+    with closing(KubeClient.connect(str(folder / "kubeconfig"), None, 10)) as client:
+        client.patch(
+            paths.lease("konductor-like", "konductor-like"),
+            {"metadata": {"annotations": {key: value}}},
+            "application/merge-patch+json",
+        )
 
 
 SCENES: Mapping[str, Callable[[], list[dict[str, Any]]]] = {

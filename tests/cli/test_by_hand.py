@@ -127,17 +127,6 @@ def test_an_acknowledgement_takes_the_label_off(cluster: Cluster) -> None:
     assert (incident.ack.at, incident.ack.reason) == (NOW, "seen at the burn-in")
 
 
-def test_a_taint_of_a_node_that_the_selector_leaves_out_says_so(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cluster("one faulty")
-    monkeypatch.setenv("KONDUCTOR_NODE_SELECTOR", "team=training")
-
-    assert run(*TAINT) == 0
-
-    assert "KONDUCTOR_NODE_SELECTOR leaves it out" in capsys.readouterr().err
-
-
 def test_a_node_that_may_not_be_looked_at_is_a_failure_and_not_a_wrong_word(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,9 +11,9 @@ from tests.cli.scenes import NOW, ago, ago_ns
 FLEET = [f"gpu-{number}" for number in range(1, 13)]
 
 
-def lines(*, stale: bool = False, **coverage: Any) -> list[str]:
+def lines(*, unread: bool = False, **coverage: Any) -> list[str]:
     given = Coverage(ago(20), **{"listed_are_measured": False, **coverage})
-    report = coverage_report(FLEET, given, stale=stale)
+    report = coverage_report(FLEET, given, unread=unread)
     return [f"{label}: {text}" for label, text in coverage_lines(report, NOW)]
 
 
@@ -73,13 +73,13 @@ def test_nodes_whose_xids_are_not_understood_are_named() -> None:
     assert list(notes_on("gpu-3", Coverage(NOW, unparsed=unparsed))) == []
 
 
-def test_what_a_controller_saw_long_ago_is_unknown_now() -> None:
-    assert "0 of 12 kernel logs heard; UNKNOWN gpu-1" in lines(stale=True)[0]
+def test_what_was_heard_is_unknown_while_it_is_not_read() -> None:
+    assert "0 of 12 kernel logs heard; UNKNOWN gpu-1" in lines(unread=True)[0]
 
 
 def test_without_coverage_or_gpu_nodes_there_is_nothing_to_say() -> None:
-    assert coverage_lines(coverage_report(FLEET, None, stale=False), NOW) == []
-    assert coverage_lines(coverage_report([], Coverage(NOW), stale=False), NOW) == []
+    assert coverage_lines(coverage_report(FLEET, None, unread=False), NOW) == []
+    assert coverage_lines(coverage_report([], Coverage(NOW), unread=False), NOW) == []
 
 
 def test_the_notes_on_a_node_say_from_when_to_when_its_log_is_missing() -> None:

@@ -16,7 +16,7 @@ from konductor_like.cli.render import WIDE_HEADERS, Output
 from konductor_like.cli.report import ControllerReport, Health, StatusReport, node_reports
 from konductor_like.cluster.decode import decode_node
 from konductor_like.model import BrakeState, Held
-from tests.cli.scenes import NOW, every_state, in_event, incident
+from tests.cli.scenes import NOW, every_state, in_event, incident, settings_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
 COMMANDS = (
@@ -63,7 +63,7 @@ def test_every_field_of_the_document_is_described() -> None:
     report = StatusReport(
         NOW,
         BrakeState(1, 1, 1, (Held("gpu-1", incident()),)),
-        ControllerReport("ns/lease"),
+        ControllerReport("ns/lease", settings=settings_of()),
         node_reports(map(decode_node, (*every_state(), *in_event())), None),
         events=event_reports({each["metadata"]["name"]: decode_node(each) for each in in_event()}, NOW),
     )

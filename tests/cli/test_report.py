@@ -197,10 +197,10 @@ def test_nobody_is_healthy_by_an_old_report() -> None:
     coverage = Coverage(ago(9_000), listed=frozenset({"gpu-2"}), listed_are_measured=False)
     nodes = [state_of(make_node("gpu-1")), state_of(make_node("gpu-2"))]
 
-    assert [report.health for report in node_reports(nodes, coverage, stale=True)] == [
-        Health.UNKNOWN,
-        Health.NOT_MEASURED,
-    ]
+    reports = node_reports([*nodes, state_of(faulty("gpu-3"))], coverage, ago(9_000))
+
+    assert [report.health for report in reports] == [Health.FAULTY, Health.UNKNOWN, Health.UNKNOWN]
+    assert "its kernel log has not been read since 2026-05-06T09:30:00Z" in reports[0].notes
     assert {report.health for report in node_reports(nodes, None)} == {Health.NOT_MEASURED}
 
 

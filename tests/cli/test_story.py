@@ -34,8 +34,11 @@ from konductor_like.model import (
 )
 from konductor_like.policy import Rules
 from konductor_like.sandbox.kubernetes import KubernetesServer
-from tests.cli.scenes import NOW, SCENES, ago, every_state, incident
+from tests.cli.scenes import HOLDER, NOW, SCENES, ago, every_state, incident, settings_of
 
+RUNNING = ControllerReport(
+    "ns/lease", holder=HOLDER, renewed=ago(4), duration_seconds=30, settings=settings_of()
+)
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
 
 
@@ -51,7 +54,7 @@ def story(
     coverage: Coverage | None = None,
     rules: Rules = Rules(),  # noqa: B008  # a frozen value
 ) -> Story:
-    return story_of(name, states, rules, ControllerReport("ns/lease", steering=steering), coverage, NOW)
+    return story_of(name, states, rules, replace(RUNNING, steering=steering), coverage, NOW)
 
 
 def told(one: Story) -> dict[str, str]:

@@ -13,8 +13,9 @@ A file starts with what it shows in one line, then the scene, then commands with
     => 3
 
 ``cluster`` names a scene of ``scenes.py``; without one there is no kubeconfig. ``lease: none`` is a
-cluster where no controller ever ran. ``stdin`` lines are piped in. ``! refuse VERB RESOURCE`` between
-commands lets the API server deny that from here on.
+cluster where no controller ever ran, ``lease: old`` one whose controller does not publish its settings.
+``controller: NAME=NUMBER`` is one of its settings, ``env`` is the person's. ``stdin`` lines are piped
+in. ``! refuse VERB RESOURCE`` between commands lets the API server deny that from here on.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ import pytest
 from konductor_like.cli import clock, writing
 from konductor_like.cli.app import execute
 from konductor_like.cluster.client import KubeClient
+from konductor_like.policy import Rules
 from konductor_like.sandbox.kubernetes import KubernetesServer
-from tests.cli.scenes import NOW, SCENES, seed_lease
+from tests.cli.scenes import NOW, RULES, SCENES, seed_lease, settings_of
 
 FOLDER = Path(__file__).parent / "transcripts"
 _OURS = ("KONDUCTOR_", "LOG_ENDPOINT", "WATCHED_NAMESPACES", "KUBE")
@@ -47,7 +49,8 @@ class Scene:
     title: str
     head: list[str] = field(default_factory=list)
     cluster: str = ""
-    lease: bool = True
+    lease: str = ""
+    policy: dict[str, int] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     stdin: str = ""
@@ -77,7 +80,10 @@ def _head_line(scene: Scene, line: str, target: str) -> str:
         case "cluster":
             scene.cluster = value
         case "lease":
-            scene.lease = value != "none"
+            scene.lease = value
+        case "controller":
+            key, _, setting = value.partition("=")
+            scene.policy[key] = int(setting)
         case "env":
             key, _, setting = value.partition("=")
             scene.environment[key] = setting
@@ -132,6 +138,7 @@ def _set(scene: Scene, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(clock, "now", lambda: NOW)
     monkeypatch.setattr(writing, "who", lambda: "kim@laptop")
+    monkeypatch.setattr("konductor_like.cli.story.digest_of", lambda _: RULES)
 
 
 @contextmanager
@@ -144,9 +151,10 @@ def _cluster(
     with KubernetesServer(nodes=SCENES[scene.cluster]()) as server:
         kubeconfig = server.kubeconfig(folder / "kubeconfig")
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-        if scene.lease:
+        if scene.lease != "none":
             with closing(KubeClient.connect(str(kubeconfig), None, 10)) as client:
-                seed_lease(server, client)
+                settings = settings_of(Rules(**scene.policy))  # type: ignore[arg-type]  # its whole numbers
+                seed_lease(server, client, None if scene.lease == "old" else settings)
         yield server
 
 

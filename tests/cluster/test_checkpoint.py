@@ -24,12 +24,15 @@ GAPS = st.builds(Gap, STAMPS, st.none() | STAMPS, NAMES, st.booleans())
 LOSSES = st.dictionaries(
     st.from_regex(r"[a-z]{1,8}", fullmatch=True), st.builds(Loss, st.integers(0, 10**9), STAMPS), max_size=4
 )
+READ = st.dictionaries(st.sampled_from(Source), STAMPS)
 COVERAGES = st.builds(
-    Coverage, MOMENTS, NAMES, NAMES, st.booleans(), st.lists(GAPS, max_size=4).map(tuple), NAMES, LOSSES
+    Coverage,
+    *(MOMENTS, NAMES, NAMES, st.booleans(), st.lists(GAPS, max_size=4).map(tuple), NAMES, LOSSES),
+    read_ns=READ,
 )
 
 
-@given(st.builds(Checkpoint, st.dictionaries(st.sampled_from(Source), STAMPS), STAMPS))
+@given(st.builds(Checkpoint, READ, STAMPS))
 def test_the_cursor_survives_the_lease(checkpoint: Checkpoint) -> None:
     assert decode_checkpoint(encode_checkpoint(checkpoint)) == (checkpoint, None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from konductor_like.controller.brake_report import BrakeReport
 from konductor_like.model import EventReason
+from konductor_like.policy import Rules
 from tests.policy.scenes import Cluster, at, fault, fleet, let_go
 
 
@@ -46,6 +47,15 @@ def test_one_event_names_how_many_are_held_and_why() -> None:
             ),
         )
     ]
+
+
+def test_where_no_taint_is_allowed_nobody_is_told_to_release_nodes() -> None:
+    desk = Desk()
+    desk.cluster.rules = Rules(brake_max_nodes=0)
+
+    desk.tick(1, seconds=5)
+
+    assert desk.told[0][1].endswith("0 of 5 GPU nodes are out, 0 may be: the settings allow no taint at all.")
 
 
 def test_one_event_tells_that_it_ended() -> None:

@@ -28,6 +28,7 @@ def bare_term() -> Term:
         cast("FleetWatch", None),
         cast("Lags", None),
         intervals={},
+        stale_seconds=300,
         now_ns=lambda: 1,
         stop=threading.Event(),
     )

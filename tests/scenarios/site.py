@@ -116,7 +116,7 @@ class Site:
         self._exits.enter_context(self.kube)
         kubeconfig = self.kube.kubeconfig(self._folder / "kubeconfig")
         environment = {"KUBECONFIG": str(kubeconfig), "HOME": str(self._folder), "COLUMNS": "80"}
-        for name, value in {**environment, **self._as_variables()}.items():
+        for name, value in environment.items():  # no setting: commands learn them from the Lease
             self._monkeypatch.setenv(name, value)
         self._monkeypatch.setattr(cli_clock, "now", self.clock.moment)
         self._monkeypatch.setattr(writing, "who", lambda: "kim@laptop")
@@ -125,14 +125,6 @@ class Site:
 
     def __exit__(self, *_: object) -> None:
         self._exits.close()
-
-    def _as_variables(self) -> dict[str, str]:
-        """The settings that are not as they are by default, for commands."""
-        chosen = self.settings.model_dump(exclude_defaults=True, mode="json")
-        given = {f"KONDUCTOR_{name.upper()}": str(value) for name, value in chosen.items()}
-        named = ("KONDUCTOR_LOG_ENDPOINT", "KONDUCTOR_WATCHED_NAMESPACES")
-        own = {"LOG_ENDPOINT": self.settings.log_endpoint, "WATCHED_NAMESPACES": "ml"}
-        return {**{name: value for name, value in given.items() if name not in named}, **own}
 
     # The controller
 

@@ -1,0 +1,149 @@
+"""The settings that the controller decides by, as it publishes them on the Lease for people's commands.
+
+An allow-list: numbers, label names and selectors of nodes, the watched namespaces. Where Loki is, who asks it
+and with what, and the paths of files never get here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from konductor_like.cluster.gpu import parse_selector
+from konductor_like.cluster.tolerant import Fields, read
+from konductor_like.policy.rules import Rules
+from konductor_like.settings import Settings
+
+SETTINGS_ANNOTATION = "trainy.konduktor.ai/settings"
+BYTES_MOST = 6 * 1024
+NAMESPACES_MOST = 40
+"""Of up to 63 characters each; the others are counted."""
+T = TypeVar("T")
+_VERSION = 1
+_REALS = (
+    *("brake_max_percent", "brake_pool_max_percent", "brake_rate_window_seconds", "brake_cooldown_seconds"),
+    *("hold_base_seconds", "hold_max_seconds", "repeat_days"),
+    *("record_interval_seconds", "settle_seconds", "correlation_seconds"),
+)
+_COUNTS = ("brake_max_nodes", "brake_rate_nodes", "repeat_count", "common_node_jobs")
+_FLAGS = ("brake_count_unavailable", "suspect_taint", "count_user_written")
+_MAY_BE_NONE = ("brake_max_nodes", "brake_pool_max_percent", "brake_rate_nodes")
+_TEXTS = ("gpu_node_selector", "node_selector", "pool_label", "domain_label")
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The settings of one controller."""
+
+    by: str
+    """Its identity, as the Lease names its holder."""
+    version: str
+    """The controller's own."""
+    rules_digest: str
+    """Names the rules in force: the built-in ones and the user's file."""
+    policy: Rules
+    """Bounds and spans; without the rules' data."""
+    stale_seconds: float
+    """What was not heard or not read for so long is unknown."""
+    gpu_node_selector: str = ""
+    node_selector: str = ""
+    pool_label: str = ""
+    domain_label: str = ""
+    namespaces: tuple[str, ...] = ()
+    """The watched ones, or the first of them."""
+    further_namespaces: int = 0
+    """How many more are watched."""
+
+
+def published(settings: Settings, *, by: str, version: str, rules_digest: str) -> Published:
+    """What of these settings is published."""
+    return Published(
+        by=by,
+        version=version,
+        rules_digest=rules_digest,
+        policy=settings.rules(),
+        stale_seconds=settings.heartbeat_stale_seconds,
+        gpu_node_selector=settings.gpu_node_selector,
+        node_selector=settings.node_selector,
+        pool_label=settings.pool_label,
+        domain_label=settings.domain_label,
+        namespaces=settings.watched_namespaces[:NAMESPACES_MOST],
+        further_namespaces=len(settings.watched_namespaces[NAMESPACES_MOST:]),
+    )
+
+
+def encode_settings(settings: Published) -> str:
+    """The annotation, of at most ``BYTES_MOST``; where selectors are longer than that it says so instead."""
+    who = {"v": _VERSION, "by": settings.by, "version": settings.version, "rules": settings.rules_digest}
+    text = _dumps(
+        {
+            **who,
+            "stale_seconds": settings.stale_seconds,
+            "policy": {name: getattr(settings.policy, name) for name in (*_REALS, *_COUNTS, *_FLAGS)},
+            "nodes": {name: getattr(settings, name) for name in _TEXTS},
+            "namespaces": list(settings.namespaces),
+            "further_namespaces": settings.further_namespaces,
+        }
+    )
+    if len(text) <= BYTES_MOST:
+        return text
+    return _dumps({**who, "problem": "the controller's selectors are too long to be published"})
+
+
+def decode_settings(text: str) -> tuple[Published | None, str | None]:
+    """The settings, and what was wrong with them. Never raises.
+
+    None where any of them is missing or no such value: a setting is not guessed at.
+    """
+    fields = read(text)
+    if (told := fields.text("problem")) is not None:
+        return None, told
+    nodes = fields.inner("nodes")
+    found = Published(
+        by=fields.text("by") or "",
+        version=fields.text("version") or "",
+        rules_digest=fields.text("rules") or "",
+        policy=_policy(fields.inner("policy")),
+        stale_seconds=_given(fields, "stale_seconds", fields.real("stale_seconds"), 0.0),
+        gpu_node_selector=_selector(nodes, "gpu_node_selector"),
+        node_selector=_selector(nodes, "node_selector"),
+        pool_label=_given(nodes, "pool_label", nodes.text("pool_label"), ""),
+        domain_label=_given(nodes, "domain_label", nodes.text("domain_label"), ""),
+        namespaces=fields.texts("namespaces"),
+        further_namespaces=fields.number("further_namespaces") or 0,
+    )
+    return (None, fields.problem) if fields.problem else (found, None)
+
+
+def _policy(fields: Fields) -> Rules:
+    found: dict[str, Any] = {
+        **{name: fields.real(name) for name in _REALS},
+        **{name: fields.number(name) for name in _COUNTS},
+        **{name: fields.flag(name) for name in _FLAGS},
+    }
+    for name, value in found.items():
+        if name not in fields or (value is None and name not in _MAY_BE_NONE):
+            fields.complain(f"{name} is missing")
+    return Rules(**found)
+
+
+def _selector(fields: Fields, name: str) -> str:
+    text = _given(fields, name, fields.text(name), "")
+    try:
+        parse_selector(text)
+    except ValueError as error:
+        fields.complain(f"{name}: {error}")
+        return ""
+    return text
+
+
+def _given(fields: Fields, name: str, value: T | None, otherwise: T) -> T:
+    if value is None:
+        fields.complain(f"{name} is missing")
+        return otherwise
+    return value
+
+
+def _dumps(parts: dict[str, object]) -> str:
+    return json.dumps(parts, separators=(",", ":"))

@@ -1,0 +1,212 @@
+"""The controller's settings on the Lease: all that commands need of them, and nothing that is secret."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.lease import LeaderLease, read_lease
+from konductor_like.cluster.published import (
+    BYTES_MOST,
+    NAMESPACES_MOST,
+    SETTINGS_ANNOTATION,
+    Published,
+    decode_settings,
+    encode_settings,
+    published,
+)
+from konductor_like.policy import Rules
+from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like.settings import Settings
+from tests.cluster.lease_scenes import NAME, NAMESPACE, PATH, Clock, candidate
+
+REALS = st.floats(0, 1e9, allow_nan=False)
+COUNTS = st.integers(0, 10**6)
+PUBLISHED_NAMES = {"gpu_node_selector", "node_selector", "pool_label", "domain_label", "watched_namespaces"}
+"""The settings whose text anybody may read who may read the Lease."""
+
+
+def of(settings: Settings) -> Published:
+    return published(settings, by="pod-1", version="1.2.3", rules_digest="5f2c01d4")
+
+
+@given(
+    st.builds(
+        Published,
+        st.text(),
+        st.text(),
+        st.text(),
+        st.builds(
+            Rules,
+            brake_max_percent=REALS,
+            brake_max_nodes=st.none() | COUNTS,
+            brake_pool_max_percent=st.none() | REALS,
+            brake_rate_nodes=st.none() | COUNTS,
+            brake_count_unavailable=st.booleans(),
+            repeat_count=COUNTS,
+            repeat_days=REALS,
+        ),
+        REALS,
+        st.from_regex(r"[a-z]{1,9}(=[a-z]{1,9})?", fullmatch=True),
+        namespaces=st.lists(st.from_regex(r"[a-z]{1,9}", fullmatch=True), max_size=4).map(tuple),
+        further_namespaces=COUNTS,
+    )
+)
+def test_the_settings_survive_the_lease(settings: Published) -> None:
+    assert decode_settings(encode_settings(settings)) == (settings, None)
+
+
+def test_every_number_of_the_policy_is_published() -> None:
+    """A setting that is added to the rules is shown to people, or left out on purpose."""
+    here = json.loads(encode_settings(of(Settings())))["policy"]
+
+    assert {field.name for field in fields(Rules)} - here.keys() == {"version", "escalations"}
+
+
+def _secrets() -> Iterator[tuple[str, Any]]:
+    """A value with a secret in it for every setting that can hold one."""
+    for name, field in Settings.model_fields.items():
+        kind, secret = str(field.annotation), f"s3cret-{name.replace('_', '-')}"
+        if name == "log_endpoint":
+            yield name, f"https://user:{secret}@loki.example:3100/{secret}"
+        elif name == "kernel_selector":
+            yield name, f'{{app="{secret}"}}'
+        elif name == "extra_matchers":
+            yield name, f'cluster="{secret}"'
+        elif name.endswith("_label") and name != "pool_label" and name != "domain_label":
+            yield name, secret.replace("-", "_")
+        elif name == "namespace":
+            yield name, secret
+        elif "SecretStr" in kind:
+            yield name, SecretStr(secret)
+        elif "Path" in kind:
+            yield name, Path("/etc") / secret
+        elif "tuple" in kind:
+            yield name, (secret,)
+        elif "str" in kind and "Literal" not in kind:
+            yield name, secret
+
+
+SECRETS = dict(_secrets())
+
+
+def settings_with(names: set[str]) -> Settings:
+    given = {name: SECRETS[name] for name in names}
+    return Settings.model_construct(**{**Settings().model_dump(), **given})
+
+
+def test_there_is_a_secret_for_every_setting_that_is_text() -> None:
+    kinds = {name: str(field.annotation) for name, field in Settings.model_fields.items()}
+    words = ("str", "Path", "Secret")
+    numbers = {
+        name for name, kind in kinds.items() if "Literal" in kind or not any(word in kind for word in words)
+    }
+
+    assert SECRETS.keys() | numbers == Settings.model_fields.keys()
+
+
+def lease_with(client: KubeClient, clock: Clock, settings: Published) -> LeaderLease:
+    return candidate(client, clock, notes=lambda: {SETTINGS_ANNOTATION: encode_settings(settings)})
+
+
+def on_the_lease(client: KubeClient) -> Published | None:
+    seen = read_lease(client, NAMESPACE, NAME)
+    assert seen is not None
+    return seen.settings
+
+
+def test_no_secret_of_any_setting_reaches_the_lease(client: KubeClient, clock: Clock) -> None:
+    lease = lease_with(client, clock, of(settings_with(SECRETS.keys() - PUBLISHED_NAMES)))
+
+    assert lease.try_acquire().held
+    lease.renew(None, None)
+
+    stored = json.dumps(client.get(PATH))
+    assert "s3cret" not in stored
+    assert SETTINGS_ANNOTATION in stored
+
+
+def test_what_commands_need_is_published_as_it_is() -> None:
+    text = encode_settings(of(settings_with(PUBLISHED_NAMES)))
+
+    assert all(f"s3cret-{name.replace('_', '-')}" in text for name in PUBLISHED_NAMES)
+
+
+def test_of_many_namespaces_some_are_named_and_the_rest_counted() -> None:
+    many = tuple(f"{'a' * 58}-{number:04}" for number in range(1000))
+    text = encode_settings(of(Settings(watched_namespaces=many)))
+
+    assert len(text) <= BYTES_MOST
+    found, _ = decode_settings(text)
+    assert found is not None
+    assert (found.namespaces, found.further_namespaces) == (many[:NAMESPACES_MOST], 1000 - NAMESPACES_MOST)
+
+
+def test_a_selector_that_is_too_long_is_said_to_be_and_not_cut() -> None:
+    text = encode_settings(of(Settings(node_selector=",".join(f"key-{number}=x" for number in range(1000)))))
+
+    assert len(text) <= BYTES_MOST
+    assert decode_settings(text) == (None, "the controller's selectors are too long to be published")
+
+
+TYPED = st.text(max_size=60) | st.dictionaries(
+    st.sampled_from(["policy", "nodes", "by"]), st.none() | st.integers() | st.text()
+).map(json.dumps)
+
+
+@given(TYPED)
+def test_whatever_a_person_typed_raises_nothing_and_is_no_settings(text: str) -> None:
+    found, problem = decode_settings(text)
+
+    assert found is None
+    assert problem is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"stale_seconds": None}, "stale_seconds is missing"),
+        ({"policy": {"brake_max_percent": "20"}}, "policy.brake_max_percent is not a number"),
+        ({"policy": {"brake_max_nodes": -1}}, "policy.brake_max_nodes is not a whole number"),
+        ({"nodes": {"node_selector": "a!=b"}}, "node_selector: 'a!=b' is neither key nor key=value"),
+    ],
+)
+def test_a_setting_that_cannot_be_read_is_not_guessed_at(change: dict[str, Any], problem: str) -> None:
+    written = json.loads(encode_settings(of(Settings())))
+    for name, value in change.items():
+        written[name] = {**written[name], **value} if isinstance(value, dict) else value
+
+    found, told = decode_settings(json.dumps(written))
+
+    assert found is None
+    assert problem in (told or "")
+
+
+def test_they_are_written_with_what_is_written_anyway(
+    server: KubernetesServer, client: KubeClient, clock: Clock
+) -> None:
+    digests = ["5f2c01d4"]
+
+    def notes() -> dict[str, str]:
+        ours = replace(of(Settings()), rules_digest=digests[-1])
+        return {SETTINGS_ANNOTATION: encode_settings(ours)}
+
+    lease = candidate(client, clock, notes=notes)
+    assert lease.try_acquire().held  # with --once there is no renewal
+    assert on_the_lease(client) == of(Settings())
+
+    digests.append("00000000")  # the rules file was read again
+    server.clear_calls()
+    lease.renew(None, None)
+
+    assert [call.verb for call in server.calls()] == ["update"]
+    assert on_the_lease(client) == replace(of(Settings()), rules_digest="00000000")

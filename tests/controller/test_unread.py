@@ -1,0 +1,150 @@
+"""Kernel logs that are not read: said by readiness, a metric, the log and the Lease, until they are again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from konductor_like.cluster.store import NodeStore
+from konductor_like.controller.controller import Controller
+from konductor_like.controller.coverage_report import CoverageReport
+from konductor_like.controller.fleetwatch import FleetWatch
+from konductor_like.controller.lags import Lags
+from konductor_like.controller.rehearsal import RehearsedEvents, rehearsed_fleet_event
+from konductor_like.controller.sources import Delivery, Reader
+from konductor_like.controller.term import Term
+from konductor_like.loki.reader import Batch
+from konductor_like.model import LogLine, Source
+from tests.controller.test_fleetwatch import beat
+from tests.controller.ticks import Scene, xid
+from tests.policy.scenes import ns
+
+STALE_SECONDS = 300
+
+
+class Turning:
+    """A term that turns when told to, over a fleet whose heartbeats are heard."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = 0.0
+        self.scene = Scene(3)
+        monkeypatch.setattr("konductor_like.controller.term.COVERAGE_SECONDS", 0.0)
+        watch = FleetWatch(
+            self.scene.metrics,
+            CoverageReport(self.scene.metrics, RehearsedEvents(), rehearsed_fleet_event),
+            before=None,
+            stale_seconds=STALE_SECONDS,
+            gap_max_age_seconds=86_400,
+            now_ns=ns(0),
+            look_again=lambda _: None,
+            read_node=lambda _node, _since_ns: None,
+            revisit=lambda _: None,
+        )
+        self.term = Term(
+            self.scene.tick,
+            self.scene.cluster,
+            {"kernel": cast("Reader", None), "heartbeat": cast("Reader", None)},
+            self.scene.metrics,
+            watch,
+            Lags(self.scene.metrics, watch.began_ns, self.now_ns),
+            intervals={"kernel": 5, "heartbeat": 20},
+            stale_seconds=STALE_SECONDS,
+            now_ns=self.now_ns,
+            stop=threading.Event(),
+        )
+
+    def now_ns(self) -> int:
+        return ns(self.seconds)
+
+    def turn(self, seconds: float, *lines: LogLine, read: float | None = None) -> None:
+        """Every node's heartbeat is heard; kernel lines are read up to ``read``, or not at all."""
+        self.seconds = seconds
+        beats = tuple(beat(node, seconds) for node in self.scene.cluster.snapshot())
+        deliveries = [Delivery("heartbeat", batch(beats, ns(seconds)))]
+        if read is not None:
+            deliveries.append(Delivery("kernel", batch(lines, ns(read))))
+        self.term._turn(deliveries)
+
+    def nodes(self, state: str) -> float:
+        return self.scene.count("nodes_coverage", state=state)
+
+    def unready(self) -> list[str]:
+        """What readiness says of a controller in this term."""
+
+        class Store:
+            problem = None
+
+        controller = Controller(
+            cast("NodeStore", Store()), None, cast("Callable[..., object]", None), list,  # type: ignore[arg-type]  # a term is there already
+            self.scene.metrics, once=False,
+        )  # fmt: skip
+        controller._term, controller._obstacle = self.term, ""
+        return controller.ready()
+
+
+def batch(lines: tuple[LogLine, ...], upto_ns: int) -> Batch:
+    return Batch(lines, upto_ns, more=False, queries=1, bytes_processed=0, duplicates=0,
+                 incomplete_windows=(), without_node=0, foreign=0)  # fmt: skip
+
+
+@pytest.fixture
+def turning(monkeypatch: pytest.MonkeyPatch) -> Turning:
+    return Turning(monkeypatch)
+
+
+def test_while_kernel_lines_are_not_read_every_node_is_unknown_though_it_is_heard(
+    turning: Turning, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "konductor_like")
+    turning.turn(10, read=10)
+    turning.turn(310)
+    assert (turning.nodes("measured"), turning.nodes("unknown")) == (3, 0)
+    assert turning.unready() == []
+
+    turning.turn(311)
+    turning.turn(320)
+
+    assert turning.scene.count("unread_seconds", source="kernel") == 310
+    assert (turning.nodes("measured"), turning.nodes("unknown")) == (0, 3)
+    assert turning.unready() == [
+        (
+            "kernel lines: read in full up to 2026-03-04T12:00:10Z and no further, so every node that "
+            "nothing stands against counts as unknown"
+        )
+    ]
+    assert sum("read in full up to 2026-03-04T12:00:10Z" in each.message for each in caplog.records) == 1
+
+    turning.turn(330, read=330)
+    assert turning.scene.count("unread_seconds", source="kernel") == 0
+    assert (turning.nodes("measured"), turning.nodes("unknown")) == (3, 0)
+    assert turning.unready() == []
+    assert caplog.records[-1].message == "The kernel logs are read up to the present again."
+
+
+def test_the_lease_says_how_far_was_read_though_a_fault_waits_for_its_node(turning: Turning) -> None:
+    turning.turn(10, read=10)
+    turning.turn(400, replace(xid(seconds=20), node="gpu-99"), read=400)
+
+    coverage = turning.term.coverage()
+    assert coverage is not None
+    assert coverage.read_ns == {Source.KERNEL: ns(400)}
+    assert turning.scene.kernel_checkpoint == ns(20)
+    assert turning.term.unread_since_ns() is None
+
+
+def test_what_is_not_read_any_more_has_no_age(turning: Turning) -> None:
+    turning.turn(400)
+    assert turning.scene.count("unread_seconds", source="kernel") == 400
+    turning.term._stop.set()
+    turning.term.loops.clear()
+
+    turning.term.run()
+
+    assert turning.scene.metrics.registry.get_sample_value(
+        "konductor_like_unread_seconds", {"source": "kernel"}
+    ) is None  # fmt: skip
