@@ -13,7 +13,7 @@ from konductor_like.sandbox.wire import Reply, Request
 from tests.chaos.machines import seconds
 from tests.chaos.process import NAMESPACE, Killed, Process
 from tests.chaos.troubles import Strike, Troubles, befall, empty_answer
-from tests.chaos.wire import LOKI, Exchange
+from tests.chaos.wire import LOKI, Exchange, awaited
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
@@ -67,6 +67,7 @@ class Traffic:
             process.unread_seconds = self._world.clock.seconds() + timeout
         try:
             reply = serve(request) if kind is None else befall(self._world, kind, request, timeout, serve)
+            reply = awaited(reply, timeout, self._world.advance)
         except Exception as error:
             self._world.tell(f"   {who} {request.method} {request.path}: {kind}: {type(error).__name__}")
             self._strike(process, after=True, write=is_node_write)
