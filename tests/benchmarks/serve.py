@@ -15,12 +15,13 @@ from pathlib import Path
 from konductor_like.sandbox.fleet import make_node
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.loki import LokiServer
+from tests.loki_values import DEPLOYED
 
 
 def main(arguments: list[str]) -> None:
     """``loki``, or ``kubernetes KUBECONFIG NODES REFRESH_SECONDS``."""
     if arguments[0] == "loki":
-        with LokiServer() as loki:
+        with LokiServer(limits=DEPLOYED) as loki:
             _converse(
                 loki.url, lambda: (exchange.request.path for exchange in loki.journal), loki.clear_journal
             )

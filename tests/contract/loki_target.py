@@ -149,11 +149,11 @@ class Target:
         """An export of the collector: one resource and its records."""
         return self.post_json("/otlp/v1/logs", otlp_body(resource, records))
 
-    def ship(self, node: str, lines: Iterable[Line], **of_pod: str) -> None:
+    def ship(self, node: str, lines: Iterable[Line], namespace: str) -> None:
         """Lines as the shipped collector sends them, 1,000 at once."""
         pushed = iter(lines)
         while batch := list(islice(pushed, 1000)):
-            self._export(shipped(node, batch, **of_pod))
+            self._export(shipped(node, batch, namespace=namespace))
 
     def _export(self, body: object) -> None:
         """An export that must arrive; one that came too fast is sent again, as the collector does."""

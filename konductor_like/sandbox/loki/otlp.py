@@ -89,13 +89,15 @@ def shipped(
     namespace: str = "dmesg-logging",
     pod: str = "",
     container: str = "dmesg",
-    **labels: str,
+    read_ns: int | None = None,
+    attributes: Mapping[str, str] | None = None,
 ) -> dict[str, list[dict[str, object]]]:
     """Lines of one container, by default the node's kernel-log reader, as the shipped collector sends them.
 
     ``lines`` are pairs of time (ns since the epoch) and text. The collector adds the pod's uid, the log file
     and more to each line: a line of 290 bytes is one of 1.1 KiB in the messages between Loki's parts.
-    An empty ``node`` is one that the collector could not name. ``labels`` are further resource attributes.
+    An empty ``node`` is one that the collector could not name. The lines were read at ``read_ns``, by default
+    a little after each was written. ``attributes`` are further ones of the resource.
     """
     pod = pod or f"{container}-{node}"
     uid = str(uuid5(NAMESPACE_URL, f"{namespace}/{pod}"))
@@ -112,9 +114,9 @@ def shipped(
         "k8s.container.name": container,
         "k8s.container.restart_count": "0",
         **({"k8s.node.name": node} if node else {}),
-        **labels,
+        **(attributes or {}),
     }
-    records = (otlp_record(text, at_ns, at_ns + SHIPPING_NS, of_file) for at_ns, text in lines)
+    records = (otlp_record(text, at_ns, read_ns or at_ns + SHIPPING_NS, of_file) for at_ns, text in lines)
     return otlp_body(resource, records)
 
 
