@@ -19,12 +19,10 @@ from typing import Any, Self
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY
 from konductor_like.sandbox.fleet import make_cpu_node, make_node
 from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.loki import LokiServer, otlp_body, otlp_record
+from konductor_like.sandbox.loki import LokiServer, shipped
 
 CONTROLLER = (sys.executable, "-m", "konductor_like.controller.launch")
 COMMAND = (sys.executable, "-m", "konductor_like.cli")
-SHIPPING_NS = 200_000_000
-"""How long after the kernel wrote it the collector reads a line."""
 _LOG_LINES_KEPT = 200
 
 
@@ -200,11 +198,4 @@ class Stage:
     def push(self, node: str, *lines: str) -> None:
         """The collector ships these lines of a node; an empty ``node`` is one that it could not name."""
         now_ns = time.time_ns()
-        records = [otlp_record(line, now_ns + i, now_ns + i + SHIPPING_NS) for i, line in enumerate(lines)]
-        # What the collector knows of a kernel-log reader's pod: from its log file's path, and the node.
-        resource = {
-            "k8s.namespace.name": "dmesg-logging",
-            "k8s.pod.name": f"dmesg-{node}",
-            "k8s.container.name": "dmesg",
-        } | ({"k8s.node.name": node} if node else {})
-        self.loki.push_otlp(otlp_body(resource, records))
+        self.loki.push_otlp(shipped(node, ((now_ns + i, line) for i, line in enumerate(lines))))

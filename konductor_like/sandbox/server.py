@@ -7,6 +7,7 @@ business of the callable it is given. Standard library only.
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import socketserver
 import ssl
@@ -168,10 +169,13 @@ class _Connection(BaseHTTPRequestHandler):
             self._send(Reply.of_text(f"{error}\n", 400))
             return
         mishap = owner.mishaps.take(request) or Mishap()
-        if mishap.delay_seconds:
+        if mishap.replaces:
+            self._be_silent(mishap.delay_seconds)
+        elif mishap.delay_seconds:
             owner.stopping.wait(mishap.delay_seconds)
         reply = mishap.spoil(Reply() if mishap.replaces else owner.handle(request))
-        if mishap.drop in (Drop.SILENTLY, Drop.RESET):
+        self._be_silent(reply.after_seconds)
+        if reply.hangs_up or mishap.drop in (Drop.SILENTLY, Drop.RESET):
             owner.record(request, 0)
             self._hang_up(reset=mishap.drop is Drop.RESET)
             return
@@ -179,6 +183,13 @@ class _Connection(BaseHTTPRequestHandler):
         self._send(reply, halfway=mishap.drop is Drop.MIDWAY)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815 -- http.server's names
+
+    def _be_silent(self, seconds: float) -> None:
+        """Wait, at most until the client goes away or the server stops: both make the socket readable."""
+        if seconds:
+            poll = select.poll()  # select.select() cannot watch descriptors above 1023
+            poll.register(self.connection, select.POLLIN)
+            poll.poll(seconds * 1000)
 
     def _read(self) -> Request:
         target = urlsplit(self.path)

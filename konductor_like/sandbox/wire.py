@@ -45,6 +45,10 @@ class Reply:
     chunks: Iterator[bytes] | None = None
     """Sent with chunked encoding as they come; an empty one sends nothing."""
     takeover: Takeover | None = None
+    after_seconds: float = 0.0
+    """How long the server is silent first; it does not wait for a client that goes away meanwhile."""
+    hangs_up: bool = False
+    """The connection is closed in place of an answer."""
 
     @classmethod
     def of_json(cls, value: object, status: int = 200, content_type: str = JSON) -> Reply:

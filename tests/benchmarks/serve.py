@@ -15,6 +15,7 @@ from pathlib import Path
 from konductor_like.sandbox.fleet import make_node
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.loki import LokiServer
+from tests.loki_values import DEPLOYED
 
 POD_BYTES = 1_400_000
 
@@ -25,7 +26,7 @@ def main(arguments: list[str]) -> None:
     ``PODS`` running pods of :data:`POD_BYTES` are put on the first node.
     """
     if arguments[0] == "loki":
-        with LokiServer() as loki:
+        with LokiServer(limits=DEPLOYED) as loki:
             _converse(
                 loki.url, lambda: (exchange.request.path for exchange in loki.journal), loki.clear_journal
             )

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from konductor_like.demo.stage import RunningController
+from konductor_like.sandbox.loki import shipped
 
 KERNEL = {"k8s_namespace_name": "dmesg-logging", "k8s_container_name": "dmesg"}
 PATIENCE_SECONDS = 120.0
@@ -52,7 +53,7 @@ class StandIn:
 
 
 class Loki(StandIn):
-    """The stand-in Loki, and a collector that pushes to it over one connection."""
+    """The stand-in Loki, installed as shipped, and a collector that pushes to it over one connection."""
 
     def __init__(self) -> None:
         super().__init__("loki")
@@ -71,12 +72,14 @@ class Loki(StandIn):
             for labels, lines in streams
         ]
         self.pushed_bytes += sum(len(text) for one in body for _, text in one["values"])
-        self._collector.request(
-            "POST",
-            "/loki/api/v1/push",
-            json.dumps({"streams": body}),
-            {"Content-Type": "application/json"},
-        )
+        self._post("/loki/api/v1/push", {"streams": body})
+
+    def ship(self, node: str, lines: Iterable[tuple[int, str]]) -> None:
+        """Kernel lines of one node with all that the shipped collector adds: 1 KiB a line in answers."""
+        self._post("/otlp/v1/logs", shipped(node, lines))
+
+    def _post(self, path: str, body: object) -> None:
+        self._collector.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         answer = self._collector.getresponse()
         said = answer.read()
         assert answer.status == 204, said

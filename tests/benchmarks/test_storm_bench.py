@@ -16,7 +16,7 @@ from konductor_like.controller import logs
 from konductor_like.demo.story import XID_79
 from konductor_like.detection import detect
 from konductor_like.model import RECORD_ANNOTATION, Fault, LogLine, Source
-from tests.benchmarks.stand_ins import Cluster, Loki, kernel_labels, rss_mib, started, until
+from tests.benchmarks.stand_ins import Cluster, Loki, rss_mib, started, until
 from tests.controller.ticks import Scene
 from tests.policy.scenes import ns
 
@@ -83,7 +83,7 @@ def push_storm(loki: Loki, node: str, numbers: Sequence[int]) -> None:
     """One node's lines, all at once."""
     now_ns = time.time_ns()
     lines = ((now_ns + number, f"[{5000 + number / 1e6:.6f}] {STORM}") for number in numbers)
-    loki.push([(kernel_labels(node), lines)])
+    loki.ship(node, lines)
 
 
 def test_another_nodes_fault_in_the_middle_of_a_storm_is_tainted_at_once(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_another_nodes_fault_in_the_middle_of_a_storm_is_tainted_at_once(tmp_pat
             begun = time.time()
             for first in range(0, LINES, PUSHED):
                 if first == LINES // 2:
-                    loki.push_kernel([("gpu-0002", time.time_ns(), f"[77.000001] {XID_79}")])
+                    loki.ship("gpu-0002", [(time.time_ns(), f"[77.000001] {XID_79}")])
                     visible = time.time()
                 push_storm(loki, "gpu-0001", range(first, first + PUSHED))
                 time.sleep(max(0.0, begun + (first + PUSHED) / LINES_A_SECOND - time.time()))

@@ -7,13 +7,13 @@ import random
 from dataclasses import dataclass, field
 
 from konductor_like.controller.logs import LOGGER
+from konductor_like.sandbox.loki.limits import BigAnswer
 from tests.chaos import steps as s
 from tests.chaos.aftermath import Aftermath
 from tests.chaos.people import Resume
 from tests.chaos.setup import Setup
 from tests.chaos.steps import Step
 from tests.chaos.stories import STORIES, draw
-from tests.chaos.troubles import TOO_LARGE
 from tests.chaos.world import World
 
 _SPANS = ((2.0, 2.0), (2.0, 2.0), (20.0, 20.0), (20.0, 200.0), (60.0, 1500.0))
@@ -54,7 +54,9 @@ def schedule_of(seed: int) -> Schedule:
         loki_limit=rng.choice((5000, 5000, 5000, 24)),
         loki_cuts=rng.random() < 0.5,
         message_bytes=rng.choice((4 * 2**20, 4 * 2**20, 60_000, 15_000)),
-        too_large=rng.choice(TOO_LARGE),
+        big_answer=rng.choice(list(BigAnswer)),
+        query_timeout_seconds=rng.choice((60.0, 60.0, 10.0, 3.0)),
+        write_timeout_seconds=rng.choice((30.0, 30.0, 2.0)),
         slow_writes=rng.random() < 0.3,
         overlap_seconds=overlap_seconds,
         lateness_seconds=lateness_seconds,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from konductor_like.sandbox.loki.limits import BigAnswer
 from konductor_like.settings import Settings
 
 ENDPOINT = "http://loki.test:3100"
@@ -22,8 +23,10 @@ class Setup:
     loki_cuts: bool = False
     """Answers that must be cut have holes as well (grafana/loki#19133)."""
     message_bytes: int = 4 * 2**20
-    """A larger answer Loki cannot hand over; how that looks from outside is ``too_large``."""
-    too_large: str = "silence"
+    """A larger answer Loki cannot hand over; how that looks from outside follows from the next three."""
+    big_answer: BigAnswer = BigAnswer.SILENCE
+    query_timeout_seconds: float = 60.0
+    write_timeout_seconds: float = 30.0
     slow_writes: bool = False
     """The API server is slow with some writes: they are under way longer than anybody waits."""
     overlap_seconds: float = 20.0

@@ -12,8 +12,8 @@ from konductor_like.sandbox.kubernetes.watches import _changes, _error
 from konductor_like.sandbox.wire import Reply, Request
 from tests.chaos.machines import seconds
 from tests.chaos.process import NAMESPACE, Killed, Process
-from tests.chaos.troubles import Strike, Troubles, befall, empty_answer, too_large
-from tests.chaos.wire import LOKI, Exchange
+from tests.chaos.troubles import Strike, Troubles, befall, empty_answer
+from tests.chaos.wire import LOKI, Exchange, awaited
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
@@ -60,13 +60,14 @@ class Traffic:
 
         def serve(request: Request) -> Reply:
             late = held_up or self._world.clock.seconds() > sent_seconds
-            return self._serve(process, server, request, timeout, late=late, turn=turn)
+            return self._serve(process, server, request, late=late, turn=turn)
 
         kind = self.troubles.take(server, request)
         if kind and process is not None and request.method == "GET" and request.path.startswith(LEASE_PATH):
             process.unread_seconds = self._world.clock.seconds() + timeout
         try:
             reply = serve(request) if kind is None else befall(self._world, kind, request, timeout, serve)
+            reply = awaited(reply, timeout, self._world.advance)
         except Exception as error:
             self._world.tell(f"   {who} {request.method} {request.path}: {kind}: {type(error).__name__}")
             self._strike(process, after=True, write=is_node_write)
@@ -82,22 +83,13 @@ class Traffic:
         return reply
 
     def _serve(
-        self,
-        process: Process | None,
-        server: str,
-        request: Request,
-        timeout: float,
-        *,
-        late: bool,
-        turn: int,
+        self, process: Process | None, server: str, request: Request, *, late: bool, turn: int
     ) -> Reply:
         world = self._world
         if server == LOKI:
             if self._world.clock.true_ns < self.blind_until_ns:
                 return empty_answer(request)
-            reply = self._world.loki._api.handle(request)
-            is_too_large = len(reply.body) > world.setup.message_bytes
-            return too_large(world, timeout) if is_too_large else reply
+            return self._world.loki._api.handle(request)
         if "watch" in request.params:
             return self._watch(request)
         if request.path.startswith(NODE_PATH) and request.method == "PATCH":

@@ -25,14 +25,6 @@ LOKI_KINDS = (
     *("down", "timeout", "slow", "429", "500", "503", "504", "html"),
     *("truncated", "broken off", "no answer", "empty", "twice"),
 )
-TOO_LARGE = ("silence", "dropped", "504", "500", "413")
-"""How a Loki fails whose answer is larger than a message between its parts may be."""
-_WRITE_TIMEOUT_SECONDS, _QUERY_TIMEOUT_SECONDS = 30.0, 60.0
-_TOO_LARGE_WORDS = {
-    413: "response larger than the max message size (6049258 vs 4194304)",
-    500: "rpc error: code = ResourceExhausted desc = trying to send message larger than max (9 vs. 4)",
-    504: "request timed out, decrease the duration of the request or add more label matchers",
-}
 KUBE_KINDS = (
     *("down", "timeout", "slow", "409", "422", "429", "500", "503", "401", "truncated"),
     *("reset", "reset after", "timeout after", "500 after", "late"),
@@ -138,20 +130,6 @@ def empty_answer(request: Request) -> Reply:
     return EMPTY_ANSWER.spoil(Reply())
 
 
-def too_large(world: World, timeout_seconds: float) -> Reply:
-    """What comes of an answer that Loki cannot hand over. Raises what the wire knows where nothing comes."""
-    kind = world.setup.too_large
-    if kind in ("413", "500"):
-        return Mishap(status=int(kind), body=_TOO_LARGE_WORDS[int(kind)]).spoil(Reply())
-    seconds = {"dropped": _WRITE_TIMEOUT_SECONDS, "504": _QUERY_TIMEOUT_SECONDS}.get(kind, timeout_seconds)
-    world.advance(min(seconds, timeout_seconds))
-    if seconds >= timeout_seconds:
-        raise NoAnswerError
-    if kind == "dropped":
-        raise BrokenOffError
-    return Mishap(status=504, body=_TOO_LARGE_WORDS[504]).spoil(Reply())
-
-
 def _refused(kind: str, request: Request, serve: Serve) -> Reply:
     if kind == "html":
         return HTML_ANSWER.spoil(Reply())
@@ -182,11 +160,9 @@ __all__ = [
     "KUBE_TARGETS",
     "LOKI",
     "LOKI_KINDS",
-    "TOO_LARGE",
     "Strike",
     "Trouble",
     "Troubles",
     "befall",
     "empty_answer",
-    "too_large",
 ]

@@ -53,6 +53,17 @@ class Exchange(Protocol):
         """The answer. Raises what is above where there is none."""
 
 
+def awaited(reply: Reply, timeout_seconds: float, advance: Callable[[float], object]) -> Reply:
+    """The answer, once the time it takes has passed. Raises what is above where none comes."""
+    if reply.after_seconds:
+        advance(min(reply.after_seconds, timeout_seconds))
+    if reply.after_seconds > timeout_seconds:
+        raise NoAnswerError
+    if reply.hangs_up:
+        raise BrokenOffError
+    return reply
+
+
 # Loki
 
 

@@ -44,7 +44,12 @@ class World:
         self.settings = settings_of(setup)
         self.decode = settled_decoder(self.settings)
         limits = LokiLimits(
-            max_entries_limit_per_query=setup.loki_limit, sharded_results_fall_short=setup.loki_cuts
+            max_entries_limit_per_query=setup.loki_limit,
+            sharded_results_fall_short=setup.loki_cuts,
+            grpc_message_bytes=setup.message_bytes,
+            big_answer=setup.big_answer,
+            query_timeout_seconds=setup.query_timeout_seconds,
+            http_server_write_timeout_seconds=setup.write_timeout_seconds,
         )
         self.loki = LokiServer(limits=limits, now_ns=lambda: self.clock.true_ns)
         self.kube = KubernetesServer(clock=self.clock.moment)

@@ -15,12 +15,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
 
 import httpx
 
-from konductor_like.sandbox.loki import LokiServer, otlp_body, otlp_record
+from konductor_like.sandbox.loki import LokiLimits, LokiServer, otlp_body, otlp_record, shipped
 from konductor_like.sandbox.loki.websocket import Opcode, accept_key, read_frame, write_frame
 
 LOKI_VARIABLE = "KONDUCTOR_TEST_LOKI_URL"
@@ -86,6 +87,7 @@ class Target:
     server: LokiServer | None = None
     """The stand-in; None of a real one."""
     headers: Mapping[str, str] = field(default_factory=dict)
+    timeout_seconds: float = TIMEOUT_SECONDS
     prefix: str = field(default_factory=lambda: f"kl-contract-{secrets.token_hex(4)}")
     _count: int = 0
 
@@ -108,7 +110,7 @@ class Target:
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """One request, one answer, whatever its status."""
-        with httpx.Client(trust_env=False, timeout=TIMEOUT_SECONDS) as client:
+        with httpx.Client(trust_env=False, timeout=self.timeout_seconds) as client:
             response = client.request(
                 method,
                 f"{self.url}{path}",
@@ -147,6 +149,20 @@ class Target:
         """An export of the collector: one resource and its records."""
         return self.post_json("/otlp/v1/logs", otlp_body(resource, records))
 
+    def ship(self, node: str, lines: Iterable[Line], namespace: str) -> None:
+        """Lines as the shipped collector sends them, 1,000 at once."""
+        pushed = iter(lines)
+        while batch := list(islice(pushed, 1000)):
+            self._export(shipped(node, batch, namespace=namespace))
+
+    def _export(self, body: object) -> None:
+        """An export that must arrive; one that came too fast is sent again, as the collector does."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while (answer := self.post_json("/otlp/v1/logs", body)).status == 429:
+            assert time.monotonic() < deadline, answer
+            time.sleep(0.1)
+        assert answer.status == 204, answer
+
     def post_json(self, path: str, body: object, headers: Mapping[str, str] | None = None) -> Answer:
         """A write."""
         sent = {"Content-Type": "application/json", **(headers or {})}
@@ -154,11 +170,8 @@ class Target:
 
     def write(self, resource: Mapping[str, str], *lines: Line, observed: bool = True) -> None:
         """Lines that must arrive, as the collector sends them."""
-        answer = self.push_otlp(
-            resource,
-            [otlp_record(text, at, at + 1_000_000 if observed else None) for at, text in lines],
-        )
-        assert answer.status == 204, answer
+        records = [otlp_record(text, at, at + 1_000_000 if observed else None) for at, text in lines]
+        self._export(otlp_body(resource, records))
 
     @contextmanager
     def tail(self, query: str, start_ns: int) -> Iterator[Tail]:
@@ -247,11 +260,11 @@ def kernel_resource(namespace: str, node: str, **more: str) -> dict[str, str]:
 
 
 @contextmanager
-def open_target() -> Iterator[Target]:
-    """The Loki to hold the contract against."""
+def open_target(limits: LokiLimits | None = None) -> Iterator[Target]:
+    """The Loki to hold the contract against; the stand-in has its defaults, or these limits."""
     url = os.environ.get(LOKI_VARIABLE)
     if url:
         yield Target(url.rstrip("/"))
         return
-    with LokiServer() as server:
+    with LokiServer(limits=limits or LokiLimits()) as server:
         yield Target(server.url, server)

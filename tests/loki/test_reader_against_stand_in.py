@@ -22,6 +22,7 @@ from konductor_like.sandbox.loki import (
     LokiServer,
     otlp_body,
     otlp_record,
+    shipped,
 )
 from konductor_like.sandbox.mishaps import Drop, Mishap
 from tests.loki.support import NOW, SECOND, kernel_labels, settings
@@ -68,9 +69,7 @@ class Bench:
         stamp = next(self._stamps)
         line = f"[{1000 + stamp}.000000] NVRM: Xid (PCI:0000:1b:00): {text}"
         when_ns = self.now_ns - int(late_seconds * SECOND) + stamp
-        self.loki.push(
-            kernel_labels(node=None, k8s_pod_name=f"dmesg-{node}"), [(when_ns, line)], {"k8s_node_name": node}
-        )
+        self.loki.push_otlp(shipped(node, [(when_ns, line)]))
         return line
 
     def pass_time(self, seconds: float) -> None:

@@ -34,7 +34,7 @@ from konductor_like.settings import Settings
 from tests.chaos.clock import Clock
 from tests.chaos.machines import seconds
 from tests.chaos.process import NAMESPACE, RENEW_SECONDS, Process, _shared
-from tests.chaos.wire import LOKI, Exchange
+from tests.chaos.wire import LOKI, Exchange, awaited
 from tests.cli.transcripts import forget_settings
 from tests.scenarios.kernels import Kernel
 from tests.scenarios.printed import Printed
@@ -199,9 +199,8 @@ class Site:
         """Nobody is stopped."""
 
     def _exchange(self, server: str, request: Request, timeout_seconds: float) -> Reply:
-        del timeout_seconds  # nothing is slow here
         if server == LOKI:
-            return self.loki._api.handle(request)
+            return awaited(self.loki._api.handle(request), timeout_seconds, self.advance)
         if "watch" not in request.params:
             return self.kube._http.handle(request)
         store, version = self.kube._store, int(request.param("resourceVersion"))

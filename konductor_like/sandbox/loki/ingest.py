@@ -31,21 +31,22 @@ class Pushed:
 def ingest(store: Store, pushed: Iterable[Pushed], limits: LokiLimits, now_ns: int, tenant: str) -> None:
     """Store what may be stored. Raises ``LokiError`` if any line was refused.
 
-    As in Loki, of several streams with lines too far behind only the last stream is told of, and none at all
-    if the last stream of the push was fine.
+    As in Loki, of several streams with lines too far behind or too many at once only the last stream is told
+    of, and none at all if the last stream of the push was fine.
     """
     streams = list(pushed)
     if not streams:
         raise LokiError(422, "error at least one valid stream is required for ingestion")
     refusals: Counter[str] = Counter()
-    behind: str | None = None
+    refused: LokiError | None = None
     with store.lock:
-        for one in streams:
-            accepted = _accepted(one, limits, now_ns, refusals)
-            if accepted:
-                behind = _append(store, store.stream(one.labels), accepted, limits, tenant)
-    if behind:
-        raise LokiError(400, behind)
+        accepted = [(one.labels, _accepted(one, limits, now_ns, refusals)) for one in streams]
+        _check_rate(store, [entry for _, entries in accepted for entry in entries], limits, now_ns, tenant)
+        for labels, entries in accepted:
+            if entries:
+                refused = _append(store, store.stream(labels), entries, limits, now_ns, tenant)
+    if refused:
+        raise refused
     if refusals:
         raise LokiError(400, _grouped(refusals))
 
@@ -82,7 +83,7 @@ def _refusal(entry: Entry, stream: str, limits: LokiLimits, now_ns: int) -> str 
             f"max entry size '{limits.max_line_size_bytes}' bytes exceeded for stream '{stream}' "
             f"while adding an entry with length '{length}' bytes"
         )
-    size = sum(len(name.encode()) + len(value.encode()) for name, value in entry.metadata)
+    size = _metadata_size(entry)
     if size > limits.max_structured_metadata_size_bytes:
         most = limits.max_structured_metadata_size_bytes
         problem = f"structured metadata too large: '{size}' bytes, limit: '{most}' bytes"
@@ -111,25 +112,79 @@ def _completed(entry: Entry, labels: Labels) -> Entry:
     return Entry(entry.timestamp_ns, entry.line, label_set(apart))
 
 
-def _append(
-    store: Store, stream: Stream, entries: list[Entry], limits: LokiLimits, tenant: str
-) -> str | None:
-    """Add the lines that are not too far behind the stream's newest; say which were."""
-    refused = []
-    for entry in entries:
-        oldest_ns = (stream.newest_ns or 0) - limits.max_behind_stream_seconds * SECOND_NS
-        if entry.timestamp_ns >= oldest_ns:
-            store.add(stream, entry)
-            continue
-        refused.append(
-            f"entry with timestamp {go_time(entry.timestamp_ns)} ignored, reason: 'entry too far behind, "
-            f"entry timestamp is: {rfc3339(entry.timestamp_ns)}, "
-            f"oldest acceptable timestamp is: {rfc3339(oldest_ns)}',\n"
+def _metadata_size(entry: Entry) -> int:
+    """Its bytes without the level, which Loki finds out by itself."""
+    return sum(
+        len(name.encode()) + len(value.encode()) for name, value in entry.metadata if name != DETECTED_LEVEL
+    )
+
+
+def _size(entry: Entry) -> int:
+    """The bytes that rate limits count."""
+    return len(entry.line.encode()) + _metadata_size(entry)
+
+
+def _check_rate(store: Store, entries: list[Entry], limits: LokiLimits, now_ns: int, tenant: str) -> None:
+    """Raises ``LokiError`` if the tenant sends too much at once; nothing of the push is stored then."""
+    size, most = sum(map(_size, entries)), limits.ingestion_rate_bytes
+    if not store.taken.take(size, most, limits.ingestion_burst_size_bytes, now_ns):
+        raise LokiError(
+            429,
+            f"ingestion rate limit exceeded for user {tenant} (limit: {most} bytes/sec) while attempting to "
+            f"ingest '{len(entries)}' lines totaling '{size}' bytes, reduce log volume or contact your Loki "
+            "administrator to see if the limit can be increased",
         )
+
+
+def _append(
+    store: Store, stream: Stream, entries: list[Entry], limits: LokiLimits, now_ns: int, tenant: str
+) -> LokiError | None:
+    """Add the lines that are not too far behind the stream's newest, or none where they are too many."""
+    refused, kept = [], []
+    newest_ns = stream.newest_ns or 0
+    for entry in entries:
+        oldest_ns = newest_ns - limits.max_behind_stream_seconds * SECOND_NS
+        if entry.timestamp_ns >= oldest_ns:
+            kept.append(entry)
+            newest_ns = max(newest_ns, entry.timestamp_ns)
+            continue
+        reason = (
+            f"entry too far behind, entry timestamp is: {rfc3339(entry.timestamp_ns)}, "
+            f"oldest acceptable timestamp is: {rfc3339(oldest_ns)}"
+        )
+        refused.append((entry, reason))
+    status, sizes = 400, [_size(entry) for entry in kept]
+    rate, burst = limits.per_stream_rate_limit_bytes, limits.per_stream_rate_limit_burst_bytes
+    if stream.taken.take(sum(sizes), rate, burst, now_ns):
+        for entry in kept:
+            store.add(stream, entry)
+    else:
+        status = 429
+        refused = [(entry, _too_fast(stream, rate, size)) for entry, size in zip(kept, sizes, strict=True)]
     if not refused:
         return None
+    told = [
+        f"entry with timestamp {go_time(entry.timestamp_ns)} ignored, reason: '{reason}',\n"
+        for entry, reason in refused[:_MOST_TOLD]
+    ]
     total = f"total ignored: {len(refused)} out of {len(entries)} for stream: {stream.text}"
-    return f"{''.join(refused[:_MOST_TOLD])}user '{tenant}', {total}"
+    return LokiError(status, f"{''.join(told)}user '{tenant}', {total}")
+
+
+def _too_fast(stream: Stream, rate_bytes: int, size_bytes: int) -> str:
+    return (
+        f"Per stream rate limit exceeded (limit: {_data_size(rate_bytes)}/sec) while attempting to ingest "
+        f"for stream '{stream.text}' totaling {_data_size(size_bytes)}, consider splitting a stream via "
+        "additional labels or contact your Loki administrator to see if the limit can be increased"
+    )
+
+
+def _data_size(size_bytes: int) -> str:
+    """How github.com/c2h5oh/datasize prints a size: in the largest unit that leaves no rest."""
+    for power, unit in ((30, "GB"), (20, "MB"), (10, "KB")):
+        if size_bytes and not size_bytes % (1 << power):
+            return f"{size_bytes >> power}{unit}"
+    return f"{size_bytes}B"
 
 
 def _grouped(refusals: Counter[str]) -> str:

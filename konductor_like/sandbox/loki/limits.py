@@ -1,15 +1,16 @@
 """What the stand-in Loki allows, and how it says no.
 
-The values are Loki's own defaults (pkg/validation/limits.go), but for the split interval, which is the one of
-the Helm chart.
+The values are those of a single binary that no file configures (pkg/validation/limits.go; dskit's server.go).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 SECOND_NS = 1_000_000_000
 HOUR_SECONDS = 3600
+MIB = 1 << 20
 
 
 class LokiError(Exception):
@@ -21,9 +22,17 @@ class LokiError(Exception):
         self.message = message
 
 
+class BigAnswer(Enum):
+    """What comes of an answer above ``grpc_message_bytes``; it depends on Loki's version and settings."""
+
+    SILENCE = "nothing until the query times out: 504, or a closed connection where writing times out first"
+    EXHAUSTED = "500 with ResourceExhausted, at once"
+    TOO_LARGE = "413, at once"
+
+
 @dataclass(frozen=True, slots=True)
 class LokiLimits:
-    """One tenant's limits, under the names of Loki's ``limits_config`` where it has one."""
+    """One tenant's limits, under the names of Loki's ``limits_config`` and ``server`` where it has one."""
 
     max_entries_limit_per_query: int = 5000
     max_query_series: int = 500
@@ -36,7 +45,23 @@ class LokiLimits:
     creation_grace_period_seconds: int = 600
     max_behind_stream_seconds: int = HOUR_SECONDS
     """A line further behind its stream's newest is refused (half of the ingester's ``max_chunk_age``)."""
-    split_queries_by_interval_seconds: int = 900
+    ingestion_rate_bytes: int = 4 * MIB
+    """Bytes a second of all lines and their metadata, each push whole or not at all; 0 for no limit."""
+    ingestion_burst_size_bytes: int = 6 * MIB
+    per_stream_rate_limit_bytes: int = 3 * MIB
+    """The same of one stream. The stand-in does not spread a fast stream over several, as Loki does."""
+    per_stream_rate_limit_burst_bytes: int = 15 * MIB
+    grpc_message_bytes: int = 4 * MIB
+    """``grpc_server_max_recv_msg_size`` and ``grpc_server_max_send_msg_size``: the largest message between
+    Loki's parts, as :func:`konductor_like.sandbox.loki.messages.message_bytes` counts; 0 for no limit."""
+    big_answer: BigAnswer = BigAnswer.SILENCE
+    query_retries_seconds: float = 17.0
+    """How long the frontend tries again when an ingester's batch is above ``grpc_message_bytes``."""
+    query_timeout_seconds: float = 60.0
+    """A query that takes as long is answered with 504."""
+    http_server_write_timeout_seconds: float = 30.0
+    """An answer that is ready later is not written; the connection is closed when it is ready."""
+    split_queries_by_interval_seconds: int = HOUR_SECONDS
     max_cache_freshness_seconds: int = 600
     caches_empty_results: bool = True
     promoted_attributes: frozenset[str] = frozenset()

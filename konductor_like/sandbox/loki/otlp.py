@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
+from uuid import NAMESPACE_URL, uuid5
 
 from konductor_like.sandbox.loki.ingest import Pushed
 from konductor_like.sandbox.loki.labels import label_set, normalized, with_service_name
@@ -27,6 +28,9 @@ INDEX_ATTRIBUTES = frozenset(
     }
 )
 """Resource attributes that are index labels by default. ``k8s.node.name`` is not one of them."""
+
+SHIPPING_NS = 200_000_000
+"""How much later than its container wrote it the collector reads a line."""
 
 _RECORD_FIELDS = {
     "severityText": "severity_text",
@@ -76,6 +80,44 @@ def otlp_record(
     if attributes:
         record["attributes"] = _attributes(attributes)
     return record
+
+
+def shipped(
+    node: str,
+    lines: Iterable[tuple[int, str]],
+    *,
+    namespace: str = "dmesg-logging",
+    pod: str = "",
+    container: str = "dmesg",
+    read_ns: int | None = None,
+    attributes: Mapping[str, str] | None = None,
+) -> dict[str, list[dict[str, object]]]:
+    """Lines of one container, by default the node's kernel-log reader, as the shipped collector sends them.
+
+    ``lines`` are pairs of time (ns since the epoch) and text. The collector adds the pod's uid, the log file
+    and more to each line: a line of 290 bytes is one of 1.1 KiB in the messages between Loki's parts.
+    An empty ``node`` is one that the collector could not name. The lines were read at ``read_ns``, by default
+    a little after each was written. ``attributes`` are further ones of the resource.
+    """
+    pod = pod or f"{container}-{node}"
+    uid = str(uuid5(NAMESPACE_URL, f"{namespace}/{pod}"))
+    of_file = {
+        "log.file.path": f"/var/log/pods/{namespace}_{pod}_{uid}/{container}/0.log",
+        "log.iostream": "stdout",
+        "logtag": "F",
+    }
+    resource = {
+        "k8s.cluster.name": "default",
+        "k8s.namespace.name": namespace,
+        "k8s.pod.name": pod,
+        "k8s.pod.uid": uid,
+        "k8s.container.name": container,
+        "k8s.container.restart_count": "0",
+        **({"k8s.node.name": node} if node else {}),
+        **(attributes or {}),
+    }
+    records = (otlp_record(text, at_ns, read_ns or at_ns + SHIPPING_NS, of_file) for at_ns, text in lines)
+    return otlp_body(resource, records)
 
 
 def _attributes(values: Mapping[str, str]) -> list[dict[str, object]]:

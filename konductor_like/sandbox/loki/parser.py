@@ -25,6 +25,7 @@ from konductor_like.sandbox.loki.logql import (
     Sum,
 )
 
+_MAX_QUERY_BYTES = 128 * 1024
 _LABEL_OPERATORS = ("=", "=~", "!~", "!=")
 _LINE_OPERATORS = ("|=", "|~", "!=", "!~")
 _RANGE_FUNCTIONS = ("count_over_time", "rate", "bytes_over_time", "bytes_rate")
@@ -50,6 +51,8 @@ _NO_SELECTOR = (
 @lru_cache(maxsize=256)  # pollers ask the same again and again
 def parse(query: str) -> Query:
     """The meaning of a query. Raises ``ParseError``; for LogQL that is not spoken here ``LokiError`` 501."""
+    if len(query.encode()) >= _MAX_QUERY_BYTES:
+        raise ParseError(f"input size too long ({len(query.encode())} > {_MAX_QUERY_BYTES})")
     tokens = tokenize(query)
     if len(tokens) == 1:
         raise ParseError("syntax error: unexpected $end")

@@ -9,6 +9,7 @@ from konductor_like.sandbox.loki.cache import EmptyResults, Span
 from konductor_like.sandbox.loki.engine import Hit, Work, cut, evaluate, find_lines
 from konductor_like.sandbox.loki.limits import SECOND_NS, LokiError, LokiLimits
 from konductor_like.sandbox.loki.logql import LogQuery
+from konductor_like.sandbox.loki.messages import refusal
 from konductor_like.sandbox.loki.parser import parse
 from konductor_like.sandbox.loki.store import Store
 from konductor_like.sandbox.loki.tail import Tails
@@ -41,6 +42,9 @@ class Queries:
         params.check_length(asked, self._limits)
         span = Span(asked.start_ns, asked.end_ns)
         hits = self._find(request, store, tenant, query, span, work)
+        refused = refusal(hits if forward else reversed(hits), limit, self._limits)
+        if refused:
+            return refused
         wanted = cut(hits, limit, forward, self._limits.sharded_results_fall_short)
         work.shards = _SHARDS if self._limits.sharded_results_fall_short else 1
         return answers.reply(answers.log_answer(wanted, _categorizes(request), work))

@@ -11,6 +11,7 @@ from konductor_like.sandbox.loki.api import SINGLE_TENANT, LokiApi
 from konductor_like.sandbox.loki.ingest import Pushed
 from konductor_like.sandbox.loki.labels import label_set, with_service_name
 from konductor_like.sandbox.loki.limits import LokiLimits
+from konductor_like.sandbox.loki.messages import TimedMishaps
 from konductor_like.sandbox.loki.store import Entry
 from konductor_like.sandbox.mishaps import Mishap, Mishaps, any_request
 from konductor_like.sandbox.server import Exchange, LoopbackServer
@@ -38,6 +39,7 @@ class LokiServer:
     ) -> None:
         self._api = LokiApi(limits, now_ns, auth_enabled, base_path)
         self._http = LoopbackServer(self._api.handle, port, ssl_context)
+        self._http.mishaps = TimedMishaps(limits)
         self._base_path = base_path.rstrip("/")
 
     @property

@@ -9,9 +9,27 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from konductor_like.sandbox.loki.labels import Labels, written
+from konductor_like.sandbox.loki.limits import SECOND_NS
 
 BYTES_PER_METADATA = 8
 """What Loki counts as processed for a metadata pair, whatever its length: two references of 4 bytes."""
+
+
+@dataclass(slots=True)
+class Bucket:
+    """How much of a burst is used up; it drains at the rate (golang.org/x/time/rate)."""
+
+    used_bytes: float = 0
+    at_ns: int = 0
+
+    def take(self, size_bytes: int, rate_bytes: int, burst_bytes: int, now_ns: int) -> bool:
+        """Whether so much more may pass; if not, nothing is used up. A rate of 0 lets everything pass."""
+        drained = max(0, now_ns - self.at_ns) * rate_bytes / SECOND_NS
+        self.used_bytes, self.at_ns = max(0.0, self.used_bytes - drained), now_ns
+        if rate_bytes and self.used_bytes + size_bytes > burst_bytes:
+            return False
+        self.used_bytes += size_bytes
+        return True
 
 
 class Entry(NamedTuple):
@@ -41,6 +59,8 @@ class Stream:
     """The label set as LogQL writes it."""
     times: list[int] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
+    taken: Bucket = field(default_factory=Bucket)
+    """What its own rate limit has let through."""
     reordered: int = 0
     """How often a line was sorted in before others: places in the lists mean something else since."""
     matches: dict[Hashable, Any] = field(default_factory=dict)
@@ -90,6 +110,8 @@ class Store:
     def __init__(self) -> None:
         self._streams: dict[Labels, Stream] = {}
         self._subscribers: list[Subscriber] = []
+        self.taken = Bucket()
+        """What the tenant's rate limit has let through."""
         self.lock = threading.RLock()
 
     def stream(self, labels: Labels) -> Stream:

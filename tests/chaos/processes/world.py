@@ -15,7 +15,7 @@ from konductor_like.cluster.checkpoint import CURSOR_ANNOTATION, decode_checkpoi
 from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
 from konductor_like.sandbox.fleet import make_node
 from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.loki import LokiServer, otlp_body, otlp_record
+from konductor_like.sandbox.loki import LokiServer, shipped
 from konductor_like.sandbox.wire import Request
 from tests.chaos.processes.journal import Journal, Object
 from tests.chaos.processes.machines import KMSG, PLAIN, Machine, Occurrence
@@ -156,13 +156,8 @@ class World:
         now_ns = time.time_ns()
         resources = []
         for node, line, time_ns in lines:
-            resource = {
-                "k8s.namespace.name": "dmesg-logging",
-                "k8s.pod.name": f"{collector}-{node}",
-                "k8s.container.name": "dmesg",
-                "k8s.node.name": node,
-            }
-            resources += otlp_body(resource, [otlp_record(line, time_ns, now_ns)])["resourceLogs"]
+            pod = f"{collector}-{node}"
+            resources += shipped(node, [(time_ns, line)], pod=pod, read_ns=now_ns)["resourceLogs"]
         if resources:
             self.loki.push_otlp({"resourceLogs": resources})
 

@@ -1,0 +1,139 @@
+"""What passes between Loki's parts: how large an answer is there, and what becomes of one that is too large.
+
+A querier hands each piece of an answer to the frontend as one protobuf message. One that is larger than
+``grpc_server_max_recv_msg_size`` does not arrive, and the frontend is not told: it waits until the query
+times out. An ingester hands its lines to the querier in batches, and each batch has the same limit. A reply
+that is ready later than ``http_server_write_timeout`` is never written: the connection is closed instead.
+
+Sources: pkg/querier/worker/scheduler_processor.go, pkg/ingester/instance.go; sizes, texts and times as seen
+on a real Loki with its own defaults.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby, islice
+
+from konductor_like.sandbox.loki.engine import Hit
+from konductor_like.sandbox.loki.labels import Labels
+from konductor_like.sandbox.loki.limits import SECOND_NS, BigAnswer, LokiLimits
+from konductor_like.sandbox.mishaps import Drop, Mishap, Mishaps
+from konductor_like.sandbox.wire import Reply, Request
+
+_BATCH_LINES = 128
+"""Lines that an ingester sends at once (``queryBatchSize``)."""
+_STATISTICS_BYTES = 200
+_EXHAUSTED = "rpc error: code = ResourceExhausted desc = "
+_TIMED_OUT = Reply.of_text(
+    "request timed out, decrease the duration of the request or add more label matchers "
+    "(prefer exact match over regex match) to reduce the amount of data processed",
+    504,
+)
+
+
+def refusal(hits: Iterable[Hit], line_limit: int, limits: LokiLimits) -> Reply | None:
+    """What comes in place of an answer that is too large; None for one that passes.
+
+    ``hits`` are all matches in the order that was asked for; ``line_limit`` of them are wanted.
+    """
+    if limits.grpc_message_bytes:
+        for piece in _pieces(hits, line_limit, limits.split_queries_by_interval_seconds * SECOND_NS):
+            if message_bytes(piece) > limits.grpc_message_bytes:
+                return _refused(piece, limits)
+    return None
+
+
+def message_bytes(hits: Iterable[Hit]) -> int:
+    """The size of the message that holds these lines.
+
+    Metadata counts twice: in the labels of each line, and beside the line. Whether the answer over HTTP has
+    it apart (``categorize-labels``) makes no difference.
+    """
+    labels: dict[Labels, int] = {}
+    streams: dict[tuple[Labels, Labels], int] = {}
+    for hit in hits:
+        if hit.stream not in labels:
+            labels[hit.stream] = _written_bytes(hit.stream)
+        pairs = [(len(name.encode()), len(value.encode())) for name, value in hit.metadata]
+        key = hit.stream, hit.metadata
+        if key not in streams:
+            streams[key] = _field(labels[hit.stream] + sum(name + value + 5 for name, value in pairs))
+        seconds, rest = divmod(hit.timestamp_ns, SECOND_NS)
+        time = 1 + _varint(seconds) + (1 + _varint(rest) if rest else 0)
+        metadata = sum(_field(_field(name) + _field(value)) for name, value in pairs)
+        streams[key] += _field(_field(time) + _field(len(hit.line.encode())) + metadata)
+    return sum(map(_field, streams.values())) + _STATISTICS_BYTES
+
+
+def ready_after(seconds: float, reply: Reply, limits: LokiLimits) -> Reply:
+    """The reply to a query that took so long, as Loki's time-outs leave it."""
+    if seconds >= limits.query_timeout_seconds:
+        seconds, reply = limits.query_timeout_seconds, _TIMED_OUT
+    late = seconds > limits.http_server_write_timeout_seconds
+    return replace(reply, after_seconds=seconds, hangs_up=late)
+
+
+class TimedMishaps(Mishaps):
+    """Mishaps that a Loki with these limits plays: a delay ends in a time-out where that comes first."""
+
+    def __init__(self, limits: LokiLimits) -> None:
+        super().__init__()
+        self._limits = limits
+
+    def take(self, request: Request) -> Mishap | None:
+        """See the base class."""
+        mishap = super().take(request)
+        if mishap is None:
+            return None
+        is_query = request.path.endswith(("/query", "/query_range"))
+        limits = self._limits if is_query else replace(self._limits, query_timeout_seconds=math.inf)
+        reply = ready_after(mishap.delay_seconds, Reply(), limits)
+        if reply.hangs_up:
+            return Mishap(delay_seconds=reply.after_seconds, drop=Drop.SILENTLY, after=not is_query)
+        if reply.status == _TIMED_OUT.status:
+            body = _TIMED_OUT.body.decode()
+            return Mishap(delay_seconds=reply.after_seconds, status=reply.status, body=body)
+        return mishap
+
+
+def _refused(piece: Sequence[Hit], limits: LokiLimits) -> Reply:
+    most = limits.grpc_message_bytes
+    size = message_bytes(piece)
+    if limits.big_answer is BigAnswer.TOO_LARGE:
+        return Reply.of_text(f"response larger than the max message size ({size} vs {most})", 413)
+    if limits.big_answer is BigAnswer.EXHAUSTED:
+        words = f"{_EXHAUSTED}grpc: received message larger than max ({size} vs. {most})"
+        return Reply.of_text(words, 500)
+    for first in range(0, len(piece), _BATCH_LINES):
+        size = message_bytes(piece[first : first + _BATCH_LINES])
+        if size > most:
+            words = f"{_EXHAUSTED}trying to send message larger than max ({size} vs. {most})"
+            return ready_after(limits.query_retries_seconds, Reply.of_text(words, 500), limits)
+    return ready_after(math.inf, _TIMED_OUT, limits)
+
+
+def _pieces(hits: Iterable[Hit], line_limit: int, interval_ns: int) -> Iterator[list[Hit]]:
+    """The hits that each piece of a split query brings, until that makes ``line_limit``."""
+    wanted = line_limit
+    for _, found in groupby(hits, key=lambda hit: hit.timestamp_ns // interval_ns):
+        piece = list(islice(found, line_limit))
+        yield piece
+        wanted -= len(piece)
+        if wanted <= 0:
+            return
+
+
+def _written_bytes(labels: Labels) -> int:
+    """The label set as LogQL writes it: ``{name="value", name="value"}``."""
+    return sum(len(name.encode()) + len(value.encode()) + 5 for name, value in labels)
+
+
+def _field(size: int) -> int:
+    """A field of so many bytes, with its tag and its length."""
+    return 1 + _varint(size) + size
+
+
+def _varint(value: int) -> int:
+    return max(1, -(-value.bit_length() // 7))

@@ -1,0 +1,252 @@
+"""What Loki refuses with nothing but its own defaults: large answers, long queries, pushes that are too fast.
+
+Held against the stand-in, and against a real Loki when ``KONDUCTOR_TEST_LOKI_URL`` names one. The real one
+takes its full time-outs, the stand-in shorter ones. Refusals of single lines are in ``test_loki_writing``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+
+from konductor_like.sandbox.loki import LokiLimits, otlp_body, otlp_record
+from tests.contract.loki_target import (
+    HOUR_NS,
+    MINUTE_NS,
+    NO_CACHE,
+    PLAIN,
+    SECOND_NS,
+    Answer,
+    Target,
+    a_minute_ago_ns,
+    around,
+    kernel_resource,
+    of,
+    open_target,
+)
+
+pytestmark = pytest.mark.timeout(180)
+
+DEFAULTS = LokiLimits()
+IMPATIENT = replace(
+    DEFAULTS, query_timeout_seconds=0.6, http_server_write_timeout_seconds=0.3, query_retries_seconds=0.1
+)
+"""The stand-in's time-outs here: in the order of the real ones, and a hundredth as long."""
+MIB = 1 << 20
+CATEGORIZE = {**NO_CACHE, "X-Loki-Response-Encoding-Flags": "categorize-labels"}
+XID_31 = (
+    "kmsg/1 boot=0d5c9a1e-7c44-4f0a-9a5e-3c1f6f0a2b77 seq={0} facility=0 priority=3 [ 1000.000000] NVRM: Xid "
+    "(PCI:0000:3d:00): 31, pid={0}, name=python3, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS "
+    "GPCCLIENT_T1_0 faulted @ 0x7f{0:010x}. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ"
+)
+
+
+@pytest.fixture(scope="module")
+def loki() -> Iterator[Target]:
+    with open_target(IMPATIENT) as target:
+        target.timeout_seconds = 90.0
+        yield target
+
+
+@pytest.fixture
+def at_ns() -> int:
+    """About a minute ago, and no full hour within the next second: Loki would split the query there."""
+    found = a_minute_ago_ns()
+    return found - 2 * SECOND_NS if (found + SECOND_NS) % HOUR_NS < 2 * SECOND_NS else found
+
+
+def limits_of(loki: Target) -> LokiLimits:
+    """What is expected: of a real Loki its defaults."""
+    return DEFAULTS if loki.is_real else IMPATIENT
+
+
+def ask(loki: Target, namespace: str, at_ns: int, limit: int, headers: dict[str, str] = NO_CACHE) -> Answer:
+    return loki.query_range(of(namespace, "|= `Xid`"), at_ns, at_ns + SECOND_NS, headers, limit=limit)
+
+
+# Answers
+
+
+def test_an_answer_above_4_mib_never_comes_and_the_connection_is_closed(loki: Target, at_ns: int) -> None:
+    """4,000 lines of the kernel log: 4.4 MB between Loki's parts, although only 3.3 MB over HTTP."""
+    namespace = loki.namespace()
+    loki.ship("a", ((at_ns + i, XID_31.format(i)) for i in range(4000)), namespace=namespace)
+
+    asked = time.monotonic()
+    with pytest.raises(httpx.RemoteProtocolError, match="disconnected without sending a response"):
+        ask(loki, namespace, at_ns, limit=5000)
+    waited = time.monotonic() - asked
+
+    assert 0 <= waited - limits_of(loki).query_timeout_seconds < 5
+    fewer = ask(loki, namespace, at_ns, limit=3600)
+    assert len(fewer.lines) == 3600
+    assert len(fewer.text) / 3600 * 4000 < 3.4e6
+    halves = [
+        loki.query_range(of(namespace), at_ns + first, at_ns + first + 2000, limit=5000)
+        for first in (0, 2000)
+    ]
+    assert [len(half.lines) for half in halves] == [2000, 2000]
+
+
+def test_metadata_apart_from_labels_makes_the_message_no_smaller(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    loki.ship("a", ((at_ns + i, XID_31.format(i)) for i in range(4000)), namespace=namespace)
+
+    with pytest.raises(httpx.RemoteProtocolError):
+        ask(loki, namespace, at_ns, limit=5000, headers=CATEGORIZE)
+
+    assert len(ask(loki, namespace, at_ns, limit=3600, headers=CATEGORIZE).lines) == 3600
+
+
+def test_what_the_filter_leaves_out_counts_for_nothing(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    lines = ((at_ns + i, f"{'Xid' if i % 4 else 'NVRM'} {i} {'x' * 250}") for i in range(4800))
+    loki.ship("a", lines, namespace=namespace)
+
+    assert len(loki.query_range(of(namespace, "|= `NVRM`"), *around(at_ns), limit=5000).lines) == 1200
+
+
+def test_each_hour_is_a_message_of_its_own(loki: Target) -> None:
+    """Split at full hours (``split_queries_by_interval``), the same lines pass."""
+    namespace = loki.namespace()
+    hour_ns = time.time_ns() // HOUR_NS * HOUR_NS
+    lines = ((hour_ns - 2000 + i, XID_31.format(i)) for i in range(4000))
+    loki.ship("a", lines, namespace=namespace)
+
+    answer = loki.query_range(of(namespace), hour_ns - SECOND_NS, hour_ns + SECOND_NS, limit=5000)
+
+    assert len(answer.lines) == 4000
+    assert len(answer.text) > 3 * MIB
+
+
+def test_long_lines_above_4_mib_in_one_batch_are_an_error_of_the_server(loki: Target, at_ns: int) -> None:
+    """An ingester sends 128 lines at once: above 32 KiB a line that is too much, and Loki says so at last."""
+    namespace = loki.namespace()
+    for first in range(0, 50, 10):
+        lines = ((at_ns + i, f"Xid {i} {'x' * 100_000}") for i in range(first, first + 10))
+        loki.ship("a", lines, namespace=namespace)
+
+    answer = ask(loki, namespace, at_ns, limit=5000)
+
+    assert answer.status == 500
+    assert answer.content_type == PLAIN
+    assert answer.text.startswith(
+        "rpc error: code = ResourceExhausted desc = trying to send message larger than max (50"
+    )
+    assert answer.text.endswith(" vs. 4194304)")
+    assert len(ask(loki, namespace, at_ns, limit=40).lines) == 40
+
+
+# Queries
+
+
+def test_the_default_limit_is_5000_entries(loki: Target, at_ns: int) -> None:
+    answer = loki.query_range(of("any"), *around(at_ns), limit=5001)
+
+    words = "max entries limit per query exceeded, limit > max_entries_limit_per_query (5001 > 5000)"
+    assert answer.refusal == (400, PLAIN, words)
+
+
+def test_a_range_of_more_than_721_hours_is_refused(loki: Target, at_ns: int) -> None:
+    hours = [loki.query_range(of("any"), at_ns - n * HOUR_NS, at_ns) for n in (721, 722)]
+
+    assert hours[0].status == 200
+    words = "the query time range exceeds the limit (query length: 722h0m0s, limit: 30d1h)"
+    assert hours[1].refusal == (400, PLAIN, words)
+
+
+@pytest.mark.parametrize(("size", "status"), [(131_000, 200), (131_072, 400)])
+def test_a_query_has_less_than_128_kib_of_text(loki: Target, at_ns: int, size: int, status: int) -> None:
+    query = of("any", "|= ``")
+    query = query[:-1] + "x" * (size - len(query)) + "`"
+    form = urlencode({"query": query, "start": at_ns, "end": at_ns + 1})
+
+    answer = loki.send(
+        "POST",
+        "/loki/api/v1/query_range",
+        content=form,
+        headers={"Content-Type": "application/x-www-form-urlencoded", **NO_CACHE},
+    )
+
+    assert answer.status == status
+    if status == 400:
+        assert answer.text == "parse error : input size too long (131072 > 131072)"
+
+
+def test_a_metric_has_500_series_at_most(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    loki.write(kernel_resource(namespace, "a"), *((at_ns + i, "Xid") for i in range(501)))
+    of_each = f"sum by (observed_timestamp) (count_over_time({of(namespace)}[2m]))"
+
+    all_of_them = loki.query(of_each, time=at_ns + MINUTE_NS)
+    without_first = loki.query(of_each, time=at_ns + 2 * MINUTE_NS)
+
+    assert len(without_first.data["result"]) == 500
+    assert all_of_them.status == 400
+    assert all_of_them.text.startswith("maximum number of series (500) reached for a single query")
+
+
+# Pushes
+
+
+def test_a_push_above_the_burst_of_6_mib_is_refused_whole(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
+    records = [otlp_record("x" * 200_000, at_ns + i) for i in range(35)]
+
+    answer = loki.push_otlp(kernel_resource(namespace, "abc"), records)
+
+    assert answer.status == 429
+    assert answer.text.partition("ingestion")[2] == (
+        " rate limit exceeded for user fake (limit: 4194304 bytes/sec) while attempting to ingest '35' lines "
+        "totaling '7000560' bytes, reduce log volume or contact your Loki administrator to see if the limit "
+        "can be increased"
+    )
+    assert loki.query_range(of(namespace), *around(at_ns)).lines == []
+
+
+def test_a_tenant_that_pushes_too_fast_has_to_wait(loki: Target, at_ns: int) -> None:
+    """20 MB at once, where 6 MiB and 4 MiB a second may pass; what was refused passes later."""
+    namespace = loki.namespace()
+    records = [otlp_record("x" * 200_000, at_ns + i) for i in range(25)]
+    body = json.dumps(otlp_body(kernel_resource(namespace, "a"), records))
+
+    def push() -> int:
+        return loki.send(
+            "POST", "/otlp/v1/logs", content=body, headers={"Content-Type": "application/json"}
+        ).status
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = sorted(pool.map(lambda _: push(), range(4)))
+
+    assert set(answers) <= {204, 429}
+    assert answers[-1] == 429
+    loki.write(kernel_resource(namespace, "b"), (at_ns, "y" * 200_000))
+    assert len(loki.query_range(of(namespace, "|= `y`"), *around(at_ns)).lines) == 1
+
+
+def test_a_stream_may_not_burst_above_its_own_limit(at_ns: int) -> None:
+    """15 MiB by default, which no push reaches as long as the tenant may send 6 MiB at once."""
+    raised = replace(IMPATIENT, ingestion_rate_bytes=64 * MIB, ingestion_burst_size_bytes=64 * MIB)
+    with open_target(raised) as loki:
+        labels = {"k8s_namespace_name": loki.namespace(), "service_name": "s"}
+        answer = loki.push((labels, [[str(at_ns + i), "x" * 200_000] for i in range(80)]))
+    if loki.is_real and "ingestion rate limit exceeded" in answer.text:
+        pytest.skip("needs a Loki with ingestion_rate_mb: 64 and ingestion_burst_size_mb: 64")
+
+    assert (answer.status, answer.content_type) == (429, PLAIN)
+    reasons = answer.text.splitlines()
+    assert len(reasons) == 11
+    assert reasons[0].partition(" ignored, ")[2] == (
+        "reason: 'Per stream rate limit exceeded (limit: 3MB/sec) while attempting to ingest for stream "
+        f'\'{{k8s_namespace_name="{labels["k8s_namespace_name"]}", service_name="s"}}\' totaling 200000B, '
+        "consider splitting a stream via additional labels or contact your Loki administrator to see if the "
+        "limit can be increased',"
+    )
+    assert reasons[-1].startswith("user 'fake', total ignored: 80 out of 80 for stream: {")
