@@ -351,8 +351,8 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     return sorted(
         name
         for name in environ
-        if name.startswith(PREFIX)
-        and name not in known
-        and not name.startswith(PREFIX + "TEST_")
+        if name.upper().startswith(PREFIX)
+        and name.upper() not in known
+        and not name.upper().startswith(PREFIX + "TEST_")
         and not _SERVICE_LINK.fullmatch(name)
     )

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 HIDDEN = "********"
 UNSET = "<none>"
 _SHOWN_CHARS = 120
+_NEARLY_OURS = 0.91
+"""How like a setting's name (1.0 is equal) a variable without our prefix must be to be taken for a slip:
+`LOG_ENDPONT` is (0.96); other programs' `WATCH_NAMESPACE` (0.909) and `LOKI_ENDPOINT` (0.88) are not."""
 _USERINFO = re.compile(r"(?<=://)[^/\s]*@")
 
 _MEANINGS = {
@@ -61,13 +64,21 @@ def explain_settings_error(error: ValidationError, environ: Mapping[str, str]) -
 
 
 def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
-    """One line per variable with our prefix that no setting reads, with the nearest name that one does."""
+    """One line per variable that no setting reads and that has our prefix, or almost the name of a setting.
+
+    Case does not matter in a name.
+    """
     known = [name for field in Settings.model_fields for name in _variables(field)]
-    lines = []
-    for name in unknown_variables(environ):
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
-        lines.append(f"{name}: no such setting" + (f"; did you mean {near[0]}?" if near else ""))
-    return lines
+    unknown = unknown_variables(environ)
+    near = {name: difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.75) for name in unknown}
+    for name in environ.keys() - set(unknown):
+        if not name.upper().startswith(PREFIX) and name.upper() not in known:
+            near[name] = difflib.get_close_matches(name.upper(), known, n=1, cutoff=_NEARLY_OURS)
+    return [
+        f"{name}: no such setting" + (f"; did you mean {meant[0]}?" if meant else "")
+        for name, meant in sorted(near.items())
+        if meant or name in unknown
+    ]
 
 
 def effective(settings: Settings, environ: Mapping[str, str]) -> list[Effective]:

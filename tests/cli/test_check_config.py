@@ -27,8 +27,10 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"KONDUCTOR_LOKI_TENANT": "team\nb"}, "KONDUCTOR_LOKI_TENANT"),
         ({"KONDUCTOR_LOKI_CA_FILE": "nowhere.pem"}, "KONDUCTOR_LOKI_CA_FILE='nowhere.pem': No such file"),
         ({"KONDUCTOR_POLL": "1"}, "KONDUCTOR_POLL: no such setting"),
+        ({"LOG_ENDPONT": "http://x"}, "LOG_ENDPONT: no such setting; did you mean LOG_ENDPOINT?"),
+        ({"WATCHED_NAMESPACE": "ml"}, "WATCHED_NAMESPACE: no such setting"),
     ],
-    ids=["selector", "listen", "header", "file", "misspelt"],
+    ids=["selector", "listen", "header", "file", "misspelt", "the endpoint", "the namespaces"],
 )
 def test_what_only_shows_in_use_is_found(
     environ: dict[str, str], problem: str, monkeypatch: pytest.MonkeyPatch

@@ -94,10 +94,35 @@ def test_a_long_value_is_cut_and_a_control_character_is_spelt_out(monkeypatch: p
             "KONDUCTOR_BREAK_MAX_NODES: no such setting; did you mean KONDUCTOR_BRAKE_MAX_NODES?",
         ),
         ("KONDUCTOR_XYZZY", "KONDUCTOR_XYZZY: no such setting"),
+        ("LOG_ENDPONT", "LOG_ENDPONT: no such setting; did you mean LOG_ENDPOINT?"),
+        ("LOG_ENDPIONT", "LOG_ENDPIONT: no such setting; did you mean LOG_ENDPOINT?"),
+        ("LOG_ENDPOINTS", "LOG_ENDPOINTS: no such setting; did you mean LOG_ENDPOINT?"),
+        ("WATCHED_NAMESPACE", "WATCHED_NAMESPACE: no such setting; did you mean WATCHED_NAMESPACES?"),
+        ("watched_namspaces", "watched_namspaces: no such setting; did you mean WATCHED_NAMESPACES?"),
+        (
+            "KONDUKTOR_BRAKE_MAX_NODES",
+            "KONDUKTOR_BRAKE_MAX_NODES: no such setting; did you mean KONDUCTOR_BRAKE_MAX_NODES?",
+        ),
+        (
+            "konductor_brake_max_node",
+            "konductor_brake_max_node: no such setting; did you mean KONDUCTOR_BRAKE_MAX_NODES?",
+        ),
     ],
 )
 def test_a_misspelt_variable_is_told_with_the_nearest_name(written: str, line: str) -> None:
     assert misspelt_variables({written: "1", "PATH": "/bin", "KONDUCTOR_BRAKE_MAX_NODES": "1"}) == [line]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("LOG_ENDPOINT", "log_endpoint", "WATCHED_NAMESPACES", "Konductor_Brake_Max_Nodes"),
+        *("LOG_LEVEL", "LOKI_ENDPOINT", "ENDPOINT", "WATCH_NAMESPACE", "POD_NAMESPACE", "NAMESPACE"),
+        *("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "LOG_ENDPOINT_PORT", "LOG_ENDPOINT_SERVICE_HOST", "LISTEN"),
+    ],
+)
+def test_a_variable_of_ours_or_of_another_program_is_not_misspelt(name: str) -> None:
+    assert misspelt_variables({name: "1"}) == []
 
 
 def test_what_kubernetes_makes_of_a_service_of_our_name_is_not_misspelt() -> None:
