@@ -109,6 +109,7 @@ def _common_json(incident: Incident) -> dict[str, Any]:
         "source": None if incident.source is Source.KERNEL else incident.source.value,
         "title": incident.title or None,
         "advice": incident.advice or None,
+        "needs": incident.needs or None,
     }
 
 
@@ -164,6 +165,7 @@ def _incident(fields: Fields, rules: Fields, boot_id: str | None) -> Incident | 
         evidence=fields.text("line") or "",
         title=fields.text("title") or "",
         advice=fields.text("advice") or "",
+        needs=fields.text("needs") or "",
         source=fields.choice("source", Source) or Source.KERNEL,
         before_install=fields.flag("before_install"),
         released_ns=fields.ns("released"),

@@ -299,6 +299,7 @@ def _opened(fault: Fault, *, pending: bool) -> Incident:
         evidence=finding.text,
         title=finding.title,
         advice=finding.advice,
+        needs=finding.needs,
         source=fault.source,
         before_install=fault.before_install,
         user_written=finding.user_written,

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from konductor_like.catalog import Needs
 from konductor_like.model import (
     Change,
     EventReason,
@@ -20,7 +21,6 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Release,
-    Severity,
     Source,
     Verb,
 )
@@ -159,12 +159,12 @@ def _released(incident: Incident, boot_id: str | None, until_ns: int | None) -> 
 
 
 def _warning(state: NodeState) -> str | None:
-    """What stands against the release: a dead GPU logs nothing more, so silence afterwards proves nothing."""
+    """What asks for a reboot and had none: a dead GPU logs nothing more, so silence proves nothing."""
     open_faults = [
         f"{name_of(incident)}: {incident.advice}"
         for incident in state.record.incidents
-        if incident.severity is Severity.FATAL
-        and not incident.by_person
+        if incident.needs == Needs.REBOOT
+        and incident.taints
         and incident.state in (IncidentState.ACTIVE, IncidentState.HELD)
         and incident.last.boot_id in (None, state.machine.boot_id)
     ]

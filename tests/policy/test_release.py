@@ -139,6 +139,26 @@ def test_a_reset_warns_that_a_dead_gpu_logs_nothing_more() -> None:
     assert "not rebooted" in warning
 
 
+@pytest.mark.parametrize("needs", ["gpu reset", "fabric reset", "inspection", "nothing"])
+def test_of_a_fault_that_asks_for_no_reboot_nobody_is_told_that_there_was_none(needs: str) -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(rule="sxid.20034", needs=needs))
+
+    reset(cluster, seconds=60)
+
+    assert cluster.nodes["gpu-1"].record.releases[0].warning is None
+
+
+def test_of_several_faults_only_those_that_ask_for_a_reboot_are_told_of() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(), fault(rule="xid.119", gpu="0000:5f:00", needs="gpu reset"))
+
+    reset(cluster, seconds=60)
+
+    warning = cluster.nodes["gpu-1"].record.releases[0].warning
+    assert warning == "The node has not rebooted since: xid 79 on GPU 0000:4e:00: Reboot the node."
+
+
 def test_resetting_a_healthy_node_is_nothing_to_do() -> None:
     assert release(node(), at=at(0), by="ann", reason="", how="reset", read_ns={}) is None
 
