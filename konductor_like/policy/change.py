@@ -158,7 +158,8 @@ def _announcement(
     gravest = case.gravest
     contest = contested(record) if case.removed_by_hand else ""
     if newly_tainted and gravest is not None:
-        return EventReason.TAINTED, " ".join((describe(gravest), *_marks(record), contest)).rstrip()
+        written = next((i for i in tainting(record) if i.key == gravest.key), gravest)
+        return EventReason.TAINTED, " ".join((describe(written), *_marks(record), contest)).rstrip()
     if contest:
         return EventReason.CONTESTED, contest
     if case.removed_by_hand and not case.state.tainted and gravest is None:
