@@ -133,6 +133,7 @@ def _incident_json(incident: Incident, common: dict[str, Any], boot_id: str | No
         "origin": incident.origin,
         "grounds": incident.grounds or None,
         "ack": _ack_json(incident.ack) if incident.ack else None,
+        "ended": None if incident.ended_ns is None else times.text_of_ns(incident.ended_ns),
     }
     return {"rule": incident.key.rule, **own, **_present(parts)}
 
@@ -176,6 +177,7 @@ def _incident(fields: Fields, rules: Fields, boot_id: str | None) -> Incident | 
         origin=fields.text("origin"),
         grounds=fields.text("grounds") or "",
         ack=_ack(fields.inner("ack")) if "ack" in fields else None,
+        ended_ns=fields.ns("ended"),
     )
 
 

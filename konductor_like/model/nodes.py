@@ -90,6 +90,8 @@ class Incident:
     grounds: str = ""
     """Why it taints although its severity alone does not: a threshold, or what it came together with."""
     ack: Ack | None = None
+    ended_ns: int | None = None
+    """When the driver said that this has ended (Xid 154 "to None"); it stands until a release even so."""
 
     @property
     def taints(self) -> bool:

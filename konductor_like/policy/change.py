@@ -166,7 +166,8 @@ def _announcement(
         by = record.releases[0].by
         return EventReason.RELEASED, f"The taint was removed by {by}; its evidence will not taint again."
     if not case.judgement.news:
-        return None, ""
+        ended = case.judgement.ended
+        return (None, "") if ended is None else (EventReason.RECORDED, describe(ended))
     if gravest is not None and case.state.blocked:
         return (
             EventReason.RECORDED,

@@ -114,7 +114,7 @@ def test_what_is_written_is_read_again(written: NodeRecord) -> None:
             Incident,
             (
                 "key kind severity state count first_ns last_ns last code evidence title advice source "
-                "before_install released_ns user_written job event role origin needs grounds ack"
+                "before_install released_ns user_written job event role origin needs grounds ack ended_ns"
             ),
         ),
         (Release, "at by reason how read read_ns warning"),
