@@ -27,6 +27,8 @@ _NEARLY_OURS = 0.91
 """How like a setting's name (1.0 is equal) a variable without our prefix must be to be taken for a slip:
 `LOG_ENDPONT` is (0.96); other programs' `WATCH_NAMESPACE` (0.909) and `LOKI_ENDPOINT` (0.88) are not."""
 _USERINFO = re.compile(r"(?<=://)[^/\s]*@")
+_UP_TO_THE_HOST = re.compile(r"^(\s*\w+://)?.*@", re.DOTALL)
+"""A wrong address, too, hides everything before its last @: a password may hold a /, a blank or a #."""
 
 _MEANINGS = {
     "float_parsing": "must be a number",
@@ -86,7 +88,7 @@ def effective(settings: Settings, environ: Mapping[str, str]) -> list[Effective]
     return [
         Effective(
             name=_variable(field, environ),
-            value=_shown(getattr(settings, field)),
+            value=_shown(field, getattr(settings, field)),
             origin="environment" if field in settings.model_fields_set else "default",
         )
         for field in Settings.model_fields
@@ -123,11 +125,17 @@ def _explain(problem: ErrorDetails, environ: Mapping[str, str]) -> str:
 def _quoted(field: str, value: object) -> str:
     if _is_secret(field):
         return HIDDEN
-    text = _USERINFO.sub(f"{HIDDEN}@", str(value))
+    text = _without_password(field, str(value))
     return repr(text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…")
 
 
-def _shown(value: object) -> str:
+def _without_password(field: str, text: str) -> str:
+    if field == "log_endpoint":
+        return _UP_TO_THE_HOST.sub(rf"\1{HIDDEN}@", text)
+    return _USERINFO.sub(f"{HIDDEN}@", text)
+
+
+def _shown(field: str, value: object) -> str:
     match value:
         case None | () | "":
             return UNSET
@@ -140,7 +148,7 @@ def _shown(value: object) -> str:
         case tuple():
             return ",".join(map(str, value))
         case _:
-            return _USERINFO.sub(f"{HIDDEN}@", str(value))
+            return _without_password(field, str(value))
 
 
 def _is_secret(field: str) -> bool:
