@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from konductor_like.catalog import Needs
 from konductor_like.model import (
     Change,
     EventReason,
@@ -29,6 +28,8 @@ from konductor_like.policy.holds import DEFAULTS, may_return, with_stint
 from konductor_like.policy.rules import Rules
 
 RELEASES_KEPT = 5
+REBOOT = "reboot"
+"""The catalogue's ``Needs.REBOOT``; the catalogue itself would make every command start slowly."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -163,7 +164,7 @@ def _warning(state: NodeState) -> str | None:
     open_faults = [
         f"{name_of(incident)}: {incident.advice}"
         for incident in state.record.incidents
-        if incident.needs == Needs.REBOOT
+        if incident.needs == REBOOT
         and incident.taints
         and incident.state in (IncidentState.ACTIVE, IncidentState.HELD)
         and incident.last.boot_id in (None, state.machine.boot_id)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from konductor_like.catalog import Needs
 from konductor_like.model import EventReason, Fault, IncidentState, KernelPosition, Severity, Source, Verb
 from konductor_like.policy import purge, release
 from tests.policy.scenes import Cluster, at, fault, fleet, node, ns
@@ -139,10 +140,10 @@ def test_a_reset_warns_that_a_dead_gpu_logs_nothing_more() -> None:
     assert "not rebooted" in warning
 
 
-@pytest.mark.parametrize("needs", ["gpu reset", "fabric reset", "inspection", "nothing"])
-def test_of_a_fault_that_asks_for_no_reboot_nobody_is_told_that_there_was_none(needs: str) -> None:
+@pytest.mark.parametrize("needs", [need for need in Needs if need is not Needs.REBOOT])
+def test_of_a_fault_that_asks_for_no_reboot_nobody_is_told_that_there_was_none(needs: Needs) -> None:
     cluster = Cluster(fleet(10))
-    cluster.tick(fault(rule="sxid.20034", needs=needs))
+    cluster.tick(fault(rule="sxid.20034", needs=needs.value))
 
     reset(cluster, seconds=60)
 
@@ -151,7 +152,8 @@ def test_of_a_fault_that_asks_for_no_reboot_nobody_is_told_that_there_was_none(n
 
 def test_of_several_faults_only_those_that_ask_for_a_reboot_are_told_of() -> None:
     cluster = Cluster(fleet(10))
-    cluster.tick(fault(), fault(rule="xid.119", gpu="0000:5f:00", needs="gpu reset"))
+    reboot, gpu_reset = Needs.REBOOT.value, Needs.GPU_RESET.value
+    cluster.tick(fault(needs=reboot), fault(rule="xid.119", gpu="0000:5f:00", needs=gpu_reset))
 
     reset(cluster, seconds=60)
 
