@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -35,7 +36,12 @@ class Settings(BaseSettings):
     """The effective configuration of one process."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True, populate_by_name=True
+        env_prefix=PREFIX,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+        populate_by_name=True,
     )
 
     # Loki: where and how.
@@ -236,6 +242,15 @@ class Settings(BaseSettings):
             raise ValueError(
                 "must be an http:// or https:// URL without a query, such as http://localhost:3100"
             )
+        try:
+            parts = urlsplit(value)
+            host, _ = parts.hostname, parts.port
+        except ValueError:  # its words quote the address, and with it a password
+            raise ValueError("has no host and port that can be read, as in http://localhost:3100") from None
+        if not host:
+            raise ValueError("names no host, as in http://localhost:3100")
+        if "@" in parts.path:
+            raise ValueError("has an @ behind a /; in a user name or password write / as %2F and @ as %40")
         return value.rstrip("/")
 
     @field_validator("node_label", "namespace_label", "pod_label", "container_label")
@@ -369,8 +384,8 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     return sorted(
         name
         for name in environ
-        if name.startswith(PREFIX)
-        and name not in known
-        and not name.startswith(PREFIX + "TEST_")
+        if name.upper().startswith(PREFIX)
+        and name.upper() not in known
+        and not name.upper().startswith(PREFIX + "TEST_")
         and not _SERVICE_LINK.fullmatch(name)
     )

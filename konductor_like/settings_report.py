@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 HIDDEN = "********"
 UNSET = "<none>"
 _SHOWN_CHARS = 120
+_NEARLY_OURS = 0.91
+"""How like a setting's name (1.0 is equal) a variable without our prefix must be to be taken for a slip:
+`LOG_ENDPONT` is (0.96); other programs' `WATCH_NAMESPACE` (0.909) and `LOKI_ENDPOINT` (0.88) are not."""
 _USERINFO = re.compile(r"(?<=://)[^/\s]*@")
+_UP_TO_THE_HOST = re.compile(r"^(\s*\w+://)?.*@", re.DOTALL)
+"""A wrong address, too, hides everything before its last @: a password may hold a /, a blank or a #."""
 
 _MEANINGS = {
     "float_parsing": "must be a number",
@@ -61,13 +66,21 @@ def explain_settings_error(error: ValidationError, environ: Mapping[str, str]) -
 
 
 def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
-    """One line per variable with our prefix that no setting reads, with the nearest name that one does."""
+    """One line per variable that no setting reads and that has our prefix, or almost the name of a setting.
+
+    Case does not matter in a name.
+    """
     known = [name for field in Settings.model_fields for name in _variables(field)]
-    lines = []
-    for name in unknown_variables(environ):
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
-        lines.append(f"{name}: no such setting" + (f"; did you mean {near[0]}?" if near else ""))
-    return lines
+    unknown = unknown_variables(environ)
+    near = {name: difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.75) for name in unknown}
+    for name in environ.keys() - set(unknown):
+        if not name.upper().startswith(PREFIX) and name.upper() not in known:
+            near[name] = difflib.get_close_matches(name.upper(), known, n=1, cutoff=_NEARLY_OURS)
+    return [
+        f"{name}: no such setting" + (f"; did you mean {meant[0]}?" if meant else "")
+        for name, meant in sorted(near.items())
+        if meant or name in unknown
+    ]
 
 
 def effective(settings: Settings, environ: Mapping[str, str]) -> list[Effective]:
@@ -75,7 +88,7 @@ def effective(settings: Settings, environ: Mapping[str, str]) -> list[Effective]
     return [
         Effective(
             name=_variable(field, environ),
-            value=_shown(getattr(settings, field)),
+            value=_shown(field, getattr(settings, field)),
             origin="environment" if field in settings.model_fields_set else "default",
         )
         for field in Settings.model_fields
@@ -112,11 +125,17 @@ def _explain(problem: ErrorDetails, environ: Mapping[str, str]) -> str:
 def _quoted(field: str, value: object) -> str:
     if _is_secret(field):
         return HIDDEN
-    text = _USERINFO.sub(f"{HIDDEN}@", str(value))
+    text = _without_password(field, str(value))
     return repr(text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…")
 
 
-def _shown(value: object) -> str:
+def _without_password(field: str, text: str) -> str:
+    if field == "log_endpoint":
+        return _UP_TO_THE_HOST.sub(rf"\1{HIDDEN}@", text)
+    return _USERINFO.sub(f"{HIDDEN}@", text)
+
+
+def _shown(field: str, value: object) -> str:
     match value:
         case None | () | "":
             return UNSET
@@ -129,7 +148,7 @@ def _shown(value: object) -> str:
         case tuple():
             return ",".join(map(str, value))
         case _:
-            return _USERINFO.sub(f"{HIDDEN}@", str(value))
+            return _without_password(field, str(value))
 
 
 def _is_secret(field: str) -> bool:

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib.resources.abc import Traversable
 
+from konductor_like.catalog.entries import Advice
 from konductor_like.catalog.errors import quoted
 from konductor_like.catalog.tables import Record, read_toml
 from konductor_like.model import NO_ESCALATION, Distinct, Escalation, Same, Threshold, Together
 from konductor_like.model.escalation import SETTLE_SECONDS_MOST
 
 FIELDS = ("threshold", "together_with", "settle_seconds")
+ADVICE_FIELD = "escalated_advice"
 COUNT_LEAST, COUNT_MOST = 2, 16
 """More occurrences than this are not remembered one by one."""
 SPAN_SECONDS_MOST = 86_400
@@ -28,13 +30,23 @@ _TOGETHER = re.compile(rf"(?P<rules>{_RULE}(?:, {_RULE}){{0,15}}) within {_SPAN}
 _SETTLE = re.compile(r"[0-9]{1,2}(?:\.[0-9])?")
 
 
-def read_escalations(folder: Traversable) -> dict[str, Escalation]:
-    """The package's own, by rule. Raises CatalogError."""
+def read_escalations(folder: Traversable, advice: Mapping[str, Advice]) -> dict[str, Escalation]:
+    """The package's own, by rule; ``advice`` are its advices by key. Raises CatalogError."""
     found: dict[str, Escalation] = {}
     for record in read_toml(folder, "escalations.toml"):
-        record.only(frozenset(FIELDS))
-        found[record.name] = read_escalation(record)
+        record.only(frozenset({*FIELDS, ADVICE_FIELD}))
+        escalation = read_escalation(record)
+        if key := record.optional_text(ADVICE_FIELD):
+            if key not in advice:
+                raise record.error(ADVICE_FIELD, f"{key!r} is not in advice.toml")
+            escalation = with_advice(escalation, advice[key])
+        found[record.name] = escalation
     return found
+
+
+def with_advice(escalation: Escalation, advice: Advice) -> Escalation:
+    """The escalation with what to do about a node that is tainted for it."""
+    return replace(escalation, advice=advice.text, needs=advice.needs.value)
 
 
 def read_escalation(record: Record) -> Escalation:

@@ -49,7 +49,7 @@ def read_catalog(folder: Traversable) -> Catalog:
         kernel_rules=tuple(rule for rule in rules if rule.source is Source.KERNEL),
         pod_rules=tuple(rule for rule in rules if rule.source is Source.POD),
         advice=advice,
-        escalations=read_escalations(folder),
+        escalations=read_escalations(folder, advice),
     )
 
 

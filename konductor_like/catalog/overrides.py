@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from konductor_like.catalog.catalog import Catalog
 from konductor_like.catalog.entries import Advice, Entry, Mode, Needs, SxidEntry, XidEntry
 from konductor_like.catalog.errors import quoted
+from konductor_like.catalog.escalations import ADVICE_FIELD, with_advice, with_field
 from konductor_like.catalog.escalations import FIELDS as ESCALATION_FIELDS
-from konductor_like.catalog.escalations import with_field
 from konductor_like.catalog.patterns import PatternRule, read_mode
 from konductor_like.catalog.rulefile import Override
 from konductor_like.catalog.tables import Record
@@ -19,7 +19,7 @@ from konductor_like.model import NO_ESCALATION, Escalation, Severity
 
 T = TypeVar("T", bound=Entry)
 _CODE = re.compile(r"[1-9][0-9]{0,4}")
-FIELDS = ("severity", "mode", "title", "advice", *ESCALATION_FIELDS)
+FIELDS = ("severity", "mode", "title", "advice", *ESCALATION_FIELDS, ADVICE_FIELD)
 TITLE_CHARS_MOST = 80
 ADVICE_CHARS_MOST = 120
 """Both have to fit into the record on the node."""
@@ -55,6 +55,8 @@ def checked(override: Override, file: str, catalog: Catalog) -> Change:
             value = read_title(record, key)
         case "threshold" | "together_with" | "settle_seconds":
             value = with_field(NO_ESCALATION, override.field, record, key)
+        case "escalated_advice":
+            value = with_advice(NO_ESCALATION, read_advice(record, catalog.advice, key))
         case _:
             value = read_advice(record, catalog.advice, key)
     return Change(override.rule, override.field, value)
@@ -84,7 +86,10 @@ def apply(change: Change, catalog: Catalog, origin: str) -> Catalog:
 
 def _escalated(change: Change, value: Escalation, catalog: Catalog) -> Catalog:
     before = catalog.escalations.get(change.rule, NO_ESCALATION)
-    after = replace(before, **{change.field: getattr(value, change.field)})
+    if change.field == ADVICE_FIELD:
+        after = replace(before, advice=value.advice, needs=value.needs)
+    else:
+        after = replace(before, **{change.field: getattr(value, change.field)})
     return replace(catalog, escalations={**catalog.escalations, change.rule: after})
 
 

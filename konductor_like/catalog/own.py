@@ -14,8 +14,8 @@ from konductor_like.catalog.catalog import Catalog
 from konductor_like.catalog.cautions import cautions
 from konductor_like.catalog.entries import Entry
 from konductor_like.catalog.errors import CatalogError, RulesError, quoted, short
+from konductor_like.catalog.escalations import ADVICE_FIELD, read_escalation, with_advice
 from konductor_like.catalog.escalations import FIELDS as ESCALATION_FIELDS
-from konductor_like.catalog.escalations import read_escalation
 from konductor_like.catalog.linear import LinearPattern
 from konductor_like.catalog.overrides import apply, checked, entry_of, read_advice, read_title
 from konductor_like.catalog.patterns import PCI, PatternRule, check_examples, read_mode
@@ -36,6 +36,7 @@ _FIELDS = frozenset(
         *("id", "source", "severity", "mode", "title", "advice", "needs", "link"),
         *("contains", "anchor", "patterns", "match", "no_match"),
         *ESCALATION_FIELDS,
+        ADVICE_FIELD,
     }
 )
 
@@ -77,7 +78,7 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
     for record in content.rules[:RULES_MOST]:
         try:
             rule = _read_rule(record, base, own)
-            escalation = read_escalation(record)
+            escalation = _read_escalation(record, base)
         except CatalogError as problem:
             problems.append(problem)
         else:
@@ -184,6 +185,13 @@ def _read_rule(record: Record, base: Catalog, others: Mapping[str, PatternRule])
     )
     check_examples(record, rule)
     return rule
+
+
+def _read_escalation(record: Record, base: Catalog) -> Escalation:
+    escalation = read_escalation(record)
+    if not record.optional_text(ADVICE_FIELD):
+        return escalation
+    return with_advice(escalation, read_advice(record, base.advice, ADVICE_FIELD))
 
 
 def _read_id(record: Record, base: Catalog, others: Mapping[str, PatternRule]) -> str:

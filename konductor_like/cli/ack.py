@@ -9,15 +9,19 @@ import typer
 from konductor_like.cli.dryrun import DryRun, DryRunOption
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError, begin
-from konductor_like.cli.options import Context, Kubeconfig, Reason, Verbose
+from konductor_like.cli.options import Context, Kubeconfig, Reason, Verbose, not_empty
 from konductor_like.cli.taint import Written, WrittenOption
 
 
 def ack(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.", callback=not_empty)],
     rule: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RULE]", help="xid 63, nccl.socket; none for all that is recorded."),
+        typer.Argument(
+            metavar="[RULE]",
+            help="xid 63, nccl.socket; none for all that is recorded.",
+            callback=not_empty,
+        ),
     ] = None,
     *,
     reason: Reason,

@@ -47,7 +47,7 @@ def show(result: Result, stream: TextIO | None = None) -> None:
 
 def _table(section: Section) -> Iterator[Text]:
     """Every row on one line: the evidence stands last, and of it there is what there is room for."""
-    styles = ["bold", *(_SIGNS.get(row[0], "") for row in section.rows)]
+    styles = [*(["bold"] if section.headers else ()), *(_SIGNS.get(row[0], "") for row in section.rows)]
     for style, line in zip(styles, columns(section.headers, section.rows), strict=True):
         yield Text(line, style)
 

@@ -110,7 +110,8 @@ def _unusable(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     problems = file_problems(settings, environ)
     if not problems:
         try:
-            LokiClient(settings).close()
+            with LokiClient(settings) as client:
+                client.check()
         except LokiMisconfigured as error:
             problems.append(str(error))
     for name in ("gpu_node_selector", "node_selector"):

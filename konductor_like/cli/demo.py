@@ -22,7 +22,7 @@ def demo(*, keep: bool) -> int:
     console = Console(highlight=False, soft_wrap=True)
     with Stage() as stage:
         console.print("Starting a stand-in Loki, a stand-in Kubernetes API server and the real controller.\n")
-        stage.heartbeats()
+        stage.keep_beating()
         controller = stage.start_controller()
         for number, step in enumerate(steps(controller), start=1):
             console.print(Text(f"{number}. {step.title}", style="bold"))

@@ -209,6 +209,7 @@ def incident_document(incident: Incident) -> dict[str, Any]:
         "origin": incident.origin,
         "grounds": incident.grounds or None,
         "ack": ack and {"at": stamp(ack.at), "by": ack.by, "reason": ack.reason},
+        "endedAt": stamp(moment(incident.ended_ns)) if incident.ended_ns is not None else None,
         "releasedAt": stamp(moment(incident.released_ns)) if incident.released_ns is not None else None,
     }
 

@@ -13,7 +13,7 @@ import typer
 
 from konductor_like.cli import clock
 from konductor_like.cli.failures import CommandError, begin, status_of
-from konductor_like.cli.options import Context, Kubeconfig, Verbose
+from konductor_like.cli.options import Context, Kubeconfig, Verbose, not_empty
 from konductor_like.cli.paragraphs import Row, plain, view
 from konductor_like.cli.streams import is_terminal, say, tell, warn
 from konductor_like.model import Source
@@ -64,6 +64,7 @@ def explain(
 
     begin(verbose=verbose)
     if len(what) == 2 and what[0] == "node" and source is None:
+        not_empty(what[1])
         story = _story(what[1], kubeconfig, context)
         if story is None:
             raise CommandError(f"node/{what[1]} not found")

@@ -260,8 +260,9 @@ def _accuses(incident: Incident) -> bool:
     return incident.severity in _ACCUSING and not dealt_with
 
 
-def _gravity(incident: Incident) -> tuple[int, int]:
-    return (_SEVERITY_RANK[incident.severity], incident.first_ns)
+def _gravity(incident: Incident) -> tuple[bool, int, int]:
+    """What the node is out for comes first, whatever else is suspected of it."""
+    return (not incident.taints, _SEVERITY_RANK[incident.severity], incident.first_ns)
 
 
 def _since(state: NodeState, health: Health, fault: Incident | None) -> datetime | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,7 @@ from konductor_like.cli.dryrun import DryRun, DryRunOption
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError, begin
 from konductor_like.cli.options import Context, Kubeconfig, Names, Reason, Selector, Verbose
-from konductor_like.cli.streams import ask, tell
+from konductor_like.cli.streams import ask, can_answer, tell
 
 if TYPE_CHECKING:
     from konductor_like.model import NodeState
@@ -39,8 +38,8 @@ def reset(
     """Untaint nodes, so that they stay untainted.
 
     With names: those nodes, with all that is recorded against them. Without: every node that carries the
-    taint or that the brake holds; on a terminal that is asked about first. The evidence so far never taints
-    again; a new fault does, at once.
+    taint or that the brake holds; a terminal is asked first, and without one --yes is needed. The evidence so
+    far never taints again; a new fault does, at once.
     """
     from konductor_like.cli.configuration import load_settings
     from konductor_like.cli.releasing import Reset
@@ -49,6 +48,13 @@ def reset(
     begin(verbose=verbose)
     if nodes and selector:
         raise CommandError("give names or a selector, not both", status=Exit.USAGE)
+    fleet_wide = not nodes and dry_run is DryRun.NONE
+    if fleet_wide and not yes and not can_answer():
+        raise CommandError(
+            "a reset without names may free the whole fleet, and there is no terminal to ask on",
+            hint="name the nodes (is a shell variable empty?), or say --yes; --dry-run shows which they are",
+            status=Exit.USAGE,
+        )
     settings = load_settings()
     with writing_client(settings, kubeconfig, context, dry_run) as client:
         work = Reset(client, settings, dry_run, reason=reason, purge=purge)
@@ -59,17 +65,21 @@ def reset(
                 if purge
                 else "Nothing to reset: no taint of ours, nothing held by the brake."
             )
-        elif not nodes and not yes and dry_run is DryRun.NONE and not _confirmed(states):
+        elif fleet_wide and not yes and not _confirmed(states, purge=purge):
             raise CommandError("nothing was changed")
         work.carry_out(states)
     raise typer.Exit(Exit.of(done=work.done, failed=work.failed))
 
 
-def _confirmed(states: Sequence[NodeState]) -> bool:
-    """Ask on a terminal; where nobody can answer (a pipe, a job), Konduktor's behaviour: go on."""
-    if not sys.stdin.isatty():
-        return True
+def _confirmed(states: Sequence[NodeState], *, purge: bool) -> bool:
+    """Ask on the terminal; the question says what a purge loses."""
     names = [state.name for state in states[:NAMES_ASKED_ABOUT]]
     more = len(states) - len(names)
     listed = ", ".join(names) + (f" and {more} more" if more else "")
-    return ask(f"Reset {count(len(states), 'node')}: {listed}? [y/N] ")
+    nodes = f"{count(len(states), 'node')}: {listed}"
+    if not purge:
+        return ask(f"Reset {nodes}? [y/N] ")
+    return ask(
+        f"Purge {nodes}? What is recorded on them is lost, and a kernel log that is read again may taint "
+        "them again. [y/N] "
+    )

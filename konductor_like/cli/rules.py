@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from konductor_like.cli.failures import begin
-from konductor_like.cli.options import Verbose
+from konductor_like.cli.options import Verbose, not_empty
 from konductor_like.model import Source
 
 File = Annotated[
@@ -46,7 +46,10 @@ def list_rules(
 
 
 def show_rule(
-    rule: Annotated[str, typer.Argument(metavar="RULE", help="Its name, such as xid.94 or nccl.socket.")],
+    rule: Annotated[
+        str,
+        typer.Argument(metavar="RULE", help="Its name, such as xid.94 or nccl.socket.", callback=not_empty),
+    ],
     *,
     file: File = None,
     verbose: Verbose = False,

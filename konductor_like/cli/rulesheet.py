@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from konductor_like.catalog import Advice, Catalog, Entry, PatternRule
-from konductor_like.catalog.escalations import texts_of
+from konductor_like.catalog import Advice, Catalog, Entry, Needs, PatternRule
+from konductor_like.catalog.escalations import ADVICE_FIELD, texts_of
 from konductor_like.catalog.overrides import entry_of, line_decides
 from konductor_like.model import NO_ESCALATION, FaultKind
 
@@ -77,7 +77,11 @@ def _looks(rule: PatternRule) -> dict[str, Any]:
 
 
 def _escalation(catalog: Catalog, name: str) -> Mapping[str, str]:
-    return texts_of(catalog.escalations.get(name, NO_ESCALATION))
+    escalation = catalog.escalations.get(name, NO_ESCALATION)
+    if not escalation.advice:
+        return texts_of(escalation)
+    advice = _advice(catalog, Advice(escalation.advice, Needs(escalation.needs)))
+    return {**texts_of(escalation), ADVICE_FIELD: advice}
 
 
 def _advice(catalog: Catalog, advice: Advice) -> str:

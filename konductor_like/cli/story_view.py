@@ -191,6 +191,9 @@ def _fault(incident: Incident, now: datetime) -> Iterator[str]:
         yield "written by a user, not by the driver"
     if incident.grounds:
         yield f"grounds: {incident.grounds}"
+    if incident.ended_ns is not None:
+        when = _when(moment(incident.ended_ns), now)
+        yield f"over: {when} the driver said so; it stands until `konductor-like reset`"
     if incident.job:
         yield f"job: {incident.job}"
     if incident.ack:

@@ -38,6 +38,11 @@ def warn(message: str) -> None:
     tell(f"warning: {message}")
 
 
+def can_answer() -> bool:
+    """Whether a person at a terminal can answer a question; a pipe's "y" is nobody's yes."""
+    return sys.stdin is not None and sys.stdin.isatty()  # it is None where it was closed
+
+
 def ask(question: str) -> bool:
     """Ask on standard error (standard output is for data); anything but a yes is a no."""
     sys.stdout.flush()

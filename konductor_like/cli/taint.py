@@ -10,7 +10,7 @@ import typer
 from konductor_like.cli.dryrun import DryRun, DryRunOption
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError, begin
-from konductor_like.cli.options import Context, Kubeconfig, Reason, Verbose
+from konductor_like.cli.options import Context, Kubeconfig, Reason, Verbose, not_empty
 
 
 class Written(StrEnum):
@@ -24,7 +24,7 @@ WrittenOption = Annotated[Written, typer.Option("-o", "--output", help="Output f
 
 
 def taint(
-    nodes: Annotated[list[str], typer.Argument(metavar="NODE", help="Names of nodes.")],
+    nodes: Annotated[list[str], typer.Argument(metavar="NODE", help="Names of nodes.", callback=not_empty)],
     *,
     reason: Reason,
     dry_run: DryRunOption = DryRun.NONE,

@@ -138,10 +138,9 @@ class Acknowledgement(NodeWork):
         del before
         seen = [each for each in change.record.incidents if _is_of(each, change)] if change.record else []
         stays = "; the taint stays" if change.health == "faulty" else ""
-        names = ", ".join(map(name_of, seen[:3])) + (
-            f" and {count(len(seen) - 3, 'more fault')}" if seen[3:] else ""
-        )
-        return f"acknowledged: {names}{stays}"
+        names = list(dict.fromkeys(map(name_of, seen)))  # under two severities a fault is two incidents
+        more = f" and {count(len(names) - 3, 'more fault')}" if names[3:] else ""
+        return f"acknowledged: {', '.join(names[:3])}{more}{stays}"
 
     def unchanged(self, state: NodeState) -> str:
         """See :meth:`NodeWork.unchanged`."""

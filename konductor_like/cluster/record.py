@@ -109,6 +109,7 @@ def _common_json(incident: Incident) -> dict[str, Any]:
         "source": None if incident.source is Source.KERNEL else incident.source.value,
         "title": incident.title or None,
         "advice": incident.advice or None,
+        "needs": incident.needs or None,
     }
 
 
@@ -132,6 +133,7 @@ def _incident_json(incident: Incident, common: dict[str, Any], boot_id: str | No
         "origin": incident.origin,
         "grounds": incident.grounds or None,
         "ack": _ack_json(incident.ack) if incident.ack else None,
+        "ended": None if incident.ended_ns is None else times.text_of_ns(incident.ended_ns),
     }
     return {"rule": incident.key.rule, **own, **_present(parts)}
 
@@ -164,6 +166,7 @@ def _incident(fields: Fields, rules: Fields, boot_id: str | None) -> Incident | 
         evidence=fields.text("line") or "",
         title=fields.text("title") or "",
         advice=fields.text("advice") or "",
+        needs=fields.text("needs") or "",
         source=fields.choice("source", Source) or Source.KERNEL,
         before_install=fields.flag("before_install"),
         released_ns=fields.ns("released"),
@@ -174,6 +177,7 @@ def _incident(fields: Fields, rules: Fields, boot_id: str | None) -> Incident | 
         origin=fields.text("origin"),
         grounds=fields.text("grounds") or "",
         ack=_ack(fields.inner("ack")) if "ack" in fields else None,
+        ended_ns=fields.ns("ended"),
     )
 
 

@@ -104,6 +104,7 @@ def _terse_incident(incident: Incident) -> Incident:
         incident,
         title=_cut(incident.title, _WORDS_CHARS),
         advice=_cut(incident.advice, _WORDS_CHARS),
+        needs=_cut(incident.needs, _NAME_CHARS),
         job=incident.job and _cut(incident.job, _WORDS_CHARS),
         event=incident.event and _cut(incident.event, _WORDS_CHARS),
         origin=incident.origin and _cut(incident.origin, _WORDS_CHARS),

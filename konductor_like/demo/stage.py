@@ -10,19 +10,22 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY
+from konductor_like.cluster.checkpoint import COVERAGE_ANNOTATION, decode_coverage
+from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY, CoverageState
 from konductor_like.sandbox.fleet import make_cpu_node, make_node
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.loki import LokiServer, shipped
 
 CONTROLLER = (sys.executable, "-m", "konductor_like.controller.launch")
 COMMAND = (sys.executable, "-m", "konductor_like.cli")
+HEARTBEAT_SECONDS = 60.0
 _LOG_LINES_KEPT = 200
 
 
@@ -100,7 +103,7 @@ class Stage:
         self._exits = ExitStack()
         self.loki = LokiServer()
         self.cluster = KubernetesServer()
-        self._started = time.monotonic()
+        self._started_ns = time.time_ns()
         names = [f"gpu-{i:02d}" for i in range(1, gpu_nodes + 1)]
         self._kernels = {name: KernelLog(name, 1_235_000.0 + 977.25 * i) for i, name in enumerate(names)}
 
@@ -159,19 +162,43 @@ class Stage:
 
     def kernel(self, node: str, text: str) -> None:
         """The kernel of a node says something, and the collector ships it."""
-        line = self._kernels[node].stamped(text, time.monotonic() - self._started)
+        line = self._kernels[node].stamped(text, (time.time_ns() - self._started_ns) / 1e9)
         self.push(node, line)
 
     def replay(self, node: str) -> None:
         """The node's ``dmesg`` pod restarts: the whole ring buffer again, with new timestamps."""
         self.push(node, *self._kernels[node].lines)
 
-    def heartbeats(self) -> None:
-        """One heartbeat of every node's kernel-log reader."""
-        wall = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        for name in self._kernels:
-            boot_id = self._get(name)["status"]["nodeInfo"]["bootID"]
-            self.push(name, f"kmsg/1 heartbeat boot={boot_id} seq=4711 uptime=1235000.000000 wall={wall}")
+    def keep_beating(self) -> None:
+        """Every node's kernel-log reader beats each minute until the stage is left, and did so before."""
+        now_ns = time.time_ns()
+        for minutes in (2, 1):  # a controller that starts now reads what is older than 20 s
+            self.heartbeats(now_ns - minutes * round(HEARTBEAT_SECONDS * 1e9))
+        over = threading.Event()
+        beating = threading.Thread(target=self.beat, args=(over.wait,), daemon=True)
+        beating.start()
+        self._exits.callback(beating.join)
+        self._exits.callback(over.set)
+
+    def beat(self, wait: Callable[[float], bool], now_ns: Callable[[], int] = time.time_ns) -> None:
+        """Heartbeats now and each minute; ``wait`` is told how many seconds, and says whether it is over."""
+        over = False
+        while not over:
+            self.heartbeats(now_ns())
+            over = wait(HEARTBEAT_SECONDS)
+
+    def heartbeats(self, at_ns: int | None = None) -> None:
+        """One heartbeat of every node's kernel-log reader, now or at this Unix time."""
+        at_ns = time.time_ns() if at_ns is None else at_ns
+        wall = datetime.fromtimestamp(at_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+        for node in self.cluster.objects("nodes"):
+            if kernel := self._kernels.get(
+                node["metadata"]["name"]
+            ):  # people may delete nodes of a kept demo
+                boot_id = node["status"]["nodeInfo"]["bootID"]
+                uptime = kernel.uptime_seconds + (at_ns - self._started_ns) / 1e9
+                beat = f"kmsg/1 heartbeat boot={boot_id} seq=4711 uptime={uptime:.6f} wall={wall}"
+                self._push(kernel.node, [beat], at_ns)
 
     def node(self, name: str) -> SeenNode:
         """One node, as the API server shows it."""
@@ -185,6 +212,14 @@ class Stage:
         """All GPU nodes."""
         return [self.node(name) for name in self._kernels]
 
+    def heard(self, name: str) -> bool:
+        """Whether the controller says on its Lease that it hears the node's kernel log."""
+        for lease in self.cluster.objects("leases", "konductor-like"):
+            text = lease["metadata"].get("annotations", {}).get(COVERAGE_ANNOTATION, "")
+            coverage, _ = decode_coverage(text)
+            return coverage is not None and coverage.of(name) is CoverageState.MEASURED
+        return False
+
     def _get(self, name: str) -> dict[str, Any]:
         return self.cluster.node(name)
 
@@ -197,5 +232,7 @@ class Stage:
 
     def push(self, node: str, *lines: str) -> None:
         """The collector ships these lines of a node; an empty ``node`` is one that it could not name."""
-        now_ns = time.time_ns()
-        self.loki.push_otlp(shipped(node, ((now_ns + i, line) for i, line in enumerate(lines))))
+        self._push(node, lines, time.time_ns())
+
+    def _push(self, node: str, lines: Sequence[str], at_ns: int) -> None:
+        self.loki.push_otlp(shipped(node, ((at_ns + i, line) for i, line in enumerate(lines))))

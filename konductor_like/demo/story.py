@@ -39,8 +39,12 @@ def steps(controller: RunningController) -> Iterator[Step]:
     yield Step(
         "The controller starts; ten GPU nodes are healthy.",
         lambda _stage: None,
-        lambda _stage: any("Reading Loki" in line for line in controller.log),
-        lambda _stage, seconds: f"it holds the Lease and reads Loki, {seconds:.1f} s after its start",
+        lambda stage: (
+            any("Reading Loki" in line for line in controller.log) and all(map(stage.heard, stage.gpu_nodes))
+        ),
+        lambda _stage, seconds: (
+            f"it holds the Lease and hears every kernel log, {seconds:.1f} s after its start"
+        ),
         never=lambda stage: any(node.tainted for node in stage.nodes()),
     )
     yield Step(

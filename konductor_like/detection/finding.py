@@ -20,6 +20,8 @@ class Verdict(NamedTuple):
     port: int | None = None
     remote: bool = False
     """It blames another device."""
+    over: bool = False
+    """It says that what lines of its own rule told of has ended."""
 
 
 def kernel_finding(

@@ -11,6 +11,7 @@ from konductor_like.detection.nvlink import read_nvlink5, read_registers
 from konductor_like.detection.record import KernelRecord
 from konductor_like.model import Finding, Severity
 
+NO_RECOVERY_ACTION = 0
 # The words changed between driver branches; the number is what counts. What follows it proves it complete.
 _RECOVERY_TARGET = re.compile(
     r"changed from .{1,80}? to 0x([0-9A-Fa-f]{1,8}) ?\((?:([^()]{1,40})\))?", re.ASCII
@@ -25,17 +26,20 @@ _MIG = re.compile(r" GPU-I:(\d{1,8})(?: GPU-CI:(\d{1,8}))?", re.ASCII)
 def read_xid(catalog: Catalog, record: KernelRecord, match: re.Match[str]) -> Finding:
     """The finding that a matched Xid line is."""
     entry = catalog.xid(int(match["code"]))
+    verdict = _verdict(catalog, entry, match)
     process = match["process"]
     pid = match["pid"]
     finding = kernel_finding(
         record,
         entry,
-        verdict=_verdict(catalog, entry, match),
+        verdict=verdict,
         gpu=normal_pci(match["gpu"]),
         pid=None if pid is None else int(pid),
         process=None if process is None or process.startswith(("<", "'<")) else process.strip(),
         mig=_mig_instance(match) if " GPU-I:" in match.string else None,
     )
+    if verdict is not None and verdict.over and not finding.severity.taints:
+        return finding._replace(clears=entry.rule)
     return finding if entry.clears is None else finding._replace(clears=f"xid.{entry.clears}")
 
 
@@ -68,7 +72,8 @@ def _recovery_action(catalog: Catalog, detail: str) -> Verdict | None:
     action = catalog.recovery_actions.get(int(target[1], 16)) if target else None
     if action is None or target is None:
         return None
-    return Verdict(action.severity, action.title, action.advice, sub_code=target[2])
+    over = action.code == NO_RECOVERY_ACTION
+    return Verdict(action.severity, action.title, action.advice, sub_code=target[2], over=over)
 
 
 def _consequence(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:

@@ -14,6 +14,17 @@ from konductor_like.loki.errors import LokiMisconfigured
 from konductor_like.settings import Settings
 
 
+def address_of(settings: Settings) -> httpx.URL:
+    """Where Loki is. Raises LokiMisconfigured; the address may hold a password, so it is not quoted."""
+    try:
+        return httpx.URL(settings.log_endpoint)
+    except httpx.InvalidURL:
+        raise LokiMisconfigured(
+            "LOG_ENDPOINT is no address that can be asked",
+            "It must be an http:// or https:// URL, such as http://localhost:3100.",
+        ) from None
+
+
 def tls_context(settings: Settings) -> ssl.SSLContext | bool:
     """What to trust and what to show, for httpx's ``verify``. Raises LokiMisconfigured naming the file."""
     if not settings.log_endpoint.startswith("https://"):

@@ -11,7 +11,7 @@ import httpx
 from tenacity import Retrying
 
 from konductor_like.clocks import CLOCKS_AGREE_SECONDS, seconds_ahead
-from konductor_like.loki.access import authorization, fixed_headers, tls_context
+from konductor_like.loki.access import address_of, authorization, fixed_headers, tls_context
 from konductor_like.loki.errors import LokiAnswerTooLarge, LokiBadAnswer, LokiTimeout, shown
 from konductor_like.loki.logql import counting
 from konductor_like.loki.response import Count, NotLokisAnswerError, QueryResult, parse, parse_count
@@ -77,7 +77,8 @@ class LokiClient:
     ) -> None:
         """``retry`` decides about asking again (:func:`konductor_like.loki.retry.retrying`).
 
-        Raises LokiMisconfigured when a certificate or a header's value cannot be used. Nothing is sent yet.
+        Raises LokiMisconfigured when the address, a certificate or a header's value cannot be used. Nothing
+        is sent yet.
         """
         self._settings = settings
         self._retry = retry or retrying()
@@ -87,7 +88,7 @@ class LokiClient:
         self._clock_ahead_seconds = 0.0
         self._wall_at_zero_seconds: float | None = None
         """Wall time less steady time at the latest answer: it changes when somebody sets our clock."""
-        self._endpoint = httpx.URL(settings.log_endpoint)
+        self._endpoint = address_of(settings)
         self._base = without_credentials(self._endpoint).rstrip("/")
         self._http = httpx.Client(
             headers=fixed_headers(settings),
@@ -104,6 +105,10 @@ class LokiClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def check(self) -> None:
+        """Look at what is read with each request: the token and its file. Raises LokiMisconfigured."""
+        authorization(self._settings, self._endpoint)
 
     def close(self) -> None:
         """Close all connections."""

@@ -62,6 +62,10 @@ class Escalation:
     together_with: Together | None = None
     settle_seconds: float = 0.0
     """A fatal fault of the rule waits so long, and another node's may then be known as the origin."""
+    advice: str = ""
+    """What to do about a node that is tainted for the threshold or the companion; empty for a general one."""
+    needs: str = ""
+    """What the machine needs then (the catalogue's ``Needs``)."""
 
     @property
     def longest_seconds(self) -> int:

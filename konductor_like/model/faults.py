@@ -170,7 +170,10 @@ class Finding(NamedTuple):
     shadow: bool = False
     """Its rule is on trial: told, and never acted upon."""
     clears: str | None = None
-    """The rule that it takes back on its GPU: the driver says that the state it told of has ended."""
+    """The rule that it takes back on its GPU: the driver says that the state it told of has ended.
+
+    Of an Xid 154 "to None" that is its own rule.
+    """
     severity_by_user: bool = False
     """A user's rule set the severity, so that even a pod's line may taint (design rule 17)."""
     remote: bool = False

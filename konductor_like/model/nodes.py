@@ -85,9 +85,13 @@ class Incident:
     """What it is in that event."""
     origin: str | None = None
     """For what is collateral: the node that the event began on, or one of them."""
+    needs: str = ""
+    """What the machine needs before it can be called gone (the catalogue's ``Needs``); empty if unknown."""
     grounds: str = ""
     """Why it taints although its severity alone does not: a threshold, or what it came together with."""
     ack: Ack | None = None
+    ended_ns: int | None = None
+    """When the driver said that this has ended (Xid 154 "to None"); it stands until a release even so."""
 
     @property
     def taints(self) -> bool:
@@ -114,7 +118,7 @@ class Release:
     read_ns: Mapping[Source, int] = field(default_factory=dict)
     """Evidence without a kernel position is covered before this Loki timestamp, per source."""
     warning: str | None = None
-    """What the advice still asks for (a GPU reset, a reboot) although the node was let go."""
+    """What the advice still asks for (a reboot) although the node was let go."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,14 +36,17 @@ class Entry:
         "_changed",
         "_incident",
         "ack",
+        "advice",
         "boot_id",
         "by_user",
         "count",
         "counted",
+        "ended_ns",
         "last",
         "last_ns",
         "latest",
         "latest_at",
+        "needs",
         "reached",
         "released_ns",
         "since",
@@ -55,6 +58,7 @@ class Entry:
         self._incident = incident
         self._changed = False
         self.ack = incident.ack
+        self.advice, self.needs, self.ended_ns = incident.advice, incident.needs, incident.ended_ns
         self.boot_id = incident.last.boot_id
         self.state = incident.state
         self.count = incident.count
@@ -76,9 +80,11 @@ class Entry:
         return (key.rule, key.gpu, self._incident.severity.taints, self.boot_id)
 
     @property
-    def unacked(self) -> bool:
-        """Whether it was seen again after a person had acknowledged it."""
-        return self.ack is None and self._incident.ack is not None
+    def goes_on(self) -> bool:
+        """Whether it was seen again after a person had acknowledged it, or the driver had called it over."""
+        return (self.ack is None and self._incident.ack is not None) or (
+            self.ended_ns is None and self._incident.ended_ns is not None
+        )
 
     @property
     def before_install(self) -> bool:
@@ -111,6 +117,8 @@ class Entry:
             and fault.timestamp_ns > unix_ns(self.ack.at)
         ):
             self.ack = None  # it goes on: somebody should look again
+        if self.ended_ns is not None and count:
+            self.ended_ns, self.advice, self.needs = None, fault.finding.advice, fault.finding.needs
         if fault.timestamp_ns > self.last_ns:
             self.last_ns = fault.timestamp_ns
         self.last = self.last.later(fault.finding.position)
@@ -136,6 +144,15 @@ class Entry:
         self._changed = True
         self.state, self.released_ns = IncidentState.RELEASED, released_ns
 
+    def end(self, fault: Fault) -> None:
+        """The driver says that this is over: what taints waits for its reset, anything else is closed."""
+        self.extend(fault, 0)
+        if self._incident.taints:
+            self.ended_ns = fault.timestamp_ns
+            self.advice, self.needs = fault.finding.advice, fault.finding.needs
+        else:
+            self.release(fault.timestamp_ns)
+
     def takes_back(self, fault: Fault, boot_id: str | None) -> bool:
         """Whether ``fault`` says that this has ended (it clears the rule on its GPU)."""
         return (
@@ -160,6 +177,9 @@ class Entry:
             released_ns=self.released_ns,
             user_written=self.user_written,
             ack=self.ack,
+            advice=self.advice,
+            needs=self.needs,
+            ended_ns=self.ended_ns,
         )
 
     def unsettled(self) -> tuple[TallyKey, Unsettled] | None:
@@ -207,6 +227,15 @@ class Book:
         """The incidents that ``fault`` says have ended."""
         return [entry for entry in self._entries if entry.takes_back(fault, boot_id)]
 
+    def standing(self, rule: str, gpu: str | None, boot_id: str | None) -> list[Entry]:
+        """The incidents of a rule on a GPU in a boot that no release covers, whether they taint or not."""
+        return [
+            entry
+            for entry in self._entries
+            if (entry.key[0], entry.key[1], entry.boot_id) == (rule, gpu, boot_id)
+            and entry.state is not IncidentState.RELEASED
+        ]
+
     def read_to(self, position: KernelPosition, boot_id: str | None) -> None:
         """This much of the boot's kernel log was judged."""
         if self._read_boot != boot_id:
@@ -223,9 +252,9 @@ class Book:
         )
 
     @property
-    def unacked(self) -> bool:
-        """Whether anything was seen again that a person had acknowledged."""
-        return any(entry.unacked for entry in self._entries)
+    def goes_on(self) -> bool:
+        """Whether anything was seen again that a person had acknowledged, or the driver had called over."""
+        return any(entry.goes_on for entry in self._entries)
 
     def unsettled(self) -> Mapping[TallyKey, Unsettled]:
         """What is to be carried to the next decision unless the record is written now."""

@@ -103,7 +103,7 @@ def acknowledge(state: NodeState, rule: str | None, *, at: datetime, by: str, re
         health=health,
         suspect_taint=state.suspect_tainted and health == SUSPECT,
         event=EventReason.ACKNOWLEDGED,
-        message=f"{', '.join(map(name_of, seen))} acknowledged by {by}: {reason.rstrip('.')}.",
+        message=f"{', '.join(dict.fromkeys(map(name_of, seen)))} acknowledged by {by}: {reason.rstrip('.')}.",
         incident=replace(seen[0], ack=ack),
     )
 

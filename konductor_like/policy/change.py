@@ -158,14 +158,16 @@ def _announcement(
     gravest = case.gravest
     contest = contested(record) if case.removed_by_hand else ""
     if newly_tainted and gravest is not None:
-        return EventReason.TAINTED, " ".join((describe(gravest), *_marks(record), contest)).rstrip()
+        written = next((i for i in tainting(record) if i.key == gravest.key), gravest)
+        return EventReason.TAINTED, " ".join((describe(written), *_marks(record), contest)).rstrip()
     if contest:
         return EventReason.CONTESTED, contest
     if case.removed_by_hand and not case.state.tainted and gravest is None:
         by = record.releases[0].by
         return EventReason.RELEASED, f"The taint was removed by {by}; its evidence will not taint again."
     if not case.judgement.news:
-        return None, ""
+        ended = case.judgement.ended
+        return (None, "") if ended is None else (EventReason.RECORDED, describe(ended))
     if gravest is not None and case.state.blocked:
         return (
             EventReason.RECORDED,

@@ -34,7 +34,8 @@ def held_longer(before: NodeRecord, record: NodeRecord, rules: Rules, now: datet
     """The record of a tainted node with its marks, where it is out for a failure that it was not out for yet.
 
     ``before`` is what the record said before ``now``. The first time out within ``repeat_days`` sets no hold,
-    the second one of ``hold_base_seconds``, each further one twice that of the one before.
+    the second one of ``hold_base_seconds``, each further one twice that of the one before. What a node that
+    is marked for replacement is out for asks for that, and no more for the reboot that did not help.
     """
     if before.tainted_at is not None and any(_stands(i) for i in before.incidents):
         return record
@@ -42,8 +43,14 @@ def held_longer(before: NodeRecord, record: NodeRecord, rules: Rules, now: datet
         return record
     earlier = times_out(record, rules, now)
     hold_until = now + _hold(earlier, rules) if earlier else None
-    marked = 0 < rules.repeat_count <= earlier + 1
-    return replace(record, hold_until=hold_until, replace_since=now if marked else None)
+    if not 0 < rules.repeat_count <= earlier + 1:
+        return replace(record, hold_until=hold_until, replace_since=None)
+    advice = (
+        f"It failed {earlier + 1} times in {rules.repeat_days:g} days: "
+        "drain it and have its hardware checked or replaced."
+    )
+    incidents = tuple(replace(i, advice=advice) if _stands(i) else i for i in record.incidents)
+    return replace(record, incidents=incidents, hold_until=hold_until, replace_since=now)
 
 
 def may_return(record: NodeRecord, now: datetime, rules: Rules | None = DEFAULTS) -> str | None:

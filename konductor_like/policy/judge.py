@@ -43,6 +43,8 @@ class Judgement:
     unsettled: Mapping[TallyKey, Unsettled] = field(default_factory=dict)
     news: list[Fault] = field(default_factory=list)
     """The faults that opened or reopened an incident in this judgement."""
+    ended: Incident | None = None
+    """The driver's latest word that something has ended which stands on the record, as an incident."""
 
 
 def judge(
@@ -74,7 +76,7 @@ def judge(
         if reason is not None:
             known.add(fault.key)
             judgement.ignored.append(Ignored(fault, reason))
-    judgement.urgent = judgement.urgent or book.unacked
+    judgement.urgent = judgement.urgent or book.goes_on
     judgement.record = book.record()
     judgement.unsettled = book.unsettled()
     return judgement
@@ -179,6 +181,9 @@ def _judge_fault(
         if _read_again(book, fault, taints=taints):
             return SEEN_BEFORE
         boot_id = own_boot
+    is_own_end = finding.clears == finding.rule
+    if is_own_end and (standing := book.standing(finding.rule, finding.gpu, boot_id)):
+        return _end(judgement, book, standing, with_boot(fault, boot_id), own_boot)
     entry = book.find((finding.rule, finding.gpu, taints, boot_id))
     reason = _known(judgement, book, entry, fault, boot_id)
     if reason is not None:
@@ -195,7 +200,10 @@ def _judge_fault(
         entry.tally(fault, now)
         return None
     opening = with_boot(fault, boot_id)
-    book.open(_opened(opening, pending=boot_id != own_boot))
+    incident = _opened(opening, pending=boot_id != own_boot)
+    if is_own_end:  # nothing of it stands: remembered, and closed
+        incident = replace(incident, state=IncidentState.RELEASED, released_ns=fault.timestamp_ns)
+    book.open(incident)
     judgement.news.append(opening)
     judgement.urgent = True
     return None
@@ -221,6 +229,23 @@ def _known(
         entry.extend(fault, 0)
         judgement.urgent = True
     return SEEN_BEFORE
+
+
+def _end(
+    judgement: Judgement, book: Book, standing: Iterable[Entry], fault: Fault, own_boot: str | None
+) -> str | None:
+    """Note on what stands that the driver says that it is over; a taint waits for its reset all the same."""
+    before = [entry for entry in standing if not entry.seen(fault)]
+    if not before:
+        return SEEN_BEFORE
+    for entry in before:
+        entry.end(fault)
+    position = fault.finding.position
+    if position.boot_id == own_boot:
+        book.read_to(position, own_boot)
+    judgement.counted.append(fault)
+    judgement.ended, judgement.urgent = _opened(fault, pending=False), True
+    return None
 
 
 def _take_back(judgement: Judgement, book: Book, fault: Fault, boot_id: str | None) -> None:
@@ -299,6 +324,7 @@ def _opened(fault: Fault, *, pending: bool) -> Incident:
         evidence=finding.text,
         title=finding.title,
         advice=finding.advice,
+        needs=finding.needs,
         source=fault.source,
         before_install=fault.before_install,
         user_written=finding.user_written,

@@ -20,7 +20,6 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Release,
-    Severity,
     Source,
     Verb,
 )
@@ -29,6 +28,8 @@ from konductor_like.policy.holds import DEFAULTS, may_return, with_stint
 from konductor_like.policy.rules import Rules
 
 RELEASES_KEPT = 5
+REBOOT = "reboot"
+"""The catalogue's ``Needs.REBOOT``; the catalogue itself would make every command start slowly."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -160,12 +161,12 @@ def _released(incident: Incident, boot_id: str | None, until_ns: int | None) -> 
 
 
 def _warning(state: NodeState) -> str | None:
-    """What stands against the release: a dead GPU logs nothing more, so silence afterwards proves nothing."""
+    """What asks for a reboot and had none: a dead GPU logs nothing more, so silence proves nothing."""
     open_faults = [
         f"{name_of(incident)}: {incident.advice}"
         for incident in state.record.incidents
-        if incident.severity is Severity.FATAL
-        and not incident.by_person
+        if incident.needs == REBOOT
+        and incident.taints
         and incident.state in (IncidentState.ACTIVE, IncidentState.HELD)
         and incident.last.boot_id in (None, state.machine.boot_id)
     ]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from konductor_like.model import (
     Distinct,
+    FaultKind,
     Incident,
+    IncidentState,
     Same,
     Severity,
     Source,
@@ -23,6 +26,13 @@ SECOND_NS = 1_000_000_000
 RECENT_NS = 900 * SECOND_NS
 """Evidence from before our start acts by itself only if it is younger: the crash may have come in between."""
 LASTING_NS = 600 * SECOND_NS
+ADVICE = ("Drain the node and run diagnostics on its GPUs before it takes work again.", "inspection")
+"""What to do about a node that doubt took out, where the rule says nothing of its own; and what it needs."""
+COMMON_ADVICE = (
+    "Drain the node and run diagnostics on its GPUs and network: jobs fail that share no other node.",
+    "inspection",
+)
+"""The same for the one node that failed jobs have in common."""
 _WORSE = (Severity.FATAL, Severity.SUSPECT)
 
 
@@ -50,6 +60,31 @@ def grounds_of(incident: Incident, mine: Sequence[Evidence], rules: Rules, now_n
     own = [each for each in mine if each.key == incident.key and not each.taints]
     reached = _threshold(threshold, incident, mine) if threshold and is_news(own, now_ns) else ""
     return reached or (_together(together, incident, own, mine, now_ns) if together is not None else "")
+
+
+def escalated(incident: Incident, grounds: str, rules: Rules, *, common: bool = False) -> Incident:
+    """The incident once it is reason enough, with the advice that follows from its grounds.
+
+    ``common``: it is the node that failed jobs share. A user's own rule says itself what to do.
+    """
+    escalation = rules.escalation(incident.key.rule)
+    if common:
+        advice, needs = COMMON_ADVICE
+    elif escalation.advice:
+        advice, needs = escalation.advice, escalation.needs
+    elif incident.kind is FaultKind.CUSTOM:
+        advice, needs = incident.advice, incident.needs
+    else:
+        advice, needs = ADVICE
+    return replace(
+        incident,
+        grounds=grounds,
+        advice=advice,
+        needs=needs,
+        state=IncidentState.HELD,
+        role=None,
+        origin=None,
+    )
 
 
 def is_news(own: Collection[Evidence], now_ns: int) -> bool:

@@ -11,7 +11,6 @@ from konductor_like.model import (
     Fault,
     Incident,
     IncidentKey,
-    IncidentState,
     NodeRecord,
     NodeState,
     Severity,
@@ -36,7 +35,7 @@ from konductor_like.policy.roles import (
     with_roles,
 )
 from konductor_like.policy.rules import Rules
-from konductor_like.policy.thresholds import RECENT_NS, counting, grounds_of, is_news
+from konductor_like.policy.thresholds import RECENT_NS, counting, escalated, grounds_of, is_news
 from konductor_like.policy.window import boot_in, by_clock, pruned, with_news, with_past
 from konductor_like.policy.windowjobs import with_jobs, with_pods
 
@@ -231,23 +230,17 @@ def _escalated(
     ``common`` says that it is the one node that failed jobs share, if it is.
     """
     doubts = [i for i in open_incidents(record, state) if not i.taints]
-    found: dict[int, str] = {}
+    found: dict[int, Incident] = {}
     for incident in doubts:
         if grounds := grounds_of(incident, counts, rules, now_ns):
-            found[id(incident)] = grounds
+            found[id(incident)] = escalated(incident, grounds, rules)
     if common and _is_open_to(record, doubts, counts, now_ns):
         latest = max(doubts, key=lambda incident: (incident.severity is Severity.SUSPECT, incident.last_ns))
-        found.setdefault(id(latest), common)
+        found.setdefault(id(latest), escalated(latest, common, rules, common=True))
     if not found:
         return record
     return replace(
-        record,
-        incidents=tuple(
-            replace(incident, grounds=found[id(incident)], state=IncidentState.HELD, role=None, origin=None)
-            if id(incident) in found
-            else incident
-            for incident in record.incidents
-        ),
+        record, incidents=tuple(found.get(id(incident), incident) for incident in record.incidents)
     )
 
 

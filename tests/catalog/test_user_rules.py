@@ -336,6 +336,24 @@ def test_a_companion_may_be_one_of_several_rules() -> None:
     assert str(together) == "xid.63, xid.64, nccl.* within 1h on one gpu"
 
 
+def test_what_to_do_about_a_node_that_a_threshold_took_out_can_be_said() -> None:
+    rules = read(
+        "overrides:\n  xid.94.escalated_advice: Call the site's own desk.\n"
+        "  xid.63.escalated_advice: replace\n  xid.63.threshold: 2 in 1h on one gpu\n"
+    )
+    own = read(OWN_RULE.replace("severity:", "escalated_advice: Swap the NIC.\n    severity:"))
+
+    escalations = rules.catalog.escalations
+    assert (escalations["xid.94"].advice, escalations["xid.94"].needs) == (
+        "Call the site's own desk.",
+        Needs.INSPECTION,
+    )
+    assert escalations["xid.94"].threshold == load_catalog().escalations["xid.94"].threshold
+    assert escalations["xid.63"].advice == load_catalog().advice["replace"].text
+    assert own.catalog.escalations["site.nic_down"].advice == "Swap the NIC."
+    assert own.own != read(OWN_RULE).own
+
+
 def test_a_rule_of_ones_own_may_have_a_threshold() -> None:
     rules = read(OWN_RULE.replace("severity:", "threshold: 2 in 1h on one gpu\n    severity:"))
 

@@ -94,6 +94,7 @@ def incident(
         evidence=evidence,
         title="The GPU is gone from the PCI bus",
         advice="Drain the node and reboot it.",
+        needs="reboot",
         before_install=before_install,
         user_written=user_written,
         released_ns=ago_ns(0) if state is IncidentState.RELEASED else None,

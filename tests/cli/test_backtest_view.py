@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -68,7 +69,12 @@ def result(*, compared: bool) -> Result:
 
 
 def shown(
-    width: int, monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True, compared: bool = True
+    width: int,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    terminal: bool = True,
+    compared: bool = True,
+    of: Result | None = None,
 ) -> str:
     class Screen(io.StringIO):
         def isatty(self) -> bool:
@@ -77,7 +83,7 @@ def shown(
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm-256color")
     stream = Screen()
-    show(result(compared=compared), stream)
+    show(of or result(compared=compared), stream)
     return stream.getvalue()
 
 
@@ -115,6 +121,21 @@ def test_what_differs_comes_before_everything_else(monkeypatch: pytest.MonkeyPat
         differing = printed.split("otherwise:\n")[1].split("\n\n")[0]
         assert re.search(r"^\+ .*gpu-1 .*xid 31", differing, re.MULTILINE)
         assert re.search(r"^- .*gpu-12 .*xid 79", differing, re.MULTILINE)
+
+
+@pytest.mark.parametrize("asked", ["--compare", "a shadow rule"])
+def test_where_nothing_differs_the_rest_of_the_report_follows(
+    asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = result(compared=False)
+    same = difference(alone.verdicts.outages, alone.verdicts.outages)
+    both = replace(alone, difference=same) if asked == "--compare" else replace(alone, shadow=same)
+
+    printed = plain(shown(120, monkeypatch, of=both))
+
+    assert "0 times out more, 0 fewer, 2 the same." in printed
+    assert re.search(r"^gpu-7 .*xid 79", printed, re.MULTILINE)
+    assert re.search(r"^gpu-12 +[.#/]+$", printed, re.MULTILINE)
 
 
 def test_a_pipe_gets_full_lines_without_colour_and_a_timeline_of_80_columns() -> None:

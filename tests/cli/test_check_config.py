@@ -26,9 +26,12 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"KONDUCTOR_LISTEN": "8080"}, "KONDUCTOR_LISTEN='8080': "),
         ({"KONDUCTOR_LOKI_TENANT": "team\nb"}, "KONDUCTOR_LOKI_TENANT"),
         ({"KONDUCTOR_LOKI_CA_FILE": "nowhere.pem"}, "KONDUCTOR_LOKI_CA_FILE='nowhere.pem': No such file"),
+        ({"LOG_ENDPOINT": "http://lo\x01ki"}, "LOG_ENDPOINT is no address that can be asked"),
         ({"KONDUCTOR_POLL": "1"}, "KONDUCTOR_POLL: no such setting"),
+        ({"LOG_ENDPONT": "http://x"}, "LOG_ENDPONT: no such setting; did you mean LOG_ENDPOINT?"),
+        ({"WATCHED_NAMESPACE": "ml"}, "WATCHED_NAMESPACE: no such setting"),
     ],
-    ids=["selector", "listen", "header", "file", "misspelt"],
+    ids=["selector", "listen", "header", "file", "address", "misspelt", "the endpoint", "the namespaces"],
 )
 def test_what_only_shows_in_use_is_found(
     environ: dict[str, str], problem: str, monkeypatch: pytest.MonkeyPatch
@@ -62,6 +65,23 @@ def test_an_expression_that_only_python_knows_is_found(
 
     assert problem.startswith(f"{variable}=")
     assert "'dmesg(?=$)' is no regular expression of RE2, which Loki uses" in problem
+
+
+@pytest.mark.parametrize("token", ["s3cr3t\nX: y", "s3crét"])
+@pytest.mark.parametrize("in_file", [False, True], ids=["variable", "file"])
+def test_a_token_that_no_header_can_carry_is_found_and_not_shown(
+    token: str, in_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if in_file:
+        (tmp_path / "token").write_text(token)
+        monkeypatch.setenv("KONDUCTOR_LOKI_BEARER_TOKEN_FILE", str(tmp_path / "token"))
+    else:
+        monkeypatch.setenv("KONDUCTOR_LOKI_BEARER_TOKEN", token)
+
+    [problem] = inspect(os.environ).problems
+
+    assert problem.startswith("KONDUCTOR_LOKI_BEARER_TOKEN")
+    assert "s3cr" not in problem
 
 
 def test_probes_can_be_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,20 @@ def test_what_is_recorded_decides_the_state(found: Incident, health: Health, qua
     assert (report.health, report.qualifier) == (health, qualifier)
 
 
+def test_a_node_shows_what_it_is_out_for_and_its_advice_before_what_is_only_suspected() -> None:
+    doubt = incident("xid.94", severity=Severity.SUSPECT, seconds_ago=900)
+    grounds = replace(
+        incident("xid.31", severity=Severity.APPLICATION),
+        grounds="3 times within 24h on this GPU, from 3 jobs",
+        advice="Drain the node and run diagnostics on this GPU.",
+    )
+
+    report = report_of(recorded(doubt, grounds, tainted=True))
+
+    assert report.fault == grounds
+    assert report.advice == "Drain the node and run diagnostics on this GPU."
+
+
 def test_a_test_says_that_it_is_one() -> None:
     report = report_of(recorded(incident("xid.14", severity=Severity.TEST), tainted=True))
 

@@ -117,7 +117,7 @@ def test_other_taints_stay_where_they_are(cluster: Cluster) -> None:
     ]
     server.edit_node("gpu-1", lambda node: node["spec"].update(taints=[others[0], OUR_TAINT, others[1]]))
 
-    assert reset() == 0
+    assert reset("--yes") == 0
     assert server.node("gpu-1")["spec"]["taints"] == others
 
 
@@ -177,7 +177,7 @@ def test_one_node_that_fails_does_not_keep_the_others(cluster: Cluster) -> None:
     server.put_node(faulty("gpu-3"))
     server.access.deny("patch", "nodes", name="gpu-1")
 
-    assert reset() == 3
+    assert reset("--yes") == 3
     assert not decode_node(server.node("gpu-3")).tainted
 
 
@@ -240,13 +240,42 @@ def test_the_question_names_the_nodes(
     assert "Reset 8 nodes: gpu-1, gpu-2, " in printed.err
 
 
-def test_without_a_terminal_konduktors_command_works_as_written(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+def test_the_question_of_a_purge_says_what_is_lost(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster("every state")
+    monkeypatch.setattr("sys.stdin", Keyboard("n\n"))
+
+    assert reset("--purge") == 1
+
+    asked = capsys.readouterr().err
+    assert "Purge 8 nodes: gpu-1, gpu-2, " in asked
+    assert "is lost" in asked
+    assert "may taint them again" in asked
+
+
+@pytest.mark.parametrize("stdin", [io.StringIO("n\n"), io.StringIO("y\n"), None], ids=["n", "y", "closed"])
+@pytest.mark.parametrize(
+    "arguments", [[], ["--purge"], ["-l", "kubernetes.io/hostname=gpu-1"]], ids=["all", "purge", "selector"]
+)
+def test_without_a_terminal_a_reset_without_names_needs_yes_whatever_the_pipe_says(
+    arguments: list[str],
+    stdin: io.StringIO | None,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     server = cluster("one faulty")
-    monkeypatch.setattr("sys.stdin", io.StringIO())
+    before = server.objects("nodes")
+    monkeypatch.setattr("sys.stdin", stdin)
 
-    assert reset() == 0
+    assert reset(*arguments) == 2
+
+    assert "--yes" in capsys.readouterr().err
+    assert server.objects("nodes") == before
+    assert server.calls() == []
+
+    assert reset(*arguments, "--yes") == 0
     assert not decode_node(server.node("gpu-1")).tainted
 
 
@@ -254,7 +283,7 @@ def test_purging_leaves_nothing_of_ours(cluster: Cluster) -> None:
     server = cluster("every state")
     twin = server.node("gpu-7")["spec"]["taints"]
 
-    assert reset("--purge") == 0
+    assert reset("--purge", "--yes") == 0
     for node in server.objects("nodes"):
         assert "konduktor" not in str(_without_others(node))
     assert server.node("gpu-7")["spec"]["taints"] == twin
@@ -274,7 +303,7 @@ def test_a_purge_notes_on_the_lease_how_many_it_brought_back(cluster: Cluster) -
     assert tainted > 1
 
     assert reset("--purge", "gpu-1") == 0
-    assert reset("--purge") == 0
+    assert reset("--purge", "--yes") == 0
 
     purge = steering_of(server).purge
     assert purge is not None

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from konductor_like.cli.app import execute
 from konductor_like.settings import Settings
 from konductor_like.settings_report import (
     HIDDEN,
@@ -75,6 +76,60 @@ def test_credentials_in_a_wrong_url_stay_hidden(monkeypatch: pytest.MonkeyPatch)
     assert said[0].startswith(f"LOG_ENDPOINT='ftp://{HIDDEN}@loki': must be an http://")
 
 
+SECRET = "s3cr3t"
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        f"http://user:{SECRET}/1@127.0.0.1:9/x",
+        f"http://user:{SECRET} 1@127.0.0.1:9/x",
+        f"http://user:{SECRET}#1@127.0.0.1:9/x",
+        f"http://user:{SECRET}?1@127.0.0.1:9/x",
+        f"http://user:1/{SECRET}@127.0.0.1:9/x",
+        f"http://user:{SECRET}@1@127.0.0.1:9/x?y=1",
+        f"http://user:{SECRET}@127.0.0.1:port",
+        f"user:{SECRET}@127.0.0.1:9",
+        f"http:/user:{SECRET}@127.0.0.1:9",
+    ],
+    ids=["slash", "blank", "hash", "query", "slash before", "at", "port", "no scheme", "one slash"],
+)
+def test_a_password_in_a_wrong_url_stays_hidden_whatever_is_in_it(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [said] = problems(monkeypatch, {"LOG_ENDPOINT": endpoint})
+
+    assert SECRET not in said
+    assert HIDDEN in said
+    for command in (["check-config"], ["-v", "run", "--once"], ["status"], ["-v", "status"]):
+        assert execute(command, "konductor-like") == 2
+        printed = capsys.readouterr()
+        assert SECRET not in printed.out + printed.err
+
+
+@pytest.mark.parametrize("endpoint", ["http://host:port", "http://[::1", "http://host:99999", "http://:3100"])
+def test_an_address_without_a_host_and_port_is_told_in_one_sentence(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [said] = problems(monkeypatch, {"LOG_ENDPOINT": endpoint})
+
+    assert said.startswith(f"LOG_ENDPOINT={endpoint!r}: ")
+    assert execute(["check-config"], "konductor-like") == 2
+    assert execute(["run", "--once"], "konductor-like") == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_an_address_with_a_password_that_is_written_as_it_must_be_is_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environ = {"LOG_ENDPOINT": f"https://user:{SECRET}%2F%40@[::1]:3100/base"}
+    monkeypatch.setenv("LOG_ENDPOINT", environ["LOG_ENDPOINT"])
+
+    shown = {line.name: line.value for line in effective(Settings(), environ)}
+
+    assert shown["LOG_ENDPOINT"] == f"https://{HIDDEN}@[::1]:3100/base"
+
+
 def test_a_long_value_is_cut_and_a_control_character_is_spelt_out(monkeypatch: pytest.MonkeyPatch) -> None:
     said = problems(monkeypatch, {"KONDUCTOR_BRAKE_MAX_NODES": "\x1b[2J" + "9x" * 500})
 
@@ -94,10 +149,35 @@ def test_a_long_value_is_cut_and_a_control_character_is_spelt_out(monkeypatch: p
             "KONDUCTOR_BREAK_MAX_NODES: no such setting; did you mean KONDUCTOR_BRAKE_MAX_NODES?",
         ),
         ("KONDUCTOR_XYZZY", "KONDUCTOR_XYZZY: no such setting"),
+        ("LOG_ENDPONT", "LOG_ENDPONT: no such setting; did you mean LOG_ENDPOINT?"),
+        ("LOG_ENDPIONT", "LOG_ENDPIONT: no such setting; did you mean LOG_ENDPOINT?"),
+        ("LOG_ENDPOINTS", "LOG_ENDPOINTS: no such setting; did you mean LOG_ENDPOINT?"),
+        ("WATCHED_NAMESPACE", "WATCHED_NAMESPACE: no such setting; did you mean WATCHED_NAMESPACES?"),
+        ("watched_namspaces", "watched_namspaces: no such setting; did you mean WATCHED_NAMESPACES?"),
+        (
+            "KONDUKTOR_BRAKE_MAX_NODES",
+            "KONDUKTOR_BRAKE_MAX_NODES: no such setting; did you mean KONDUCTOR_BRAKE_MAX_NODES?",
+        ),
+        (
+            "konductor_brake_max_node",
+            "konductor_brake_max_node: no such setting; did you mean KONDUCTOR_BRAKE_MAX_NODES?",
+        ),
     ],
 )
 def test_a_misspelt_variable_is_told_with_the_nearest_name(written: str, line: str) -> None:
     assert misspelt_variables({written: "1", "PATH": "/bin", "KONDUCTOR_BRAKE_MAX_NODES": "1"}) == [line]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("LOG_ENDPOINT", "log_endpoint", "WATCHED_NAMESPACES", "Konductor_Brake_Max_Nodes"),
+        *("LOG_LEVEL", "LOKI_ENDPOINT", "ENDPOINT", "WATCH_NAMESPACE", "POD_NAMESPACE", "NAMESPACE"),
+        *("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "LOG_ENDPOINT_PORT", "LOG_ENDPOINT_SERVICE_HOST", "LISTEN"),
+    ],
+)
+def test_a_variable_of_ours_or_of_another_program_is_not_misspelt(name: str) -> None:
+    assert misspelt_variables({name: "1"}) == []
 
 
 def test_what_kubernetes_makes_of_a_service_of_our_name_is_not_misspelt() -> None:

@@ -34,7 +34,7 @@ from konductor_like.model import (
 )
 from konductor_like.policy import Rules
 from konductor_like.sandbox.kubernetes import KubernetesServer
-from tests.cli.scenes import HOLDER, NOW, SCENES, ago, every_state, incident, settings_of
+from tests.cli.scenes import HOLDER, NOW, SCENES, ago, ago_ns, every_state, incident, settings_of
 
 RUNNING = ControllerReport(
     "ns/lease", holder=HOLDER, renewed=ago(4), duration_seconds=30, settings=settings_of()
@@ -126,6 +126,20 @@ def test_earlier_times_out_and_who_let_it_go_are_told() -> None:
     assert "for 16m, for xid.79" in said["Times out"]
     assert "and 2 times before that" in said["Times out"]
     assert "by kim@laptop (reset): riser swapped" in said["Released"]
+
+
+def test_that_the_driver_called_a_fault_over_is_told_with_its_time_and_what_that_changes() -> None:
+    states = nodes("one faulty")
+    state = states["gpu-1"]
+    over = replace(incident("xid.154"), ended_ns=ago_ns(60))
+    states["gpu-1"] = replace(state, record=replace(state.record, incidents=(over,)))
+
+    one = story("gpu-1", states)
+
+    assert "over: 60s ago (" in told(one)["Fault"]
+    assert "it stands until `konductor-like reset`" in told(one)["Fault"]
+    [fault] = document(one)["node"]["faults"]
+    assert fault["endedAt"] == "2026-05-06T11:59:00Z"
 
 
 def test_a_collateral_node_names_the_origin_and_the_others() -> None:

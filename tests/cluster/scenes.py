@@ -75,6 +75,7 @@ def incident(
         evidence=line,
         title="GPU lost",
         advice="Reboot the node.",
+        needs="reboot",
     )
 
 

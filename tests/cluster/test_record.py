@@ -51,6 +51,7 @@ INCIDENTS = st.builds(
     evidence=TEXTS,
     title=TEXTS,
     advice=TEXTS,
+    needs=TEXTS,
     source=st.sampled_from(Source),
     before_install=st.booleans(),
     released_ns=st.none() | STAMPS,
@@ -113,7 +114,7 @@ def test_what_is_written_is_read_again(written: NodeRecord) -> None:
             Incident,
             (
                 "key kind severity state count first_ns last_ns last code evidence title advice source "
-                "before_install released_ns user_written job event role origin grounds ack"
+                "before_install released_ns user_written job event role origin needs grounds ack ended_ns"
             ),
         ),
         (Release, "at by reason how read read_ns warning"),
@@ -179,6 +180,7 @@ def test_a_record_reads_like_this() -> None:
                 "severity": "fatal",
                 "title": "GPU lost",
                 "advice": "Reboot the node.",
+                "needs": "reboot",
             }
         },
         "incidents": [

@@ -33,7 +33,8 @@ def test_a_recovered_gpu_has_nothing_to_do() -> None:
     line = "NVRM: Xid (PCI:0000:c7:00): 154, GPU recovery action changed from 0x2 (OS Reboot) to 0x0 (None)"
     finding = found(line)
     assert finding.severity is Severity.INFO
-    assert finding.advice == "Nothing to do."
+    assert "The driver asks for nothing any more" in finding.advice
+    assert "`konductor-like reset`" in finding.advice
 
 
 def test_the_reason_why_a_link_went_down_is_told() -> None:

@@ -92,6 +92,7 @@ def fault(
     text: str = "NVRM: Xid (PCI:0000:4e:00): 79, GPU has fallen off the bus.",
     before_install: bool = False,
     user_written: bool = False,
+    needs: str = "reboot",
 ) -> Fault:
     """An Xid 79 unless told otherwise; ``stamp`` is kernel seconds since boot."""
     position = KernelPosition(boot, None, None if stamp is None else round(stamp * 1e6))
@@ -107,6 +108,7 @@ def fault(
         gpu,
         position=position,
         user_written=user_written,
+        needs=needs,
     )
     return Fault(finding, source, ns(seconds), name, before_install=before_install)
 

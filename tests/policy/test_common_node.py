@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from konductor_like.model import Fault
+from konductor_like.policy.thresholds import COMMON_ADVICE
 from tests.policy.scenes import Cluster
 from tests.policy.shared import gpu_fleet, nccl, xid
 
@@ -34,6 +35,8 @@ def test_jobs_that_fail_one_after_the_other_accuse_the_node_that_they_share() ->
     alone_in_common(cluster)
 
     assert cluster.tainted == {"gpu-1"}
+    [incident] = [each for each in cluster.nodes["gpu-1"].record.incidents if each.grounds]
+    assert incident.advice == COMMON_ADVICE[0]
 
 
 def test_jobs_that_fail_all_at_once_accuse_nobody_for_they_share_more_than_a_node() -> None:

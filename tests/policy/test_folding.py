@@ -41,7 +41,8 @@ def faults(draw: st.DrawFn) -> Fault:
         user_written=draw(st.booleans()),
     )
     if rule == "xid.154" and draw(st.booleans()):
-        return replace(found, finding=found.finding._replace(clears="xid.163"))
+        clears = draw(st.sampled_from(["xid.163", "xid.163" if severity is Severity.FATAL else "xid.154"]))
+        return replace(found, finding=found.finding._replace(clears=clears))
     return found
 
 

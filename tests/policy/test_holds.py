@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from konductor_like.model import EventReason, NodeRecord, Severity, Stint
+from konductor_like.model import EventReason, IncidentState, NodeRecord, Severity, Stint
 from konductor_like.policy import Rules
 from konductor_like.policy.holds import STINTS_KEPT, may_return
 from tests.policy.scenes import Cluster, at, fault, fleet, let_go
@@ -66,6 +66,10 @@ def test_fault_reset_fault_reset_fault_within_a_day_marks_the_node_for_replaceme
     fails(cluster, 4 * HOUR)
     assert (record(cluster).hold_until, record(cluster).replace_since) == (at(5 * HOUR), at(4 * HOUR))
     assert "marked for replacement" in cluster.writes[-1].message
+    [incident] = [each for each in record(cluster).incidents if each.state is IncidentState.ACTIVE]
+    for told in (incident.advice, cluster.writes[-1].message):
+        assert "It failed 3 times in 7 days: drain it and have its hardware checked or replaced." in told
+        assert "Reboot the node." not in told
     assert cluster.writes[-1].health == "faulty"
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from konductor_like.catalog import Needs
 from konductor_like.model import EventReason, Fault, IncidentState, KernelPosition, Severity, Source, Verb
 from konductor_like.policy import purge, release
 from tests.policy.scenes import Cluster, at, fault, fleet, node, ns
@@ -137,6 +138,27 @@ def test_a_reset_warns_that_a_dead_gpu_logs_nothing_more() -> None:
     assert warning is not None
     assert "xid 79 on GPU 0000:4e:00" in warning
     assert "not rebooted" in warning
+
+
+@pytest.mark.parametrize("needs", [need for need in Needs if need is not Needs.REBOOT])
+def test_of_a_fault_that_asks_for_no_reboot_nobody_is_told_that_there_was_none(needs: Needs) -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(rule="sxid.20034", needs=needs.value))
+
+    reset(cluster, seconds=60)
+
+    assert cluster.nodes["gpu-1"].record.releases[0].warning is None
+
+
+def test_of_several_faults_only_those_that_ask_for_a_reboot_are_told_of() -> None:
+    cluster = Cluster(fleet(10))
+    reboot, gpu_reset = Needs.REBOOT.value, Needs.GPU_RESET.value
+    cluster.tick(fault(needs=reboot), fault(rule="xid.119", gpu="0000:5f:00", needs=gpu_reset))
+
+    reset(cluster, seconds=60)
+
+    warning = cluster.nodes["gpu-1"].record.releases[0].warning
+    assert warning == "The node has not rebooted since: xid 79 on GPU 0000:4e:00: Reboot the node."
 
 
 def test_resetting_a_healthy_node_is_nothing_to_do() -> None:

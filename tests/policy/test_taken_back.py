@@ -1,4 +1,4 @@
-"""A line that says that an earlier one has ended (Xid 162 of an Xid 163) closes it, and nothing else."""
+"""A line that says that an earlier one has ended: Xid 162 of an Xid 163, Xid 154 "to None" of other 154s."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.detection import find
-from konductor_like.model import Fault, IncidentState, Severity, Source
-from tests.policy.scenes import GPU, Cluster, fault, fleet
+from konductor_like.model import EventReason, Fault, Incident, IncidentState, Severity, Source
+from konductor_like.policy.by_hand import acknowledge
+from tests.policy.scenes import GPU, Cluster, at, fault, fleet, let_go, ns
 
 
 def begun(*, severity: Severity = Severity.SUSPECT, stamp: float = 100, seconds: float = 0) -> Fault:
@@ -79,3 +80,126 @@ def test_a_taint_waits_for_its_reset() -> None:
 
     assert cluster.tainted == {"gpu-1"}
     assert state_of(cluster, "xid.163") is IncidentState.ACTIVE
+
+
+def action(target: int, *, stamp: float, seconds: float, gpu: str = GPU) -> Fault:
+    """An Xid 154 as it is read from a line: 0 no action any more, 2 a reboot, 3 peer-to-peer jobs to end."""
+    line = f"NVRM: Xid (PCI:{gpu}): 154, GPU recovery action changed from 0x1 (x) to {target:#x} (y)"
+    read = find(line, Source.KERNEL)
+    assert read is not None
+    told = fault(rule="xid.154", gpu=gpu, stamp=stamp, seconds=seconds)
+    return replace(told, finding=read._replace(position=told.finding.position))
+
+
+def of_154(cluster: Cluster) -> list[Incident]:
+    """The incidents of gpu-1's record that are of this Xid."""
+    return [each for each in cluster.nodes["gpu-1"].record.incidents if each.key.rule == "xid.154"]
+
+
+def test_an_action_that_is_no_more_needed_is_told_and_doubles_nothing_and_the_node_stays_out() -> None:
+    cluster = Cluster(fleet(2))
+    cluster.tick(fault(stamp=90), action(2, stamp=100, seconds=0))
+
+    cluster.tick(action(0, stamp=200, seconds=10), seconds=10)
+
+    [incident] = of_154(cluster)
+    assert (incident.state, incident.severity, incident.count) == (IncidentState.ACTIVE, Severity.FATAL, 1)
+    assert incident.ended_ns == ns(10)
+    assert "The driver asks for nothing any more" in incident.advice
+    assert cluster.tainted == {"gpu-1"}
+    assert state_of(cluster, "xid.79") is IncidentState.ACTIVE
+    assert cluster.writes[-1].event is EventReason.RECORDED
+    assert "xid 154 on GPU 0000:4e:00: GPU needs no recovery action any more." in cluster.writes[-1].message
+    assert "stands until `konductor-like reset`" in cluster.writes[-1].message
+
+
+def test_the_word_that_it_is_over_is_written_once_however_often_it_is_replayed() -> None:
+    cluster = Cluster(fleet(2))
+    cluster.tick(action(2, stamp=100, seconds=0))
+    cluster.tick(action(0, stamp=200, seconds=10), seconds=10)
+
+    plan = cluster.tick(action(2, stamp=100, seconds=60), action(0, stamp=200, seconds=60.001), seconds=61)
+
+    assert plan.changes == ()
+    assert plan.counted == ()
+    assert of_154(cluster)[0].ended_ns == ns(10)
+
+
+def test_an_older_word_that_it_is_over_ends_nothing() -> None:
+    cluster = Cluster(fleet(2))
+    cluster.tick(action(2, stamp=100, seconds=0))
+
+    cluster.tick(action(0, stamp=50, seconds=10), seconds=10)
+
+    assert [each.ended_ns for each in of_154(cluster)] == [None]
+
+
+def test_another_gpus_word_ends_nothing_here() -> None:
+    cluster = Cluster(fleet(2))
+    cluster.tick(action(2, stamp=100, seconds=0))
+
+    cluster.tick(action(0, stamp=200, seconds=10, gpu="0000:5e:00"), seconds=10)
+
+    assert {each.key.gpu: each.ended_ns for each in of_154(cluster)} == {GPU: None, "0000:5e:00": None}
+
+
+def test_when_the_action_is_needed_again_that_is_written_at_once_and_the_advice_is_back() -> None:
+    cluster = Cluster(fleet(2))
+    cluster.tick(action(2, stamp=100, seconds=0))
+    cluster.tick(action(0, stamp=200, seconds=10), seconds=10)
+
+    cluster.tick(action(2, stamp=300, seconds=20), seconds=20)
+
+    [incident] = of_154(cluster)
+    assert (incident.count, incident.ended_ns, incident.needs) == (2, None, "reboot")
+    assert "reboot" in incident.advice
+
+
+def test_what_was_only_suspected_is_closed_when_it_is_over() -> None:
+    cluster = Cluster(fleet(2))
+    cluster.tick(action(3, stamp=100, seconds=0))
+    assert [each.state for each in of_154(cluster)] == [IncidentState.ACTIVE]
+
+    plan = cluster.tick(action(0, stamp=200, seconds=10), seconds=10)
+
+    [incident] = of_154(cluster)
+    assert (incident.severity, incident.state) == (Severity.SUSPECT, IncidentState.RELEASED)
+    assert [change.health for change in plan.changes] == [None]
+
+
+@pytest.mark.parametrize(("target", "severity"), [(2, Severity.FATAL), (3, Severity.SUSPECT)])
+def test_where_nothing_stands_the_word_is_remembered_and_hides_nothing_that_comes(
+    target: int, severity: Severity
+) -> None:
+    cluster = Cluster(fleet(2))
+    cluster.tick(action(0, stamp=100, seconds=0))
+    assert [each.state for each in of_154(cluster)] == [IncidentState.RELEASED]
+    assert cluster.tick(action(0, stamp=100, seconds=5), seconds=5).changes == ()
+
+    cluster.tick(action(target, stamp=200, seconds=10), seconds=10)
+
+    active = [each for each in of_154(cluster) if each.state is IncidentState.ACTIVE]
+    assert [each.severity for each in active] == [severity]
+
+
+def test_a_reset_releases_what_is_over_and_no_reboot_is_missed_for_it() -> None:
+    cluster = Cluster(fleet(2))
+    cluster.tick(action(2, stamp=100, seconds=0))
+    cluster.tick(action(0, stamp=200, seconds=10), seconds=10)
+
+    let_go(cluster, "gpu-1", 60)
+
+    assert cluster.tainted == set()
+    assert cluster.nodes["gpu-1"].record.releases[0].warning is None
+    assert cluster.tick(action(0, stamp=200, seconds=70), seconds=70).changes == ()
+
+
+def test_a_fault_under_two_severities_is_acknowledged_by_one_name() -> None:
+    cluster = Cluster(fleet(2))
+    cluster.tick(fault(rule="xid.63", severity=Severity.SUSPECT))
+    cluster.tick(fault(rule="xid.63", stamp=200, seconds=10), seconds=10)  # the rules were changed in between
+
+    change = acknowledge(cluster.nodes["gpu-1"], None, at=at(60), by="kim", reason="seen")
+
+    assert change is not None
+    assert change.message == "xid 63 on GPU 0000:4e:00 acknowledged by kim: seen."

@@ -6,8 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from konductor_like.model import Escalation, Fault, FaultKind, Same, Severity, Snapshot, Source, Threshold
+from konductor_like.catalog import load_catalog
+from konductor_like.model import (
+    Escalation,
+    EventReason,
+    Fault,
+    FaultKind,
+    Same,
+    Severity,
+    Snapshot,
+    Source,
+    Threshold,
+)
 from konductor_like.policy.release import release
+from konductor_like.policy.thresholds import ADVICE
 from tests.policy.scenes import Cluster, at, fault, let_go
 from tests.policy.shared import RULES, gpu_fleet, labels, nccl, xid
 
@@ -52,6 +64,67 @@ def test_a_contained_memory_error_taints_when_it_comes_back_for_the_third_time()
     [incident] = cluster.nodes["gpu-1"].record.incidents
     assert incident.grounds == "3 times within 24h on this GPU"
     assert "3 times within 24h on this GPU" in cluster.writes[-1].message
+
+
+def grounds_and_advice(cluster: Cluster) -> tuple[str, str]:
+    """Of what gpu-1 is tainted for, by its record and by its Event."""
+    [incident] = [each for each in cluster.nodes["gpu-1"].record.incidents if each.grounds]
+    message = next(change.message for change in cluster.writes if change.event is EventReason.TAINTED)
+    assert f"Tainted for: {incident.grounds}. {incident.advice}" in message
+    return incident.grounds, incident.advice
+
+
+@pytest.mark.parametrize(
+    ("code", "pods", "key"), [(94, False, "memory_error"), (31, True, "diagnose"), (13, True, "diagnose")]
+)
+def test_a_node_that_repetition_took_out_is_told_what_that_asks_for(code: int, pods: bool, key: str) -> None:
+    cluster = gpu_fleet(10)
+    for number, name in enumerate("abc"):
+        if pods:
+            told(cluster, nccl("gpu-1", f"ml/Job/{name}", seconds=number * HOUR))
+        told(cluster, xid("gpu-1", code, seconds=number * HOUR + 1))
+
+    assert cluster.tainted == {"gpu-1"}
+    assert grounds_and_advice(cluster)[1] == load_catalog().advice[key].text
+
+
+def test_a_node_that_two_kinds_of_evidence_took_out_is_told_what_they_ask_for() -> None:
+    cluster = gpu_fleet(10)
+
+    told(cluster, ecc(), xid("gpu-1", 94, seconds=60))
+
+    assert cluster.tainted == {"gpu-1"}
+    assert grounds_and_advice(cluster)[1] == load_catalog().advice["confirmed_memory_error"].text
+
+
+def test_every_built_in_escalation_to_a_taint_says_what_to_do_then() -> None:
+    said = {
+        rule: each.advice
+        for rule, each in load_catalog().escalations.items()
+        if each.threshold is not None or each.together_with is not None
+    }
+
+    assert all(said.values()), said
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"), [(FaultKind.XID, ADVICE[0]), (FaultKind.CUSTOM, "Reboot the node.")]
+)
+def test_without_advice_of_its_own_a_threshold_has_a_general_one_and_a_users_rule_keeps_its_words(
+    kind: FaultKind, advice: str
+) -> None:
+    cluster = gpu_fleet(10)
+    cluster.rules = replace(RULES, escalations={"site.odd": Escalation(Threshold(2, 86_400, Same.GPU))})
+
+    told(
+        cluster,
+        *(
+            fault(rule="site.odd", kind=kind, severity=Severity.SUSPECT, stamp=100 + n, seconds=n * HOUR)
+            for n in range(2)
+        ),
+    )
+
+    assert grounds_and_advice(cluster) == ("2 times within 24h on this GPU", advice)
 
 
 def test_many_lines_at_once_are_one_occurrence() -> None:

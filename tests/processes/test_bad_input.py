@@ -117,9 +117,13 @@ def test_a_wrong_setting_ends_it_with_code_2(stage: Stage, settings: dict[str, s
 
 
 def test_a_misspelt_setting_is_named(stage: Stage) -> None:
-    controller = stage.start_controller(**QUICK, KONDUCTOR_LOKI_TENNANT="a", KONDUCTOR_LIKE_PORT="tcp://x")
+    controller = stage.start_controller(
+        **QUICK, KONDUCTOR_LOKI_TENNANT="a", WATCHED_NAMESPACE="ml", KONDUCTOR_LIKE_PORT="tcp://x"
+    )
 
     until(says(controller, "KONDUCTOR_LOKI_TENNANT"), "the misspelt one", controller)
+    until(says(controller, "did you mean WATCHED_NAMESPACES?"), "the one without a prefix", controller)
+    until(says(controller, "Reading Loki"), "the controller to start all the same", controller)
     assert not says(controller, "KONDUCTOR_LIKE_PORT")()
 
 
