@@ -57,6 +57,7 @@ def brake_document(brake: BrakeState) -> dict[str, Any]:
             "freesAt": stamp(brake.pace.frees_at),
         },
         "cooling": brake.cooling,
+        "deleted": brake.deleted,
         "rearmsAt": stamp(brake.rearms_at),
         "pause": brake.pause
         and {

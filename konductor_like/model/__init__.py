@@ -68,7 +68,7 @@ from konductor_like.model.progress import (
     Gap,
     Loss,
 )
-from konductor_like.model.steering import Pause, Purge, Rearm, Resume, Steering
+from konductor_like.model.steering import Pause, Purge, Rearm, Resume, Steering, TaintedNode
 from konductor_like.model.window import Episode, Trace, TraceKey, Window
 
 __all__ = [
@@ -129,6 +129,7 @@ __all__ = [
     "Steering",
     "Stint",
     "Taint",
+    "TaintedNode",
     "TallyKey",
     "Threshold",
     "Together",

@@ -17,6 +17,7 @@ from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeError, LeadershipLost
 from konductor_like.cluster.events import NodeEvents
 from konductor_like.cluster.lease import LeaderLease, read_lease
+from konductor_like.cluster.lease_object import Carried
 from konductor_like.cluster.store import NodeStore
 from konductor_like.cluster.writer import NodeWriter, WriteResult
 from konductor_like.controller.announcer import about
@@ -264,7 +265,8 @@ class Process:
             return
         with self._running(), self._leasing():
             try:
-                self.lease.renew(self._tick.checkpoint(), self._term.coverage())
+                carried = Carried(self._tick.checkpoint(), self._term.coverage(), self._tick.tainted())
+                self.lease.renew(carried)
             except LeadershipLost:
                 self._ended.set()
             except KubeError:
@@ -344,7 +346,7 @@ class Process:
         tick, self._term, self._tick = self._tick, None, None
         if tick is not None:
             with self._leasing():
-                self.lease.release(tick.checkpoint())
+                self.lease.release(Carried(tick.checkpoint(), tainted=tick.tainted()))
 
     def _follow(self) -> None:
         if not self._in_store:

@@ -9,6 +9,7 @@ from typing import Any
 
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.lease import LeaderLease
+from konductor_like.cluster.lease_object import Carried
 from konductor_like.cluster.record import encode
 from konductor_like.model import (
     HEALTH_LABEL,
@@ -195,9 +196,8 @@ def seed_lease(server: KubernetesServer, client: KubeClient) -> None:
     )
     assert lease.try_acquire().held
     read = Checkpoint({Source.KERNEL: ago_ns(9), Source.POD: ago_ns(11)}, act_from_ns=ago_ns(86_400))
-    lease.renew(
-        read, Coverage(ago(20), frozenset({"gpu-11"}), frozenset({"gpu-12"}), listed_are_measured=False)
-    )
+    coverage = Coverage(ago(20), frozenset({"gpu-11"}), frozenset({"gpu-12"}), listed_are_measured=False)
+    lease.renew(Carried(read, coverage))
 
 
 SCENES: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
