@@ -150,6 +150,10 @@ class Process:
         """After how many steps the turn of its loop began that is going on."""
         self.seen_out: frozenset[str] = frozenset()
         """The nodes that it saw to be out when that turn began."""
+        self.seen_out_uids: frozenset[str] = frozenset()
+        """The Nodes that it saw to be out in any turn of this term."""
+        self.seen_uids: frozenset[str] = frozenset()
+        """All Nodes that it saw when that turn began."""
         self._known: set[int | None] = set()
         """The numbers of the occurrences whose lines were delivered to its loop."""
         self._world = world
@@ -304,7 +308,10 @@ class Process:
     def _take_turn(self, deliveries: list[Delivery]) -> None:
         assert self._term is not None
         self.turn = self._world.taken
-        self.seen_out = frozenset(name for name, state in self.store.snapshot().items() if state.tainted)
+        nodes = self.store.snapshot()
+        self.seen_out = frozenset(name for name, state in nodes.items() if state.tainted)
+        self.seen_uids = frozenset(state.machine.node_uid for state in nodes.values())
+        self.seen_out_uids |= {nodes[name].machine.node_uid for name in self.seen_out}
         for delivery in deliveries:
             batch = delivery.batch
             self._known.update(number_in(line.text) for line in batch.lines)
@@ -334,6 +341,7 @@ class Process:
         self._world.ledger.takes_office(self, status.checkpoint)
         self._world.lines.take_nudge()  # a tail tells of nothing that came before it
         self._ended = _Stop(self._world)
+        self.seen_out_uids = frozenset()
         self._tick, self._term = self._terms.make(status.checkpoint, status.coverage, self._ended)
         inbox = _Inbox(self._take_turn)
         self._term._inbox = inbox  # type: ignore[assignment]  # takes a delivery in the same turn
