@@ -62,6 +62,7 @@ def brake_document(brake: BrakeState, controller: ControllerReport) -> dict[str,
             "freesAt": stamp(brake.pace.frees_at),
         },
         "cooling": brake.cooling if known else None,
+        "deleted": brake.deleted if known else None,
         "rearmsAt": stamp(brake.rearms_at),
         "pause": brake.pause
         and {

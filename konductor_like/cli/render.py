@@ -100,7 +100,8 @@ def brake_sentence(brake: BrakeState, now: datetime, unknown: str = "") -> str:
         return f"HOLDING {count(len(brake.held), 'node')} back: {listed}; {room}{further}"
     if unknown:
         return f"bounds not known; {room}"
-    return f"armed; {room}" + ("; the next would be held" if brake.out >= brake.bound else "") + further
+    full = brake.out + brake.cooling >= brake.bound
+    return f"armed; {room}" + ("; the next would be held" if full else "") + further
 
 
 def pace_sentence(pace: Pace, now: datetime) -> str:
@@ -111,9 +112,14 @@ def pace_sentence(pace: Pace, now: datetime) -> str:
 
 def _further_bounds(brake: BrakeState, now: datetime) -> Iterable[str]:
     """What else is in the way of a taint: a cool-down, pools that have no room, the rate."""
-    if brake.rearms_at is not None:
-        after = count(brake.cooling, "release")
-        yield f"COOLING DOWN after {after}, arms itself again {_when(brake.rearms_at, now)}"
+    if brake.rearms_at is not None and brake.held:
+        released, deleted = brake.cooling - brake.deleted, brake.deleted
+        after = [count(released, "release")] if released else []
+        after += [count(deleted, "tainted node") + " deleted"] if deleted else []
+        yield f"COOLING DOWN after {' and '.join(after)}, arms itself again {_when(brake.rearms_at, now)}"
+    elif brake.rearms_at is not None:
+        gone = count(brake.deleted, "tainted node")
+        yield f"{gone} deleted lately, the room stays empty until {_when(brake.rearms_at, now)}"
     full = [pool for pool in brake.pools if pool.out >= pool.bound]
     if full:
         names = [f"{pool.pool} ({pool.out} of {pool.gpu_nodes} out)" for pool in full[:NAMES_SHOWN]]

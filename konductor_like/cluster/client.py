@@ -6,7 +6,7 @@ dry run and ``status`` are made of (design rule 26).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
@@ -15,6 +15,7 @@ from konductor_like.cluster import kubeconfig as kubeconfigs
 from konductor_like.cluster import paths
 from konductor_like.cluster.errors import KubeBadAnswer, KubeGone
 from konductor_like.cluster.managers import FIELD_MANAGER
+from konductor_like.cluster.streamed import Objects
 from konductor_like.cluster.transport import JSON_PATCH, JsonObject, Transport
 from konductor_like.cluster.watch import WatchStream
 
@@ -22,6 +23,7 @@ PAGE_SIZE = 100
 """client-go asks for 500; that many GPU Nodes are 10 MB of JSON, and some 80 MB of memory once parsed, which
 stay with the process."""
 _RESTARTS = 3
+_PIECE_BYTES = 1 << 16
 
 T = TypeVar("T")
 
@@ -118,6 +120,43 @@ class ReadOnlyKubeClient:
             if not token:
                 return Listing(items, str(page["metadata"].get("resourceVersion", "")))
             params["continue"] = token
+
+    def scan(
+        self,
+        path: str,
+        take: Callable[[JsonObject], object],
+        params: Mapping[str, str],
+        *,
+        object_bytes: int,
+        total_bytes: int,
+    ) -> bool:
+        """Hand each object of a list to ``take`` as soon as it was read, and hold no more than one of them.
+
+        Whether these were all: one larger than ``object_bytes`` is passed over, and reading stops after
+        ``total_bytes``. ``take`` raises ValueError for an object that is not as it should be.
+        """
+        what = f"list {paths.spoken(path)}"
+        answer = self._transport.open(what, path, params)
+        objects = Objects(self._pieces(what, answer), object_bytes=object_bytes, total_bytes=total_bytes)
+        try:
+            for each in objects:
+                take(each)
+        except (ValueError, RecursionError) as error:
+            raise KubeBadAnswer(f"cannot {what}: {self.server} answered with no list: {error}") from error
+        finally:
+            if objects.complete:
+                answer.release_conn()
+            else:
+                answer.close()
+        return objects.complete and not objects.passed_over
+
+    def _pieces(self, what: str, answer: Any) -> Iterator[bytes]:
+        while True:
+            with self._transport.reading(what):
+                piece: bytes = answer.read1(_PIECE_BYTES)
+            if not piece:
+                return
+            yield piece
 
     def stream(self, path: str, params: Mapping[str, str], read_timeout_seconds: float) -> WatchStream:
         """Watch a list. ``read_timeout_seconds`` of silence end it with KubeTimeout."""

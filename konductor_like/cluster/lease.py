@@ -25,7 +25,7 @@ from konductor_like.cluster.errors import (
 )
 from konductor_like.cluster.fence import suspend_aware_seconds
 from konductor_like.cluster.identity import is_dead
-from konductor_like.cluster.lease_object import JsonObject, LeaseView
+from konductor_like.cluster.lease_object import Carried, JsonObject, LeaseView
 from konductor_like.cluster.namespaces import namespace_missing
 from konductor_like.model import Checkpoint, Coverage
 
@@ -152,21 +152,21 @@ class LeaderLease:
                 return _status(False, lease_object.view(self._client.get(self._path)))
             return self._hold(answer, sent_at)
 
-    def renew(self, checkpoint: Checkpoint | None, coverage: Coverage | None) -> None:
-        """Renew and save the cursor, in one write; None leaves what is saved.
+    def renew(self, carried: Carried) -> None:
+        """Renew and save the cursor and what else it carries, in one write.
 
         Raises LeadershipLost when the Lease is no longer ours or the deadline has passed, else the KubeError
         that kept it from being renewed this time.
         """
         with self._lock:
             try:
-                self._renew(checkpoint, coverage)
+                self._renew(carried)
             except LeadershipLost:
                 self._term = None
                 raise
 
-    def release(self, checkpoint: Checkpoint | None) -> bool:
-        """Let go of the Lease with the cursor saved, so that the next one starts at once; whether it worked.
+    def release(self, carried: Carried) -> bool:
+        """Let go of the Lease with all of that saved, so that the next one starts at once; whether it worked.
 
         Nothing may be written from the start of this call on. A Lease that cannot be released expires.
         """
@@ -176,10 +176,10 @@ class LeaderLease:
                 return False
             try:
                 try:
-                    self._replace(lease_object.released(self._lease, self._now(), checkpoint))
+                    self._replace(lease_object.released(self._lease, self._now(), carried))
                 except KubeConflict:
                     self._look_again(term)
-                    self._replace(lease_object.released(self._lease, self._now(), checkpoint))
+                    self._replace(lease_object.released(self._lease, self._now(), carried))
             except KubeError:
                 return False
             return True
@@ -227,23 +227,23 @@ class LeaderLease:
         self._term = _Term(seen.acquired, sent_at)
         return _status(True, seen)
 
-    def _renew(self, checkpoint: Checkpoint | None, coverage: Coverage | None) -> None:
+    def _renew(self, carried: Carried) -> None:
         self.budget_seconds()
         term = self._term
         if term is None:
             raise LeadershipLost("the Lease is not ours")
         sent_at = self._clock()
         try:
-            self._replace(lease_object.renewed(self._lease, self._now(), checkpoint, coverage))
+            self._replace(lease_object.renewed(self._lease, self._now(), carried))
         except KubeConflict:
             self._look_again(term)
             sent_at = self._clock()
-            self._replace(lease_object.renewed(self._lease, self._now(), checkpoint, coverage))
+            self._replace(lease_object.renewed(self._lease, self._now(), carried))
         except (KubeNotFound, KubeUnavailable):
             # An update of a Lease that was deleted is not found on some servers and an error 500 on others.
             if not self._was_deleted():
                 raise
-            self._recreate(lease_object.renewed(self._lease, self._now(), checkpoint, coverage))
+            self._recreate(lease_object.renewed(self._lease, self._now(), carried))
         self._term = _Term(term.acquired, sent_at)
 
     def _replace(self, wanted: JsonObject) -> None:
@@ -278,12 +278,12 @@ class LeaderLease:
 
 
 class LeaseKeeper:
-    """Renews the Lease on its interval with the newest cursor, in a thread of its own."""
+    """Renews the Lease on its interval with the newest cursor and notes, in a thread of its own."""
 
     def __init__(
         self,
         lease: LeaderLease,
-        newest: Callable[[], tuple[Checkpoint | None, Coverage | None]],
+        newest: Callable[[], Carried],
         on_loss: Callable[[str], object],
     ) -> None:
         """``on_loss`` is told why, once, from the keeper's thread; nothing is renewed after that."""
@@ -319,7 +319,7 @@ class LeaseKeeper:
         wait = self._lease.renew_interval_seconds
         while not self._stopping.wait(wait):
             try:
-                self._lease.renew(*self._newest())
+                self._lease.renew(self._newest())
             except LeadershipLost:
                 raise
             except KubeError as error:

@@ -17,8 +17,8 @@ from konductor_like.cluster.checkpoint import (
     encode_coverage,
 )
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, decode_settings
-from konductor_like.cluster.steering import decode_steering
-from konductor_like.model import Checkpoint, Coverage, Steering
+from konductor_like.cluster.steering import TAINTED_ANNOTATION, decode_steering, encode_tainted
+from konductor_like.model import Checkpoint, Coverage, Steering, TaintedNode
 
 JsonObject = dict[str, Any]
 
@@ -38,9 +38,18 @@ class LeaseView:
     problem: str | None
     """Why something that it carries could not be read, if it is there."""
     steering: Steering = field(default_factory=Steering)
-    """What people told the controller."""
+    """What the brake must know beside the nodes' records."""
     settings: Published | None = None
     """What the controller decides by; None where it does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What its holder writes on the Lease with each renewal; None leaves what is there."""
+
+    checkpoint: Checkpoint | None = None
+    coverage: Coverage | None = None
+    tainted: tuple[TaintedNode, ...] | None = None
 
 
 def view(lease: JsonObject) -> LeaseView:
@@ -99,18 +108,16 @@ def taken(lease: JsonObject, identity: str, duration_seconds: int, now: datetime
     )
 
 
-def renewed(
-    lease: JsonObject, now: datetime, checkpoint: Checkpoint | None, coverage: Coverage | None
-) -> JsonObject:
-    """The Lease renewed, with cursor and coverage; None leaves what is there."""
-    return _with_notes(_with_spec(lease, renewTime=times.micro_time(now)), checkpoint, coverage)
+def renewed(lease: JsonObject, now: datetime, carried: Carried) -> JsonObject:
+    """The Lease renewed, with what it is to carry."""
+    return _with_notes(_with_spec(lease, renewTime=times.micro_time(now)), carried)
 
 
-def released(lease: JsonObject, now: datetime, checkpoint: Checkpoint | None) -> JsonObject:
-    """The Lease that nobody holds any more, with the cursor of who held it."""
+def released(lease: JsonObject, now: datetime, carried: Carried) -> JsonObject:
+    """The Lease that nobody holds any more, with what who held it leaves behind."""
     # A duration of one second is what client-go leaves behind, for readers that wait for it to pass.
     free = _with_spec(lease, holderIdentity="", leaseDurationSeconds=1, renewTime=times.micro_time(now))
-    return _with_notes(free, checkpoint, None)
+    return _with_notes(free, carried)
 
 
 def annotated(lease: JsonObject, key: str, value: str | None) -> JsonObject:
@@ -134,12 +141,14 @@ def _with_spec(lease: JsonObject, **values: object) -> JsonObject:
     return {**lease, "spec": {**_object(lease, "spec"), **values}}
 
 
-def _with_notes(lease: JsonObject, checkpoint: Checkpoint | None, coverage: Coverage | None) -> JsonObject:
+def _with_notes(lease: JsonObject, carried: Carried) -> JsonObject:
     notes = dict(_object(_object(lease, "metadata"), "annotations"))
-    if checkpoint is not None:
-        notes[CURSOR_ANNOTATION] = encode_checkpoint(checkpoint)
-    if coverage is not None:
-        notes[COVERAGE_ANNOTATION] = encode_coverage(coverage)
+    if carried.checkpoint is not None:
+        notes[CURSOR_ANNOTATION] = encode_checkpoint(carried.checkpoint)
+    if carried.coverage is not None:
+        notes[COVERAGE_ANNOTATION] = encode_coverage(carried.coverage)
+    if carried.tainted is not None:
+        notes[TAINTED_ANNOTATION] = encode_tainted(carried.tainted)
     return {**lease, "metadata": {**_object(lease, "metadata"), "annotations": notes}} if notes else lease
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_core import from_json
 
 
-def parsed(data: bytes) -> Any:
+def parsed(data: bytes | bytearray) -> Any:
     """What the JSON says. Raises ValueError or RecursionError for anything else.
 
     The parser that comes with pydantic takes half of the time and, because it makes equal short strings one,

@@ -40,6 +40,8 @@ JSON_PATCH = "application/json-patch+json"
 USER_AGENT = f"konductor-like/{__version__}"
 _CONNECT_SECONDS = 5.0
 _LOG_IN_AGAIN_SECONDS = 30.0
+ANSWER_BYTES_MOST = 64 << 20
+"""A page of Nodes has 10 MiB at most where they are large; nothing that is answered at once has more."""
 _TLS_HINT = "the certificates do not fit; check certificate-authority and server in the kubeconfig"
 
 
@@ -123,7 +125,13 @@ class Transport:
         timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         answer = self._send(what, method, self._target(path, params), body, content_type, timeout)
         with self._mapped(what, write=write, sent=True):
-            data: bytes = answer.read()
+            data: bytes = answer.read(ANSWER_BYTES_MOST + 1)
+            if len(data) > ANSWER_BYTES_MOST:
+                answer.close()
+                raise KubeBadAnswer(
+                    f"cannot {what}: {self.server} answered with more than {ANSWER_BYTES_MOST >> 20} MiB",
+                    outcome_unknown=write,
+                )
             answer.release_conn()
         self._compare_clocks(answer.headers.get("Date"))
         if not 200 <= answer.status < 300:
@@ -142,13 +150,16 @@ class Transport:
             )
         return found
 
-    def open(self, what: str, path: str, params: Mapping[str, str], read_timeout_seconds: float) -> Any:
-        """Send a GET whose answer goes on and on; it is returned unread, with urllib3's interface."""
-        answer = self._send(what, "GET", self._target(path, params), None, None, read_timeout_seconds)
+    def open(
+        self, what: str, path: str, params: Mapping[str, str], read_timeout_seconds: float | None = None
+    ) -> Any:
+        """Send a GET whose answer may be long, or go on and on; it is returned unread, as urllib3 has it."""
+        timeout = self._timeout_seconds if read_timeout_seconds is None else read_timeout_seconds
+        answer = self._send(what, "GET", self._target(path, params), None, None, timeout)
         if answer.status == 200:
             return answer
         with self._mapped(what, write=False, sent=True):
-            data = answer.read()
+            data = answer.read(ANSWER_BYTES_MOST)
             answer.release_conn()
         raise error_of(what, answer.status, data, retry_after=answer.headers.get("Retry-After"))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from konductor_like.controller import logs
@@ -25,6 +25,15 @@ class BrakeReport:
     def begin(self, nodes: Mapping[str, NodeState]) -> None:
         """A term begins: what is held by the nodes' records was announced by whoever led before."""
         self._announced = any(waiting(state) is not None for state in nodes.values())
+
+    def deleted(self, names: Sequence[str], until: datetime) -> None:
+        """Say which Nodes were deleted while they bore our taint; their room stays empty until then."""
+        if not names:
+            return
+        deleted = "was deleted" if len(names) == 1 else "were deleted"
+        message = f"{_some(names)} {deleted} with our taint: the room stays empty until {stamp(until)}."
+        logs.warning(message, deleted=list(names[:50]))
+        self._fleet_event(EventReason.DELETED, message)
 
     def tell(self, brake: BrakeState, now: datetime) -> None:
         """Say what is new."""
@@ -62,5 +71,5 @@ def _why_held(brake: BrakeState) -> str:
     return f"{told}. Releasing nodes makes room."
 
 
-def _some(names: tuple[str, ...]) -> str:
+def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMES]) + (f" and {len(names) - _NAMES} more" if len(names) > _NAMES else "")

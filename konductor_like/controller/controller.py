@@ -16,6 +16,7 @@ from typing import Protocol
 
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.lease import LeaderLease, LeaseKeeper, LeaseStatus
+from konductor_like.cluster.lease_object import Carried
 from konductor_like.cluster.store import NodeStore
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
@@ -204,7 +205,7 @@ class Controller:
             self._finish_writes()
             if keeper is not None and self._lease is not None:
                 keeper.stop()
-                if not self._lease.release(tick.checkpoint()) and not self._lost:
+                if not self._lease.release(_carried(tick)) and not self._lost:
                     logs.warning(
                         "The Lease could not be released; the next controller waits for it to expire."
                     )
@@ -219,7 +220,7 @@ class Controller:
             term.wake()
 
         assert self._lease is not None  # noqa: S101  # only called with a held Lease
-        keeper = LeaseKeeper(self._lease, lambda: (tick.checkpoint(), term.coverage()), on_loss=lost)
+        keeper = LeaseKeeper(self._lease, lambda: _carried(tick, term.coverage()), on_loss=lost)
         keeper.start()
         return keeper
 
@@ -235,6 +236,10 @@ class Controller:
 
     def _well(self) -> None:
         self._failures, self._obstacle = 0, ""
+
+
+def _carried(tick: Tick, coverage: Coverage | None = None) -> Carried:
+    return Carried(tick.checkpoint(), coverage, tick.tainted())
 
 
 def _link(stop: threading.Event, ended: threading.Event, term: Term) -> None:

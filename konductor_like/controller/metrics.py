@@ -157,8 +157,10 @@ class Metrics:
         self.held_by = gauge("nodes_held", "Nodes that would be tainted, by what holds them back.", "why")
         self.paused = gauge("paused", "1 while a person has paused tainting.")
         self.cooling = gauge(
-            "brake_cooling", "Released nodes whose room the brake does not use before it arms itself again."
+            "brake_cooling",
+            "Nodes that were released, or deleted while tainted, whose room the brake does not use yet.",
         )
+        self.deleted = counter("tainted_nodes_deleted_total", "Nodes that were deleted with our taint.")
         self.pool_gpu_nodes = gauge(
             "brake_pool_gpu_nodes", "GPU nodes of each node pool, where pools have a bound.", "pool"
         )

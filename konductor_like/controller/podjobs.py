@@ -17,7 +17,7 @@ FRESH_SECONDS = 120.0
 AGAIN_SECONDS = 60.0
 """A node is asked about at most this often."""
 MINUTE_MOST = 120
-"""Requests a minute, so that the nodes of a large job are known while that still matters."""
+"""Nodes a minute, so that those of a large job are known while that still matters."""
 NODES_MOST = 1000
 """More than this neither wait nor are remembered."""
 DENIED_SECONDS = 600.0
@@ -90,7 +90,7 @@ class PodJobs:
             else:
                 with self._changed:
                     self._known[node] = (self._clock(), jobs)
-                self._said = ""
+                self._said = "" if jobs.complete else self._said_of(node)
                 self._answered()
 
     def _next(self) -> str | None:
@@ -110,6 +110,17 @@ class PodJobs:
                     return node
                 self._changed.wait(self._sent[0] + 60.0 - now if self._wanted else None)
             return None
+
+    def _said_of(self, node: str) -> str:
+        """Say once in a row that not all pods of a node were looked at."""
+        said = "the pods are too large"
+        if self._said != said:
+            logs.warning(
+                f"Not all running pods of node {node} were looked at for their jobs: they are too large. "
+                "Jobs of the others are known by the labels in Loki and by pods' names.",
+                node=node,
+            )
+        return said
 
     def _failed(self, error: KubeError) -> None:
         self._metrics.kube_errors.labels(type(error).__name__).inc()

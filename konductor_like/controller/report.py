@@ -201,6 +201,11 @@ class Report:
                 f"{rule} of node {node} dropped: the cluster has no such node.", node=node, rule=rule
             )
 
+    def deleted(self, names: Sequence[str], until: datetime) -> None:
+        """Nodes that were just seen to be gone, with our taint; the brake keeps their room until then."""
+        self._metrics.deleted.inc(len(names))
+        self._brake.deleted(names, until)
+
     def begin(self, nodes: Mapping[str, NodeState]) -> None:
         """A term begins with these nodes: what they tell of by themselves was said before."""
         self._brake.begin(nodes)

@@ -55,7 +55,7 @@ class Returning:
             if state.machine.boot_id is None and state.machine.system_id in (None, old.machine.system_id):
                 continue  # its kubelet has yet to say which boot it is
             del self._gone[name]
-            if _is_same(state, old):
+            if state.machine.same_boot(old.machine):
                 yield Returned(state, _kept(old) if state.record.empty else NodeRecord())
 
     def _forget(self, now_ns: int) -> None:
@@ -63,15 +63,6 @@ class Returning:
             return
         kept = [(name, gone) for name, gone in self._gone.items() if now_ns - gone[1] < REMEMBERED_NS]
         self._gone = dict(kept[-REMEMBERED_MOST:])
-
-
-def _is_same(state: NodeState, old: NodeState) -> bool:
-    """The same machine in the same boot: what its kernel said still holds."""
-    one, other = state.machine, old.machine
-    return (one.system_id, one.boot_id) == (other.system_id, other.boot_id) and None not in (
-        one.system_id,
-        one.boot_id,
-    )
 
 
 def _kept(old: NodeState) -> NodeRecord:

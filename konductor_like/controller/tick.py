@@ -32,12 +32,14 @@ from konductor_like.model import (
     Snapshot,
     Source,
     Steering,
+    TaintedNode,
     TallyKey,
     Unsettled,
     Verb,
     Window,
 )
 from konductor_like.policy import Rules, decide
+from konductor_like.policy.deleted import follow
 from konductor_like.policy.shadow import shadow_event, would_taint
 
 ROUNDS = 5
@@ -92,6 +94,7 @@ class Tick:
         self._left: Mapping[str, frozenset[str]] = {}
         self._window = Window()
         self._replaying = False
+        self._tainted: tuple[TaintedNode, ...] | None = None
 
     @property
     def unfinished(self) -> int:
@@ -110,6 +113,13 @@ class Tick:
     def read_ns(self, source: Source) -> int | None:
         """How far the source was read, whatever still waits to be acted upon; from any thread."""
         return self._read_ns.get(source)
+
+    def tainted(self) -> tuple[TaintedNode, ...] | None:
+        """The Nodes with our taint, and those deleted with it; None before the first look.
+
+        May be asked from another thread.
+        """
+        return self._tainted
 
     def heed(self, ambiguous: frozenset[str], left: Mapping[str, frozenset[str]]) -> None:
         """What heartbeats say, from now on: ambiguous names, and by node the boots that are over."""
@@ -197,11 +207,12 @@ class Tick:
         """The plan, and the very states that it was made for: a write must test these and no newer ones."""
         states = self._states()
         self._unsettled = self._unanswered.settled(states, self._unsettled)
-        steer, rules = self._steering, self._rules()
+        rules = self._rules()
+        steering = self._steered(states, rules, now)
         known = self._jobs.known() if self._jobs else {}
         snapshot = Snapshot(
             states,
-            steering=steer(now) if steer else Steering(),
+            steering=steering,
             in_flight=self.in_flight,
             unwritable=self._stalls.unwritable(now),
             unsettled=self._unsettled,
@@ -215,14 +226,31 @@ class Tick:
             pods={name: found.pods for name, found in known.items()},
         )
         plan = decide(snapshot, faults, rules, now, past=past)
-        if steer and any(change.verb is Verb.TAINT for change in plan.changes):
+        if self._steering and any(change.verb is Verb.TAINT for change in plan.changes):
             # A pause holds from the moment it was written: no taint without a look.
-            latest = steer(now, at_once=True)
+            latest = replace(self._steering(now, at_once=True), tainted=steering.tainted)
             if latest != snapshot.steering:
                 plan = decide(replace(snapshot, steering=latest), faults, rules, now, past=past)
         self._metrics.evidence_dropped.inc(plan.window.dropped - self._window.dropped)
         self._window = plan.window  # what is read again adds nothing to it
         return plan, states
+
+    def _steered(self, states: Mapping[str, NodeState], rules: Rules, now: datetime) -> Steering:
+        """What the Lease says; of the Nodes with our taint, what is known here, once a term has begun."""
+        steering = self._steering(now) if self._steering else Steering()
+        if self._tainted is None:
+            self._tainted = steering.tainted
+        return replace(steering, tainted=self._follow(states, rules, now))
+
+    def _follow(
+        self, states: Mapping[str, NodeState], rules: Rules, now: datetime
+    ) -> tuple[TaintedNode, ...]:
+        """Note which Nodes bear our taint now, and say which were deleted with it."""
+        before = self._tainted or ()
+        self._tainted = found = follow(before, states, rules, now, self.in_flight)
+        deleted = [each.name for each in found if each.deleted_at is not None and each not in before]
+        self._report.deleted(deleted, now + timedelta(seconds=rules.brake_cooldown_seconds))
+        return found
 
     def _states(self) -> Mapping[str, NodeState]:
         """The nodes, with what their annotations had no room for while nobody else has written them since."""
@@ -271,6 +299,9 @@ class Tick:
                     self._failed(change, result, counted, now)
                     unwritten.add(change.node)
         self._settle(plan, faults, unwritten | conflicted, unwritten, now)
+        tainted = {state.name: state for state, change in announced if change.verb is Verb.TAINT}
+        if tainted or self._in_flight:  # the Nodes may be deleted before anybody looks again
+            self._follow({**states, **tainted}, self._rules(), now)
         for state, change in announced:
             self._events.announce(state, change)
         return conflicted

@@ -70,7 +70,7 @@ from konductor_like.model.progress import (
     Loss,
     Unparsed,
 )
-from konductor_like.model.steering import Pause, Purge, Rearm, Resume, Steering
+from konductor_like.model.steering import Pause, Purge, Rearm, Resume, Steering, TaintedNode
 from konductor_like.model.window import Episode, Trace, TraceKey, Window
 
 __all__ = [
@@ -131,6 +131,7 @@ __all__ = [
     "Steering",
     "Stint",
     "Taint",
+    "TaintedNode",
     "TallyKey",
     "Threshold",
     "Together",

@@ -89,7 +89,9 @@ class BrakeState:
     pools: tuple[PoolBrake, ...] = ()
     pace: Pace | None = None
     cooling: int = 0
-    """Nodes whose release made room that is not used yet."""
+    """Nodes whose release or deletion made room that is not used yet."""
+    deleted: int = 0
+    """How many of these were deleted while they bore our taint."""
     rearms_at: datetime | None = None
     """When it will be, unless more are released."""
     pause: Pause | None = None

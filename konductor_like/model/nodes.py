@@ -129,6 +129,11 @@ class Machine:
     system_id: str | None = None
     boot_id: str | None = None
 
+    def same_boot(self, other: Machine) -> bool:
+        """Whether both are known to be one machine in one boot, whatever the Node's UID."""
+        known = None not in (self.system_id, self.boot_id)
+        return known and (self.system_id, self.boot_id) == (other.system_id, other.boot_id)
+
 
 @dataclass(frozen=True, slots=True)
 class Stint:

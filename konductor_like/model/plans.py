@@ -50,6 +50,8 @@ class EventReason(StrEnum):
     """The brake has begun to hold nodes back; on the Lease."""
     FREE = "GPUBrakeReleased"
     """It holds none any more; on the Lease."""
+    DELETED = "GPUTaintedNodeDeleted"
+    """Nodes were deleted while they bore our taint; on the Lease."""
     AMBIGUOUS = "NodeNameAmbiguous"
     """Two machines report under one name."""
 

@@ -1,9 +1,14 @@
-"""What people tell the controller while it runs; the Lease carries it."""
+"""What the brake must know that no node's record says: people's word, and Nodes that are gone.
+
+The Lease carries it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+
+from konductor_like.model.nodes import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,18 @@ class Purge:
 
 
 @dataclass(frozen=True, slots=True)
+class TaintedNode:
+    """A Node that bears our taint, or bore it when it was deleted: its record went with it."""
+
+    name: str
+    machine: Machine
+    tainted_at: datetime
+    pool: str | None = None
+    deleted_at: datetime | None = None
+    """When it was first seen to be gone; None while it is there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Steering:
     """All of it."""
 
@@ -60,3 +77,5 @@ class Steering:
     rearm: Rearm | None = None
     resume: Resume | None = None
     purge: Purge | None = None
+    tainted: tuple[TaintedNode, ...] = ()
+    """The Nodes that bear our taint, as last noted, and those that were deleted with it lately."""

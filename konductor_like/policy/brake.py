@@ -1,7 +1,7 @@
 """The brake: a bound on how many nodes we may have out of service (design rule 19).
 
 It only ever stops *adding*; a release never passes through here. It has no state of its own: what it must
-remember stands in the nodes' records, and what people told it on the Lease.
+remember stands in the nodes' records, and on the Lease what people told it and which tainted Nodes are gone.
 """
 
 from __future__ import annotations
@@ -148,6 +148,7 @@ def _state(census: Census, rules: Rules, held: tuple[Held, ...], pause: Pause | 
         pools=census.pool_brakes(),
         pace=census.pace(rules),
         cooling=max(room.cooling for room in rooms),
+        deleted=max(room.deleted for room in rooms),
         rearms_at=max((room.rearms_at for room in rooms if room.rearms_at), default=None),
         pause=pause,
     )

@@ -13,9 +13,10 @@ def why_held(why: Refusal, brake: BrakeState, pool: str | None = None) -> str:
         case Refusal.PAUSED if brake.pause is not None:
             return f"tainting is {pause_words(brake.pause)}"
         case Refusal.COOLDOWN if brake.rearms_at is not None:
+            how = "deleted" if brake.deleted else "released"
             return (
-                f"{brake.cooling} released lately, the brake arms itself again at {stamp(brake.rearms_at)} "
-                "unless more are released"
+                f"{_made_room(brake)} lately, the brake arms itself again at {stamp(brake.rearms_at)} "
+                f"unless more are {how}"
             )
         case Refusal.RATE if brake.pace is not None:
             within = span_text(round(brake.pace.window_seconds))
@@ -27,6 +28,15 @@ def why_held(why: Refusal, brake: BrakeState, pool: str | None = None) -> str:
         )
     also = f" and {brake.unavailable} unavailable" if brake.unavailable else ""
     return f"{brake.out} of {brake.gpu_nodes} GPU nodes are out{also}, the brake allows {brake.bound}"
+
+
+def _made_room(brake: BrakeState) -> str:
+    """``2 released and 1 deleted while tainted``."""
+    released = brake.cooling - brake.deleted
+    parts = ([f"{released} released"] if released else []) + (
+        [f"{brake.deleted} deleted while tainted"] if brake.deleted else []
+    )
+    return " and ".join(parts)
 
 
 def pause_words(pause: Pause) -> str:

@@ -1,4 +1,7 @@
-"""Looking once over all nodes: who is out, who came back lately, who waits. Everything from their records."""
+"""Looking once over all nodes: who is out, who came back lately, who waits.
+
+Everything from their records; of Nodes that are gone, from the Lease.
+"""
 
 from __future__ import annotations
 
@@ -105,10 +108,8 @@ def take_census(
     hold, nor is what is ``settling``; ``suspected`` nodes have a GPU by the evidence at hand.
     """
     census = Census()
-    rearmed = steering.rearm.at if steering.rearm is not None and steering.rearm.at <= now else None
-    window_began = now - timedelta(seconds=rules.brake_rate_window_seconds)
-    if rearmed is not None:
-        window_began = max(window_began, rearmed)
+    rearmed = _rearmed(steering, now)
+    pace_span = _pace_span(rules, rearmed, now)
     joined_ns = unix_ns(now - JOINING)
     for name, state in nodes.items():
         is_out = state.tainted or name in in_flight
@@ -133,10 +134,7 @@ def take_census(
             held_ns = min(i.first_ns + round(rules.escalation(i.key.rule).settle_seconds * 1e9) for i in held)
         came_back = None if is_out or is_away else _came_back(state, now, rearmed)
         if record.tainted_at is not None or record.stints:
-            # What lies further ahead than the window is long was written by a clock that was wrong.
-            _note_taints(
-                census, state, window_began, now + timedelta(seconds=rules.brake_rate_window_seconds)
-            )
+            _note_taints(census, state, *pace_span)
         for room in _rooms(census, state, rules):
             room.gpu_nodes += state.is_gpu_node or name in suspected
             room.ours += is_out
@@ -148,6 +146,7 @@ def take_census(
     census.unrecorded = sum(not nodes[name].tainted for name in in_flight if name in nodes)
     if steering.purge is not None and (rearmed is None or steering.purge.at > rearmed):
         _note_purge(census, steering.purge, rules, now)
+    _note_deleted(census, steering, nodes, rules, now)
     _close(census, rules, now)
     return census
 
@@ -184,6 +183,38 @@ def _note_purge(census: Census, purge: Purge, rules: Rules, now: datetime) -> No
     if abs(now - purge.at) < timedelta(seconds=rules.brake_cooldown_seconds):
         for room in (census.fleet, *census.pools.values()):
             room.released(min(purge.at, now), purge.nodes)
+
+
+def _note_deleted(
+    census: Census, steering: Steering, nodes: Mapping[str, NodeState], rules: Rules, now: datetime
+) -> None:
+    """Count the Nodes that were deleted with our taint, but those whose machine has registered again."""
+    rearmed = _rearmed(steering, now)
+    since, until = _pace_span(rules, rearmed, now)
+    cooldown = timedelta(seconds=rules.brake_cooldown_seconds)
+    for each in steering.tainted:
+        back = nodes.get(each.name)
+        if each.deleted_at is None or (back is not None and back.machine.same_boot(each.machine)):
+            continue
+        if since < each.tainted_at <= until:
+            census.tainted_at.append(each.tainted_at)
+        if each.deleted_at - now < cooldown and (rearmed is None or each.deleted_at > rearmed):
+            for room in census.rooms(each.pool):
+                room.lost(min(each.deleted_at, now))
+
+
+def _rearmed(steering: Steering, now: datetime) -> datetime | None:
+    """When a person last reset the brake."""
+    return steering.rearm.at if steering.rearm is not None and steering.rearm.at <= now else None
+
+
+def _pace_span(rules: Rules, rearmed: datetime | None, now: datetime) -> tuple[datetime, datetime]:
+    """After when, and up to when, a taint counts for the pace.
+
+    What lies further ahead than the window is long was written by a clock that was wrong.
+    """
+    window = timedelta(seconds=rules.brake_rate_window_seconds)
+    return (now - window if rearmed is None else max(now - window, rearmed)), now + window
 
 
 def _close(census: Census, rules: Rules, now: datetime) -> None:

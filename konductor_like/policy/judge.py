@@ -217,10 +217,8 @@ def _known(
         return SEEN_BEFORE
     if entry is None or (entry.state is IncidentState.RELEASED and not entry.before_release(fault)):
         # An incident that an earlier release closed is no part of the last one, as one that never was.
-        names_boot = fault.finding.position.boot_id is not None
-        covered = any(
-            covers(mark, with_boot(fault, boot_id), names_boot=names_boot) for mark in book.releases[:1]
-        )
+        names_boot, booted = fault.finding.position.boot_id is not None, with_boot(fault, boot_id)
+        covered = any(covers(mark, booted, names_boot=names_boot) for mark in book.releases)
         return "covered by the last release" if covered else None
     if not entry.before_release(fault):
         return None

@@ -149,6 +149,8 @@ class Ledger:
     def deleted(self, name: str, before: Node) -> None:
         """A Node is deleted; its taint went with it, and nobody removed it."""
         state, machine = self._world.decode(before), self._world.machines[name]
+        if state.tainted:
+            self.restraint.node_deleted(state)
         if state.tainted and state.record.tainted_at is not None:
             self._went[name] = (machine, machine.boot_id)
 

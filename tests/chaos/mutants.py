@@ -301,6 +301,7 @@ MUTANTS: dict[str, Mutant] = {
     "pools have no brake of their own": _swap(census, "_rooms", lambda found, _state, _rules: (found.fleet,)),
     "the pace is not kept": _swap(Census, "pace", lambda _self, _rules: None),
     "the brake does not cool down": _swap(Room, "released", lambda *_args: None),
+    "a deleted node is forgotten": _swap(census, "_note_deleted", lambda *_args: None),
     "an acknowledgement is forgotten": _acks_forgotten,
     "every growth is written at once": _swap(decide, "is_due", lambda *_args: True),
     "collateral taints": _collateral_taints,

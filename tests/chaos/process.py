@@ -17,6 +17,7 @@ from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeError, LeadershipLost
 from konductor_like.cluster.events import NodeEvents
 from konductor_like.cluster.lease import LeaderLease, read_lease
+from konductor_like.cluster.lease_object import Carried
 from konductor_like.cluster.store import NodeStore
 from konductor_like.cluster.writer import NodeWriter, WriteResult
 from konductor_like.controller.announcer import about
@@ -149,6 +150,10 @@ class Process:
         """After how many steps the turn of its loop began that is going on."""
         self.seen_out: frozenset[str] = frozenset()
         """The nodes that it saw to be out when that turn began."""
+        self.seen_out_uids: frozenset[str] = frozenset()
+        """The Nodes that it saw to be out in any turn of this term."""
+        self.seen_uids: frozenset[str] = frozenset()
+        """All Nodes that it saw when that turn began."""
         self._known: set[int | None] = set()
         """The numbers of the occurrences whose lines were delivered to its loop."""
         self._world = world
@@ -265,7 +270,8 @@ class Process:
             return
         with self._running(), self._leasing():
             try:
-                self.lease.renew(self._tick.checkpoint(), self._term.coverage())
+                carried = Carried(self._tick.checkpoint(), self._term.coverage(), self._tick.tainted())
+                self.lease.renew(carried)
             except LeadershipLost:
                 self._ended.set()
             except KubeError:
@@ -303,7 +309,10 @@ class Process:
     def _take_turn(self, deliveries: list[Delivery]) -> None:
         assert self._term is not None
         self.turn = self._world.taken
-        self.seen_out = frozenset(name for name, state in self.store.snapshot().items() if state.tainted)
+        nodes = self.store.snapshot()
+        self.seen_out = frozenset(name for name, state in nodes.items() if state.tainted)
+        self.seen_uids = frozenset(state.machine.node_uid for state in nodes.values())
+        self.seen_out_uids |= {nodes[name].machine.node_uid for name in self.seen_out}
         for delivery in deliveries:
             batch = delivery.batch
             self._known.update(number_in(line.text) for line in batch.lines)
@@ -333,6 +342,7 @@ class Process:
         self._world.ledger.takes_office(self, status.checkpoint)
         self._world.lines.take_nudge()  # a tail tells of nothing that came before it
         self._ended = _Stop(self._world)
+        self.seen_out_uids = frozenset()
         self._tick, self._term = self._terms.make(status.checkpoint, status.coverage, self._ended)
         inbox = _Inbox(self._take_turn)
         self._term._inbox = inbox  # type: ignore[assignment]  # takes a delivery in the same turn
@@ -345,7 +355,7 @@ class Process:
         tick, self._term, self._tick = self._tick, None, None
         if tick is not None:
             with self._leasing():
-                self.lease.release(tick.checkpoint())
+                self.lease.release(Carried(tick.checkpoint(), tainted=tick.tainted()))
 
     def _follow(self) -> None:
         if not self._in_store:

@@ -5,7 +5,8 @@ Said again, in other words than the program's own, from what the process knew.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,18 @@ from tests.chaos.machines import RULES_THAT_SETTLE
 if TYPE_CHECKING:
     from tests.chaos.process import Process
     from tests.chaos.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """A Node that was deleted with our taint."""
+
+    state: NodeState
+    at: datetime
+    at_seconds: float
+    """By the clock that never jumps."""
+    seen_by: frozenset[Process]
+    """Who had seen it out in this term of theirs."""
 
 
 class Restraint:
@@ -33,6 +46,7 @@ class Restraint:
         """The step at which a person paused tainting."""
         self._paused_until: datetime | None = None
         self._rearmed = datetime.min.replace(tzinfo=UTC)
+        self._lost: list[_Lost] = []
 
     def person_taints(self, name: str) -> None:
         """A person took a node out; no brake holds them."""
@@ -41,6 +55,13 @@ class Restraint:
     def person_releases(self, name: str) -> None:
         """A person let a node go."""
         self._released[name] = self._world.taken
+
+    def node_deleted(self, state: NodeState) -> None:
+        """Somebody deletes a Node with our taint."""
+        processes = (each for each in self._world.processes if each is not None and each.leading)
+        seen_by = frozenset(each for each in processes if state.machine.node_uid in each.seen_out_uids)
+        clock = self._world.clock
+        self._lost.append(_Lost(state, clock.moment(), clock.seconds(), seen_by))
 
     def person_pauses(self, until: datetime | None) -> None:
         """A person paused tainting."""
@@ -84,12 +105,19 @@ class Restraint:
             most_of_pool = share(len(pool), rules.brake_pool_max_percent)
             if len(out & pool) > most_of_pool:
                 yield f"{process.name} takes {len(out & pool)} of {after.pool} out, it allows {most_of_pool}"
+        lost = [] if process.waits_for(after.name) else self._known_lost(process, nodes)
+        cooldown_seconds = rules.brake_cooldown_seconds
+        cooling = sum(self._world.clock.seconds() - each.at_seconds < cooldown_seconds for each in lost)
+        if cooling and len(out) + cooling > most:
+            yield f"{process.name} takes {len(out)} out beside {cooling} deleted, the brake allows {most}"
         now = after.record.tainted_at
         if now is None:
             return
         if rules.brake_rate_nodes is not None:
             since = max(now - timedelta(seconds=rules.brake_rate_window_seconds), self._rearmed)
-            lately = [at for state in nodes.values() for at in _tainted(state) if since < at <= now]
+            gone = [each.state.record.tainted_at or datetime.min.replace(tzinfo=UTC) for each in lost]
+            found = [at for state in nodes.values() for at in _tainted(state)]
+            lately = [at for at in (*found, *gone) if since < at <= now]
             if len(lately) >= rules.brake_rate_nodes:
                 yield f"{process.name} taints {len(lately) + 1} nodes within the rate's window"
         latest = self._latest_release(nodes.values(), turn, now)
@@ -98,6 +126,21 @@ class Restraint:
             return
         if any(_held_at(state, unix_ns(latest)) for state in nodes.values()):
             yield f"{process.name} uses the room of a release {(now - latest).seconds} s after it"
+
+    def _known_lost(self, process: Process, nodes: Mapping[str, NodeState]) -> list[_Lost]:
+        """What the process saw out and then saw to be gone, before its turn began; clocks that jump aside."""
+        if self._world.clocks_differ:
+            return []
+        return [
+            each
+            for each in self._lost
+            if process in each.seen_by
+            and each.state.machine.node_uid not in process.seen_uids
+            and each.at > self._rearmed
+            and not (
+                each.state.name in nodes and nodes[each.state.name].machine.same_boot(each.state.machine)
+            )
+        ]
 
     def _latest_release(self, states: Collection[NodeState], turn: int, now: datetime) -> datetime | None:
         """When a node in service was last released, as far as the process knew."""

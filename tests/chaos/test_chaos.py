@@ -98,7 +98,7 @@ QUICKLY_CAUGHT = (
     *("a release covers everything", "a taint taken off by hand is set again"),
     *("a line counts for the present boot, whatever it names", "the brake lets everybody pass"),
     *("another's Lease is taken at once", "a pause is not heeded", "pools have no brake of their own"),
-    *("the pace is not kept", "an acknowledgement is forgotten"),
+    *("the pace is not kept", "a deleted node is forgotten", "an acknowledgement is forgotten"),
     *("hardware's own failure may be collateral", "nothing waits to be told apart"),
     *("a threshold is one too high", "the softer taint lingers"),
     *("a pod's word of its memory is enough", "a job's end confirms a pod"),

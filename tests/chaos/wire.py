@@ -149,10 +149,10 @@ class _KubeAnswer:
         self._body = body
         self._lost = lost
 
-    def read(self) -> bytes:
+    def read(self, size: int) -> bytes:
         if self._lost:
             raise broken.ProtocolError("Connection broken: IncompleteRead", OSError("incomplete"))
-        return self._body
+        return self._body[:size]
 
     def read1(self, _size: int) -> bytes:
         if self._lost and not self._body:

@@ -12,6 +12,7 @@ from typing import Any
 from konductor_like.cluster import paths
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.lease import LeaderLease
+from konductor_like.cluster.lease_object import Carried
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, encode_settings
 from konductor_like.cluster.record import encode
 from konductor_like.model import (
@@ -217,9 +218,8 @@ def seed_lease(
     )
     assert lease.try_acquire().held
     read = Checkpoint({Source.KERNEL: ago_ns(9), Source.POD: ago_ns(11)}, act_from_ns=ago_ns(86_400))
-    lease.renew(
-        read, Coverage(ago(20), frozenset({"gpu-11"}), frozenset({"gpu-12"}), listed_are_measured=False)
-    )
+    coverage = Coverage(ago(20), frozenset({"gpu-11"}), frozenset({"gpu-12"}), listed_are_measured=False)
+    lease.renew(Carried(read, coverage))
 
 
 def note_on_the_lease(folder: Path, key: str, value: str | None) -> None:

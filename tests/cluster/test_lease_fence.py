@@ -6,6 +6,7 @@ import pytest
 
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import LeadershipLost
+from konductor_like.cluster.lease_object import Carried
 from tests.cluster.lease_scenes import (
     Clock,
     candidate,
@@ -28,7 +29,7 @@ def test_the_budget_runs_from_before_the_renewal_was_sent(
         return answer
 
     monkeypatch.setattr(client, "replace", slowly)
-    lease.renew(None, None)
+    lease.renew(Carried())
 
     assert lease.budget_seconds() == pytest.approx(16.0)
 
@@ -45,7 +46,7 @@ def test_after_the_deadline_nothing_may_be_written(client: KubeClient, clock: Cl
     with pytest.raises(LeadershipLost, match="could not be renewed for 20 s"):
         lease.budget_seconds()
     with pytest.raises(LeadershipLost):
-        lease.renew(cursor(5), None)
+        lease.renew(Carried(cursor(5)))
     assert saved(client) is None
 
 
@@ -66,7 +67,7 @@ def test_before_it_is_held_nothing_may_be_written(client: KubeClient, clock: Clo
     with pytest.raises(LeadershipLost, match="not ours"):
         candidate(client, clock).budget_seconds()
     with pytest.raises(LeadershipLost, match="not ours"):
-        candidate(client, clock).renew(None, None)
+        candidate(client, clock).renew(Carried())
 
 
 def test_two_fight_for_hours_and_never_both_may_write(client: KubeClient, clock: Clock) -> None:
@@ -77,7 +78,7 @@ def test_two_fight_for_hours_and_never_both_may_write(client: KubeClient, clock:
         asleep = (step // 40) % 2  # in turns, one of them neither renews nor looks for a while
         awake = rivals[1 - asleep]
         try:
-            awake.renew(cursor(step), None)
+            awake.renew(Carried(cursor(step)))
         except LeadershipLost:
             awake.try_acquire()
         able = [name for name, rival in zip("ab", rivals, strict=True) if may_write(rival)]

@@ -11,6 +11,7 @@ from konductor_like.cluster.lease import (
     LeaderLease,
     LeaseKeeper,
 )
+from konductor_like.cluster.lease_object import Carried
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
 from tests.cluster.lease_scenes import (
     WRITES,
@@ -32,7 +33,7 @@ class Losses:
         self.heard.append(why)
 
 
-def kept(lease: LeaderLease, losses: Losses, newest: Any = lambda: (cursor(5), None)) -> LeaseKeeper:
+def kept(lease: LeaderLease, losses: Losses, newest: Any = lambda: Carried(cursor(5))) -> LeaseKeeper:
     """A keeper that was started."""
     keeper = LeaseKeeper(lease, newest, losses)
     keeper.start()
@@ -49,7 +50,7 @@ def fast(client: KubeClient, clock: Clock) -> LeaderLease:
 def test_the_keeper_saves_the_newest_cursor(client: KubeClient, clock: Clock) -> None:
     counted = iter(range(1_000_000))
     losses = Losses()
-    keeper = kept(fast(client, clock), losses, lambda: (cursor(next(counted)), None))
+    keeper = kept(fast(client, clock), losses, lambda: Carried(cursor(next(counted))))
     try:
         wait_until(lambda: saved(client) == cursor(0))
         wait_until(lambda: saved(client) != cursor(0))

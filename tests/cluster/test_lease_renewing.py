@@ -7,6 +7,7 @@ from konductor_like.cluster.errors import KubeError, KubeUnavailable, Leadership
 from konductor_like.cluster.lease import (
     LeaseStatus,
 )
+from konductor_like.cluster.lease_object import Carried
 from konductor_like.cluster.steering import PAUSE_ANNOTATION
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from konductor_like.sandbox.mishaps import Drop, Mishap
@@ -35,7 +36,7 @@ def test_one_write_renews_and_saves_the_cursor(
     before = spec(server)["renewTime"]
     clock.seconds += 10
 
-    lease.renew(cursor(5), None)
+    lease.renew(Carried(cursor(5)))
 
     assert [call.verb for call in server.calls()] == ["update"]
     assert spec(server)["renewTime"] > before
@@ -45,9 +46,9 @@ def test_one_write_renews_and_saves_the_cursor(
 def test_without_a_cursor_the_saved_one_stays(client: KubeClient, clock: Clock) -> None:
     lease = candidate(client, clock)
     lease.try_acquire()
-    lease.renew(cursor(5), None)
+    lease.renew(Carried(cursor(5)))
 
-    lease.renew(None, None)
+    lease.renew(Carried())
 
     assert saved(client) == cursor(5)
 
@@ -60,16 +61,16 @@ def test_who_lost_the_lease_can_neither_renew_it_nor_move_the_cursor(
     second.try_acquire()
     clock.seconds += 31
     assert second.try_acquire().held
-    second.renew(cursor(7), None)
+    second.renew(Carried(cursor(7)))
     clock.seconds -= 31  # the first one slept and believes that no time has passed
 
     with pytest.raises(LeadershipLost, match="now held by b"):
-        first.renew(cursor(99), None)
+        first.renew(Carried(cursor(99)))
 
     assert saved(client) == cursor(7)
     with pytest.raises(LeadershipLost, match="not ours"):
         first.budget_seconds()
-    assert not first.release(cursor(99))
+    assert not first.release(Carried(cursor(99)))
     assert saved(client) == cursor(7)
 
 
@@ -82,8 +83,8 @@ def test_a_second_process_under_the_same_name_puts_the_first_one_out(
     second.try_acquire()
 
     with pytest.raises(LeadershipLost):
-        first.renew(cursor(99), None)
-    second.renew(cursor(1), None)
+        first.renew(Carried(cursor(99)))
+    second.renew(Carried(cursor(1)))
     assert saved(client) == cursor(1)
 
 
@@ -94,7 +95,7 @@ def test_a_note_on_the_lease_does_not_cost_it_and_is_kept(
     lease.try_acquire()
     note(client, "ticket", "1234")
 
-    lease.renew(cursor(5), None)
+    lease.renew(Carried(cursor(5)))
 
     (found,) = server.objects("leases", NAMESPACE)
     assert found["metadata"]["annotations"]["ticket"] == "1234"
@@ -110,7 +111,7 @@ def test_a_renewal_tells_what_people_wrote_meanwhile(client: KubeClient, clock: 
     clock.seconds += 10
 
     assert lease.news(taken_at) is None
-    lease.renew(cursor(5), None)
+    lease.renew(Carried(cursor(5)))
 
     news = lease.news(taken_at)
     assert news is not None
@@ -130,9 +131,9 @@ def test_a_renewal_that_took_effect_without_an_answer_does_not_cost_the_lease(
     lease.try_acquire()
     server.mishaps.add(mishap, when=WRITES)
     with pytest.raises(KubeError):
-        lease.renew(cursor(5), None)
+        lease.renew(Carried(cursor(5)))
 
-    lease.renew(cursor(6), None)
+    lease.renew(Carried(cursor(6)))
 
     assert saved(client) == cursor(6)
 
@@ -151,13 +152,13 @@ def test_a_take_over_that_took_effect_without_an_answer_is_found(
 def test_a_lease_that_somebody_deleted_is_put_back_with_its_cursor(client: KubeClient, clock: Clock) -> None:
     lease = candidate(client, clock)
     lease.try_acquire()
-    lease.renew(cursor(5), None)
+    lease.renew(Carried(cursor(5)))
     client.delete(PATH)
 
-    lease.renew(cursor(6), None)
+    lease.renew(Carried(cursor(6)))
 
     assert saved(client) == cursor(6)
-    lease.renew(cursor(7), None)
+    lease.renew(Carried(cursor(7)))
     assert saved(client) == cursor(7)
 
 
@@ -168,7 +169,7 @@ def test_but_not_when_another_was_faster(client: KubeClient, clock: Clock) -> No
     candidate(client, clock, "b").try_acquire()
 
     with pytest.raises(LeadershipLost, match="held by b"):
-        lease.renew(cursor(6), None)
+        lease.renew(Carried(cursor(6)))
 
 
 def test_nor_when_that_happens_between_two_looks(
@@ -183,7 +184,7 @@ def test_nor_when_that_happens_between_two_looks(
         server.mishaps.add(refusal(404), when=when)  # still gone when we renewed, back when we created
 
     with pytest.raises(LeadershipLost, match="another took it"):
-        lease.renew(None, None)
+        lease.renew(Carried())
 
 
 # Releasing.
@@ -195,7 +196,7 @@ def test_after_a_release_the_next_one_starts_at_once(
     lease = candidate(client, clock)
     lease.try_acquire()
 
-    assert lease.release(cursor(5))
+    assert lease.release(Carried(cursor(5)))
 
     assert spec(server)["holderIdentity"] == ""
     assert not may_write(lease)
@@ -207,7 +208,7 @@ def test_a_release_is_not_hindered_by_a_note(client: KubeClient, clock: Clock) -
     lease.try_acquire()
     note(client, "ticket", "1234")
 
-    assert lease.release(cursor(5))
+    assert lease.release(Carried(cursor(5)))
 
 
 def test_a_release_that_fails_is_left_to_expire(
@@ -217,7 +218,7 @@ def test_a_release_that_fails_is_left_to_expire(
     lease.try_acquire()
     server.mishaps.add(refusal(503), when=WRITES)
 
-    assert not lease.release(cursor(5))
+    assert not lease.release(Carried(cursor(5)))
     assert not may_write(lease)
     assert spec(server)["holderIdentity"] == "a"
 
@@ -225,5 +226,5 @@ def test_a_release_that_fails_is_left_to_expire(
 def test_releasing_what_is_not_held_does_nothing(
     server: KubernetesServer, client: KubeClient, clock: Clock
 ) -> None:
-    assert not candidate(client, clock).release(cursor(5))
+    assert not candidate(client, clock).release(Carried(cursor(5)))
     assert server.calls() == []

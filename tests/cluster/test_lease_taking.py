@@ -15,6 +15,7 @@ from konductor_like.cluster.errors import KubeConfigError
 from konductor_like.cluster.fence import suspend_aware_seconds
 from konductor_like.cluster.identity import own_identity
 from konductor_like.cluster.lease import read_lease
+from konductor_like.cluster.lease_object import Carried
 from konductor_like.model import Coverage
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cluster.lease_scenes import (
@@ -66,7 +67,7 @@ def test_of_two_who_take_it_over_at_once_one_gets_it(
 ) -> None:
     first = candidate(client, clock)
     first.try_acquire()
-    first.release(None)
+    first.release(Carried())
     server.mishaps.add(refusal(409), when=WRITES)
 
     assert not candidate(client, clock, "b").try_acquire().held
@@ -83,8 +84,8 @@ def test_whoever_comes_next_goes_on_from_the_cursor(client: KubeClient, clock: C
     first = candidate(client, clock)
     first.try_acquire()
     coverage = Coverage(NOON, frozenset({"gpu-3"}))
-    first.renew(cursor(5), coverage)
-    first.release(cursor(9))
+    first.renew(Carried(cursor(5), coverage))
+    first.release(Carried(cursor(9)))
 
     status = candidate(client, clock, "b").try_acquire()
 
@@ -94,7 +95,7 @@ def test_whoever_comes_next_goes_on_from_the_cursor(client: KubeClient, clock: C
 def test_a_cursor_mangled_by_hand_is_told_and_no_obstacle(client: KubeClient, clock: Clock) -> None:
     first = candidate(client, clock)
     first.try_acquire()
-    first.release(cursor(5))
+    first.release(Carried(cursor(5)))
     note(client, CURSOR_ANNOTATION, "yesterday")
 
     status = candidate(client, clock, "b").try_acquire()
@@ -158,7 +159,7 @@ def test_a_renewal_starts_the_wait_again(client: KubeClient, clock: Clock) -> No
     for _ in range(6):
         assert not second.try_acquire().held
         clock.seconds += 10
-        first.renew(None, None)
+        first.renew(Carried())
 
 
 def test_a_persons_note_on_the_lease_is_no_renewal(client: KubeClient, clock: Clock) -> None:
@@ -234,7 +235,7 @@ def test_a_lease_that_is_not_there_reads_as_none(client: KubeClient) -> None:
 def test_what_it_says_can_be_read(client: KubeClient, clock: Clock) -> None:
     lease = candidate(client, clock)
     lease.try_acquire()
-    lease.renew(cursor(5), Coverage(NOON, frozenset({"gpu-3"})))
+    lease.renew(Carried(cursor(5), Coverage(NOON, frozenset({"gpu-3"}))))
 
     seen = read_lease(client, NAMESPACE, NAME)
 

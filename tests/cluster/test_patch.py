@@ -243,6 +243,13 @@ def test_a_taint_for_a_fault_of_one_boot_fails_on_a_node_that_rebooted() -> None
     assert OURS in jsonpatch.apply(node, operations)["spec"]["taints"]
     with pytest.raises(jsonpatch.PatchFailedError):
         jsonpatch.apply(rebooted, operations)
+
+
+def test_a_refusal_because_the_node_rebooted_is_a_lost_race() -> None:
+    node, rebooted = recorded(), recorded()
+    rebooted["status"]["nodeInfo"]["bootID"] = "another boot"
+
+    assert patch.same_ground(state_of(node), state_of(recorded()))
     assert not patch.same_ground(state_of(node), state_of(rebooted))
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import tracemalloc
+from contextlib import nullcontext
 from datetime import UTC, datetime
+from itertools import cycle
 from typing import Any
 
 import pytest
 
-from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster import pods
+from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.errors import KubeBadAnswer
-from konductor_like.cluster.pods import jobs_on
+from konductor_like.cluster.pods import OTHERS_BYTES, PODS_MOST, RUNNING_BYTES, jobs_on
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.mishaps import Mishap
 from konductor_like.sandbox.wire import JSON
@@ -55,7 +60,7 @@ def test_only_the_pods_of_that_node_are_asked_for(server: KubernetesServer, clie
 
     assert found.jobs == {"ml/JobSet/run-1"}
     assert found.pods == {"ml/a-0": "ml/JobSet/run-1"}
-    assert [(call.verb, call.resource) for call in server.calls()] == [("list", "pods")]
+    assert [(call.verb, call.resource) for call in server.calls()] == [("list", "pods")] * 2
 
 
 @pytest.mark.parametrize(
@@ -120,6 +125,88 @@ def test_a_pod_with_a_claim_has_a_gpu(server: KubernetesServer, client: KubeClie
     server.put_pod(claimed)
 
     assert jobs_on(client, "gpu-1", NOW).jobs == {"ml/Job/llama"}
+
+
+def test_a_running_job_is_found_among_any_number_of_pods_that_have_ended(
+    server: KubernetesServer, client: KubeClient
+) -> None:
+    for number in range(PODS_MOST + 100):
+        server.put_pod(pod(f"batch-{number:04}", owner=("Job", f"b-{number}"), ended="2026-03-04T09:00:00Z"))
+    server.put_pod(pod("zz-0", owner=("Job", "zz")))
+
+    found = jobs_on(client, "gpu-1", NOW)
+
+    assert found.jobs == {"ml/Job/zz"}
+    assert (len(found.pods), found.complete) == (PODS_MOST, True)
+
+
+def test_a_pod_that_is_too_large_is_passed_over_and_hides_no_other(
+    server: KubernetesServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "POD_BYTES", 4000)
+    large = pod("large-0", owner=("Job", "large"))
+    large["spec"]["containers"][0]["env"] = [{"name": "DATA", "value": "x" * 4000}]
+    server.put_pod(large)
+    server.put_pod(pod("llama-0", owner=("Job", "llama")))
+
+    found = jobs_on(client, "gpu-1", NOW)
+
+    assert found.jobs == {"ml/Job/llama"}
+    assert not found.complete
+
+
+class Counted:
+    """An answer without end of pods of 1.4 MB each; stands in for urllib3's."""
+
+    def __init__(self) -> None:
+        self.read = 0
+        self.closed = False
+        running = json.dumps(pod("train-0", owner=("Job", "llama")) | {"data": "x" * 1_400_000}).encode()
+        self._text = cycle([running[at : at + 65_536] for at in range(0, len(running), 65_536)] + [b","])
+        self._head = [b'{"kind":"PodList","items":[']
+
+    def read1(self, size: int) -> bytes:
+        piece = self._head.pop() if self._head else next(self._text)
+        assert len(piece) <= size
+        self.read += len(piece)
+        return piece
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Wire:
+    """A transport that gives such answers."""
+
+    server = "https://kube.test"
+
+    def __init__(self) -> None:
+        self.answers: list[Counted] = []
+
+    def open(self, *_: object) -> Counted:
+        self.answers.append(Counted())
+        return self.answers[-1]
+
+    def reading(self, _what: str) -> nullcontext[None]:
+        return nullcontext()
+
+
+def test_however_large_the_pods_are_little_of_them_is_read_and_less_is_held() -> None:
+    wire = Wire()
+    tracemalloc.start()
+    try:
+        found = jobs_on(ReadOnlyKubeClient(wire), "gpu-1", NOW)  # type: ignore[arg-type]  # stands in
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert found.jobs == {"ml/Job/llama"}
+    assert not found.complete
+    running, others = (answer.read for answer in wire.answers)
+    assert running <= RUNNING_BYTES + 65_536
+    assert others <= OTHERS_BYTES + 65_536
+    assert all(answer.closed for answer in wire.answers)
+    assert peak < 16 << 20
 
 
 def test_pods_that_are_not_as_they_should_be_are_an_error_and_no_answer(

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.lease import LeaderLease, read_lease
+from konductor_like.cluster.lease_object import Carried
 from konductor_like.cluster.published import (
     BYTES_MOST,
     NAMESPACES_MOST,
@@ -128,7 +129,7 @@ def test_no_secret_of_any_setting_reaches_the_lease(client: KubeClient, clock: C
     lease = lease_with(client, clock, of(settings_with(SECRETS.keys() - PUBLISHED_NAMES)))
 
     assert lease.try_acquire().held
-    lease.renew(None, None)
+    lease.renew(Carried())
 
     stored = json.dumps(client.get(PATH))
     assert "s3cret" not in stored
@@ -206,7 +207,7 @@ def test_they_are_written_with_what_is_written_anyway(
 
     digests.append("00000000")  # the rules file was read again
     server.clear_calls()
-    lease.renew(None, None)
+    lease.renew(Carried())
 
     assert [call.verb for call in server.calls()] == ["update"]
     assert on_the_lease(client) == replace(of(Settings()), rules_digest="00000000")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import ssl
@@ -12,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from konductor_like import __version__
-from konductor_like.cluster import kubeconfig, paths
+from konductor_like.cluster import kubeconfig, paths, transport
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import (
     KubeBadAnswer,
     KubeConfigError,
     KubeError,
+    KubeNotFound,
     KubeOverloaded,
     KubeTimeout,
     KubeUnauthorized,
@@ -146,6 +148,19 @@ def test_an_answer_that_no_api_server_gives_is_told_without_its_body(
     with pytest.raises(KubeBadAnswer, match=said):
         client.get(NODE)
     assert failure(client, write=True).outcome_unknown
+
+
+def test_an_answer_that_is_too_large_is_read_no_further(
+    server: KubernetesServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "ANSWER_BYTES_MOST", 1 << 20)
+    server.mishaps.add(Mishap(200, json.dumps({"data": "x" * (1 << 20)}), JSON))
+
+    error = failure(client)
+
+    assert isinstance(error, KubeBadAnswer)
+    assert "answered with more than 1 MiB" in str(error)
+    assert isinstance(failure(client), KubeNotFound)  # over another connection
 
 
 def test_nothing_is_retried_here(server: KubernetesServer, client: KubeClient) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.decode import node_decoder
+from konductor_like.cluster.decode import JsonObject, node_decoder
 from konductor_like.cluster.errors import (
     KubeForbidden,
     KubeOverloaded,
@@ -165,6 +165,24 @@ def test_a_request_may_take_no_longer_than_the_term(
     assert result.outcome is Outcome.FAILED
     assert result.outcome_unknown
     server.stop()
+
+
+def test_a_request_gets_no_more_time_than_the_term_has_left(
+    client: KubeClient, waits: Waits, state: NodeState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float] = []
+    send = client.patch
+
+    def patch(path: str, body: object, *, timeout_seconds: float) -> JsonObject:
+        given.append(timeout_seconds)
+        return send(path, body, timeout_seconds=timeout_seconds)
+
+    monkeypatch.setattr(client, "patch", patch)
+
+    make_writer(client, waits, fence=Term(waits, 2.0), timeout_seconds=5.0).write(state, taint())
+    make_writer(client, waits, fence=Term(waits, 60.0), timeout_seconds=5.0).write(state, taint())
+
+    assert given == [2.0, 5.0]
 
 
 def test_no_wait_reaches_beyond_the_term(

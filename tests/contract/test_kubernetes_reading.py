@@ -158,10 +158,11 @@ def test_field_selectors_select(target: Target, group: str) -> None:
     assert (names(by_name), names(by_state)) == ([first], others)
 
 
-def test_pods_are_listed_by_their_node_out_of_the_cache(target: Target) -> None:
-    node = f"{target.prefix}-nowhere"
+@pytest.mark.parametrize("phase", ["=Running", "!=Running"])
+def test_pods_are_listed_by_their_node_and_phase_out_of_the_cache(target: Target, phase: str) -> None:
+    selector = f"spec.nodeName={target.prefix}-nowhere,status.phase{phase}"
 
-    answer = target.get("/api/v1/pods", fieldSelector=f"spec.nodeName={node}", resourceVersion="0")
+    answer = target.get("/api/v1/pods", fieldSelector=selector, resourceVersion="0")
     assert (answer.status, answer.body["kind"], answer.body["items"]) == (200, "PodList", [])
 
     answer = target.get("/api/v1/pods", fieldSelector="spec.hostname=x")

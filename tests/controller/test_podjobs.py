@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -31,6 +32,7 @@ class Server:
         self.seconds = 0.0
         self.asked: list[str] = []
         self.failures: list[KubeError] = []
+        self.answer = JOBS
         self.done = threading.Semaphore(0)
         self.jobs = PodJobs(self.ask, Metrics(), answered=self.done.release, clock=lambda: self.seconds)
 
@@ -39,7 +41,7 @@ class Server:
         if self.failures:
             self.done.release()
             raise self.failures.pop(0)
-        return JOBS
+        return self.answer
 
     def wait(self, answers: int) -> None:
         for _ in range(answers):
@@ -145,3 +147,16 @@ def test_a_failure_that_passes_costs_one_answer(server: Server) -> None:
     server.wait(2)
 
     assert set(server.jobs.known()) == {"gpu-2"}
+
+
+def test_that_pods_were_too_large_is_said_once(
+    server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("konductor_like"), "propagate", True)
+    server.answer = replace(JOBS, complete=False)
+    server.jobs.want(["gpu-1", "gpu-2"])
+    server.wait(2)
+
+    assert set(server.jobs.known()) == {"gpu-1", "gpu-2"}
+    assert caplog.text.count("Not all running pods of node gpu-1 were looked at") == 1
+    assert "gpu-2 were" not in caplog.text

@@ -8,7 +8,9 @@ import pytest
 
 from konductor_like.loki.errors import LokiError, LokiTimeout, LokiUnavailable
 from konductor_like.loki.reader import Batch
+from konductor_like.loki.response import QueryResult
 from konductor_like.loki.targeted import LINES_MOST, TargetedReader
+from konductor_like.loki.window import Direction
 from tests.loki.support import HOUR, NOW, QUERY, SECOND, entry, settings, texts_of
 from tests.loki.test_heartbeats import Loki
 
@@ -38,6 +40,29 @@ def test_the_lines_of_one_node_since_its_boot_are_read_oldest_first_and_once() -
     assert texts_of(poll(reader)) == ["first", "second"]
     assert texts_of(poll(reader)) == []
     assert loki.queries == [f'{QUERY} | k8s_node_name=~"gpu-1"']
+
+
+def test_lines_of_other_nodes_are_left_out_whatever_loki_answers() -> None:
+    class Unfiltered(Loki):
+        """As if the label filter selected everything."""
+
+        def query_range(
+            self,
+            query: str,
+            start_ns: int,
+            end_ns: int,
+            limit: int,
+            direction: Direction = Direction.FORWARD,
+        ) -> QueryResult:
+            del query
+            return self.answer(start_ns, end_ns, limit, direction)
+
+    reader = reader_of(
+        Unfiltered([entry(NOW - HOUR, "mine", "gpu-1"), entry(NOW - HOUR, "another's", "gpu-2")])
+    )
+    reader.want("gpu-1", NOW - 2 * HOUR)
+
+    assert texts_of(poll(reader)) == ["mine"]
 
 
 def test_never_more_than_a_day_and_never_more_than_five_thousand_lines() -> None:

@@ -16,6 +16,7 @@ from konductor_like.cluster.access import controller_permissions
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.lease import LeaderLease
 from konductor_like.cluster.lease_events import LeaseEvents
+from konductor_like.cluster.lease_object import Carried
 from konductor_like.demo.stage import RunningController, Stage
 from konductor_like.demo.story import XID_31, XID_79
 from konductor_like.model import EventReason
@@ -101,7 +102,7 @@ def fleet_event(stage: Stage) -> None:
         )
         assert lease.try_acquire().held
         assert LeaseEvents(client, lease, "third").send(EventReason.SILENT, "Not heard: gpu-01, gpu-02.")
-        assert lease.release(None)
+        assert lease.release(Carried())
 
 
 @pytest.fixture(scope="module")

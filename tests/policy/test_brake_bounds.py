@@ -163,6 +163,15 @@ def test_a_release_gives_the_rate_nothing_back() -> None:
     assert why(cluster, 61) == {"gpu-2": Refusal.RATE}
 
 
+def test_a_taint_that_is_tried_again_counts_for_the_rate_once() -> None:
+    cluster = Cluster(fleet(100), Rules(brake_rate_nodes=2))
+    cluster.snapshot = replace(cluster.snapshot, in_flight=frozenset({"gpu-1"}))
+
+    cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1), seconds=2)
+
+    assert cluster.tainted == {"gpu-1", "gpu-2"}
+
+
 def test_a_taint_without_an_answer_counts_for_the_rate() -> None:
     cluster = Cluster(fleet(100), Rules(brake_rate_nodes=1))
     cluster.snapshot = replace(cluster.snapshot, in_flight=frozenset({"gpu-9"}))

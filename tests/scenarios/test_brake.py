@@ -85,6 +85,74 @@ def test_what_the_brake_holds_is_told_everywhere_and_one_reset_lets_all_go(site_
     assert "konductor_like_brake_held 0.0" in site.metrics
 
 
+def test_an_autoscaler_that_removes_what_is_tainted_does_not_empty_the_fleet(site_of: Opens) -> None:
+    site = site_of(make_fleet(20))
+    site.run(10)
+    for name in gpus(20):
+        site.kernel(name, LOST)
+    site.run(10)
+    gone = set(site.tainted)
+    assert len(gone) == 4
+
+    for name in gone:
+        site.kube.delete_node(name)
+    site.run(60)
+    assert site.tainted == set()
+    assert "COOLING DOWN after 4 tainted nodes deleted, arms itself again" in site.cli("status").lines[0]
+    assert "4 deleted while tainted lately" in site.cli("breaker", "status").out
+    assert site.cli("breaker", "status", "-o", "json").document["deleted"] == 4
+    site.restart()
+    site.run(60)
+    assert site.tainted == set()
+    assert "konductor_like_brake_cooling 4.0" in site.metrics
+
+    site.run(300)
+    assert len(site.tainted) == 3
+
+
+def test_what_is_deleted_while_no_controller_runs_is_noticed_by_the_next(site_of: Opens) -> None:
+    site = site_of(make_fleet(5))
+    site.run(10)
+    site.kernel(gpu(1), LOST)
+    site.run(20)
+    assert site.tainted == {gpu(1)}
+
+    site.kill()
+    site.advance(40)
+    site.kube.delete_node(gpu(1))
+    site.kernel(gpu(2), LOST)
+    site.advance(600)
+    site.start()
+    site.run(10)
+    assert site.tainted == set()
+    assert "COOLING DOWN after 1 tainted node deleted" in site.cli("status").lines[0]
+
+    assert site.cli("breaker", "reset", "--reason", "it was broken").code == 0
+    site.run(20)
+    assert site.tainted == {gpu(2)}
+
+
+def test_one_deleted_node_leaves_room_for_the_next(site_of: Opens) -> None:
+    site = site_of(make_fleet(20))
+    site.run(10)
+    site.kernel(gpu(1), LOST)
+    site.run(10)
+    site.kube.delete_node(gpu(1))
+    site.run(10)
+
+    assert (
+        site.cli("status")
+        .lines[0]
+        .startswith(
+            "Brake:       armed; 0 out of service, at most 3 of 19 GPU nodes may be; "
+            "1 tainted node deleted lately, the room stays empty until "
+        )
+    )
+    site.kernel(gpu(2), LOST)
+    site.run(10)
+    assert site.tainted == {gpu(2)}
+
+
 def test_a_held_origin_whose_node_is_let_go_is_not_tainted_later(site_of: Opens) -> None:
     site = site_of(make_fleet(20), brake_max_nodes=1)
     site.run(10)
