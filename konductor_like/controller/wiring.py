@@ -53,6 +53,8 @@ from konductor_like.settings import Settings
 LOKI_ATTEMPTS = 3
 LOKI_PATIENCE_SECONDS = 6.0
 """A poll asks again this long by itself; then the loop says what is wrong and backs off."""
+CURSOR_AHEAD_SECONDS = 90.0
+"""So far the clock of the controller that saved a cursor may have been ahead of ours."""
 LOOK_RENEWALS = 1.5
 """After so many renewals' time without one the Lease is read for what people wrote; a taint reads at once."""
 WRITE_PATIENCE_SECONDS = 5.0
@@ -359,7 +361,7 @@ def believable(saved: Checkpoint | None, settings: Settings, now_ns: int) -> Che
     first = first_checkpoint(settings, now_ns)
     if saved is None:
         return first
-    latest_ns = now_ns + round(settings.future_skew_seconds * SECOND_NS)
+    latest_ns = now_ns + round(CURSOR_AHEAD_SECONDS * SECOND_NS)
     kept = {source: ns for source, ns in saved.read_ns.items() if ns <= latest_ns}
     for source in first.read_ns.keys() - kept.keys():
         logs.warning(
