@@ -135,12 +135,16 @@ def covers(mark: Release, fault: Fault, *, names_boot: bool) -> bool:
     that names no boot may be of the boot before, read again after a restart: then only the latter can tell.
     """
     position = fault.finding.position
-    had_been_read = fault.timestamp_ns < mark.read_ns.get(fault.source, 0)
     if mark.read.boot_id != position.boot_id:
-        return had_been_read and not names_boot
+        return had_been_read(mark, fault) and not names_boot
     if position.known and mark.read.known:
         return bool(position.at_or_before(mark.read))
-    return had_been_read
+    return had_been_read(mark, fault)
+
+
+def had_been_read(mark: Release, fault: Fault) -> bool:
+    """Whether this very line had been read when a release was made; a replay of it has a later timestamp."""
+    return fault.timestamp_ns < mark.read_ns.get(fault.source, 0)
 
 
 def unix_ns(moment: datetime) -> int:

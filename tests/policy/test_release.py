@@ -55,6 +55,23 @@ def test_the_ring_buffer_replayed_after_a_reset_does_not_taint_again() -> None:
     assert plan.changes == ()
 
 
+@pytest.mark.parametrize("stamp", [100.0, None], ids=["stamped", "no stamp"])
+def test_the_lines_of_a_node_whose_clock_is_ahead_taint_at_once_and_are_covered_by_a_reset(
+    stamp: float | None,
+) -> None:
+    ahead = fault(stamp=stamp, seconds=300)
+    cluster = Cluster(fleet(10))
+    cluster.tick(ahead, seconds=1)
+    assert cluster.tainted == {"gpu-1"}
+    reset(cluster, seconds=60, read=59)
+
+    cluster.tick(ahead, seconds=400)
+    assert cluster.tainted == set()
+
+    cluster.tick(fault(stamp=stamp and 161.0, seconds=361), seconds=401)
+    assert cluster.tainted == {"gpu-1"}
+
+
 def test_a_new_fault_after_a_reset_taints_at_once() -> None:
     cluster = tainted_cluster(stamp=100)
     reset(cluster, seconds=60)
@@ -216,6 +233,18 @@ def test_a_late_line_of_what_an_earlier_reset_closed_is_covered_by_the_last_one(
     assert [item.reason for item in plan.ignored] == ["covered by the last release"]
     cluster.tick(fault(stamp=300, seconds=210), seconds=211)
     assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_fatal_line_that_a_reset_covers_before_it_was_read_is_not_passed_over_in_silence() -> None:
+    """It was overtaken on its way, or is a replay of what no record tells of: nothing tells the two apart."""
+    cluster = tainted_cluster(stamp=100)
+    reset(cluster, seconds=60, read=59)
+
+    plan = cluster.tick(fault(gpu="0000:5d:00", stamp=90, seconds=70), seconds=71)
+
+    assert cluster.tainted == set()
+    [told] = plan.ignored
+    assert told.reason == "it stands before the last release in the kernel log, although it was read later"
 
 
 def test_a_release_covers_what_was_acted_upon_even_where_the_saved_cursor_lags_behind() -> None:
