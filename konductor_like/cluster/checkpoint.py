@@ -1,19 +1,21 @@
-"""What the Lease carries besides its holder: the cursor, and which nodes are covered since when (rule 9)."""
+"""What the Lease carries besides its holder: the cursor, what releases cover, who is heard (rule 9)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 
-from konductor_like.cluster import times
+from konductor_like.cluster import record, times
 from konductor_like.cluster.tolerant import Fields, read
-from konductor_like.model import Checkpoint, Coverage, Gap, Loss, Source
+from konductor_like.model import Checkpoint, Coverage, Gap, Loss, NodeRecord, Source
 
 CURSOR_ANNOTATION = "trainy.konduktor.ai/cursor"
+RELEASES_ANNOTATION = "trainy.konduktor.ai/releases"
 COVERAGE_ANNOTATION = "trainy.konduktor.ai/coverage"
 _NAMES = 2000
 _NAMES_BYTES = 128 * 1024  # half of what all annotations of an object may take together
 _GAP_NAMES_BYTES = 48 * 1024
+_RELEASES_BYTES = 48 * 1024
 _ODD_MOST = 200
 _VERSION = 1
 
@@ -45,6 +47,29 @@ def decode_checkpoint(text: str) -> tuple[Checkpoint | None, str | None]:
         return None, fields.problem
     known = {source: ns for source, ns in read_ns.items() if ns is not None}
     return Checkpoint(known, act_from_ns), fields.problem
+
+
+def encode_releases(released: Iterable[NodeRecord]) -> str | None:
+    """The annotation of what releases cover, the newest first; None where there is nothing to say.
+
+    Those beyond what fits are left out.
+    """
+    texts: list[str] = []
+    left = _RELEASES_BYTES
+    for each in released:
+        text = record.encode(each)
+        left -= len(text.encode())
+        if left < 0:
+            break
+        texts.append(text)
+    return f'{{"v":{_VERSION},"nodes":[{",".join(texts)}]}}' if texts else None
+
+
+def decode_releases(text: str) -> tuple[tuple[NodeRecord, ...], str | None]:
+    """What releases cover, and what was wrong with it. Never raises."""
+    fields = read(text)
+    records = [record.record_in(item) for item in fields.items("nodes")]
+    return tuple(each for each in records if each.machine and each.releases), fields.problem
 
 
 def encode_coverage(coverage: Coverage) -> str:

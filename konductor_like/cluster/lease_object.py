@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -11,10 +11,13 @@ from konductor_like.cluster import times
 from konductor_like.cluster.checkpoint import (
     COVERAGE_ANNOTATION,
     CURSOR_ANNOTATION,
+    RELEASES_ANNOTATION,
     decode_checkpoint,
     decode_coverage,
+    decode_releases,
     encode_checkpoint,
     encode_coverage,
+    encode_releases,
 )
 from konductor_like.cluster.steering import decode_steering
 from konductor_like.model import Checkpoint, Coverage, Steering
@@ -44,10 +47,17 @@ def view(lease: JsonObject) -> LeaseView:
     """Read a Lease, whatever is in it."""
     spec, annotations = _object(lease, "spec"), _object(_object(lease, "metadata"), "annotations")
     checkpoint, no_cursor = _decoded(annotations.get(CURSOR_ANNOTATION), decode_checkpoint)
+    released, no_releases = _decoded(annotations.get(RELEASES_ANNOTATION), decode_releases)
+    if checkpoint is not None and released:
+        checkpoint = replace(checkpoint, released=released)
     coverage, no_coverage = _decoded(annotations.get(COVERAGE_ANNOTATION), decode_coverage)
     problems = [
         f"annotation {name}: {problem}"
-        for name, problem in ((CURSOR_ANNOTATION, no_cursor), (COVERAGE_ANNOTATION, no_coverage))
+        for name, problem in (
+            (CURSOR_ANNOTATION, no_cursor),
+            (RELEASES_ANNOTATION, no_releases),
+            (COVERAGE_ANNOTATION, no_coverage),
+        )
         if problem
     ]
     steering, unread = decode_steering(annotations)
@@ -132,6 +142,9 @@ def _with_notes(lease: JsonObject, checkpoint: Checkpoint | None, coverage: Cove
     notes = dict(_object(_object(lease, "metadata"), "annotations"))
     if checkpoint is not None:
         notes[CURSOR_ANNOTATION] = encode_checkpoint(checkpoint)
+        notes.pop(RELEASES_ANNOTATION, None)
+        if (releases := encode_releases(checkpoint.released)) is not None:
+            notes[RELEASES_ANNOTATION] = releases
     if coverage is not None:
         notes[COVERAGE_ANNOTATION] = encode_coverage(coverage)
     return {**lease, "metadata": {**_object(lease, "metadata"), "annotations": notes}} if notes else lease

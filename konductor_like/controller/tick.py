@@ -38,6 +38,7 @@ from konductor_like.model import (
     Window,
 )
 from konductor_like.policy import Rules, decide
+from konductor_like.policy.release import remembered
 from konductor_like.policy.shadow import shadow_event, would_taint
 
 ROUNDS = 5
@@ -88,6 +89,7 @@ class Tick:
         self._counts_written: dict[str, datetime] = {}
         self._full: dict[str, tuple[str | None, NodeRecord]] = {}
         self._read_ns = dict(start.read_ns)
+        self._released = start.released
         self._ambiguous: frozenset[str] = frozenset()
         self._left: Mapping[str, frozenset[str]] = {}
         self._window = Window()
@@ -139,6 +141,7 @@ class Tick:
             raise
         self._tell_shadows([fault for fault in found if fault.finding.shadow], now)
         self._read_ns.update(read_ns)
+        self._released = remembered(self._released, self._states().values(), now)
         self._checkpoint = self._checkpointed()
         return plan
 
@@ -177,7 +180,7 @@ class Tick:
         for fault in self._open:
             if fault.source in read_ns:
                 read_ns[fault.source] = min(read_ns[fault.source], fault.timestamp_ns)
-        return Checkpoint(read_ns, self._act_from_ns)
+        return Checkpoint(read_ns, self._act_from_ns, self._released)
 
     def _detected(self, lines: Iterable[LogLine]) -> list[Fault]:
         found = (self._detect(line) for line in lines)

@@ -234,6 +234,7 @@ class _Terms:
             self.metrics,
             CoverageReport(self.metrics, self.events, self.fleet_event),
             before=coverage,
+            released=start.released,
             stale_seconds=settings.heartbeat_stale_seconds,
             gap_max_age_seconds=settings.gap_max_age_seconds,
             now_ns=started_ns,
@@ -367,7 +368,8 @@ def believable(saved: Checkpoint | None, settings: Settings, now_ns: int) -> Che
         logs.warning(
             f"No usable cursor of {source.value} lines is saved: reading as far back as on a first start."
         )
-    return Checkpoint({**first.read_ns, **kept}, min(saved.act_from_ns, first.act_from_ns))
+    act_from_ns = min(saved.act_from_ns, first.act_from_ns)
+    return Checkpoint({**first.read_ns, **kept}, act_from_ns, saved.released)
 
 
 def first_checkpoint(settings: Settings, started_ns: int) -> Checkpoint:

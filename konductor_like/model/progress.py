@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from konductor_like.model.faults import Source
+from konductor_like.model.nodes import NodeRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,9 @@ class Checkpoint:
 
     read_ns: Mapping[Source, int]
     act_from_ns: int
+    released: tuple[NodeRecord, ...] = ()
+    """What the releases of the last day cover, a record for each machine, the newest first: a Node that is
+    deleted takes its own record along."""
 
 
 class CoverageState(StrEnum):

@@ -70,8 +70,15 @@ class Cluster:
 class Scene:
     """One tick object over one cluster."""
 
-    def __init__(self, size: int = 10, detect: Callable[[LogLine], Fault | None] = detect) -> None:
-        self.cluster = Cluster(fleet(size))
+    def __init__(
+        self,
+        size: int = 10,
+        detect: Callable[[LogLine], Fault | None] = detect,
+        *,
+        nodes: Mapping[str, NodeState] | None = None,
+        start: Checkpoint | None = None,
+    ) -> None:
+        self.cluster = Cluster(fleet(size) if nodes is None else nodes)
         self.metrics = Metrics()
         self.tick = Tick(
             self.cluster,
@@ -80,7 +87,7 @@ class Scene:
             Report(self.metrics),
             self.metrics,
             rules=Rules,
-            start=Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
+            start=start or Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
             unknown_node_seconds=600,
             detect=detect,
         )
