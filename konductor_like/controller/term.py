@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
+from konductor_like.clocks import CLOCK_TRUSTED_SECONDS
 from konductor_like.controller import logs
 from konductor_like.controller.edges import Nodes
 from konductor_like.controller.fleetwatch import FleetWatch
@@ -57,10 +58,13 @@ class Term:
         intervals: Mapping[str, float],
         now_ns: Callable[[], int],
         stop: threading.Event,
+        clock_ahead_seconds: Callable[[], float] = lambda: 0.0,
         new_queries: Callable[[], Mapping[str, str]] = dict,
         tails: Mapping[str, TailNudges] | None = None,
     ) -> None:
         """``now_ns`` is the time that windows and heartbeats are reckoned from.
+
+        ``clock_ahead_seconds`` is how far Loki's clock is ahead of ours, 0 while the two agree.
 
         ``intervals`` are the seconds between two polls of each reader, ``tails`` what nudges some of them.
 
@@ -74,11 +78,12 @@ class Term:
         self._watch = watch
         self._lags = lags
         self._now_ns = now_ns
+        self._clock_ahead_seconds = clock_ahead_seconds
         self._stop = stop
         self._inbox: queue.Queue[Delivery | None] = queue.Queue()
         self._coverage: Coverage | None = None
         self._looked_seconds = 0.0
-        self._clock_wrong = False
+        self._clocks_wrong = 0
         self._failures = 0
         self._replaying = "history" in readers
         self.last_turn_seconds = time.monotonic()
@@ -226,15 +231,18 @@ class Term:
         self._coverage = self._watch.look(self._nodes.snapshot(), self._now_ns())
 
     def _say_clock(self) -> None:
-        """Say once when this machine's clock is so wrong that windows are reckoned from Loki's."""
-        ahead_seconds = (self._now_ns() - time.time_ns()) / 1e9
-        wrong = abs(ahead_seconds) > 1
-        if wrong and not self._clock_wrong:
+        """Say once when Loki's clock and this machine's differ, and again when they differ too much."""
+        ahead_seconds = self._clock_ahead_seconds()
+        wrong = (abs(ahead_seconds) > 0) + (abs(ahead_seconds) > CLOCK_TRUSTED_SECONDS)
+        if wrong > self._clocks_wrong:
+            told = f"Loki's clock is {ahead_seconds:+.0f} s from this machine's"
             logs.warning(
-                f"Loki's clock is {ahead_seconds:+.0f} s from this machine's; reading by Loki's. "
-                "Put this machine's clock right."
+                f"{told}; reading by Loki's. Put this machine's clock right."
+                if wrong == 1
+                else f"{told}, by the Date of its answers: this machine's clock is wrong, Loki's, or that of "
+                "a gateway between them. What is new by either is read; the cursor goes by the earlier one."
             )
-        self._clock_wrong = wrong
+        self._clocks_wrong = wrong
 
     @staticmethod
     def _is_finished(loop: SourceLoop) -> bool:

@@ -285,6 +285,7 @@ class _Terms:
                 "history": LOOK_SECONDS,
             },
             now_ns=self.loki.now_ns,
+            clock_ahead_seconds=lambda: self.loki.clock_ahead_seconds,
             stop=stop,
             new_queries=lambda: self._queries() if self.rulebook.look() else {},
             tails=self._tails(),
@@ -312,7 +313,14 @@ class _Terms:
         oldest_ns = min(start.read_ns.values(), default=started_ns)
         self.metrics.budget_used.set_function(lambda: budget.used)
         readers = {
-            name: SourceReader(SOURCES[name], self.loki, query, settings, budget=budget)
+            name: SourceReader(
+                SOURCES[name],
+                self.loki,
+                query,
+                settings,
+                budget=budget,
+                other_clock_ns=self.loki.other_clock_ns,
+            )
             for name, query in self._queries().items()
             if name in SOURCES
         }

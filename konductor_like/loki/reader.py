@@ -67,14 +67,20 @@ class SourceReader:
         settings: Settings,
         spans: Spans | None = None,
         budget: ByteBudget | None = None,
+        other_clock_ns: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """``query`` is from :mod:`konductor_like.loki.logql`; ``spans`` default to the source's settings."""
+        """``query`` is from :mod:`konductor_like.loki.logql`; ``spans`` default to the source's settings.
+
+        ``other_clock_ns`` is the time by a clock that differs from the one polls are given, where nothing
+        says which is right: what is new by that one is read too.
+        """
         self.source = source
         self._naming = Naming.of(settings)
         self._spans = spans or Spans.of(settings, source)
         self._budget = budget or ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
         self._asking = Asking(client, query, self._naming.node, settings.loki_limit, self._spans.widest_ns)
         self._next_query = query
+        self._other_clock_ns = other_clock_ns
         self._gaps: frozenset[Window] = frozenset()
         self._seen = Seen()
         self._progress: Progress | None = None
@@ -131,6 +137,10 @@ class SourceReader:
             self._asking.query = self._next_query
             progress = replace(progress, whole_ns=None)
         turn = Turn(planned(progress, self._spans, self._gaps, now_ns), self.source, self._naming, self._seen)
+        other_ns = self._other_clock_ns()
+        if other_ns is not None:
+            start_ns = max(0, other_ns - self._spans.overlap_ns)
+            turn.add(Work(Why.LATE, start_ns, other_ns + max(1, self._spans.skew_ns)))
         self._asking.begin()
         failure = self._read(turn, now_ns, oldest_ns)
         self._budget.spend(self._asking.bytes_processed)

@@ -1,12 +1,15 @@
-"""What a turn waits for: changes of nodes gather, a delivery is judged at once."""
+"""What a turn waits for, and what it says of clocks: nodes gather, a delivery is judged at once."""
 
 from __future__ import annotations
 
+import io
 import threading
+from collections.abc import Callable
 from typing import cast
 
 import pytest
 
+from konductor_like.controller import logs
 from konductor_like.controller import term as terms
 from konductor_like.controller.edges import Nodes
 from konductor_like.controller.fleetwatch import FleetWatch
@@ -18,8 +21,8 @@ from konductor_like.controller.tick import Tick
 from konductor_like.loki.reader import Batch
 
 
-def bare_term() -> Term:
-    """Without sources; only its inbox is of interest."""
+def bare_term(clock_ahead_seconds: Callable[[], float] = lambda: 0.0) -> Term:
+    """Without sources; only its inbox and its clocks are of interest."""
     return Term(
         cast("Tick", None),
         cast("Nodes", None),
@@ -29,6 +32,7 @@ def bare_term() -> Term:
         cast("Lags", None),
         intervals={},
         now_ns=lambda: 1,
+        clock_ahead_seconds=clock_ahead_seconds,
         stop=threading.Event(),
     )
 
@@ -56,3 +60,19 @@ def test_changes_of_nodes_are_looked_at_together(term: Term, monkeypatch: pytest
 
     assert term._next_deliveries(3600.0) == []
     assert term._inbox.empty()
+
+
+def test_clocks_that_differ_are_said_once_and_nobody_is_blamed_where_nothing_tells_whose_is_wrong() -> None:
+    log = io.StringIO()
+    logs.set_up("text", "info", stream=log)
+    ahead_seconds = 0.0
+    term = bare_term(lambda: ahead_seconds)
+
+    for ahead_seconds in (0.0, 30.0, 30.0, -7200.0, -7200.0, 30.0, 0.0):  # noqa: B007  # what the term asks for
+        term._say_clock()
+
+    told = [line.split("WARNING ")[-1] for line in log.getvalue().splitlines()]
+    assert len(told) == 2
+    assert told[0].startswith("Loki's clock is +30 s from this machine's; reading by Loki's.")
+    assert told[1].startswith("Loki's clock is -7200 s from this machine's, by the Date of its answers: ")
+    assert "this machine's clock is wrong, Loki's, or that of a gateway between them" in told[1]
