@@ -104,6 +104,10 @@ def _coverage(coverage: CoverageReport | None) -> dict[str, Any] | None:
             {"node": node, "records": loss.records, "at": stamp(moment(loss.at_ns))}
             for node, loss in coverage.lost
         ],
+        "misnamed": [
+            {"name": name, "faults": each.faults, "at": stamp(moment(each.at_ns))}
+            for name, each in coverage.misnamed
+        ],
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from konductor_like.cluster import record, times
 from konductor_like.cluster.tolerant import Fields, read
-from konductor_like.model import Checkpoint, Coverage, Gap, Loss, NodeRecord, Source
+from konductor_like.model import Checkpoint, Coverage, Gap, Loss, Misnamed, NodeRecord, Source
 
 CURSOR_ANNOTATION = "trainy.konduktor.ai/cursor"
 RELEASES_ANNOTATION = "trainy.konduktor.ai/releases"
@@ -107,6 +107,7 @@ def decode_coverage(text: str) -> tuple[Coverage | None, str | None]:
         gaps=tuple(gap for item in fields.items("gaps") if (gap := _gap(item)) is not None),
         ambiguous=frozenset(fields.texts("ambiguous")),
         lost=dict(loss for item in fields.items("lost") if (loss := _loss(item)) is not None),
+        misnamed=dict(name for item in fields.items("misnamed") if (name := _misnamed(item)) is not None),
     )
     return coverage, fields.problem
 
@@ -125,6 +126,11 @@ def _missing(coverage: Coverage) -> dict[str, object]:
         found["gaps"] = gaps
     if coverage.ambiguous:
         found["ambiguous"] = sorted(coverage.ambiguous)[:_ODD_MOST]
+    if coverage.misnamed:
+        found["misnamed"] = [
+            {"name": name, "faults": each.faults, "at": times.text_of_ns(each.at_ns)}
+            for name, each in sorted(coverage.misnamed.items())
+        ]
     if coverage.lost:
         latest = sorted(coverage.lost.items(), key=lambda item: (-item[1].at_ns, item[0]))[:_ODD_MOST]
         found["lost"] = [
@@ -148,6 +154,14 @@ def _loss(fields: Fields) -> tuple[str, Loss] | None:
         fields.complain("node, records or at is missing")
         return None
     return node, Loss(records, at_ns)
+
+
+def _misnamed(fields: Fields) -> tuple[str, Misnamed] | None:
+    name, faults, at_ns = fields.text("name"), fields.number("faults"), fields.ns("at")
+    if name is None or faults is None or at_ns is None:
+        fields.complain("name, faults or at is missing")
+        return None
+    return name, Misnamed(faults, at_ns)
 
 
 def _bytes_of(names: Iterable[str]) -> int:

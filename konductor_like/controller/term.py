@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from konductor_like.clocks import CLOCK_TRUSTED_SECONDS
@@ -228,7 +229,8 @@ class Term:
     def _look_at_coverage(self) -> None:
         self._looked_seconds = time.monotonic()
         self._say_clock()
-        self._coverage = self._watch.look(self._nodes.snapshot(), self._now_ns())
+        coverage = self._watch.look(self._nodes.snapshot(), self._now_ns())
+        self._coverage = replace(coverage, misnamed=self._tick.misnamed(now()))
 
     def _say_clock(self) -> None:
         """Say once when Loki's clock and this machine's differ, and again when they differ too much."""

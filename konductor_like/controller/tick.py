@@ -25,6 +25,7 @@ from konductor_like.model import (
     Checkpoint,
     Fault,
     LogLine,
+    Misnamed,
     NodeRecord,
     NodeState,
     Plan,
@@ -61,12 +62,14 @@ class Tick:
         rules: Callable[[], Rules],
         start: Checkpoint,
         unknown_node_seconds: float,
+        misnamed: Mapping[str, Misnamed] | None = None,
         detect: Callable[[LogLine], Fault | None] = detect,
         steering: Steer | None = None,
         jobs: Jobs | None = None,
     ) -> None:
         """``start`` is where reading begins; until a tick was finished it is the checkpoint.
 
+        ``misnamed`` is what is known of names that no Node has.
         ``steering`` tells what people told us, ``jobs`` which ones run on nodes; each may be missing.
         """
         self._steering = steering
@@ -81,7 +84,7 @@ class Tick:
         self._act_from_ns = start.act_from_ns
         self._checkpoint = start
         self._open: list[Fault] = []
-        self._waiting = Waiting(unknown_node_seconds)
+        self._waiting = Waiting(unknown_node_seconds, misnamed)
         self._stalls = Stalls()
         self._in_flight: dict[str, tuple[Change, Sequence[Fault]]] = {}
         self._unsettled: Mapping[str, Mapping[TallyKey, Unsettled]] = {}
@@ -108,6 +111,10 @@ class Tick:
     def checkpoint(self) -> Checkpoint:
         """Everything before this was read *and* acted upon; may be asked from another thread."""
         return self._checkpoint
+
+    def misnamed(self, now: datetime) -> Mapping[str, Misnamed]:
+        """Names of kernel faults that were given up because no Node has them."""
+        return self._waiting.misnamed(self._nodes.snapshot(), now)
 
     def heed(self, ambiguous: frozenset[str], left: Mapping[str, frozenset[str]]) -> None:
         """What heartbeats say, from now on: ambiguous names, and by node the boots that are over."""
@@ -347,7 +354,7 @@ class Tick:
 
     def _keep_waiting(self, waiting: Sequence[Fault], now: datetime) -> None:
         kept, given_up = self._waiting.sort_out(waiting, now, may_give_up=self._nodes.problem is None)
-        self._report.unknown_nodes(kept, given_up)
+        self._report.unknown_nodes(kept, given_up, now)
         self._open.extend(kept)
 
 

@@ -253,6 +253,7 @@ class _Terms:
             rules=lambda: rules.under(self.rulebook.escalations, self.rulebook.digest),
             start=start,
             unknown_node_seconds=settings.unknown_node_seconds,
+            misnamed=coverage.misnamed if coverage else None,
             detect=lags.watching(joiner.detect),
             steering=None if self.wheel is None else self.wheel.steering,
             jobs=self.jobs,

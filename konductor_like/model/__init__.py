@@ -67,6 +67,7 @@ from konductor_like.model.progress import (
     CoverageState,
     Gap,
     Loss,
+    Misnamed,
 )
 from konductor_like.model.steering import Pause, Purge, Rearm, Resume, Steering
 from konductor_like.model.window import Episode, Trace, TraceKey, Window
@@ -108,6 +109,7 @@ __all__ = [
     "LogLine",
     "Loss",
     "Machine",
+    "Misnamed",
     "NodeRecord",
     "NodeState",
     "Pace",

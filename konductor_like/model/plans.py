@@ -52,6 +52,8 @@ class EventReason(StrEnum):
     """It holds none any more; on the Lease."""
     AMBIGUOUS = "NodeNameAmbiguous"
     """Two machines report under one name."""
+    MISNAMED = "NodeNameUnknown"
+    """Kernel faults come under a name that no Node has; on the Lease."""
 
 
 TallyKey = tuple[IncidentKey, bool, str | None]

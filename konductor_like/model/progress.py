@@ -65,6 +65,15 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
+class Misnamed:
+    """Kernel faults under a name that no Node has; they waited for one and were given up."""
+
+    faults: int
+    at_ns: int
+    """Loki timestamp of the latest."""
+
+
+@dataclass(frozen=True, slots=True)
 class Coverage:
     """Which nodes' kernel logs arrive, as the controller last saw it, and what is missing of them.
 
@@ -83,6 +92,8 @@ class Coverage:
     """Names under which two machines report at once: never tainted (rule 3)."""
     lost: Mapping[str, Loss] = field(default_factory=dict)
     """By node, for as long as a gap would be kept."""
+    misnamed: Mapping[str, Misnamed] = field(default_factory=dict)
+    """By name, for a day or until a Node has it."""
 
     def of(self, node: str) -> CoverageState:
         """The coverage of one node."""

@@ -16,10 +16,11 @@ from konductor_like.cluster.checkpoint import (
     encode_coverage,
     encode_releases,
 )
-from konductor_like.model import Checkpoint, Coverage, Gap, Loss, Source
+from konductor_like.model import Checkpoint, Coverage, Gap, Loss, Misnamed, Source
 from tests.cluster.scenes import NOON, NOON_NS, record, release
 
 STAMPS = st.integers(0, 253_402_300_799 * 10**9)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 NAMES = st.frozensets(st.from_regex(r"[a-z]{1,8}", fullmatch=True), max_size=6)
 MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 -- hypothesis wants bare bounds
 
@@ -28,7 +29,15 @@ LOSSES = st.dictionaries(
     st.from_regex(r"[a-z]{1,8}", fullmatch=True), st.builds(Loss, st.integers(0, 10**9), STAMPS), max_size=4
 )
 COVERAGES = st.builds(
-    Coverage, MOMENTS, NAMES, NAMES, st.booleans(), st.lists(GAPS, max_size=4).map(tuple), NAMES, LOSSES
+    Coverage,
+    MOMENTS,
+    NAMES,
+    NAMES,
+    st.booleans(),
+    st.lists(GAPS, max_size=4).map(tuple),
+    NAMES,
+    LOSSES,
+    st.dictionaries(TEXTS, st.builds(Misnamed, st.integers(0, 10**9), STAMPS), max_size=4),
 )
 
 

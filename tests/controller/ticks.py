@@ -80,11 +80,12 @@ class Scene:
     ) -> None:
         self.cluster = Cluster(fleet(size) if nodes is None else nodes)
         self.metrics = Metrics()
+        self.fleet_events: list[tuple[EventReason, str]] = []
         self.tick = Tick(
             self.cluster,
             self.cluster,
             self.cluster,
-            Report(self.metrics),
+            Report(self.metrics, fleet_event=lambda *told: self.fleet_events.append(told)),
             self.metrics,
             rules=Rules,
             start=start or Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
