@@ -6,6 +6,8 @@ from email.utils import parsedate_to_datetime
 
 CLOCKS_AGREE_SECONDS = 10.0
 """Whole seconds in the header and a slow answer make smaller differences meaningless."""
+CLOCK_TRUSTED_SECONDS = 600.0
+"""Where two clocks differ more, either may be the wrong one; the other may even be a gateway's."""
 
 
 def seconds_ahead(date: str | None, now_seconds: float) -> float | None:

@@ -126,8 +126,8 @@ class Settings(BaseSettings):
     """Time between two readings of an open gap: a span whose heartbeats have not come (yet)."""
     loki_budget_mib_per_minute: int = Field(6144, ge=1)
     """What Loki may process for us a minute; beyond it pods, then sweeps, then kernel polls slow down."""
-    future_skew_seconds: float = Field(90.0, ge=0, le=600)
-    """How far ahead of our clock a node's clock may run."""
+    future_skew_seconds: float = Field(600.0, ge=0, le=600)
+    """How far ahead of our clock a node's clock may run: as far as Loki takes lines of times to come."""
     first_start_act_seconds: float = Field(900.0, ge=0)
     """On the very first start, lines of this span lead to action."""
     first_start_history_seconds: float = Field(86_400.0, ge=0)

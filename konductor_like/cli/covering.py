@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from konductor_like.cli.columns import age, count, moment, natural
-from konductor_like.model import Coverage, CoverageState, Loss, Unparsed
+from konductor_like.model import Coverage, CoverageState, Loss, Misnamed, Unparsed
 
 NAMES_SHOWN = 5
 GAPS_SHOWN = 3
-ALARMING = ("Unread", "Missing", "Lost", "Unparsed", "Ambiguous")
+ALARMING = ("Unread", "Missing", "Lost", "Unparsed", "Ambiguous", "Misnamed")
 """Lines above the table that are there only when something is wrong."""
 
 
@@ -35,6 +35,8 @@ class CoverageReport:
     ambiguous: tuple[str, ...]
     lost: tuple[tuple[str, Loss], ...]
     unparsed: tuple[tuple[str, Unparsed], ...] = ()
+    misnamed: tuple[tuple[str, Misnamed], ...] = ()
+    """Names in kernel faults that no Node has, the latest first."""
 
 
 def state_of(name: str, coverage: Coverage | None, *, unread: bool) -> CoverageState:
@@ -64,6 +66,7 @@ def coverage_report(
         ambiguous=tuple(sorted(coverage.ambiguous, key=natural)),
         lost=tuple(sorted(coverage.lost.items(), key=lambda item: natural(item[0]))),
         unparsed=tuple(sorted(coverage.unparsed.items(), key=lambda item: natural(item[0]))),
+        misnamed=tuple(sorted(coverage.misnamed.items(), key=lambda item: (-item[1].at_ns, item[0]))),
     )
 
 
@@ -90,6 +93,8 @@ def coverage_lines(coverage: CoverageReport | None, now: datetime) -> list[tuple
     lines += _unparsed_lines(coverage)
     if coverage.ambiguous:
         lines.append(("Ambiguous", f"{named(coverage.ambiguous)}: two machines under one name; not tainted"))
+    if coverage.misnamed:
+        lines.append(("Misnamed", _misnamed_text(coverage.misnamed, now)))
     return lines
 
 
@@ -136,6 +141,16 @@ def _gap_text(gap: GapReport, fleet: int, now: datetime) -> str:
     if gap.end_ns is None:
         return f"{who} for {since} until now"
     return f"{who} for {age((gap.end_ns - gap.start_ns) / 1e9)}, {since} ago"
+
+
+def _misnamed_text(misnamed: Collection[tuple[str, Misnamed]], now: datetime) -> str:
+    names = "1 name that is no Node" if len(misnamed) == 1 else f"{len(misnamed)} names that are no Nodes"
+    faults = count(sum(each.faults for _, each in misnamed), "fault")
+    since = age((now - moment(max(each.at_ns for _, each in misnamed))).total_seconds())
+    return (
+        f"kernel faults of {names}: {named([name for name, _ in misnamed])} "
+        f"({faults}, the last {since} ago); unless deleted, check KONDUCTOR_NODE_LABEL"
+    )
 
 
 def _clock(ns: int) -> str:

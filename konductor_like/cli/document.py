@@ -143,6 +143,10 @@ def _coverage(coverage: CoverageReport | None) -> dict[str, Any] | None:
             {"node": node, "lines": seen.lines, "at": stamp(moment(seen.at_ns))}
             for node, seen in coverage.unparsed
         ],
+        "misnamed": [
+            {"name": name, "faults": each.faults, "at": stamp(moment(each.at_ns))}
+            for name, each in coverage.misnamed
+        ],
     }
 
 

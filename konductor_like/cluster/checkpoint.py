@@ -1,19 +1,21 @@
-"""What the Lease carries besides its holder: the cursor, and which nodes are covered since when (rule 9)."""
+"""What the Lease carries besides its holder: the cursor, what releases cover, who is heard (rule 9)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
 
-from konductor_like.cluster import times
+from konductor_like.cluster import record, times
 from konductor_like.cluster.tolerant import Fields, read
-from konductor_like.model import Checkpoint, Coverage, Gap, Loss, Source, Unparsed
+from konductor_like.model import Checkpoint, Coverage, Gap, Loss, Misnamed, NodeRecord, Source, Unparsed
 
 CURSOR_ANNOTATION = "trainy.konduktor.ai/cursor"
+RELEASES_ANNOTATION = "trainy.konduktor.ai/releases"
 COVERAGE_ANNOTATION = "trainy.konduktor.ai/coverage"
 _NAMES = 2000
 _NAMES_BYTES = 128 * 1024  # half of what all annotations of an object may take together
 _GAP_NAMES_BYTES = 48 * 1024
+_RELEASES_BYTES = 48 * 1024
 _ODD_MOST = 200
 _VERSION = 1
 
@@ -43,6 +45,29 @@ def decode_checkpoint(text: str) -> tuple[Checkpoint | None, str | None]:
             fields.complain("act_from is missing")
         return None, fields.problem
     return Checkpoint(read_ns, act_from_ns), fields.problem
+
+
+def encode_releases(released: Iterable[NodeRecord]) -> str | None:
+    """The annotation of what releases cover, the newest first; None where there is nothing to say.
+
+    Those beyond what fits are left out.
+    """
+    texts: list[str] = []
+    left = _RELEASES_BYTES
+    for each in released:
+        text = record.encode(each)
+        left -= len(text.encode())
+        if left < 0:
+            break
+        texts.append(text)
+    return f'{{"v":{_VERSION},"nodes":[{",".join(texts)}]}}' if texts else None
+
+
+def decode_releases(text: str) -> tuple[tuple[NodeRecord, ...], str | None]:
+    """What releases cover, and what was wrong with it. Never raises."""
+    fields = read(text)
+    records = [record.record_in(item) for item in fields.items("nodes")]
+    return tuple(each for each in records if each.machine and each.releases), fields.problem
 
 
 def encode_coverage(coverage: Coverage) -> str:
@@ -83,6 +108,7 @@ def decode_coverage(text: str) -> tuple[Coverage | None, str | None]:
         lost=dict(loss for item in fields.items("lost") if (loss := _loss(item)) is not None),
         unparsed=dict(seen for item in fields.items("unparsed") if (seen := _unparsed(item)) is not None),
         read_ns=_read_ns(fields.inner("read")),
+        misnamed=dict(name for item in fields.items("misnamed") if (name := _misnamed(item)) is not None),
     )
     return coverage, fields.problem
 
@@ -110,6 +136,11 @@ def _missing(coverage: Coverage) -> dict[str, object]:
         found["gaps"] = gaps
     if coverage.ambiguous:
         found["ambiguous"] = sorted(coverage.ambiguous)[:_ODD_MOST]
+    if coverage.misnamed:
+        found["misnamed"] = [
+            {"name": name, "faults": each.faults, "at": times.text_of_ns(each.at_ns)}
+            for name, each in sorted(coverage.misnamed.items())
+        ]
     if coverage.lost:
         latest = sorted(coverage.lost.items(), key=lambda item: (-item[1].at_ns, item[0]))[:_ODD_MOST]
         found["lost"] = [
@@ -148,6 +179,14 @@ def _unparsed(fields: Fields) -> tuple[str, Unparsed] | None:
         fields.complain("node, lines or at is missing")
         return None
     return node, Unparsed(lines, at_ns)
+
+
+def _misnamed(fields: Fields) -> tuple[str, Misnamed] | None:
+    name, faults, at_ns = fields.text("name"), fields.number("faults"), fields.ns("at")
+    if name is None or faults is None or at_ns is None:
+        fields.complain("name, faults or at is missing")
+        return None
+    return name, Misnamed(faults, at_ns)
 
 
 def _bytes_of(names: Iterable[str]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -11,10 +11,13 @@ from konductor_like.cluster import times
 from konductor_like.cluster.checkpoint import (
     COVERAGE_ANNOTATION,
     CURSOR_ANNOTATION,
+    RELEASES_ANNOTATION,
     decode_checkpoint,
     decode_coverage,
+    decode_releases,
     encode_checkpoint,
     encode_coverage,
+    encode_releases,
 )
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, decode_settings
 from konductor_like.cluster.steering import TAINTED_ANNOTATION, decode_steering, encode_tainted
@@ -56,10 +59,14 @@ def view(lease: JsonObject) -> LeaseView:
     """Read a Lease, whatever is in it."""
     spec, annotations = _object(lease, "spec"), _object(_object(lease, "metadata"), "annotations")
     checkpoint, no_cursor = _decoded(annotations.get(CURSOR_ANNOTATION), decode_checkpoint)
+    released, no_releases = _decoded(annotations.get(RELEASES_ANNOTATION), decode_releases)
+    if checkpoint is not None and released:
+        checkpoint = replace(checkpoint, released=released)
     coverage, no_coverage = _decoded(annotations.get(COVERAGE_ANNOTATION), decode_coverage)
     settings, no_settings = _decoded(annotations.get(SETTINGS_ANNOTATION), decode_settings)
     found = (
         (CURSOR_ANNOTATION, no_cursor),
+        (RELEASES_ANNOTATION, no_releases),
         (COVERAGE_ANNOTATION, no_coverage),
         (SETTINGS_ANNOTATION, no_settings),
     )
@@ -145,6 +152,9 @@ def _with_notes(lease: JsonObject, carried: Carried) -> JsonObject:
     notes = dict(_object(_object(lease, "metadata"), "annotations"))
     if carried.checkpoint is not None:
         notes[CURSOR_ANNOTATION] = encode_checkpoint(carried.checkpoint)
+        notes.pop(RELEASES_ANNOTATION, None)
+        if (releases := encode_releases(carried.checkpoint.released)) is not None:
+            notes[RELEASES_ANNOTATION] = releases
     if carried.coverage is not None:
         notes[COVERAGE_ANNOTATION] = encode_coverage(carried.coverage)
     if carried.tainted is not None:

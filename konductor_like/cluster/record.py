@@ -33,7 +33,7 @@ from konductor_like.model import (
 )
 
 VERSION = 1
-__all__ = ["RECORD_BYTES", "VERSION", "decode", "encode"]
+__all__ = ["RECORD_BYTES", "VERSION", "decode", "encode", "record_in"]
 
 
 def encode(record: NodeRecord) -> str:
@@ -44,6 +44,11 @@ def encode(record: NodeRecord) -> str:
 def decode(text: str) -> tuple[NodeRecord, str | None]:
     """What an annotation says, as far as it can be understood, and what could not be; never raises."""
     fields = read(text)
+    return record_in(fields), fields.problem
+
+
+def record_in(fields: Fields) -> NodeRecord:
+    """The record that a JSON object holds, as far as it can be understood."""
     version = fields.number("v")
     if fields.problem is None and version != VERSION:
         fields.complain(f"it is of version {version or 'unknown'}, this program writes version {VERSION}")
@@ -52,7 +57,7 @@ def decode(text: str) -> tuple[NodeRecord, str | None]:
     rules = fields.inner("rules")
     incidents = [_incident(item, rules, boot_id) for item in fields.items("incidents")]
     releases = [_release(item, boot_id) for item in fields.items("releases")]
-    record = NodeRecord(
+    return NodeRecord(
         machine=machine,
         tainted_at=fields.moment("tainted"),
         incidents=tuple(incident for incident in incidents if incident is not None),
@@ -66,7 +71,6 @@ def decode(text: str) -> tuple[NodeRecord, str | None]:
         contested_at=fields.moment("contested"),
         act=_act(fields.inner("act")) if "act" in fields else None,
     )
-    return record, fields.problem
 
 
 def _text(record: NodeRecord, truncated: str | None) -> str:

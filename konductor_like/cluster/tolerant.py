@@ -13,8 +13,9 @@ from konductor_like.cluster import times
 E = TypeVar("E", bound=StrEnum)
 T = TypeVar("T")
 _TOLD = 3
-_MAX_INT = 1 << 63
-"""Beyond what any of our numbers can be; it also keeps what is written back short."""
+_MAX_INT = 1 << 64
+"""Beyond what any of our numbers can be: the kernel numbers its records with 64 bits, and detection takes
+numbers of up to 19 digits. It also keeps what is written back short."""
 
 
 class Fields:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from konductor_like.model import Change, Fault, Verb
+from konductor_like.model import Change, Fault, Misnamed, Source, Verb
+from konductor_like.policy.release import unix_ns
 
 RETRY_FIRST_SECONDS = 2.0
 RETRY_CAP_SECONDS = 120.0
 FORGOTTEN_SECONDS = 3600.0
+MISNAMED_NS = 86_400 * 1_000_000_000
+MISNAMED_MOST = 50
+NAME_CHARS = 253
+"""No Node's name is longer; a label may be."""
 THIN_ABOVE = 2000
 """More open faults than this are thinned: of each incident the first and the latest will do."""
 
@@ -65,11 +70,15 @@ class Stalls:
 
 
 class Waiting:
-    """Faults of nodes that the cluster does not know (yet), each kept for a while."""
+    """Faults of nodes that the cluster does not know (yet), each kept for a while.
 
-    def __init__(self, patience_seconds: float) -> None:
+    Of kernel faults that were given up the names are remembered for a day, ``misnamed`` from the start on.
+    """
+
+    def __init__(self, patience_seconds: float, misnamed: Mapping[str, Misnamed] | None = None) -> None:
         self._patience = timedelta(seconds=patience_seconds)
         self._since: dict[Fault, datetime] = {}
+        self._misnamed = dict(misnamed or {})
 
     def sort_out(
         self, faults: Sequence[Fault], now: datetime, *, may_give_up: bool
@@ -79,7 +88,28 @@ class Waiting:
         expired = {
             fault for fault, since in self._since.items() if may_give_up and now - since >= self._patience
         }
-        return [f for f in faults if f not in expired], [f for f in faults if f in expired]
+        given_up = [fault for fault in faults if fault in expired]
+        for fault in given_up:
+            if fault.source is Source.KERNEL:
+                self._give_up(str(fault.node)[:NAME_CHARS], fault)
+        return [fault for fault in faults if fault not in expired], given_up
+
+    def misnamed(self, nodes: Container[str], now: datetime) -> Mapping[str, Misnamed]:
+        """By name, what was given up lately under names that no Node has."""
+        oldest_ns = unix_ns(now) - MISNAMED_NS
+        self._misnamed = {
+            name: each
+            for name, each in self._misnamed.items()
+            if each.at_ns > oldest_ns and name not in nodes
+        }
+        return dict(self._misnamed)
+
+    def _give_up(self, name: str, fault: Fault) -> None:
+        before = self._misnamed.get(name, Misnamed(0, 0))
+        at_ns = max(before.at_ns, fault.timestamp_ns)
+        self._misnamed[name] = Misnamed(before.faults + fault.times, at_ns)
+        if len(self._misnamed) > MISNAMED_MOST:
+            del self._misnamed[min(self._misnamed, key=lambda each: self._misnamed[each].at_ns)]
 
 
 def thinned(faults: Iterable[Fault]) -> list[Fault]:

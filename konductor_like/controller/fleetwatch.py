@@ -14,7 +14,7 @@ from konductor_like.controller.returning import Returned, Returning
 from konductor_like.controller.unparsed import UnparsedLines
 from konductor_like.detection import Overrun, parse_heartbeat, parse_overrun
 from konductor_like.loki.heartbeats import Look
-from konductor_like.model import Coverage, LogLine, NodeState
+from konductor_like.model import Coverage, LogLine, NodeRecord, NodeState
 
 Spans = tuple[tuple[int, int], ...]
 _DAY_NS = 86_400 * SECOND_NS
@@ -29,6 +29,7 @@ class FleetWatch:
         report: CoverageReport,
         *,
         before: Coverage | None,
+        released: Iterable[NodeRecord] = (),
         stale_seconds: float,
         gap_max_age_seconds: float,
         now_ns: int,
@@ -36,7 +37,9 @@ class FleetWatch:
         read_node: Callable[[str, int], None],
         revisit: Callable[[Spans], None],
     ) -> None:
-        """``look_again`` rereads heartbeats, ``read_node`` a node's kernel lines from a time on.
+        """``released`` is what releases cover of machines whose Node may be made anew, as the Lease has it.
+
+        ``look_again`` rereads heartbeats, ``read_node`` a node's kernel lines from a time on.
 
         ``revisit`` tells the readers of faults which spans are gaps, to be read again now and then.
         """
@@ -52,7 +55,8 @@ class FleetWatch:
         self.unparsed = UnparsedLines(metrics, before.unparsed if before else {})
         """Kernel lines that name an Xid and are not understood."""
         self._max_age_ns = round(gap_max_age_seconds * SECOND_NS)
-        self._returning = Returning(round(before.at.timestamp()) * SECOND_NS if before else None)
+        unwatched_since_ns = round(before.at.timestamp()) * SECOND_NS if before else None
+        self._returning = Returning(unwatched_since_ns, released)
         self._overruns: list[tuple[str, Overrun]] = []
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 
 from konductor_like.controller import logs
@@ -63,10 +63,13 @@ class Report:
         """Told of every taint; each term sets its own."""
         self._metrics = metrics
         self._audit = Audit(metrics, rehearsal=rehearsal)
-        self._brake = BrakeReport(fleet_event or (lambda _reason, _message: None))
+        self._fleet_event = fleet_event or (lambda _reason, _message: None)
+        self._brake = BrakeReport(self._fleet_event)
         self._suffix = " (dry run)" if rehearsal else ""
         self._tainted: dict[str, str] = {}
         self._said_waiting: set[str] = set()
+        self._told_misnamed: set[str] = set()
+        self._told_misnamed_at: datetime | None = None
         self._said_odd: set[tuple[str, str]] = set()
         self._said_shadows: set[tuple[str | None, IncidentKey, str | None]] = set()
         self._shadow_rules: set[str] = set()
@@ -184,7 +187,7 @@ class Report:
         self._audit.refused(shadows, rules_version, now)
         return would_taint
 
-    def unknown_nodes(self, waiting: Sequence[Fault], given_up: Sequence[Fault]) -> None:
+    def unknown_nodes(self, waiting: Sequence[Fault], given_up: Sequence[Fault], now: datetime) -> None:
         """Faults of nodes that the cluster does not have: those that wait, and those that waited too long."""
         names = {str(fault.node) for fault in waiting}
         for name in sorted(names - self._said_waiting):
@@ -200,6 +203,23 @@ class Report:
             logs.warning(
                 f"{rule} of node {node} dropped: the cluster has no such node.", node=node, rule=rule
             )
+        self._tell_misnamed({str(fault.node) for fault in given_up if fault.source is Source.KERNEL}, now)
+
+    def _tell_misnamed(self, names: Set[str], now: datetime) -> None:
+        """One Event for all new names of a while; ``status`` shows them all."""
+        new = sorted(names - self._told_misnamed)
+        if not new or (self._told_misnamed_at and now - self._told_misnamed_at < _REPEATED):
+            return
+        if len(self._told_misnamed) >= _REPEATS_REMEMBERED:
+            self._told_misnamed.clear()
+        self._told_misnamed.update(new[:_REPEATS_REMEMBERED])
+        self._told_misnamed_at = now
+        more = f" and {len(new) - 5} more" if len(new) > 5 else ""
+        self._fleet_event(
+            EventReason.MISNAMED,
+            f"Kernel faults were dropped because no Node has their name: {', '.join(new[:5])}{more}. If "
+            "these are no deleted Nodes, check KONDUCTOR_NODE_LABEL and the collector's resource processor.",
+        )
 
     def deleted(self, names: Sequence[str], until: datetime) -> None:
         """Nodes that were just seen to be gone, with our taint; the brake keeps their room until then."""

@@ -1,7 +1,7 @@
 """Nodes that are deleted and register again: the machine is the same, and so is what is known of it (rule 3).
 
-A deleted Node takes its annotation along. As long as this controller runs it remembers what was on it; what
-it cannot have seen, it asks to be read again.
+A deleted Node takes its annotation along. As long as this controller runs it remembers what was on it. Of
+Nodes made anew while none ran the Lease tells what releases cover; all else is read again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from konductor_like.model import IncidentState, NodeRecord, NodeState
+from konductor_like.policy.release import same_boot
 
 REMEMBERED_NS = 86_400 * 1_000_000_000
 REMEMBERED_MOST = 2000
@@ -26,9 +27,16 @@ class Returned:
 class Returning:
     """Compares each view of the nodes with the one before."""
 
-    def __init__(self, unwatched_since_ns: int | None) -> None:
-        """Nodes made later than that were made while no controller looked; None on the first start."""
+    def __init__(self, unwatched_since_ns: int | None, released: Iterable[NodeRecord] = ()) -> None:
+        """Nodes made later than that were made while no controller looked; None on the first start.
+
+        ``released`` is what releases cover of machines whose Node may be among those.
+        """
         self._unwatched_since_ns = unwatched_since_ns
+        self._released: dict[tuple[str, str] | None, NodeRecord] = {
+            machine: record for record in released if (machine := same_boot(record.machine)) is not None
+        }
+        self._unwatched: frozenset[str] = frozenset()
         self._nodes: Mapping[str, NodeState] | None = None
         self._gone: dict[str, tuple[NodeState, int]] = {}
 
@@ -39,15 +47,25 @@ class Returning:
             return []
         if self._unwatched_since_ns is not None:
             since_ns, self._unwatched_since_ns = self._unwatched_since_ns, None
-            made = (state for state in nodes.values() if state.created_ns > since_ns and state.is_gpu_node)
-            return [Returned(state, NodeRecord()) for state in made if state.record.empty]
-        if before is None:
-            return []
-        for name, state in before.items():
+            made = (state for state in nodes.values() if state.created_ns > since_ns)
+            self._unwatched = frozenset(state.name for state in made if state.record.empty)
+        for name, state in before.items() if before is not None else ():
             if name not in nodes or nodes[name].machine.node_uid != state.machine.node_uid:
                 self._gone[name] = (state, now_ns)
         self._forget(now_ns)
-        return list(self._returned(nodes))
+        return [*self._made_unwatched(nodes), *self._returned(nodes)]
+
+    def _made_unwatched(self, nodes: Mapping[str, NodeState]) -> Iterable[Returned]:
+        for name in sorted(self._unwatched):
+            state = nodes.get(name)
+            if state is not None and state.machine.boot_id is None:
+                continue  # its kubelet has yet to say which boot it is
+            self._unwatched -= {name}
+            if state is None:
+                continue
+            known = self._released.get(same_boot(state.machine))
+            if known is not None or state.is_gpu_node:
+                yield Returned(state, known or NodeRecord())
 
     def _returned(self, nodes: Mapping[str, NodeState]) -> Iterable[Returned]:
         for name in [name for name in self._gone if name in nodes]:

@@ -254,7 +254,7 @@ class SourceLoop:
         if batch.cursor_ahead_ns:
             logs.warning(
                 f"the {name} cursor stood {batch.cursor_ahead_ns / 1e9:.1f} s in the future; going on from "
-                "now. Check this machine's clock.",
+                "now. Check the clocks of this machine, of Loki and of a gateway between them.",
                 source=name,
             )
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from konductor_like.clocks import CLOCK_TRUSTED_SECONDS
 from konductor_like.controller import logs
 from konductor_like.controller.edges import Nodes
 from konductor_like.controller.fleetwatch import FleetWatch
@@ -59,10 +60,13 @@ class Term:
         stale_seconds: float,
         now_ns: Callable[[], int],
         stop: threading.Event,
+        clock_ahead_seconds: Callable[[], float] = lambda: 0.0,
         new_queries: Callable[[], Mapping[str, str]] = dict,
         tails: Mapping[str, TailNudges] | None = None,
     ) -> None:
         """``now_ns`` is the time that windows and heartbeats are reckoned from.
+
+        ``clock_ahead_seconds`` is how far Loki's clock is ahead of ours, 0 while the two agree.
 
         ``intervals`` are the seconds between two polls of each reader, ``tails`` what nudges some of them.
         Where the kernel logs were not read for ``stale_seconds``, every node is unknown.
@@ -78,11 +82,12 @@ class Term:
         self._lags = lags
         self._stale_seconds = stale_seconds
         self._now_ns = now_ns
+        self._clock_ahead_seconds = clock_ahead_seconds
         self._stop = stop
         self._inbox: queue.Queue[Delivery | None] = queue.Queue()
         self._coverage: Coverage | None = None
         self._looked_seconds = 0.0
-        self._clock_wrong = False
+        self._clocks_wrong = 0
         self._failures = 0
         self._present_ns: dict[Source, int] = {}
         self._replaying = "history" in readers
@@ -244,7 +249,8 @@ class Term:
     def _look_at_coverage(self) -> None:
         self._looked_seconds = time.monotonic()
         self._say_clock()
-        self._coverage = self._watch.look(self._nodes.snapshot(), self._now_ns(), self.unread_since_ns())
+        coverage = self._watch.look(self._nodes.snapshot(), self._now_ns(), self.unread_since_ns())
+        self._coverage = replace(coverage, misnamed=self._tick.misnamed(now()))
 
     def _read_ns(self) -> dict[Source, int]:
         """Up to where the sources are read that are read at all."""
@@ -259,15 +265,18 @@ class Term:
             self._metrics.unread.labels(source.value).set(max(0, self._now_ns() - ns) / 1e9)
 
     def _say_clock(self) -> None:
-        """Say once when this machine's clock is so wrong that windows are reckoned from Loki's."""
-        ahead_seconds = (self._now_ns() - time.time_ns()) / 1e9
-        wrong = abs(ahead_seconds) > 1
-        if wrong and not self._clock_wrong:
+        """Say once when Loki's clock and this machine's differ, and again when they differ too much."""
+        ahead_seconds = self._clock_ahead_seconds()
+        wrong = (abs(ahead_seconds) > 0) + (abs(ahead_seconds) > CLOCK_TRUSTED_SECONDS)
+        if wrong > self._clocks_wrong:
+            told = f"Loki's clock is {ahead_seconds:+.0f} s from this machine's"
             logs.warning(
-                f"Loki's clock is {ahead_seconds:+.0f} s from this machine's; reading by Loki's. "
-                "Put this machine's clock right."
+                f"{told}; reading by Loki's. Put this machine's clock right."
+                if wrong == 1
+                else f"{told}, by the Date of its answers: this machine's clock is wrong, Loki's, or that of "
+                "a gateway between them. What is new by either is read; the cursor goes by the earlier one."
             )
-        self._clock_wrong = wrong
+        self._clocks_wrong = wrong
 
     @staticmethod
     def _is_finished(loop: SourceLoop) -> bool:

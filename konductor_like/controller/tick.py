@@ -25,6 +25,7 @@ from konductor_like.model import (
     Checkpoint,
     Fault,
     LogLine,
+    Misnamed,
     NodeRecord,
     NodeState,
     Plan,
@@ -40,6 +41,7 @@ from konductor_like.model import (
 )
 from konductor_like.policy import Rules, decide
 from konductor_like.policy.deleted import follow
+from konductor_like.policy.release import remembered
 from konductor_like.policy.shadow import shadow_event, would_taint
 
 ROUNDS = 5
@@ -62,12 +64,14 @@ class Tick:
         rules: Callable[[], Rules],
         start: Checkpoint,
         unknown_node_seconds: float,
+        misnamed: Mapping[str, Misnamed] | None = None,
         detect: Callable[[LogLine], Fault | None] = detect,
         steering: Steer | None = None,
         jobs: Jobs | None = None,
     ) -> None:
         """``start`` is where reading begins; until a tick was finished it is the checkpoint.
 
+        ``misnamed`` is what is known of names that no Node has.
         ``steering`` tells what people told us, ``jobs`` which ones run on nodes; each may be missing.
         """
         self._steering = steering
@@ -82,7 +86,7 @@ class Tick:
         self._act_from_ns = start.act_from_ns
         self._checkpoint = start
         self._open: list[Fault] = []
-        self._waiting = Waiting(unknown_node_seconds)
+        self._waiting = Waiting(unknown_node_seconds, misnamed)
         self._stalls = Stalls()
         self._in_flight: dict[str, tuple[Change, Sequence[Fault]]] = {}
         self._unsettled: Mapping[str, Mapping[TallyKey, Unsettled]] = {}
@@ -90,6 +94,7 @@ class Tick:
         self._counts_written: dict[str, datetime] = {}
         self._full: dict[str, tuple[str | None, NodeRecord]] = {}
         self._read_ns = dict(start.read_ns)
+        self._released = start.released
         self._ambiguous: frozenset[str] = frozenset()
         self._left: Mapping[str, frozenset[str]] = {}
         self._window = Window()
@@ -120,6 +125,10 @@ class Tick:
         May be asked from another thread.
         """
         return self._tainted
+
+    def misnamed(self, now: datetime) -> Mapping[str, Misnamed]:
+        """Names of kernel faults that were given up because no Node has them."""
+        return self._waiting.misnamed(self._nodes.snapshot(), now)
 
     def heed(self, ambiguous: frozenset[str], left: Mapping[str, frozenset[str]]) -> None:
         """What heartbeats say, from now on: ambiguous names, and by node the boots that are over."""
@@ -153,6 +162,7 @@ class Tick:
             raise
         self._tell_shadows([fault for fault in found if fault.finding.shadow], now)
         self._read_ns.update(read_ns)
+        self._released = remembered(self._released, self._states().values(), now)
         self._checkpoint = self._checkpointed()
         return plan
 
@@ -191,7 +201,7 @@ class Tick:
         for fault in self._open:
             if fault.source in read_ns:
                 read_ns[fault.source] = min(read_ns[fault.source], fault.timestamp_ns)
-        return Checkpoint(read_ns, self._act_from_ns)
+        return Checkpoint(read_ns, self._act_from_ns, self._released)
 
     def _detected(self, lines: Iterable[LogLine]) -> list[Fault]:
         found = (self._detect(line) for line in lines)
@@ -379,7 +389,7 @@ class Tick:
 
     def _keep_waiting(self, waiting: Sequence[Fault], now: datetime) -> None:
         kept, given_up = self._waiting.sort_out(waiting, now, may_give_up=self._nodes.problem is None)
-        self._report.unknown_nodes(kept, given_up)
+        self._report.unknown_nodes(kept, given_up, now)
         self._open.extend(kept)
 
 

@@ -55,6 +55,8 @@ from konductor_like.settings import Settings
 LOKI_ATTEMPTS = 3
 LOKI_PATIENCE_SECONDS = 6.0
 """A poll asks again this long by itself; then the loop says what is wrong and backs off."""
+CURSOR_AHEAD_SECONDS = 90.0
+"""So far the clock of the controller that saved a cursor may have been ahead of ours."""
 LOOK_RENEWALS = 1.5
 """After so many renewals' time without one the Lease is read for what people wrote; a taint reads at once."""
 WRITE_PATIENCE_SECONDS = 5.0
@@ -235,6 +237,7 @@ class _Terms:
             self.metrics,
             CoverageReport(self.metrics, self.events, self.fleet_event),
             before=coverage,
+            released=start.released,
             stale_seconds=settings.heartbeat_stale_seconds,
             gap_max_age_seconds=settings.gap_max_age_seconds,
             now_ns=started_ns,
@@ -253,6 +256,7 @@ class _Terms:
             rules=lambda: rules.under(self.rulebook.escalations, self.rulebook.digest),
             start=start,
             unknown_node_seconds=settings.unknown_node_seconds,
+            misnamed=coverage.misnamed if coverage else None,
             detect=lags.watching(
                 watch.unparsed.watching(joiner.detect, lambda: self.rulebook.detector.catalog)
             ),
@@ -288,6 +292,7 @@ class _Terms:
             },
             stale_seconds=settings.heartbeat_stale_seconds,
             now_ns=self.loki.now_ns,
+            clock_ahead_seconds=lambda: self.loki.clock_ahead_seconds,
             stop=stop,
             new_queries=lambda: self._queries() if self.rulebook.look() else {},
             tails=self._tails(),
@@ -322,7 +327,13 @@ class _Terms:
         judged = {"pod": keeps}
         readers = {
             name: SourceReader(
-                SOURCES[name], self.loki, query, settings, budget=budget, keeps=judged.get(name)
+                SOURCES[name],
+                self.loki,
+                query,
+                settings,
+                budget=budget,
+                keeps=judged.get(name),
+                other_clock_ns=self.loki.other_clock_ns,
             )
             for name, query in self._queries().items()
             if name in SOURCES
@@ -379,13 +390,14 @@ def believable(saved: Checkpoint | None, settings: Settings, now_ns: int) -> Che
     first = first_checkpoint(settings, now_ns)
     if saved is None:
         return first
-    latest_ns = now_ns + round(settings.future_skew_seconds * SECOND_NS)
+    latest_ns = now_ns + round(CURSOR_AHEAD_SECONDS * SECOND_NS)
     kept = {source: ns for source, ns in saved.read_ns.items() if ns <= latest_ns}
     for source in first.read_ns.keys() - kept.keys():
         logs.warning(
             f"No usable cursor of {source.value} lines is saved: reading as far back as on a first start."
         )
-    return Checkpoint({**first.read_ns, **kept}, min(saved.act_from_ns, first.act_from_ns))
+    act_from_ns = min(saved.act_from_ns, first.act_from_ns)
+    return Checkpoint({**first.read_ns, **kept}, act_from_ns, saved.released)
 
 
 def first_checkpoint(settings: Settings, started_ns: int) -> Checkpoint:

@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 import httpx
 from tenacity import Retrying
 
-from konductor_like.clocks import CLOCKS_AGREE_SECONDS, seconds_ahead
+from konductor_like.clocks import CLOCK_TRUSTED_SECONDS, CLOCKS_AGREE_SECONDS, seconds_ahead
 from konductor_like.loki.access import address_of, authorization, fixed_headers, tls_context
 from konductor_like.loki.errors import LokiAnswerTooLarge, LokiBadAnswer, LokiTimeout, shown
 from konductor_like.loki.logql import counting
@@ -116,25 +116,39 @@ class LokiClient:
 
     @property
     def clock_ahead_seconds(self) -> float:
-        """How far Loki's clock is ahead of ours by its latest answer; 0 while the two agree well enough.
-
-        Entries carry the nodes' time, so a window reckoned by a wrong clock of ours would pass lines by.
-        Loki's clock, near the nodes, is the better one.
-        """
+        """How far Loki's clock is ahead of ours by its latest answer; 0 while the two agree well enough."""
         return self._clock_ahead_seconds
 
     def now_ns(self) -> int:
         """The time that windows are reckoned from: ours, put right by Loki's where they differ.
 
+        Entries carry the nodes' time, so a window reckoned by a wrong clock of ours would pass lines by, and
+        Loki's clock, near the nodes, is the better one. Where the two are too far apart to trust either, it
+        is the earlier one: a cursor that went with the later one might pass lines by.
+        """
+        ours_ns, theirs_ns = self._clocks_ns()
+        return theirs_ns if self._agreed else min(ours_ns, theirs_ns)
+
+    def other_clock_ns(self) -> int | None:
+        """The later one of two clocks that are too far apart; lines of this time are to be read as well."""
+        return None if self._agreed else max(self._clocks_ns())
+
+    @property
+    def _agreed(self) -> bool:
+        return abs(self._clock_ahead_seconds) <= CLOCK_TRUSTED_SECONDS
+
+    def _clocks_ns(self) -> tuple[int, int]:
+        """Our time and Loki's.
+
         A clock of ours that was set since Loki's latest answer does not count before the next one: a cursor
         that went with it, and came back, would have passed lines by.
         """
-        ahead_seconds = self._clock_ahead_seconds
+        ours_ns = time.time_ns()
         if self._wall_at_zero_seconds is not None:
             set_by_seconds = time.time() - time.monotonic() - self._wall_at_zero_seconds
             if abs(set_by_seconds) >= CLOCKS_AGREE_SECONDS:
-                ahead_seconds -= set_by_seconds
-        return time.time_ns() + round(ahead_seconds * 1e9)
+                ours_ns -= round(set_by_seconds * 1e9)
+        return ours_ns, ours_ns + round(self._clock_ahead_seconds * 1e9)
 
     def _compare_clocks(self, response: httpx.Response) -> None:
         self._wall_at_zero_seconds = time.time() - time.monotonic()

@@ -78,10 +78,13 @@ class SourceReader:
         spans: Spans | None = None,
         budget: ByteBudget | None = None,
         keeps: Callable[[str], bool] | None = None,
+        other_clock_ns: Callable[[], int | None] = lambda: None,
     ) -> None:
         """``query`` is from :mod:`konductor_like.loki.logql`; ``spans`` default to the source's settings.
 
         Lines whose text ``keeps`` says no to are counted and not handed over; it must not raise.
+        ``other_clock_ns`` is the time by a clock that differs from the one polls are given, where nothing
+        says which is right: what is new by that one is read too.
         """
         self.source = source
         self._naming = Naming.of(settings)
@@ -93,6 +96,7 @@ class SourceReader:
         )
         self._keeps = keeps
         self._next_query = query
+        self._other_clock_ns = other_clock_ns
         self._gaps: frozenset[Window] = frozenset()
         self._seen = Seen()
         self._progress: Progress | None = None
@@ -156,6 +160,10 @@ class SourceReader:
             self._keeps,
             given_up(progress, self._spans, now_ns),
         )
+        other_ns = self._other_clock_ns()
+        if other_ns is not None:
+            start_ns = max(0, other_ns - self._spans.overlap_ns)
+            turn.add(Work(Why.LATE, start_ns, other_ns + max(1, self._spans.skew_ns)))
         self._asking.begin()
         failure = self._read(turn, now_ns, oldest_ns)
         self._budget.spend(self._asking.bytes_processed)

@@ -68,6 +68,7 @@ from konductor_like.model.progress import (
     CoverageState,
     Gap,
     Loss,
+    Misnamed,
     Unparsed,
 )
 from konductor_like.model.steering import Pause, Purge, Rearm, Resume, Steering, TaintedNode
@@ -110,6 +111,7 @@ __all__ = [
     "LogLine",
     "Loss",
     "Machine",
+    "Misnamed",
     "NodeRecord",
     "NodeState",
     "Pace",

@@ -54,6 +54,8 @@ class EventReason(StrEnum):
     """Nodes were deleted while they bore our taint; on the Lease."""
     AMBIGUOUS = "NodeNameAmbiguous"
     """Two machines report under one name."""
+    MISNAMED = "NodeNameUnknown"
+    """Kernel faults come under a name that no Node has; on the Lease."""
 
 
 TallyKey = tuple[IncidentKey, bool, str | None]

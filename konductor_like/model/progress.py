@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from konductor_like.model.faults import Source
+from konductor_like.model.nodes import NodeRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,9 @@ class Checkpoint:
 
     read_ns: Mapping[Source, int]
     act_from_ns: int
+    released: tuple[NodeRecord, ...] = ()
+    """What the releases of the last day cover, a record for each machine, the newest first: a Node that is
+    deleted takes its own record along."""
 
 
 class CoverageState(StrEnum):
@@ -71,6 +75,15 @@ class Unparsed:
 
 
 @dataclass(frozen=True, slots=True)
+class Misnamed:
+    """Kernel faults under a name that no Node has; they waited for one and were given up."""
+
+    faults: int
+    at_ns: int
+    """Loki timestamp of the latest."""
+
+
+@dataclass(frozen=True, slots=True)
 class Coverage:
     """Which nodes' kernel logs arrive, as the controller last saw it, and what is missing of them.
 
@@ -96,6 +109,8 @@ class Coverage:
 
     The cursor is behind it while something that was read waits to be acted upon.
     """
+    misnamed: Mapping[str, Misnamed] = field(default_factory=dict)
+    """By name, for a day or until a Node has it."""
 
     def of(self, node: str) -> CoverageState:
         """The coverage of one node."""

@@ -22,7 +22,7 @@ from konductor_like.model import (
 )
 from konductor_like.policy.book import Book, Entry, with_boot
 from konductor_like.policy.contest import BY_HAND, with_contest
-from konductor_like.policy.release import covers, released_record, unix_ns
+from konductor_like.policy.release import covers, had_been_read, released_record, unix_ns
 
 PAST_BOOTS_KEPT = 8
 UPTIME_MARGIN_US = 900_000_000
@@ -30,6 +30,9 @@ UPTIME_MARGIN_US = 900_000_000
 OPTED_OUT = "the node is opted out"
 NO_GPU = "the node has no GPU"
 SEEN_BEFORE = "seen before"
+COVERED = "covered by the last release"
+COVERED_LATE = "it stands before the last release in the kernel log, although it was read later"
+"""A replay of what is on no record any more, or a line that others overtook: nothing tells the two apart."""
 
 
 @dataclass(slots=True)
@@ -218,8 +221,11 @@ def _known(
     if entry is None or (entry.state is IncidentState.RELEASED and not entry.before_release(fault)):
         # An incident that an earlier release closed is no part of the last one, as one that never was.
         names_boot, booted = fault.finding.position.boot_id is not None, with_boot(fault, boot_id)
-        covered = any(covers(mark, booted, names_boot=names_boot) for mark in book.releases)
-        return "covered by the last release" if covered else None
+        marks = [mark for mark in book.releases if covers(mark, booted, names_boot=names_boot)]
+        if not marks:
+            return None
+        read = any(had_been_read(mark, fault) for mark in marks)
+        return COVERED if read or not fault.severity.taints else COVERED_LATE
     if not entry.before_release(fault):
         return None
     if entry.state is IncidentState.RELEASED:

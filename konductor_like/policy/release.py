@@ -7,9 +7,9 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from konductor_like.model import (
     Change,
@@ -17,6 +17,7 @@ from konductor_like.model import (
     Fault,
     Incident,
     IncidentState,
+    Machine,
     NodeRecord,
     NodeState,
     Release,
@@ -30,6 +31,9 @@ from konductor_like.policy.rules import Rules
 RELEASES_KEPT = 5
 REBOOT = "reboot"
 """The catalogue's ``Needs.REBOOT``; the catalogue itself would make every command start slowly."""
+REMEMBERED = timedelta(days=1)
+"""As far back as the kernel lines of a Node that was made anew are read again."""
+REMEMBERED_MOST = 50
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -137,12 +141,61 @@ def covers(mark: Release, fault: Fault, *, names_boot: bool) -> bool:
     that names no boot may be of the boot before, read again after a restart: then only the latter can tell.
     """
     position = fault.finding.position
-    had_been_read = fault.timestamp_ns < mark.read_ns.get(fault.source, 0)
     if mark.read.boot_id != position.boot_id:
-        return had_been_read and not names_boot
+        return had_been_read(mark, fault) and not names_boot
     if position.known and mark.read.known:
         return bool(position.at_or_before(mark.read))
-    return had_been_read
+    return had_been_read(mark, fault)
+
+
+def had_been_read(mark: Release, fault: Fault) -> bool:
+    """Whether this very line had been read when a release was made; a replay of it has a later timestamp."""
+    return fault.timestamp_ns < mark.read_ns.get(fault.source, 0)
+
+
+def remembered(
+    before: Iterable[NodeRecord], states: Iterable[NodeState], now: datetime
+) -> tuple[NodeRecord, ...]:
+    """What the releases of the last day cover, a record for each machine, the newest first.
+
+    It is for machines whose Node is deleted and registers again while nobody looks. ``before`` is what was
+    remembered until now; where a machine has a Node, the record there is what counts.
+    """
+    states = list(states)
+    found = {
+        machine: _what_it_covers(state.record)
+        for state in states
+        if _is_recent(state.record, now) and (machine := same_boot(state.machine)) is not None
+        if same_boot(state.record.machine) == machine
+    }
+    gone = {
+        machine: record
+        for record in before
+        if _is_recent(record, now) and (machine := same_boot(record.machine)) and machine not in found
+    }
+    if gone:
+        there = {same_boot(state.machine) for state in states}
+        found |= {machine: record for machine, record in gone.items() if machine not in there}
+    newest = sorted(found.values(), key=lambda record: record.releases[0].at, reverse=True)
+    return tuple(newest[:REMEMBERED_MOST])
+
+
+def same_boot(machine: Machine | None) -> tuple[str, str] | None:
+    """What two Nodes share that are one machine in one boot; None where that is not known."""
+    if machine is None or machine.system_id is None or machine.boot_id is None:
+        return None
+    return machine.system_id, machine.boot_id
+
+
+def _is_recent(record: NodeRecord, now: datetime) -> bool:
+    return bool(record.releases) and record.releases[0].at > now - REMEMBERED
+
+
+def _what_it_covers(record: NodeRecord) -> NodeRecord:
+    """The last release and what is released; a taint of later is decided anew, from its lines."""
+    released = tuple(i for i in record.incidents if i.state is IncidentState.RELEASED)
+    mark = record.releases[0]
+    return NodeRecord(machine=record.machine, incidents=released, releases=(mark,), read=mark.read)
 
 
 def unix_ns(moment: datetime) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from konductor_like.cli.covering import coverage_lines, coverage_report, notes_on, warnings_on
-from konductor_like.model import Coverage, Gap, Loss, Unparsed
+from konductor_like.model import Coverage, Gap, Loss, Misnamed, Unparsed
 from tests.cli.scenes import NOW, ago, ago_ns
 
 FLEET = [f"gpu-{number}" for number in range(1, 13)]
@@ -71,6 +71,16 @@ def test_nodes_whose_xids_are_not_understood_are_named() -> None:
         "2 lines in its kernel log with an Xid that is not understood: see the controller's log"
     ]
     assert list(notes_on("gpu-3", Coverage(NOW, unparsed=unparsed))) == []
+
+
+def test_names_of_faults_that_are_no_nodes_are_told_with_what_to_check() -> None:
+    names = {f"gpu-{number}.example.com": Misnamed(2, ago_ns(number * 60)) for number in range(1, 8)}
+
+    (line,) = lines(misnamed=names)[1:]
+
+    assert line.startswith("Misnamed: kernel faults of 7 names that are no Nodes: gpu-1.example.com, gpu-2.")
+    assert " and 2 more (14 faults, the last 60s ago); unless deleted, check KONDUCTOR_NODE_LABEL" in line
+    assert "1 name that is no Node: GPU-3 (1 fault," in lines(misnamed={"GPU-3": Misnamed(1, ago_ns(60))})[1]
 
 
 def test_what_was_heard_is_unknown_while_it_is_not_read() -> None:

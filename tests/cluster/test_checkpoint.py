@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -10,13 +11,16 @@ from hypothesis import strategies as st
 from konductor_like.cluster.checkpoint import (
     decode_checkpoint,
     decode_coverage,
+    decode_releases,
     encode_checkpoint,
     encode_coverage,
+    encode_releases,
 )
-from konductor_like.model import Checkpoint, Coverage, Gap, Loss, Source, Unparsed
-from tests.cluster.scenes import NOON, NOON_NS
+from konductor_like.model import Checkpoint, Coverage, Gap, Loss, Misnamed, Source, Unparsed
+from tests.cluster.scenes import NOON, NOON_NS, record, release
 
 STAMPS = st.integers(0, 253_402_300_799 * 10**9)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 NAMES = st.frozensets(st.from_regex(r"[a-z]{1,8}", fullmatch=True), max_size=6)
 MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 -- hypothesis wants bare bounds
 
@@ -29,6 +33,7 @@ COVERAGES = st.builds(
     Coverage,
     *(MOMENTS, NAMES, NAMES, st.booleans(), st.lists(GAPS, max_size=4).map(tuple), NAMES, LOSSES),
     read_ns=READ,
+    misnamed=st.dictionaries(TEXTS, st.builds(Misnamed, st.integers(0, 10**9), STAMPS), max_size=4),
 )
 
 
@@ -40,6 +45,38 @@ def test_the_cursor_survives_the_lease(checkpoint: Checkpoint) -> None:
 @given(COVERAGES)
 def test_the_coverage_survives_the_lease(coverage: Coverage) -> None:
     assert decode_coverage(encode_coverage(coverage)) == (coverage, None)
+
+
+def test_what_releases_cover_survives_the_lease() -> None:
+    first, second = replace(record(), releases=(release(),)), replace(record(), releases=(release(),))
+
+    text = encode_releases([first, second])
+
+    assert text is not None
+    assert decode_releases(text) == ((first, second), None)
+    assert encode_releases([]) is None
+
+
+def test_of_what_releases_cover_only_so_much_is_kept_as_fits() -> None:
+    """All annotations of an object together may take 256 KiB."""
+    long = replace(release(), reason="x" * 4000)
+    many = [replace(record(), releases=(long,)) for _ in range(50)]
+
+    text = encode_releases(many)
+
+    assert text is not None
+    assert len(text.encode()) < 50 * 1024
+    assert len(decode_releases(text)[0]) >= 5
+
+
+def test_a_mangled_note_of_releases_is_said_and_the_rest_of_it_kept() -> None:
+    text = encode_releases([replace(record(), releases=(release(),))])
+    assert text is not None
+
+    kept, problem = decode_releases(text.replace('"nodes":[', '"nodes":[7,{"v":1},'))
+
+    assert len(kept) == 1
+    assert problem == "nodes[0]: is not an object"
 
 
 def test_the_cursor_reads_like_this() -> None:
@@ -56,6 +93,7 @@ def test_the_cursor_reads_like_this() -> None:
 def test_whatever_a_person_typed_raises_nothing(text: str) -> None:
     assert decode_checkpoint(text)[1] is not None
     assert decode_coverage(text)[1] is not None
+    assert decode_releases(text)[1] is not None
 
 
 def test_a_source_that_cannot_be_read_is_left_out_and_named() -> None:

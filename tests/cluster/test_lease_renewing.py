@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from konductor_like.cluster.client import KubeClient
@@ -23,6 +25,7 @@ from tests.cluster.lease_scenes import (
     saved,
     spec,
 )
+from tests.cluster.scenes import record, release
 
 # Renewing.
 
@@ -41,6 +44,21 @@ def test_one_write_renews_and_saves_the_cursor(
     assert [call.verb for call in server.calls()] == ["update"]
     assert spec(server)["renewTime"] > before
     assert saved(client) == cursor(5)
+
+
+def test_what_releases_cover_goes_with_the_cursor_and_goes_when_nothing_is_covered(
+    client: KubeClient, clock: Clock
+) -> None:
+    covered = replace(record(), releases=(release(),))
+    lease = candidate(client, clock)
+    lease.try_acquire()
+
+    lease.renew(Carried(replace(cursor(5), released=(covered,))))
+    assert saved(client) == replace(cursor(5), released=(covered,))
+    lease.renew(Carried())
+    assert saved(client) == replace(cursor(5), released=(covered,))
+    lease.release(Carried(cursor(6)))
+    assert saved(client) == cursor(6)
 
 
 def test_without_a_cursor_the_saved_one_stays(client: KubeClient, clock: Clock) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from konductor_like.cluster.record import RECORD_BYTES, decode, encode
+from konductor_like.detection import find
 from konductor_like.model import (
     Ack,
     Act,
@@ -30,7 +31,7 @@ from konductor_like.model import (
 from tests.cluster.scenes import BOOT, NOON, incident, record, release
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
-NUMBERS = st.integers(0, 1 << 50)
+NUMBERS = st.integers(0, (1 << 64) - 1)
 STAMPS = st.integers(0, 253_402_300_799 * 10**9)
 MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 -- hypothesis wants bare bounds
 BOOTS = st.none() | st.sampled_from([BOOT, "b", ""])
@@ -43,7 +44,7 @@ INCIDENTS = st.builds(
     kind=st.sampled_from(FaultKind),
     severity=st.sampled_from(Severity),
     state=st.sampled_from(IncidentState),
-    count=st.integers(1, 1 << 50),
+    count=st.integers(1, (1 << 64) - 1),
     first_ns=STAMPS,
     last_ns=STAMPS,
     last=POSITIONS,
@@ -216,6 +217,24 @@ def test_a_record_reads_like_this() -> None:
             }
         ],
     }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"kmsg/1 boot={BOOT} seq={'9' * 19} facility=0 priority=3 [{'9' * 12}.999999] {{}}",
+        f"3,{'9' * 19},{'9' * 19},-;{{}}",
+    ],
+    ids=["our reader's", "/dev/kmsg"],
+)
+def test_the_highest_position_that_detection_takes_can_be_read_again(line: str) -> None:
+    finding = find(line.format("NVRM: Xid (PCI:0000:3d:00): 79, GPU has fallen off the bus."), Source.KERNEL)
+    assert finding is not None
+    assert finding.position.sequence == 10**19 - 1
+    seen = replace(incident(), last=finding.position)
+    written = replace(record(), incidents=(seen,), read=finding.position)
+
+    assert decode(encode(written)) == (written, None)
 
 
 def test_an_incident_that_differs_from_its_rule_keeps_its_difference() -> None:

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from konductor_like.cluster import lease_object
 from konductor_like.controller.returning import Returning
-from konductor_like.model import EventReason, IncidentState, Machine, NodeRecord, Source, Verb
+from konductor_like.model import EventReason, IncidentState, LogLine, Machine, NodeRecord, Source, Verb
 from konductor_like.policy import release
 from tests.controller.ticks import Scene, xid
 from tests.policy.scenes import at, node, ns
+
+BOOT = "6f0c1d7e-2f43-4c52-9f5a-0d8a4f3b2c11"
+
+
+def record(sequence: int = 100, *, seconds: float = 1) -> LogLine:
+    """Xid 79 as our reader prints it, with its boot."""
+    prefix = f"kmsg/1 boot={BOOT} seq={sequence} facility=0 priority=3 "
+    return replace(xid(), timestamp_ns=ns(seconds), text=prefix + xid(stamp=sequence).text)
 
 
 class Story:
     """One cluster, its tick, and what the term does between them."""
 
-    def __init__(self) -> None:
-        self.scene = Scene()
+    def __init__(self, boot: str = "boot-a") -> None:
+        self.boot = boot
+        self.scene = Scene(
+            nodes={f"gpu-{number}": node(f"gpu-{number}", boot=boot) for number in range(1, 11)}
+        )
         self.returning = Returning(None)
         self.turn(seconds=0)
 
@@ -29,12 +41,34 @@ class Story:
             if not returned.record.empty:
                 self.scene.tick.recall(returned.state.name, returned.record)
 
+    def reset(self, name: str, seconds: float) -> None:
+        """``konductor-like reset NAME``."""
+        state = self.scene.cluster.nodes[name]
+        read_ns = {Source.KERNEL: ns(seconds)}
+        change = release(state, at=at(seconds), by="ann", reason="swapped", how="reset", read_ns=read_ns)
+        assert change is not None
+        self.scene.cluster.write_all([(state, change)])
+        released = self.scene.cluster.nodes[name]
+        self.scene.cluster.nodes[name] = replace(released, taints=(), record=change.record or NodeRecord())
+
+    def stop(self, seconds: float) -> None:
+        """The controller ends; what it knew is on the nodes and on the Lease."""
+        self.stopped_seconds = seconds
+        lease = lease_object.released({}, at(seconds), lease_object.Carried(self.scene.tick.checkpoint()))
+        self.start = lease_object.view(lease).checkpoint
+
+    def begin(self) -> None:
+        """The next controller begins, at the Lease's cursor."""
+        assert self.start is not None
+        self.scene = Scene(nodes=self.scene.cluster.nodes, start=self.start)
+        self.returning = Returning(ns(self.stopped_seconds), self.start.released)
+
     def delete(self, name: str) -> None:
         del self.scene.cluster.nodes[name]
 
     def register(self, name: str, seconds: float) -> None:
         """The same machine, in the same boot, as a Node without any trace of us."""
-        machine = Machine(f"uid-{seconds}", f"system-{name}", "boot-a")
+        machine = Machine(f"uid-{seconds}", f"system-{name}", self.boot)
         self.scene.cluster.nodes[name] = replace(node(name), machine=machine, created_ns=ns(seconds))
 
 
@@ -55,15 +89,7 @@ def test_a_taint_that_went_with_its_node_is_made_again() -> None:
 def test_a_reset_outlives_the_node_that_it_was_written_on() -> None:
     story = Story()
     story.turn(xid(), seconds=2)
-    state = story.scene.cluster.nodes["gpu-1"]
-    change = release(
-        state, at=at(30), by="ann", reason="swapped", how="reset", read_ns={Source.KERNEL: ns(30)}
-    )
-    assert change is not None
-    story.scene.cluster.write_all([(state, change)])
-    released = story.scene.cluster.nodes["gpu-1"]
-    record = change.record or NodeRecord()
-    story.scene.cluster.nodes["gpu-1"] = replace(released, taints=(), record=record)
+    story.reset("gpu-1", 30)
     story.turn(seconds=40)
     story.delete("gpu-1")
     story.turn(seconds=60)
@@ -75,6 +101,86 @@ def test_a_reset_outlives_the_node_that_it_was_written_on() -> None:
     assert story.scene.cluster.tainted == set()
     story.turn(xid(seconds=120, stamp=115), seconds=121)
     assert story.scene.cluster.tainted == {"gpu-1"}
+
+
+def test_a_reset_outlives_its_node_although_no_controller_saw_it_register_again() -> None:
+    story = Story(BOOT)
+    story.turn(record(), seconds=2)
+    story.reset("gpu-1", 30)
+    story.turn(seconds=31)
+    story.stop(40)
+    story.delete("gpu-1")
+    story.register("gpu-1", 90)
+    story.begin()
+
+    story.turn(record(), seconds=100)  # its kernel lines since boot are read again
+    story.turn(record(seconds=110), seconds=111)  # and its reader prints the whole log again
+
+    assert story.scene.cluster.tainted == set()
+    [mark] = story.scene.cluster.nodes["gpu-1"].record.releases
+    assert (mark.by, mark.reason) == ("ann", "swapped")
+    story.turn(record(130, seconds=120), seconds=121)
+    assert story.scene.cluster.tainted == {"gpu-1"}
+
+
+def test_what_its_kernel_said_while_no_controller_ran_taints_a_node_that_was_reset_and_made_anew() -> None:
+    story = Story(BOOT)
+    story.turn(record(), seconds=2)
+    story.reset("gpu-1", 30)
+    story.turn(seconds=31)
+    story.stop(40)
+    story.delete("gpu-1")
+    story.register("gpu-1", 90)
+    story.begin()
+
+    story.turn(record(), record(120, seconds=60), seconds=100)
+
+    assert story.scene.cluster.tainted == {"gpu-1"}
+
+
+def test_a_taint_that_went_with_its_node_while_no_controller_ran_is_made_again() -> None:
+    story = Story(BOOT)
+    story.turn(record(), seconds=2)
+    story.stop(40)
+    story.delete("gpu-1")
+    story.register("gpu-1", 90)
+    story.begin()
+
+    story.turn(record(), seconds=100)
+
+    assert story.scene.cluster.tainted == {"gpu-1"}
+
+
+def test_a_reset_is_remembered_over_two_controllers_until_its_node_is_there_again() -> None:
+    story = Story(BOOT)
+    story.turn(record(), seconds=2)
+    story.reset("gpu-1", 30)
+    story.turn(seconds=31)
+    story.delete("gpu-1")
+    story.turn(seconds=35)
+    story.stop(40)
+    story.begin()
+    story.turn(seconds=60)
+    story.stop(70)
+    story.register("gpu-1", 90)
+    story.begin()
+
+    story.turn(record(), seconds=100)
+
+    assert story.scene.cluster.tainted == set()
+
+
+def test_a_reset_that_was_purged_is_forgotten() -> None:
+    story = Story(BOOT)
+    story.turn(record(), seconds=2)
+    story.reset("gpu-1", 30)
+    story.turn(seconds=31)
+    purged = story.scene.cluster.nodes["gpu-1"]
+    story.scene.cluster.nodes["gpu-1"] = replace(purged, record=NodeRecord())
+
+    story.turn(seconds=32)
+
+    assert story.scene.tick.checkpoint().released == ()
 
 
 def test_the_lines_that_are_read_again_for_it_count_nothing_twice() -> None:

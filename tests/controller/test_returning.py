@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from konductor_like.controller.returning import Returned, Returning
-from konductor_like.model import IncidentState, Machine, NodeState
-from tests.policy.scenes import OURS, Cluster, fault, fleet, node, ns
+from konductor_like.model import IncidentState, Machine, NodeRecord, NodeState, Release
+from tests.policy.scenes import OURS, Cluster, at, fault, fleet, node, ns
+
+RELEASED = NodeRecord(
+    Machine("uid", "system-gpu-1", "boot-a"), releases=(Release(at(200), "ann", "", "reset"),)
+)
 
 
 def tainted() -> NodeState:
@@ -70,3 +74,29 @@ def test_gpu_nodes_made_while_no_controller_ran_are_read_too() -> None:
     nodes = {**fleet(3), "gpu-9": anew("gpu-9"), "cpu-1": replace(anew("cpu-1"), is_gpu_node=False)}
 
     assert [returned.state.name for returned in returning.look(nodes, ns(700))] == ["gpu-9"]
+
+
+def test_what_a_release_covers_is_known_again_of_a_node_made_while_no_controller_ran() -> None:
+    returning = Returning(ns(300), [RELEASED])
+
+    [returned] = returning.look({"gpu-1": replace(anew(), is_gpu_node=False), **fleet(0)}, ns(700))
+
+    assert returned.record == RELEASED
+
+
+def test_it_waits_until_the_kubelet_has_posted_the_boot() -> None:
+    returning = Returning(ns(300), [RELEASED])
+
+    assert returning.look({"gpu-1": anew(boot=None)}, ns(700)) == []
+    [returned] = returning.look({"gpu-1": anew()}, ns(710))
+    assert returned.record == RELEASED
+    assert returning.look({"gpu-1": anew()}, ns(720)) == []
+
+
+def test_a_release_of_another_machine_or_another_boot_is_none_of_this_one() -> None:
+    for other in (anew(system="system-new"), anew(boot="boot-b")):
+        returning = Returning(ns(300), [RELEASED])
+
+        [returned] = returning.look({"gpu-1": other}, ns(700))
+
+        assert returned.record.empty

@@ -12,12 +12,13 @@ from konductor_like.detection import Detector, detect
 from konductor_like.model import (
     EventReason,
     LogLine,
+    Misnamed,
     Source,
     Verb,
 )
 from tests.catalog.user_files import POD_RULE, read
 from tests.controller.ticks import Scene, xid
-from tests.policy.scenes import fleet, ns
+from tests.policy.scenes import at, fleet, ns
 
 
 def test_a_line_becomes_a_taint_an_event_and_a_count() -> None:
@@ -55,6 +56,54 @@ def test_a_fault_of_an_unknown_node_waits_for_it_and_is_then_given_up() -> None:
 
     scene.run(seconds=700)
     assert scene.kernel_checkpoint == ns(700)
+
+
+def pod_fault(node: str) -> LogLine:
+    return LogLine(Source.POD, ns(1), "CUDA error: an illegal memory access was encountered", {}, node)
+
+
+def test_names_of_kernel_faults_that_no_node_has_are_remembered_and_told_once() -> None:
+    scene = Scene()
+    names = ("gpu-1.example.com", "GPU-2", "10.0.0.3")
+
+    scene.run(*(xid(name) for name in names), xid("GPU-2", stamp=101), pod_fault("gpu-x"), seconds=2)
+    assert scene.tick.misnamed(at(500)) == {}
+    scene.run(seconds=700)
+
+    assert scene.tick.misnamed(at(700)) == {
+        "gpu-1.example.com": Misnamed(1, ns(1)),
+        "GPU-2": Misnamed(2, ns(1)),
+        "10.0.0.3": Misnamed(1, ns(1)),
+    }
+    scene.run(xid("GPU-2", seconds=701, stamp=150), seconds=702)
+    scene.run(seconds=1400)
+    [(reason, message)] = scene.fleet_events
+    assert reason is EventReason.MISNAMED
+    assert "10.0.0.3, GPU-2, gpu-1.example.com" in message
+    assert "check KONDUCTOR_NODE_LABEL" in message
+
+
+def test_a_name_is_forgotten_when_a_node_has_it_and_after_a_day() -> None:
+    scene = Scene()
+    scene.run(xid("gpu-99"), xid("GPU-2", seconds=2), seconds=2)
+    scene.run(seconds=700)
+    assert set(scene.tick.misnamed(at(700))) == {"gpu-99", "GPU-2"}
+
+    scene.cluster.nodes["gpu-99"] = fleet(99)["gpu-99"]
+
+    assert set(scene.tick.misnamed(at(710))) == {"GPU-2"}
+    assert scene.tick.misnamed(at(86_402)) == {}
+
+
+def test_of_the_names_that_no_node_has_the_newest_few_are_kept() -> None:
+    scene = Scene()
+    names = ["x" * 300, *(f"name-{number}" for number in range(1, 60))]
+    scene.run(*(xid(name, seconds=100 - number) for number, name in enumerate(names)), seconds=101)
+    scene.run(seconds=800)
+
+    known = scene.tick.misnamed(at(800))
+
+    assert list(known) == ["x" * 253, *names[1:50]]
 
 
 def test_a_mistake_in_a_tick_loses_nothing() -> None:

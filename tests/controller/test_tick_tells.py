@@ -10,12 +10,23 @@ from konductor_like.detection import Detector
 from konductor_like.model import (
     EventReason,
     LogLine,
+    NodeState,
     Source,
 )
+from konductor_like.policy import release
 from konductor_like.policy.window import TRACES_OF_NODE_MOST
 from tests.catalog.user_files import POD_RULE, read
 from tests.controller.ticks import Scene, xid
-from tests.policy.scenes import fleet, ns
+from tests.policy.scenes import at, fleet, ns
+
+
+def released(state: NodeState, *, seconds: float) -> NodeState:
+    """The node after ``konductor-like reset``; everything before that was read."""
+    read_ns = {Source.KERNEL: ns(seconds)}
+    change = release(state, at=at(seconds), by="ann", reason="", how="reset", read_ns=read_ns)
+    assert change is not None
+    assert change.record is not None
+    return replace(state, taints=(), record=change.record)
 
 
 def said(capture: io.StringIO) -> list[str]:
@@ -123,3 +134,18 @@ def test_lines_that_lead_to_nothing_are_counted_one_by_one_and_told_together() -
         "xid.79 of node <none> ignored: the line names no node.",
         "xid.79 of node <none> ignored 5,000 times: the line names no node.",
     ]
+
+
+def test_a_fatal_line_that_a_reset_covers_before_it_was_read_is_said() -> None:
+    log = io.StringIO()
+    logs.set_up("text", "info", stream=log)
+    scene = Scene()
+    scene.run(xid(stamp=100), seconds=2)
+    scene.cluster.apply(released(scene.cluster.nodes["gpu-1"], seconds=10))
+
+    scene.run(replace(xid(seconds=20, stamp=90), text=xid(stamp=90).text.replace("4e", "5d")), seconds=21)
+    scene.run(replace(xid(seconds=30), timestamp_ns=ns(30)), seconds=31)  # a replay of what it covers
+
+    assert scene.cluster.tainted == set()
+    [told] = [line for line in log.getvalue().splitlines() if "ignored" in line]
+    assert "xid.79 of node gpu-1 ignored: it stands before the last release in the kernel log" in told

@@ -1,12 +1,16 @@
-"""What a turn waits for: changes of nodes gather, a delivery is judged at once."""
+"""What a turn waits for, and what it says of clocks: nodes gather, a delivery is judged at once."""
 
 from __future__ import annotations
 
+import io
 import threading
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from konductor_like.controller import logs
 from konductor_like.controller import term as terms
 from konductor_like.controller.edges import Nodes
 from konductor_like.controller.fleetwatch import FleetWatch
@@ -16,20 +20,30 @@ from konductor_like.controller.sources import Delivery
 from konductor_like.controller.term import Term
 from konductor_like.controller.tick import Tick
 from konductor_like.loki.reader import Batch
+from konductor_like.model import Coverage, Misnamed
+from tests.controller.ticks import Scene, xid
+from tests.policy.scenes import at, ns
 
 
-def bare_term() -> Term:
-    """Without sources; only its inbox is of interest."""
+def bare_term(
+    clock_ahead_seconds: Callable[[], float] = lambda: 0.0,
+    *,
+    tick: Tick | None = None,
+    nodes: Nodes | None = None,
+    watch: object = None,
+) -> Term:
+    """Without sources; only its inbox, its clocks and what it looks at are of interest."""
     return Term(
-        cast("Tick", None),
-        cast("Nodes", None),
+        cast("Tick", tick),
+        cast("Nodes", nodes),
         {},
         Metrics(),
-        cast("FleetWatch", None),
+        cast("FleetWatch", watch),
         cast("Lags", None),
         intervals={},
         stale_seconds=300,
         now_ns=lambda: 1,
+        clock_ahead_seconds=clock_ahead_seconds,
         stop=threading.Event(),
     )
 
@@ -57,3 +71,35 @@ def test_changes_of_nodes_are_looked_at_together(term: Term, monkeypatch: pytest
 
     assert term._next_deliveries(3600.0) == []
     assert term._inbox.empty()
+
+
+def test_clocks_that_differ_are_said_once_and_nobody_is_blamed_where_nothing_tells_whose_is_wrong() -> None:
+    log = io.StringIO()
+    logs.set_up("text", "info", stream=log)
+    ahead_seconds = 0.0
+    term = bare_term(lambda: ahead_seconds)
+
+    for ahead_seconds in (0.0, 30.0, 30.0, -7200.0, -7200.0, 30.0, 0.0):  # noqa: B007  # what the term asks for
+        term._say_clock()
+
+    told = [line.split("WARNING ")[-1] for line in log.getvalue().splitlines()]
+    assert len(told) == 2
+    assert told[0].startswith("Loki's clock is +30 s from this machine's; reading by Loki's.")
+    assert told[1].startswith("Loki's clock is -7200 s from this machine's, by the Date of its answers: ")
+    assert "this machine's clock is wrong, Loki's, or that of a gateway between them" in told[1]
+
+
+def test_names_that_no_node_has_go_onto_the_lease_with_the_coverage() -> None:
+    scene = Scene()
+    scene.run(xid("GPU-2"), seconds=2)
+    scene.run(seconds=700)
+    watch = SimpleNamespace(look=lambda _nodes, now_ns, *_more: Coverage(at(now_ns / 1e9)))
+    term = bare_term(tick=scene.tick, nodes=scene.cluster, watch=watch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(terms, "now", lambda: at(700))
+        term._look_at_coverage()
+
+    coverage = term.coverage()
+    assert coverage is not None
+    assert dict(coverage.misnamed) == {"GPU-2": Misnamed(1, ns(1))}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
+
 import pytest
 
 from konductor_like.controller.wiring import believable, first_checkpoint
-from konductor_like.model import Checkpoint, Source
+from konductor_like.model import Checkpoint, Machine, NodeRecord, Release, Source
 from konductor_like.settings import Settings
 
 SECOND = 1_000_000_000
@@ -37,6 +40,13 @@ def test_a_cursor_that_tells_nothing_counts_as_none_and_what_counted_goes_on_to_
 
     assert start.read_ns == {Source.KERNEL: NOW - DAY, Source.POD: NOW - 70 * SECOND}
     assert start.act_from_ns == SAVED.act_from_ns
+
+
+def test_what_releases_cover_is_taken_over_with_the_cursors() -> None:
+    mark = Release(datetime(2026, 3, 4, tzinfo=UTC), "ann", "", "reset")
+    released = (NodeRecord(Machine("uid", "system", "boot"), releases=(mark,)),)
+
+    assert believable(replace(SAVED, released=released), Settings(), NOW).released == released
 
 
 def test_a_cursor_a_little_ahead_of_this_machines_clock_is_believed() -> None:

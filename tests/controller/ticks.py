@@ -70,17 +70,25 @@ class Cluster:
 class Scene:
     """One tick object over one cluster."""
 
-    def __init__(self, size: int = 10, detect: Callable[[LogLine], Fault | None] = detect) -> None:
-        self.cluster = Cluster(fleet(size))
+    def __init__(
+        self,
+        size: int = 10,
+        detect: Callable[[LogLine], Fault | None] = detect,
+        *,
+        nodes: Mapping[str, NodeState] | None = None,
+        start: Checkpoint | None = None,
+    ) -> None:
+        self.cluster = Cluster(fleet(size) if nodes is None else nodes)
         self.metrics = Metrics()
+        self.fleet_events: list[tuple[EventReason, str]] = []
         self.tick = Tick(
             self.cluster,
             self.cluster,
             self.cluster,
-            Report(self.metrics),
+            Report(self.metrics, fleet_event=lambda *told: self.fleet_events.append(told)),
             self.metrics,
             rules=Rules,
-            start=Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
+            start=start or Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
             unknown_node_seconds=600,
             detect=detect,
         )

@@ -17,7 +17,7 @@ from konductor_like.settings import Settings
 
 SECOND = 1_000_000_000
 HOUR = 3600 * SECOND
-OVERLAP, LATENESS, SKEW, SWEEP = 180 * SECOND, HOUR, 90 * SECOND, 120 * SECOND
+OVERLAP, LATENESS, SKEW, SWEEP = 180 * SECOND, HOUR, 600 * SECOND, 120 * SECOND
 """The kernel source's spans, as the settings have them by default."""
 NOW = 1_795_240_000 * SECOND
 ENDPOINT = "http://loki.test:3100"

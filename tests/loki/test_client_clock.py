@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from email.utils import format_datetime
 
+import httpx
 import pytest
 import respx
 
 from konductor_like.loki import client as clients
 from konductor_like.loki.client import LokiClient
-from tests.chaos.clock import SECOND_NS, Clock
-from tests.loki.support import ENDPOINT, NOW, QUERY, answer, settings
+from konductor_like.loki.reader import SourceReader
+from konductor_like.model import Source
+from tests.chaos.clock import SECOND_NS, Clock, moment_of
+from tests.loki.support import ENDPOINT, NOW, QUERY, answer, kernel_labels, settings, texts_of
 
 
 class Stepped:
@@ -36,6 +39,78 @@ def ask(loki: LokiClient, stepped: Stepped) -> None:
         date = format_datetime(stepped.clock.moment(), usegmt=True)
         respx.get(f"{ENDPOINT}/loki/api/v1/query_range").respond(json=answer(), headers={"Date": date})
         loki.query_range(QUERY, NOW - SECOND_NS, NOW, 10)
+
+
+class Gateway:
+    """Loki behind a gateway whose ``Date`` may be wrong, polled every 15 seconds for two hours."""
+
+    def __init__(self, stepped: Stepped) -> None:
+        self.clock = stepped.clock
+        self.date_offset_ns = 0
+        self.entries: list[tuple[int, str]] = []
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        start_ns, end_ns = (int(request.url.params[name]) for name in ("start", "end"))
+        found = [[str(at_ns), text] for at_ns, text in self.entries if start_ns <= at_ns < end_ns]
+        told = moment_of(self.clock.true_ns + self.date_offset_ns)
+        body = answer([(kernel_labels(), found)] if found else [])
+        return httpx.Response(200, json=body, headers={"Date": format_datetime(told, usegmt=True)})
+
+    def poll(self, loki: LokiClient, reader: SourceReader) -> list[str]:
+        self.clock.true_ns += 15 * SECOND_NS
+        batch = reader.poll(loki.now_ns())
+        if loki.now_ns() < batch.upto_ns:  # as the source's loop does: the answer has put our clock right
+            batch = reader.poll(loki.now_ns())
+        reader.commit(batch)
+        return texts_of(batch)
+
+
+WRONG = pytest.mark.parametrize("seconds", [-86_400, 7200])
+
+
+def follow(
+    gateway: Gateway, stepped: Stepped, ours_seconds: int, theirs_seconds: int
+) -> list[tuple[int, str]]:
+    """A fault every five minutes, and for 90 minutes a clock is wrong: what was read, with its delay in s."""
+    read: list[tuple[int, str]] = []
+    with LokiClient(settings()) as loki, respx.mock:
+        respx.get(f"{ENDPOINT}/loki/api/v1/query_range").mock(side_effect=gateway.answer)
+        reader = SourceReader(Source.KERNEL, loki, QUERY, settings(), other_clock_ns=loki.other_clock_ns)
+        reader.start_from(NOW - 60 * SECOND_NS)
+        for number in range(480):
+            wrong = 20 <= number < 380
+            gateway.date_offset_ns = theirs_seconds * SECOND_NS if wrong else 0
+            stepped.clock.offset_ns = ours_seconds * SECOND_NS if wrong else 0
+            if number % 20 == 10:
+                gateway.entries.append((gateway.clock.true_ns, f"fault {number}"))
+            for text in gateway.poll(loki, reader):
+                [at_ns] = [at_ns for at_ns, kept in gateway.entries if kept == text]
+                read.append(((gateway.clock.true_ns - at_ns) // SECOND_NS, text))
+    return read
+
+
+@WRONG
+def test_a_wrong_date_of_lokis_answers_neither_hides_nor_delays_a_line(
+    monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    stepped = Stepped(monkeypatch)
+
+    read = follow(Gateway(stepped), stepped, 0, seconds)
+
+    assert [text for _, text in read] == [f"fault {number}" for number in range(10, 480, 20)]
+    assert max(delay for delay, _ in read) <= 30
+
+
+@WRONG
+def test_a_wrong_clock_of_ours_neither_hides_nor_delays_a_line(
+    monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    stepped = Stepped(monkeypatch)
+
+    read = follow(Gateway(stepped), stepped, seconds, 0)
+
+    assert [text for _, text in read] == [f"fault {number}" for number in range(10, 480, 20)]
+    assert max(delay for delay, _ in read) <= 30
 
 
 def test_a_clock_that_is_wrong_from_the_start_counts_until_loki_has_answered(

@@ -19,7 +19,7 @@ def answer_with(loki: respx.MockRouter, **headers: str) -> None:
     loki.route().mock(return_value=httpx.Response(200, content=EMPTY, headers=headers))
 
 
-@pytest.mark.parametrize("ahead_seconds", [-3600, -300, 300, 7200])
+@pytest.mark.parametrize("ahead_seconds", [-590, -300, 300, 590])
 def test_windows_are_reckoned_from_lokis_clock_where_ours_is_wrong(
     loki: respx.MockRouter, ahead_seconds: int
 ) -> None:
@@ -29,6 +29,23 @@ def test_windows_are_reckoned_from_lokis_clock_where_ours_is_wrong(
 
         assert client.clock_ahead_seconds == pytest.approx(ahead_seconds, abs=3)
         assert client.now_ns() / 1e9 == pytest.approx(time.time() + ahead_seconds, abs=3)
+        assert client.other_clock_ns() is None
+
+
+@pytest.mark.parametrize("ahead_seconds", [-86_400, -700, 700, 86_400])
+def test_of_two_clocks_that_are_too_far_apart_the_earlier_counts_and_the_other_is_known(
+    loki: respx.MockRouter, ahead_seconds: int
+) -> None:
+    """It may be ours that is wrong, or that of a gateway between."""
+    answer_with(loki, Date=formatdate(time.time() + ahead_seconds, usegmt=True))
+    with client_of() as client:
+        ask(client)
+        later_ns = client.other_clock_ns()
+
+        assert client.clock_ahead_seconds == pytest.approx(ahead_seconds, abs=3)
+        assert client.now_ns() / 1e9 == pytest.approx(time.time() + min(0, ahead_seconds), abs=3)
+        assert later_ns is not None
+        assert later_ns / 1e9 == pytest.approx(time.time() + max(0, ahead_seconds), abs=3)
 
 
 @pytest.mark.parametrize("date", [None, "", "yesterday", "Thu, 99 Foo 2026 00:00:00 GMT", "agrees"])

@@ -94,12 +94,14 @@ def test_a_line_that_arrives_late_is_found_in_the_overlap() -> None:
     assert texts_of(poll(reader, NOW + 15 * SECOND)) == []
 
 
-def test_a_node_clock_ahead_of_ours_is_read_at_once_and_once() -> None:
+@pytest.mark.parametrize("ahead_seconds", [60, 300, 599])
+def test_a_node_clock_ahead_of_ours_is_read_at_once_and_once(ahead_seconds: int) -> None:
+    """Loki itself takes no line from further ahead than ten minutes (``creation_grace_period``)."""
     loki = MemoryLoki()
     reader = steady_reader(loki)
-    loki.entries.append(entry(NOW + 60 * SECOND, "from the future"))
+    loki.entries.append(entry(NOW + ahead_seconds * SECOND, "from the future"))
 
-    seen = [texts_of(poll(reader, NOW + seconds * SECOND)) for seconds in range(5, 200, 5)]
+    seen = [texts_of(poll(reader, NOW + seconds * SECOND)) for seconds in range(5, 900, 5)]
 
     assert [texts for texts in seen if texts] == [["from the future"]]
     assert seen[0]

@@ -21,7 +21,7 @@ def only(docs: list[dict[str, Any]], kind: str, name: str | None = None) -> dict
     return found[0]
 
 
-OPTIONAL = ("people_rbac.yaml",)
+OPTIONAL = ("network_policy.yaml", "people_rbac.yaml")
 """What an installation does without; it goes into namespaces that are there."""
 
 

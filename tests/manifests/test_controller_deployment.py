@@ -274,3 +274,15 @@ def test_it_shares_nothing_with_its_node() -> None:
 def test_only_this_pod_gets_the_token_of_the_account() -> None:
     assert only(DOCS, "ServiceAccount")["automountServiceAccountToken"] is False
     assert POD["automountServiceAccountToken"] is True
+
+
+def test_the_optional_network_policy_opens_the_port_of_this_pod_and_no_other() -> None:
+    policy = only(documents("network_policy.yaml"), "NetworkPolicy")
+
+    assert policy["metadata"]["namespace"] == NAME
+    assert policy["spec"]["podSelector"] == DEPLOYMENT["selector"]
+    assert policy["spec"]["policyTypes"] == ["Ingress"]  # what it asks itself stays as it is
+    [rule] = policy["spec"]["ingress"]
+    assert [port["port"] for port in rule["ports"]] == [port["name"] for port in CONTAINER["ports"]]
+    [peer] = rule["from"]
+    assert list(peer) == ["namespaceSelector"]

@@ -112,6 +112,14 @@ def test_what_waits_is_sent_soon_after_loki_is_back(exporter: dict[str, Any]) ->
     assert exporter["compression"] in ("gzip", "zstd", "snappy")
 
 
+def test_the_kernel_log_is_sent_in_its_order() -> None:
+    """With more than one request under way lines overtake each other, and a reset hides the late one."""
+    queue = VALUES["config"]["exporters"]["otlp_http/kernel"]["sending_queue"]
+
+    assert queue["num_consumers"] == 1
+    assert queue["batch"]["min_size"] >= byte_count("256Ki")
+
+
 def test_the_collector_is_never_short_of_room_for_the_sake_of_a_job() -> None:
     [quota] = VALUES["extraManifests"]
     [scope] = quota["spec"]["scopeSelector"]["matchExpressions"]

@@ -7,8 +7,19 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.catalog import Needs
-from konductor_like.model import EventReason, Fault, IncidentState, KernelPosition, Severity, Source, Verb
+from konductor_like.model import (
+    EventReason,
+    Fault,
+    IncidentState,
+    KernelPosition,
+    NodeRecord,
+    NodeState,
+    Severity,
+    Source,
+    Verb,
+)
 from konductor_like.policy import purge, release
+from konductor_like.policy.release import remembered
 from tests.policy.scenes import Cluster, at, fault, fleet, node, ns
 
 
@@ -54,6 +65,23 @@ def test_the_ring_buffer_replayed_after_a_reset_does_not_taint_again() -> None:
 
     assert cluster.tainted == set()
     assert plan.changes == ()
+
+
+@pytest.mark.parametrize("stamp", [100.0, None], ids=["stamped", "no stamp"])
+def test_the_lines_of_a_node_whose_clock_is_ahead_taint_at_once_and_are_covered_by_a_reset(
+    stamp: float | None,
+) -> None:
+    ahead = fault(stamp=stamp, seconds=300)
+    cluster = Cluster(fleet(10))
+    cluster.tick(ahead, seconds=1)
+    assert cluster.tainted == {"gpu-1"}
+    reset(cluster, seconds=60, read=59)
+
+    cluster.tick(ahead, seconds=400)
+    assert cluster.tainted == set()
+
+    cluster.tick(fault(stamp=stamp and 161.0, seconds=361), seconds=401)
+    assert cluster.tainted == {"gpu-1"}
 
 
 def test_a_new_fault_after_a_reset_taints_at_once() -> None:
@@ -242,6 +270,18 @@ def test_a_late_line_of_what_an_earlier_reset_closed_is_covered_by_the_last_one(
     assert cluster.tainted == {"gpu-1"}
 
 
+def test_a_fatal_line_that_a_reset_covers_before_it_was_read_is_not_passed_over_in_silence() -> None:
+    """It was overtaken on its way, or is a replay of what no record tells of: nothing tells the two apart."""
+    cluster = tainted_cluster(stamp=100)
+    reset(cluster, seconds=60, read=59)
+
+    plan = cluster.tick(fault(gpu="0000:5d:00", stamp=90, seconds=70), seconds=71)
+
+    assert cluster.tainted == set()
+    [told] = plan.ignored
+    assert told.reason == "it stands before the last release in the kernel log, although it was read later"
+
+
 def test_a_release_covers_what_was_acted_upon_even_where_the_saved_cursor_lags_behind() -> None:
     cluster = tainted_cluster(stamp=86_400, seconds=100)
     reset(cluster, seconds=105, read=90)  # the Lease is renewed every ten seconds only
@@ -263,3 +303,52 @@ def test_a_cursor_that_somebody_set_into_the_future_makes_a_reset_cover_nothing_
     cluster.tick(fault(seconds=20), seconds=21)
 
     assert cluster.tainted == {"gpu-1"}
+
+
+def released_state(name: str, *, seconds: float, boot: str = "boot-a") -> NodeState:
+    """A node that was tainted, and reset so many seconds after noon."""
+    cluster = Cluster({name: node(name, boot=boot), **fleet(9)})
+    cluster.tick(fault(name))
+    reset(cluster, name, seconds=seconds)
+    return cluster.nodes[name]
+
+
+def test_what_a_release_covers_is_remembered_after_its_node_is_gone_for_a_day() -> None:
+    state = released_state("gpu-1", seconds=60)
+
+    [known] = remembered((), [state, *fleet(3).values()], at(61))
+
+    assert (known.machine, known.releases) == (state.record.machine, state.record.releases)
+    assert remembered([known], fleet(0).values(), at(86_400)) == (known,)
+    assert remembered([known], fleet(0).values(), at(86_461)) == ()
+
+
+def test_of_a_machine_that_has_a_node_the_record_there_is_what_counts() -> None:
+    state = released_state("gpu-1", seconds=60)
+    [known] = remembered((), [state], at(61))
+    purged = replace(state, record=NodeRecord())
+    reset_again = replace(
+        state, record=replace(state.record, releases=(replace(state.record.releases[0], at=at(80)),))
+    )
+
+    assert remembered([known], [purged], at(90)) == ()
+    assert [each.releases[0].at for each in remembered([known], [reset_again], at(90))] == [at(80)]
+
+
+def test_a_boot_that_is_over_is_not_remembered() -> None:
+    state = released_state("gpu-1", seconds=60)
+    [known] = remembered((), [state], at(61))
+    rebooted = replace(state, machine=replace(state.machine, boot_id="boot-b"))
+
+    assert remembered((), [rebooted], at(90)) == ()
+    assert remembered([known], [rebooted], at(90)) == (known,)  # its kubelet may yet tell of the old one
+
+
+def test_only_the_newest_releases_are_remembered() -> None:
+    states = [released_state(f"gpu-{number}", seconds=number) for number in range(10, 70)]
+
+    known = remembered((), states, at(100))
+
+    assert [each.machine and each.machine.system_id for each in known] == [
+        f"system-gpu-{number}" for number in range(69, 19, -1)
+    ]

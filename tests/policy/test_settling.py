@@ -97,3 +97,12 @@ def test_what_settles_while_our_clock_is_put_back_settles_anew_and_no_longer() -
     cluster.tick(seconds=-593)
 
     assert cluster.tainted == {"gpu-1", "gpu-2"}
+
+
+def test_a_node_whose_clock_is_ahead_settles_no_longer_for_it() -> None:
+    cluster = gpu_fleet(20)
+    cluster.tick(xid("gpu-2", 145, seconds=300, fatal=True), seconds=2)
+
+    cluster.tick(seconds=8)
+
+    assert cluster.tainted == {"gpu-2"}
