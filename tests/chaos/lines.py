@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konductor_like.model import Source
-from konductor_like.sandbox.loki.limits import LokiError
+from konductor_like.sandbox.loki import LokiError, shipped
 from tests.chaos.machines import (
     ECC_LINE,
     POD_LINE,
@@ -18,9 +18,6 @@ from tests.chaos.machines import (
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
-
-
-_KERNEL_STREAM = {"k8s_namespace_name": "dmesg-logging", "k8s_container_name": "dmesg"}
 
 
 class Lines:
@@ -92,11 +89,21 @@ class Lines:
     def push(self, name: str, text: str, timestamp_ns: int, occurrence: Occurrence | None, note: str) -> None:
         """A line is in Loki, as from the collector that ``note`` names."""
         job = None if occurrence is None else occurrence.job
-        labels = {"k8s_node_name": name, **(_KERNEL_STREAM if job is None else _stream(name, job))}
+        attributes = {"observed.by": note}
         if job is None:
-            labels["k8s_pod_name"] = f"dmesg-{name}"
+            export = shipped(name, [(timestamp_ns, text)], attributes=attributes)
+        else:
+            # Of every other job the lines name it, else its pods' names do.
+            attributes |= {"k8s.job.name": JOBS[job]} if job % 2 else {}
+            export = shipped(
+                *(name, [(timestamp_ns, text)]),
+                namespace="default",
+                pod=_pod(name, job),
+                container="train",
+                attributes=attributes,
+            )
         try:
-            self._world.loki.push(labels, [(timestamp_ns, text)], {"observed_by": note})
+            self._world.loki.push_otlp(export)
         except LokiError as error:
             self._world.tell(f"   Loki refuses a line of {name}: {error.message[:80]}")
             return
@@ -119,9 +126,3 @@ JOBS = ("train", "alpaca", "bison", "camel", "dingo", "eland", "ferret")
 def _pod(name: str, job: int) -> str:
     """The rank of a job that runs on a node."""
     return f"{JOBS[job]}-worker-{name[-1]}" if job else f"{JOBS[0]}-{name}"
-
-
-def _stream(name: str, job: int) -> dict[str, str]:
-    """The labels of a pod's lines; of every other job they name it, else its pods' names do."""
-    labels = {"k8s_namespace_name": "default", "k8s_container_name": "train", "k8s_pod_name": _pod(name, job)}
-    return {**labels, "k8s_job_name": JOBS[job]} if job % 2 else labels

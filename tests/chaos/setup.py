@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from konductor_like.sandbox.loki.limits import MIB, BigAnswer
 from konductor_like.settings import Settings
 
 ENDPOINT = "http://loki.test:3100"
@@ -21,6 +22,10 @@ class Setup:
     loki_limit: int = 5000
     loki_cuts: bool = False
     """Answers that must be cut have holes as well (grafana/loki#19133)."""
+    loki_message_bytes: int = 4 * MIB
+    """The largest message between Loki's parts; a kernel line is about 1 KiB of one."""
+    loki_big_answer: BigAnswer = BigAnswer.SILENCE
+    """What comes of an answer above that."""
     slow_writes: bool = False
     """The API server is slow with some writes: they are under way longer than anybody waits."""
     overlap_seconds: float = 20.0

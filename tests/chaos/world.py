@@ -44,7 +44,11 @@ class World:
         self.settings = settings_of(setup)
         self.decode = settled_decoder(self.settings)
         limits = LokiLimits(
-            max_entries_limit_per_query=setup.loki_limit, sharded_results_fall_short=setup.loki_cuts
+            max_entries_limit_per_query=setup.loki_limit,
+            sharded_results_fall_short=setup.loki_cuts,
+            grpc_message_bytes=setup.loki_message_bytes,
+            big_answer=setup.loki_big_answer,
+            promoted_attributes=frozenset({"k8s.node.name"}),
         )
         self.loki = LokiServer(limits=limits, now_ns=lambda: self.clock.true_ns)
         self.kube = KubernetesServer(clock=self.clock.moment)
