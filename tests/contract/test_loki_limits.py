@@ -196,6 +196,39 @@ def test_a_metric_has_500_series_at_most(loki: Target, at_ns: int) -> None:
 # Pushes
 
 
+@pytest.mark.parametrize(
+    ("labels", "metadata", "words"),
+    [
+        ({f"l{i}": "x" for i in range(15)}, {}, " has 16 label names; limit 15"),
+        (
+            {},
+            {f"m{i}": "x" for i in range(129)},
+            " has too many structured metadata labels: '129'",
+        ),
+        ({}, {"m": "x" * 65_536}, " has structured metadata too large: '65537' bytes, limit: '65536' bytes"),
+    ],
+    ids=["labels", "metadata", "bytes of metadata"],
+)
+def test_too_much_beside_a_line_is_refused_and_the_good_lines_are_kept(
+    loki: Target, at_ns: int, labels: dict[str, str], metadata: dict[str, str], words: str
+) -> None:
+    stream = {"k8s_namespace_name": loki.namespace()}
+
+    def push() -> Answer:
+        return loki.push(
+            (stream | labels, [[str(at_ns), "line", metadata]]), (stream, [[str(at_ns), "good"]])
+        )
+
+    answer = push()
+    while answer.status == 429:
+        time.sleep(0.1)
+        answer = push()
+
+    assert (answer.status, answer.content_type) == (400, PLAIN)
+    assert words in answer.text
+    assert loki.query_range(of(stream["k8s_namespace_name"]), *around(at_ns)).texts == ["good"]
+
+
 def test_a_push_above_the_burst_of_6_mib_is_refused_whole(loki: Target, at_ns: int) -> None:
     namespace = loki.namespace()
     records = [otlp_record("x" * 200_000, at_ns + i) for i in range(35)]
