@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konductor_like.model import Source
-from konductor_like.sandbox.loki.limits import LokiError
+from konductor_like.sandbox.loki import LokiError, shipped
 from tests.chaos.machines import (
     ECC_LINE,
     POD_LINE,
@@ -18,18 +18,6 @@ from tests.chaos.machines import (
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
-
-
-SHIPPED = {
-    "k8s_pod_uid": "2b0a5f9b-3f1c-4a1c-8a3e-b30361117576",
-    "k8s_container_restart_count": "0",
-    "k8s_cluster_name": "default",
-    "log_file_path": "/var/log/pods/ns_pod_2b0a5f9b-3f1c-4a1c-8a3e-b30361117576/container/0.log",
-    "log_iostream": "stdout",
-    "logtag": "F",
-}
-"""Metadata that the shipped collector adds to every line."""
-_KERNEL_STREAM = {"k8s_namespace_name": "dmesg-logging", "k8s_container_name": "dmesg"}
 
 
 class Lines:
@@ -82,8 +70,9 @@ class Lines:
         at_ns = self._world.node_clock_ns(name)
         texts = [(at_ns + place, f"NCCL WARN nothing {place} {'🔥' * chars}") for place in range(lines)]
         self._world.clock.true_ns += lines
+        pod = {"namespace": "default", "pod": _pod(name, 0), "container": "train"}
         try:
-            self._world.loki.push({"k8s_node_name": name, **_stream(name, 0)}, texts, SHIPPED)
+            self._world.loki.push_otlp(shipped(name, texts, **pod))
         except LokiError as error:
             self._world.tell(f"   Loki refuses lines of a pod on {name}: {error.message[:80]}")
 
@@ -111,11 +100,21 @@ class Lines:
     def push(self, name: str, text: str, timestamp_ns: int, occurrence: Occurrence | None, note: str) -> None:
         """A line is in Loki, as from the collector that ``note`` names."""
         job = None if occurrence is None else occurrence.job
-        labels = {"k8s_node_name": name, **(_KERNEL_STREAM if job is None else _stream(name, job))}
+        attributes = {"observed.by": note}
         if job is None:
-            labels["k8s_pod_name"] = f"dmesg-{name}"
+            export = shipped(name, [(timestamp_ns, text)], attributes=attributes)
+        else:
+            # Of every other job the lines name it, else its pods' names do.
+            attributes |= {"k8s.job.name": JOBS[job]} if job % 2 else {}
+            export = shipped(
+                *(name, [(timestamp_ns, text)]),
+                namespace="default",
+                pod=_pod(name, job),
+                container="train",
+                attributes=attributes,
+            )
         try:
-            self._world.loki.push(labels, [(timestamp_ns, text)], {"observed_by": note, **SHIPPED})
+            self._world.loki.push_otlp(export)
         except LokiError as error:
             self._world.tell(f"   Loki refuses a line of {name}: {error.message[:80]}")
             return
@@ -138,9 +137,3 @@ JOBS = ("train", "alpaca", "bison", "camel", "dingo", "eland", "ferret")
 def _pod(name: str, job: int) -> str:
     """The rank of a job that runs on a node."""
     return f"{JOBS[job]}-worker-{name[-1]}" if job else f"{JOBS[0]}-{name}"
-
-
-def _stream(name: str, job: int) -> dict[str, str]:
-    """The labels of a pod's lines; of every other job they name it, else its pods' names do."""
-    labels = {"k8s_namespace_name": "default", "k8s_container_name": "train", "k8s_pod_name": _pod(name, job)}
-    return {**labels, "k8s_job_name": JOBS[job]} if job % 2 else labels

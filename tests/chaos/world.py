@@ -50,6 +50,7 @@ class World:
             big_answer=setup.big_answer,
             query_timeout_seconds=setup.query_timeout_seconds,
             http_server_write_timeout_seconds=setup.write_timeout_seconds,
+            promoted_attributes=frozenset({"k8s.node.name"}),
         )
         self.loki = LokiServer(limits=limits, now_ns=lambda: self.clock.true_ns)
         self.kube = KubernetesServer(clock=self.clock.moment)

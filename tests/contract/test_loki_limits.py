@@ -196,6 +196,39 @@ def test_a_metric_has_500_series_at_most(loki: Target, at_ns: int) -> None:
 # Pushes
 
 
+@pytest.mark.parametrize(
+    ("labels", "metadata", "words"),
+    [
+        ({f"l{i}": "x" for i in range(15)}, {}, " has 16 label names; limit 15"),
+        (
+            {},
+            {f"m{i}": "x" for i in range(129)},
+            " has too many structured metadata labels: '129'",
+        ),
+        ({}, {"m": "x" * 65_536}, " has structured metadata too large: '65537' bytes, limit: '65536' bytes"),
+    ],
+    ids=["labels", "metadata", "bytes of metadata"],
+)
+def test_too_much_beside_a_line_is_refused_and_the_good_lines_are_kept(
+    loki: Target, at_ns: int, labels: dict[str, str], metadata: dict[str, str], words: str
+) -> None:
+    stream = {"k8s_namespace_name": loki.namespace()}
+
+    def push() -> Answer:
+        return loki.push(
+            (stream | labels, [[str(at_ns), "line", metadata]]), (stream, [[str(at_ns), "good"]])
+        )
+
+    answer = push()
+    while answer.status == 429:
+        time.sleep(0.1)
+        answer = push()
+
+    assert (answer.status, answer.content_type) == (400, PLAIN)
+    assert words in answer.text
+    assert loki.query_range(of(stream["k8s_namespace_name"]), *around(at_ns)).texts == ["good"]
+
+
 def test_a_push_above_the_burst_of_6_mib_is_refused_whole(loki: Target, at_ns: int) -> None:
     namespace = loki.namespace()
     records = [otlp_record("x" * 200_000, at_ns + i) for i in range(35)]
@@ -211,10 +244,42 @@ def test_a_push_above_the_burst_of_6_mib_is_refused_whole(loki: Target, at_ns: i
     assert loki.query_range(of(namespace), *around(at_ns)).lines == []
 
 
-def test_a_tenant_that_pushes_too_fast_has_to_wait(loki: Target, at_ns: int) -> None:
-    """20 MB at once, where 6 MiB and 4 MiB a second may pass; what was refused passes later."""
+@pytest.mark.parametrize(
+    ("path", "status"), [("/otlp/v1/logs", 503), ("/loki/api/v1/push", 500)], ids=["otlp", "push"]
+)
+def test_a_push_above_4_mib_does_not_reach_an_ingester(
+    loki: Target, at_ns: int, path: str, status: int
+) -> None:
+    """The collector tries a 503 again: such a push would be sent for ever."""
     namespace = loki.namespace()
-    records = [otlp_record("x" * 200_000, at_ns + i) for i in range(25)]
+
+    def push(lines: int) -> Answer:
+        texts = [(at_ns + i, "x" * 100_000) for i in range(lines)]
+        body: dict[str, object] = otlp_body(  # type: ignore[assignment]  # a mapping all the same
+            kernel_resource(namespace, "a"), [otlp_record(text, at) for at, text in texts]
+        )
+        if path.endswith("push"):
+            labels = {"k8s_namespace_name": namespace}
+            body = {"streams": [{"stream": labels, "values": [[str(at), text] for at, text in texts]}]}
+        return loki.post_json(path, body)
+
+    answer = push(42)
+    while answer.status == 429:
+        time.sleep(0.1)
+        answer = push(42)
+
+    assert answer.status == status
+    assert (
+        "rpc error: code = ResourceExhausted desc = grpc: received message larger than max (42" in answer.text
+    )
+    assert answer.text.rstrip().endswith(" vs. 4194304)")
+    assert loki.query_range(of(namespace), *around(at_ns)).lines == []
+
+
+def test_a_tenant_that_pushes_too_fast_has_to_wait(loki: Target, at_ns: int) -> None:
+    """14 MB at once, where 6 MiB and 4 MiB a second may pass; what was refused passes later."""
+    namespace = loki.namespace()
+    records = [otlp_record("x" * 200_000, at_ns + i) for i in range(18)]
     body = json.dumps(otlp_body(kernel_resource(namespace, "a"), records))
 
     def push() -> int:
@@ -232,13 +297,20 @@ def test_a_tenant_that_pushes_too_fast_has_to_wait(loki: Target, at_ns: int) -> 
 
 
 def test_a_stream_may_not_burst_above_its_own_limit(at_ns: int) -> None:
-    """15 MiB by default, which no push reaches as long as the tenant may send 6 MiB at once."""
-    raised = replace(IMPATIENT, ingestion_rate_bytes=64 * MIB, ingestion_burst_size_bytes=64 * MIB)
+    """15 MiB by default, which no push reaches as long as it may have 4 MiB."""
+    raised = replace(
+        IMPATIENT,
+        ingestion_rate_bytes=64 * MIB,
+        ingestion_burst_size_bytes=64 * MIB,
+        grpc_message_bytes=100 * MIB,
+    )
     with open_target(raised) as loki:
         labels = {"k8s_namespace_name": loki.namespace(), "service_name": "s"}
         answer = loki.push((labels, [[str(at_ns + i), "x" * 200_000] for i in range(80)]))
-    if loki.is_real and "ingestion rate limit exceeded" in answer.text:
-        pytest.skip("needs a Loki with ingestion_rate_mb: 64 and ingestion_burst_size_mb: 64")
+    if loki.is_real and "Per stream rate limit" not in answer.text:
+        pytest.skip(
+            "needs a Loki with ingestion_burst_size_mb: 64 and grpc_server_max_recv_msg_size: 104857600"
+        )
 
     assert (answer.status, answer.content_type) == (429, PLAIN)
     reasons = answer.text.splitlines()

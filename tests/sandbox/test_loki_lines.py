@@ -162,6 +162,41 @@ def test_too_many_labels_are_refused() -> None:
     assert found(stored(pushed((0, "line"), **fifteen, service_name="not counted")), '{l0="x"}') == ["line"]
 
 
+def test_the_rate_of_pushes_goes_by_the_stores_own_clock() -> None:
+    store = Store()
+    limits = LokiLimits(ingestion_rate_bytes=100, ingestion_burst_size_bytes=150)
+
+    def taken(size_bytes: int, after_seconds: float) -> bool:
+        one = pushed((size_bytes, "x" * size_bytes))
+        try:
+            ingest(store, [one], limits, NOW_NS + int(after_seconds * SECOND_NS), "fake")
+        except LokiError as error:
+            return error.status != 429
+        return True
+
+    assert taken(150, 0)
+    assert not taken(1, 0)
+    assert not taken(51, 0.5)
+    assert taken(50, 0.5), "what was refused used nothing up"
+    assert not taken(151, 1000)
+    assert taken(150, 1000)
+
+
+def test_a_stream_that_bursts_above_its_own_rate_is_refused_whole_and_others_are_not() -> None:
+    store = Store()
+    limits = LokiLimits(per_stream_rate_limit_bytes=1024, per_stream_rate_limit_burst_bytes=2048)
+    burst = pushed((0, "x" * 1024), (1, "y" * 1025))
+
+    with pytest.raises(LokiError, match=r"Per stream rate limit exceeded \(limit: 1KB/sec\)") as refused:
+        ingest(store, [burst], limits, NOW_NS, "fake")
+    ingest(store, [pushed((0, "z" * 2048), app="b")], limits, NOW_NS, "fake")
+
+    assert refused.value.status == 429
+    assert "totaling 1KB, consider" in refused.value.message
+    assert "totaling 1025B, consider" in refused.value.message
+    assert found(store) == ["z" * 2048]
+
+
 # Finding
 
 

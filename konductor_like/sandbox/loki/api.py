@@ -111,7 +111,9 @@ class LokiApi:
         try:
             self.push_otlp(read_export(request), tenant)
         except LokiError as error:
-            return Reply(error.status, _protobuf_status(error.message), "application/octet-stream")
+            # An exporter gives up on 500 and tries 503 again.
+            status = 503 if error.status == 500 else error.status
+            return Reply(status, _protobuf_status(error.message), "application/octet-stream")
         return Reply(204)
 
 

@@ -14,6 +14,7 @@ from konductor_like.sandbox.loki.clock import go_time, rfc3339
 from konductor_like.sandbox.loki.labels import SERVICE_NAME, Labels, label_set, normalized, written
 from konductor_like.sandbox.loki.levels import DETECTED_LEVEL, detected_level
 from konductor_like.sandbox.loki.limits import SECOND_NS, LokiError, LokiLimits
+from konductor_like.sandbox.loki.messages import check_push
 from konductor_like.sandbox.loki.store import Entry, Store, Stream
 
 _MOST_TOLD = 10
@@ -42,6 +43,7 @@ def ingest(store: Store, pushed: Iterable[Pushed], limits: LokiLimits, now_ns: i
     with store.lock:
         accepted = [(one.labels, _accepted(one, limits, now_ns, refusals)) for one in streams]
         _check_rate(store, [entry for _, entries in accepted for entry in entries], limits, now_ns, tenant)
+        check_push(accepted, limits)
         for labels, entries in accepted:
             if entries:
                 refused = _append(store, store.stream(labels), entries, limits, now_ns, tenant)

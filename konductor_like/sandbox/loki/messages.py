@@ -2,8 +2,9 @@
 
 A querier hands each piece of an answer to the frontend as one protobuf message. One that is larger than
 ``grpc_server_max_recv_msg_size`` does not arrive, and the frontend is not told: it waits until the query
-times out. An ingester hands its lines to the querier in batches, and each batch has the same limit. A reply
-that is ready later than ``http_server_write_timeout`` is never written: the connection is closed instead.
+times out. The same limit holds for each batch of lines from an ingester to the querier, and for each push on
+its way to an ingester. A reply that is ready later than ``http_server_write_timeout`` is never written: the
+connection is closed instead.
 
 Sources: pkg/querier/worker/scheduler_processor.go, pkg/ingester/instance.go; sizes, texts and times as seen
 on a real Loki with its own defaults.
@@ -18,7 +19,8 @@ from itertools import groupby, islice
 
 from konductor_like.sandbox.loki.engine import Hit
 from konductor_like.sandbox.loki.labels import Labels
-from konductor_like.sandbox.loki.limits import SECOND_NS, BigAnswer, LokiLimits
+from konductor_like.sandbox.loki.limits import SECOND_NS, BigAnswer, LokiError, LokiLimits
+from konductor_like.sandbox.loki.store import Entry
 from konductor_like.sandbox.mishaps import Drop, Mishap, Mishaps
 from konductor_like.sandbox.wire import Reply, Request
 
@@ -56,15 +58,21 @@ def message_bytes(hits: Iterable[Hit]) -> int:
     for hit in hits:
         if hit.stream not in labels:
             labels[hit.stream] = _written_bytes(hit.stream)
-        pairs = [(len(name.encode()), len(value.encode())) for name, value in hit.metadata]
         key = hit.stream, hit.metadata
         if key not in streams:
-            streams[key] = _field(labels[hit.stream] + sum(name + value + 5 for name, value in pairs))
-        seconds, rest = divmod(hit.timestamp_ns, SECOND_NS)
-        time = 1 + _varint(seconds) + (1 + _varint(rest) if rest else 0)
-        metadata = sum(_field(_field(name) + _field(value)) for name, value in pairs)
-        streams[key] += _field(_field(time) + _field(len(hit.line.encode())) + metadata)
+            streams[key] = _field(labels[hit.stream] + _written_bytes(hit.metadata))
+        streams[key] += _entry_bytes(hit.timestamp_ns, hit.line, hit.metadata)
     return sum(map(_field, streams.values())) + _STATISTICS_BYTES
+
+
+def check_push(pushed: Iterable[tuple[Labels, list[Entry]]], limits: LokiLimits) -> None:
+    """Raises ``LokiError`` if these lines, by stream, are too many for the message to an ingester."""
+    size = sum(
+        _field(_field(_written_bytes(labels)) + sum(_entry_bytes(*entry) for entry in entries))
+        for labels, entries in pushed
+    )
+    if 0 < limits.grpc_message_bytes < size:
+        raise LokiError(500, _too_large(size, limits.grpc_message_bytes))
 
 
 def ready_after(seconds: float, reply: Reply, limits: LokiLimits) -> Reply:
@@ -104,14 +112,17 @@ def _refused(piece: Sequence[Hit], limits: LokiLimits) -> Reply:
     if limits.big_answer is BigAnswer.TOO_LARGE:
         return Reply.of_text(f"response larger than the max message size ({size} vs {most})", 413)
     if limits.big_answer is BigAnswer.EXHAUSTED:
-        words = f"{_EXHAUSTED}grpc: received message larger than max ({size} vs. {most})"
-        return Reply.of_text(words, 500)
+        return Reply.of_text(_too_large(size, most), 500)
     for first in range(0, len(piece), _BATCH_LINES):
         size = message_bytes(piece[first : first + _BATCH_LINES])
         if size > most:
             words = f"{_EXHAUSTED}trying to send message larger than max ({size} vs. {most})"
             return ready_after(limits.query_retries_seconds, Reply.of_text(words, 500), limits)
     return ready_after(math.inf, _TIMED_OUT, limits)
+
+
+def _too_large(size: int, most: int) -> str:
+    return f"{_EXHAUSTED}grpc: received message larger than max ({size} vs. {most})"
 
 
 def _pieces(hits: Iterable[Hit], line_limit: int, interval_ns: int) -> Iterator[list[Hit]]:
@@ -123,6 +134,13 @@ def _pieces(hits: Iterable[Hit], line_limit: int, interval_ns: int) -> Iterator[
         wanted -= len(piece)
         if wanted <= 0:
             return
+
+
+def _entry_bytes(timestamp_ns: int, line: str, metadata: Labels) -> int:
+    seconds, rest = divmod(timestamp_ns, SECOND_NS)
+    time = 1 + _varint(seconds) + (1 + _varint(rest) if rest else 0)
+    pairs = sum(_field(_field(len(name.encode())) + _field(len(value.encode()))) for name, value in metadata)
+    return _field(_field(time) + _field(len(line.encode())) + pairs)
 
 
 def _written_bytes(labels: Labels) -> int:
