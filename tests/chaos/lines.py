@@ -70,9 +70,9 @@ class Lines:
         at_ns = self._world.node_clock_ns(name)
         texts = [(at_ns + place, f"NCCL WARN nothing {place} {'🔥' * chars}") for place in range(lines)]
         self._world.clock.true_ns += lines
-        pod = {"namespace": "default", "pod": _pod(name, 0), "container": "train"}
+        export = shipped(name, texts, namespace="default", pod=_pod(name, 0), container="train")
         try:
-            self._world.loki.push_otlp(shipped(name, texts, **pod))
+            self._world.loki.push_otlp(export)
         except LokiError as error:
             self._world.tell(f"   Loki refuses lines of a pod on {name}: {error.message[:80]}")
 
