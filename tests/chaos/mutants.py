@@ -288,6 +288,7 @@ MUTANTS: dict[str, Mutant] = {
     "the watch is not followed": _swap(NodeStore, "_watch", lambda _self: None),
     "kernel positions tell no replay": _swap(KernelPosition, "at_or_before", lambda _self, _other: None),
     "nothing was seen before": _swap(Entry, "seen", lambda _self, _fault: False),
+    "no answer is asked for with fewer entries": _swap(asking, "_is_too_large", lambda _error: False),
     "no line counts as delivered": _swap(Seen, "has", lambda *_args: False),
     "a count is added twice": _counts_fold_again,
     "a release covers no incident": _swap(release, "_released", lambda incident, _boot, _until: incident),

@@ -13,7 +13,7 @@ from tests.chaos.aftermath import Aftermath
 from tests.chaos.people import Resume
 from tests.chaos.setup import Setup
 from tests.chaos.steps import Step
-from tests.chaos.stories import STORIES, draw
+from tests.chaos.stories import LARGE_STORIES, STORIES, draw
 from tests.chaos.world import World
 
 _SPANS = ((2.0, 2.0), (2.0, 2.0), (20.0, 20.0), (20.0, 200.0), (60.0, 1500.0))
@@ -45,7 +45,7 @@ class Outcome:
 
 def schedule_of(seed: int) -> Schedule:
     """The schedule of a seed."""
-    rng = random.Random(seed)
+    rng, large = random.Random(seed), random.Random(f"large {seed}")
     nodes = rng.choice((1, 2, 3, 3, 4, 5))
     overlap_seconds, lateness_seconds = rng.choice(_SPANS)
     setup = Setup(
@@ -53,10 +53,10 @@ def schedule_of(seed: int) -> Schedule:
         brake_percent=rng.choice((100.0, 100.0, 100.0, 100.0, 50.0, 20.0)),
         loki_limit=rng.choice((5000, 5000, 5000, 24)),
         loki_cuts=rng.random() < 0.5,
-        message_bytes=rng.choice((4 * 2**20, 4 * 2**20, 60_000, 15_000)),
-        big_answer=rng.choice(list(BigAnswer)),
-        query_timeout_seconds=rng.choice((60.0, 60.0, 10.0, 3.0)),
-        write_timeout_seconds=rng.choice((30.0, 30.0, 2.0)),
+        message_bytes=large.choice((4 * 2**20, 4 * 2**20, 60_000, 15_000)),
+        big_answer=large.choice(list(BigAnswer)),
+        query_timeout_seconds=large.choice((60.0, 60.0, 10.0, 3.0)),
+        write_timeout_seconds=large.choice((30.0, 30.0, 2.0)),
         slow_writes=rng.random() < 0.3,
         overlap_seconds=overlap_seconds,
         lateness_seconds=lateness_seconds,
@@ -69,7 +69,11 @@ def schedule_of(seed: int) -> Schedule:
     )
     # Each schedule tells only some of the stories, so that it goes deep where others would get in the way.
     stories = rng.sample(STORIES, rng.choice((3, 6, 12, len(STORIES))))
-    return Schedule(seed, setup, (s.Beat(), *draw(rng, nodes, stories, rng.randint(20, 60))))
+    steps = draw(rng, nodes, stories, rng.randint(20, 60))
+    while large.random() < 0.5:
+        place = large.randrange(len(steps))
+        steps[place:place] = large.choice(LARGE_STORIES)(large, large.randrange(nodes))
+    return Schedule(seed, setup, (s.Beat(), *steps))
 
 
 def play(schedule: Schedule, *, traced: bool = False) -> Outcome:

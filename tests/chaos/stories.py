@@ -152,19 +152,6 @@ SINGLE_STORIES: tuple[Story, ...] = (
         xid(r, n, APPLICATION),
         beat(r),
     ],
-    # Answers that Loki cannot hand over, of the kernel log and of a pod, beside a fault elsewhere.
-    lambda r, n: [
-        *(s.Xid(n, r.choice(APPLICATION), 0, times=r.choice((12, 40, 100))), xid(r, n + 1), beat(r)),
-        *(wait(r), strike(r), beat(r), wait(r), beat(r)),
-    ],
-    lambda r, n: [
-        *(s.PodFlood(n, r.choice((8, 40)), r.choice((300, 900))), s.PodLine(n + 1), xid(r, n), beat(r)),
-        *(r.choice((strike(r), wait(r))), s.PodFlood(n), s.PodLine(n, 0.0, 1), beat(r), wait(r), beat(r)),
-    ],
-    lambda r, n: [
-        *(s.Xid(n, r.choice(APPLICATION), 0, times=40), s.Terminate(0), s.Wait(r.choice(LONG_SECONDS))),
-        *(xid(r, n + 1), beat(r), beat(r), wait(r), beat(r)),
-    ],
     lambda r, n: [p.TaintByHand(n), xid(r, n), beat(r), p.Untaint(n), beat(r)],
     lambda r, n: [
         *(p.TaintByHand(n, *r.choice((("false", "NoSchedule"), ("true", "NoExecute")))), xid(r, n), beat(r)),
@@ -198,6 +185,22 @@ SINGLE_STORIES: tuple[Story, ...] = (
         beat(r),
     ],
 )
+
+LARGE_STORIES: tuple[Story, ...] = (
+    lambda r, n: [
+        *(s.Xid(n, r.choice(APPLICATION), 0, times=r.choice((12, 40, 100))), xid(r, n + 1), beat(r)),
+        *(wait(r), strike(r), beat(r), wait(r), beat(r)),
+    ],
+    lambda r, n: [
+        *(s.PodFlood(n, r.choice((8, 40)), r.choice((300, 900))), s.PodLine(n + 1), xid(r, n), beat(r)),
+        *(r.choice((strike(r), wait(r))), s.PodFlood(n), s.PodLine(n, 0.0, 1), beat(r), wait(r), beat(r)),
+    ],
+    lambda r, n: [
+        *(s.Xid(n, r.choice(APPLICATION), 0, times=40), s.Terminate(0), s.Wait(r.choice(LONG_SECONDS))),
+        *(xid(r, n + 1), beat(r), beat(r), wait(r), beat(r)),
+    ],
+)
+"""Answers that Loki cannot hand over, of the kernel log and of a pod, beside a fault elsewhere."""
 
 STORIES = (*SINGLE_STORIES, *SHARED_STORIES, *DOUBT_STORIES)
 
