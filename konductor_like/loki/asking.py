@@ -18,7 +18,6 @@ from konductor_like.loki.errors import (
     LokiRefused,
     LokiTimeout,
     LokiUnavailable,
-    LokiUnreachable,
     says_too_large,
 )
 from konductor_like.loki.logql import of_nodes
@@ -40,10 +39,16 @@ _GROWTH = 4
 """How much lighter than before entries may be taken to be because of one answer."""
 _FORGET_SHARE = 5
 """One part in so many of what was learnt is forgotten with each poll."""
+_KEEP_SHARE = 20
+"""The same of how large a page was refused: trying a larger one may cost a minute of silence."""
 _LEAST_ENTRIES = 2
 """One entry may fill a page of one, which says nothing about what else there is."""
 _NARROWEST_NS = 10 * SECOND_NS
 """A Loki that cannot read so much before it times out falls behind whatever is asked."""
+
+
+_MAY_BE_TOO_LARGE = (LokiAnswerTooLarge, LokiTimeout, LokiUnavailable)
+"""How a Loki fails that cannot hand an answer over."""
 
 
 class Queries(Protocol):
@@ -88,11 +93,14 @@ class Asking:
         self._most = limit
         self._full_width_ns = widest_ns
         self._usual_bytes = self._entry_bytes = entry_bytes
+        self._refused_bytes = 0
+        """What an entry is taken to weigh at least, because pages of lighter ones were too large of late."""
 
     @property
     def limit(self) -> int:
         """How many entries are asked for at once: what the tenant allows and an answer can hold."""
-        return min(self._most, max(_LEAST_ENTRIES, PAGE_BYTES // self._entry_bytes))
+        weight = max(self._entry_bytes, self._refused_bytes)
+        return min(self._most, max(_LEAST_ENTRIES, PAGE_BYTES // weight))
 
     def begin(self) -> None:
         """A new poll begins."""
@@ -100,8 +108,6 @@ class Asking:
 
     def failed(self, error: LokiError) -> None:
         """A poll, or a part of it, ended with this: ask for less from now on, where that may help."""
-        if isinstance(error, LokiUnreachable | LokiUnavailable):
-            self._ask_for_fewer(self.limit)
         if isinstance(error, LokiTimeout):
             self.widest_ns = max(_NARROWEST_NS, min(self.widest_ns, self.asked_ns) // 2)
 
@@ -109,6 +115,7 @@ class Asking:
         """A poll went well. Widening slowly keeps a slow Loki from timing out on every other poll."""
         self.widest_ns = min(self._full_width_ns, self.widest_ns + self._full_width_ns // 64)
         self._entry_bytes += (self._usual_bytes - self._entry_bytes) // _FORGET_SHARE
+        self._refused_bytes -= self._refused_bytes // _KEEP_SHARE
 
     def lines_of(self, *, only: Collection[str] = (), without: Collection[str] = ()) -> Ask:
         """A callable that asks for windows of these nodes only, or of all but those."""
@@ -130,43 +137,45 @@ class Asking:
     def _ask(self, query: str, window: Window, direction: Direction, most: int) -> QueryResult | None:
         """One window's answer; None when it can only be had in parts.
 
-        A window that took too long is asked again for one entry. If that takes too long as well, the width
-        of the window is the reason.
+        A window that gave no answer is asked again for one entry. If that gives none either, the width of the
+        window is the reason. A page that turns out too small says little about who fills it: it grows, and
+        where that fails the smaller page will do.
         """
-        fewer, usual_bytes = None, self._entry_bytes
+        limit, refused = min(most, self.limit), 0
+        page: QueryResult | None = None
         while True:
-            limit = min(most, self.limit) if fewer is None else fewer
             self.queries, self.asked_ns = self.queries + 1, window.width_ns
             try:
                 result = self._client.query_range(query, window.start_ns, window.end_ns, limit, direction)
             except LokiError as error:
                 if isinstance(error, LokiRefused) and 0 < (error.allowed_limit or 0) < limit:
-                    self._most = error.allowed_limit or 1
+                    self._most = limit = error.allowed_limit or 1
+                elif page is not None and isinstance(error, _MAY_BE_TOO_LARGE):
+                    self._refuse(limit)
+                    return self._proven(query, window, page)
                 elif isinstance(error, LokiRefused) and error.asks_for_less and window.width_ns > SECOND_NS:
                     return None
                 elif _is_too_large(error) and limit > 1:
-                    fewer = self._ask_for_fewer(limit)
+                    self._refuse(limit)
+                    limit = max(1, min(limit // 2, PAGE_BYTES // LINE_BYTES_MOST))
                 elif _is_too_large(error) and window.width_ns > 1:
                     return None
-                elif isinstance(error, LokiTimeout) and limit > 1 and fewer is None:
-                    fewer = self._ask_for_fewer(1)
+                elif isinstance(error, LokiTimeout) and limit > 1 and not refused:
+                    limit, refused = 1, limit
                 else:
-                    if isinstance(error, LokiTimeout):
-                        self._entry_bytes = usual_bytes  # their size was not what took so long
                     raise
             else:
                 self.bytes_processed += result.bytes_processed
                 self._learn(result)
-                full = len(result.entries) >= limit
-                if full and fewer is None and min(most, self.limit) >= 2 * limit:
-                    continue  # a page that was too small says little about who fills it
-                return self._proven(query, window, result)
+                if refused:
+                    self._refuse(refused)
+                if len(result.entries) < limit or min(most, self.limit) < 2 * limit:
+                    return self._proven(query, window, result)
+                page, limit = result, min(most, self.limit, _GROWTH * limit)
 
-    def _ask_for_fewer(self, limit: int) -> int:
-        """How many to ask for after ``limit`` were too many: so few that they fit by Loki's own limits."""
-        fewer = max(1, min(limit // 2, PAGE_BYTES // LINE_BYTES_MOST))
-        self._entry_bytes = max(self._entry_bytes, PAGE_BYTES // fewer)
-        return fewer
+    def _refuse(self, limit: int) -> None:
+        """A page of so many was too large: for a while none is more than half as large."""
+        self._refused_bytes = max(self._refused_bytes, PAGE_BYTES // max(1, limit // 2))
 
     def _learn(self, result: QueryResult) -> None:
         """Heavier entries count at once; lighter ones where they filled the answer, and step by step."""

@@ -231,10 +231,9 @@ class LokiClient:
                 self._compare_clocks(response)
                 return self._body(response, started)
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
-            after_seconds = self._clock() - started
-            failure = from_exception(error, place, after_seconds)
-            if isinstance(failure, LokiTimeout):
-                self._patience.answered(max(after_seconds, silence_seconds))
+            failure = from_exception(error, place)
+            if isinstance(error, httpx.ReadTimeout):
+                self._patience.answered(silence_seconds)
             raise failure from error
 
     def _body(self, response: httpx.Response, started: float) -> bytearray:

@@ -4,12 +4,13 @@
 
     LokiError
     ├── LokiMisconfigured     a setting cannot be used: a file that is not there, an unreadable certificate
-    ├── LokiUnreachable       no connection: refused, name not found, TLS, dropped before an answer came
-    ├── LokiTimeout           connected, but no complete answer in time (also Loki's own 504, a late break)
+    ├── LokiUnreachable       no connection: refused, name not found, TLS
+    ├── LokiTimeout           connected, but no complete answer in time (also Loki's own 504)
+    │   └── LokiDropped         the connection was dropped before a complete answer came (a gateway's 502)
     ├── LokiRefused           400: the query or a setting is wrong, in Loki's own words
     ├── LokiUnauthorized      401, 403
     ├── LokiOverloaded        429, with the wait that Loki asked for
-    ├── LokiUnavailable       500, 502, 503: starting, stopping, short of ingesters
+    ├── LokiUnavailable       500, 503: starting, stopping, short of ingesters
     ├── LokiBadAnswer         an answer, but not Loki's: HTML, truncated JSON, another shape, 404, a redirect
     │   └── LokiAnswerTooLarge  more bytes than Loki can hand over, or than we hold; fewer entries help
     └── LokiStopped           we were told to stop while waiting to ask again
@@ -75,7 +76,7 @@ class LokiMisconfigured(LokiError):
 
 
 class LokiUnreachable(LokiError):
-    """There is no connection, or it broke before a complete answer came."""
+    """There is no connection."""
 
     transient = True
     hint = "Check that LOG_ENDPOINT names Loki's query address and that this machine may reach it."
@@ -86,10 +87,11 @@ class LokiUnreachable(LokiError):
 
 
 class LokiTimeout(LokiError):
-    """Connected, but no complete answer in time; fewer entries or a narrower window may help.
+    """Connected, but no complete answer in time.
 
     A Loki that cannot hand over an answer, because it is larger than a message between its parts may be,
-    keeps silent until it times out or drops the connection. From outside it looks like a slow Loki.
+    keeps silent until it times out or drops the connection. From outside it looks like a slow Loki: fewer
+    entries or a narrower window may help.
     """
 
     transient = True
@@ -99,6 +101,10 @@ class LokiTimeout(LokiError):
         "KONDUCTOR_KERNEL_SELECTOR or WATCHED_NAMESPACES, or give Loki more queriers, and keep "
         "KONDUCTOR_LOKI_TIMEOUT_SECONDS above Loki's query_timeout."
     )
+
+
+class LokiDropped(LokiTimeout):
+    """The connection was dropped before a complete answer came: by a restart, or over too large an answer."""
 
 
 class LokiRefused(LokiError):

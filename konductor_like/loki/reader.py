@@ -259,7 +259,6 @@ class SourceReader:
             without |= loud
         else:
             self._read_crowd(turn, window, now_ns, without)
-        turn.reached = True
         done = replace(turn.progress, fast_ns=now_ns)
         turn.progress = replace(done, whole_ns=now_ns) if whole else done
 
@@ -315,7 +314,7 @@ class SourceReader:
                 else:
                     self._read_upto(turn, turn.progress.work[0].end_ns)
             except LokiError as error:
-                if _is_of_the_window(error, turn):
+                if not isinstance(error, _DEAF):
                     self._window_failed(turn, now_ns)
                 raise
 
@@ -364,7 +363,7 @@ class SourceReader:
         try:
             return next(pieces, None)
         except LokiError as error:
-            if _is_of_the_window(error, turn):
+            if not isinstance(error, _DEAF):
                 end_ns = min(now_ns, flood.upto_ns + max(1, self._asking.asked_ns))
                 turn.put_off(Window(flood.upto_ns, end_ns), now_ns)
                 turn.flood(flood.read(end_ns, 0, self._asking.widest_ns), instead_of=flood)
@@ -414,10 +413,3 @@ class SourceReader:
 
     def _enough(self, turn: Turn) -> bool:
         return turn.full or self._asking.queries >= self._stop_at
-
-
-def _is_of_the_window(error: LokiError, turn: Turn) -> bool:
-    """Whether another window may well be read although this one failed."""
-    if isinstance(error, LokiUnreachable):
-        return turn.reached  # Loki answered just now
-    return not isinstance(error, _DEAF)

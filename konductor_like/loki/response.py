@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Self
 
 from pydantic_core import from_json
@@ -20,6 +21,7 @@ TEXT_CHARS = 32_768
 CUT = "…"
 """Stands for the middle."""
 
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -99,7 +101,8 @@ def log_line(entry: Entry, source: Source, naming: Naming) -> LogLine | None:
         source=source,
         timestamp_ns=entry.timestamp_ns,
         text=entry.text,
-        labels=labels,
+        # A job is told by a pod's labels. A storm's kernel lines would hold ten times their text in labels.
+        labels=labels if source is Source.POD else NO_LABELS,
         node=labels.get(naming.node) or None,
         namespace=labels.get(naming.namespace) or None,
         pod=labels.get(naming.pod) or None,

@@ -14,7 +14,7 @@ from tenacity import (
     wait_random,
 )
 
-from konductor_like.loki.errors import LokiError, LokiOverloaded, LokiStopped, LokiTimeout
+from konductor_like.loki.errors import LokiDropped, LokiError, LokiOverloaded, LokiStopped, LokiTimeout
 
 ATTEMPTS = 4
 TOTAL_SECONDS = 30.0
@@ -53,7 +53,9 @@ def retrying(
 
 
 def _transient(error: BaseException) -> bool:
-    return isinstance(error, LokiError) and error.transient and not isinstance(error, LokiTimeout)
+    if isinstance(error, LokiTimeout):
+        return isinstance(error, LokiDropped)
+    return isinstance(error, LokiError) and error.transient
 
 
 def _wait(state: RetryCallState) -> float:

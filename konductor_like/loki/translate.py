@@ -14,6 +14,7 @@ import httpx
 from konductor_like.loki.errors import (
     LokiAnswerTooLarge,
     LokiBadAnswer,
+    LokiDropped,
     LokiError,
     LokiMisconfigured,
     LokiOverloaded,
@@ -44,12 +45,8 @@ _DNS_HINT = (
 )
 
 
-LATE_SECONDS = 5.0
-"""A connection that breaks later than this broke over the answer; sooner, Loki most likely restarted."""
-
-
-def from_exception(error: Exception, place: str, after_seconds: float = 0.0) -> LokiError:
-    """Why no answer came ``after_seconds``. ``place`` names Loki's URL without credentials."""
+def from_exception(error: Exception, place: str) -> LokiError:
+    """Why no answer came. ``place`` names Loki's URL without credentials."""
     causes = list(_chain(error))
     if tls := next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None):
         return _tls(tls, place)
@@ -67,9 +64,7 @@ def from_exception(error: Exception, place: str, after_seconds: float = 0.0) -> 
         return LokiBadAnswer(f"{place}: the answer's compression is broken: {shown(str(error))}")
     if isinstance(error, _OUR_REQUEST):
         return LokiMisconfigured(f"{place}: no request can be made of the settings: {shown(str(error))}")
-    if after_seconds >= LATE_SECONDS:
-        return LokiTimeout(f"{place}: the connection was dropped late, before a complete answer came")
-    return LokiUnreachable(f"{place}: the connection was dropped before a complete answer came")
+    return LokiDropped(f"{place}: the connection was dropped before a complete answer came")
 
 
 def from_status(response: httpx.Response, body: bytes | bytearray, place: str) -> LokiError:
@@ -85,6 +80,8 @@ def from_status(response: httpx.Response, body: bytes | bytearray, place: str) -
         return LokiOverloaded(said, _retry_after_seconds(response.headers))
     if status == 504:
         return LokiTimeout(said)
+    if status == 502:
+        return LokiDropped(said)  # a gateway says so of the connection behind it
     if status >= 500:
         return LokiUnavailable(said)
     if status in (404, 405):

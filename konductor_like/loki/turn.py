@@ -88,8 +88,6 @@ class Turn:
     """Digest to timestamp of what is delivered."""
     expected: dict[int, int] = field(default_factory=dict)
     """A timestamp in a bucket that was read in full, to how many entries Loki counts there."""
-    reached: bool = False
-    """The present was read."""
     hurried: bool = False
     """The work was left for the next poll."""
     batch: Batch | None = None

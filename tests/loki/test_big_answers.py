@@ -7,11 +7,11 @@ import pytest
 from konductor_like.loki.asking import PAGE_BYTES, Asking
 from konductor_like.loki.errors import (
     LokiAnswerTooLarge,
+    LokiDropped,
     LokiError,
     LokiRefused,
     LokiTimeout,
     LokiUnavailable,
-    LokiUnreachable,
 )
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.response import Entry
@@ -40,7 +40,7 @@ REFUSALS = [
         LokiUnavailable("500: desc = trying to send message larger than max (6049258 vs. 4194304)"), id="500"
     ),
     pytest.param(LokiTimeout("504"), id="504 or silence"),
-    pytest.param(LokiUnreachable("dropped"), id="dropped"),
+    pytest.param(LokiDropped("502"), id="502 or dropped"),
 ]
 
 

@@ -12,6 +12,7 @@ import respx
 from konductor_like.loki.errors import (
     LokiAnswerTooLarge,
     LokiBadAnswer,
+    LokiDropped,
     LokiError,
     LokiMisconfigured,
     LokiOverloaded,
@@ -56,7 +57,7 @@ EMPTY = answer_bytes()
         pytest.param(429, "too many outstanding requests", LokiOverloaded, True, id="429"),
         pytest.param(499, "the request was cancelled by the client", LokiRefused, False, id="499"),
         pytest.param(500, "too many unhealthy instances in the ring", LokiUnavailable, True, id="500"),
-        pytest.param(502, "<html><h1>502 Bad Gateway</h1></html>", LokiUnavailable, True, id="502"),
+        pytest.param(502, "<html><h1>502 Bad Gateway</h1></html>", LokiDropped, True, id="502"),
         pytest.param(
             503, "Ingester not ready: waiting for 15s after being ready", LokiUnavailable, True, id="503"
         ),
@@ -211,8 +212,8 @@ def test_an_answer_larger_than_we_hold_is_given_up(loki: respx.MockRouter) -> No
         pytest.param(
             httpx.WriteTimeout("slow"), LokiTimeout, "no complete answer in time", id="write time-out"
         ),
-        pytest.param(httpx.ReadError("reset"), LokiUnreachable, "dropped", id="read error"),
-        pytest.param(httpx.RemoteProtocolError("odd"), LokiUnreachable, "dropped", id="no HTTP"),
+        pytest.param(httpx.ReadError("reset"), LokiDropped, "dropped", id="read error"),
+        pytest.param(httpx.RemoteProtocolError("odd"), LokiDropped, "dropped", id="no HTTP"),
         pytest.param(httpx.ProxyError("403 Forbidden"), LokiUnreachable, "proxy refused: 403", id="proxy"),
         pytest.param(
             httpx.LocalProtocolError("bad"), LokiMisconfigured, "no request can be made", id="our fault"

@@ -16,6 +16,7 @@ from konductor_like.loki.client import LokiClient
 from konductor_like.loki.errors import (
     LokiAnswerTooLarge,
     LokiBadAnswer,
+    LokiDropped,
     LokiError,
     LokiMisconfigured,
     LokiRefused,
@@ -80,7 +81,7 @@ def test_a_name_that_does_not_resolve_is_named(monkeypatch: pytest.MonkeyPatch) 
 def test_a_connection_dropped_before_the_answer_is_transient(act: Act) -> None:
     error = _failure(act)
 
-    assert isinstance(error, LokiUnreachable)
+    assert isinstance(error, LokiDropped)
     assert error.transient
     assert "dropped before a complete answer came" in str(error)
 
@@ -88,7 +89,7 @@ def test_a_connection_dropped_before_the_answer_is_transient(act: Act) -> None:
 def test_an_answer_cut_by_the_network_is_transient() -> None:
     error = _failure(respond(ANSWER[:40], length=len(ANSWER)))
 
-    assert isinstance(error, LokiUnreachable)
+    assert isinstance(error, LokiDropped)
     assert error.transient
 
 
@@ -175,7 +176,7 @@ def test_a_program_that_does_not_speak_http_is_no_traceback() -> None:
     def act(connection: socket.socket, _head: bytes) -> None:
         connection.sendall(b"220 mail.example ESMTP\r\n")
 
-    assert isinstance(_failure(act), LokiUnreachable)
+    assert isinstance(_failure(act), LokiDropped)
 
 
 def test_threads_share_one_client() -> None:

@@ -136,7 +136,7 @@ def test_the_memory_that_long_lines_take_ends_a_poll_early() -> None:
     batch = poll(reader, NOW + 170 * SECOND)
 
     assert batch.more
-    assert 4 * 2**20 <= sum(getsizeof(text) for text in texts_of(batch)) < 3 * 6 * 2**20
+    assert 2 * 2**20 <= sum(getsizeof(text) for text in texts_of(batch)) < 3 * 6 * 2**20
 
 
 def test_more_lines_in_one_nanosecond_than_loki_gives_out_are_reported() -> None:
@@ -178,6 +178,7 @@ def test_a_failed_poll_raises_and_moves_nothing(error: LokiError) -> None:
     loki = MemoryLoki()
     reader = steady_reader(loki)
     loki.entries.append(entry(NOW + SECOND, "fault"))
+    # What took too long is asked for again with one entry, and half as wide.
     loki.failures += [error] * (4 if isinstance(error, LokiTimeout) else 1)
 
     with pytest.raises(type(error)) as caught:
@@ -327,7 +328,7 @@ def test_one_nanosecond_too_large_to_hold_is_read_with_fewer_lines_and_reported(
         batches.append(poll(reader, NOW + SECOND))
 
     assert {window for batch in batches for window in batch.incomplete_windows} == {Window(NOW, NOW + 1)}
-    assert len([text for batch in batches for text in texts_of(batch)]) == 6
+    assert 4 <= len([text for batch in batches for text in texts_of(batch)]) <= 6
 
 
 def test_a_window_that_cannot_be_had_at_all_raises_instead_of_looping() -> None:

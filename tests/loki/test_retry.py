@@ -11,6 +11,7 @@ import pytest
 from konductor_like.loki.errors import (
     LokiAnswerTooLarge,
     LokiBadAnswer,
+    LokiDropped,
     LokiError,
     LokiMisconfigured,
     LokiOverloaded,
@@ -49,7 +50,7 @@ def _failing(*errors: LokiError) -> Callable[[], str]:
 
 @pytest.mark.parametrize(
     "error",
-    [LokiUnreachable("x"), LokiOverloaded("x"), LokiUnavailable("x")],
+    [LokiUnreachable("x"), LokiDropped("x"), LokiOverloaded("x"), LokiUnavailable("x")],
     ids=lambda error: type(error).__name__,
 )
 def test_a_transient_failure_is_tried_again(error: LokiError) -> None:
