@@ -25,7 +25,7 @@ from konductor_like.loki.response import Count, QueryResult
 from konductor_like.loki.spans import SECOND_NS
 from konductor_like.loki.window import COUNTABLE_NS, Ask, Direction, Window, is_complete
 
-STORM_LINES = 2000
+STORM_LINES = 1000
 """What some nodes print is asked for in smaller answers: nobody waits for it, and each is held in memory."""
 PAGE_BYTES = 2 * 2**20
 """What an answer should weigh: half of what the parts of a Loki with its own defaults hand over."""

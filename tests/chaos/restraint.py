@@ -61,6 +61,8 @@ class Restraint:
         processes = (each for each in self._world.processes if each is not None and each.leading)
         seen_by = frozenset(each for each in processes if state.machine.node_uid in each.seen_out_uids)
         clock = self._world.clock
+        # A machine that came back in the same boot took its own place, and leaves it once.
+        self._lost = [each for each in self._lost if not each.state.machine.same_boot(state.machine)]
         self._lost.append(_Lost(state, clock.moment(), clock.seconds(), seen_by))
 
     def person_pauses(self, until: datetime | None) -> None:
