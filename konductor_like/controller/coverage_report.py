@@ -24,6 +24,8 @@ _NAMES = 5
 
 FleetEvent = Callable[[EventReason, str], None]
 """Sends an Event about the fleet; returns at once and raises nothing."""
+_LOOKS_UNREAD = 2
+"""At so many looks in a row kernel logs must be unread before the log says so."""
 
 
 class CoverageReport:
@@ -39,7 +41,8 @@ class CoverageReport:
         self._fleet_said_ns = -QUIET_NS
         self._ambiguous: frozenset[str] = frozenset()
         self._left: set[tuple[str, str]] = set()
-        self._unread = False
+        self._unread_looks = 0
+        """At how many looks in a row the kernel logs were not read; the first after a start is often one."""
 
     def tell(
         self,
@@ -103,14 +106,17 @@ class CoverageReport:
         metrics.nodes_ambiguous.set(len(coverage.ambiguous))
 
     def _say_unread(self, unread_since_ns: int | None) -> None:
-        if unread_since_ns is not None and not self._unread:
+        if unread_since_ns is None:
+            if self._unread_looks >= _LOOKS_UNREAD:
+                logs.info("The kernel logs are read up to the present again.")
+            self._unread_looks = 0
+            return
+        self._unread_looks += 1
+        if self._unread_looks == _LOOKS_UNREAD:
             logs.warning(
                 f"The kernel logs were read in full up to {_moment(unread_since_ns)} and no further: until "
                 "they are, every node that nothing stands against counts as unknown."
             )
-        elif unread_since_ns is None and self._unread:
-            logs.info("The kernel logs are read up to the present again.")
-        self._unread = unread_since_ns is not None
 
     def _say_silent(self, nodes: Mapping[str, NodeState], now_ns: int) -> None:
         silent = {name: since_ns for name, since_ns in self._unsaid.items() if name in nodes}
