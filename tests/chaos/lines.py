@@ -68,8 +68,10 @@ class Lines:
     def pod_floods(self, name: str, lines: int, chars: int) -> None:
         """A pod prints long lines that Loki's line filter lets through and detection turns away."""
         at_ns = self._world.node_clock_ns(name)
-        texts = [(at_ns + place, f"NCCL WARN nothing {place} {'🔥' * chars}") for place in range(lines)]
-        self._world.clock.true_ns += lines
+        texts = [
+            (at_ns + place * 100_000, f"NCCL WARN nothing {place} {'🔥' * chars}") for place in range(lines)
+        ]
+        self._world.clock.true_ns += lines * 100_000
         export = shipped(name, texts, namespace="default", pod=_pod(name, 0), container="train")
         try:
             self._world.loki.push_otlp(export)
