@@ -3,7 +3,7 @@
 Loki's parts hand over 4 MiB at most unless configured otherwise. A larger answer never comes: Loki says so
 (413, ResourceExhausted), or keeps silent until it times out. So a page of entries is sized to
 :data:`PAGE_BYTES` by what entries weighed of late. For example, kernel lines with the shipped collector's
-metadata weigh 1.3 KiB, which makes pages of 1,500; pod lines of 100 KB make pages of 20.
+metadata weigh 820 bytes, which makes pages of 2,500; pod lines of 100 KB make pages of 20.
 """
 
 from __future__ import annotations
