@@ -88,7 +88,7 @@ def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator
         elif result is not None and (whole_ns := _whole_before(window, result)):
             window = Window(start_ns, whole_ns)
             entries = tuple(entry for entry in result.entries if entry.timestamp_ns < whole_ns)
-            piece = Piece(window, entries, next_width_ns=max(1, _wider(window.width_ns, result)))
+            piece = Piece(window, entries, next_width_ns=_wider(window.width_ns, result))
         elif window.width_ns > 1:
             width_ns = _narrower(window, result)
             continue
@@ -114,8 +114,8 @@ def _wider(width_ns: int, result: QueryResult) -> int:
     if 2 * len(result.entries) < _FILL * result.limit:
         return doubled_ns
     wider_ns = int(width_ns * _FILL * result.limit / len(result.entries))
-    # Whole milliseconds can be counted.
-    return wider_ns // COUNTABLE_NS * COUNTABLE_NS or wider_ns
+    # Whole milliseconds can be counted. A window of no width would be asked for without end.
+    return wider_ns // COUNTABLE_NS * COUNTABLE_NS or max(1, wider_ns)
 
 
 def _narrower(window: Window, result: QueryResult | None) -> int:
