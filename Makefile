@@ -95,6 +95,15 @@ docs: .venv/.dev ## Rewrite what is generated: three pages, and the script in th
 quality: .venv/.dev ## Rewrite docs/detection-quality.md from the labelled corpus
 	$(BIN)/python -m tests.quality.report
 
+.PHONY: count
+count: .venv/.dev ## Count code lines, and what one fatal line passes on its way to the PATCH
+	$(BIN)/python -m tests.measures.lines
+	$(BIN)/python -m tests.measures.path
+
+.PHONY: release-check
+release-check: .venv/.dev ## Say what the owner has to fill in before a release
+	$(BIN)/python -m tests.measures.release
+
 .PHONY: lock
 lock: ## Rewrite the lock files from pyproject.toml
 	$(LOCK) pyproject.toml -o requirements.lock

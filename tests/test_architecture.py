@@ -1,0 +1,87 @@
+"""docs/architecture.md is the design: its rules, layers and words are those of the code."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.generate_docs import DOCS
+from tests.measures.lines import code_lines
+from tests.measures.release import OWNERS, missing
+
+ROOT = DOCS.parent
+PAGE = (DOCS / "architecture.md").read_text("utf-8")
+RULES = {
+    int(number): text
+    for number, text in re.findall(r"^(\d+)\. \*\*(.*?)(?=^\d+\. \*\*|^##)", PAGE, re.MULTILINE | re.DOTALL)
+}
+SOURCES = [*ROOT.glob("konductor_like/**/*.py"), *ROOT.glob("tests/**/*.py"), *ROOT.glob("manifests/*")]
+
+
+def test_rules_are_numbered_without_a_hole() -> None:
+    assert list(RULES) == list(range(1, len(RULES) + 1))
+
+
+@pytest.mark.parametrize("number", RULES)
+def test_a_rule_has_its_reason_and_tests_that_exist(number: int) -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)`", RULES[number])
+
+    assert "*Why:*" in RULES[number]
+    assert named
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+def test_every_rule_that_the_code_cites_is_on_the_page() -> None:
+    cited = {
+        (path.name, int(number))
+        for path in SOURCES
+        for group in re.findall(r"\(?(?:design )?\brules? ((?:\d+(?:, | and )?)+)\)", path.read_text("utf-8"))
+        for number in re.findall(r"\d+", group)
+    }
+
+    assert cited
+    assert {one for one in cited if one[1] not in RULES} == set()
+
+
+def test_the_layers_are_those_that_the_import_linter_holds() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = next(one["layers"] for one in contracts if one["name"] == "Imports point one way")
+    held = [name for layer in layers for name in re.findall(r"konductor_like\.(\w+)", layer)]
+    table = PAGE.split("\n## Layers\n")[1].split("\n## ")[0]
+    shown = re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", table, re.MULTILINE)))
+
+    assert [name for name in shown if name != "sandbox"] == [name for name in held if name in shown]
+    packages = {path.parent.name for path in (ROOT / "konductor_like").glob("*/__init__.py")}
+    assert packages <= set(shown)
+
+
+def test_the_glossary_is_short_and_in_order() -> None:
+    terms = re.findall(r"^\| ([^|]+) \|", PAGE.split("\n## Glossary\n")[1], re.MULTILINE)[2:]
+
+    assert len(terms) <= 25
+    assert terms == sorted(terms, key=str.lower)
+
+
+def test_a_code_line_is_no_blank_no_comment_and_no_docstring() -> None:
+    text = (
+        '"""What it is."""\n\n# Why.\nx = (\n    1,\n)\n"""Of x."""\n\n\ndef f() -> None:\n    """Why."""\n'
+    )
+
+    assert code_lines(text) == {4, 5, 6, 10}
+
+
+def test_a_release_waits_for_what_only_the_owner_knows() -> None:
+    filled = "[tool.konductor-like]\n" + "".join(f'{name} = "x"\n' for name in OWNERS)
+
+    assert missing(filled) == []
+    assert missing(filled.replace('"x"', '" "')) == list(OWNERS)
+
+
+def test_security_reports_go_where_the_owner_says() -> None:
+    assert all(name in (ROOT / "pyproject.toml").read_text("utf-8") for name in OWNERS)
+    assert "security-contact" in Path(ROOT / "SECURITY.md").read_text("utf-8")
