@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
+from konductor_like.sandbox.http import JSON, Reply, Request
 from konductor_like.sandbox.kubernetes import errors
 from konductor_like.sandbox.kubernetes.access import ANONYMOUS, Access, Attempt, User
 from konductor_like.sandbox.kubernetes.asking import (
@@ -29,7 +30,6 @@ from konductor_like.sandbox.kubernetes.store import Store, Stored, dump
 from konductor_like.sandbox.kubernetes.tables import as_table
 from konductor_like.sandbox.kubernetes.watches import Encode, Watches, WatchRequest
 from konductor_like.sandbox.kubernetes.writes import Writes, view
-from konductor_like.sandbox.wire import JSON, Reply, Request
 
 
 class Api:

@@ -9,13 +9,13 @@ import contextlib
 import json
 from typing import Any
 
+from konductor_like.sandbox.http import JSON, Request
 from konductor_like.sandbox.kubernetes import errors, protobuf
 from konductor_like.sandbox.kubernetes.access import User
 from konductor_like.sandbox.kubernetes.errors import Cause
 from konductor_like.sandbox.kubernetes.resources import Resource
 from konductor_like.sandbox.kubernetes.routing import is_true
 from konductor_like.sandbox.kubernetes.writes import APPLY_PATCH, Writer
-from konductor_like.sandbox.wire import JSON, Request
 
 BODY_BYTES = 3 * 1024 * 1024
 _MEDIA_TYPES = ("application/json", "application/*", "*/*")

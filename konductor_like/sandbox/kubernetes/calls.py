@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from konductor_like.sandbox.http import Request
 from konductor_like.sandbox.kubernetes.errors import ApiError
 from konductor_like.sandbox.kubernetes.routing import route
 from konductor_like.sandbox.server import Exchange
-from konductor_like.sandbox.wire import Request
 
 
 @dataclass(frozen=True, slots=True)

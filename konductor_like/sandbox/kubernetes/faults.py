@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from konductor_like.sandbox.fault_injection import Mishap
+from konductor_like.sandbox.http import JSON, Request
 from konductor_like.sandbox.kubernetes.errors import ApiError, expired
 from konductor_like.sandbox.kubernetes.store import dump
-from konductor_like.sandbox.mishaps import Mishap
-from konductor_like.sandbox.wire import JSON, Request
 
 _REFUSALS = {
     400: ("BadRequest", "the server rejected our request for an unknown reason"),

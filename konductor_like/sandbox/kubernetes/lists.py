@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from konductor_like.sandbox.http import Request
 from konductor_like.sandbox.kubernetes import errors
 from konductor_like.sandbox.kubernetes.resources import Resource
 from konductor_like.sandbox.kubernetes.selectors import FieldTest, LabelTest, parse_fields, parse_labels
 from konductor_like.sandbox.kubernetes.store import Key, Store, Stored
-from konductor_like.sandbox.wire import Request
 
 TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. "

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from konductor_like.sandbox.http import Request
 from konductor_like.sandbox.kubernetes import errors
 from konductor_like.sandbox.kubernetes.access import Attempt
 from konductor_like.sandbox.kubernetes.resources import GROUPS, NAMESPACES, Resource, find_resource
 from konductor_like.sandbox.kubernetes.store import Key
 from konductor_like.sandbox.kubernetes.writes import Target
-from konductor_like.sandbox.wire import Request
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 

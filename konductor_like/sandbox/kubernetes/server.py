@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from konductor_like.sandbox.fault_injection import Mishaps
 from konductor_like.sandbox.kubernetes.access import Access
 from konductor_like.sandbox.kubernetes.admission import Admission, admit_all
 from konductor_like.sandbox.kubernetes.api import Api
@@ -24,7 +25,6 @@ from konductor_like.sandbox.kubernetes.resources import NAMESPACES, NODES
 from konductor_like.sandbox.kubernetes.store import Backup, Key, Store
 from konductor_like.sandbox.kubernetes.watches import Watches
 from konductor_like.sandbox.kubernetes.writes import Target, Writer, Writes
-from konductor_like.sandbox.mishaps import Mishaps
 from konductor_like.sandbox.server import LoopbackServer
 
 FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
