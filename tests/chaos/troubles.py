@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.http import Reply, Request
-from konductor_like.sandbox.kubernetes.faults import refusal
+from konductor_like.sandbox.kubernetes.errors import refusal
 from konductor_like.sandbox.loki.server import EMPTY_ANSWER, HTML_ANSWER
 from tests.chaos.wire import KUBE, LOKI, BrokenOffError, NoAnswerError, NoConnectionError
 
