@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from konductor_like.sandbox.kubernetes.managed import record_write
+from konductor_like.sandbox.kubernetes.managed_fields import record_write
 
 KUBELET_VERSION = "v1.32.4"
 _CREATED = "2025-03-05T08:00:00Z"

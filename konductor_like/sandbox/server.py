@@ -19,8 +19,8 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, Self, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from konductor_like.sandbox.mishaps import Drop, Mishap, Mishaps
-from konductor_like.sandbox.wire import BadBodyError, Reply, Request, read_body
+from konductor_like.sandbox.fault_injection import Drop, Mishap, Mishaps
+from konductor_like.sandbox.http import BadBodyError, Reply, Request, read_body
 
 Handler = Callable[[Request], Reply]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from konductor_like.sandbox.http import Reply, Request
 from konductor_like.sandbox.kubernetes import errors
 from konductor_like.sandbox.kubernetes.api import _whole
 from konductor_like.sandbox.kubernetes.lists import Selection
 from konductor_like.sandbox.kubernetes.resources import NODES
 from konductor_like.sandbox.kubernetes.watches import _changes, _error
-from konductor_like.sandbox.wire import Reply, Request
 from tests.chaos.machines import seconds
 from tests.chaos.process import NAMESPACE, Killed, Process
 from tests.chaos.troubles import Strike, Troubles, befall, empty_answer

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from konductor_like.sandbox.kubernetes.faults import refusal
+from konductor_like.sandbox.fault_injection import Mishap
+from konductor_like.sandbox.http import Reply, Request
+from konductor_like.sandbox.kubernetes.errors import refusal
 from konductor_like.sandbox.loki.server import EMPTY_ANSWER, HTML_ANSWER
-from konductor_like.sandbox.mishaps import Mishap
-from konductor_like.sandbox.wire import Reply, Request
 from tests.chaos.wire import KUBE, LOKI, BrokenOffError, NoAnswerError, NoConnectionError
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from konductor_like.cluster.access import controller_permissions, missing_permis
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeBadAnswer, KubeConfigError, KubeError, KubeUnavailable
 from konductor_like.cluster.namespaces import ensure_namespace
+from konductor_like.sandbox.fault_injection import Mishap
+from konductor_like.sandbox.http import JSON
 from konductor_like.sandbox.kubernetes import KubernetesServer, Rule, matching, refusal
-from konductor_like.sandbox.mishaps import Mishap
-from konductor_like.sandbox.wire import JSON
 
 NEEDED = controller_permissions("gpu-health", "konductor-like")
 LEASES = ("coordination.k8s.io",)

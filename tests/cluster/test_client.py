@@ -10,9 +10,9 @@ from konductor_like.cluster import client as module
 from konductor_like.cluster import paths
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.errors import KubeBadAnswer, KubeConflict, KubeForbidden, KubeGone, KubeNotFound
+from konductor_like.sandbox.fault_injection import Mishap
+from konductor_like.sandbox.http import JSON
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
-from konductor_like.sandbox.mishaps import Mishap
-from konductor_like.sandbox.wire import JSON
 from tests.cluster.scenes import raw_node
 
 LEASE = {

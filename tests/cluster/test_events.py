@@ -14,8 +14,8 @@ from konductor_like.cluster.lease import LeaderLease
 from konductor_like.cluster.lease_events import LeaseEvents
 from konductor_like.cluster.store import list_nodes
 from konductor_like.model import EventReason, NodeState
+from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
-from konductor_like.sandbox.mishaps import Drop, Mishap
 from tests.cluster.scenes import NOON, raw_node, state_of
 
 TAINTED = EventReason.TAINTED

@@ -11,8 +11,8 @@ from konductor_like.cluster.lease import (
 )
 from konductor_like.cluster.lease_object import Carried
 from konductor_like.cluster.steering import PAUSE_ANNOTATION
+from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
-from konductor_like.sandbox.mishaps import Drop, Mishap
 from tests.cluster.lease_scenes import (
     NAMESPACE,
     PATH,

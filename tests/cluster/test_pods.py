@@ -15,9 +15,9 @@ from konductor_like.cluster import pods
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.errors import KubeBadAnswer
 from konductor_like.cluster.pods import OTHERS_BYTES, PODS_MOST, RUNNING_BYTES, jobs_on
+from konductor_like.sandbox.fault_injection import Mishap
+from konductor_like.sandbox.http import JSON
 from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.mishaps import Mishap
-from konductor_like.sandbox.wire import JSON
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
 

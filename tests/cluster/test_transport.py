@@ -28,9 +28,9 @@ from konductor_like.cluster.errors import (
 )
 from konductor_like.cluster.kubeconfig import Access
 from konductor_like.cluster.transport import Transport
+from konductor_like.sandbox.fault_injection import Drop, Mishap
+from konductor_like.sandbox.http import HTML, JSON
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
-from konductor_like.sandbox.mishaps import Drop, Mishap
-from konductor_like.sandbox.wire import HTML, JSON
 from tests.cluster.scenes import raw_node
 
 CERTIFICATES = Path(__file__).parent.parent / "loki" / "certificates"

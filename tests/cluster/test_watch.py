@@ -18,9 +18,9 @@ from konductor_like.cluster.errors import (
     KubeUnreachable,
 )
 from konductor_like.cluster.watch import WatchStream
+from konductor_like.sandbox.fault_injection import Drop, Mishap
+from konductor_like.sandbox.http import JSON
 from konductor_like.sandbox.kubernetes import KubernetesServer, expired_watch
-from konductor_like.sandbox.mishaps import Drop, Mishap
-from konductor_like.sandbox.wire import JSON
 from tests.cluster.scenes import raw_node, wait_until
 
 CERTIFICATES = Path(__file__).parent.parent / "loki" / "certificates"

@@ -13,7 +13,6 @@ import pytest
 from tests.contract.kubernetes_target import (
     AGENT,
     JSON_PATCH,
-    MERGE_PATCH,
     Answer,
     Target,
     node_path,
@@ -23,7 +22,6 @@ from tests.contract.kubernetes_target import (
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 EVENTS = "/api/v1/namespaces/default/events"
-NEW_EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 MOMENT = "2026-02-03T04:05:06.000007Z"
 SOMEBODY = {"Impersonate-User": "contract-nobody"}
@@ -94,14 +92,6 @@ def test_a_lease_is_not_replaced_without_a_version(target: Target, held: Answer)
 
     assert refused(answer, 422, "Invalid")
     assert {c["field"] for c in answer.body["details"]["causes"]} == {"metadata.resourceVersion"}
-
-
-def test_a_replace_creates_a_lease_that_is_not_there(target: Target) -> None:
-    name = target.name()
-    answer = target.send("PUT", f"{LEASES}/{name}", lease(name))
-    gone = target.send("DELETE", f"{LEASES}/{name}")
-
-    assert (answer.status, gone.status, gone.body["details"]["kind"]) == (201, 200, "leases")
 
 
 @pytest.mark.parametrize("time", ["2026-02-03T04:05:06Z", "2026-02-03T04:05:06.007Z", "yesterday"])
@@ -206,73 +196,6 @@ def test_an_event_on_a_node_outside_the_default_namespace_is_refused(target: Tar
 
     assert refused(answer, 422, "Invalid")
     assert {c["field"] for c in answer.body["details"]["causes"]} == {"involvedObject.namespace"}
-
-
-def test_an_event_counts_up_by_a_patch(target: Target) -> None:
-    node = target.create_node()
-    name = target.create(EVENTS, event(node)).meta["name"]
-    answer = target.patch(f"{EVENTS}/{name}", {"count": 2}, MERGE_PATCH)
-
-    assert (answer.status, answer.body["count"]) == (200, 2)
-
-
-def test_one_event_has_two_faces(target: Target) -> None:
-    node = target.create_node()
-    name = target.create(EVENTS, event(node)).meta["name"]
-    new = target.get(f"{NEW_EVENTS}/{name}").body
-
-    assert (new["apiVersion"], new["note"], new["reportingController"]) == (
-        "events.k8s.io/v1",
-        "Xid 79",
-        AGENT,
-    )
-    assert (new["regarding"]["uid"], new["deprecatedCount"]) == (node.meta["uid"], 1)
-
-
-def new_event(node: Answer, **parts: Any) -> dict[str, Any]:
-    about = {"kind": "Node", "apiVersion": "v1", "name": node.meta["name"], "uid": node.meta["uid"]}
-    said = {"type": "Warning", "reason": "GPUFaultTainted", "note": "Xid 79", "action": "Taint"}
-    by = {"reportingController": AGENT, "reportingInstance": "a", "eventTime": MOMENT}
-    metadata = {"name": f"{node.meta['name']}.new", "namespace": "default"}
-    head = {"kind": "Event", "apiVersion": "events.k8s.io/v1", "metadata": metadata, "regarding": about}
-    return {**head, **said, **by, **parts}
-
-
-def test_an_event_of_the_new_kind_is_shown_by_the_old_api(target: Target) -> None:
-    node = target.create_node()
-    made = target.create(NEW_EVENTS, new_event(node))
-    old = target.get(f"{EVENTS}/{made.meta['name']}").body
-
-    assert made.status == 201
-    assert (old["message"], old["reportingComponent"], old["eventTime"]) == ("Xid 79", AGENT, MOMENT)
-
-
-@pytest.mark.parametrize(
-    ("parts", "field"),
-    [
-        pytest.param({"action": ""}, "action", id="no action"),
-        pytest.param({"reason": ""}, "reason", id="no reason"),
-        pytest.param({"reason": "x" * 129}, "reason", id="a long reason"),
-        pytest.param({"note": "x" * 1025}, "message", id="a note of more than 1,024 bytes"),
-        pytest.param({"type": "Bad"}, "type", id="a type that does not exist"),
-        pytest.param({"eventTime": None}, "eventTime", id="no time"),
-        pytest.param({"reportingInstance": ""}, "reportingInstance", id="no instance"),
-    ],
-)
-def test_the_new_kind_of_event_is_strict(target: Target, parts: dict[str, Any], field: str) -> None:
-    answer = target.send("POST", NEW_EVENTS, new_event(target.create_node(), **parts))
-
-    assert refused(answer, 422, "Invalid")
-    assert field in {c["field"] for c in answer.body["details"]["causes"]}
-
-
-def test_a_name_can_be_left_to_the_server(target: Target) -> None:
-    node = target.create_node()
-    body = event(node, metadata={"generateName": f"{target.name()}-", "namespace": "default"})
-    made = [target.create(EVENTS, body).meta["name"] for _ in range(2)]
-
-    assert all(name.startswith(body["metadata"]["generateName"]) for name in made)
-    assert len(set(made)) == 2
 
 
 # Access

@@ -147,23 +147,6 @@ def test_a_watch_from_nowhere_first_tells_what_is_there(target: Target, group: s
     assert [kind for kind, _ in without_bookmarks(events)] == ["ADDED"] * 4
 
 
-def test_initial_events_end_with_a_bookmark_that_says_so(target: Target, group: str) -> None:
-    events = take(
-        target.watch(
-            NODES,
-            labelSelector=f"group={group}",
-            sendInitialEvents="true",
-            resourceVersionMatch="NotOlderThan",
-            allowWatchBookmarks="true",
-            timeoutSeconds="5",
-        ),
-        5,
-    )
-
-    assert [e["type"] for e in events[:5]] == ["ADDED"] * 4 + ["BOOKMARK"]
-    assert events[4]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-
-
 def test_one_node_can_be_watched_by_its_name(target: Target, group: str) -> None:
     listed = target.get(NODES, labelSelector=f"group={group}")
     first, second, *_ = names(listed)

@@ -5,10 +5,8 @@ Held against the stand-in, and against a real Loki when ``KONDUCTOR_TEST_LOKI_UR
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 import pytest
@@ -46,6 +44,7 @@ def test_a_window_has_its_start_and_not_its_end(loki: Target, at_ns: int) -> Non
     namespace = loki.namespace()
     loki.write(kernel_resource(namespace, "a"), (at_ns - 1, "before"), (at_ns, "start"), (at_ns + 9, "end"))
 
+    assert loki.query_range(of(namespace), at_ns, at_ns).texts == []
     assert loki.query_range(of(namespace), at_ns, at_ns + 9).texts == ["start"]
     assert loki.query_range(of(namespace), at_ns, at_ns + 10).texts == ["start", "end"]
 
@@ -57,13 +56,6 @@ def test_windows_that_touch_show_every_line_once(loki: Target, at_ns: int) -> No
     halves = [loki.query_range(of(namespace), at_ns + a, at_ns + b).texts for a, b in ((0, 3), (3, 6))]
 
     assert halves[0] + halves[1] == [f"line {i}" for i in range(6)]
-
-
-def test_a_window_of_no_length_is_empty(loki: Target, at_ns: int) -> None:
-    namespace = loki.namespace()
-    loki.write(kernel_resource(namespace, "a"), (at_ns, "line"))
-
-    assert loki.query_range(of(namespace), at_ns, at_ns).lines == []
 
 
 def test_a_window_that_runs_backwards_is_refused(loki: Target, at_ns: int) -> None:
@@ -79,25 +71,11 @@ def test_a_window_may_end_after_now(loki: Target) -> None:
     assert len(loki.query_range(of(namespace), now_ns, now_ns + MINUTE_NS).lines) == 1
 
 
-@pytest.mark.parametrize("notation", ["nanoseconds", "seconds", "decimal", "rfc3339"])
-def test_a_time_may_be_written_in_several_ways(loki: Target, at_ns: int, notation: str) -> None:
-    namespace, seconds = loki.namespace(), at_ns // SECOND_NS
+def test_a_time_may_be_written_in_seconds(loki: Target, at_ns: int) -> None:
+    namespace = loki.namespace()
     loki.write(kernel_resource(namespace, "a"), (at_ns - 1, "too early"), (at_ns, "line"))
-    written = {
-        "nanoseconds": str(at_ns),
-        "seconds": str(seconds),
-        "decimal": f"{seconds}.0",
-        "rfc3339": datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }[notation]
 
-    assert loki.query_range(of(namespace), written, at_ns + 1).texts == ["line"]
-
-
-def test_a_range_of_more_than_thirty_days_is_refused(loki: Target, at_ns: int) -> None:
-    answer = loki.query_range(of("any"), at_ns - 40 * 24 * 60 * MINUTE_NS, at_ns)
-
-    assert answer.status == 400
-    assert "the query time range exceeds the limit" in answer.text
+    assert loki.query_range(of(namespace), at_ns // SECOND_NS, at_ns + 1).texts == ["line"]
 
 
 # Limits
@@ -140,18 +118,6 @@ def test_a_limit_below_one_is_refused(loki: Target, at_ns: int, limit: int) -> N
     answer = loki.query_range(of("any"), *around(at_ns), limit=limit)
 
     assert answer.refusal == (400, PLAIN, "limit must be a positive value")
-
-
-def test_a_limit_above_the_tenants_is_refused_and_the_tenants_is_named(loki: Target, at_ns: int) -> None:
-    answer = loki.query_range(of("any"), *around(at_ns), limit=1_000_000)
-
-    assert (answer.status, answer.content_type) == (400, PLAIN)
-    named = re.fullmatch(
-        r"max entries limit per query exceeded, limit > max_entries_limit_per_query \(1000000 > (\d+)\)",
-        answer.text,
-    )
-    assert named
-    assert loki.query_range(of("any"), *around(at_ns), limit=named[1]).lines == []
 
 
 # Statistics
@@ -251,15 +217,3 @@ def test_it_says_when_it_is_ready_and_what_it_is(loki: Target) -> None:
 
 def test_an_unknown_path_is_not_found(loki: Target) -> None:
     assert loki.get("/loki/api/v1/nothing").refusal == (404, PLAIN, "404 page not found\n")
-
-
-def test_labels_are_told_by_name_and_value(loki: Target, at_ns: int) -> None:
-    namespace = loki.namespace()
-    loki.write(kernel_resource(namespace, "a"), (at_ns, XID))
-    start, end = around(at_ns)
-
-    names = loki.get("/loki/api/v1/labels", query=of(namespace), start=start, end=end).data
-    values = loki.get("/loki/api/v1/label/k8s_namespace_name/values", start=start, end=end).data
-
-    assert {"k8s_container_name", "k8s_namespace_name", "k8s_pod_name", "service_name"} <= set(names)
-    assert namespace in values

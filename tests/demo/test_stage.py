@@ -33,7 +33,7 @@ class Clock:
 
 def beats(stage: Stage, node: str) -> list[Heartbeat]:
     """The heartbeats of a node that Loki holds, the oldest first."""
-    query = {"query": f'{{k8s_pod_name="dmesg-{node}"}}', "direction": "forward", "since": "1h"}
+    query = {"query": f'{{k8s_pod_name="dmesg-{node}"}}', "direction": "forward"}
     answer = httpx.get(f"{stage.loki.url}/loki/api/v1/query_range", params=query).raise_for_status().json()
     lines = [line for stream in answer["data"]["result"] for _, line, *_ in stream["values"]]
     return [beat for line in lines if (beat := parse_heartbeat(line))]

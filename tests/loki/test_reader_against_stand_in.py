@@ -15,6 +15,7 @@ from konductor_like.loki.logql import heartbeat_query, kernel_query, of_nodes, p
 from konductor_like.loki.reader import Batch, SourceReader
 from konductor_like.loki.retry import retrying
 from konductor_like.model import Source
+from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.loki import (
     EMPTY_ANSWER,
     HTML_ANSWER,
@@ -24,7 +25,6 @@ from konductor_like.sandbox.loki import (
     otlp_record,
     shipped,
 )
-from konductor_like.sandbox.mishaps import Drop, Mishap
 from tests.loki.support import NOW, SECOND, kernel_labels, settings
 
 KERNEL_ANCHORS = packaged().anchors(Source.KERNEL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from konductor_like.sandbox.loki.otlp import INDEX_ATTRIBUTES
+from konductor_like.sandbox.loki.push import INDEX_ATTRIBUTES
 from konductor_like.settings import Settings
 from tests.manifests.manifests import documents
 from tests.manifests.otel import CONFIG, PIPELINES, VALUES, each_pipeline

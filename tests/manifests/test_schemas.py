@@ -119,7 +119,7 @@ def test_kubectl_is_told_of_a_misspelt_field(server: KubernetesServer, tmp_path:
 
 def stored(server: KubernetesServer) -> dict[str, list[dict[str, Any]]]:
     """Everything on the server."""
-    return {resource.table: server.objects(resource.table) for resource in RESOURCES}
+    return {resource.plural: server.objects(resource.table) for resource in RESOURCES}
 
 
 def broken(**changes: Any) -> list[FieldProblem]:

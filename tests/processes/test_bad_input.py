@@ -12,9 +12,9 @@ import pytest
 from konductor_like.demo.stage import CONTROLLER, RunningController, Stage
 from konductor_like.demo.story import XID_63, XID_79
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY
-from konductor_like.sandbox.kubernetes.faults import refusal
-from konductor_like.sandbox.mishaps import Drop, Mishap
-from konductor_like.sandbox.wire import HTML, Request
+from konductor_like.sandbox.fault_injection import Drop, Mishap
+from konductor_like.sandbox.http import HTML, Request
+from konductor_like.sandbox.kubernetes.errors import refusal
 from tests.processes.waiting import says, until
 
 pytestmark = pytest.mark.processes

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from konductor_like.demo.stage import RunningController, Stage
+from konductor_like.sandbox.fault_injection import Mishap
+from konductor_like.sandbox.http import Request
 from konductor_like.sandbox.loki import otlp_body, otlp_record
-from konductor_like.sandbox.mishaps import Mishap
-from konductor_like.sandbox.wire import Request
 from tests.processes.waiting import says, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]

@@ -12,8 +12,8 @@ import pytest
 
 from konductor_like.demo.stage import Stage
 from konductor_like.demo.story import XID_79
-from konductor_like.sandbox.mishaps import Mishap
-from konductor_like.sandbox.wire import Request
+from konductor_like.sandbox.fault_injection import Mishap
+from konductor_like.sandbox.http import Request
 from tests.benchmarks.test_steady_bench import free_port
 from tests.processes.waiting import says, until
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from konductor_like.sandbox.fleet import make_node
 from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.protobuf import CONTENT_TYPE, UnknownMessageError, decode
-from konductor_like.sandbox.kubernetes.tables import human_duration
+from konductor_like.sandbox.kubernetes.kubectl import human_duration
 from tests.contract.kubernetes_target import Target, names, node_path, put
 
 LEASES = "/apis/coordination.k8s.io/v1/leases"
@@ -85,18 +81,6 @@ def test_writers_at_once_lose_nothing(server: KubernetesServer, client: Target) 
 )
 def test_ages_are_said_as_kubectl_says_them(seconds: float, text: str) -> None:
     assert human_duration(seconds) == text
-
-
-def test_a_protobuf_body_of_another_kind_is_an_unsupported_media_type(client: Target) -> None:
-    answer = client.send("POST", "/api/v1/nodes", b"k8s\x00\x0a\x02v1", CONTENT_TYPE)
-
-    assert (answer.status, answer.body["reason"]) == (415, "UnsupportedMediaType")
-
-
-@given(st.binary(max_size=40))
-def test_no_protobuf_body_breaks_the_decoder(body: bytes) -> None:
-    with contextlib.suppress(UnknownMessageError):
-        assert "kind" in decode(b"k8s\x00" + body)
 
 
 def test_what_is_stored_is_json_without_spaces(client: Target) -> None:

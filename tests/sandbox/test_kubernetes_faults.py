@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.fleet import make_node
 from konductor_like.sandbox.kubernetes import KubernetesServer, expired_watch, matching, refusal
-from konductor_like.sandbox.mishaps import Drop, Mishap
 from tests.contract.kubernetes_target import MERGE_PATCH, Target, node_path
 
 NODES = "/api/v1/nodes"

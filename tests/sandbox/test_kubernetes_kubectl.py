@@ -135,13 +135,27 @@ def test_nodes_are_cordoned_drained_and_deleted(kubectl: Kubectl) -> None:
     assert kubectl("delete", "node", "gpu-2") == 'node "gpu-2" deleted\n'
 
 
-def test_namespaces_come_and_go(kubectl: Kubectl) -> None:
-    assert kubectl("create", "namespace", "konductor-like") == "namespace/konductor-like created\n"
-    assert ["konductor-like", "Active"] in [row[:2] for row in rows(kubectl("get", "ns"))]
-    assert kubectl("delete", "ns", "konductor-like").startswith('namespace "konductor-like" deleted')
+MANIFEST = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: konductor-like}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: rules, namespace: konductor-like}
+data: {rules.yaml: "[]"}
+"""
 
 
-def test_one_can_ask_what_one_may_do(kubectl: Kubectl, server: KubernetesServer) -> None:
-    assert kubectl("auth", "can-i", "patch", "nodes").endswith("yes\n")
-    server.access.deny("patch", "nodes")
-    assert kubectl("auth", "can-i", "patch", "nodes").endswith("no\n")
+@pytest.mark.parametrize("options", [(), ("--server-side",)], ids=["by the client", "by the server"])
+def test_manifests_are_applied_and_changed(
+    kubectl: Kubectl, server: KubernetesServer, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    manifest = tmp_path / "manifest.yaml"
+    for rules, done in (("[]", "created"), ("[]", "unchanged"), ("[1]", "configured")):
+        manifest.write_text(MANIFEST.replace("[]", rules))
+        said = kubectl("apply", "-f", str(manifest), *options)
+        assert f"configmap/rules {'serverside-applied' if options else done}" in said
+
+    assert [item["data"] for item in server.objects("configmaps")] == [{"rules.yaml": "[1]"}]
+    assert kubectl("get", "configmap", "-n", "konductor-like", "-o", "name") == "configmap/rules\n"

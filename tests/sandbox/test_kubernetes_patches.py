@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.sandbox.kubernetes.jsonpatch import (
+from konductor_like.sandbox.kubernetes.patches import (
     MalformedPatchError,
     PatchFailedError,
-    apply,
+    apply_json_patch,
     equal,
+    merge_patch,
+    strategic_merge_patch,
 )
-from konductor_like.sandbox.kubernetes.merge import merge_patch, strategic_merge_patch
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
 JSON = st.recursive(
@@ -27,7 +28,7 @@ A_B = {"a": {"b": [1, 2, 3]}, "x/y": "slash", "m~n": "tilde"}
 
 
 def patched(*operations: dict[str, Any]) -> Any:
-    return apply(copy.deepcopy(A_B), list(operations))
+    return apply_json_patch(copy.deepcopy(A_B), list(operations))
 
 
 @pytest.mark.parametrize(
@@ -50,9 +51,6 @@ def patched(*operations: dict[str, Any]) -> Any:
         ),
         pytest.param({"op": "replace", "path": "/x~1y", "value": 9}, ("x/y",), 9, id="a slash in a name"),
         pytest.param({"op": "replace", "path": "/m~0n", "value": 9}, ("m~n",), 9, id="a tilde in a name"),
-        pytest.param({"op": "copy", "from": "/a/b", "path": "/c"}, ("c",), [1, 2, 3], id="copy"),
-        pytest.param({"op": "move", "from": "/x~1y", "path": "/c"}, ("c",), "slash", id="move"),
-        pytest.param({"op": "replace", "path": "", "value": {"z": 1}}, ("z",), 1, id="replace everything"),
         pytest.param(
             {"op": "test", "path": "/a/c", "value": None}, ("a",), {"b": [1, 2, 3]}, id="test of nothing"
         ),
@@ -80,7 +78,7 @@ def test_an_operation_does_what_it_says(
         pytest.param({"op": "add", "value": 1}, id="no path"),
         pytest.param({"op": "remove", "path": "/c"}, id="remove of nothing"),
         pytest.param({"op": "remove", "path": "/a/b/3"}, id="remove past the end"),
-        pytest.param({"op": "copy", "path": "/c"}, id="copy from nowhere"),
+        pytest.param({"op": "copy", "from": "/a", "path": "/c"}, id="copy, which nobody sends"),
         pytest.param({"op": "test", "path": "/a/b", "value": [1, 2]}, id="test of a shorter list"),
         pytest.param({"op": "test", "path": "/a/b/0", "value": True}, id="test of true where there is 1"),
         pytest.param(
@@ -99,7 +97,7 @@ def test_an_operation_that_does_not_apply_fails(operation: dict[str, Any]) -> No
 @pytest.mark.parametrize("patch", [{"op": "add"}, "text", 3, None, ["text"], [[]]])
 def test_what_is_no_list_of_operations_is_malformed(patch: Any) -> None:
     with pytest.raises(MalformedPatchError):
-        apply({}, patch)
+        apply_json_patch({}, patch)
 
 
 @given(OBJECTS, st.text(max_size=3), JSON)
@@ -107,7 +105,7 @@ def test_what_was_added_is_found_by_a_test(document: dict[str, Any], name: str, 
     path = "/" + name.replace("~", "~0").replace("/", "~1")
     operations = [{"op": "add", "path": path, "value": value}, {"op": "test", "path": path, "value": value}]
 
-    assert apply(document, operations)[name] == value
+    assert apply_json_patch(document, operations)[name] == value
 
 
 @given(OBJECTS)

@@ -8,11 +8,11 @@ import time
 import httpx
 import pytest
 
+from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.loki import BigAnswer, LokiLimits, LokiServer, shipped
 from konductor_like.sandbox.loki.engine import Hit
 from konductor_like.sandbox.loki.labels import label_set
 from konductor_like.sandbox.loki.messages import message_bytes
-from konductor_like.sandbox.mishaps import Mishap
 from tests.contract.loki_target import PLAIN, Answer, Target
 
 NOW_NS = 1_795_000_000_000_000_000

@@ -14,9 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from konductor_like.sandbox.mishaps import Drop, Mishap, Mishaps
+from konductor_like.sandbox.fault_injection import Drop, Mishap, Mishaps
+from konductor_like.sandbox.http import HTML, BadBodyError, Reply, Request, read_body
 from konductor_like.sandbox.server import LoopbackServer
-from konductor_like.sandbox.wire import HTML, BadBodyError, Reply, Request, read_body
 
 CERTIFICATES = Path(__file__).parents[1] / "loki" / "certificates"
 

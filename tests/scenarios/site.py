@@ -23,13 +23,13 @@ from konductor_like.cli import writing
 from konductor_like.cli.app import execute
 from konductor_like.cluster.decode import settled_decoder
 from konductor_like.model import Incident, IncidentState, NodeRecord, NodeState, Role
+from konductor_like.sandbox.http import Reply, Request
 from konductor_like.sandbox.kubernetes.api import _whole
 from konductor_like.sandbox.kubernetes.lists import Selection
 from konductor_like.sandbox.kubernetes.resources import NODES
 from konductor_like.sandbox.kubernetes.server import KubernetesServer
 from konductor_like.sandbox.kubernetes.watches import _changes
 from konductor_like.sandbox.loki import LokiServer, otlp_body, otlp_record
-from konductor_like.sandbox.wire import Reply, Request
 from konductor_like.settings import Settings
 from tests.chaos.clock import Clock
 from tests.chaos.machines import seconds

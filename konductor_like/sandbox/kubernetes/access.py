@@ -1,10 +1,11 @@
-"""Who may do what: bearer tokens, users with RBAC-shaped rules, and denials for everybody."""
+"""Who may do what: bearer tokens, users with RBAC-shaped rules, denials for everybody, and admission."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from konductor_like.sandbox.kubernetes import errors
 
@@ -119,3 +120,37 @@ class Access:
             raise errors.forbidden(
                 user.name, attempt.verb, attempt.group, attempt.resource, attempt.name, attempt.namespace
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """One write that the server would carry out."""
+
+    user: str
+    operation: str
+    """CREATE, UPDATE (every patch is one) or DELETE."""
+    group: str
+    resource: str
+    """The plural: ``nodes``."""
+    name: str
+    subresource: str
+    object: Mapping[str, Any] | None
+    """As it would be; None of a deletion."""
+    old_object: Mapping[str, Any] | None
+    """As it is; None of a creation."""
+
+
+Admission = Callable[[Review], str]
+"""Why the write is denied; empty where it is not."""
+
+
+def admit_all(_review: Review) -> str:
+    """Denies nothing."""
+    return ""
+
+
+def check_admission(admission: Admission, review: Review) -> None:
+    """Raises ``ApiError`` (403) when the write is denied."""
+    why = admission(review)
+    if why:
+        raise errors.denied(review.group, review.resource, review.name, why)

@@ -7,29 +7,30 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
+from konductor_like.sandbox.http import JSON, Reply, Request
 from konductor_like.sandbox.kubernetes import errors
 from konductor_like.sandbox.kubernetes.access import ANONYMOUS, Access, Attempt, User
-from konductor_like.sandbox.kubernetes.asking import (
+from konductor_like.sandbox.kubernetes.errors import ApiError
+from konductor_like.sandbox.kubernetes.kubectl import as_table, document
+from konductor_like.sandbox.kubernetes.lists import Lists, Selection, version_of, whole_number
+from konductor_like.sandbox.kubernetes.patches import as_sent
+from konductor_like.sandbox.kubernetes.request_options import (
+    Route,
     applied_in,
     check_list_options,
     content_type,
     delete_options_in,
+    is_true,
     json_in,
     object_in,
+    route,
     wants_table,
     writer_of,
 )
-from konductor_like.sandbox.kubernetes.discovery import document
-from konductor_like.sandbox.kubernetes.errors import ApiError
-from konductor_like.sandbox.kubernetes.jsonpatch import as_sent
-from konductor_like.sandbox.kubernetes.lists import Lists, Selection, version_of, whole_number
-from konductor_like.sandbox.kubernetes.resources import ACCESS_REVIEWS, NAMESPACES, NEW_EVENTS, PODS, Resource
-from konductor_like.sandbox.kubernetes.routing import Route, is_true, route
+from konductor_like.sandbox.kubernetes.resources import ACCESS_REVIEWS, NAMESPACES, PODS, Resource
 from konductor_like.sandbox.kubernetes.store import Store, Stored, dump
-from konductor_like.sandbox.kubernetes.tables import as_table
 from konductor_like.sandbox.kubernetes.watches import Encode, Watches, WatchRequest
-from konductor_like.sandbox.kubernetes.writes import Writes, view
-from konductor_like.sandbox.wire import JSON, Reply, Request
+from konductor_like.sandbox.kubernetes.writes import Writes
 
 
 class Api:
@@ -85,7 +86,7 @@ class Api:
         resource, key = asked.resource, asked.target.key
         tabular = wants_table(request)
         if asked.verb == "get":
-            stored = self._store.get(resource.table, key)
+            stored = self._store.get(resource.plural, key)
             if stored is None:
                 raise errors.not_found(resource.group, resource.plural, key.name)
             meta = {"resourceVersion": str(stored.version)}
@@ -105,7 +106,7 @@ class Api:
             "apiVersion": resource.api_version,
             "metadata": page.metadata(),
         }
-        items = b",".join(_inside_list(resource, item) for item in page.items)
+        items = b",".join(item.json for item in page.items)
         return Reply(body=b'%s,"items":[%s]}' % (dump(head)[:-1], items), content_type=JSON)
 
     def _write(self, asked: Route, request: Request, user: User) -> Reply:
@@ -119,8 +120,7 @@ class Api:
         if asked.verb == "create":
             return Reply.of_json(self._writes.create(target, object_in(request, resource), writer), 201)
         if asked.verb == "update":
-            item, created = self._writes.update(target, object_in(request, resource), writer)
-            return Reply.of_json(item, 201 if created else 200)
+            return Reply.of_json(self._writes.update(target, object_in(request, resource), writer))
         if writer.operation == "Apply" and (resource.configured or resource is NAMESPACES):
             body = applied_in(request, resource)
             item, created = self._writes.apply(target, body, writer)
@@ -167,24 +167,16 @@ def _stream(chunks: Iterator[bytes]) -> Reply:
     return Reply(content_type=JSON, headers={"Connection": "close"}, chunks=chunks)
 
 
-def _inside_list(resource: Resource, item: Stored) -> bytes:
-    if resource is NEW_EVENTS:
-        return dump({k: v for k, v in view(resource, item).items() if k not in ("kind", "apiVersion")})
-    return item.json
-
-
 def _whole(resource: Resource, item: Stored) -> bytes:
     head = dump({"kind": resource.kind, "apiVersion": resource.api_version})
-    return head[:-1] + b"," + _inside_list(resource, item)[1:]
+    return head[:-1] + b"," + item.json[1:]
 
 
 def _watch_request(resource: Resource, selection: Selection, request: Request) -> WatchRequest:
-    initial_events = is_true(request, "sendInitialEvents")
     return WatchRequest(
         resource,
         selection,
-        version=0 if initial_events else version_of(request),
+        version=version_of(request),
         timeout_seconds=whole_number(request, "timeoutSeconds") or random.uniform(1800, 3600),
         bookmarks=is_true(request, "allowWatchBookmarks"),
-        initial_events=initial_events,
     )

@@ -1,22 +1,34 @@
-"""Lists: selected, in pages, each page of one and the same moment."""
+"""Lists: selected by labels and fields, in pages, each page of one and the same moment."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import json
+import re
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from konductor_like.sandbox.http import Request
 from konductor_like.sandbox.kubernetes import errors
-from konductor_like.sandbox.kubernetes.resources import Resource
-from konductor_like.sandbox.kubernetes.selectors import FieldTest, LabelTest, parse_fields, parse_labels
+from konductor_like.sandbox.kubernetes.resources import COMMON_FIELDS, SELECTABLE_FIELDS, Resource
 from konductor_like.sandbox.kubernetes.store import Key, Store, Stored
-from konductor_like.sandbox.wire import Request
+from konductor_like.sandbox.kubernetes.validation import label_key_problems
 
+Test = Callable[[Mapping[str, str]], bool]
+"""Whether labels, or the fields that an object may be selected by, are wanted."""
+
+_WORD = r"[^\s=!(),<>]+"
+_REQUIREMENT = re.compile(
+    rf"""\s*(?P<absent>!)?\s*(?P<key>{_WORD})\s*
+    (?:(?P<operator>==|!=|=|<|>)\s*(?P<value>{_WORD})?
+    |(?<=\s)(?P<set>in|notin)\s*\((?P<values>[^()=!<>]*)\))?\s*""",
+    re.VERBOSE,
+)
+_FIELD_TERM = re.compile(r"(?P<name>.*?)(?P<operator>!=|==|=)(?P<value>.*)", re.DOTALL)
 TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. "
     "You can start a new list without the continue parameter, "
@@ -35,8 +47,8 @@ class Selection:
     def __init__(self, resource: Resource, namespace: str, request: Request, name: str = "") -> None:
         self.namespace = namespace
         self.everything = not (request.param("labelSelector") or request.param("fieldSelector"))
-        self._labels: LabelTest = parse_labels(request.param("labelSelector"))
-        self._fields: FieldTest = parse_fields(request.param("fieldSelector"), resource.table)
+        self._labels: Test = parse_labels(request.param("labelSelector"))
+        self._fields: Test = parse_fields(request.param("fieldSelector"), resource.plural)
         self._name = name
 
     def takes(self, item: Stored) -> bool:
@@ -89,14 +101,14 @@ class Lists:
         if token:
             version, items = self._resume(resource, selection, token)
         else:
-            version, items = self._store.objects(resource.table, selection.namespace)
+            version, items = self._store.objects(resource.plural, selection.namespace)
             wanted = version_of(request)
             if wanted > version:
                 raise errors.too_large_resource_version(wanted, version)
         chosen = [item for item in items if selection.takes(item)]
         if limit <= 0 or len(chosen) <= limit:
             return Page(version, chosen)
-        self._remember((resource.table, selection.namespace, version), items)
+        self._remember((resource.plural, selection.namespace, version), items)
         last = chosen[limit - 1].key
         start = "/".join(filter(None, last)) if not selection.namespace else last.name
         remaining = len(chosen) - limit if selection.everything else None
@@ -112,9 +124,9 @@ class Lists:
         version, start = _read_token(token)
         with self._store.lock:
             if version == _LATEST:
-                version, items = self._store.objects(resource.table, selection.namespace)
+                version, items = self._store.objects(resource.plural, selection.namespace)
             else:
-                moment = (resource.table, selection.namespace, version)
+                moment = (resource.plural, selection.namespace, version)
                 since, items = self._moments.get(moment, (0.0, []))
                 if not since or time.monotonic() - since > self._token_seconds:
                     raise errors.expired(TOO_OLD, _token(_LATEST, start))
@@ -167,3 +179,70 @@ def _read_token(token: str) -> tuple[int, str]:
             f"{problem}: incorrect encoded start resourceVersion (version meta.k8s.io/v1)"
         )
     return version, start
+
+
+def parse_labels(text: str) -> Test:
+    """A test for ``labelSelector``. Raises ``ApiError`` (400) if it cannot be read."""
+    parts = re.split(r",(?![^(]*\))", text) if text.strip() else []  # at commas outside of parentheses
+    tests = [_requirement(part) for part in parts]
+    return lambda labels: all(test(labels) for test in tests)
+
+
+def _requirement(text: str) -> Test:
+    found = _REQUIREMENT.fullmatch(text)
+    if found is None or (found["absent"] and (found["operator"] or found["set"])):
+        raise _unreadable(f"found '{text}', expected: a label and what it must be")
+    key, operator, value = found["key"], found["operator"], found["value"] or ""
+    if problems := label_key_problems(key):
+        raise _unreadable(f'<nil>: Invalid value: "{key}": {"; ".join(problems)}')
+    if found["set"]:
+        values = {one.strip() for one in found["values"].split(",")}
+        if any(re.search(r"\s", one) for one in values):
+            raise _unreadable(f"found '{found['values']}', expected: ',' or ')'")
+        return lambda labels: (labels.get(key) in values) == (found["set"] == "in")
+    if operator in ("<", ">"):
+        return _comparison(key, operator, value)
+    if operator:
+        return lambda labels: (labels.get(key) == value) == (operator != "!=")
+    return lambda labels: (key in labels) != bool(found["absent"])
+
+
+def _comparison(key: str, operator: str, bound: str) -> Test:
+    if not re.fullmatch(r"-?\d+", bound):
+        raise _unreadable(
+            f"values[0]: Invalid value: \"{bound}\": for 'Gt', 'Lt' operators, the value must be an integer"
+        )
+
+    def test(labels: Mapping[str, str]) -> bool:
+        value = labels.get(key, "")
+        if not re.fullmatch(r"-?\d+", value):
+            return False
+        return int(value) > int(bound) if operator == ">" else int(value) < int(bound)
+
+    return test
+
+
+def _unreadable(why: str) -> errors.ApiError:
+    return errors.bad_request(f"unable to parse requirement: {why}")
+
+
+def parse_fields(text: str, table: str) -> Test:
+    """A test for ``fieldSelector``. Raises ``ApiError`` (400) if it cannot be read or names another field."""
+    tests: list[Test] = []
+    for term in re.split(r"(?<!\\),", text):
+        if not term:
+            continue
+        match = _FIELD_TERM.fullmatch(term)
+        if match is None:
+            raise errors.bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
+        tests.append(_field_test(match["name"], match["operator"], match["value"], table))
+    return lambda fields: all(test(fields) for test in tests)
+
+
+def _field_test(name: str, operator: str, value: str, table: str) -> Test:
+    if name not in SELECTABLE_FIELDS.get(table, COMMON_FIELDS):
+        raise errors.bad_request(f"field label not supported: {name}")
+    wanted = re.sub(r"\\([\\,=])", r"\1", value)
+    if operator == "!=":
+        return lambda fields: fields[name] != wanted
+    return lambda fields: fields[name] == wanted

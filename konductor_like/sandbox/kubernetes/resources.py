@@ -24,12 +24,8 @@ class Resource:
     verbs: tuple[str, ...] = READ + WRITE
     unconditional_update: bool = True
     """Whether a PUT without a resourceVersion is taken."""
-    create_on_update: bool = False
-    """Whether a PUT of an object that does not exist creates it."""
     configured: bool = False
     """Whether it is mere configuration: kept as it was sent, with nobody here to act on it."""
-    stored_as: str = ""
-    """The table it is kept in, where two groups show the same objects."""
     skeleton: Mapping[str, Any] = field(default_factory=dict)
     """The fields that the server's own types cannot leave out."""
 
@@ -37,11 +33,6 @@ class Resource:
     def api_version(self) -> str:
         """``v1`` or ``group/v1``."""
         return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def table(self) -> str:
-        """The name of the table in the store."""
-        return self.stored_as or self.plural
 
 
 _NODE_INFO = (
@@ -87,7 +78,6 @@ EVENTS = Resource(
     "Event",
     namespaced=True,
     short_names=("ev",),
-    create_on_update=True,
     skeleton={
         "involvedObject": {},
         "source": {},
@@ -98,29 +88,12 @@ EVENTS = Resource(
         "reportingInstance": "",
     },
 )
-NEW_EVENTS = Resource(
-    "events.k8s.io",
-    "events",
-    "Event",
-    namespaced=True,
-    short_names=("ev",),
-    create_on_update=True,
-    stored_as="events",
-    skeleton={
-        "eventTime": None,
-        "regarding": {},
-        "deprecatedSource": {},
-        "deprecatedFirstTimestamp": None,
-        "deprecatedLastTimestamp": None,
-    },
-)
 LEASES = Resource(
     "coordination.k8s.io",
     "leases",
     "Lease",
     namespaced=True,
     unconditional_update=False,
-    create_on_update=True,
     skeleton={"spec": {}},
 )
 PODS = Resource(
@@ -161,12 +134,66 @@ CONFIGURATION = (
 )
 """What manifests are made of."""
 
-RESOURCES = (NODES, NAMESPACES, EVENTS, PODS, LEASES, NEW_EVENTS, ACCESS_REVIEWS, *CONFIGURATION)
+RESOURCES = (NODES, NAMESPACES, EVENTS, PODS, LEASES, ACCESS_REVIEWS, *CONFIGURATION)
 GROUPS = frozenset(resource.group for resource in RESOURCES)
-NAMESPACED_TABLES = tuple(sorted({resource.table for resource in RESOURCES if resource.namespaced}))
+NAMESPACED_TABLES = tuple(sorted({resource.plural for resource in RESOURCES if resource.namespaced}))
 
 
 def find_resource(group: str, version: str, plural: str) -> Resource | None:
     """The resource under this address, if the stand-in serves it."""
     wanted = (group, version, plural)
     return next((r for r in RESOURCES if (r.group, r.version, r.plural) == wanted), None)
+
+
+COMMON_FIELDS = ("metadata.name", "metadata.namespace")
+SELECTABLE_FIELDS: dict[str, tuple[str, ...]] = {
+    "nodes": ("metadata.name", "spec.unschedulable"),
+    "namespaces": ("metadata.name", "status.phase"),
+    "leases": ("metadata.name", "metadata.namespace"),
+    "resourceslices": ("metadata.name", "spec.nodeName", "spec.driver"),
+    "pods": (
+        "metadata.name",
+        "metadata.namespace",
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.podIPs",
+        "status.nominatedNodeName",
+    ),
+    "events": (
+        "metadata.name",
+        "metadata.namespace",
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    ),
+}
+"""What each table may be selected by."""
+
+
+def selectable_fields(table: str, item: Mapping[str, Any]) -> dict[str, str]:
+    """The values that ``item`` is selected by."""
+    return {field: _field_text(item, field) for field in SELECTABLE_FIELDS.get(table, COMMON_FIELDS)}
+
+
+def _field_text(item: Mapping[str, Any], field: str) -> str:
+    value: Any = item
+    for part in field.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if field == "source":
+        value = (value or {}).get("component") or item.get("reportingComponent")
+    if field == "spec.unschedulable":
+        return "true" if value else "false"
+    return str(value or "")

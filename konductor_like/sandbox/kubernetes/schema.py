@@ -2,14 +2,20 @@
 
 A decoder takes a value and its place in the object. It refuses a wrong type with ``DecodeError`` and gives
 the value as the server would keep it, or ``None`` where nothing is kept (of null, of an empty map).
-Fields that nobody knows are dropped in silence, as the server does.
+Fields that nobody knows are dropped in silence, as the server does. Which fields the kinds of manifests have
+is for the owner of the stand-in to say (``Schema``); without one, nothing of them is checked.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
+
+from konductor_like.sandbox.kubernetes.errors import ApiError, Cause
+from konductor_like.sandbox.kubernetes.resources import Resource
 
 Decoder = Callable[[Any, str], Any]
 
@@ -121,8 +127,6 @@ METADATA = struct(
 _REFERENCE = struct(
     kind=text, namespace=text, name=text, uid=text, apiVersion=text, resourceVersion=text, fieldPath=text
 )
-_EVENT = {"metadata": METADATA, "type": text, "reason": text, "action": text, "reportingInstance": text}
-_EVENT |= {"eventTime": micro_time, "series": anything, "related": _REFERENCE}
 
 KINDS: Mapping[tuple[str, str], Decoder] = {
     ("v1", "Node"): struct(
@@ -152,7 +156,14 @@ KINDS: Mapping[tuple[str, str], Decoder] = {
         ),
     ),
     ("v1", "Event"): struct(
-        **_EVENT,
+        metadata=METADATA,
+        type=text,
+        reason=text,
+        action=text,
+        reportingInstance=text,
+        eventTime=micro_time,
+        series=anything,
+        related=_REFERENCE,
         involvedObject=_REFERENCE,
         message=text,
         source=struct(component=text, host=text),
@@ -161,15 +172,89 @@ KINDS: Mapping[tuple[str, str], Decoder] = {
         count=number,
         reportingComponent=text,
     ),
-    ("events.k8s.io/v1", "Event"): struct(
-        **_EVENT,
-        regarding=_REFERENCE,
-        note=text,
-        reportingController=text,
-        deprecatedSource=struct(component=text, host=text),
-        deprecatedFirstTimestamp=text,
-        deprecatedLastTimestamp=text,
-        deprecatedCount=number,
-    ),
 }
 """By apiVersion and kind."""
+
+
+def canonical(resource: Resource, body: Mapping[str, Any]) -> dict[str, Any]:
+    """``body`` as the server would hold it. Raises ``DecodeError`` for another kind or a wrong type."""
+    head = {"kind": resource.kind, "apiVersion": resource.api_version}
+    for field, expected in head.items():
+        found = body.get(field) or expected
+        if found != expected:
+            raise DecodeError(f"{field} is {found}, expected {expected}")
+    decode = configuration if resource.configured else KINDS[resource.api_version, resource.kind]
+    content = decode(dict(body), resource.kind)
+    return {**head, "metadata": {}, **content, **_completed(resource.skeleton, content)}
+
+
+def _completed(skeleton: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+    """``content`` with the fields that the server's own types cannot leave out."""
+    result = dict(content)
+    for name, default in skeleton.items():
+        present = result.get(name)
+        if isinstance(default, Mapping):
+            result[name] = _completed(default, present or {})
+        elif present is None:
+            result[name] = default
+    return result
+
+
+class Flaw(StrEnum):
+    """What is wrong with a field."""
+
+    UNKNOWN = "unknown"
+    WRONG_TYPE = "wrong type"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProblem:
+    """One field that is wrong."""
+
+    flaw: Flaw
+    place: str
+    """Such as ``spec.template.spec.containers[0].image``."""
+    said: str = ""
+    """Of a wrong type: what was expected and what was found."""
+
+
+Schema = Callable[[Mapping[str, Any]], Iterable[FieldProblem]]
+"""Everything that is wrong with the fields of an object, ``apiVersion`` and ``kind`` included."""
+
+
+def no_schema(_item: Mapping[str, Any]) -> tuple[FieldProblem, ...]:
+    """Takes every field for known."""
+    return ()
+
+
+def check_decodable(schema: Schema, item: Mapping[str, Any], *, strict: bool) -> None:
+    """Raises ``DecodeError`` for a wrong type, and if ``strict`` for a field that nobody knows."""
+    found = list(schema(item))
+    wrong = [f"{problem.place}: {problem.said}" for problem in found if problem.flaw is Flaw.WRONG_TYPE]
+    if wrong:
+        raise DecodeError(f"json: {', '.join(wrong)}")
+    unknown = [f'unknown field "{problem.place}"' for problem in found if problem.flaw is Flaw.UNKNOWN]
+    if strict and unknown:
+        raise DecodeError(f"strict decoding error: {', '.join(unknown)}")
+
+
+def check_applicable(schema: Schema, resource: Resource, item: Mapping[str, Any], where: str) -> None:
+    """What server-side apply asks of an object: it is always strict, and refuses with a 500 (``ApiError``).
+
+    ``where`` is namespace and name.
+    """
+    wrong = [
+        f".{problem.place}: {problem.said or 'field not declared in schema'}"
+        for problem in schema(item)
+        if problem.flaw is not Flaw.MISSING
+    ]
+    if wrong:
+        said = wrong[0] if len(wrong) == 1 else "\n  ".join(("errors:", *wrong))
+        about = f"({where}; {resource.api_version}, Kind={resource.kind})"
+        raise ApiError(500, "", f"failed to create typed patch object {about}: {said}")
+
+
+def missing(schema: Schema, item: Mapping[str, Any]) -> list[Cause]:
+    """A cause for every field that must be there and is not."""
+    return [Cause.required(problem.place) for problem in schema(item) if problem.flaw is Flaw.MISSING]

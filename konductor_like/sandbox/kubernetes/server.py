@@ -5,27 +5,77 @@ from __future__ import annotations
 import json
 import ssl
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from konductor_like.sandbox.kubernetes.access import Access
-from konductor_like.sandbox.kubernetes.admission import Admission, admit_all
+from konductor_like.sandbox.fault_injection import Mishaps
+from konductor_like.sandbox.http import Request
+from konductor_like.sandbox.kubernetes.access import Access, Admission, admit_all
 from konductor_like.sandbox.kubernetes.api import Api
-from konductor_like.sandbox.kubernetes.calls import Call, read_journal
-from konductor_like.sandbox.kubernetes.canonical import canonical, empty
 from konductor_like.sandbox.kubernetes.errors import ApiError
-from konductor_like.sandbox.kubernetes.fieldcheck import Schema, no_schema
 from konductor_like.sandbox.kubernetes.kubelets import Kubelets
 from konductor_like.sandbox.kubernetes.lists import Lists
-from konductor_like.sandbox.kubernetes.managed import record_write
+from konductor_like.sandbox.kubernetes.managed_fields import record_write
+from konductor_like.sandbox.kubernetes.request_options import route
 from konductor_like.sandbox.kubernetes.resources import NAMESPACES, NODES
+from konductor_like.sandbox.kubernetes.schema import Schema, canonical, no_schema
 from konductor_like.sandbox.kubernetes.store import Backup, Key, Store
 from konductor_like.sandbox.kubernetes.watches import Watches
 from konductor_like.sandbox.kubernetes.writes import Target, Writer, Writes
-from konductor_like.sandbox.mishaps import Mishaps
-from konductor_like.sandbox.server import LoopbackServer
+from konductor_like.sandbox.server import Exchange, LoopbackServer
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request for a resource, and how it was answered."""
+
+    verb: str
+    """RBAC's: get, list, watch, create, update, patch, delete."""
+    group: str
+    resource: str
+    """With its subresource: ``nodes/status``."""
+    namespace: str
+    name: str
+    status: int
+    """The HTTP status; 0 where the connection was dropped with no answer."""
+    user_agent: str
+    request: Request
+
+    @property
+    def rbac(self) -> tuple[str, str, str]:
+        """What a rule must allow: verb, group, resource."""
+        return (self.verb, self.group, self.resource)
+
+    @property
+    def body(self) -> Any:
+        """The request's body, decoded; None where there was none."""
+        return json.loads(self.request.body) if self.request.body else None
+
+
+def read_journal(journal: Iterable[Exchange]) -> Iterator[Call]:
+    """The calls among the exchanges: discovery, health and nonsense are left out."""
+    for exchange in journal:
+        try:
+            asked = route(exchange.request)
+        except ApiError:
+            continue
+        if asked is None:
+            continue
+        attempt = asked.attempt
+        yield Call(
+            attempt.verb,
+            attempt.group,
+            attempt.resource,
+            attempt.namespace,
+            attempt.name,
+            exchange.status,
+            exchange.request.headers.get("user-agent", ""),
+            exchange.request,
+        )
+
 
 FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
@@ -134,7 +184,7 @@ class KubernetesServer:
             meta.setdefault("uid", old.uid if old else str(uuid.uuid4()))
             meta.setdefault("creationTimestamp", self._clock().strftime("%Y-%m-%dT%H:%M:%SZ"))
             if "managedFields" not in meta:
-                record_write(empty(NODES), item, "kubelet", "", meta["creationTimestamp"])
+                record_write(canonical(NODES, {}), item, "kubelet", "", meta["creationTimestamp"])
             self._store.put("nodes", item)
 
     def put_pod(self, pod: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from konductor_like.sandbox.kubernetes.selectors import selectable_fields
+from konductor_like.sandbox.kubernetes.resources import selectable_fields
 
 FIRST_VERSION = 100
 

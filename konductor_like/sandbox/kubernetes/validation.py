@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from konductor_like.sandbox.kubernetes.errors import Cause
-from konductor_like.sandbox.kubernetes.naming import (
-    dns_label_problems,
-    label_key_problems,
-    label_value_problems,
-    subdomain_problems,
-)
-from konductor_like.sandbox.kubernetes.resources import (
-    EVENTS,
-    LEASES,
-    NAMESPACES,
-    NEW_EVENTS,
-    NODES,
-    Resource,
-)
+from konductor_like.sandbox.kubernetes.resources import EVENTS, LEASES, NAMESPACES, NODES, Resource
 
 ANNOTATIONS_BYTES = 256 * 1024
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-EVENT_TEXT_CHARS = {"reportingInstance": 128, "action": 128, "reason": 128}
-EVENT_MESSAGE_CHARS = 1024
 
 
 def problems(resource: Resource, item: Mapping[str, Any], old: Mapping[str, Any] | None) -> list[Cause]:
@@ -35,8 +21,8 @@ def problems(resource: Resource, item: Mapping[str, Any], old: Mapping[str, Any]
         found += _node(item, old)
     elif resource is LEASES:
         found += _lease(item["spec"])
-    elif resource in (EVENTS, NEW_EVENTS):
-        found += _event(resource, item)
+    elif resource is EVENTS:
+        found += _event(item)
     if old is not None:
         found += _immutable(item["metadata"], old["metadata"])
     return found
@@ -125,40 +111,75 @@ def _lease(spec: Mapping[str, Any]) -> list[Cause]:
     return found
 
 
-def _event(resource: Resource, event: Mapping[str, Any]) -> list[Cause]:
-    """``event`` in its core form, whichever group it came in through."""
-    namespace = event["metadata"].get("namespace", "")
-    about = event["involvedObject"].get("namespace", "")
-    new_style = bool(event["eventTime"])
-    allowed = (about,) if about else ("default", "kube-system") if new_style else ("default",)
-    found = []
-    if namespace not in allowed and not (new_style and about):
-        why = "does not match event.namespace"
-        found.append(Cause.invalid("involvedObject.namespace", f'"{about}"', why))
-    if new_style:
-        found += _new_style_event(resource, event)
-    if resource is NEW_EVENTS:
-        if not new_style:
-            found.append(Cause.required("eventTime"))
-        if event.get("type") not in ("Normal", "Warning"):
-            found.append(Cause.invalid("type", '""', f"has invalid value: {event.get('type', '')}"))
-    return found
+def _event(event: Mapping[str, Any]) -> list[Cause]:
+    namespace, about = event["metadata"].get("namespace", ""), event["involvedObject"].get("namespace", "")
+    if namespace == (about or "default"):
+        return []
+    why = "does not match event.namespace"
+    return [Cause.invalid("involvedObject.namespace", f'"{about}"', why)]
 
 
-def _new_style_event(resource: Resource, event: Mapping[str, Any]) -> list[Cause]:
-    controller = "reportingController" if resource is NEW_EVENTS else "reportingComponent"
-    found = []
-    if not event["reportingComponent"]:
-        found.append(Cause.required(controller))
-    named = f'"{event["reportingComponent"]}"'
-    found += [
-        Cause.invalid(controller, named, why) for why in label_key_problems(event["reportingComponent"])
-    ]
-    for field, limit in EVENT_TEXT_CHARS.items():
-        if not event.get(field):
-            found.append(Cause.required(field))
-        elif len(event[field].encode()) > limit:
-            found.append(Cause.invalid(field, '""', f"can have at most {limit} characters"))
-    if len(event.get("message", "").encode()) > EVENT_MESSAGE_CHARS:
-        found.append(Cause.invalid("message", '""', f"can have at most {EVENT_MESSAGE_CHARS} characters"))
-    return found
+_QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+
+
+def _regex_problem(text: str, expression: str, rule: str, *examples: str) -> list[str]:
+    if re.fullmatch(expression, text):
+        return []
+    said = " or ".join(f"'{example}', " for example in examples)
+    return [f"{rule} (e.g. {said}regex used for validation is '{expression}')"]
+
+
+def _length_problem(text: str, limit: int) -> list[str]:
+    return [f"must be no more than {limit} bytes"] if len(text.encode()) > limit else []
+
+
+def subdomain_problems(text: str) -> list[str]:
+    """A DNS subdomain: the name of a Node, a Lease, an Event."""
+    rule = (
+        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+        "and must start and end with an alphanumeric character"
+    )
+    return _length_problem(text, 253) + _regex_problem(text, _SUBDOMAIN, rule, "example.com")
+
+
+def dns_label_problems(text: str) -> list[str]:
+    """A DNS label: the name of a Namespace."""
+    rule = (
+        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
+        "and must start and end with an alphanumeric character"
+    )
+    return _length_problem(text, 63) + _regex_problem(text, _DNS_LABEL, rule, "my-name", "123-abc")
+
+
+def label_key_problems(text: str) -> list[str]:
+    """The key of a label, an annotation or a taint."""
+    rule = (
+        "must consist of alphanumeric characters, '-', '_' or '.', "
+        "and must start and end with an alphanumeric character"
+    )
+    examples = ("MyName", "my.name", "123-abc")
+    parts = text.split("/")
+    if len(parts) > 2:
+        problem = _regex_problem("", _QUALIFIED, rule, *examples)[0]
+        optional = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        return [f"a valid label key {problem} {optional}"]
+    problems: list[str] = []
+    if len(parts) == 2:
+        found = subdomain_problems(parts[0]) if parts[0] else ["must be non-empty"]
+        problems += [f"prefix part {problem}" for problem in found]
+    name = parts[-1]
+    found = _length_problem(name, 63) if name else ["must be non-empty"]
+    found += _regex_problem(name, _QUALIFIED, rule, *examples)
+    return problems + [f"name part {problem}" for problem in found]
+
+
+def label_value_problems(text: str) -> list[str]:
+    """The value of a label or a taint; it may be empty."""
+    rule = (
+        "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
+        "and must start and end with an alphanumeric character"
+    )
+    expression = f"({_QUALIFIED})?"
+    return _length_problem(text, 63) + _regex_problem(text, expression, rule, "MyValue", "my_value", "12345")

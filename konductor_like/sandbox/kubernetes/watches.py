@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
 
 from konductor_like.sandbox.kubernetes import errors
 from konductor_like.sandbox.kubernetes.lists import Selection
@@ -26,8 +25,6 @@ class WatchRequest:
     version: int
     timeout_seconds: float
     bookmarks: bool = False
-    initial_events: bool = False
-    """Mark the end of the initial objects with a bookmark (``sendInitialEvents``)."""
 
 
 class _Fate(Enum):
@@ -88,7 +85,7 @@ class Watches:
 
     def stream(self, request: WatchRequest, encode: Encode) -> Iterator[bytes]:
         """The body of the answer, chunk by chunk, until the time is up or fate strikes."""
-        past = self._store.changes_since(request.resource.table, request.version)
+        past = self._store.changes_since(request.resource.plural, request.version)
         return self._run(request, encode, past[-1].new.version if past else request.version)
 
     def _run(self, request: WatchRequest, encode: Encode, start: int) -> Iterator[bytes]:
@@ -106,15 +103,13 @@ class Watches:
         deadline = time.monotonic() + request.timeout_seconds
         version = request.version
         if not version:
-            version, items = self._store.objects(request.resource.table, request.selection.namespace)
+            version, items = self._store.objects(request.resource.plural, request.selection.namespace)
             chosen = [item for item in items if request.selection.takes(item)]
             yield from _batches(_event(ChangeType.ADDED, encode(item)) for item in chosen)
-        oldest = self._store.oldest(request.resource.table)
+        oldest = self._store.oldest(request.resource.plural)
         if version < oldest:
             yield _error(errors.expired(f"too old resource version: {version} ({oldest})"))
             return
-        if request.initial_events:
-            yield _bookmark(request.resource, version, {"k8s.io/initial-events-end": "true"})
         while not self._over(watch, deadline):
             changes, version = self._wait(watch, request, version, deadline)
             yield from _batches(_changes(changes, request.selection, encode))
@@ -134,7 +129,7 @@ class Watches:
         self, watch: _Watch, request: WatchRequest, version: int, deadline: float
     ) -> tuple[list[Change], int]:
         """Changes as soon as there are some; none after a bookmark's while, at the deadline, or by fate."""
-        table = request.resource.table
+        table = request.resource.plural
         until = min(deadline, time.monotonic() + self._bookmark_seconds)
         with self._store.lock:
             while not self._closed and watch.fate in (None, _Fate.SILENT):
@@ -178,9 +173,7 @@ def _error(error: errors.ApiError) -> bytes:
     return _event("ERROR", dump(error.status()))
 
 
-def _bookmark(resource: Resource, version: int, annotations: dict[str, str] | None = None) -> bytes:
-    meta: dict[str, Any] = {"resourceVersion": str(version)}
-    if annotations:
-        meta["annotations"] = annotations
+def _bookmark(resource: Resource, version: int) -> bytes:
+    meta = {"resourceVersion": str(version)}
     item = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": meta, **resource.skeleton}
     return _event("BOOKMARK", dump(item))

@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import json
-import secrets
-import string
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from konductor_like.sandbox.kubernetes import errors, jsonpatch
-from konductor_like.sandbox.kubernetes.admission import Admission, Review, admit_all, check
-from konductor_like.sandbox.kubernetes.canonical import canonical, empty
+from konductor_like.sandbox.kubernetes import errors
+from konductor_like.sandbox.kubernetes.access import Admission, Review, admit_all, check_admission
 from konductor_like.sandbox.kubernetes.errors import Cause
-from konductor_like.sandbox.kubernetes.events import from_core, to_core
-from konductor_like.sandbox.kubernetes.fieldcheck import (
+from konductor_like.sandbox.kubernetes.managed_fields import record_write
+from konductor_like.sandbox.kubernetes.patches import (
+    MalformedPatchError,
+    PatchFailedError,
+    apply_json_patch,
+    merge_patch,
+    strategic_merge_patch,
+)
+from konductor_like.sandbox.kubernetes.resources import NAMESPACED_TABLES, NAMESPACES, NODES, Resource
+from konductor_like.sandbox.kubernetes.schema import (
+    DecodeError,
     Schema,
+    canonical,
     check_applicable,
     check_decodable,
     missing,
     no_schema,
 )
-from konductor_like.sandbox.kubernetes.managed import record_write
-from konductor_like.sandbox.kubernetes.merge import merge_patch, strategic_merge_patch
-from konductor_like.sandbox.kubernetes.resources import (
-    EVENTS,
-    NAMESPACED_TABLES,
-    NAMESPACES,
-    NEW_EVENTS,
-    NODES,
-    Resource,
-)
-from konductor_like.sandbox.kubernetes.schema import DecodeError
 from konductor_like.sandbox.kubernetes.store import Key, Store, Stored, dump
 from konductor_like.sandbox.kubernetes.validation import problems
 
@@ -44,7 +40,6 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 _KEPT_META = ("creationTimestamp", "resourceVersion", "managedFields")
 _SERVER_SET = ("uid", "creationTimestamp", "resourceVersion", "managedFields", "selfLink")
-_SUFFIX = "".join(sorted(set(string.ascii_lowercase + string.digits) - set("aeiou013l")))  # as the server's
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +89,6 @@ class Writes:
         _check_namespace(meta, target.key.namespace)
         for field in _SERVER_SET:
             meta.pop(field, None)
-        if meta.get("generateName") and not meta.get("name"):
-            meta["name"] = meta["generateName"][:58] + "".join(secrets.choice(_SUFFIX) for _ in range(5))
         if resource is NAMESPACES:
             _prepare_namespace(item)
         with self._store.lock:
@@ -104,22 +97,20 @@ class Writes:
                 raise errors.not_found("", "namespaces", key.namespace)
             self._validate(resource, item, None)
             self._admit(target, "CREATE", key.name, writer, item, None)
-            if self._store.get(resource.table, key):
+            if self._store.get(resource.plural, key):
                 raise errors.already_exists(resource.group, resource.plural, key.name)
             meta["uid"] = str(uuid.uuid4())
             meta["creationTimestamp"] = self._now()
-            self._record(resource, empty(_stored_kind(resource)), item, target, writer)
+            self._record(canonical(resource, {}), item, target, writer)
             return self._keep(resource, item, writer)
 
-    def update(self, target: Target, body: dict[str, Any], writer: Writer) -> tuple[dict[str, Any], bool]:
-        """PUT. Returns the object as stored, and whether it was created; raises ``ApiError``."""
+    def update(self, target: Target, body: dict[str, Any], writer: Writer) -> dict[str, Any]:
+        """PUT of an object that is there. Returns the object as stored; raises ``ApiError``."""
         resource, key = target.resource, target.key
         item = self._decoded(resource, body, writer)
         _check_name(item["metadata"], key.name)
         with self._store.lock:
-            old = self._store.get(resource.table, key)
-            if old is None and resource.create_on_update and not target.subresource:
-                return self.create(target, {**body, "metadata": {**item["metadata"]}}, writer), True
+            old = self._store.get(resource.plural, key)
             if old is None:
                 raise errors.not_found(resource.group, resource.plural, key.name)
             _check_namespace(item["metadata"], key.namespace)
@@ -130,13 +121,13 @@ class Writes:
             if not item["metadata"].get("resourceVersion") and not resource.unconditional_update:
                 cause = Cause.invalid("metadata.resourceVersion", "0", "must be specified for an update")
                 raise errors.invalid(resource.group, resource.plural, key.name, [cause])
-            return self._replace(target, old, item, writer), False
+            return self._replace(target, old, item, writer)
 
     def patch(self, target: Target, content_type: str, patch: Any, writer: Writer) -> dict[str, Any]:
         """PATCH of one of the three kinds. Returns the object as stored; raises ``ApiError``."""
         resource, key = target.resource, target.key
         with self._store.lock:
-            old = self._store.get(resource.table, key)
+            old = self._store.get(resource.plural, key)
             if old is None:
                 raise errors.not_found(resource.group, resource.plural, key.name)
             patched = _patched(view(resource, old), content_type, patch)
@@ -157,7 +148,7 @@ class Writes:
         item = self._decoded(resource, body, writer)
         _check_name(item["metadata"], key.name)
         with self._store.lock:
-            old = self._store.get(resource.table, key)
+            old = self._store.get(resource.plural, key)
             if old is None:
                 return self.create(target, body, writer), True
             _check_namespace(item["metadata"], key.namespace)
@@ -169,7 +160,7 @@ class Writes:
         """DELETE. Returns a ``Status``, or the object where the server does so; raises ``ApiError``."""
         resource, key = target.resource, target.key
         with self._store.lock:
-            old = self._store.get(resource.table, key)
+            old = self._store.get(resource.plural, key)
             if old is None:
                 raise errors.not_found(resource.group, resource.plural, key.name)
             found = {"UID": old.uid, "ResourceVersion": str(old.version)}
@@ -181,9 +172,9 @@ class Writes:
                         f" {field} in object meta: {found[field]}"
                     )
                     raise errors.conflict(resource.group, resource.plural, key.name, why)
-            self._admit(target, "DELETE", key.name, writer, None, _stored_view(resource, old))
+            self._admit(target, "DELETE", key.name, writer, None, view(resource, old))
             if not writer.dry_run:
-                self._store.delete(resource.table, key)
+                self._store.delete(resource.plural, key)
             if resource is NAMESPACES:
                 return self._end_namespace(old, writer)
             about = {"name": key.name, "group": resource.group, "kind": resource.plural, "uid": old.uid}
@@ -210,7 +201,7 @@ class Writes:
     def _replace(self, target: Target, old: Stored, item: dict[str, Any], writer: Writer) -> dict[str, Any]:
         resource = target.resource
         _check_name(item["metadata"], target.key.name)
-        was = _stored_view(resource, old)
+        was = view(resource, old)
         meta, was_meta = item["metadata"], was["metadata"]
         if meta.get("resourceVersion", was_meta["resourceVersion"]) != was_meta["resourceVersion"]:
             raise errors.conflict(resource.group, resource.plural, target.key.name)
@@ -223,9 +214,9 @@ class Writes:
         self._validate(resource, item, was)
         self._admit(target, "UPDATE", old.key.name, writer, item, was)
         if item == was:
-            return _shown(resource, item)
+            return item
         if "managedFields" in meta:  # an object without any is not tracked, as if it were older than they are
-            self._record(resource, was, item, target, writer)
+            self._record(was, item, target, writer)
         return self._keep(resource, item, writer)
 
     def _decoded(self, resource: Resource, body: dict[str, Any], writer: Writer) -> dict[str, Any]:
@@ -239,8 +230,7 @@ class Writes:
     def _decoded_as(self, resource: Resource, body: dict[str, Any], writer: Writer) -> dict[str, Any]:
         head = {"apiVersion": resource.api_version, "kind": resource.kind}
         check_decodable(self._schema, {**head, **body}, strict=writer.strict)
-        item = canonical(resource, body)
-        return canonical(EVENTS, to_core(item)) if resource is NEW_EVENTS else item
+        return canonical(resource, body)
 
     def _validate(self, resource: Resource, item: dict[str, Any], old: dict[str, Any] | None) -> None:
         causes = [*problems(resource, item, old), *missing(self._schema, item)]
@@ -257,22 +247,18 @@ class Writes:
         old: dict[str, Any] | None,
     ) -> None:
         group, plural = target.resource.group, target.resource.plural
-        check(
+        check_admission(
             self._admission,
             Review(writer.user, operation, group, plural, name, target.subresource, new, old),
         )
 
-    def _record(
-        self, resource: Resource, old: dict[str, Any], new: dict[str, Any], target: Target, writer: Writer
-    ) -> None:
-        shown = _shown(resource, new)
-        was, now = _shown(resource, old), self._now()
-        record_write(was, shown, writer.manager, target.subresource, now, writer.operation)
+    def _record(self, old: dict[str, Any], new: dict[str, Any], target: Target, writer: Writer) -> None:
+        record_write(old, new, writer.manager, target.subresource, self._now(), writer.operation)
 
     def _keep(self, resource: Resource, item: dict[str, Any], writer: Writer) -> dict[str, Any]:
         if not writer.dry_run:
-            self._store.put(resource.table, item)
-        return _shown(resource, item)
+            self._store.put(resource.plural, item)
+        return item
 
     def _now(self) -> str:
         return self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -280,29 +266,16 @@ class Writes:
 
 def view(resource: Resource, stored: Stored) -> dict[str, Any]:
     """A stored object as ``resource`` shows it."""
-    return _shown(resource, _stored_view(resource, stored))
-
-
-def _stored_view(resource: Resource, stored: Stored) -> dict[str, Any]:
-    kind = _stored_kind(resource)
-    return {"kind": kind.kind, "apiVersion": kind.api_version, **stored.load()}
-
-
-def _shown(resource: Resource, item: dict[str, Any]) -> dict[str, Any]:
-    return from_core(item) if resource is NEW_EVENTS else item
-
-
-def _stored_kind(resource: Resource) -> Resource:
-    return EVENTS if resource is NEW_EVENTS else resource
+    return {"kind": resource.kind, "apiVersion": resource.api_version, **stored.load()}
 
 
 def _patched(document: dict[str, Any], content_type: str, patch: Any) -> dict[str, Any]:
     if content_type == JSON_PATCH:
         try:
-            result = jsonpatch.apply(document, patch)
-        except jsonpatch.MalformedPatchError as error:
+            result = apply_json_patch(document, patch)
+        except MalformedPatchError as error:
             raise errors.bad_request(str(error)) from error
-        except jsonpatch.PatchFailedError as error:
+        except PatchFailedError as error:
             raise errors.unprocessable_patch() from error
     elif not isinstance(patch, dict):
         raise errors.bad_request("json: cannot unmarshal array into Go value of type map[string]interface {}")

@@ -1,17 +1,15 @@
-"""Queries run over the store."""
+"""Queries run over the store, and Loki's cache of ranges in which a query found nothing."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from collections.abc import Iterable
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import NamedTuple
 
 from konductor_like.sandbox.loki.labels import Labels
-from konductor_like.sandbox.loki.limits import SECOND_NS, LokiError, LokiLimits
-from konductor_like.sandbox.loki.logql import LogQuery, MetricQuery, RangeAggregation, Sum
+from konductor_like.sandbox.loki.logql import CountQuery, LogQuery
 from konductor_like.sandbox.loki.store import Store, Stream
 
 _REMEMBERED = 8
@@ -19,7 +17,7 @@ _REMEMBERED = 8
 
 
 class Hit(NamedTuple):
-    """One line of an answer, with the stream labels and the metadata that the pipeline left it."""
+    """One line of an answer, with the index labels of its stream and its own metadata."""
 
     timestamp_ns: int
     line: str
@@ -56,12 +54,11 @@ class Matches:
     def look_on(self, stream: Stream, query: LogQuery) -> None:
         """Look at the lines that came since."""
         fresh, self.looked_at = stream.entries[self.looked_at :], len(stream.entries)
-        if query.rules_out("\n".join(entry.line for entry in fresh)):
-            return
+        if not query.holds_text("\n".join(entry.line for entry in fresh)):
+            return  # a shortcut: most streams have no line that is wanted
         for entry in fresh:
-            labels = query.labels_of(stream.labels, entry)
-            if labels is not None:
-                self.hits.append(Hit(entry.timestamp_ns, entry.line, *labels))
+            if query.passes(stream.labels, entry):
+                self.hits.append(Hit(entry.timestamp_ns, entry.line, stream.labels, entry.metadata))
                 self.times.append(entry.timestamp_ns)
 
     def between(self, start_ns: int, end_ns: int) -> list[Hit]:
@@ -106,67 +103,82 @@ def cut(hits: list[Hit], limit: int, forward: bool, falls_short: bool) -> list[H
     return [hit for number, hit in enumerate(first) if number % 5 != 4]
 
 
-@dataclass(slots=True)
-class Samples:
-    """The samples of one series, in the order of time."""
-
-    times: list[int] = field(default_factory=list)
-    totals: list[int] = field(default_factory=list)
-    """Running totals: the value of a window is the difference of two."""
-
-    def of_window(self, after_ns: int, until_ns: int) -> int | None:
-        """The sum over (after, until]; None without a sample."""
-        first, last = bisect_right(self.times, after_ns), bisect_right(self.times, until_ns)
-        if first == last:
-            return None
-        return self.totals[last - 1] - (self.totals[first - 1] if first else 0)
+def count_lines(store: Store, query: CountQuery, at_ns: int, work: Work) -> int:
+    """How many lines lie in the time before the moment, without its start and with the moment itself."""
+    return len(find_lines(store, query.lines, at_ns - query.width_ns + 1, at_ns + 1, work))
 
 
-def evaluate(
-    store: Store, query: MetricQuery, steps_ns: list[int], limits: LokiLimits, work: Work
-) -> dict[Labels, list[tuple[int, float]]]:
-    """The points of every series at the given times. Raises ``LokiError`` if the series are too many."""
-    aggregation, grouping = _flattened(query)
-    hits = find_lines(store, aggregation.query, steps_ns[0] - aggregation.range_ns, steps_ns[-1] + 1, work)
-    divisor = aggregation.range_ns / SECOND_NS if aggregation.function.endswith("rate") else 1
-    of_bytes = aggregation.function.startswith("bytes")
-    answer = {}
-    for labels, samples in _series(hits, grouping, of_bytes).items():
-        points = [(at, samples.of_window(at - aggregation.range_ns, at)) for at in steps_ns]
-        present = [(at, value / divisor) for at, value in points if value is not None]
-        if present:
-            answer[labels] = present
-    if len(answer) > limits.max_query_series:
-        raise LokiError(
-            400,
-            f"maximum number of series ({limits.max_query_series}) reached for a single query; consider "
-            "reducing query cardinality by adding more specific stream selectors, reducing the time range, "
-            "or aggregating results with functions like sum(), count() or topk()",
-        )
-    return dict(sorted(answer.items()))
+Find = Callable[[int, int], list[Hit]]
 
 
-def _flattened(query: MetricQuery) -> tuple[RangeAggregation, list[Sum]]:
-    """The aggregation over lines, and the sums around it from the innermost outwards."""
-    sums: list[Sum] = []
-    while isinstance(query, Sum):
-        sums.insert(0, query)
-        query = query.inner
-    return query, sums
+class Span(NamedTuple):
+    """[start, end) in ns."""
+
+    start_ns: int
+    end_ns: int
+
+    def overlaps(self, other: Span) -> bool:
+        """Whether they touch, as Loki's ``overlap`` sees it."""
+        return self.start_ns <= other.end_ns and other.start_ns <= self.end_ns
+
+    @property
+    def length_ns(self) -> int:
+        """How long it is."""
+        return self.end_ns - self.start_ns
 
 
-def _series(hits: Iterable[Hit], grouping: list[Sum], of_bytes: bool) -> dict[Labels, Samples]:
-    values: dict[Labels, list[tuple[int, int]]] = defaultdict(list)
-    known: dict[tuple[Labels, Labels], list[tuple[int, int]]] = {}
-    for hit in hits:
-        series = known.get((hit.stream, hit.metadata))
-        if series is None:
-            labels = tuple(sorted((*hit.stream, *hit.metadata)))
-            for one in grouping:
-                labels = one.group(labels)
-            series = known[hit.stream, hit.metadata] = values[labels]
-        series.append((hit.timestamp_ns, len(hit.line.encode()) if of_bytes else 1))
-    return {
-        labels: Samples([at for at, _ in samples], list(accumulate(value for _, value in samples)))
-        for labels, samples in values.items()
-    }
+def split(span: Span, interval_ns: int) -> Iterator[Span]:
+    """The span in pieces that end at multiples of the interval."""
+    start_ns = span.start_ns
+    while start_ns < span.end_ns:
+        end_ns = min(span.end_ns, (start_ns // interval_ns + 1) * interval_ns)
+        yield Span(start_ns, end_ns)
+        start_ns = end_ns
+
+
+class EmptyResults:
+    """Which spans are known to be empty, one per query text and interval. Thread-safe.
+
+    This cache makes a late line invisible: Loki remembers that a filtered log query found nothing in a range
+    and, asked again for the same text, does not look there any more, even if a line has arrived since. Only
+    ranges that end long enough ago are remembered, and the header ``Cache-Control: no-cache`` goes past it.
+    Source: pkg/querier/queryrange/log_result_cache.go.
+    """
+
+    def __init__(self, interval_ns: int) -> None:
+        self._interval_ns = interval_ns
+        self._known: dict[tuple[str, str, int], Span] = {}
+        self._lock = threading.Lock()
+
+    def find(self, tenant: str, query: str, span: Span, newest_cached_ns: int, find: Find) -> list[Hit]:
+        """The matches of the span, asked of ``find`` where they are not known to be none."""
+        hits: list[Hit] = []
+        with self._lock:
+            for piece in split(span, self._interval_ns):
+                if piece.end_ns > newest_cached_ns:
+                    hits += find(*piece)
+                else:
+                    hits += self._find_piece(
+                        (tenant, query, piece.start_ns // self._interval_ns), piece, find
+                    )
+        return hits
+
+    def _find_piece(self, key: tuple[str, str, int], piece: Span, find: Find) -> list[Hit]:
+        known = self._known.get(key)
+        if known is None or not known.overlaps(piece):
+            hits = find(*piece)
+            if not hits and (known is None or piece.length_ns > known.length_ns):
+                self._known[key] = piece
+            return hits
+        before: list[Hit] = []
+        after: list[Hit] = []
+        if piece.start_ns < known.start_ns:
+            before = find(piece.start_ns, known.start_ns)
+            if not before:
+                known = Span(piece.start_ns, known.end_ns)
+        if piece.end_ns > known.end_ns:
+            after = find(known.end_ns, piece.end_ns)
+            if not after:
+                known = Span(known.start_ns, piece.end_ns)
+        self._known[key] = known
+        return before + after

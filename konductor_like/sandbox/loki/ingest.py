@@ -9,14 +9,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
-from konductor_like.sandbox.loki.clock import go_time, rfc3339
-from konductor_like.sandbox.loki.labels import SERVICE_NAME, Labels, label_set, normalized, written
-from konductor_like.sandbox.loki.levels import DETECTED_LEVEL, detected_level
+from konductor_like.sandbox.loki.labels import (
+    DETECTED_LEVEL,
+    SERVICE_NAME,
+    Labels,
+    detected_level,
+    label_set,
+    normalized,
+    written,
+)
 from konductor_like.sandbox.loki.limits import SECOND_NS, LokiError, LokiLimits
 from konductor_like.sandbox.loki.messages import check_push
 from konductor_like.sandbox.loki.store import Entry, Store, Stream
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_TOLD = 10
 """Loki names so many refused lines of a stream (``max_returned_stream_errors``) and counts the rest."""
 
@@ -74,11 +82,11 @@ def _refusal(entry: Entry, stream: str, limits: LokiLimits, now_ns: int) -> str 
     oldest_ns = now_ns - limits.reject_old_samples_max_age_seconds * SECOND_NS
     if entry.timestamp_ns < oldest_ns:
         return (
-            f"entry for stream '{stream}' has timestamp too old: {rfc3339(entry.timestamp_ns)}, "
-            f"oldest acceptable timestamp is: {rfc3339(oldest_ns)}"
+            f"entry for stream '{stream}' has timestamp too old: {_rfc3339(entry.timestamp_ns)}, "
+            f"oldest acceptable timestamp is: {_rfc3339(oldest_ns)}"
         )
     if entry.timestamp_ns > now_ns + limits.creation_grace_period_seconds * SECOND_NS:
-        return f"entry for stream '{stream}' has timestamp too new: {rfc3339(entry.timestamp_ns)}"
+        return f"entry for stream '{stream}' has timestamp too new: {_rfc3339(entry.timestamp_ns)}"
     length = len(entry.line.encode())
     if length > limits.max_line_size_bytes:
         return (
@@ -109,7 +117,7 @@ def _completed(entry: Entry, labels: Labels) -> Entry:
     """The entry with its metadata as Loki stores it: valid names, apart from index labels, and a level."""
     index = dict(labels)
     metadata = {normalized(name): value for name, value in entry.metadata}
-    metadata.setdefault(DETECTED_LEVEL, detected_level(entry.line, metadata, index))
+    metadata.setdefault(DETECTED_LEVEL, detected_level(entry.line))
     apart = {f"{name}_extracted" if name in index else name: value for name, value in metadata.items()}
     return Entry(entry.timestamp_ns, entry.line, label_set(apart))
 
@@ -151,8 +159,8 @@ def _append(
             newest_ns = max(newest_ns, entry.timestamp_ns)
             continue
         reason = (
-            f"entry too far behind, entry timestamp is: {rfc3339(entry.timestamp_ns)}, "
-            f"oldest acceptable timestamp is: {rfc3339(oldest_ns)}"
+            f"entry too far behind, entry timestamp is: {_rfc3339(entry.timestamp_ns)}, "
+            f"oldest acceptable timestamp is: {_rfc3339(oldest_ns)}"
         )
         refused.append((entry, reason))
     status, sizes = 400, [_size(entry) for entry in kept]
@@ -166,7 +174,7 @@ def _append(
     if not refused:
         return None
     told = [
-        f"entry with timestamp {go_time(entry.timestamp_ns)} ignored, reason: '{reason}',\n"
+        f"entry with timestamp {_go_time(entry.timestamp_ns)} ignored, reason: '{reason}',\n"
         for entry, reason in refused[:_MOST_TOLD]
     ]
     total = f"total ignored: {len(refused)} out of {len(entries)} for stream: {stream.text}"
@@ -194,3 +202,15 @@ def _grouped(refusals: Counter[str]) -> str:
     if refusals.total() == 1:
         return next(iter(refusals))
     return "; ".join(f"{count} errors like: {refusal}" for refusal, count in refusals.items())
+
+
+def _rfc3339(time_ns: int) -> str:
+    """Whole seconds, UTC: ``2026-11-21T02:14:08Z``."""
+    return f"{_EPOCH + timedelta(seconds=time_ns // SECOND_NS):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _go_time(time_ns: int) -> str:
+    """How Go prints a time: ``2026-11-21 01:14:05.5 +0000 UTC``."""
+    fraction = f"{time_ns % SECOND_NS:09d}".rstrip("0")
+    moment = _EPOCH + timedelta(seconds=time_ns // SECOND_NS)
+    return f"{moment:%Y-%m-%d %H:%M:%S}{'.' if fraction else ''}{fraction} +0000 UTC"

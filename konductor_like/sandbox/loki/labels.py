@@ -1,4 +1,4 @@
-"""Label sets: how they are ordered, written and named."""
+"""Label sets: how they are ordered, written and named, and the level that every line gets."""
 
 from __future__ import annotations
 
@@ -11,24 +11,20 @@ Labels = tuple[tuple[str, str], ...]
 """Names and values, sorted by name, with no empty value: to Loki an empty value is no label at all."""
 
 SERVICE_NAME = "service_name"
-DISCOVERED_AS_SERVICE = (
-    "service",
-    "app",
-    "application",
-    "app_name",
-    "name",
-    "app_kubernetes_io_name",
-    "container",
-    "container_name",
-    "k8s_container_name",
-    "component",
-    "workload",
-    "job",
-    "k8s_job_name",
+DETECTED_LEVEL = "detected_level"
+_DISCOVERED_AS_SERVICE = (
+    *("service", "app", "application", "app_name", "name", "app_kubernetes_io_name"),
+    *("container", "container_name", "k8s_container_name", "component", "workload", "job", "k8s_job_name"),
 )
 """Loki's ``discover_service_name``: the first of these that is set names the service."""
 
 LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_LEVEL = re.compile(
+    r"""(?:^|(?<=[ \t\n\[({"'=|]))
+    (trace|debug|fatal|critical|error|err|warning|warn|info)
+    (?=[ \t\n\[\](){}:,!"'=|]|$)""",
+    re.VERBOSE,
+)
 
 
 def label_set(labels: Mapping[str, str] | Iterable[tuple[str, str]]) -> Labels:
@@ -40,7 +36,7 @@ def with_service_name(labels: Mapping[str, str]) -> Labels:
     """The label set of a stream as Loki stores it: one that names no service gets a ``service_name``."""
     if labels.get(SERVICE_NAME):
         return label_set(labels)
-    found = (labels[name] for name in DISCOVERED_AS_SERVICE if labels.get(name))
+    found = (labels[name] for name in _DISCOVERED_AS_SERVICE if labels.get(name))
     return label_set({**labels, SERVICE_NAME: next(found, "unknown_service")})
 
 
@@ -59,3 +55,13 @@ def normalized(name: str) -> str:
     if not label.strip("_"):
         raise ValueError(f'normalization for label name "{name}" resulted in invalid name "{label}"')
     return f"key_{label}" if label[0].isdigit() else label
+
+
+def detected_level(line: str) -> str:
+    """The level that Loki guesses from the text (pkg/distributor/field_detection.go).
+
+    It is here because it is in every answer. Loki looks at fields of JSON and at labels too, which kernel
+    lines do not have.
+    """
+    match = _LEVEL.search(line.lower())
+    return {"err": "error", "warning": "warn"}.get(match[1], match[1]) if match else "unknown"

@@ -35,7 +35,6 @@ class LokiLimits:
     """One tenant's limits, under the names of Loki's ``limits_config`` and ``server`` where it has one."""
 
     max_entries_limit_per_query: int = 5000
-    max_query_series: int = 500
     max_query_length_seconds: int = 721 * HOUR_SECONDS
     max_line_size_bytes: int = 256 * 1024
     max_label_names_per_series: int = 15

@@ -1,195 +1,153 @@
-"""What a LogQL query means: the subset that konductor-like asks, as values that can be applied to lines."""
+"""The LogQL that konductor-like sends, and nothing else of it: any other shape of query is answered with 400.
+
+    {name="value", other=~"expression"} |= "text" or "text" | label=~"a|b" | label!~"c"
+    sum(count_over_time(<such a query> [60000ms]))
+
+Users configure the selector, so that it may be any. Expressions are RE2's, and their dot matches a newline.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import lru_cache
+from typing import Any
+
+import re2
 
 from konductor_like.sandbox.loki.labels import Labels
-from konductor_like.sandbox.loki.lexer import ParseError
-from konductor_like.sandbox.loki.regexps import RegexpError, compile_re2
+from konductor_like.sandbox.loki.limits import LokiError
 from konductor_like.sandbox.loki.store import Entry
+
+_MAX_QUERY_BYTES = 128 * 1024
+_NO_SELECTOR = (
+    "queries require at least one regexp or equality matcher that does not have an empty-compatible value. "
+    'For instance, app=~".*" does not meet this requirement, but app=~".+" will'
+)
+
+_NAME = "[A-Za-z_][A-Za-z0-9_]*"
+_STRING = r'"(?:[^"\\\n]|\\.)*"|`[^`]*`'
+_MATCHER = re.compile(rf"\s*({_NAME})\s*(=~|!~|!=|=)\s*({_STRING})\s*")
+_LABEL_FILTER = re.compile(rf"\|\s*({_NAME})\s*(=~|!~)\s*({_STRING})\s*")
+_LOG_QUERY = re.compile(
+    rf"""\s*\{{(?P<selector>{_MATCHER.pattern}(?:,{_MATCHER.pattern})*)\}}\s*
+    (?:\|=\s*(?P<texts>(?:{_STRING})(?:\s*or\s*(?:{_STRING}))*)\s*)?
+    (?P<filters>(?:{_LABEL_FILTER.pattern})*)""",
+    re.VERBOSE,
+)
+_COUNT_QUERY = re.compile(r"sum\(count_over_time\((?P<log>.*) \[(?P<ms>\d+)ms\]\)\)", re.DOTALL)
+
+
+class ParseError(LokiError):
+    """A query that Loki, or the stand-in, does not understand."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(400, f"parse error : {message}")
 
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """``name="value"`` and its kin, on an index label or in a label filter. A missing label counts as ""."""
+    """``name="value"`` and its kin, in a selector or a label filter. A missing label counts as empty."""
 
     name: str
     operator: str
     value: str
-    _pattern: re.Pattern[str] | None = field(default=None, compare=False)
+    _pattern: Any = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, name: str, operator: str, value: str) -> Matcher:
-        """Raises ``ParseError`` if the value is a bad regular expression."""
-        if operator not in ("=~", "!~"):
-            return cls(name, operator, value)
-        try:
-            return cls(name, operator, value, compile_re2(value))
-        except RegexpError as error:
-            raise ParseError(str(error)) from None
+    def of(cls, name: str, operator: str, quoted: str) -> Matcher:
+        """Raises ``ParseError`` if the value is no string of Go's, or is to be an expression and is none."""
+        value = _unquoted(quoted)
+        return cls(name, operator, value, _compiled(value) if operator.endswith("~") else None)
 
     def matches(self, value: str) -> bool:
         """Whether a label of this value passes; expressions must match the whole value."""
-        hit = bool(self._pattern.fullmatch(value)) if self._pattern else value == self.value
+        hit = value == self.value if self._pattern is None else self._pattern.fullmatch(value) is not None
         return hit != self.operator.startswith("!")
-
-
-@dataclass(frozen=True, slots=True)
-class LineFilter:
-    """``|= `a` or `b``` and its kin. Expressions match anywhere in the line."""
-
-    operator: str
-    alternatives: tuple[str, ...]
-    _patterns: tuple[re.Pattern[str], ...] = field(default=(), compare=False)
-
-    @classmethod
-    def of(cls, operator: str, alternatives: list[str]) -> LineFilter:
-        """Raises ``ParseError`` if an alternative is a bad regular expression.
-
-        An empty alternative among others finds nothing, although alone it finds everything.
-        """
-        if operator.startswith("|"):
-            alternatives = [one for one in alternatives if one] or [""]
-        if operator not in ("|~", "!~"):
-            return cls(operator, tuple(alternatives))
-        patterns = []
-        for alternative in alternatives:
-            try:
-                patterns.append(compile_re2(alternative))
-            except RegexpError as error:
-                stage = f"{operator} {json.dumps(alternative, ensure_ascii=False)}"
-                raise ParseError(f"stage '{stage}' : {error}") from None
-        return cls(operator, tuple(alternatives), tuple(patterns))
-
-    @property
-    def filters(self) -> bool:
-        """Whether it can hold anything back at all: ``|= ""`` cannot."""
-        return self.operator.startswith("!") or "" not in self.alternatives
-
-    def passes(self, line: str) -> bool:
-        """Whether the line gets through."""
-        if self._patterns:
-            hit = any(pattern.search(line) for pattern in self._patterns)
-        else:
-            hit = any(alternative in line for alternative in self.alternatives)
-        return hit != self.operator.startswith("!")
-
-
-class LabelStage(Protocol):
-    """A stage that looks at labels only."""
-
-    def apply(self, labels: dict[str, str]) -> bool:
-        """Change the labels in place; False holds the line back."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class LabelFilter:
-    """``| name="value" and (…)``, on index labels and structured metadata alike."""
-
-    passes: Callable[[dict[str, str]], bool]
-
-    def apply(self, labels: dict[str, str]) -> bool:
-        """Hold back what does not pass."""
-        return self.passes(labels)
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """``| keep a, b="c"``: drop all labels but these."""
-
-    matchers: tuple[Matcher, ...]
-
-    def apply(self, labels: dict[str, str]) -> bool:
-        """Holds back nothing."""
-        kept = {one.name for one in self.matchers if one.name in labels and one.matches(labels[one.name])}
-        for name in set(labels) - kept:
-            del labels[name]
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """``| drop a, b="c"``: drop these labels."""
-
-    matchers: tuple[Matcher, ...]
-
-    def apply(self, labels: dict[str, str]) -> bool:
-        """Holds back nothing."""
-        for one in self.matchers:
-            if one.name in labels and one.matches(labels[one.name]):
-                del labels[one.name]
-        return True
 
 
 @dataclass(frozen=True, slots=True)
 class LogQuery:
-    """A selector and its pipeline. No stage changes a line, so line filters can go first."""
+    """A stream selector, a line filter and label filters."""
 
     matchers: tuple[Matcher, ...]
-    line_filters: tuple[LineFilter, ...] = ()
-    label_stages: tuple[LabelStage, ...] = ()
+    texts: tuple[str, ...] = ()
+    """A line holds one of these; none and the empty text let every line pass."""
+    label_filters: tuple[Matcher, ...] = ()
 
     @property
     def has_filter(self) -> bool:
         """Whether empty results of it are cached (pkg/logql/syntax/ast.go ``HasFilter``)."""
-        return any(one.filters for one in self.line_filters) or any(
-            isinstance(stage, LabelFilter) for stage in self.label_stages
-        )
+        return bool(self.label_filters) or any(self.texts)
 
     def selects(self, labels: Labels) -> bool:
         """Whether a stream of these index labels is asked for."""
-        values = dict(labels)
-        return all(matcher.matches(values.get(matcher.name, "")) for matcher in self.matchers)
+        return _all_match(self.matchers, dict(labels))
 
-    def rules_out(self, text: str) -> bool:
-        """Whether surely no line of the text passes. A shortcut: most streams have no line that is wanted."""
-        return any(
-            one.operator == "|=" and not any(alternative in text for alternative in one.alternatives)
-            for one in self.line_filters
-        )
+    def holds_text(self, text: str) -> bool:
+        """Whether the line filter lets a line pass that is, or is among, this text."""
+        return not self.texts or any(wanted in text for wanted in self.texts)
 
-    def labels_of(self, index: Labels, entry: Entry) -> tuple[Labels, Labels] | None:
-        """The index labels and the metadata that the line comes out with; None if it is held back."""
-        if not all(line_filter.passes(entry.line) for line_filter in self.line_filters):
-            return None
-        if not self.label_stages:
-            return index, entry.metadata
-        labels = {**dict(index), **dict(entry.metadata)}
-        if not all(stage.apply(labels) for stage in self.label_stages):
-            return None
-        return (
-            tuple(pair for pair in index if pair[0] in labels),
-            tuple(pair for pair in entry.metadata if pair[0] in labels),
+    def passes(self, index: Labels, entry: Entry) -> bool:
+        """Whether a line of a selected stream is found. Filters see index labels and metadata alike."""
+        return self.holds_text(entry.line) and (
+            not self.label_filters or _all_match(self.label_filters, dict((*index, *entry.metadata)))
         )
 
 
 @dataclass(frozen=True, slots=True)
-class RangeAggregation:
-    """``count_over_time(… [5m])`` and its kin: a number per series and window."""
+class CountQuery:
+    """How many lines a log query finds in the time before a moment."""
 
-    function: str
-    query: LogQuery
-    range_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """``sum by (a) (…)``, ``sum without (a) (…)`` or a plain sum over all."""
-
-    inner: MetricQuery
-    names: tuple[str, ...] = ()
-    without: bool = False
-
-    def group(self, labels: Labels) -> Labels:
-        """The labels of the sum that a series goes into."""
-        return tuple(pair for pair in labels if (pair[0] in self.names) != self.without)
+    lines: LogQuery
+    width_ns: int
 
 
-MetricQuery = RangeAggregation | Sum
-Query = LogQuery | MetricQuery
+@lru_cache(maxsize=256)  # pollers ask the same again and again
+def parse(query: str) -> LogQuery | CountQuery:
+    """The meaning of a query. Raises ``ParseError``."""
+    size = len(query.encode("utf-8", "replace"))
+    if size >= _MAX_QUERY_BYTES:
+        raise ParseError(f"input size too long ({size} > {_MAX_QUERY_BYTES})")
+    if count := _COUNT_QUERY.fullmatch(query):
+        return CountQuery(_log_query(count["log"]), int(count["ms"]) * 10**6)
+    return _log_query(query)
+
+
+def _log_query(text: str) -> LogQuery:
+    found = _LOG_QUERY.fullmatch(text)
+    if found is None:
+        raise ParseError("the stand-in Loki does not know this shape of query; it knows what we send")
+    matchers = tuple(Matcher.of(*matcher) for matcher in _MATCHER.findall(found["selector"]))
+    if all(matcher.matches("") for matcher in matchers):
+        raise ParseError(_NO_SELECTOR)
+    texts = tuple(map(_unquoted, re.findall(_STRING, found["texts"] or "")))
+    label_filters = tuple(Matcher.of(*matcher) for matcher in _LABEL_FILTER.findall(found["filters"]))
+    # An empty text among others finds nothing, although alone it finds everything.
+    return LogQuery(matchers, tuple(filter(None, texts)) or texts, label_filters)
+
+
+def _all_match(matchers: tuple[Matcher, ...], values: dict[str, str]) -> bool:
+    return all(matcher.matches(values.get(matcher.name, "")) for matcher in matchers)
+
+
+def _unquoted(quoted: str) -> str:
+    """What a string says. We quote as JSON does, whose escapes are all among Go's."""
+    if quoted.startswith("`"):
+        return quoted[1:-1]
+    try:
+        return str(json.loads(quoted, strict=False))
+    except ValueError:
+        raise ParseError("invalid char escape") from None
+
+
+def _compiled(pattern: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.dot_nl = True
+    options.max_mem = 64 << 20  # a selector may name thousands of nodes
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        raise ParseError(f"error parsing regexp: {error.args[0].decode('utf-8', 'replace')}") from None

@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
 
+from konductor_like.sandbox.fault_injection import Drop, Mishap, Mishaps
+from konductor_like.sandbox.http import Reply, Request
 from konductor_like.sandbox.loki.engine import Hit
 from konductor_like.sandbox.loki.labels import Labels
 from konductor_like.sandbox.loki.limits import SECOND_NS, BigAnswer, LokiError, LokiLimits
 from konductor_like.sandbox.loki.store import Entry
-from konductor_like.sandbox.mishaps import Drop, Mishap, Mishaps
-from konductor_like.sandbox.wire import Reply, Request
 
 _BATCH_LINES = 128
 """Lines that an ingester sends at once (``queryBatchSize``)."""

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+from konductor_like.sandbox.http import Reply, Request
 from konductor_like.sandbox.loki import websocket
 from konductor_like.sandbox.loki.answers import streams
 from konductor_like.sandbox.loki.engine import Hit, Work, cut, find_lines
@@ -19,9 +20,7 @@ from konductor_like.sandbox.loki.limits import LokiError
 from konductor_like.sandbox.loki.logql import LogQuery
 from konductor_like.sandbox.loki.store import Entry, Store
 from konductor_like.sandbox.loki.websocket import Opcode
-from konductor_like.sandbox.wire import Reply, Request
 
-_MAX_DELAY_SECONDS = 5
 _IDLE_SECONDS = 0.5
 """A tail that had nothing to send sleeps so long before it looks again (``tailerWaitEntryThrottle``)."""
 _ENTRIES_AT_ONCE = 100
@@ -52,9 +51,6 @@ class Tails:
 
     def reply(self, request: Request, store: Store, query: LogQuery, start_ns: int, limit: int) -> Reply:
         """The upgrade to a websocket. Raises ``LokiError`` if the client did not ask for one."""
-        delay = request.param("delay_for", "0")
-        if not delay.isdigit() or int(delay) > _MAX_DELAY_SECONDS:
-            raise LokiError(400, f"delay_for can't be greater than {_MAX_DELAY_SECONDS}")
         key = request.headers.get("sec-websocket-key")
         if request.headers.get("upgrade", "").lower() != "websocket" or not key:
             raise LokiError(400, "Bad Request\n")
@@ -120,12 +116,9 @@ class _Tail:
             return self._store.subscribe(self._arrived)
 
     def _arrived(self, labels: Labels, entry: Entry) -> None:
-        if not self._query.selects(labels):
+        if not self._query.selects(labels) or not self._query.passes(labels, entry):
             return
-        left = self._query.labels_of(labels, entry)
-        if left is None:
-            return
-        hit = Hit(entry.timestamp_ns, entry.line, *left)
+        hit = Hit(entry.timestamp_ns, entry.line, labels, entry.metadata)
         with self._lock:
             if len(self._waiting) < _ENTRIES_BUFFERED:
                 self._waiting.append(hit)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from konductor_like.sandbox.http import Reply, Request
 from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.wire import Reply, Request
 
 GIVE_UP_SECONDS = 60.0
 

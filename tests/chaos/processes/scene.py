@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from konductor_like.sandbox.mishaps import Mishap
-from konductor_like.sandbox.wire import Request
+from konductor_like.sandbox.fault_injection import Mishap
+from konductor_like.sandbox.http import Request
 from tests.chaos.processes.actors import COMMAND, CONTROLLER, Actor, start
 from tests.chaos.processes.gate import Gate, gate_of
 from tests.chaos.processes.journal import record_of

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from konductor_like.sandbox.kubernetes.faults import refusal
+from konductor_like.sandbox.fault_injection import Drop, Mishap
+from konductor_like.sandbox.kubernetes.errors import refusal
 from konductor_like.sandbox.loki.server import EMPTY_ANSWER, HTML_ANSWER
-from konductor_like.sandbox.mishaps import Drop, Mishap
 from tests.chaos.processes.machines import FATAL, GPUS, HARMLESS, KMSG, PLAIN
 
 SECONDS = 3.5

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from konductor_like.sandbox.kubernetes.faults import refusal
+from konductor_like.sandbox.kubernetes.errors import refusal
 from tests.chaos.processes.actors import LINUX
 from tests.chaos.processes.journal import is_tainted
 from tests.chaos.processes.machines import KMSG

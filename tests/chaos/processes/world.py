@@ -14,9 +14,9 @@ from konductor_like.cluster import paths
 from konductor_like.cluster.checkpoint import CURSOR_ANNOTATION, decode_checkpoint
 from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
 from konductor_like.sandbox.fleet import make_node
+from konductor_like.sandbox.http import Request
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.loki import LokiServer, shipped
-from konductor_like.sandbox.wire import Request
 from tests.chaos.processes.journal import Journal, Object
 from tests.chaos.processes.machines import KMSG, PLAIN, Machine, Occurrence
 

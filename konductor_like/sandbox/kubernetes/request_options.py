@@ -1,21 +1,21 @@
-"""What a request says beside its address: body, options and the format it wants its answer in.
+"""What a request asks for: its address, its body, its options and the format of its answer.
 
 Every function raises ``ApiError`` for what the server refuses.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
+from dataclasses import dataclass
 from typing import Any
 
-from konductor_like.sandbox.kubernetes import errors, protobuf
-from konductor_like.sandbox.kubernetes.access import User
+from konductor_like.sandbox.http import JSON, Request
+from konductor_like.sandbox.kubernetes import errors
+from konductor_like.sandbox.kubernetes.access import Attempt, User
 from konductor_like.sandbox.kubernetes.errors import Cause
-from konductor_like.sandbox.kubernetes.resources import Resource
-from konductor_like.sandbox.kubernetes.routing import is_true
-from konductor_like.sandbox.kubernetes.writes import APPLY_PATCH, Writer
-from konductor_like.sandbox.wire import JSON, Request
+from konductor_like.sandbox.kubernetes.resources import GROUPS, NAMESPACES, Resource, find_resource
+from konductor_like.sandbox.kubernetes.store import Key
+from konductor_like.sandbox.kubernetes.writes import APPLY_PATCH, Target, Writer
 
 BODY_BYTES = 3 * 1024 * 1024
 _MEDIA_TYPES = ("application/json", "application/*", "*/*")
@@ -25,7 +25,6 @@ _OPTIONS = {
     "patch": "PatchOptions",
     "delete": "DeleteOptions",
 }
-_MATCH = "resourceVersionMatch"
 
 
 def content_type(request: Request) -> str:
@@ -36,10 +35,7 @@ def content_type(request: Request) -> str:
 def object_in(request: Request, resource: Resource) -> dict[str, Any]:
     """The object in the body of a POST or PUT."""
     media_type = content_type(request)
-    if media_type == protobuf.CONTENT_TYPE:
-        with contextlib.suppress(protobuf.UnknownMessageError):
-            return protobuf.decode(request.body)
-    elif media_type == JSON:
+    if media_type == JSON:
         prefix = f"the object provided is unrecognized (must be of type {resource.kind}): "
         content = json_in(request, prefix)
         if isinstance(content, dict):
@@ -104,25 +100,82 @@ def wants_table(request: Request) -> bool:
 
 
 def check_list_options(request: Request) -> None:
-    """That ``resourceVersionMatch`` and ``sendInitialEvents`` are used as they may be."""
-    watches, match = is_true(request, "watch"), request.param(_MATCH)
-    problem = ""
-    if "sendInitialEvents" in request.params:
-        if not watches:
-            raise _bad_list(Cause.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
-        if match != "NotOlderThan":
-            problem = f"sendInitialEvents requires setting {_MATCH} to NotOlderThan"
-    elif match and watches:
-        problem = f"{_MATCH} is forbidden for watch unless sendInitialEvents is provided"
-    elif match and not request.param("resourceVersion"):
-        problem = f"{_MATCH} is forbidden unless resourceVersion is provided"
-    if problem:
-        raise _bad_list(Cause.forbidden(_MATCH, problem))
-
-
-def _bad_list(cause: Cause) -> errors.ApiError:
-    return _bad_options("ListOptions", cause)
+    """Options that nothing here sends: the server takes them in some combinations, the stand-in in none."""
+    for option in ("resourceVersionMatch", "sendInitialEvents"):
+        if option in request.params:
+            cause = Cause.forbidden(option, f"the stand-in does not know {option}")
+            raise _bad_options("ListOptions", cause)
 
 
 def _bad_options(kind: str, cause: Cause) -> errors.ApiError:
     return errors.invalid("meta.k8s.io", kind, "", [cause])
+
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One request, understood."""
+
+    verb: str
+    """RBAC's verb."""
+    target: Target
+
+    @property
+    def resource(self) -> Resource:
+        """The kind of object."""
+        return self.target.resource
+
+    @property
+    def attempt(self) -> Attempt:
+        """The same as RBAC sees it."""
+        target = self.target
+        parts = filter(None, (target.resource.plural, target.subresource))
+        key = target.key
+        # RBAC takes a Namespace to be inside itself, so that a Role there can grant it.
+        namespace = key.name if target.resource is NAMESPACES else key.namespace
+        return Attempt(self.verb, "/".join(parts), target.resource.group, namespace, key.name)
+
+
+def route(request: Request) -> Route | None:
+    """What the request is about; None if its address names no resource that is served here.
+
+    Raises ``ApiError`` (404) for an address below a served group that leads nowhere.
+    """
+    parts = request.path.strip("/").split("/")
+    if parts[0] == "api" and len(parts) > 2:
+        group, version, rest = "", parts[1], parts[2:]
+    elif parts[0] == "apis" and len(parts) > 3:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return None
+    namespace = ""
+    if rest[0:1] == ["namespaces"] and len(rest) > 2 and rest[2] not in ("status", "finalize"):
+        namespace, rest = rest[1], rest[2:]
+    if group not in GROUPS:
+        return None
+    resource = find_resource(group, version, rest[0])
+    if resource is None:
+        raise errors.no_such_resource()
+    name, subresource = (*rest[1:], "", "")[:2]
+    if len(rest) > 3 or (subresource and subresource not in resource.subresources):
+        raise errors.no_such_resource()
+    if bool(namespace) > resource.namespaced:
+        raise errors.no_such_resource()
+    return Route(_verb(request, name), Target(resource, Key(namespace, name), subresource))
+
+
+def _verb(request: Request, name: str) -> str:
+    if request.method in ("GET", "HEAD"):
+        if is_true(request, "watch"):
+            return "watch"
+        return "get" if name else "list"
+    if request.method == "DELETE":
+        return "delete" if name else "deletecollection"
+    return _VERBS.get(request.method, request.method.lower())
+
+
+def is_true(request: Request, name: str) -> bool:
+    """A query parameter that is a flag: there, and neither 0 nor false."""
+    return name in request.params and request.param(name).lower() not in ("0", "false")

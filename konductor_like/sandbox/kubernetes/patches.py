@@ -1,8 +1,9 @@
-"""JSON Patch (RFC 6902) with the habits of the library in the API server (evanphx/json-patch, version 4).
+"""The three kinds of patches: JSON Patch, merge patch (RFC 7386) and the API server's strategic merge patch.
 
-Where it strays from the RFC, this does too: ``test`` of null holds on an absent member, ``replace`` of an
-absent member sets it, negative array indices count from the end, and ``test`` compares strings as they are
-written, so that a ``<`` is not the ``\\u003c`` that the server writes it as.
+JSON Patch (RFC 6902) has the habits of the library in the API server (evanphx/json-patch, version 4). Where
+that strays from the RFC, this does too: ``test`` of null holds on an absent member, ``replace`` of an absent
+member sets it, negative array indices count from the end, and ``test`` compares strings as they are written,
+so that a ``<`` is not the ``\\u003c`` that the server writes it as. ``move`` and ``copy`` are refused.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-MAX_OPERATIONS = 10_000
 _ABSENT = object()
 _UNEQUAL = object()
 
@@ -25,8 +25,8 @@ class PatchFailedError(Exception):
     """An operation that does not apply; a ``test`` that does not hold is one."""
 
 
-def apply(document: Any, patch: Any) -> Any:
-    """The patched document. ``document`` itself is changed on the way: pass one that nobody else holds.
+def apply_json_patch(document: Any, patch: Any) -> Any:
+    """The patched document, which is ``document`` itself: pass one that nobody else holds.
 
     Raises ``MalformedPatchError`` if ``patch`` is not a list of objects, ``PatchFailedError`` if it fails.
     """
@@ -37,7 +37,7 @@ def apply(document: Any, patch: Any) -> Any:
             else "json: cannot unmarshal value into Go value of type jsonpatch.Operation"
         )
     for operation in patch:
-        document = _step(document, operation)
+        _step(document, operation)
     return document
 
 
@@ -74,11 +74,11 @@ def _as_go_writes(text: str) -> str:
     return written
 
 
-def _step(document: Any, operation: Mapping[str, Any]) -> Any:
+def _step(document: Any, operation: Mapping[str, Any]) -> None:
     kind = operation.get("op")
-    path = _pointer(operation, "path")
-    if path == "" and kind in ("replace", "test"):
-        return _whole(document, kind, operation.get("value"))
+    path = operation.get("path")
+    if not isinstance(path, str):
+        raise PatchFailedError("operation missing path field")
     parent, key = _locate(document, path)
     if kind == "add":
         _add(parent, key, copy.deepcopy(operation.get("value")))
@@ -90,24 +90,8 @@ def _step(document: Any, operation: Mapping[str, Any]) -> Any:
         found = _get(parent, key)
         if not equal(None if found is _ABSENT else found, operation.get("value")):
             raise PatchFailedError(f"testing value {path} failed")
-    elif kind in ("move", "copy"):
-        source, source_key = _locate(document, _pointer(operation, "from"))
-        value = _get(source, source_key)
-        if kind == "move":
-            _remove(source, source_key)
-            parent, key = _locate(document, path)
-        _add(parent, key, None if value is _ABSENT else copy.deepcopy(value))
     else:
         raise PatchFailedError(f"Unexpected kind: {kind}")
-    return document
-
-
-def _whole(document: Any, kind: Any, value: Any) -> Any:
-    if kind == "replace":
-        return copy.deepcopy(value)
-    if not equal(document, value):
-        raise PatchFailedError("testing value  failed")
-    return document
 
 
 def equal(left: Any, right: Any) -> bool:
@@ -119,13 +103,6 @@ def equal(left: Any, right: Any) -> bool:
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(equal, left, right))
     return bool(left == right)
-
-
-def _pointer(operation: Mapping[str, Any], member: str) -> str:
-    path = operation.get(member)
-    if not isinstance(path, str):
-        raise PatchFailedError(f"operation missing {member} field")
-    return path
 
 
 def _locate(document: Any, path: str) -> tuple[Any, str]:
@@ -179,3 +156,79 @@ def _replace(parent: Any, key: str, value: Any) -> None:
         parent[key] = value
     else:
         parent[_index(key, len(parent))] = value
+
+
+Path = tuple[str, ...]
+
+MERGE_KEYS: dict[Path, str] = {
+    ("status", "conditions"): "type",
+    ("status", "addresses"): "type",
+    ("metadata", "ownerReferences"): "uid",
+}
+"""Lists of objects that a strategic merge merges by a key. Others, ``spec.taints`` too, are replaced."""
+
+MERGED_SETS: frozenset[Path] = frozenset({("metadata", "finalizers"), ("spec", "podCIDRs")})
+"""Lists of plain values that a strategic merge adds to."""
+
+_DIRECTIVES = ("$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys")
+
+
+def merge_patch(document: Any, patch: Any) -> Any:
+    """A copy of ``document`` with ``patch`` merged in; null removes a member, lists are replaced."""
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    result = dict(document) if isinstance(document, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge_patch(result.get(key), value)
+    return result
+
+
+def strategic_merge_patch(document: Any, patch: Any, path: Path = ()) -> Any:
+    """A copy of ``document`` with ``patch`` merged in by the rules of the object's type.
+
+    Understands ``$patch`` (delete, replace) and ``$deleteFromPrimitiveList``; element order is left as is.
+    """
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    directive = patch.get("$patch")
+    if directive == "delete":
+        return {}
+    content = {k: v for k, v in patch.items() if k != "$patch" and not k.startswith(_DIRECTIVES)}
+    result = {} if directive == "replace" or not isinstance(document, dict) else dict(document)
+    for key, value in patch.items():
+        name = key.removeprefix("$deleteFromPrimitiveList/")
+        if name != key and isinstance(result.get(name), list):
+            result[name] = [item for item in result[name] if item not in value]
+    for key, value in content.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merge_member(result.get(key), value, (*path, key))
+    return result
+
+
+def _merge_member(old: Any, new: Any, path: Path) -> Any:
+    if not isinstance(new, list):
+        return strategic_merge_patch(old, new, path)
+    if path in MERGED_SETS:
+        kept = old or []
+        return [*kept, *(item for item in new if item not in kept)]
+    if path in MERGE_KEYS:
+        return _merge_list(old or [], new, MERGE_KEYS[path], path)
+    return copy.deepcopy(new)
+
+
+def _merge_list(old: list[Any], new: list[Any], key: str, path: Path) -> list[Any]:
+    if any(item.get("$patch") == "replace" for item in new):
+        return [copy.deepcopy(item) for item in new if "$patch" not in item]
+    merged = {item.get(key): item for item in old}
+    for item in new:
+        identity = item.get(key)
+        if item.get("$patch") == "delete":
+            merged.pop(identity, None)
+        else:
+            merged[identity] = strategic_merge_patch(merged.get(identity), item, path)
+    return list(merged.values())

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from konductor_like.sandbox.kubernetes.merge import MERGE_KEYS, MERGED_SETS
+from konductor_like.sandbox.kubernetes.patches import MERGE_KEYS, MERGED_SETS
 
 Path = tuple[str, ...]
 Fields = dict[Path, Any]

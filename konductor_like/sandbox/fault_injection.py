@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from konductor_like.sandbox.wire import TEXT, Reply, Request
+from konductor_like.sandbox.http import TEXT, Reply, Request
 
 
 class Drop(Enum):
