@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from konductor_like.detection.clean import stamp_us
-from konductor_like.detection.glance import loosened
 from konductor_like.model import KernelPosition
 
 _PREFIXES_MOST = 8
@@ -84,8 +83,6 @@ def _compiled(kinds: Iterable[str]) -> re.Pattern[str]:
     return re.compile(r"\s*+(?:" + "|".join(f"(?P<{kind}>{_SHAPES[kind]})" for kind in kinds) + ")")
 
 
-PREFIXES = r" *(?:(?:" + "|".join(map(loosened, _SHAPES.values())) + r") *)*"
-"""Fits, in printable ASCII, at least what :func:`strip_prefixes` takes off; for a first look."""
 _ANY = _compiled(_SHAPES)
 _NOT_OF_SYSLOG = _compiled(kind for kind in _SHAPES if kind not in _OF_SYSLOG)
 

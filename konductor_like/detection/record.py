@@ -9,18 +9,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from konductor_like.detection.clean import decode_kmsg_escapes, one_line, strip_colours
-from konductor_like.detection.glance import loosened
-from konductor_like.detection.prefix import PREFIXES, Origin, strip_prefixes
-from konductor_like.detection.wrappers import WRAPPED, WRAPPERS_MOST, is_wrapped, unwrap
+from konductor_like.detection.prefix import Origin, strip_prefixes
+from konductor_like.detection.wrappers import WRAPPERS_MOST, is_wrapped, unwrap
 from konductor_like.model import KernelPosition
 
 _MESSAGE_CHARS = 4096
 """A kernel record is 1 KiB or so; what is behind this is not looked at."""
 _HEAD_CHARS = 16_384
-BEFORE_MESSAGE = "^" + PREFIXES
-"""Fits all that may stand before the message of a line, unless that has to be opened first."""
-TO_BE_OPENED = (BEFORE_MESSAGE + loosened(WRAPPED), r"\\x", "[^ -~]")
-"""What makes the message another text than the end of its line: records, escapes, what is not printable."""
 
 
 class KernelRecord(NamedTuple):

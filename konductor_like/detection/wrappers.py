@@ -21,8 +21,6 @@ CRI = re.compile(
 )
 WRAPPERS_MOST = 3
 """How many records one line may stand in: a runtime's in a collector's, and one more."""
-WRAPPED = r'(?:\{|(?:(?:level|priority|severity|facility)=[a-z0-7]{1,6} )*msg=")'
-"""How a record in JSON or logfmt begins; for a first look."""
 _HEADS = ("{", "msg=", "level=", "priority=", "severity=", "facility=")
 _LOGFMT = re.compile(
     r"(?:(?:level|priority|severity)=(?:emerg|alert|crit|err|notice|[0-7]) |facility=(?:kern|0) )*"
