@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from konductor_like.controller import logs
 from konductor_like.controller.active_rules import ActiveRules, RulesInForce
 from konductor_like.controller.metrics import Metrics
-from konductor_like.detection.joining import Joiner
+from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.loki.asking import Queries
 from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.history import Account, HistoryReader, Wanted
@@ -44,7 +44,7 @@ def history_reader(
         loki,
         settings,
         wanted,
-        Joiner(lambda: rulebook.in_force.detector).detect,
+        MultilineDetector(lambda: rulebook.in_force.detector).detect,
         budget,
         since_ns=since_ns,
         now_ns=now_ns,

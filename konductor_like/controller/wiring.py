@@ -39,7 +39,7 @@ from konductor_like.controller.sources import Reader
 from konductor_like.controller.steering import TIMEOUT_SECONDS, Wheel
 from konductor_like.controller.term import SOURCES, Term
 from konductor_like.controller.tick import Tick
-from konductor_like.detection.joining import Joiner
+from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.heartbeats import TILE_SECONDS, HeartbeatReader
@@ -222,7 +222,7 @@ class _Terms:
         rules = settings.rules()
         start = believable(checkpoint, settings, started_ns)
         self.rulebook.reload()  # a standby does not follow the file
-        joiner = Joiner(lambda: self.rulebook.in_force.detector)
+        joiner = MultilineDetector(lambda: self.rulebook.in_force.detector)
         heartbeats = HeartbeatReader(self.loki, settings)
         heartbeats.start_from(started_ns)
         targeted = TargetedReader(self.loki, self._queries()["kernel"], settings)

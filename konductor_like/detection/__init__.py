@@ -6,9 +6,15 @@ looks at a text alone, ``detect`` adds where and when.
 
 from __future__ import annotations
 
-from konductor_like.detection.anchors import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR
 from konductor_like.detection.detector import Detector, packaged
-from konductor_like.detection.heartbeat import Heartbeat, Overrun, parse_heartbeat, parse_overrun
+from konductor_like.detection.heartbeat import (
+    HEARTBEAT_ANCHOR,
+    OVERRUN_ANCHOR,
+    Heartbeat,
+    Overrun,
+    parse_heartbeat,
+    parse_overrun,
+)
 from konductor_like.model import Fault, Finding, LogLine, Source
 
 __all__ = [

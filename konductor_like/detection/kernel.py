@@ -6,12 +6,9 @@ import re
 from collections.abc import Callable
 
 from konductor_like.catalog import Catalog, PatternRule
-from konductor_like.detection.clean import normal_pci
-from konductor_like.detection.finding import kernel_finding
-from konductor_like.detection.record import KernelRecord, open_record
-from konductor_like.detection.ruled import as_ruled, ruled_entries
-from konductor_like.detection.sxid import read_sxid
-from konductor_like.detection.xid import read_xid
+from konductor_like.detection.finding import kernel_finding, normal_pci, ruling
+from konductor_like.detection.kernel_record import KernelRecord, open_record
+from konductor_like.detection.xid import read_sxid, read_xid
 from konductor_like.model import Finding, Source
 
 
@@ -23,7 +20,7 @@ def kernel_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
         for rule in catalog.rules(Source.KERNEL)
         for literal in rule.contains
     )
-    ruled = ruled_entries(catalog)
+    as_ruled = ruling(catalog)
 
     def find(text: str) -> Finding | None:
         if not _any_in(anchors, text):
@@ -38,7 +35,7 @@ def kernel_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
                     return None
             match = rule.find(record.message)
             if match is not None and _any_in(needed, text):
-                return as_ruled(_finding(catalog, rule, record, match), rule, ruled)
+                return as_ruled(_finding(catalog, rule, record, match), rule)
         return None
 
     return find

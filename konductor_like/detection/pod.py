@@ -10,10 +10,9 @@ import re
 from collections.abc import Callable, Iterator
 
 from konductor_like.catalog import Catalog, PatternRule
-from konductor_like.detection.anchors import HEARTBEAT_ANCHOR
-from konductor_like.detection.clean import evidence, normal_pci, one_line, strip_colours
-from konductor_like.detection.ruled import as_ruled, ruled_entries
-from konductor_like.detection.wrappers import unwrap_pod_record
+from konductor_like.detection.finding import evidence, normal_pci, ruling
+from konductor_like.detection.heartbeat import HEARTBEAT_ANCHOR
+from konductor_like.detection.kernel_record import one_line, strip_colours, unwrap_pod_record
 from konductor_like.model import EVIDENCE_CHARS, Finding, Source
 
 _WINDOW_CHARS = 600
@@ -59,7 +58,7 @@ def pod_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
     """What finds a fault in a line, or a whole entry of several lines, of a pod. It raises nothing."""
     anchors = catalog.scan_anchors(Source.POD)
     rules = tuple((literal, rule) for rule in catalog.rules(Source.POD) for literal in rule.contains)
-    ruled = ruled_entries(catalog)
+    as_ruled = ruling(catalog)
 
     def find(text: str) -> Finding | None:
         for anchor in anchors:
@@ -77,7 +76,7 @@ def pod_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
                     return None
             for match in _matches(rule, literal, message):
                 if _is_said(message, match.start()):
-                    return as_ruled(_finding(catalog, rule, message, match), rule, ruled)
+                    return as_ruled(_finding(catalog, rule, message, match), rule)
         return None
 
     return find

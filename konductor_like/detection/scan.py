@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from konductor_like.catalog.linear import finder_in_bytes
 from konductor_like.detection.detector import packaged
-from konductor_like.detection.joining import Joiner
+from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.model import Finding, Source
 
 LINE_BYTES = 256 * 1024
@@ -34,7 +34,7 @@ class Hit(NamedTuple):
 def scan(stream: Iterable[bytes], source: Source, progress: Progress | None = None) -> Iterator[Hit]:
     """The faults in a binary file or in an iterable of lines, in order."""
     detector = packaged()
-    find = Joiner(lambda: detector).find if source is Source.KERNEL else detector.find_in_pod_log
+    find = MultilineDetector(lambda: detector).find if source is Source.KERNEL else detector.find_in_pod_log
     find_anchor = finder_in_bytes(detector.catalog.scan_anchors(source))
     number = 1
     for block in _blocks(_chunks(stream), progress):

@@ -12,7 +12,7 @@ from pathlib import Path
 from konductor_like.catalog import CatalogError, Mode, RulesError, UserRules, load_catalog, read_user_rules
 from konductor_like.catalog.errors import quoted
 from konductor_like.detection.detector import Detector
-from konductor_like.detection.reason import why_no_fault
+from konductor_like.detection.why_not import why_no_fault
 
 _BYTES_READ_MOST = 2 * 1024 * 1024
 
