@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from konductor_like.catalog import Catalog
-from konductor_like.catalog.explain import Explanation, explain
+from konductor_like.catalog.descriptions import Explanation, explain
 from konductor_like.cli.columns import fault_name, natural
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError

@@ -69,7 +69,7 @@ def ruling(catalog: Catalog) -> Callable[[Finding, PatternRule], Finding | None]
         *catalog.xids.values(),
         *catalog.sxids.values(),
         *catalog.cuda_errors.values(),
-        *(rule.entry for rule in (*catalog.kernel_rules, *catalog.pod_rules) if rule.entry is not None),
+        *(rule.entry for rule in catalog.pattern_rules if rule.entry is not None),
     )
     # Those that are not simply enforced as the package has them: few, and mostly none.
     ruled = {entry.rule: entry for entry in entries if entry.mode is not Mode.ENFORCE or entry.fixed}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from konductor_like.catalog.linear import finder_in_bytes
+from konductor_like.catalog.patterns import finder_in_bytes
 from konductor_like.detection.detector import packaged
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.model import Finding, Source

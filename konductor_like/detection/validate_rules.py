@@ -41,7 +41,7 @@ def validated(rules: UserRules) -> UserRules:
     detector = Detector(rules.catalog)
     problems: list[CatalogError] = []
     warnings: list[str] = []
-    for rule in (*rules.catalog.kernel_rules, *rules.catalog.pod_rules):
+    for rule in rules.catalog.pattern_rules:
         if rule.id not in rules.own or rule.mode is Mode.OFF:
             continue
         record = rules.records[rule.id]

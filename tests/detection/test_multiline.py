@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.catalog import load_catalog
-from konductor_like.catalog.own import read_user_rules
+from konductor_like.catalog.user_rules import read_user_rules
 from konductor_like.detection import Detector
 from konductor_like.detection.multiline import LOGS_MOST, Context, MultilineDetector, join
 from konductor_like.model import Finding, LogLine, Severity, Source

@@ -17,13 +17,13 @@ from importlib.resources.abc import Traversable
 from konductor_like.catalog.catalog import Catalog
 from konductor_like.catalog.entries import Entry, SxidEntry, XidEntry
 from konductor_like.catalog.errors import CatalogError
-from konductor_like.catalog.tables import Record, read_text
+from konductor_like.catalog.load import read_text
+from konductor_like.catalog.rules_file import Record
 from konductor_like.model import FaultKind
 
 _FILE = "explanations.toml"
 _TABLES = ("links", "vendor_now", "vendor_later", "vendor_switch", "details")
 _SPAN = re.compile(r"(\d+)-(\d+)")
-_CODE = re.compile(r"[1-9][0-9]{0,4}")
 
 
 class Blame(StrEnum):
@@ -103,7 +103,7 @@ def explain(catalog: Catalog, rule: str) -> Explanation | None:
     A code of an Xid or SXid that no table knows is explained as such; None for any other unknown rule.
     """
     known = catalog.entry(rule)
-    entry = known or _unknown_code(catalog, rule)
+    entry = catalog.entry_or_unknown(rule)
     if entry is None:
         return None
     entry = _as_asked(rule, entry)
@@ -173,13 +173,6 @@ def _entries(members: list[dict[str, object]]) -> Iterator[tuple[Record, str, Wo
             yield record, name, words
 
 
-def _unknown_code(catalog: Catalog, rule: str) -> Entry | None:
-    family, _, name = rule.partition(".")
-    if family not in ("xid", "sxid", "fm") or not _CODE.fullmatch(name):
-        return None
-    return catalog.xid(int(name)) if family == "xid" else catalog.sxid(int(name))
-
-
 def _as_asked(rule: str, entry: Entry) -> Entry:
     """``fm.20034`` is an SXid that Fabric Manager repeats, and keeps its name."""
     return replace(entry, rule=rule, kind=FaultKind.FM) if rule.startswith("fm.") else entry
@@ -196,14 +189,12 @@ def _vendor(book: WordBook, entry: Entry) -> tuple[str, str]:
 
 
 def _details(book: WordBook, entry: Entry) -> str:
-    if "severity" in entry.fixed:
-        return ""  # the user's word is final
+    if not entry.line_decides:
+        return ""
     table = book.tables["details"]
     if isinstance(entry, XidEntry) and entry.detail is not None:
         return table.get(entry.detail.value, "")
-    if isinstance(entry, SxidEntry) and entry.word_decides and entry.severity.taints:
-        return table.get("word", "")
-    return ""
+    return table.get("word", "") if entry.severity.taints else ""
 
 
 def _title(catalog: Catalog, rule: str) -> str:

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from konductor_like.catalog import Catalog, CatalogError, Entry, load_catalog
-from konductor_like.catalog.explain import Blame, Explanation, Words, explain, load_word_book, read_word_book
+from konductor_like.catalog.descriptions import (
+    Blame,
+    Explanation,
+    Words,
+    explain,
+    load_word_book,
+    read_word_book,
+)
 from konductor_like.model import FaultKind, Severity
 
 CATALOG = load_catalog()

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from konductor_like.catalog.catalog import Catalog
 from konductor_like.catalog.entries import Mode
-from konductor_like.catalog.overrides import entry_of, line_decides
-from konductor_like.catalog.rulefile import Override, RuleFile
+from konductor_like.catalog.rules_file import Override, RuleFile
 from konductor_like.model import Distinct, Severity, Source
 
 APPLICATION_XIDS = ("xid.13", "xid.31", "xid.43", "xid.45")
@@ -38,7 +37,7 @@ def cautions(content: RuleFile, base: Catalog, catalog: Catalog) -> Iterator[str
 
 def _about(override: Override, base: Catalog, catalog: Catalog) -> Iterator[str]:
     rule = override.rule
-    before, now = entry_of(base, rule), entry_of(catalog, rule)
+    before, now = base.entry_or_unknown(rule), catalog.entry_or_unknown(rule)
     if override.field == "severity" and now is not None and now.severity.taints:
         if rule in APPLICATION_XIDS:
             yield "a bug in a job prints this Xid, and then takes a healthy node out."
@@ -47,7 +46,7 @@ def _about(override: Override, base: Catalog, catalog: Catalog) -> Iterator[str]
     if override.field == "severity" and before is not None and now is not None:
         if before.severity is Severity.FATAL and not now.severity.taints:
             yield _NO_TAINT
-        if line_decides(before):
+        if before.line_decides:
             yield "its line no longer decides, whatever it says of a reset, of registers or of being fatal."
     if override.field == "threshold" and override.rule in APPLICATION_XIDS:
         threshold = catalog.escalations[override.rule].threshold
