@@ -1,4 +1,4 @@
-"""What may be done in a rules file and yet deserves a second look."""
+"""Warnings about a rules file: what may be done in it, and is more often a mistake than a wish."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _NO_TAINT = "this is fatal by default, and taints no node any more."
 _POD = "one line of a pod takes its node out, and any pod of a watched namespace can print it."
 
 
-def cautions(content: RuleFile, base: Catalog, catalog: Catalog) -> Iterator[str]:
+def lint(content: RuleFile, base: Catalog, catalog: Catalog) -> Iterator[str]:
     """The warnings about a file that can be used; ``catalog`` is what it makes of ``base``."""
     for override in content.overrides:
-        for caution in _about(override, base, catalog):
-            yield f"{content.file}:{override.line}, {override.rule}.{override.field}: {caution}"
+        for warning in _about(override, base, catalog):
+            yield f"{content.file}:{override.line}, {override.rule}.{override.field}: {warning}"
     for record in content.rules:
         entry = catalog.entry(record.text("id"))
         if entry is not None and entry.severity.taints and record.text("source") == Source.POD:

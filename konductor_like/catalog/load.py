@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from konductor_like.catalog.catalog import Catalog
 from konductor_like.catalog.entries import (
@@ -69,7 +69,7 @@ def read_catalog(folder: Traversable) -> Catalog:
 
 
 def _advice(folder: Traversable) -> Iterator[tuple[str, Advice]]:
-    for record in _read_toml(folder, "advice.toml"):
+    for record in _toml_tables(folder, "advice.toml"):
         record.only(frozenset({"text", "needs"}))
         yield record.name, Advice(record.text("text"), record.one_of("needs", Needs))
 
@@ -178,7 +178,7 @@ def _register_bits(folder: Traversable) -> Iterator[tuple[tuple[int, int], Regis
 
 def _escalations(folder: Traversable, advice: Mapping[str, Advice]) -> dict[str, Escalation]:
     found: dict[str, Escalation] = {}
-    for record in _read_toml(folder, "escalations.toml"):
+    for record in _toml_tables(folder, "escalations.toml"):
         record.only(frozenset({*ESCALATION_FIELDS, ADVICE_FIELD}))
         escalation = read_escalation(record)
         if record.optional_text(ADVICE_FIELD):
@@ -199,7 +199,7 @@ def _rules(
     names = sorted(file.name for file in folder.iterdir() if file.name.endswith("_rules.yaml"))
     for name in dict.fromkeys((*_FIRST_FILES, *names)):
         try:
-            records = read_rule_file(read_text(folder, name), name).rules
+            records = read_rule_file(_read_text(folder, name), name).rules
         except RulesError as error:
             raise error.problems[0] from error
         for record in records:
@@ -283,7 +283,7 @@ def _by_code(entries: Iterator[tuple[Record, T]]) -> dict[int, T]:
 
 def _read_csv(folder: Traversable, file: str) -> Iterator[Record]:
     """The rows of a table; lines that start with ``#`` are comments. Raises CatalogError."""
-    lines = read_text(folder, file).splitlines()
+    lines = _read_text(folder, file).splitlines()
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
     rows = csv.reader(line for _, line in numbered)
     header = next(rows, None)
@@ -296,19 +296,23 @@ def _read_csv(folder: Traversable, file: str) -> Iterator[Record]:
         yield Record(file, name, dict(zip(header, row, strict=True)))
 
 
-def _read_toml(folder: Traversable, file: str) -> Iterator[Record]:
+def _toml_tables(folder: Traversable, file: str) -> Iterator[Record]:
     """The tables ``[name]`` of a TOML file, in order. Raises CatalogError."""
-    try:
-        document = tomllib.loads(read_text(folder, file))
-    except tomllib.TOMLDecodeError as error:
-        raise CatalogError(file, "the file", "syntax", str(error)) from error
-    for name, fields in document.items():
+    for name, fields in read_toml(folder, file).items():
         if not isinstance(fields, dict):
             raise CatalogError(file, name, "content", "is not a table")
         yield Record(file, name, fields)
 
 
-def read_text(folder: Traversable, file: str) -> str:
+def read_toml(folder: Traversable, file: str) -> dict[str, Any]:
+    """The content of a TOML file. Raises CatalogError."""
+    try:
+        return tomllib.loads(_read_text(folder, file))
+    except tomllib.TOMLDecodeError as error:
+        raise CatalogError(file, "the file", "syntax", str(error)) from error
+
+
+def _read_text(folder: Traversable, file: str) -> str:
     """The text of a file. Raises CatalogError."""
     try:
         return folder.joinpath(file).read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from konductor_like.catalog.entries import Advice, Entry, Mode, Needs
 from konductor_like.catalog.errors import CatalogError, RulesError, quoted, short
 from konductor_like.catalog.escalation_text import ADVICE_FIELD, read_escalation, with_advice, with_field
 from konductor_like.catalog.escalation_text import FIELDS as ESCALATION_FIELDS
-from konductor_like.catalog.lint import cautions
+from konductor_like.catalog.lint import lint
 from konductor_like.catalog.patterns import PCI, LinearPattern, PatternRule, check_examples, read_mode
 from konductor_like.catalog.rules_file import Override, Record, RuleFile, read_rule_file
 from konductor_like.model import NO_ESCALATION, Escalation, FaultKind, Severity, Source
@@ -106,7 +106,7 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
         catalog,
         {f"{each.rule}.{each.field}": each.value for each in content.overrides},
         {rule.id: _said(rule) + repr(escalations.get(rule.id, "")) for rule in own.values()},
-        tuple(cautions(content, base, catalog)),
+        tuple(lint(content, base, catalog)),
         hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12],
         records,
     )

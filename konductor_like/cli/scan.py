@@ -65,7 +65,7 @@ def scan(
 ) -> None:
     """Find GPU faults in log files.
 
-    Lines are judged exactly as the controller judges them. Finding nothing is a success.
+    Lines are read exactly as the controller reads them. Finding nothing is a success.
     """
     begin(verbose=verbose)
     names = files or [_STDIN]

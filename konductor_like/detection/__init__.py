@@ -1,7 +1,7 @@
 """Detection: a line in, a fault or None out. Pure: no clock, no I/O.
 
-A :class:`Detector` judges by one set of rules; ``find`` and ``detect`` by those of the package. ``find``
-looks at a text alone, ``detect`` adds where and when.
+A :class:`Detector` has one set of rules; ``find`` and ``detect`` here use those of the package. ``find``
+reads a text alone, ``detect`` adds where and when.
 """
 
 from __future__ import annotations

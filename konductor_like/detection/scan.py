@@ -1,7 +1,7 @@
 """Detection over files: gigabytes as a stream, in constant memory.
 
 Nearly all lines hold no anchor. RE2 looks for the anchors in many lines at once, and only a line that has one
-is judged as the controller would.
+is read as the controller reads it.
 """
 
 from __future__ import annotations
