@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from konductor_like.catalog.linear import fits_whole
+from konductor_like.catalog.patterns import fits_whole
 from konductor_like.policy.rules import Rules
 
 PREFIX = "KONDUCTOR_"

@@ -10,7 +10,7 @@ from konductor_like.backtest.fleet import Fleet
 from konductor_like.backtest.simulation import Assumed, Simulation
 from konductor_like.backtest.values import Difference, Verdicts, difference
 from konductor_like.detection import Detector
-from konductor_like.detection.joining import Joiner
+from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.model import Fault, LogLine, Source
 from konductor_like.policy import Rules
 
@@ -22,7 +22,7 @@ class Player:
     def __init__(self, detector: Detector, rules: Rules, assumed: Assumed, fleet: Fleet) -> None:
         self.simulation = Simulation(rules, assumed, fleet)
         self._shadow: Simulation | None = None
-        self._joiner = Joiner(lambda: detector)
+        self._joiner = MultilineDetector(lambda: detector)
         self._anchors = {source: detector.anchors(source) for source in Source}
         self.without_boot = 0
 

@@ -17,9 +17,9 @@ from konductor_like.catalog.entries import (
     XidEntry,
 )
 from konductor_like.catalog.errors import CatalogError, RulesError
-from konductor_like.catalog.loader import load_catalog, read_catalog
-from konductor_like.catalog.own import UserRules, read_user_rules
+from konductor_like.catalog.load import load_catalog, read_catalog
 from konductor_like.catalog.patterns import PatternRule
+from konductor_like.catalog.user_rules import UserRules, read_user_rules
 
 __all__ = [
     "Advice",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,9 @@ from dataclasses import dataclass, field
 from konductor_like.catalog.entries import Advice, Entry, LinkRule, Mode, RegisterBit, SxidEntry, XidEntry
 from konductor_like.catalog.patterns import PatternRule
 from konductor_like.model import Escalation, FaultKind, Severity, Source
+
+CODE = re.compile(r"[1-9][0-9]{0,4}")
+"""The number of an Xid or SXid in a rule's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,11 @@ class Catalog:
             word_decides=True,
         )
 
+    @property
+    def pattern_rules(self) -> tuple[PatternRule, ...]:
+        """All pattern rules, those that are off, too."""
+        return (*self.kernel_rules, *self.pod_rules)
+
     def rules(self, source: Source) -> tuple[PatternRule, ...]:
         """The rules of one source that are not off, in the order in which they are tried.
 
@@ -96,11 +105,15 @@ class Catalog:
         if family in ("xid", "sxid") or (family == "fm" and name.isdecimal()):
             table: Mapping[int, Entry] = self.xids if family == "xid" else self.sxids
             return table.get(int(name)) if name.isdecimal() else None
-        candidates = (
-            *(pattern.entry for pattern in (*self.kernel_rules, *self.pod_rules)),
-            *self.cuda_errors.values(),
-        )
+        candidates = (*(pattern.entry for pattern in self.pattern_rules), *self.cuda_errors.values())
         return next((entry for entry in candidates if entry is not None and entry.rule == rule), None)
+
+    def entry_or_unknown(self, rule: str) -> Entry | None:
+        """The same; for the code of an Xid or SXid that no table knows, the entry that holds for such."""
+        family, _, name = rule.partition(".")
+        if family not in ("xid", "sxid", "fm") or not CODE.fullmatch(name):
+            return self.entry(rule)
+        return self.xid(int(name)) if family == "xid" else self.sxid(int(name))
 
 
 def shortest(literals: Iterable[str]) -> tuple[str, ...]:

@@ -74,6 +74,11 @@ class Entry:
     fixed: frozenset[str] = field(default=frozenset(), kw_only=True)
     """What a user's file set (``severity``, ``title``, ``advice``): a line's details no longer change it."""
 
+    @property
+    def line_decides(self) -> bool:
+        """Whether what else its line says changes the severity, unless a user's file has set it."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class XidEntry(Entry):
@@ -93,6 +98,10 @@ class XidEntry(Entry):
     recovery_since: str = ""
     clears: int | None = None
 
+    @property
+    def line_decides(self) -> bool:
+        return self.detail is not None and "severity" not in self.fixed
+
 
 @dataclass(frozen=True, slots=True)
 class SxidEntry(Entry):
@@ -104,6 +113,10 @@ class SxidEntry(Entry):
     group: str = ""
     guide: str = ""
     printed: str = ""
+
+    @property
+    def line_decides(self) -> bool:
+        return self.word_decides and "severity" not in self.fixed
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,31 +1,27 @@
-"""Pattern rules: how a fault looks in a line. Every rule proves itself on its examples when loaded."""
+"""Pattern rules: how a fault looks in a line. Every rule proves itself on its examples when loaded.
+
+The package's own patterns run in Python's ``re``. Those of users run in RE2: its time is linear in the text,
+whatever they say, and they mean what Loki reads.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib.resources.abc import Traversable
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, Protocol, cast
 
-from konductor_like.catalog.entries import Advice, Entry, Mode
-from konductor_like.catalog.errors import RulesError, quoted
-from konductor_like.catalog.rulefile import read_rule_file
-from konductor_like.catalog.tables import Record, read_text
-from konductor_like.model import FaultKind, Severity, Source
+from konductor_like.catalog.entries import Entry, Mode
+from konductor_like.catalog.errors import quoted, short
+from konductor_like.catalog.rules_file import Record
+from konductor_like.model import FaultKind, Source
 
-_FIRST_FILES = ("kernel_rules.yaml", "pod_rules.yaml")
-TABLES = ("xid", "sxid", "cuda")
 PCI = r"(?P<gpu>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?"
-_BUS = r"(?P<gpu>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?"
-"""A PCI address where it may lack its domain: between the parentheses of an Xid."""
-
-_FIELDS = frozenset(
-    {
-        *("id", "source", "kind", "table", "severity", "mode", "title", "advice", "code", "scan_only"),
-        *("contains", "anchor", "patterns", "match", "no_match"),
-    }
-)
+PATTERN_CHARS_MOST = 1000
+_MEMORY_BYTES = 128 * 1024
+"""What RE2 may use for one pattern; a larger one, which would also be a slow one, is refused."""
 
 
 class Pattern(Protocol):
@@ -78,91 +74,12 @@ class PatternRule:
         return None
 
 
-def read_rules(
-    folder: Traversable, advice: Mapping[str, Advice], cuda_texts: Iterable[str]
-) -> Iterator[PatternRule]:
-    """The rules of every ``*_rules.yaml``, compiled and checked. Raises CatalogError.
-
-    Where two rules fit one line the first decides.
-    """
-    texts = "|".join(map(re.escape, sorted(cuda_texts, key=len, reverse=True)))
-    placeholders = {"{pci}": PCI, "{bus}": _BUS, "{cuda_error}": rf"(?P<text>(?i:{texts}))\b"}
-    names = sorted(file.name for file in folder.iterdir() if file.name.endswith("_rules.yaml"))
-    for name in dict.fromkeys((*_FIRST_FILES, *names)):
-        try:
-            records = read_rule_file(read_text(folder, name), name).rules
-        except RulesError as error:
-            raise error.problems[0] from error
-        for record in records:
-            rule = _read_rule(record, advice, placeholders)
-            check_examples(record, rule)
-            yield rule
-
-
-def _read_rule(record: Record, advice: Mapping[str, Advice], placeholders: Mapping[str, str]) -> PatternRule:
-    record.only(_FIELDS)
-    name = record.text("id")
-    source = record.one_of("source", Source)
-    kind = record.one_of("kind", FaultKind)
-    mode = read_mode(record)
-    table = record.optional_text("table") or None
-    entry = None
-    if table is None:
-        severity = record.one_of("severity", Severity)
-        if source is Source.POD and severity.taints:
-            raise record.error("severity", "a pod's line is never more than suspect (design rule 17)")
-        key = record.text("advice")
-        if key not in advice:
-            raise record.error("advice", f"{key!r} is not in advice.toml")
-        code = record.optional_integer("code")
-        entry = Entry(name, kind, severity, record.text("title"), advice[key], code, mode=mode)
-    elif table not in TABLES:
-        raise record.error("table", f"{table!r} is not one of {', '.join(TABLES)}")
-    contains = record.texts("contains")
-    return PatternRule(
-        name,
-        source,
-        kind,
-        table,
-        entry,
-        contains,
-        record.optional_texts("anchor") or contains,
-        tuple(
-            _compile(record, number, pattern, placeholders)
-            for number, pattern in enumerate(record.texts("patterns"))
-        ),
-        record.texts("match"),
-        record.texts("no_match"),
-        mode,
-        record.texts("patterns"),
-        read_flag(record, "scan_only"),
-    )
-
-
 def read_mode(record: Record, field: str = "mode") -> Mode:
     """The mode of a rule; YAML's bare ``off`` and ``false`` are the word."""
     value = record.optional_text(field)
     if not value:
         return Mode.ENFORCE
     return Mode.OFF if value == "false" else record.one_of(field, Mode)
-
-
-def read_flag(record: Record, field: str) -> bool:
-    """``true``, or ``false`` where the field is missing."""
-    value = record.optional_text(field)
-    if value not in ("", "true", "false"):
-        raise record.error(field, f"{quoted(value)} is neither true nor false")
-    return value == "true"
-
-
-def _compile(record: Record, number: int, pattern: str, placeholders: Mapping[str, str]) -> re.Pattern[str]:
-    for placeholder, expression in placeholders.items():
-        pattern = pattern.replace(placeholder, expression)
-    try:
-        # ASCII: RE2's \d, \w and \s know nothing else, and a pattern must mean the same in Loki.
-        return re.compile(pattern, re.ASCII)
-    except re.error as error:
-        raise record.error("patterns", f"{quoted(pattern)}: {error}", number) from error
 
 
 def check_examples(record: Record, rule: PatternRule) -> None:
@@ -176,3 +93,86 @@ def check_examples(record: Record, rule: PatternRule) -> None:
     for number, example in enumerate(rule.counterexamples):
         if rule.find(example) is not None:
             raise record.error("no_match", f"a pattern fits {quoted(example)}", number)
+
+
+class LinearPattern:
+    """An RE2 pattern that finds what a Python one would. Raises ValueError where RE2 cannot use it."""
+
+    __slots__ = ("_compiled", "pattern")
+
+    def __init__(self, pattern: str) -> None:
+        if len(pattern) > PATTERN_CHARS_MOST:
+            raise ValueError(f"is longer than {PATTERN_CHARS_MOST} characters")
+        self._compiled = _compile(pattern, max_mem=_MEMORY_BYTES)
+        self.pattern = pattern
+
+    def match(self, text: str, pos: int = 0, endpos: int = sys.maxsize, /) -> re.Match[str] | None:
+        """Where it fits at ``pos``."""
+        return self._find(self._compiled.match, text, pos, endpos)
+
+    def search(self, text: str, pos: int = 0, endpos: int = sys.maxsize, /) -> re.Match[str] | None:
+        """Where it fits first."""
+        return self._find(self._compiled.search, text, pos, endpos)
+
+    @staticmethod
+    def _find(method: Any, text: str, pos: int, endpos: int) -> re.Match[str] | None:
+        # RE2 encodes all that it is given, so it gets the part in question, and the character before it, by
+        # which it knows whether a line or a word begins there.
+        first = max(0, pos - 1)
+        part = text[first:endpos].encode("utf-8", "replace").decode("utf-8")
+        found = method(part, pos - first, len(part))
+        return None if found is None else cast("re.Match[str]", _Match(found, first))
+
+
+@lru_cache(maxsize=64)
+def fits_whole(pattern: str) -> Callable[[str], bool]:
+    """Whether an expression fits a whole label value, as Loki's ``=~`` reads it: the dot fits a newline, too.
+
+    Raises ValueError where RE2 cannot use it.
+    """
+    compiled = _compile(pattern, dot_nl=True)
+    return lambda text: compiled.fullmatch(text) is not None
+
+
+def finder_in_bytes(literals: Iterable[str]) -> Callable[[bytes, int], re.Match[bytes] | None]:
+    """What finds the first of some literals in bytes, from a place on; RE2 looks for all of them at once."""
+    import re2
+
+    compiled = re2.compile("|".join(map(re.escape, literals)).encode())
+    return cast("Callable[[bytes, int], re.Match[bytes] | None]", compiled.search)
+
+
+def _compile(pattern: str, **wanted: Any) -> Any:
+    import re2  # only what a user wrote needs it, and most installations have none of it
+
+    if "\\C" in pattern:
+        raise ValueError(r"\C fits half a character")
+    options = re2.Options()
+    options.log_errors = False
+    for name, value in wanted.items():
+        setattr(options, name, value)
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else error
+        told = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise ValueError(short(told)) from error
+    except UnicodeEncodeError as error:
+        raise ValueError("holds half a character") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """What detection asks of a match, with places in the whole text."""
+
+    _found: Any
+    _first: int
+
+    def start(self) -> int:
+        return int(self._found.start()) + self._first
+
+    def end(self) -> int:
+        return int(self._found.end()) + self._first
+
+    def groupdict(self) -> dict[str, str | None]:
+        return cast("dict[str, str | None]", self._found.groupdict())

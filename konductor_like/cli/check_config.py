@@ -85,7 +85,7 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
 
 def _check_rules(found: Inspection) -> None:
     from konductor_like.catalog import CatalogError, RulesError, load_catalog
-    from konductor_like.controller.rulebook import load_rules
+    from konductor_like.detection.validate_rules import load_rules
 
     file = found.rules_file
     try:
@@ -148,7 +148,7 @@ def _show(found: Inspection, output: Format) -> None:
 def _rules_in_short(file: Path | None) -> str:
     from konductor_like.catalog import load_catalog
     from konductor_like.cli.ruling import in_short
-    from konductor_like.controller.rulebook import load_rules
+    from konductor_like.detection.validate_rules import load_rules
 
     catalog, rules = load_catalog(), load_rules(file)
     patterns = len(catalog.kernel_rules) + len(catalog.pod_rules)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from konductor_like.catalog import Entry, Mode, SxidEntry, XidEntry
-from konductor_like.catalog.cautions import APPLICATION_XIDS
-from konductor_like.catalog.explain import Blame, Explanation
+from konductor_like.catalog.descriptions import Blame, Explanation
+from konductor_like.catalog.lint import APPLICATION_XIDS
 from konductor_like.cli.columns import NONE, fault_name
 from konductor_like.cli.document import API_VERSION
 from konductor_like.cli.explaining import Answer

@@ -8,8 +8,7 @@ from typing import Any
 import yaml
 
 from konductor_like.catalog import Advice, Catalog, Entry, Needs, PatternRule
-from konductor_like.catalog.escalations import ADVICE_FIELD, texts_of
-from konductor_like.catalog.overrides import entry_of, line_decides
+from konductor_like.catalog.escalation_text import ADVICE_FIELD, texts_of
 from konductor_like.model import NO_ESCALATION, FaultKind
 
 
@@ -21,7 +20,7 @@ def sheet(catalog: Catalog, name: str) -> list[str] | None:
     rule = next((each for each in (*catalog.kernel_rules, *catalog.pod_rules) if each.id == name), None)
     if rule is not None and rule.entry is not None and rule.kind is FaultKind.CUSTOM:
         return _yaml({"rules": [_own(catalog, rule, rule.entry)]})
-    entry = entry_of(catalog, name)
+    entry = catalog.entry_or_unknown(name)
     if entry is not None:
         overrides = {
             "severity": entry.severity.value,
@@ -38,7 +37,7 @@ def sheet(catalog: Catalog, name: str) -> list[str] | None:
         "# A severity that stands here is final, whatever else the line says: keep only what you change."
     ]
     written = _yaml({"overrides": {f"{name}.{field}": value for field, value in overrides.items()}})
-    if entry is not None and line_decides(entry):
+    if entry is not None and entry.line_decides:
         # Pasted as it stands, it would take that from the line.
         severity = f"{name}.severity:"
         written = [line.replace(severity, f"# {severity}", 1) for line in written]

@@ -15,8 +15,8 @@ from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError
 from konductor_like.cli.rulesheet import sheet
 from konductor_like.cli.streams import is_terminal, say, tell, warn
-from konductor_like.controller.rulebook import load_rules
 from konductor_like.detection import Detector, packaged
+from konductor_like.detection.validate_rules import load_rules
 from konductor_like.model import Fault, Finding, Source
 
 BY_CODE = "by code"

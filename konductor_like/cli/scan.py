@@ -1,19 +1,44 @@
-"""``konductor-like scan``: detection over files or standard input, with no Loki and no cluster."""
+"""``konductor-like scan``: detection over files or standard input, with no Loki and no cluster.
+
+Each finding is written as it comes, and counted.
+"""
 
 from __future__ import annotations
 
+import gzip
+import io
+import json
+import os
 import sys
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO, TextIO
 
 import typer
 
+from konductor_like.cli.columns import NONE, count, fault_name, printable
 from konductor_like.cli.exits import Exit
-from konductor_like.cli.failures import begin
+from konductor_like.cli.failures import begin, describe
 from konductor_like.cli.options import Verbose
-from konductor_like.model import Source
+from konductor_like.cli.progress import reading
+from konductor_like.cli.streams import colourful, say, tell
+from konductor_like.model import Severity, Source
 
-STDIN = "-"
+if TYPE_CHECKING:
+    from konductor_like.detection.scan import Hit
+
+    Row = Callable[[str, Hit], str]
+
+_STDIN = "-"
+_GZIP_MAGIC = b"\x1f\x8b"
+_UNREADABLE = (OSError, EOFError, zlib.error)
+"""What reading may raise; the last two come from a damaged gzip file."""
+_LINE_DIGITS = 8
+_COLOURS = {Severity.FATAL: "red", Severity.TEST: "magenta", Severity.SUSPECT: "yellow"}
 
 
 class Format(StrEnum):
@@ -40,15 +65,162 @@ def scan(
 ) -> None:
     """Find GPU faults in log files.
 
-    Lines are judged exactly as the controller judges them. Finding nothing is a success.
+    Lines are read exactly as the controller reads them. Finding nothing is a success.
     """
-    from konductor_like.cli.scanning import Scan, json_line, table
-
     begin(verbose=verbose)
-    names = files or [STDIN]
-    rows = json_line if output is Format.JSON else table(names, sys.stdout)
-    scanned = Scan(source, rows)
+    names = files or [_STDIN]
+    rows = _json_line if output is Format.JSON else _table(names, sys.stdout)
+    scanned = _Scan(source, rows)
     for name in names:
         scanned.read(name)
     scanned.summarise()
     raise typer.Exit(Exit.of(done=scanned.done, failed=scanned.failed))
+
+
+class _Scan:
+    """Reads one file after the other; a file that cannot be read is told and counted, and ends nothing."""
+
+    def __init__(self, source: Source, row: Row) -> None:
+        self.done = 0
+        self.failed = 0
+        self._source = source
+        self._row = row
+        self._bytes = 0
+        self._found: Counter[Severity] = Counter()
+
+    def read(self, name: str) -> None:
+        """Scan one file (``-``: standard input) and print what it holds."""
+        try:
+            with _opened(name) as (stream, raw):
+                self._print(name, stream, raw)
+        except BrokenPipeError:
+            raise  # nobody reads us any more
+        except _UNREADABLE as error:
+            self.failed += 1
+            reason = describe(error)
+            tell(f"error: {reason if reason.startswith(name) else f'{name}: {reason}'}")
+        else:
+            self.done += 1
+
+    def summarise(self) -> None:
+        """Say on standard error what was found."""
+        if not (self.done or self._bytes):
+            return  # nothing was read, and that was told
+        read = f"{_sized(self._bytes)} of {self._source.value} log"
+        if not self._found:
+            other = Source.POD if self._source is Source.KERNEL else Source.KERNEL
+            tell(f"No faults in {read}. Were these {other.value} logs? Then add --source {other.value}.")
+            return
+        by_severity = ", ".join(
+            f"{self._found[severity]} {severity.value}" for severity in Severity if self._found[severity]
+        )
+        tell(f"Found {count(self._found.total(), 'fault')} in {read}: {by_severity}.")
+
+    def _print(self, name: str, stream: BinaryIO, raw: BinaryIO) -> None:
+        from konductor_like.detection.scan import scan as hits_of
+
+        size = _size(raw)
+        packed = size is not None and stream is not raw
+        before = self._bytes
+        with reading(size) as advance:
+
+            def progress(more_bytes: int) -> None:
+                self._bytes += more_bytes
+                advance(raw.tell() if packed else self._bytes - before)
+
+            for hit in hits_of(stream, self._source, progress):
+                self._found[hit.finding.severity] += 1
+                say([self._row(name, hit)])
+                if name == _STDIN:  # somebody may watch `dmesg -w | konductor-like scan`
+                    sys.stdout.flush()
+
+
+def _json_line(name: str, hit: Hit) -> str:
+    """A finding as one JSON object."""
+    finding = hit.finding
+    return json.dumps(
+        {
+            "file": name,
+            "line_number": hit.line_number,
+            "kind": finding.kind.value,
+            "code": finding.code,
+            "sub_code": finding.sub_code,
+            "gpu": finding.gpu,
+            "mig": finding.mig,
+            "port": finding.port,
+            "pid": finding.pid,
+            "process": finding.process,
+            "severity": finding.severity.value,
+            "rule": finding.rule,
+            "advice": finding.advice,
+            "needs": finding.needs,
+            "user_written": finding.user_written,
+            "line": hit.line.decode("utf-8", "replace"),
+        }
+    )
+
+
+def _table(names: Sequence[str], stream: TextIO) -> Row:
+    """Gives a function for the rows; the first comes with the header above it.
+
+    The widths are fixed beforehand, since a row is printed before the next is known.
+    """
+    header_due = True
+    colours = colourful(stream)
+    where_width = max(len("WHERE"), max(map(len, names)) + 1 + _LINE_DIGITS)
+
+    def row(severity: str, fault: str, gpu: str, where: str, text: str) -> str:
+        return f"{severity:<11}   {fault:<22}   {gpu:<12}   {where:<{where_width}}   {text}"
+
+    def of_hit(name: str, hit: Hit) -> str:
+        nonlocal header_due
+        if header_due:
+            say([row("SEVERITY", "FAULT", "GPU", "WHERE", "TEXT")])
+            header_due = False
+        finding = hit.finding
+        line = row(
+            finding.severity.value,
+            fault_name(finding.rule),
+            finding.gpu or NONE,
+            printable(f"{name}:{hit.line_number}"),
+            printable(finding.text) + (" (written by a user)" if finding.user_written else ""),
+        )
+        return typer.style(line, fg=_COLOURS.get(finding.severity)) if colours else line
+
+    return of_hit
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """The stream to scan, and the one that is really read: they differ for gzip."""
+    if name == _STDIN:
+        if sys.stdin.isatty():
+            tell("Reading standard input; end it with Ctrl-D.")
+        yield _unpacked(sys.stdin.buffer), sys.stdin.buffer
+        return
+    with Path(name).open("rb") as raw:
+        yield _unpacked(raw), raw
+
+
+def _unpacked(raw: BinaryIO) -> BinaryIO:
+    if isinstance(raw, io.BufferedReader) and raw.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC):
+        return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]  # typeshed does not call it a BinaryIO
+    return raw
+
+
+def _size(raw: BinaryIO) -> int | None:
+    """The size of a regular file; nobody knows how much a pipe will bring."""
+    try:
+        status = os.fstat(raw.fileno())
+    except OSError:
+        return None
+    return status.st_size or None
+
+
+def _sized(number: float) -> str:
+    """1.2 MiB."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if number < 1024 or unit == "GiB":
+            break
+        number /= 1024
+    return f"{number:.0f} {unit}" if unit == "bytes" else f"{number:.1f} {unit}"

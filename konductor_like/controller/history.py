@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Mapping
 
 from konductor_like.controller import logs
+from konductor_like.controller.active_rules import ActiveRules, RulesInForce
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.rulebook import Rulebook
-from konductor_like.detection.joining import Joiner
+from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.loki.asking import Queries
 from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.history import Account, HistoryReader, Wanted
@@ -20,8 +20,8 @@ from konductor_like.settings import Settings
 def history_reader(
     loki: Queries,
     settings: Settings,
-    rulebook: Rulebook,
-    queries: Callable[[], Mapping[str, str]],
+    rulebook: ActiveRules,
+    queries: Callable[[RulesInForce], Mapping[str, str]],
     metrics: Metrics,
     budget: ByteBudget,
     *,
@@ -31,20 +31,20 @@ def history_reader(
 ) -> HistoryReader:
     """The reader of one term, which begins at ``now_ns``; nothing before ``since_ns`` is evidence.
 
-    ``queries`` gives what is asked for faults by the rules in force, by ``kernel`` and ``pod``.
+    ``queries`` gives what is asked for faults by some rules, by ``kernel`` and ``pod``.
     """
     rules: Rules = settings.rules()
 
     def wanted() -> Wanted:
-        asked, digest = queries(), rulebook.digest
-        seconds = rules.under(rulebook.escalations, digest).window_seconds
-        return Wanted(digest, asked["kernel"], asked.get("pod"), seconds)
+        in_force = rulebook.in_force  # another thread swaps it
+        asked, seconds = queries(in_force), in_force.under(rules).window_seconds
+        return Wanted(in_force.digest, asked["kernel"], asked.get("pod"), seconds)
 
     reader = HistoryReader(
         loki,
         settings,
         wanted,
-        Joiner(lambda: rulebook.detector).detect,
+        MultilineDetector(lambda: rulebook.in_force.detector).detect,
         budget,
         since_ns=since_ns,
         now_ns=now_ns,

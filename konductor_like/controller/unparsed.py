@@ -12,8 +12,9 @@ from konductor_like.catalog import Catalog
 from konductor_like.controller import logs
 from konductor_like.controller.lags import Detect
 from konductor_like.controller.metrics import Metrics
-from konductor_like.detection.clean import evidence, one_line
-from konductor_like.detection.reason import is_unparsed, why_no_fault
+from konductor_like.detection.finding import evidence
+from konductor_like.detection.kernel_record import one_line
+from konductor_like.detection.why_not import is_unparsed, why_no_fault
 from konductor_like.model import Fault, LogLine, Source, Unparsed
 
 REMEMBERED = 10_000

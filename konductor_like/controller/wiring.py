@@ -22,6 +22,7 @@ from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_setting
 from konductor_like.cluster.store import NodeStore
 from konductor_like.cluster.writer import NodeWriter, RehearsedWriter
 from konductor_like.controller import logs
+from konductor_like.controller.active_rules import ActiveRules, RulesInForce
 from konductor_like.controller.announcer import Announcer
 from konductor_like.controller.controller import Controller
 from konductor_like.controller.coverage_report import CoverageReport, FleetEvent
@@ -34,12 +35,11 @@ from konductor_like.controller.nudging import TailNudges
 from konductor_like.controller.podjobs import PodJobs
 from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes, rehearsed_fleet_event
 from konductor_like.controller.report import Report
-from konductor_like.controller.rulebook import Rulebook
 from konductor_like.controller.sources import Reader
 from konductor_like.controller.steering import TIMEOUT_SECONDS, Wheel
 from konductor_like.controller.term import SOURCES, Term
 from konductor_like.controller.tick import Tick
-from konductor_like.detection.joining import Joiner
+from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.heartbeats import TILE_SECONDS, HeartbeatReader
@@ -86,7 +86,7 @@ def wired(
     Sends nothing yet. Raises KubeConfigError, LokiMisconfigured, RulesError or ValueError for what cannot be
     used.
     """
-    rulebook = Rulebook(settings.rules_file, metrics, reload)
+    rulebook = ActiveRules(settings.rules_file, metrics, reload)
     wire = _rehearsal if options.dry_run else _earnest
     loki = LokiClient(
         settings, retrying(stop.wait, attempts=LOKI_ATTEMPTS, total_seconds=LOKI_PATIENCE_SECONDS)
@@ -101,7 +101,7 @@ def _earnest(
     options: Options,
     metrics: Metrics,
     loki: LokiClient,
-    rulebook: Rulebook,
+    rulebook: ActiveRules,
     stop: threading.Event,
 ) -> Iterator[Controller]:
     client = KubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
@@ -168,7 +168,7 @@ def _rehearsal(
     options: Options,
     metrics: Metrics,
     loki: LokiClient,
-    rulebook: Rulebook,
+    rulebook: ActiveRules,
     _stop: threading.Event,
 ) -> Iterator[Controller]:
     client = ReadOnlyKubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
@@ -205,7 +205,7 @@ class _Terms:
     settings: Settings
     metrics: Metrics
     loki: LokiClient
-    rulebook: Rulebook
+    rulebook: ActiveRules
     nodes: Nodes
     writer: Writer
     events: EventSink
@@ -221,8 +221,8 @@ class _Terms:
         settings, started_ns = self.settings, self.loki.now_ns()
         rules = settings.rules()
         start = believable(checkpoint, settings, started_ns)
-        self.rulebook.look()  # a standby does not follow the file
-        joiner = Joiner(lambda: self.rulebook.detector)
+        self.rulebook.reload()  # a standby does not follow the file
+        joiner = MultilineDetector(lambda: self.rulebook.in_force.detector)
         heartbeats = HeartbeatReader(self.loki, settings)
         heartbeats.start_from(started_ns)
         targeted = TargetedReader(self.loki, self._queries()["kernel"], settings)
@@ -253,12 +253,12 @@ class _Terms:
             self.events,
             self.report,
             self.metrics,
-            rules=lambda: rules.under(self.rulebook.escalations, self.rulebook.digest),
+            rules=lambda: self.rulebook.in_force.under(rules),
             start=start,
             unknown_node_seconds=settings.unknown_node_seconds,
             misnamed=coverage.misnamed if coverage else None,
             detect=lags.watching(
-                watch.unparsed.watching(joiner.detect, lambda: self.rulebook.detector.catalog)
+                watch.unparsed.watching(joiner.detect, lambda: self.rulebook.in_force.detector.catalog)
             ),
             steering=None if self.wheel is None else self.wheel.steering,
             jobs=self.jobs,
@@ -269,7 +269,7 @@ class _Terms:
                 self.loki,
                 settings,
                 self.rulebook,
-                self._queries,
+                self._queries_by,
                 self.metrics,
                 budget,
                 since_ns=start.act_from_ns,
@@ -294,16 +294,18 @@ class _Terms:
             now_ns=self.loki.now_ns,
             clock_ahead_seconds=lambda: self.loki.clock_ahead_seconds,
             stop=stop,
-            new_queries=lambda: self._queries() if self.rulebook.look() else {},
+            new_queries=lambda: self._queries() if self.rulebook.reload() else {},
             tails=self._tails(),
         )
         return tick, term
 
     def _queries(self) -> dict[str, str]:
-        """What is asked for faults, by the rules in force; no pod lines where no namespace is watched."""
-        detector = self.rulebook.detector
-        pods = pod_query(self.settings, detector.anchors(Source.POD))
-        kernel = kernel_query(self.settings, detector.anchors(Source.KERNEL))
+        return self._queries_by(self.rulebook.in_force)
+
+    def _queries_by(self, rules: RulesInForce) -> dict[str, str]:
+        """What is asked for faults by these rules; no pod lines where no namespace is watched."""
+        pods = pod_query(self.settings, rules.detector.anchors(Source.POD))
+        kernel = kernel_query(self.settings, rules.detector.anchors(Source.KERNEL))
         queries = {"kernel": kernel, "node": kernel}
         return queries if pods is None else {**queries, "pod": pods}
 
@@ -322,7 +324,7 @@ class _Terms:
 
         def keeps(text: str) -> bool:
             """Pods' lines are judged one by one, so what is no fault need not be kept until then."""
-            return self.rulebook.detector.find_in_pod_log(text) is not None
+            return self.rulebook.in_force.detector.find_in_pod_log(text) is not None
 
         judged = {"pod": keeps}
         readers = {
@@ -343,9 +345,9 @@ class _Terms:
         return readers
 
 
-def _notes(settings: Settings, identity: str, rulebook: Rulebook) -> dict[str, str]:
+def _notes(settings: Settings, identity: str, rulebook: ActiveRules) -> dict[str, str]:
     """What people's commands may know of our settings."""
-    ours = published(settings, by=identity, version=__version__, rules_digest=rulebook.digest)
+    ours = published(settings, by=identity, version=__version__, rules_digest=rulebook.in_force.digest)
     return {SETTINGS_ANNOTATION: encode_settings(ours)}
 
 

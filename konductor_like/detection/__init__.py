@@ -1,14 +1,20 @@
 """Detection: a line in, a fault or None out. Pure: no clock, no I/O.
 
-A :class:`Detector` judges by one set of rules; ``find`` and ``detect`` by those of the package. ``find``
-looks at a text alone, ``detect`` adds where and when.
+A :class:`Detector` has one set of rules; ``find`` and ``detect`` here use those of the package. ``find``
+reads a text alone, ``detect`` adds where and when.
 """
 
 from __future__ import annotations
 
-from konductor_like.detection.anchors import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR
 from konductor_like.detection.detector import Detector, packaged
-from konductor_like.detection.heartbeat import Heartbeat, Overrun, parse_heartbeat, parse_overrun
+from konductor_like.detection.heartbeat import (
+    HEARTBEAT_ANCHOR,
+    OVERRUN_ANCHOR,
+    Heartbeat,
+    Overrun,
+    parse_heartbeat,
+    parse_overrun,
+)
 from konductor_like.model import Fault, Finding, LogLine, Source
 
 __all__ = [

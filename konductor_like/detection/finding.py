@@ -1,13 +1,13 @@
-"""From a matched rule to a finding."""
+"""From a matched rule to a finding: what its details, its mode and a user's word make of it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from konductor_like.catalog import Advice, Entry
-from konductor_like.detection.clean import evidence
-from konductor_like.detection.record import KernelRecord
-from konductor_like.model import Finding, Severity
+from konductor_like.catalog import Advice, Catalog, Entry, Mode, PatternRule
+from konductor_like.detection.kernel_record import KernelRecord
+from konductor_like.model import EVIDENCE_CHARS, Finding, Severity, printable
 
 
 class Verdict(NamedTuple):
@@ -41,6 +41,7 @@ def kernel_finding(
     meaning: Verdict | Entry = verdict or entry
     fixed = entry.fixed
     advice = entry.advice if "advice" in fixed else meaning.advice
+    position, user_written = record.origin()
     return Finding(
         entry.kind,
         entry.rule,
@@ -52,11 +53,57 @@ def kernel_finding(
         gpu,
         pid,
         process,
-        record.position,
-        record.user_written,
+        position,
+        user_written,
         None if verdict is None else verdict.sub_code,
         mig,
         None if verdict is None else verdict.port,
         advice.needs.value,
         remote=verdict is not None and verdict.remote,
     )
+
+
+def ruling(catalog: Catalog) -> Callable[[Finding, PatternRule], Finding | None]:
+    """What marks a finding as its rule's mode and a user's file want it; None for one whose rule is off."""
+    entries = (
+        *catalog.xids.values(),
+        *catalog.sxids.values(),
+        *catalog.cuda_errors.values(),
+        *(rule.entry for rule in catalog.pattern_rules if rule.entry is not None),
+    )
+    # Those that are not simply enforced as the package has them: few, and mostly none.
+    ruled = {entry.rule: entry for entry in entries if entry.mode is not Mode.ENFORCE or entry.fixed}
+
+    def as_ruled(finding: Finding, rule: PatternRule) -> Finding | None:
+        entry = ruled.get(finding.rule)
+        if entry is None:
+            return finding._replace(shadow=True) if rule.mode is Mode.SHADOW else finding
+        if entry.mode is Mode.OFF:
+            return None
+        shadow = Mode.SHADOW in (entry.mode, rule.mode)
+        return finding._replace(shadow=shadow, severity_by_user="severity" in entry.fixed)
+
+    return as_ruled
+
+
+def evidence(message: str) -> str:
+    """What a finding keeps of its one-line message, ready for Events and logs, which spell out nothing."""
+    if len(message) <= EVIDENCE_CHARS and message.isprintable():
+        return message
+    shown = printable(message[: EVIDENCE_CHARS + 1])
+    return shown if len(shown) <= EVIDENCE_CHARS else shown[: EVIDENCE_CHARS - 1] + "…"
+
+
+def normal_pci(address: str | None) -> str | None:
+    """``dddd:bb:dd`` in lower case, without function; the domain has four digits, or all that it needs.
+
+    ``00000018:01:00`` is ``0018:01:00``, ``3d:00`` is ``0000:3d:00``, and ``10000:01:00`` (Intel VMD) itself.
+    """
+    if address is None:
+        return None
+    address = address.lower()
+    if len(address) == 10:
+        return address
+    head, _, device = address.rpartition(":")
+    domain, _, bus = head.rpartition(":")
+    return f"{domain.lstrip('0'):0>4}:{bus}:{device}"

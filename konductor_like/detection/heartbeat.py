@@ -10,10 +10,11 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from konductor_like.detection.anchors import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR
-from konductor_like.detection.clean import stamp_us
-from konductor_like.detection.wrappers import unwrap_output
+from konductor_like.detection.kernel_record import stamp_us, unwrap_output
 
+HEARTBEAT_ANCHOR = "kmsg/1 heartbeat"
+OVERRUN_ANCHOR = "kmsg/1 gap"
+"""Short literals that Loki looks for."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _LINE = re.compile(

@@ -10,11 +10,9 @@ import re
 from collections.abc import Callable, Iterator
 
 from konductor_like.catalog import Catalog, PatternRule
-from konductor_like.detection.anchors import HEARTBEAT_ANCHOR
-from konductor_like.detection.clean import evidence, normal_pci, one_line, strip_colours
-from konductor_like.detection.glance import first_look, loosened
-from konductor_like.detection.ruled import as_ruled, ruled_entries
-from konductor_like.detection.wrappers import CRI, unwrap_pod_record
+from konductor_like.detection.finding import evidence, normal_pci, ruling
+from konductor_like.detection.heartbeat import HEARTBEAT_ANCHOR
+from konductor_like.detection.kernel_record import one_line, strip_colours, unwrap_pod_record
 from konductor_like.model import EVIDENCE_CHARS, Finding, Source
 
 _WINDOW_CHARS = 600
@@ -28,21 +26,9 @@ _QUOTED = ("NVRM", "Xid (", HEARTBEAT_ANCHOR, "trainy.konduktor.ai/")
 """Words of the kernel log and of our own record: a pod that says them repeats them."""
 _OUR_LOG = re.compile(r"\bnode `[^`]{1,253}` has ")
 _DELIMITERS = ("]", ")", ">", ":", ";", "-")
-_LEVELS = r"\b(?:ERROR|ERR|FATAL|CRITICAL|WARN|WARNING|Error|E|F|W)"
-_LEVEL = re.compile(_LEVELS + r"\Z")
+_LEVEL = re.compile(r"\b(?:ERROR|ERR|FATAL|CRITICAL|WARN|WARNING|Error|E|F|W)\Z")
 _LEVEL_CHARS = 8
 _PYTHON_LOGGING = re.compile(r"(?:WARNING|ERROR|CRITICAL):[\w.-]{1,50}:")
-_BEFORE = "|".join(
-    (
-        rf"(?m:^)\s*|^{loosened(CRI.pattern)}\s*",
-        rf"(?:[0-9{re.escape(''.join(_DELIMITERS))}]|{_LEVELS})\s+",
-        loosened(_PYTHON_LOGGING.pattern),
-        rf"\s{{{_DELIMITER_CHARS - _LEVEL_CHARS}}}",  # what is further in front is not looked at
-    )
-)
-"""Fits, in ASCII, at least what ``_is_said`` lets stand in front of a phrase; for a first look."""
-_TO_BE_OPENED = (r'^\{(?s:.*)(?:"log"|\\u)', r"[\x00\x1b-\x1f]")
-"""What makes the message another text than the end of its line: Docker's JSON, colours; and odd blanks."""
 _REPEATED = re.compile(
     r"</\w|::test_|\.log:\d+:"  # markup, a test's name, what grep found in a file
     # the very start of a string, but for one that a program logs as JSON
@@ -71,13 +57,10 @@ _TRAINING_DATA = re.compile(
 def pod_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
     """What finds a fault in a line, or a whole entry of several lines, of a pod. It raises nothing."""
     anchors = catalog.scan_anchors(Source.POD)
-    may_report = first_look(catalog.rules(Source.POD), _BEFORE, _TO_BE_OPENED)
     rules = tuple((literal, rule) for rule in catalog.rules(Source.POD) for literal in rule.contains)
-    ruled = ruled_entries(catalog)
+    as_ruled = ruling(catalog)
 
     def find(text: str) -> Finding | None:
-        if text.isascii() and not may_report(text):
-            return None
         for anchor in anchors:
             if anchor in text:
                 break
@@ -93,7 +76,7 @@ def pod_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
                     return None
             for match in _matches(rule, literal, message):
                 if _is_said(message, match.start()):
-                    return as_ruled(_finding(catalog, rule, message, match), rule, ruled)
+                    return as_ruled(_finding(catalog, rule, message, match), rule)
         return None
 
     return find

@@ -21,7 +21,7 @@ from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes
 from konductor_like.controller.report import Report
 from konductor_like.controller.tick import Tick
 from konductor_like.detection import Detector
-from konductor_like.detection.joining import Joiner
+from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.logql import kernel_query, pod_query
 from konductor_like.loki.reader import SourceReader
@@ -177,7 +177,7 @@ def by_the_controller(said: list[Said], case: Case) -> list[Taint]:
             rules=lambda: policy,
             start=Checkpoint(dict.fromkeys(readers, START_NS), 0),
             unknown_node_seconds=600,
-            detect=Joiner(lambda: detector).detect,
+            detect=MultilineDetector(lambda: detector).detect,
         )
         left = list(said)
         while clock_ns < END_NS:

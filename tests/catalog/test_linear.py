@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.catalog.linear import LinearPattern
+from konductor_like.catalog.patterns import LinearPattern
 
 TEXT = st.text(st.sampled_from("ab é\U0001f600\nx"), max_size=30)
 

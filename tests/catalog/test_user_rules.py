@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from konductor_like.catalog import Mode, Needs, RulesError, load_catalog
-from konductor_like.catalog.escalations import texts_of
-from konductor_like.catalog.own import ANCHORS_MOST, RULES_MOST
+from konductor_like.catalog.escalation_text import texts_of
+from konductor_like.catalog.user_rules import ANCHORS_MOST, RULES_MOST
 from konductor_like.model import FaultKind, Severity, Source
 from tests.catalog.user_files import OWN_RULE, POD_RULE, read
 

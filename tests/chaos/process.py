@@ -20,11 +20,11 @@ from konductor_like.cluster.lease import LeaderLease, read_lease
 from konductor_like.cluster.lease_object import Carried
 from konductor_like.cluster.store import NodeStore
 from konductor_like.cluster.writer import NodeWriter, WriteResult
+from konductor_like.controller.active_rules import ActiveRules
 from konductor_like.controller.announcer import about
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.nudging import Nudge
 from konductor_like.controller.report import Report
-from konductor_like.controller.rulebook import Rulebook
 from konductor_like.controller.sources import Delivery
 from konductor_like.controller.steering import AGAIN_SECONDS, TIMEOUT_SECONDS, Wheel
 from konductor_like.controller.term import Term
@@ -125,10 +125,10 @@ class _Inbox:
 
 
 @cache
-def _shared() -> tuple[Metrics, Rulebook]:
+def _shared() -> tuple[Metrics, ActiveRules]:
     """What holds nothing that decisions depend on, and takes long to make."""
     metrics = Metrics()
-    return metrics, Rulebook(None, metrics)
+    return metrics, ActiveRules(None, metrics)
 
 
 class Process:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from konductor_like.catalog import load_catalog
-from konductor_like.catalog.overrides import line_decides
 from konductor_like.cli.app import execute
 from konductor_like.cli.rulesheet import sheet
 from tests.catalog.user_files import OWN_RULE, POD_RULE, read
@@ -87,7 +86,7 @@ def test_what_is_shown_can_be_pasted_and_changes_nothing_but_what_is_final() -> 
         assert after is not None
         assert (after.severity, after.mode, after.title) == (before.severity, before.mode, before.title)
         assert after.advice.text == before.advice.text
-        assert line_decides(after) == line_decides(before)
+        assert after.line_decides == before.line_decides
 
 
 def test_an_unlisted_code_can_be_shown() -> None:

@@ -140,7 +140,7 @@ def test_ctrl_c_ends_it_with_130() -> None:
 def test_memory_does_not_grow_with_the_input() -> None:
     script = (
         "import resource, sys; from konductor_like.cli.app import execute; "
-        "execute(['scan', '--help'], 'x'); from konductor_like.cli import scanning; "
+        "execute(['scan', '--help'], 'x'); import konductor_like.detection.scan; "
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; execute(['scan', '-o', 'json'], 'x'); "
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, file=sys.stderr)"
     )

@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytest
 
 from konductor_like.catalog import load_catalog
-from konductor_like.detection import find
-from konductor_like.detection.anchors import anchors_of
+from konductor_like.detection import find, packaged
 from konductor_like.model import Source
 
 from .corpus import own_cases
 
 
 def test_there_are_few_of_them() -> None:
-    assert 0 < len(anchors_of(Source.KERNEL)) <= 16
-    assert 0 < len(anchors_of(Source.POD)) <= 14
-    assert "NCCL" not in anchors_of(Source.POD)
+    assert 0 < len(packaged().anchors(Source.KERNEL)) <= 16
+    assert 0 < len(packaged().anchors(Source.POD)) <= 14
+    assert "NCCL" not in packaged().anchors(Source.POD)
 
 
 def test_every_example_of_every_rule_has_an_anchor() -> None:
@@ -24,7 +23,7 @@ def test_every_example_of_every_rule_has_an_anchor() -> None:
         for source in Source
         for rule in load_catalog().rules(source)
         for example in rule.examples
-        if not (rule.scan_only or has_any(anchors_of(source), example))
+        if not (rule.scan_only or has_any(packaged().anchors(source), example))
         or not has_any(load_catalog().scan_anchors(source), example)
         or find(example, source) is None
     ]
@@ -40,7 +39,7 @@ def test_every_fault_of_the_corpus_has_an_anchor_in_its_raw_line(source: Source)
         if case.expect["kind"] == "fm" or case.expect["severity"] == "info" or "Lost carrier" in case.line
     }
     assert [line for line in faults if not has_any(load_catalog().scan_anchors(source), line)] == []
-    missed = [line for line in faults if not has_any(anchors_of(source), line)]
+    missed = [line for line in faults if not has_any(packaged().anchors(source), line)]
     assert [line for line in missed if line not in only_scanned] == []
 
 
@@ -51,7 +50,7 @@ def test_lines_that_come_by_the_thousand_are_not_collected() -> None:
         "mlx5_core 0000:5e:00.1: mlx5_cmd_out_err:806:(pid 4411): ACCESS_REG(0x805) op_mod(0x1) failed",
         "mlx5_core 0000:5e:00.0 ens7f0np0: Link up",
     ]
-    assert [line for line in noise if has_any(anchors_of(Source.KERNEL), line)] == []
+    assert [line for line in noise if has_any(packaged().anchors(Source.KERNEL), line)] == []
 
 
 def has_any(literals: tuple[str, ...], line: str) -> bool:

@@ -11,10 +11,10 @@ from konductor_like.detection import (
     HEARTBEAT_ANCHOR,
     Heartbeat,
     Overrun,
+    packaged,
     parse_heartbeat,
     parse_overrun,
 )
-from konductor_like.detection.anchors import anchors_of
 from konductor_like.model import Source
 
 BOOT = "0b6f3c1e-7d52-4a8e-9a53-1f2e3d4c5b6a"
@@ -75,7 +75,7 @@ def test_anything_else_is_no_heartbeat(text: str) -> None:
 
 
 def test_the_fault_query_does_not_fetch_heartbeats() -> None:
-    assert not any(anchor in LINE for source in Source for anchor in anchors_of(source))
+    assert not any(anchor in LINE for source in Source for anchor in packaged().anchors(source))
 
 
 def test_wall_time_less_uptime_is_when_the_boot_began() -> None:

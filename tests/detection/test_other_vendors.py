@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from konductor_like.catalog import load_catalog
-from konductor_like.catalog.own import read_user_rules
+from konductor_like.catalog.user_rules import read_user_rules
 from konductor_like.detection import Detector, find
 from konductor_like.model import FaultKind, Severity, Source
 

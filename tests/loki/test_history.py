@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from konductor_like.detection.joining import Joiner
+from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.errors import LokiStopped, LokiTimeout, LokiUnavailable
 from konductor_like.loki.history import LINES_MOST, Account, HistoryReader, Wanted
@@ -75,7 +75,7 @@ class Life:
             loki,
             settings(),
             lambda: self.wanted,
-            Joiner().detect,
+            MultilineDetector().detect,
             self.budget,
             since_ns=since_ns,
             now_ns=NOW,

@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 
 from konductor_like.catalog import load_catalog
-from konductor_like.detection.clean import normal_pci, strip_colours
-from konductor_like.detection.record import open_record
+from konductor_like.detection.finding import normal_pci
+from konductor_like.detection.kernel_record import open_record, strip_colours
 from konductor_like.model import Source
 
 LISTS: Mapping[str, Mapping[str, list[int]]] = tomllib.loads(

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.catalog import load_catalog
-from konductor_like.catalog.own import read_user_rules
+from konductor_like.catalog.user_rules import read_user_rules
 from konductor_like.detection import Detector
-from konductor_like.detection.joining import LOGS_MOST, Context, Joiner, join
+from konductor_like.detection.multiline import LOGS_MOST, Context, MultilineDetector, join
 from konductor_like.model import Finding, LogLine, Severity, Source
 
 SWITCH = "nvidia-nvswitch2: SXid (PCI:0000:a4:00.0): "
@@ -30,7 +30,7 @@ LOST = (
 
 def said(*lines: str) -> list[Finding | None]:
     """What each line comes to, one after the other."""
-    joiner = Joiner()
+    joiner = MultilineDetector()
     return [joiner.find(line) for line in lines]
 
 
@@ -138,7 +138,7 @@ def test_one_failed_recovery_is_counted_once() -> None:
 
 
 def test_logs_are_not_mixed_up() -> None:
-    joiner = Joiner()
+    joiner = MultilineDetector()
     joiner.find(LOST[0], "gpu-1")
     finding = joiner.find(LOST[2], "gpu-2")
     assert finding is not None
@@ -160,7 +160,7 @@ def test_what_a_user_wrote_adds_nothing_to_what_the_kernel_said() -> None:
 
 
 def test_lines_of_loki_are_joined_by_node_and_pods_are_left_alone() -> None:
-    joiner = Joiner()
+    joiner = MultilineDetector()
 
     def line(text: str, node: str | None, source: Source = Source.KERNEL) -> LogLine:
         return LogLine(source, 42, text, {}, node, "dmesg-logging", "dmesg-x", "dmesg")
@@ -179,7 +179,7 @@ def test_lines_of_loki_are_joined_by_node_and_pods_are_left_alone() -> None:
 def test_a_users_word_on_the_severity_is_final() -> None:
     rules = read_user_rules("overrides: {aer.uncorrected.severity: info}", "mine.yaml", load_catalog())
     detector = Detector(rules.catalog)
-    joiner = Joiner(lambda: detector)
+    joiner = MultilineDetector(lambda: detector)
     findings = [joiner.find(line) for line in (PORT_FATAL, GPU_MILD)]
     assert [f.severity for f in findings if f] == [Severity.INFO] * 2
 
@@ -190,7 +190,7 @@ def test_a_users_word_on_the_severity_is_final() -> None:
 def test_the_mode_of_the_gpus_rule_holds_for_what_is_raised(mode: str, severity: str, shadow: bool) -> None:
     rules = read_user_rules(f"overrides: {{aer.gpu_error.mode: '{mode}'}}", "mine.yaml", load_catalog())
     detector = Detector(rules.catalog)
-    joiner = Joiner(lambda: detector)
+    joiner = MultilineDetector(lambda: detector)
     joiner.find(PORT_FATAL)
     finding = joiner.find(GPU_MILD)
     assert finding is not None
@@ -198,7 +198,7 @@ def test_the_mode_of_the_gpus_rule_holds_for_what_is_raised(mode: str, severity:
 
 
 def test_the_memory_is_bounded() -> None:
-    joiner = Joiner()
+    joiner = MultilineDetector()
     for number in range(LOGS_MOST + 10):
         joiner.find(LOST[0], number)
     assert len(joiner._contexts) == LOGS_MOST

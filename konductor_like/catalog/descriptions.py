@@ -6,7 +6,6 @@ The words are in ``explanations.toml``: by rule where a code has a story of its 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -17,13 +16,13 @@ from importlib.resources.abc import Traversable
 from konductor_like.catalog.catalog import Catalog
 from konductor_like.catalog.entries import Entry, SxidEntry, XidEntry
 from konductor_like.catalog.errors import CatalogError
-from konductor_like.catalog.tables import Record, read_text
+from konductor_like.catalog.load import read_toml
+from konductor_like.catalog.rules_file import Record
 from konductor_like.model import FaultKind
 
 _FILE = "explanations.toml"
 _TABLES = ("links", "vendor_now", "vendor_later", "vendor_switch", "details")
 _SPAN = re.compile(r"(\d+)-(\d+)")
-_CODE = re.compile(r"[1-9][0-9]{0,4}")
 
 
 class Blame(StrEnum):
@@ -47,14 +46,18 @@ class Words:
     """
 
     text: str
-    blame: Blame
+    blame: Blame | None
     look_for: tuple[str, ...]
     link: str
     vendor: str
 
 
+_NO_WORDS = Words("", None, (), "", "")
+"""Of a rule of the user's own."""
+
+
 @dataclass(frozen=True, slots=True)
-class WordBook:
+class Descriptions:
     """The whole file: ``ranges`` by family, first and last code; ``tables`` by name and the vendor's word."""
 
     rules: Mapping[str, Words]
@@ -62,9 +65,10 @@ class WordBook:
     families: Mapping[str, Words]
     tables: Mapping[str, Mapping[str, str]]
 
-    def find(self, rule: str) -> Words | None:
+    def find(self, rule: str) -> Words:
         """The narrowest words that speak for a rule."""
-        return self.rules.get(rule) or self._in_range(rule) or self.families.get(rule.partition(".")[0])
+        of_family = self.families.get(rule.partition(".")[0], _NO_WORDS)
+        return self.rules.get(rule) or self._in_range(rule) or of_family
 
     def _in_range(self, rule: str) -> Words | None:
         family, _, name = rule.partition(".")
@@ -102,42 +106,38 @@ def explain(catalog: Catalog, rule: str) -> Explanation | None:
 
     A code of an Xid or SXid that no table knows is explained as such; None for any other unknown rule.
     """
-    known = catalog.entry(rule)
-    entry = known or _unknown_code(catalog, rule)
+    entry = catalog.entry_or_unknown(rule)
     if entry is None:
         return None
-    entry = _as_asked(rule, entry)
-    book = load_word_book()
-    words = book.find(rule)
-    now, later = _vendor(book, entry)
-    family_link = book.tables["links"].get(rule.partition(".")[0], "")
-    if words is None:  # a rule of the user's own
-        return Explanation(entry, known is not None, "", None, now, later, "", (), entry.link or family_link)
+    if rule.startswith("fm."):  # an SXid that Fabric Manager repeats keeps its name
+        entry = replace(entry, rule=rule, kind=FaultKind.FM)
+    descriptions = load_descriptions()
+    words = descriptions.find(rule)
+    now, later = _vendor(descriptions, entry)
+    family_link = descriptions.tables["links"].get(rule.partition(".")[0], "")
+    titles = {name: catalog.entry(name) for name in words.look_for if name != rule}
     return Explanation(
         entry,
-        known is not None,
+        catalog.entry(rule) is not None,
         words.text,
         words.blame,
         words.vendor or now,
         later,
-        _details(book, entry),
-        tuple((name, _title(catalog, name)) for name in words.look_for if name != rule),
+        _details(descriptions, entry),
+        tuple((name, other.title if other else "") for name, other in titles.items()),
         entry.link or words.link or family_link,
     )
 
 
 @cache
-def load_word_book() -> WordBook:
+def load_descriptions() -> Descriptions:
     """The package's own words, read once. Raises CatalogError where the file is broken."""
-    return read_word_book(files("konductor_like.catalog") / "data")
+    return read_descriptions(files("konductor_like.catalog") / "data")
 
 
-def read_word_book(folder: Traversable) -> WordBook:
+def read_descriptions(folder: Traversable) -> Descriptions:
     """The words in ``folder``. Raises CatalogError with entry and field."""
-    try:
-        document = tomllib.loads(read_text(folder, _FILE))
-    except tomllib.TOMLDecodeError as error:
-        raise CatalogError(_FILE, "the file", "syntax", str(error)) from error
+    document = read_toml(folder, _FILE)
     tables = {name: document.pop(name, {}) for name in _TABLES}
     rules: dict[str, Words] = {}
     ranges: dict[tuple[str, int, int], Words] = {}
@@ -155,7 +155,7 @@ def read_word_book(folder: Traversable) -> WordBook:
             raise record.error("rules", f"{name} stands there twice")
     if document:
         raise CatalogError(_FILE, "the file", next(iter(document)), "is not a known table")
-    return WordBook(rules, ranges, families, tables)
+    return Descriptions(rules, ranges, families, tables)
 
 
 def _entries(members: list[dict[str, object]]) -> Iterator[tuple[Record, str, Words]]:
@@ -173,39 +173,20 @@ def _entries(members: list[dict[str, object]]) -> Iterator[tuple[Record, str, Wo
             yield record, name, words
 
 
-def _unknown_code(catalog: Catalog, rule: str) -> Entry | None:
-    family, _, name = rule.partition(".")
-    if family not in ("xid", "sxid", "fm") or not _CODE.fullmatch(name):
-        return None
-    return catalog.xid(int(name)) if family == "xid" else catalog.sxid(int(name))
-
-
-def _as_asked(rule: str, entry: Entry) -> Entry:
-    """``fm.20034`` is an SXid that Fabric Manager repeats, and keeps its name."""
-    return replace(entry, rule=rule, kind=FaultKind.FM) if rule.startswith("fm.") else entry
-
-
-def _vendor(book: WordBook, entry: Entry) -> tuple[str, str]:
+def _vendor(descriptions: Descriptions, entry: Entry) -> tuple[str, str]:
     if isinstance(entry, XidEntry):
-        now, later = book.tables["vendor_now"], book.tables["vendor_later"]
+        now, later = descriptions.tables["vendor_now"], descriptions.tables["vendor_later"]
         return now.get(entry.bucket, entry.bucket), later.get(entry.investigate, entry.investigate)
     if isinstance(entry, SxidEntry):
         group = entry.guide or entry.group
-        return book.tables["vendor_switch"].get(group, group), ""
+        return descriptions.tables["vendor_switch"].get(group, group), ""
     return "", ""
 
 
-def _details(book: WordBook, entry: Entry) -> str:
-    if "severity" in entry.fixed:
-        return ""  # the user's word is final
-    table = book.tables["details"]
+def _details(descriptions: Descriptions, entry: Entry) -> str:
+    if not entry.line_decides:
+        return ""
+    table = descriptions.tables["details"]
     if isinstance(entry, XidEntry) and entry.detail is not None:
         return table.get(entry.detail.value, "")
-    if isinstance(entry, SxidEntry) and entry.word_decides and entry.severity.taints:
-        return table.get("word", "")
-    return ""
-
-
-def _title(catalog: Catalog, rule: str) -> str:
-    entry = catalog.entry(rule)
-    return entry.title if entry else ""
+    return table.get("word", "") if entry.severity.taints else ""

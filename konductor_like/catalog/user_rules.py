@@ -1,6 +1,7 @@
 """A user's rules file, checked and laid over the built-in catalogue (design rule 18).
 
-Built-in rules are tried first and a user's own after them, so that a new rule adds findings and hides none.
+An override changes one field of one built-in rule: ``xid.94.severity: fatal``. Rules of a user's own are
+tried after the built-in ones, so that a new rule adds findings and hides none.
 """
 
 from __future__ import annotations
@@ -9,19 +10,23 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
-from konductor_like.catalog.catalog import Catalog
-from konductor_like.catalog.cautions import cautions
-from konductor_like.catalog.entries import Entry
+from konductor_like.catalog.catalog import CODE, Catalog
+from konductor_like.catalog.entries import Advice, Entry, Mode, Needs
 from konductor_like.catalog.errors import CatalogError, RulesError, quoted, short
-from konductor_like.catalog.escalations import ADVICE_FIELD, read_escalation, with_advice
-from konductor_like.catalog.escalations import FIELDS as ESCALATION_FIELDS
-from konductor_like.catalog.linear import LinearPattern
-from konductor_like.catalog.overrides import apply, checked, entry_of, read_advice, read_title
-from konductor_like.catalog.patterns import PCI, PatternRule, check_examples, read_mode
-from konductor_like.catalog.rulefile import RuleFile, read_rule_file
-from konductor_like.catalog.tables import Record
+from konductor_like.catalog.escalation_text import ADVICE_FIELD, read_escalation, with_advice, with_field
+from konductor_like.catalog.escalation_text import FIELDS as ESCALATION_FIELDS
+from konductor_like.catalog.lint import lint
+from konductor_like.catalog.patterns import PCI, LinearPattern, PatternRule, check_examples, read_mode
+from konductor_like.catalog.rules_file import Override, Record, RuleFile, read_rule_file
 from konductor_like.model import NO_ESCALATION, Escalation, FaultKind, Severity, Source
+
+T = TypeVar("T", bound=Entry)
+OVERRIDABLE = ("severity", "mode", "title", "advice", *ESCALATION_FIELDS, ADVICE_FIELD)
+TITLE_CHARS_MOST = 80
+ADVICE_CHARS_MOST = 120
+"""Both have to fit into the record on the node."""
 
 ANCHORS_MOST = 16
 """How many literals Loki is asked for per source; each costs time on every byte (design rule 11)."""
@@ -69,7 +74,7 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
     catalog = base
     for override in content.overrides:
         try:
-            catalog = apply(checked(override, file, base), catalog, file)
+            catalog = _overridden(catalog, override, file, base)
         except CatalogError as problem:
             problems.append(problem)
     own: dict[str, PatternRule] = {}
@@ -100,16 +105,77 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
     return UserRules(
         catalog,
         {f"{each.rule}.{each.field}": each.value for each in content.overrides},
-        {rule.id: said(rule) + repr(escalations.get(rule.id, "")) for rule in own.values()},
-        tuple(cautions(content, base, catalog)),
+        {rule.id: _said(rule) + repr(escalations.get(rule.id, "")) for rule in own.values()},
+        tuple(lint(content, base, catalog)),
         hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12],
         records,
     )
 
 
-def said(rule: PatternRule) -> str:
+def _said(rule: PatternRule) -> str:
     """All that a rule says, to tell one version of it from the next."""
     return repr((rule.source, rule.entry, rule.contains, rule.anchors, rule.written))
+
+
+def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog) -> Catalog:
+    """The catalogue with one field of one rule changed. Raises CatalogError at the override's line."""
+    rule, name = override.rule, override.field
+    key = f"{rule}.{name}"
+    record = Record(file, "overrides", {key: override.value}, override.line)
+    if name not in OVERRIDABLE:
+        raise record.error(key, f"only {', '.join(OVERRIDABLE)} can be overridden")
+    family, _, code = rule.partition(".")
+    is_code = family in ("xid", "sxid") and CODE.fullmatch(code) is not None
+    pattern = next((each for each in base.pattern_rules if each.id == rule), None)
+    if not is_code and pattern is None and all(each.rule != rule for each in base.cuda_errors.values()):
+        raise record.error(key, f"there is no built-in rule {quoted(rule)}")
+    if pattern is not None and pattern.table is not None and name != "mode":
+        raise record.error(key, "its table says that for each code; only mode can be set here")
+    if name in (*ESCALATION_FIELDS, ADVICE_FIELD):
+        before = catalog.escalations.get(rule, NO_ESCALATION)
+        if name == ADVICE_FIELD:
+            after = with_advice(before, _read_advice(record, base.advice, key))
+        else:
+            after = with_field(before, name, record, key)
+        return replace(catalog, escalations={**catalog.escalations, rule: after})
+    value = _read_field(name, record, base, key)
+
+    def changed(entry: T) -> T:
+        fixed = entry.fixed if name == "mode" else entry.fixed | {name}
+        values: dict[str, Any] = {name: value}
+        return replace(entry, origin=file, fixed=fixed, **values)
+
+    def changed_rule(each: PatternRule) -> PatternRule:
+        if each.id != rule:
+            return each
+        mode = value if isinstance(value, Mode) else each.mode
+        return replace(each, entry=each.entry and changed(each.entry), mode=mode)
+
+    if is_code and family == "xid":
+        return replace(catalog, xids={**catalog.xids, int(code): changed(catalog.xid(int(code)))})
+    if is_code:
+        return replace(catalog, sxids={**catalog.sxids, int(code): changed(catalog.sxid(int(code)))})
+    return replace(
+        catalog,
+        kernel_rules=tuple(map(changed_rule, catalog.kernel_rules)),
+        pod_rules=tuple(map(changed_rule, catalog.pod_rules)),
+        cuda_errors={
+            text: changed(entry) if entry.rule == rule else entry
+            for text, entry in catalog.cuda_errors.items()
+        },
+    )
+
+
+def _read_field(name: str, record: Record, base: Catalog, key: str) -> Severity | Mode | str | Advice:
+    match name:
+        case "severity":
+            return record.one_of(key, Severity)
+        case "mode":
+            return read_mode(record, key)
+        case "title":
+            return _read_title(record, key)
+        case _:
+            return _read_advice(record, base.advice, key)
 
 
 def _of_the_whole(content: RuleFile, catalog: Catalog) -> Iterator[CatalogError]:
@@ -137,7 +203,7 @@ def _unknown_companions(content: RuleFile, catalog: Catalog) -> Iterator[Catalog
         if each.field == "together_with"
     ]
     named += [(each, each.optional_text("id"), "together_with") for each in content.rules[:RULES_MOST]]
-    families = {rule.id.partition(".")[0] for rule in (*catalog.kernel_rules, *catalog.pod_rules)}
+    families = {rule.id.partition(".")[0] for rule in catalog.pattern_rules}
     for record, name, key in named:
         together = catalog.escalations.get(name, NO_ESCALATION).together_with
         if together is None:
@@ -145,7 +211,7 @@ def _unknown_companions(content: RuleFile, catalog: Catalog) -> Iterator[Catalog
         for rule in together.rules:
             family = rule.partition(".")[0]
             whole = rule.endswith(".*")
-            if not (family in families if whole else entry_of(catalog, rule) is not None):
+            if not (family in families if whole else catalog.entry_or_unknown(rule) is not None):
                 yield record.error(key, f"there is no rule {quoted(rule)}")
 
 
@@ -158,8 +224,8 @@ def _read_rule(record: Record, base: Catalog, others: Mapping[str, PatternRule])
         name,
         FaultKind.CUSTOM,
         record.one_of("severity", Severity),
-        read_title(record),
-        read_advice(record, base.advice),
+        _read_title(record),
+        _read_advice(record, base.advice),
         mode=mode,
         link=_read_link(record),
         origin=record.file,
@@ -191,13 +257,13 @@ def _read_escalation(record: Record, base: Catalog) -> Escalation:
     escalation = read_escalation(record)
     if not record.optional_text(ADVICE_FIELD):
         return escalation
-    return with_advice(escalation, read_advice(record, base.advice, ADVICE_FIELD))
+    return with_advice(escalation, _read_advice(record, base.advice, ADVICE_FIELD))
 
 
 def _read_id(record: Record, base: Catalog, others: Mapping[str, PatternRule]) -> str:
     name = record.text("id")
     family = name.partition(".")[0]
-    families = {rule.id.partition(".")[0] for rule in (*base.kernel_rules, *base.pod_rules)}
+    families = {rule.id.partition(".")[0] for rule in base.pattern_rules}
     if family in families | {kind.value for kind in FaultKind} - {FaultKind.CUSTOM}:
         raise record.error("id", f"{quoted(family)} is a built-in family; change its rules under overrides")
     if not _ID.fullmatch(name):
@@ -237,3 +303,31 @@ def _compile(record: Record, number: int, pattern: str) -> LinearPattern:
     if compiled.search("", 0, 0) is not None:
         raise record.error("patterns", f"'{short(pattern)}' fits an empty text, and so every line", number)
     return compiled
+
+
+def _read_title(record: Record, field: str = "title") -> str:
+    """A title of a user's own."""
+    title = record.text(field)
+    if len(title) > TITLE_CHARS_MOST:
+        raise record.error(field, f"is longer than {TITLE_CHARS_MOST} characters")
+    return _printable(record, field, title)
+
+
+def _read_advice(record: Record, known: Mapping[str, Advice], field: str = "advice") -> Advice:
+    """A key of the advice that we have, or a user's own words with what the machine ``needs``."""
+    text = record.text(field)
+    needs = record.one_of("needs", Needs) if record.optional_text("needs") else None
+    if re.fullmatch(r"[a-z0-9_]+", text):
+        if text not in known:
+            keys = ", ".join(sorted(known))
+            raise record.error(field, f"{quoted(text)} is neither a sentence nor one of {keys}")
+        return known[text] if needs is None else Advice(known[text].text, needs)
+    if len(text) > ADVICE_CHARS_MOST:
+        raise record.error(field, f"is longer than {ADVICE_CHARS_MOST} characters")
+    return Advice(_printable(record, field, text), needs or Needs.INSPECTION)
+
+
+def _printable(record: Record, field: str, text: str) -> str:
+    if not text.isprintable():  # it goes into log lines and onto the node
+        raise record.error(field, f"{quoted(text)} must be printable, on one line")
+    return text

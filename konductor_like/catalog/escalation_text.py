@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.resources.abc import Traversable
 
 from konductor_like.catalog.entries import Advice
 from konductor_like.catalog.errors import quoted
-from konductor_like.catalog.tables import Record, read_toml
+from konductor_like.catalog.rules_file import Record
 from konductor_like.model import NO_ESCALATION, Distinct, Escalation, Same, Threshold, Together
 from konductor_like.model.escalation import SETTLE_SECONDS_MOST
 
@@ -28,20 +27,6 @@ _THRESHOLD = re.compile(
 _RULE = r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*\.(?:[a-z0-9_]+|\*)"
 _TOGETHER = re.compile(rf"(?P<rules>{_RULE}(?:, {_RULE}){{0,15}}) within {_SPAN} on one (?P<same>gpu|node)")
 _SETTLE = re.compile(r"[0-9]{1,2}(?:\.[0-9])?")
-
-
-def read_escalations(folder: Traversable, advice: Mapping[str, Advice]) -> dict[str, Escalation]:
-    """The package's own, by rule; ``advice`` are its advices by key. Raises CatalogError."""
-    found: dict[str, Escalation] = {}
-    for record in read_toml(folder, "escalations.toml"):
-        record.only(frozenset({*FIELDS, ADVICE_FIELD}))
-        escalation = read_escalation(record)
-        if key := record.optional_text(ADVICE_FIELD):
-            if key not in advice:
-                raise record.error(ADVICE_FIELD, f"{key!r} is not in advice.toml")
-            escalation = with_advice(escalation, advice[key])
-        found[record.name] = escalation
-    return found
 
 
 def with_advice(escalation: Escalation, advice: Advice) -> Escalation:

@@ -15,9 +15,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
 from konductor_like.catalog import Catalog, Mode
-from konductor_like.detection.clean import normal_pci
 from konductor_like.detection.detector import Detector, packaged
-from konductor_like.detection.record import open_record
+from konductor_like.detection.finding import normal_pci
+from konductor_like.detection.kernel_record import open_record
 from konductor_like.model import Fault, FaultKind, Finding, KernelPosition, LogLine, Severity, Source
 
 LOGS_MOST = 10_000
@@ -101,7 +101,7 @@ def join(
     return context, finding
 
 
-class Joiner:
+class MultilineDetector:
     """Follows many kernel logs at once and finds with each one's context. For one thread."""
 
     def __init__(self, detector: Callable[[], Detector] = packaged) -> None:
@@ -139,7 +139,8 @@ def _with_gpu(context: Context, text: str) -> Context:
     match = _GPU.match(record.message) if record is not None else None
     if record is None or match is None:
         return context
-    place = _Place(record.position, context.lines, record.user_written)
+    position, user_written = record.origin()
+    place = _Place(position, context.lines, user_written)
     return replace(context, gpu=(place, normal_pci(match[1]) or ""))
 
 

@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterable
 
 from konductor_like.catalog import Catalog, Entry, Mode, PatternRule
-from konductor_like.detection.clean import strip_colours
-from konductor_like.detection.record import open_record
-from konductor_like.detection.wrappers import unwrap_pod_record
+from konductor_like.detection.kernel_record import open_record, strip_colours, unwrap_pod_record
 from konductor_like.model import Source
 
 _SHOWN_CHARS = 60

@@ -10,11 +10,18 @@ from pathlib import Path
 import pytest
 
 from konductor_like.catalog import Catalog, CatalogError, Entry, load_catalog
-from konductor_like.catalog.explain import Blame, Explanation, Words, explain, load_word_book, read_word_book
+from konductor_like.catalog.descriptions import (
+    Blame,
+    Explanation,
+    Words,
+    explain,
+    load_descriptions,
+    read_descriptions,
+)
 from konductor_like.model import FaultKind, Severity
 
 CATALOG = load_catalog()
-BOOK = load_word_book()
+WORDS = load_descriptions()
 TEXT_CHARS_MOST = 330
 FAMILY_IS_NOT_ENOUGH = {"xid", "sxid", "cuda", "nccl", "nvrm"}
 """Of these the family's words are for codes that nobody knows, or too general to help."""
@@ -61,15 +68,15 @@ def explained(rule: str) -> Explanation:
 
 
 def has_words_of_its_own(rule: str) -> bool:
-    words = BOOK.find(rule)
+    words = WORDS.find(rule)
     family = rule.partition(".")[0]
-    return words is not None and (
-        family not in FAMILY_IS_NOT_ENOUGH or words is not BOOK.families.get(family)
+    return words.text != "" and (
+        family not in FAMILY_IS_NOT_ENOUGH or words is not WORDS.families.get(family)
     )
 
 
 def all_words() -> list[Words]:
-    return [*BOOK.rules.values(), *BOOK.ranges.values(), *BOOK.families.values()]
+    return [*WORDS.rules.values(), *WORDS.ranges.values(), *WORDS.families.values()]
 
 
 def written(folder: Path, text: str) -> Path:
@@ -99,7 +106,7 @@ def test_every_explanation_says_whose_fault_it_is_and_where_the_vendor_says_more
 
 
 def test_every_bucket_of_the_vendor_is_in_our_words() -> None:
-    tables = BOOK.tables
+    tables = WORDS.tables
     xids, sxids = CATALOG.xids.values(), CATALOG.sxids.values()
 
     assert {entry.bucket for entry in xids} - {""} == set(tables["vendor_now"])
@@ -111,17 +118,17 @@ def test_every_bucket_of_the_vendor_is_in_our_words() -> None:
 def test_nothing_is_explained_that_is_not_in_the_catalogue() -> None:
     families = {rule.partition(".")[0] for rule in ENTRIES}
     ranges = {
-        span: [rule for rule in ENTRIES if BOOK.find(rule) is words] for span, words in BOOK.ranges.items()
+        span: [rule for rule in ENTRIES if WORDS.find(rule) is words] for span, words in WORDS.ranges.items()
     }
 
-    assert set(BOOK.rules) - set(ENTRIES) == set()
-    assert set(BOOK.families) <= families
-    assert set(BOOK.tables["links"]) == families
+    assert set(WORDS.rules) - set(ENTRIES) == set()
+    assert set(WORDS.families) <= families
+    assert set(WORDS.tables["links"]) == families
     assert [span for span, rules in ranges.items() if not rules] == []
 
 
 def test_what_to_look_for_exists() -> None:
-    known = set(ENTRIES) | {f"{family}.*" for family in BOOK.families}
+    known = set(ENTRIES) | {f"{family}.*" for family in WORDS.families}
     unknown = {rule for words in all_words() for rule in words.look_for} - known
 
     assert unknown == set()
@@ -185,13 +192,10 @@ def test_the_word_of_a_user_is_final_and_the_details_of_a_line_are_not_mentioned
 
 
 def test_the_narrowest_words_are_taken(tmp_path: Path) -> None:
-    book = read_word_book(written(tmp_path, GOOD))
-    texts = {
-        rule: words.text for rule in ("xid.9", "xid.10", "xid.12", "xid.13") if (words := book.find(rule))
-    }
+    words = read_descriptions(written(tmp_path, GOOD))
+    texts = [words.find(rule).text for rule in ("xid.9", "xid.10", "xid.12", "xid.13", "nccl.socket")]
 
-    assert list(texts.values()) == ["Any.", "Ten to twenty.", "Twelve or thirteen.", "Thirteen."]
-    assert book.find("nccl.socket") is None
+    assert texts == ["Any.", "Ten to twenty.", "Twelve or thirteen.", "Thirteen.", ""]
 
 
 @pytest.mark.parametrize(
@@ -209,6 +213,6 @@ def test_the_narrowest_words_are_taken(tmp_path: Path) -> None:
 def test_a_broken_file_is_refused_with_its_place(old: str, new: str, error: str, tmp_path: Path) -> None:
     assert old in GOOD
     with pytest.raises(CatalogError, match=r"^explanations\.toml, ") as refused:
-        read_word_book(written(tmp_path, GOOD.replace(old, new)))
+        read_descriptions(written(tmp_path, GOOD.replace(old, new)))
 
     assert error in str(refused.value)

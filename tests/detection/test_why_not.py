@@ -10,7 +10,7 @@ import pytest
 
 from konductor_like.catalog import Catalog, Mode, load_catalog
 from konductor_like.detection import Detector, find
-from konductor_like.detection.reason import why_no_fault
+from konductor_like.detection.why_not import why_no_fault
 from konductor_like.model import Source
 
 CATALOG = load_catalog()

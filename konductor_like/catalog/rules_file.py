@@ -6,14 +6,16 @@ is seen, and ``mode: off`` stays the word that was written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from enum import StrEnum
+from typing import Any, TypeGuard, TypeVar
 
 import yaml
 
-from konductor_like.catalog.errors import CatalogError, RulesError
-from konductor_like.catalog.tables import Record
+from konductor_like.catalog.errors import CatalogError, RulesError, quoted
+
+E = TypeVar("E", bound=StrEnum)
 
 FILE_BYTES_MOST = 1024 * 1024
 """What a ConfigMap can hold."""
@@ -21,6 +23,88 @@ FILE_BYTES_MOST = 1024 * 1024
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEPTH_MOST = 8
 _SECTIONS = ("source", "overrides", "rules")
+
+
+class Record:
+    """One entry of a file: its fields, and enough to name it in an error."""
+
+    def __init__(
+        self,
+        file: str,
+        name: str,
+        fields: Mapping[str, Any],
+        line: int | None = None,
+        lines: Mapping[str, int] | None = None,
+    ) -> None:
+        self.file = file
+        self.name = name
+        self._fields = fields
+        self.line = line
+        self._lines = lines or {}
+
+    def error(self, field: str, reason: str, number: int | None = None) -> CatalogError:
+        """The error that says what is wrong with a field of this entry, or with item ``number`` of it."""
+        line = self._lines.get(field, self.line)
+        return CatalogError(self.file, self.name, field, reason, self._lines.get(f"{field} {number}", line))
+
+    def text(self, field: str) -> str:
+        """A text that must be there."""
+        value = self.optional_text(field)
+        if not value:
+            raise self.error(field, "is missing")
+        return value
+
+    def optional_text(self, field: str) -> str:
+        """A text, empty where there is none."""
+        value = self._fields.get(field, "")
+        if not isinstance(value, str):
+            raise self.error(field, f"{quoted(value)} is not a text")
+        return value
+
+    def integer(self, field: str) -> int:
+        """A number, decimal or 0x…, that must be there."""
+        value = self._fields.get(field, "")
+        if isinstance(value, int):
+            return value
+        try:
+            return int(value, 0)
+        except (TypeError, ValueError):
+            raise self.error(field, f"{quoted(value)} is not a number") from None
+
+    def optional_integer(self, field: str) -> int | None:
+        """A number; None where there is none."""
+        return None if self._fields.get(field, "") == "" else self.integer(field)
+
+    def one_of(self, field: str, kind: type[E]) -> E:
+        """A value of a closed list, which must be there."""
+        value = self.text(field)
+        try:
+            return kind(value)
+        except ValueError:
+            raise self.error(field, f"{quoted(value)} is not one of {', '.join(kind)}") from None
+
+    def texts(self, field: str) -> tuple[str, ...]:
+        """A list of at least one text, none of them empty."""
+        value = self._fields.get(field)
+        if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
+            raise self.error(field, "must be a list of texts")
+        for number, item in enumerate(value):
+            if not item:
+                raise self.error(field, "has an empty text", number)
+        return tuple(value)
+
+    def optional_texts(self, field: str) -> tuple[str, ...]:
+        """A list of texts, or one text alone; none where the field is missing."""
+        value = self._fields.get(field)
+        if value is None or isinstance(value, str):
+            return (value,) if value else ()
+        return self.texts(field)
+
+    def only(self, known: frozenset[str]) -> None:
+        """Refuse misspelt fields."""
+        for name in self._fields:
+            if name not in known:
+                raise self.error(name, "is not a known field")
 
 
 @dataclass(frozen=True, slots=True)

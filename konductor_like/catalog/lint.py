@@ -1,4 +1,4 @@
-"""What may be done in a rules file and yet deserves a second look."""
+"""Warnings about a rules file: what may be done in it, and is more often a mistake than a wish."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from konductor_like.catalog.catalog import Catalog
 from konductor_like.catalog.entries import Mode
-from konductor_like.catalog.overrides import entry_of, line_decides
-from konductor_like.catalog.rulefile import Override, RuleFile
+from konductor_like.catalog.rules_file import Override, RuleFile
 from konductor_like.model import Distinct, Severity, Source
 
 APPLICATION_XIDS = ("xid.13", "xid.31", "xid.43", "xid.45")
@@ -17,11 +16,11 @@ _NO_TAINT = "this is fatal by default, and taints no node any more."
 _POD = "one line of a pod takes its node out, and any pod of a watched namespace can print it."
 
 
-def cautions(content: RuleFile, base: Catalog, catalog: Catalog) -> Iterator[str]:
+def lint(content: RuleFile, base: Catalog, catalog: Catalog) -> Iterator[str]:
     """The warnings about a file that can be used; ``catalog`` is what it makes of ``base``."""
     for override in content.overrides:
-        for caution in _about(override, base, catalog):
-            yield f"{content.file}:{override.line}, {override.rule}.{override.field}: {caution}"
+        for warning in _about(override, base, catalog):
+            yield f"{content.file}:{override.line}, {override.rule}.{override.field}: {warning}"
     for record in content.rules:
         entry = catalog.entry(record.text("id"))
         if entry is not None and entry.severity.taints and record.text("source") == Source.POD:
@@ -38,7 +37,7 @@ def cautions(content: RuleFile, base: Catalog, catalog: Catalog) -> Iterator[str
 
 def _about(override: Override, base: Catalog, catalog: Catalog) -> Iterator[str]:
     rule = override.rule
-    before, now = entry_of(base, rule), entry_of(catalog, rule)
+    before, now = base.entry_or_unknown(rule), catalog.entry_or_unknown(rule)
     if override.field == "severity" and now is not None and now.severity.taints:
         if rule in APPLICATION_XIDS:
             yield "a bug in a job prints this Xid, and then takes a healthy node out."
@@ -47,7 +46,7 @@ def _about(override: Override, base: Catalog, catalog: Catalog) -> Iterator[str]
     if override.field == "severity" and before is not None and now is not None:
         if before.severity is Severity.FATAL and not now.severity.taints:
             yield _NO_TAINT
-        if line_decides(before):
+        if before.line_decides:
             yield "its line no longer decides, whatever it says of a reset, of registers or of being fatal."
     if override.field == "threshold" and override.rule in APPLICATION_XIDS:
         threshold = catalog.escalations[override.rule].threshold

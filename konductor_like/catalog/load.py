@@ -1,0 +1,320 @@
+"""Reads the catalogue's files, checks them and puts them together."""
+
+from __future__ import annotations
+
+import csv
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any, TypeVar
+
+from konductor_like.catalog.catalog import Catalog
+from konductor_like.catalog.entries import (
+    Advice,
+    Detail,
+    Entry,
+    LinkRule,
+    Needs,
+    RegisterBit,
+    SxidEntry,
+    XidEntry,
+)
+from konductor_like.catalog.errors import CatalogError, RulesError, quoted
+from konductor_like.catalog.escalation_text import ADVICE_FIELD, read_escalation, with_advice
+from konductor_like.catalog.escalation_text import FIELDS as ESCALATION_FIELDS
+from konductor_like.catalog.patterns import PCI, PatternRule, check_examples, read_mode
+from konductor_like.catalog.rules_file import Record, read_rule_file
+from konductor_like.model import Escalation, FaultKind, Severity, Source
+
+T = TypeVar("T", bound=Entry)
+_FIRST_FILES = ("kernel_rules.yaml", "pod_rules.yaml")
+_TABLES = ("xid", "sxid", "cuda")
+_BUS = r"(?P<gpu>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?"
+"""A PCI address where it may lack its domain: between the parentheses of an Xid."""
+
+_FIELDS = frozenset(
+    {
+        *("id", "source", "kind", "table", "severity", "mode", "title", "advice", "code", "scan_only"),
+        *("contains", "anchor", "patterns", "match", "no_match"),
+    }
+)
+
+
+@cache
+def load_catalog() -> Catalog:
+    """The package's own catalogue, read once. Raises CatalogError where a file of it is broken."""
+    return read_catalog(files("konductor_like.catalog") / "data")
+
+
+def read_catalog(folder: Traversable) -> Catalog:
+    """The catalogue in ``folder``. Raises CatalogError with file, entry and field."""
+    advice = dict(_advice(folder))
+    cuda = dict(_cuda_errors(folder, advice))
+    rules = tuple(_rules(folder, advice, cuda))
+    return Catalog(
+        xids=_by_code(_xids(folder, advice)),
+        sxids=_by_code(_sxids(folder, advice)),
+        recovery_actions=_by_code(_recovery_actions(folder, advice)),
+        link_rules=_link_rules(folder),
+        register_bits=dict(_register_bits(folder)),
+        cuda_errors=cuda,
+        kernel_rules=tuple(rule for rule in rules if rule.source is Source.KERNEL),
+        pod_rules=tuple(rule for rule in rules if rule.source is Source.POD),
+        advice=advice,
+        escalations=_escalations(folder, advice),
+    )
+
+
+def _advice(folder: Traversable) -> Iterator[tuple[str, Advice]]:
+    for record in _toml_tables(folder, "advice.toml"):
+        record.only(frozenset({"text", "needs"}))
+        yield record.name, Advice(record.text("text"), record.one_of("needs", Needs))
+
+
+def _xids(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[Record, XidEntry]]:
+    for record in _read_csv(folder, "xid.csv"):
+        code = record.integer("code")
+        yield (
+            record,
+            XidEntry(
+                rule=f"xid.{code}",
+                kind=FaultKind.XID,
+                severity=record.one_of("severity", Severity),
+                title=record.text("title"),
+                advice=_advice_of(record, advice),
+                code=code,
+                detail=record.one_of("detail", Detail) if record.optional_text("detail") else None,
+                mnemonic=record.text("mnemonic"),
+                bucket=record.optional_text("bucket"),
+                investigate=record.optional_text("investigate"),
+                generations=tuple(record.optional_text("generations").split()),
+                recovery_since=record.optional_text("recovery_since"),
+                clears=record.optional_integer("clears"),
+            ),
+        )
+
+
+def _sxids(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[Record, SxidEntry]]:
+    for record in _read_csv(folder, "sxid.csv"):
+        code = record.integer("code")
+        word = record.optional_text("word")
+        if word not in ("", "decides"):
+            raise record.error("word", f"{word!r} is neither empty nor 'decides'")
+        yield (
+            record,
+            SxidEntry(
+                rule=f"sxid.{code}",
+                kind=FaultKind.SXID,
+                severity=record.one_of("severity", Severity),
+                title=record.text("title"),
+                advice=_advice_of(record, advice),
+                code=code,
+                word_decides=word == "decides",
+                name=record.optional_text("name"),
+                group=record.text("class"),
+                guide=record.optional_text("guide"),
+                printed=record.text("printed"),
+            ),
+        )
+
+
+def _recovery_actions(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[Record, Entry]]:
+    for record in _read_csv(folder, "recovery_actions.csv"):
+        yield (
+            record,
+            Entry(
+                "xid.154",
+                FaultKind.XID,
+                record.one_of("severity", Severity),
+                record.text("title"),
+                _advice_of(record, advice),
+                record.integer("value"),
+            ),
+        )
+
+
+def _cuda_errors(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[str, Entry]]:
+    for record in _read_csv(folder, "cuda_errors.csv"):
+        severity = record.one_of("severity", Severity)
+        if severity.taints:
+            raise record.error("severity", "a pod's line is never more than suspect (design rule 17)")
+        code = record.optional_integer("code")
+        texts = record.text("texts").split("|")
+        rule = f"cuda.{record.text('name') if code is None else code}"
+        entry = Entry(rule, FaultKind.CUDA, severity, f"CUDA: {texts[0]}", _advice_of(record, advice), code)
+        for text in texts:
+            yield text.lower(), entry
+
+
+def _link_rules(folder: Traversable) -> dict[int, tuple[LinkRule, ...]]:
+    rules: dict[int, list[LinkRule]] = {}
+    for record in _read_csv(folder, "nvlink5.csv"):
+        masks = (record.integer("mask_before"), record.integer("mask_since"))
+        values = (record.integer("value_before"), record.integer("value_since"))
+        for mask, value in zip(masks, values, strict=True):
+            if value & ~mask:
+                raise record.error("value", f"{value:#x} has bits outside its mask {mask:#x}: never true")
+        rule = LinkRule(
+            unit=record.text("unit"),
+            masks=masks,
+            values=values,
+            status=record.integer("status"),
+            bucket=record.text("bucket"),
+            investigate=record.text("investigate"),
+            printed=record.text("printed"),
+        )
+        rules.setdefault(record.integer("xid"), []).append(rule)
+    return {code: tuple(rows) for code, rows in rules.items()}
+
+
+def _register_bits(folder: Traversable) -> Iterator[tuple[tuple[int, int], RegisterBit]]:
+    for record in _read_csv(folder, "xid74_registers.csv"):
+        bit = RegisterBit(record.one_of("severity", Severity), record.text("meaning"))
+        yield (record.integer("register"), record.integer("bit")), bit
+
+
+def _escalations(folder: Traversable, advice: Mapping[str, Advice]) -> dict[str, Escalation]:
+    found: dict[str, Escalation] = {}
+    for record in _toml_tables(folder, "escalations.toml"):
+        record.only(frozenset({*ESCALATION_FIELDS, ADVICE_FIELD}))
+        escalation = read_escalation(record)
+        if record.optional_text(ADVICE_FIELD):
+            escalation = with_advice(escalation, _advice_of(record, advice, ADVICE_FIELD))
+        found[record.name] = escalation
+    return found
+
+
+def _rules(
+    folder: Traversable, advice: Mapping[str, Advice], cuda_texts: Iterable[str]
+) -> Iterator[PatternRule]:
+    """The rules of every ``*_rules.yaml``, compiled and checked. Raises CatalogError.
+
+    Where two rules fit one line the first decides.
+    """
+    texts = "|".join(map(re.escape, sorted(cuda_texts, key=len, reverse=True)))
+    placeholders = {"{pci}": PCI, "{bus}": _BUS, "{cuda_error}": rf"(?P<text>(?i:{texts}))\b"}
+    names = sorted(file.name for file in folder.iterdir() if file.name.endswith("_rules.yaml"))
+    for name in dict.fromkeys((*_FIRST_FILES, *names)):
+        try:
+            records = read_rule_file(_read_text(folder, name), name).rules
+        except RulesError as error:
+            raise error.problems[0] from error
+        for record in records:
+            rule = _read_rule(record, advice, placeholders)
+            check_examples(record, rule)
+            yield rule
+
+
+def _read_rule(record: Record, advice: Mapping[str, Advice], placeholders: Mapping[str, str]) -> PatternRule:
+    record.only(_FIELDS)
+    name = record.text("id")
+    source = record.one_of("source", Source)
+    kind = record.one_of("kind", FaultKind)
+    mode = read_mode(record)
+    table = record.optional_text("table") or None
+    entry = None
+    if table is None:
+        severity = record.one_of("severity", Severity)
+        if source is Source.POD and severity.taints:
+            raise record.error("severity", "a pod's line is never more than suspect (design rule 17)")
+        code = record.optional_integer("code")
+        entry = Entry(name, kind, severity, record.text("title"), _advice_of(record, advice), code, mode=mode)
+    elif table not in _TABLES:
+        raise record.error("table", f"{table!r} is not one of {', '.join(_TABLES)}")
+    contains = record.texts("contains")
+    return PatternRule(
+        name,
+        source,
+        kind,
+        table,
+        entry,
+        contains,
+        record.optional_texts("anchor") or contains,
+        tuple(
+            _compile(record, number, pattern, placeholders)
+            for number, pattern in enumerate(record.texts("patterns"))
+        ),
+        record.texts("match"),
+        record.texts("no_match"),
+        mode,
+        record.texts("patterns"),
+        _read_flag(record, "scan_only"),
+    )
+
+
+def _read_flag(record: Record, field: str) -> bool:
+    """``true``, or ``false`` where the field is missing."""
+    value = record.optional_text(field)
+    if value not in ("", "true", "false"):
+        raise record.error(field, f"{quoted(value)} is neither true nor false")
+    return value == "true"
+
+
+def _compile(record: Record, number: int, pattern: str, placeholders: Mapping[str, str]) -> re.Pattern[str]:
+    for placeholder, expression in placeholders.items():
+        pattern = pattern.replace(placeholder, expression)
+    try:
+        # ASCII: RE2's \d, \w and \s know nothing else, and a pattern must mean the same in Loki.
+        return re.compile(pattern, re.ASCII)
+    except re.error as error:
+        raise record.error("patterns", f"{quoted(pattern)}: {error}", number) from error
+
+
+def _advice_of(record: Record, advice: Mapping[str, Advice], field: str = "advice") -> Advice:
+    key = record.text(field)
+    if key not in advice:
+        raise record.error(field, f"{key!r} is not in advice.toml")
+    return advice[key]
+
+
+def _by_code(entries: Iterator[tuple[Record, T]]) -> dict[int, T]:
+    table: dict[int, T] = {}
+    for record, entry in entries:
+        if entry.code is None:
+            raise record.error("code", "is missing")
+        if entry.code in table:
+            raise CatalogError(record.file, record.name, "code", f"{entry.code} stands there twice")
+        table[entry.code] = entry
+    return table
+
+
+def _read_csv(folder: Traversable, file: str) -> Iterator[Record]:
+    """The rows of a table; lines that start with ``#`` are comments. Raises CatalogError."""
+    lines = _read_text(folder, file).splitlines()
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
+    rows = csv.reader(line for _, line in numbered)
+    header = next(rows, None)
+    if header is None:
+        raise CatalogError(file, "line 1", "header", "the file is empty")
+    for (number, _), row in zip(numbered[1:], rows, strict=False):
+        name = f"line {number} ({row[0]})"
+        if len(row) != len(header):
+            raise CatalogError(file, name, "columns", f"{len(row)} instead of {len(header)}")
+        yield Record(file, name, dict(zip(header, row, strict=True)))
+
+
+def _toml_tables(folder: Traversable, file: str) -> Iterator[Record]:
+    """The tables ``[name]`` of a TOML file, in order. Raises CatalogError."""
+    for name, fields in read_toml(folder, file).items():
+        if not isinstance(fields, dict):
+            raise CatalogError(file, name, "content", "is not a table")
+        yield Record(file, name, fields)
+
+
+def read_toml(folder: Traversable, file: str) -> dict[str, Any]:
+    """The content of a TOML file. Raises CatalogError."""
+    try:
+        return tomllib.loads(_read_text(folder, file))
+    except tomllib.TOMLDecodeError as error:
+        raise CatalogError(file, "the file", "syntax", str(error)) from error
+
+
+def _read_text(folder: Traversable, file: str) -> str:
+    """The text of a file. Raises CatalogError."""
+    try:
+        return folder.joinpath(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CatalogError(file, "the file", "content", str(error)) from error

@@ -1,0 +1,377 @@
+r"""Opening a line of a log: what a runtime, a collector, the journal or syslog put around the message.
+
+A line passes through many hands. Some put it into a record (JSON, logfmt, the fields of a container runtime);
+others put something in front: the kernel's stamp, dmesg's or the journal's time, a syslog header. All of it
+is taken off, outermost first. The outermost stamp is the record's own; a second one behind it is text, as in
+a line echoed into /dev/kmsg.
+
+What remains of a kernel line must begin with the driver's own words to be a fault: a quotation stands behind
+words that are no prefix (design rule 15). For the same reason JSON and logfmt are only opened where something
+in them tells that the journal or a collector made them: a program that watches the kernel log writes a kernel
+line into ``msg`` or ``message`` as well.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from konductor_like.model import KernelPosition
+
+_MESSAGE_CHARS = 4096
+"""A kernel record is 1 KiB or so; what is behind this is not looked at."""
+_HEAD_CHARS = 16_384
+_WRAPPERS_MOST = 3
+"""How many records one line may stand in: a runtime's in a collector's, and one more."""
+_PREFIXES_MOST = 8
+_DRIVERS = ("NVRM: ", "Xid (", "nvidia-nvswitch", "nvidia-peermem", "nv_mem ")
+"""How most messages start; no prefix starts like this, so this only saves time."""
+_STAMPS = ("own", "raw", "stamp")
+_BEHIND_STAMP = ("stamp", "raw", "caller", "priority", "level", "wall", "tag")
+"""What may stand behind the record's own stamp; any other header there is quoted. ``tag``: journalctl's
+short-monotonic puts host and ``kernel:`` there."""
+_NOWHERE = KernelPosition()
+
+_DATE = r"\d{4}-\d\d-\d\d"
+_CLOCK = r"\d\d:\d\d:\d\d"
+_TIME = _CLOCK + r"(?:[.,]\d{1,9})?"
+_ZONE = r"(?:Z|[+-]\d\d:?\d\d)"
+_MONTH = r"(?:[^\W\d_]{2,12}\.?|\d{1,2}月)"
+_HOST = r"[\w.:-]{0,254}\w"
+
+
+def _stamp(name: str) -> str:
+    return rf"\[ *(?P<{name}seconds>\d{{1,12}})\.(?P<{name}fraction>\d{{1,9}})(?: *<[^<>\]]{{1,32}}>)?\] ?"
+
+
+_SHAPES = {
+    # Our own reader's record, /dev/kmsg itself, printk's stamp.
+    "own": r"kmsg/1 boot=(?P<boot>[0-9a-fA-F-]{32,36}) seq=(?P<own_seq>\d{1,19})"
+    r" facility=(?P<own_facility>\d{1,4}) priority=\d{1,2} " + _stamp("own_"),
+    "raw": r"(?P<raw_priority>\d{1,5}),(?P<raw_seq>\d{1,19}),(?P<raw_us>\d{1,19}),[^;\s]{1,64};",
+    "stamp": _stamp(""),
+    # dmesg: the caller, the priority as <4> or "kern  :warn  :".
+    "caller": r"\[ *[CT]\d{1,10}\] ?",
+    "priority": r"<(?P<number>\d{1,4})>(?:1 )?",
+    "level": r"(?P<facility>[a-z]{3,8}|local\d) *:(?:emerg|alert|crit|err|warn|notice|info|debug) *: ?",
+    # dmesg: wall time, time since the line before, time in minutes; and what documents put in its place.
+    "wall": r"\[(?:"
+    + "|".join(
+        (
+            rf"\S{{1,12}} \S{{1,12}} +\d{{1,2}} {_TIME} \d{{4}}",
+            rf"{_DATE}[T ]{_TIME}{_ZONE}?",
+            r"[^\W\d_]{3,12}\.? ?\d{1,2} +\d\d:\d\d",
+            r" *[+<] *\d{1,12}\.\d{1,9}>?",
+            r"\d{1,19}",
+            r"\.\.\.",
+        )
+    )
+    + r")\]:? ?",
+    "iso": rf"{_DATE}T{_CLOCK}(?:\.\d{{1,9}}|(?P<comma>,\d{{1,9}}))?{_ZONE} "
+    r"(?:(?:stdout|stderr) [FP](?::\S{1,64})? )?",
+    # syslog and the journal: times in many forms, then the host and "kernel".
+    "date": rf"(?:{_MONTH} +\d{{1,2}}|\d{{1,2}}\.? +{_MONTH})(?: \d{{4}})? +{_TIME} ",
+    "full": rf"[^\W\d_]{{2,4}}\.? {_DATE} {_TIME} [A-Z0-9+-]{{1,6}} ",
+    "clock": rf"(?:{_DATE} )?{_TIME} |\d{{9,10}}\.\d{{3,9}} ",
+    "tag": rf"(?:{_HOST} )?(?:[a-z0-9]{{3,8}}\.[a-z]{{3,7}} )?kernel: ?",
+    "rfc5424": rf"{_HOST} kernel \S{{1,128}} \S{{1,32}} (?:-|\[[^\]]{{0,512}}\]) \ufeff?",
+    # kubectl logs --prefix, Talos, and the tracepoint nvidia_dev_xid.
+    "kubectl": r"\[pod/[\w./-]{1,320}\] ",
+    # Talos pads its levels ("%7s"); kubectl puts no node in front.
+    "talos": rf"(?:{_HOST}: )?(?P<talos_facility>[a-z]{{3,8}}): {{1,7}}[a-z]{{3,9}}: (?=\[)",
+    "trace": r"\S.{0,15}-\d{1,10} +(?:\([ \d-]{1,10}\) )?\[\d{3,4}\] +\S{1,8} +"
+    r"\d{1,12}\.\d{1,9}: nvidia_dev_xid: ",
+}
+_OF_SYSLOG = ("tag", "rfc5424")
+"""The shapes that hold the word ``kernel`` behind a host's name, which takes long to look for in vain."""
+
+
+def _compiled(kinds: Iterable[str]) -> re.Pattern[str]:
+    return re.compile(r"\s*+(?:" + "|".join(f"(?P<{kind}>{_SHAPES[kind]})" for kind in kinds) + ")")
+
+
+_ANY = _compiled(_SHAPES)
+_NOT_OF_SYSLOG = _compiled(kind for kind in _SHAPES if kind not in _OF_SYSLOG)
+
+_CRI = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP](?::\S{1,64})? ",
+    re.ASCII,
+)
+_WRAPPED_STARTS = ("{", "msg=", "level=", "priority=", "severity=", "facility=")
+_LOGFMT = re.compile(
+    r"(?:(?:level|priority|severity)=(?:emerg|alert|crit|err|notice|[0-7]) |facility=(?:kern|0) )*"
+    r'msg=(?P<message>"(?:[^"\\]|\\.)*+")'
+    r"(?: (?:severity|flags|traceID|spanID|(?:attribute|resource|instrumentation_scope)_[\w./-]{1,128})="
+    r'(?:"(?:[^"\\]|\\.)*+"|[^\s"]*+))*+\s*',
+    re.ASCII,
+)
+"""``msg="…"`` with what OpenTelemetry's lokiexporter puts behind it, or with a syslog level in front. The
+loggers of programs write ``time=``, ``caller=`` and ``level=warning``."""
+_OF_LOKIEXPORTER = frozenset(
+    ["body", "traceid", "spanid", "severity", "flags", "attributes", "resources", "instrumentation_scope"]
+)
+_SOURCES_OF_VECTOR = ("docker_logs", "file", "kubernetes_logs")
+
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_ESCAPE = re.compile(r"(?:\\x[0-9a-f]{2})+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+class Origin(NamedTuple):
+    """Where a record stood in the kernel's log, and who wrote it."""
+
+    position: KernelPosition
+    user_written: bool
+    """A program wrote it into /dev/kmsg: its facility is not the kernel's."""
+
+
+class _Inner(NamedTuple):
+    """What was inside a wrapper. ``position`` is not None where the wrapper vouches for the kernel."""
+
+    text: str
+    position: KernelPosition | None = None
+    facility: int | None = None
+
+
+class KernelRecord(NamedTuple):
+    """One record of a kernel log.
+
+    ``message`` is a single line without prefixes, ``around`` the prefixes and wrappers, the outermost first.
+    """
+
+    message: str
+    around: Sequence[re.Match[str] | _Inner]
+
+    def origin(self) -> Origin:
+        """What the prefixes and wrappers tell; of two, the one further outside is right.
+
+        This takes as long as opening the record, so only records of faults are asked.
+        """
+        position: KernelPosition | None = None
+        facility: int | None = None
+        for each in self.around:
+            found = (each.position, each.facility) if isinstance(each, _Inner) else _told_by(each)
+            position = position or found[0]
+            facility = found[1] if facility is None else facility
+        return Origin(position or _NOWHERE, bool(facility))
+
+
+def open_record(text: str) -> KernelRecord | None:
+    """Take a kernel line apart; None for JSON that is no record of the kernel's."""
+    around: list[re.Match[str] | _Inner] = []
+    for _ in range(_WRAPPERS_MOST):
+        text = text.lstrip()
+        if not text.startswith("{"):
+            # Only a JSON wrapper has to be whole to be read.
+            head = text if "{" in text[:256] else text[:_HEAD_CHARS]
+            text = _strip_prefixes(strip_colours(head), around)
+            if not text.startswith(_WRAPPED_STARTS):
+                break
+        inner = _unwrap(text)
+        if inner is None and text.startswith("{"):
+            return None
+        if inner is None:
+            break  # a program's logfmt is a message like any other
+        text = inner.text
+        around.append(inner)
+    return KernelRecord(one_line(strip_colours(_decode_escapes(text[:_MESSAGE_CHARS]))), around)
+
+
+def _strip_prefixes(text: str, around: list[re.Match[str] | _Inner]) -> str:
+    """The text behind all prefixes, which are added to ``around``."""
+    start, stamped = 0, False
+    prefix = _ANY if "kernel" in text else _NOT_OF_SYSLOG
+    for _ in range(_PREFIXES_MOST):
+        if text.startswith(_DRIVERS, start):
+            break
+        match = prefix.match(text, start)
+        if match is None or (stamped and match.lastgroup not in _BEHIND_STAMP):
+            break
+        stamped = stamped or match.lastgroup in _STAMPS
+        around.append(match)
+        start = match.end()
+    return text[start:].lstrip()
+
+
+def _told_by(prefix: re.Match[str]) -> tuple[KernelPosition | None, int | None]:
+    """Position and facility, as far as a prefix tells them."""
+    match prefix.lastgroup:
+        case "stamp":
+            return KernelPosition(stamp_us=stamp_us(prefix["seconds"], prefix["fraction"])), None
+        case "own":
+            stamp = stamp_us(prefix["own_seconds"], prefix["own_fraction"])
+            position = KernelPosition(prefix["boot"].lower(), int(prefix["own_seq"]), stamp)
+            return position, int(prefix["own_facility"])
+        case "raw":
+            position = KernelPosition(sequence=int(prefix["raw_seq"]), stamp_us=int(prefix["raw_us"]))
+            return position, int(prefix["raw_priority"]) >> 3
+        case "priority":
+            return None, int(prefix["number"]) >> 3
+        case "level" | "talos":
+            return None, _facility(prefix["facility"] or prefix["talos_facility"])
+        case kind if kind == "wall" or prefix["comma"]:
+            # dmesg printed a time in place of the record's own stamp: a stamp behind it is text.
+            return _NOWHERE, None
+    return None, None
+
+
+def _facility(name: str) -> int:
+    """Syslog's number for the kernel, and one that stands for all others."""
+    return 0 if name == "kern" else 1
+
+
+def _unwrap(text: str) -> _Inner | None:
+    """The line inside a record of the journal or a collector; None where the text is no such record."""
+    if not text.startswith("{"):
+        match = _LOGFMT.fullmatch(text)
+        message = None if match is None else _loaded(match["message"])
+        return _Inner(message) if isinstance(message, str) else None
+    record = _loaded(text)
+    if not isinstance(record, dict):
+        return None
+    printed = _printed(record)
+    return _kernels(record) if printed is None else _Inner(printed)
+
+
+def unwrap_output(text: str) -> str:
+    """The line that a container printed, without the records of its runtime and of collectors around it."""
+    for _ in range(_WRAPPERS_MOST):
+        match = _CRI.match(text)
+        if match is not None:
+            text = text[match.end() :]
+            continue
+        inner = _unwrap(text) if text.startswith(_WRAPPED_STARTS) else None
+        if inner is None or inner.position is not None:
+            break
+        text = inner.text
+    return text
+
+
+def unwrap_pod_record(text: str) -> str:
+    """The line that a container printed, without what its runtime put around it."""
+    match = _CRI.match(text)
+    if match is not None:
+        return text[match.end() :]
+    if text.startswith("{"):
+        record = _loaded(text)
+        if isinstance(record, dict) and _is_docker(record):
+            return str(record["log"])
+    return text
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_docker(record: Mapping[str, Any]) -> bool:
+    return isinstance(record.get("log"), str) and ("stream" in record or "time" in record)
+
+
+def _printed(record: Mapping[str, Any]) -> str | None:
+    """What a container printed, or a file holds, in the record of Docker or of a collector that read it."""
+    if _is_docker(record) or ("log" in record and (len(record) == 1 or "kubernetes" in record)):
+        key = "log"  # Fluent Bit gives it alone, or with what it knows of the pod
+    elif "_entry" in record:  # Promtail's stage ``pack``
+        key = "_entry"
+    elif record.get("source_type") in _SOURCES_OF_VECTOR:
+        key = "message"
+    elif record.keys() <= _OF_LOKIEXPORTER:
+        key = "body"
+    else:
+        return None
+    value = record.get(key)
+    return value if isinstance(value, str) else None
+
+
+def _kernels(record: Mapping[str, Any]) -> _Inner | None:
+    """A record that itself says to be the kernel's; None for one that a program logged."""
+    body = record.get("body")
+    if isinstance(body, dict) and record.keys() <= _OF_LOKIEXPORTER:
+        record = body  # what OpenTelemetry's journald receiver read
+    if "MESSAGE" in record:
+        return _journal(record, record["MESSAGE"])
+    if "kernel" in (record.get("_TRANSPORT"), record.get("SYSLOG_IDENTIFIER")):
+        return _journal(record, record.get("message"))  # Vector's journald source
+    return _kmsg(record)
+
+
+def _journal(record: Mapping[str, Any], message: object) -> _Inner | None:
+    """A journal entry that came from the kernel; None for one that a program logged."""
+    if any(record.get(key, "kernel") != "kernel" for key in ("_TRANSPORT", "SYSLOG_IDENTIFIER")):
+        return None
+    if "_PID" in record:  # a field that only programs have
+        return None
+    if not isinstance(message, str):
+        return None  # bytes that are no UTF-8, as a list of numbers: no anchor finds them
+    return _Inner(
+        message,
+        KernelPosition(
+            boot_id=_boot_id(record.get("_BOOT_ID")),
+            stamp_us=_number(record.get("_SOURCE_MONOTONIC_TIMESTAMP")),
+        ),
+        _number(record.get("SYSLOG_FACILITY")),
+    )
+
+
+def _kmsg(record: Mapping[str, Any]) -> _Inner | None:
+    """A record of /dev/kmsg as Fluent Bit's input ``kmsg`` or Talos gives it."""
+    message = record.get("msg")
+    if not isinstance(message, str):
+        return None
+    if "talos-time" in record and isinstance(record.get("facility"), str):
+        position = KernelPosition(sequence=_whole(record.get("seq")), stamp_us=_whole(record.get("clock")))
+        return _Inner(message, position, _facility(record["facility"]))
+    sequence, seconds, rest = (_whole(record.get(key)) for key in ("sequence", "sec", "usec"))
+    if sequence is None or seconds is None or rest is None:
+        return None
+    return _Inner(message, KernelPosition(sequence=sequence, stamp_us=seconds * 1_000_000 + rest))
+
+
+def _boot_id(value: object) -> str | None:
+    """journald's 32 digits as the UUID that the kernel and the Node show."""
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{32}", value):
+        return None
+    return f"{value[:8]}-{value[8:12]}-{value[12:16]}-{value[16:20]}-{value[20:]}"
+
+
+def _number(value: object) -> int | None:
+    match = re.fullmatch(r"[0-9]{1,19}", value) if isinstance(value, str) else None
+    return None if match is None else int(match[0])
+
+
+def _whole(value: object) -> int | None:
+    """A number that the kernel may have counted to."""
+    return value if type(value) is int and 0 <= value < 2**63 else None
+
+
+def strip_colours(text: str) -> str:
+    """Without terminal colours and NULs."""
+    if "\x1b" in text:
+        text = _COLOUR.sub("", text)
+    return text.replace("\x00", "") if "\x00" in text else text
+
+
+def _decode_escapes(text: str) -> str:
+    """With the bytes that /dev/kmsg writes as ``\\x0a`` put back."""
+    if "\\x" not in text:
+        return text
+    return _ESCAPE.sub(
+        lambda match: bytes.fromhex(match[0].replace("\\x", "")).decode("utf-8", "replace"), text
+    )
+
+
+def one_line(text: str) -> str:
+    """One printable line: every run of control characters is one blank, and lone surrogates are replaced."""
+    if text.isascii() and text.isprintable():
+        return text.strip()
+    return _CONTROL.sub(" ", text).encode("utf-8", "replace").decode("utf-8").strip()
+
+
+def stamp_us(seconds: str, fraction: str) -> int:
+    """Microseconds of ``seconds.fraction``, whatever number of digits the fraction has."""
+    return int(seconds + fraction[:6].ljust(6, "0"))

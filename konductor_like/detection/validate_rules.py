@@ -1,0 +1,78 @@
+"""A user's rules file: read, laid over the packaged rules, and tried in detection (design rule 18).
+
+A pattern that fits its examples is not enough. Detection takes some lines for quotations, and an earlier rule
+may decide on a line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from konductor_like.catalog import CatalogError, Mode, RulesError, UserRules, load_catalog, read_user_rules
+from konductor_like.catalog.errors import quoted
+from konductor_like.detection.detector import Detector
+from konductor_like.detection.why_not import why_no_fault
+
+_BYTES_READ_MOST = 2 * 1024 * 1024
+
+
+def load_rules(path: Path | None, *, needed: bool = False) -> UserRules:
+    """The packaged rules, and the file at ``path`` over them; no file there means none of one's own.
+
+    With ``needed`` a file that is gone or empty is refused, too: a slip is more likely than the wish to have
+    no such rules. Raises RulesError where the file is broken, cannot be read, or holds a rule that finds
+    nothing.
+    """
+    text = None if path is None else _read(path)
+    if needed and path is not None and not (text and text.strip()):
+        how = "is gone" if text is None else "is empty"
+        raise _unreadable(path, f"{how}; to go without rules of your own, let it say `rules: []`")
+    if path is None or text is None:
+        return UserRules.none(load_catalog())
+    return validated(read_user_rules(text, path.name, load_catalog()))
+
+
+def validated(rules: UserRules) -> UserRules:
+    """The same rules, with a warning for each example on which another rule decides.
+
+    Raises RulesError with every rule that finds nothing. Rules that are off find nothing and are passed over.
+    """
+    detector = Detector(rules.catalog)
+    problems: list[CatalogError] = []
+    warnings: list[str] = []
+    for rule in rules.catalog.pattern_rules:
+        if rule.id not in rules.own or rule.mode is Mode.OFF:
+            continue
+        record = rules.records[rule.id]
+        for number, example in enumerate(rule.examples):
+            finding = detector.find(example, rule.source)
+            if finding is None:
+                why = why_no_fault(rules.catalog, example, rule.source)
+                reason = f"detection passes over {quoted(example)}"
+                problems.append(record.error("match", f"{reason}: {why}" if why else reason, number))
+            elif finding.rule != rule.id:
+                reason = f"{finding.rule} comes first and decides on {quoted(example)}."
+                warnings.append(str(record.error("match", reason, number)))
+    if problems:
+        raise RulesError(problems)
+    return replace(rules, warnings=(*rules.warnings, *warnings))
+
+
+def _read(path: Path) -> str | None:
+    """The file's text; None where there is no file."""
+    try:
+        if not path.exists():
+            return None
+        if not path.is_file():
+            raise _unreadable(path, "is not a file")
+        with path.open("rb") as file:
+            return file.read(_BYTES_READ_MOST).decode("utf-8")
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+    except UnicodeDecodeError as error:
+        raise _unreadable(path, f"is not UTF-8 at byte {error.start}") from error
+
+
+def _unreadable(path: Path, reason: str) -> RulesError:
+    return RulesError([CatalogError(path.name, "the file", "content", reason)])
