@@ -16,7 +16,7 @@ from konductor_like import __version__
 from konductor_like.cli import (
     ack,
     backtest,
-    breaker,
+    brake,
     check_config,
     explain,
     pause,
@@ -81,7 +81,7 @@ def build() -> typer.Typer:
     app.command("ack", cls=DryRunCommand)(ack.ack)
     app.command("pause")(pause.pause)
     app.command("resume")(pause.resume)
-    app.add_typer(breaker.application(), name="breaker")
+    app.add_typer(brake.application(), name="brake")
     app.command("scan")(scan.scan)
     app.command("backtest")(backtest.backtest)
     app.command("explain")(explain.explain)

@@ -1,4 +1,4 @@
-"""What ``breaker status`` prints."""
+"""What ``brake status`` prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The work of ``pause``, ``resume`` and ``breaker reset``: a person's word goes on the Lease."""
+"""The work of ``pause``, ``resume`` and ``brake reset``: a person's word goes on the Lease."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def rearm_brake(kubeconfig: str | None, context: str | None, reason: str) -> Non
     settings = load_settings()
     with closing(_client(settings, kubeconfig, context)) as client:
         now, by = _now(client, settings), writing.who()
-        rearm = Rearm(now, by, reason, steering_act("breaker-reset", now, by, reason))
+        rearm = Rearm(now, by, reason, steering_act("brake-reset", now, by, reason))
         _note(client, settings, {REARM_ANNOTATION: encode_rearm(rearm)})
     say(["brake reset"])
     _tell_act(rearm.act)

@@ -88,7 +88,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Rearm:
-    """``konductor-like breaker reset``."""
+    """``konductor-like brake reset``."""
 
     def take(self, world: World) -> None:
         """See the class."""

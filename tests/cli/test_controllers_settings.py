@@ -98,7 +98,7 @@ def test_where_the_controller_does_not_say_the_bounds_are_not_known(
     assert brake["problem"].startswith("the controller's settings are not known: ")
     assert brake["pools"] == []
     assert {held["why"] for held in brake["held"]} == {None}
-    assert document(capsys, "breaker", "status")["bound"] is None
+    assert document(capsys, "brake", "status")["bound"] is None
     story = document(capsys, "explain", "node", "gpu-2")
     assert story["heldBack"] == []
     assert run("explain", "node", "gpu-2") == 0
@@ -174,11 +174,11 @@ def test_a_held_node_that_nothing_holds_waits_for_a_controller_that_runs(
 ) -> None:
     cluster("brake full")
     publish(tmp_path, settings_of(Rules(brake_max_percent=100)))
-    assert run("breaker", "status") == 0
+    assert run("brake", "status") == 0
     assert "it passes at the next look" in capsys.readouterr().out
 
     stop_the_controller(tmp_path)
-    assert run("breaker", "status") == 0
+    assert run("brake", "status") == 0
     assert "it passes when a controller runs" in capsys.readouterr().out
     assert run("explain", "node", "gpu-2") == 0
     assert "it is tainted when a controller runs" in capsys.readouterr().out

@@ -20,7 +20,7 @@ from tests.cli.scenes import NOW, every_state, in_event, incident, settings_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
 COMMANDS = (
-    *("run", "status", "reset", "pause", "resume", "breaker", "taint", "ack", "scan", "backtest", "explain"),
+    *("run", "status", "reset", "pause", "resume", "brake", "taint", "ack", "scan", "backtest", "explain"),
     *("rules", "check-config", "demo"),
 )
 EVERYWHERE = {"--help", "--verbose", "--context", "--kubeconfig"}

@@ -24,7 +24,7 @@ VIEWERS, OPERATORS = "konductor-like-viewers", "konductor-like-operators"
 LOOKING = [
     "status",
     "explain node gpu-1",
-    "breaker status",
+    "brake status",
     "reset --dry-run",
     "taint gpu-2 --reason x --dry-run",
 ]
@@ -32,7 +32,7 @@ ACTING = [
     "taint gpu-2 --reason x",
     "ack gpu-1 --reason x",
     "pause --reason x",
-    "breaker reset",
+    "brake reset",
     "reset gpu-1",
 ]
 PURGE = "reset gpu-1 --purge"

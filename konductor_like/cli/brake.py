@@ -1,4 +1,4 @@
-"""``konductor-like breaker``: how the brake stands and why, and arming it again by hand."""
+"""``konductor-like brake``: how the brake stands and why, and arming it again by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Format(StrEnum):
     JSON = "json"
 
 
-def breaker_status(
+def brake_status(
     *,
     output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.TABLE,
     context: Context = None,
@@ -32,7 +32,7 @@ def breaker_status(
     show(kubeconfig, context, as_json=output is Format.JSON)
 
 
-def breaker_reset(
+def brake_reset(
     *,
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Why; kept on the Lease.", show_default=False)
@@ -58,6 +58,6 @@ def application() -> typer.Typer:
         no_args_is_help=True,
         rich_markup_mode=None,  # plain help, as kubectl's
     )
-    app.command("status")(breaker_status)
-    app.command("reset")(breaker_reset)
+    app.command("status")(brake_status)
+    app.command("reset")(brake_reset)
     return app
