@@ -28,10 +28,10 @@ from konductor_like.cli import (
     taint,
 )
 from konductor_like.cli.dryrun import DryRunCommand
-from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import begin, report
 from konductor_like.cli.options import Verbose
 from konductor_like.cli.streams import close_quietly, harden, say
+from konductor_like.exits import Exit
 
 PLUGIN_PREFIX = "kubectl-"
 

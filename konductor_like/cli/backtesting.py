@@ -21,7 +21,6 @@ from konductor_like.cli.backtest_document import document
 from konductor_like.cli.backtest_reading import heard, pasts
 from konductor_like.cli.backtest_view import text
 from konductor_like.cli.configuration import load_settings
-from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError
 from konductor_like.cli.observation import reading_client
 from konductor_like.cli.progress import through_time
@@ -32,6 +31,7 @@ from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeConfigError, KubeError
 from konductor_like.cluster.store import list_nodes
 from konductor_like.detection import Detector
+from konductor_like.exits import Exit
 from konductor_like.loki.client import LokiClient
 from konductor_like.model import NodeState
 from konductor_like.settings import Settings

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from konductor_like.cli.columns import columns
-from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import begin
 from konductor_like.cli.options import Verbose
 from konductor_like.cli.streams import is_terminal, say, tell, warn
+from konductor_like.exits import Exit
 
 if TYPE_CHECKING:
     from konductor_like.settings import Settings

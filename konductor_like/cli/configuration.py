@@ -6,9 +6,9 @@ import os
 
 from pydantic import ValidationError
 
-from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError
 from konductor_like.cli.streams import tell
+from konductor_like.exits import Exit
 from konductor_like.settings import Settings
 from konductor_like.settings_report import explain_settings_error
 

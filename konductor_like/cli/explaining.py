@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from konductor_like.catalog import Catalog
 from konductor_like.catalog.explain import Explanation, explain
 from konductor_like.cli.columns import fault_name, natural
-from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError
 from konductor_like.detection import Detector
 from konductor_like.detection.reason import why_no_fault
+from konductor_like.exits import Exit
 from konductor_like.model import Finding, Source
 
 _CODE = re.compile(r"([a-z]+)(?:-|[\s.:]*)(-?\d{1,9})", re.ASCII)

@@ -6,8 +6,8 @@ import logging
 import sys
 import traceback
 
-from konductor_like.cli.exits import Exit
 from konductor_like.cli.streams import tell
+from konductor_like.exits import Exit
 
 
 class CommandError(Exception):

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from konductor_like.cli import clock
-from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError, begin
 from konductor_like.cli.options import Context, Kubeconfig, Verbose
+from konductor_like.exits import Exit
 
 
 def pause(

@@ -9,10 +9,10 @@ import typer
 
 from konductor_like.cli.columns import count
 from konductor_like.cli.dryrun import DryRun, DryRunOption
-from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError, begin
 from konductor_like.cli.options import Context, Kubeconfig, Names, Reason, Selector, Verbose
 from konductor_like.cli.streams import ask, can_answer, tell
+from konductor_like.exits import Exit
 
 if TYPE_CHECKING:
     from konductor_like.model import NodeState

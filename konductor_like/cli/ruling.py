@@ -11,12 +11,12 @@ from typing import BinaryIO, NamedTuple
 
 from konductor_like.catalog import Catalog, Entry, Mode, PatternRule, RulesError, UserRules
 from konductor_like.cli.columns import columns, count
-from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError
 from konductor_like.cli.rulesheet import sheet
 from konductor_like.cli.streams import is_terminal, say, tell, warn
 from konductor_like.controller.rulebook import load_rules
 from konductor_like.detection import Detector, packaged
+from konductor_like.exits import Exit
 from konductor_like.model import Fault, Finding, Source
 
 BY_CODE = "by code"

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import begin
 from konductor_like.cli.options import Verbose
+from konductor_like.exits import Exit
 from konductor_like.model import Source
 
 STDIN = "-"

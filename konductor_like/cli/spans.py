@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError
+from konductor_like.exits import Exit
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PART = re.compile(r"(\d{1,9})([smhdw])", re.ASCII)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from konductor_like.cli import clock
-from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError, begin
 from konductor_like.cli.options import Context, Kubeconfig, Names, Selector, Verbose
 from konductor_like.cli.render import Output, render
 from konductor_like.cli.report import Health
 from konductor_like.cli.streams import is_terminal, say, tell, warn
+from konductor_like.exits import Exit
 
 if TYPE_CHECKING:
     from konductor_like.cli.observation import Observation

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 from konductor_like.cli import clock, writing
 from konductor_like.cli.configuration import load_settings
-from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError
 from konductor_like.cli.streams import say, tell, warn
 from konductor_like.cluster.client import KubeClient
@@ -24,6 +23,7 @@ from konductor_like.cluster.steering import (
     encode_rearm,
     encode_resume,
 )
+from konductor_like.exits import Exit
 from konductor_like.model import Pause, Rearm, Resume
 from konductor_like.policy.acts import steering_act
 from konductor_like.policy.brakewords import pause_words, stamp

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from konductor_like.cli.dryrun import DryRun, DryRunOption
-from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError, begin
 from konductor_like.cli.options import Context, Kubeconfig, Reason, Verbose, not_empty
+from konductor_like.exits import Exit
 
 
 class Written(StrEnum):

@@ -14,10 +14,10 @@ import pytest
 from konductor_like import cli
 from konductor_like.cli import clock
 from konductor_like.cli.app import display_name, execute
-from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError
 from konductor_like.cluster.errors import KubeForbidden
 from konductor_like.controller import launch
+from konductor_like.exits import Exit
 from konductor_like.loki.errors import LokiUnreachable
 from konductor_like.settings import Settings
 from tests.cli.transcripts import forget_settings
