@@ -343,6 +343,15 @@ def _unquoted(quoted: str) -> str:
         ) from error
 
 
+def parse_listen(listen: str) -> tuple[str, int]:
+    """``:8080`` or ``host:8080`` as (host, port); raises ValueError with the way out."""
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"{listen!r} is not an address such as :8080 or 127.0.0.1:8080 (or off for none)")
+    # Every interface unless told otherwise: the kubelet and Prometheus come from outside the pod.
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104  # see above
+
+
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     """Variables with our prefix that nothing reads, most likely misspelt.
 

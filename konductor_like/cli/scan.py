@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from konductor_like.cli.failures import begin
 from konductor_like.cli.options import Verbose
 from konductor_like.exits import Exit
 from konductor_like.model import Source
@@ -36,7 +35,7 @@ def scan(
     output: Annotated[
         Format, typer.Option("-o", "--output", help="A table, or one JSON object per line.")
     ] = Format.TABLE,
-    verbose: Verbose = False,
+    _verbose: Verbose = False,
 ) -> None:
     """Find GPU faults in log files.
 
@@ -44,7 +43,6 @@ def scan(
     """
     from konductor_like.cli.scanning import Scan, json_line, table
 
-    begin(verbose=verbose)
     names = files or [STDIN]
     rows = json_line if output is Format.JSON else table(names, sys.stdout)
     scanned = Scan(source, rows)

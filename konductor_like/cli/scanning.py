@@ -17,12 +17,12 @@ from typing import BinaryIO, TextIO
 import typer
 
 from konductor_like.cli.columns import NONE, count, fault_name, printable
-from konductor_like.cli.failures import describe
+from konductor_like.cli.errors import describe
 from konductor_like.cli.helper import helper, is_of_use
+from konductor_like.cli.output import colourful, say, tell
 from konductor_like.cli.progress import reading
 from konductor_like.cli.scan import STDIN
 from konductor_like.cli.sieve import sieve
-from konductor_like.cli.streams import colourful, say, tell
 from konductor_like.detection.scan import Hit, Part, anchors, chunks, judge, parts
 from konductor_like.model import Severity, Source
 

@@ -6,19 +6,17 @@ out.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
-from konductor_like.cli.columns import fault_name, moment
-from konductor_like.cli.covering import CoverageReport
-from konductor_like.cli.happenings import EventReport
-from konductor_like.cli.report import ControllerReport, NodeReport, StatusReport
-from konductor_like.model import BrakeState, Incident, Release, Source
-
-if TYPE_CHECKING:
-    from konductor_like.cluster.published import Published
-
-API_VERSION = "konductor-like/v1"
+from konductor_like.cli.columns import fault_name, moment, stamp
+from konductor_like.cli.output import API_VERSION
+from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.status.coverage import CoverageReport
+from konductor_like.cli.status.report import NodeReport, StatusReport
+from konductor_like.cli.status.shared_failures import SharedFailure
+from konductor_like.cluster.published import Published
+from konductor_like.model import BrakeState, Incident, Source
 
 
 def status_document(report: StatusReport) -> dict[str, Any]:
@@ -33,11 +31,6 @@ def status_document(report: StatusReport) -> dict[str, Any]:
         "events": [event_document(event) for event in report.events],
         "nodes": [node_document(node) for node in report.nodes],
     }
-
-
-def stamp(when: datetime | None) -> str | None:
-    """RFC 3339 in UTC, to the second."""
-    return None if when is None else f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def brake_document(brake: BrakeState, controller: ControllerReport) -> dict[str, Any]:
@@ -84,8 +77,8 @@ def _controller(controller: ControllerReport, now: datetime) -> dict[str, Any]:
         "running": controller.alive(now) if controller.readable else None,
         "holder": controller.holder,
         "renewed": stamp(controller.renewed),
-        "readUpTo": {source.value: stamp(moment(ns)) for source, ns in controller.read_ns.items()},
-        "coverageAt": stamp(controller.coverage_at),
+        "readUpTo": {source.value: _at(ns) for source, ns in controller.read_ns.items()},
+        "coverageAt": stamp(controller.coverage.at if controller.coverage else None),
         "unreadSince": {
             source.value: stamp(since) for source in Source if (since := controller.unread_since(now, source))
         },
@@ -128,59 +121,66 @@ def _coverage(coverage: CoverageReport | None) -> dict[str, Any] | None:
         "notMeasured": coverage.not_measured,
         "gaps": [
             {
-                "from": stamp(moment(gap.start_ns)),
-                "to": None if gap.end_ns is None else stamp(moment(gap.end_ns)),
+                "from": _at(gap.start_ns),
+                "to": _at(gap.end_ns),
                 "nodes": list(gap.nodes),
             }
             for gap in coverage.gaps
         ],
         "ambiguous": list(coverage.ambiguous),
         "lost": [
-            {"node": node, "records": loss.records, "at": stamp(moment(loss.at_ns))}
-            for node, loss in coverage.lost
+            {"node": node, "records": loss.records, "at": _at(loss.at_ns)} for node, loss in coverage.lost
         ],
         "unparsed": [
-            {"node": node, "lines": seen.lines, "at": stamp(moment(seen.at_ns))}
-            for node, seen in coverage.unparsed
+            {"node": node, "lines": seen.lines, "at": _at(seen.at_ns)} for node, seen in coverage.unparsed
         ],
         "misnamed": [
-            {"name": name, "faults": each.faults, "at": stamp(moment(each.at_ns))}
-            for name, each in coverage.misnamed
+            {"name": name, "faults": each.faults, "at": _at(each.at_ns)} for name, each in coverage.misnamed
         ],
     }
 
 
 def node_document(node: NodeReport) -> dict[str, Any]:
     """One node."""
+    record = node.state.record
     return {
         "name": node.name,
         "state": node.health.value,
         "qualifier": node.qualifier or None,
-        "tainted": node.tainted,
+        "tainted": node.state.tainted,
         "coverage": node.coverage.value,
         "since": stamp(node.since),
         "fault": incident_document(node.fault) if node.fault else None,
         "advice": node.advice or None,
-        "faults": [incident_document(incident) for incident in node.incidents],
-        "releases": [release_document(release) for release in node.releases],
-        "holdUntil": stamp(node.hold_until),
-        "replaceSince": stamp(node.replace_since),
-        "contestedAt": stamp(node.contested_at),
+        "faults": [incident_document(incident) for incident in record.incidents],
+        "releases": [
+            {
+                "at": stamp(release.at),
+                "by": release.by,
+                "reason": release.reason or None,
+                "how": release.how,
+                "warning": release.warning,
+            }
+            for release in record.releases
+        ],
+        "holdUntil": stamp(record.hold_until),
+        "replaceSince": stamp(record.replace_since),
+        "contestedAt": stamp(record.contested_at),
         "timesOut": [
             {"from": stamp(stint.tainted_at), "to": stamp(stint.released_at), "rule": stint.rule}
-            for stint in node.stints
+            for stint in record.stints
         ],
         "warnings": list(node.warnings),
         "notes": list(node.notes),
     }
 
 
-def event_document(event: EventReport) -> dict[str, Any]:
+def event_document(event: SharedFailure) -> dict[str, Any]:
     """One event on many nodes."""
     return {
         "name": event.name,
         "shared": event.shared,
-        "start": stamp(moment(event.start_ns)),
+        "start": _at(event.start_ns),
         "origins": [*event.origins, *event.gone],
         "unclear": list(event.unclear),
         "collateral": list(event.collateral),
@@ -199,8 +199,8 @@ def incident_document(incident: Incident) -> dict[str, Any]:
         "severity": incident.severity.value,
         "state": incident.state.value,
         "count": incident.count,
-        "firstSeen": stamp(moment(incident.first_ns)),
-        "lastSeen": stamp(moment(incident.last_ns)),
+        "firstSeen": _at(incident.first_ns),
+        "lastSeen": _at(incident.last_ns),
         "source": None if incident.by_person else incident.source.value,
         "beforeInstall": incident.before_install,
         "writtenByUser": incident.user_written,
@@ -214,17 +214,10 @@ def incident_document(incident: Incident) -> dict[str, Any]:
         "origin": incident.origin,
         "grounds": incident.grounds or None,
         "ack": ack and {"at": stamp(ack.at), "by": ack.by, "reason": ack.reason},
-        "endedAt": stamp(moment(incident.ended_ns)) if incident.ended_ns is not None else None,
-        "releasedAt": stamp(moment(incident.released_ns)) if incident.released_ns is not None else None,
+        "endedAt": _at(incident.ended_ns),
+        "releasedAt": _at(incident.released_ns),
     }
 
 
-def release_document(release: Release) -> dict[str, Any]:
-    """One release."""
-    return {
-        "at": stamp(release.at),
-        "by": release.by,
-        "reason": release.reason or None,
-        "how": release.how,
-        "warning": release.warning,
-    }
+def _at(ns: int | None) -> str | None:
+    return None if ns is None else stamp(moment(ns))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from konductor_like.cli.failures import CommandError
+from konductor_like.cli.errors import CommandError
 from konductor_like.exits import Exit
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
