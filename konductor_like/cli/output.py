@@ -7,9 +7,11 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import Enum
 from typing import TYPE_CHECKING, Any, TextIO
 
-from konductor_like.cli.columns import NONE, columns, printable
+from konductor_like.cli.columns import NONE, columns, printable, stamp
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -39,6 +41,11 @@ def say(lines: Iterable[str]) -> None:
 def say_json(document: Mapping[str, Any]) -> None:
     """Print a document as JSON."""
     say([json.dumps(document, indent=2)])
+
+
+def fields_of(thing: object, *names: str) -> dict[str, Any]:
+    """Attributes for a document, under their names in camel case: ``gpu_nodes`` becomes ``gpuNodes``."""
+    return {_camel_case(name): _plain(getattr(thing, name)) for name in names}
 
 
 def say_yaml(document: Mapping[str, Any]) -> None:
@@ -150,3 +157,20 @@ def _table_view(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Render
     for row in rows:
         table.add_row(*(Text(printable(cell) or NONE) for cell in row))
     return table
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def _plain(value: object) -> object:
+    match value:
+        case datetime():
+            return stamp(value)
+        case Enum():
+            return value.value
+        case tuple():
+            return list(value)
+        case _:
+            return value

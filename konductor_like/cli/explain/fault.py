@@ -12,7 +12,7 @@ from konductor_like.catalog.cautions import APPLICATION_XIDS
 from konductor_like.catalog.explain import Blame, Explanation, explain
 from konductor_like.cli.columns import NONE, fault_name, natural
 from konductor_like.cli.errors import CommandError
-from konductor_like.cli.output import API_VERSION, Paragraph
+from konductor_like.cli.output import API_VERSION, Paragraph, fields_of
 from konductor_like.detection import Detector
 from konductor_like.detection.reason import why_no_fault
 from konductor_like.exits import Exit
@@ -326,7 +326,7 @@ def _line_document(answer: Answer) -> dict[str, Any]:
     finding = answer.finding
     head = {
         "text": answer.line,
-        "source": answer.source and answer.source.value,
+        **fields_of(answer, "source"),
         "fault": finding is not None,
         "reason": answer.reason,
     }
@@ -336,21 +336,12 @@ def _line_document(answer: Answer) -> dict[str, Any]:
     return {
         **head,
         "message": finding.text,
-        "severity": finding.severity.value,
-        "title": finding.title,
-        "advice": finding.advice,
-        "needs": finding.needs,
-        "gpu": finding.gpu,
-        "mig": finding.mig,
-        "port": finding.port,
-        "subCode": finding.sub_code,
-        "pid": finding.pid,
-        "process": finding.process,
+        **fields_of(finding, "severity", "title", "advice", "needs"),
+        **fields_of(finding, "gpu", "mig", "port", "sub_code", "pid", "process"),
         "bootID": position.boot_id,
         "sequence": position.sequence,
         "stampMicroseconds": position.stamp_us,
-        "userWritten": finding.user_written,
-        "shadow": finding.shadow,
+        **fields_of(finding, "user_written", "shadow"),
     }
 
 
@@ -358,23 +349,18 @@ def _rule_document(explanation: Explanation, *, only_scan: bool) -> dict[str, An
     entry = explanation.entry
     xid = entry if isinstance(entry, XidEntry) else None
     return {
-        "rule": entry.rule,
-        "kind": entry.kind.value,
-        "code": entry.code,
+        **fields_of(entry, "rule", "kind", "code"),
         "inCatalog": explanation.in_catalog,
         "name": _vendors_name(entry),
         "title": entry.title,
         "explanation": explanation.text,
         "usually": explanation.blame and explanation.blame.value,
-        "severity": entry.severity.value,
-        "mode": entry.mode.value,
-        "origin": entry.origin,
+        **fields_of(entry, "severity", "mode", "origin"),
         "onlyScan": only_scan,
         "action": _action_of_rule(explanation, only_scan=only_scan),
         "details": explanation.details,
         "change": _change(entry),
-        "vendorNow": explanation.vendor_now,
-        "vendorLater": explanation.vendor_later,
+        **fields_of(explanation, "vendor_now", "vendor_later"),
         "advice": entry.advice.text,
         "needs": entry.advice.needs.value,
         "generations": list(xid.generations) if xid else [],

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from konductor_like.cli.columns import fault_name, moment, stamp
-from konductor_like.cli.output import API_VERSION
+from konductor_like.cli.output import API_VERSION, fields_of
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.coverage import CoverageReport
 from konductor_like.cli.status.report import NodeReport, StatusReport
@@ -37,58 +37,38 @@ def brake_document(brake: BrakeState, controller: ControllerReport) -> dict[str,
     """The brake, its bounds and what it holds."""
     known = controller.settings is not None
     return {
-        "holding": brake.holding,
-        "gpuNodes": brake.gpu_nodes,
-        "out": brake.out,
+        **fields_of(brake, "holding", "gpu_nodes", "out"),
         "bound": brake.bound if known else None,
         "problem": controller.why_unset or None,
         "unavailable": brake.unavailable if known else None,
-        "pools": [
-            {"pool": pool.pool, "gpuNodes": pool.gpu_nodes, "out": pool.out, "bound": pool.bound}
-            for pool in brake.pools
-        ],
-        "rate": brake.pace
-        and {
-            "taints": brake.pace.taints,
-            "most": brake.pace.most,
-            "windowSeconds": brake.pace.window_seconds,
-            "freesAt": stamp(brake.pace.frees_at),
-        },
+        "pools": [fields_of(pool, "pool", "gpu_nodes", "out", "bound") for pool in brake.pools],
+        "rate": brake.pace and fields_of(brake.pace, "taints", "most", "window_seconds", "frees_at"),
         "cooling": brake.cooling if known else None,
         "deleted": brake.deleted if known else None,
         "rearmsAt": stamp(brake.rearms_at),
-        "pause": brake.pause
-        and {
-            "at": stamp(brake.pause.at),
-            "by": brake.pause.by,
-            "reason": brake.pause.reason,
-            "until": stamp(brake.pause.until),
-        },
+        "pause": brake.pause and fields_of(brake.pause, "at", "by", "reason", "until"),
         "held": [
-            {"node": held.node, "why": held.why and held.why.value, "fault": incident_document(held.incident)}
+            {**fields_of(held, "node", "why"), "fault": incident_document(held.incident)}
             for held in brake.held
         ],
     }
 
 
 def _controller(controller: ControllerReport, now: datetime) -> dict[str, Any]:
+    unread = {source.value: controller.unread_since(now, source) for source in Source}
     return {
         "lease": controller.lease,
         "running": controller.alive(now) if controller.readable else None,
-        "holder": controller.holder,
-        "renewed": stamp(controller.renewed),
+        **fields_of(controller, "holder", "renewed"),
         "readUpTo": {source.value: _at(ns) for source, ns in controller.read_ns.items()},
         "coverageAt": stamp(controller.coverage.at if controller.coverage else None),
-        "unreadSince": {
-            source.value: stamp(since) for source in Source if (since := controller.unread_since(now, source))
-        },
+        "unreadSince": {source: stamp(since) for source, since in unread.items() if since},
         "problem": controller.problem,
-        "settings": controller.settings and settings_document(controller.settings),
+        "settings": controller.settings and _settings(controller.settings),
     }
 
 
-def settings_document(settings: Published) -> dict[str, Any]:
-    """What the controller decides by."""
+def _settings(settings: Published) -> dict[str, Any]:
     policy = settings.policy
     return {
         "version": settings.version,
@@ -102,13 +82,9 @@ def settings_document(settings: Published) -> dict[str, Any]:
             "countUnavailable": policy.brake_count_unavailable,
             "cooldownSeconds": policy.brake_cooldown_seconds,
         },
-        "gpuNodeSelector": settings.gpu_node_selector,
-        "nodeSelector": settings.node_selector,
-        "poolLabel": settings.pool_label,
-        "domainLabel": settings.domain_label,
+        **fields_of(settings, "gpu_node_selector", "node_selector", "pool_label", "domain_label"),
         "watchedNamespaces": list(settings.namespaces),
-        "furtherNamespaces": settings.further_namespaces,
-        "staleSeconds": settings.stale_seconds,
+        **fields_of(settings, "further_namespaces", "stale_seconds"),
     }
 
 
@@ -116,15 +92,9 @@ def _coverage(coverage: CoverageReport | None) -> dict[str, Any] | None:
     if coverage is None:
         return None
     return {
-        "measured": coverage.measured,
-        "unknown": list(coverage.unknown),
-        "notMeasured": coverage.not_measured,
+        **fields_of(coverage, "measured", "unknown", "not_measured"),
         "gaps": [
-            {
-                "from": _at(gap.start_ns),
-                "to": _at(gap.end_ns),
-                "nodes": list(gap.nodes),
-            }
+            {"from": _at(gap.start_ns), "to": _at(gap.end_ns), "nodes": list(gap.nodes)}
             for gap in coverage.gaps
         ],
         "ambiguous": list(coverage.ambiguous),
@@ -148,72 +118,52 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         "state": node.health.value,
         "qualifier": node.qualifier or None,
         "tainted": node.state.tainted,
-        "coverage": node.coverage.value,
-        "since": stamp(node.since),
+        **fields_of(node, "coverage", "since"),
         "fault": incident_document(node.fault) if node.fault else None,
         "advice": node.advice or None,
         "faults": [incident_document(incident) for incident in record.incidents],
         "releases": [
-            {
-                "at": stamp(release.at),
-                "by": release.by,
-                "reason": release.reason or None,
-                "how": release.how,
-                "warning": release.warning,
-            }
+            fields_of(release, "at", "by")
+            | {"reason": release.reason or None}
+            | fields_of(release, "how", "warning")
             for release in record.releases
         ],
-        "holdUntil": stamp(record.hold_until),
-        "replaceSince": stamp(record.replace_since),
-        "contestedAt": stamp(record.contested_at),
+        **fields_of(record, "hold_until", "replace_since", "contested_at"),
         "timesOut": [
             {"from": stamp(stint.tainted_at), "to": stamp(stint.released_at), "rule": stint.rule}
             for stint in record.stints
         ],
-        "warnings": list(node.warnings),
-        "notes": list(node.notes),
+        **fields_of(node, "warnings", "notes"),
     }
 
 
 def event_document(event: SharedFailure) -> dict[str, Any]:
     """One event on many nodes."""
     return {
-        "name": event.name,
-        "shared": event.shared,
+        **fields_of(event, "name", "shared"),
         "start": _at(event.start_ns),
         "origins": [*event.origins, *event.gone],
-        "unclear": list(event.unclear),
-        "collateral": list(event.collateral),
+        **fields_of(event, "unclear", "collateral"),
     }
 
 
 def incident_document(incident: Incident) -> dict[str, Any]:
     """One fault on one node."""
-    ack = incident.ack
     return {
         "name": fault_name(incident.key.rule),
         "rule": incident.key.rule,
-        "kind": incident.kind.value,
-        "code": incident.code,
+        **fields_of(incident, "kind", "code"),
         "gpu": incident.key.gpu,
-        "severity": incident.severity.value,
-        "state": incident.state.value,
-        "count": incident.count,
+        **fields_of(incident, "severity", "state", "count"),
         "firstSeen": _at(incident.first_ns),
         "lastSeen": _at(incident.last_ns),
         "source": None if incident.by_person else incident.source.value,
         "beforeInstall": incident.before_install,
         "writtenByUser": incident.user_written,
         "bootID": incident.last.boot_id,
-        "title": incident.title,
-        "advice": incident.advice,
-        "evidence": incident.evidence,
-        "job": incident.job,
-        "event": incident.event,
-        "role": incident.role and incident.role.value,
-        "origin": incident.origin,
+        **fields_of(incident, "title", "advice", "evidence", "job", "event", "role", "origin"),
         "grounds": incident.grounds or None,
-        "ack": ack and {"at": stamp(ack.at), "by": ack.by, "reason": ack.reason},
+        "ack": incident.ack and fields_of(incident.ack, "at", "by", "reason"),
         "endedAt": _at(incident.ended_ns),
         "releasedAt": _at(incident.released_ns),
     }
