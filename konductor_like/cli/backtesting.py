@@ -141,7 +141,7 @@ def _nodes(asked: Asked, settings: Settings) -> tuple[list[NodeState], str]:
     if asked.nodes != CLUSTER:
         return _nodes_in(Path(asked.nodes), settings), "file"
     try:
-        with connected(ReadOnlyKubeClient, settings, asked.kubeconfig, asked.context) as client:
+        with connected(ReadOnlyKubeClient, asked.kubeconfig, asked.context) as (client, _):
             return list(list_nodes(client, settled_decoder(settings, client)).values()), CLUSTER
     except (KubeConfigError, KubeError) as error:
         if asked.context or asked.kubeconfig:

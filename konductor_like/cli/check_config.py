@@ -39,7 +39,7 @@ def check_config(*, output: TableOrJson = "table", _verbose: Verbose = False) ->
         tell(f"error: {problem}")
     if found.problems:
         raise typer.Exit(Exit.USAGE)
-    tell(f"The configuration is good, and so are the rules: {_rules_in_short(found.rules_file)}.")
+    tell(f"The configuration is good, and so are the rules: {found.rules}.")
 
 
 @dataclass(slots=True)
@@ -49,7 +49,8 @@ class Inspection:
     in_effect: list[Effective] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    rules_file: Path | None = None
+    rules: str = ""
+    """How many rules there are, in short."""
 
 
 def inspect(environ: Mapping[str, str]) -> Inspection:
@@ -60,6 +61,7 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
     from konductor_like.settings_report import effective, explain_settings_error, misspelt_variables
 
     found = Inspection(problems=misspelt_variables(environ))
+    file = None
     try:
         settings = Settings()
     except ValidationError as error:
@@ -67,23 +69,28 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
     else:
         found.in_effect = effective(settings, environ)
         found.problems += _unusable(settings, environ)
-        found.rules_file = settings.rules_file
-    _check_rules(found)
+        file = settings.rules_file
+    _check_rules(found, file)
     return found
 
 
-def _check_rules(found: Inspection) -> None:
+def _check_rules(found: Inspection, file: Path | None) -> None:
     from konductor_like.catalog import CatalogError, RulesError, load_catalog
+    from konductor_like.cli.rules import in_short
     from konductor_like.controller.rulebook import load_rules
 
-    file = found.rules_file
     try:
-        load_catalog()
-        found.warnings += load_rules(file).warnings
+        catalog, rules = load_catalog(), load_rules(file)
     except CatalogError as error:
         found.problems.append(str(error))
     except RulesError as error:
         found.problems += map(str, error.problems)
+    else:
+        found.warnings += rules.warnings
+        patterns = len(catalog.kernel_rules) + len(catalog.pod_rules)
+        found.rules = f"{len(catalog.xids)} Xids, {len(catalog.sxids)} SXids, {patterns} patterns"
+        if file and (rules.overrides or rules.own):
+            found.rules += f"; {file.name}: {in_short(rules)}"
     if file is not None and not file.exists():
         found.warnings.append(f"KONDUCTOR_RULES_FILE={file}: no such file; only the built-in rules hold.")
 
@@ -114,14 +121,3 @@ def _unusable(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     except ValueError as error:
         problems.append(f"KONDUCTOR_LISTEN={settings.listen!r}: {error}")
     return problems
-
-
-def _rules_in_short(file: Path | None) -> str:
-    from konductor_like.catalog import load_catalog
-    from konductor_like.cli.rules import in_short
-    from konductor_like.controller.rulebook import load_rules
-
-    catalog, rules = load_catalog(), load_rules(file)
-    patterns = len(catalog.kernel_rules) + len(catalog.pod_rules)
-    own = f"; {file.name}: {in_short(rules)}" if file and (rules.overrides or rules.own) else ""
-    return f"{len(catalog.xids)} Xids, {len(catalog.sxids)} SXids, {patterns} patterns{own}"

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from konductor_like.cli.columns import age, columns, fault_name, moment, stamp
-from konductor_like.cli.durations import is_span, moment_of, span_of
+from konductor_like.cli.durations import is_span, moment_of, moved, span_of
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.options import Context, Kubeconfig, TableOrJson, Verbose, not_blank
 from konductor_like.cli.output import API_VERSION, say, say_json, tell, warn
@@ -63,7 +63,7 @@ def pause(
     with _controllers_lease(kubeconfig, context) as lease:
         now, by = lease.now, lease.by
         if lasting is not None:
-            end = _after(now, lasting)
+            end = moved(now, lasting, "--for")
         if end is not None and end <= now:
             raise CommandError(f"{stamp(end)} is over already", status=Exit.USAGE)
         paused = Pause(now, by, reason, end, steering_act("pause", now, by, reason))
@@ -108,8 +108,7 @@ def brake_status(
     from konductor_like.cli.status.report import observe
     from konductor_like.cluster.client import ReadOnlyKubeClient
 
-    settings = session.load_settings()
-    with session.connected(ReadOnlyKubeClient, settings, kubeconfig, context) as client:
+    with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
         report = observe(client, settings, session.now())
     if output == "json":
         head = {"apiVersion": API_VERSION, "kind": "Brake", "time": stamp(report.now)}
@@ -205,8 +204,7 @@ def _controllers_lease(kubeconfig: str | None, context: str | None) -> Iterator[
     from konductor_like.cluster.errors import KubeNotFound
     from konductor_like.cluster.lease import read_lease
 
-    settings = session.load_settings()
-    with session.connected(KubeClient, settings, kubeconfig, context) as client:
+    with session.connected(KubeClient, kubeconfig, context) as (client, settings):
         namespace, name = session.lease_namespace(client, settings), settings.lease_name
         missing = CommandError(
             f"there is no Lease {namespace}/{name}: no controller has ever run",
@@ -219,13 +217,6 @@ def _controllers_lease(kubeconfig: str | None, context: str | None) -> Iterator[
             yield _Lease(client, namespace, name, session.cluster_now(client), session.who())
         except KubeNotFound as error:
             raise missing from error
-
-
-def _after(now: datetime, span: timedelta) -> datetime:
-    try:
-        return now + span
-    except OverflowError:
-        raise CommandError("--for is longer than time is", status=Exit.USAGE) from None
 
 
 def _tell_act(act: str) -> None:

@@ -31,13 +31,18 @@ def span_of(text: str, option: str) -> timedelta:
         raise CommandError(f"{option} {text!r} is longer than time is", status=Exit.USAGE) from None
 
 
+def moved(when: datetime, by: timedelta, option: str) -> datetime:
+    """The moment that much later. Raises CommandError where there is none."""
+    try:
+        return when + by
+    except OverflowError:
+        raise CommandError(f"{option} is longer than time is", status=Exit.USAGE) from None
+
+
 def moment_of(text: str, option: str, now: datetime) -> datetime:
     """A span before ``now``, or a date or time (UTC unless it says otherwise). Raises CommandError."""
     if _PART.match(text) and text[-1] in _UNITS:
-        try:
-            return now - span_of(text, option)
-        except OverflowError:
-            raise CommandError(f"{option} {text!r} is longer than time is", status=Exit.USAGE) from None
+        return moved(now, -span_of(text, option), option)
     try:
         when = datetime.fromisoformat(text)
     except ValueError:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,9 +20,13 @@ from konductor_like.model import NO_ESCALATION, Fault, FaultKind, Finding, Sourc
 if TYPE_CHECKING:
     from konductor_like.catalog import Advice, Catalog, Entry, Mode, PatternRule, UserRules
 
+RULES_VARIABLE = "KONDUCTOR_RULES_FILE"
+COLUMNS = ("rule", "source", "severity", "mode", "from", "title")
+Row = tuple[str, str, str, str, str, str]
 BY_CODE = "by code"
 """The severity of a rule whose table says it for each code."""
 STDIN = "-"
+_MODES = ("enforce", "shadow", "off")
 _LINE_BYTES = 256 * 1024
 File = Annotated[
     Path | None,
@@ -30,32 +34,20 @@ File = Annotated[
         "-f",
         "--file",
         metavar="FILE",
-        envvar="KONDUCTOR_RULES_FILE",
+        envvar=RULES_VARIABLE,
         show_envvar=True,
         help="A rules file of your own, laid over the built-in rules.",
     ),
 ]
 
 
-class Row(NamedTuple):
-    """One line of ``rules list``."""
-
-    rule: str
-    source: str
-    severity: str
-    mode: str
-    origin: str
-    title: str
-
-
 def list_rules(*, file: File = None, output: TableOrJson = "table", _verbose: Verbose = False) -> None:
     """List every rule: severity, mode, and where it comes from."""
     rows = list(_rows(load(file).catalog))
     if output == "json":
-        names = ("rule", "source", "severity", "mode", "from", "title")
-        say_json({"rules": [dict(zip(names, row, strict=True)) for row in rows]})
+        say_json({"rules": [dict(zip(COLUMNS, row, strict=True)) for row in rows]})
     else:
-        say_table(("RULE", "SOURCE", "SEVERITY", "MODE", "FROM", "TITLE"), rows)
+        say_table([name.upper() for name in COLUMNS], rows)
 
 
 def show_rule(
@@ -145,7 +137,7 @@ def _compare(rules: UserRules, log: str, source: Source) -> None:
     before, after = packaged(), Detector(rules.catalog)
     rows: list[tuple[str, str, str, str]] = []
     number = 0
-    with _opened(log) as stream:
+    with nullcontext(sys.stdin.buffer) if log == STDIN else Path(log).open("rb") as stream:
         for number, raw in enumerate(iter(lambda: stream.readline(_LINE_BYTES), b""), 1):
             line = raw.decode("utf-8", "replace").rstrip("\r\n")
             old, new = (_verdict(detector.find(line, source), source) for detector in (before, after))
@@ -164,19 +156,11 @@ def _verdict(finding: Finding | None, source: Source) -> str:
     return f"{finding.rule} {severity}{' (shadow)' if finding.shadow else ''}"
 
 
-@contextmanager
-def _opened(name: str) -> Iterator[BinaryIO]:
-    if name == STDIN:
-        yield sys.stdin.buffer
-        return
-    with Path(name).open("rb") as stream:
-        yield stream
-
-
 def _rows(catalog: Catalog) -> Iterator[Row]:
     tables = {rule.id: rule.mode for rule in catalog.kernel_rules if rule.id == rule.table}
     for code in (*catalog.xids.values(), *catalog.sxids.values()):
-        yield _row(code, Source.KERNEL, _both(code.mode, tables[code.kind.value]))
+        modes = (code.mode, tables[code.kind.value])  # the one that does less holds
+        yield _row(code, Source.KERNEL, max(modes, key=_MODES.index))
     for rule in catalog.kernel_rules:
         if rule.id not in tables:
             yield _rule_row(rule)
@@ -186,23 +170,15 @@ def _rows(catalog: Catalog) -> Iterator[Row]:
         yield _rule_row(rule)
 
 
-def _both(code: Mode, table: Mode) -> Mode:
-    """The mode of a code whose table has a mode as well: the one that does less."""
-    from konductor_like.catalog import Mode
-
-    order = (Mode.ENFORCE, Mode.SHADOW, Mode.OFF)
-    return max(code, table, key=order.index)
-
-
 def _row(entry: Entry, source: Source, mode: Mode) -> Row:
-    return Row(entry.rule, source.value, entry.severity.value, mode.value, entry.origin, entry.title)
+    return (entry.rule, source.value, entry.severity.value, mode.value, entry.origin, entry.title)
 
 
 def _rule_row(rule: PatternRule) -> Row:
     if rule.entry is not None:
         return _row(rule.entry, rule.source, rule.mode)
     title = f"finds the codes of {rule.table}"
-    return Row(rule.id, rule.source.value, BY_CODE, rule.mode.value, "built-in", title)
+    return (rule.id, rule.source.value, BY_CODE, rule.mode.value, "built-in", title)
 
 
 def rule_yaml(catalog: Catalog, name: str) -> list[str] | None:
@@ -217,13 +193,7 @@ def rule_yaml(catalog: Catalog, name: str) -> list[str] | None:
         return yaml_lines({"rules": [_own(catalog, rule, rule.entry)]})
     entry = entry_of(catalog, name)
     if entry is not None:
-        overrides = {
-            "severity": entry.severity.value,
-            "mode": entry.mode.value,
-            "title": entry.title,
-            "advice": _advice(catalog, entry.advice),
-            **_escalation(catalog, name),
-        }
+        overrides = {**_of_entry(catalog, entry, entry.mode), **_escalation(catalog, name)}
     elif rule is not None:
         overrides = {"mode": rule.mode.value}
     else:
@@ -244,18 +214,24 @@ def rule_yaml(catalog: Catalog, name: str) -> list[str] | None:
 
 
 def _own(catalog: Catalog, rule: PatternRule, entry: Entry) -> dict[str, Any]:
-    advice = _advice(catalog, entry.advice)
+    said = _of_entry(catalog, entry, rule.mode)
     return {
         "id": rule.id,
         "source": rule.source.value,
-        "severity": entry.severity.value,
-        "mode": rule.mode.value,
-        "title": entry.title,
-        "advice": advice,
-        **({"needs": entry.advice.needs.value} if advice == entry.advice.text else {}),
+        **said,
+        **({"needs": entry.advice.needs.value} if said["advice"] == entry.advice.text else {}),
         **({"link": entry.link} if entry.link else {}),
         **_escalation(catalog, rule.id),
         **_looks(rule),
+    }
+
+
+def _of_entry(catalog: Catalog, entry: Entry, mode: Mode) -> dict[str, str]:
+    return {
+        "severity": entry.severity.value,
+        "mode": mode.value,
+        "title": entry.title,
+        "advice": _advice(catalog, entry.advice),
     }
 
 

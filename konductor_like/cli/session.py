@@ -140,11 +140,12 @@ def load_settings() -> Settings:
 
 @contextmanager
 def connected(
-    kind: type[Client], settings: Settings, kubeconfig: str | None, context: str | None
-) -> Iterator[Client]:
-    """A client of this kind. Raises KubeConfigError."""
+    kind: type[Client], kubeconfig: str | None, context: str | None
+) -> Iterator[tuple[Client, Settings]]:
+    """A client of this kind, and the settings. Raises CommandError or KubeConfigError."""
+    settings = load_settings()
     with closing(kind.connect(kubeconfig, context, settings.kube_timeout_seconds)) as client:
-        yield client
+        yield client, settings
 
 
 def lease_namespace(client: ReadOnlyKubeClient, settings: Settings) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from konductor_like.cli.errors import CommandError, status_of
 from konductor_like.cli.options import Context, Kubeconfig, Verbose, not_empty
 from konductor_like.cli.output import Paragraph, say_json, say_paragraphs, say_yaml, tell, warn
+from konductor_like.cli.rules import RULES_VARIABLE, load
 from konductor_like.model import Source
 
 if TYPE_CHECKING:
@@ -77,8 +79,7 @@ def _story(name: str, kubeconfig: str | None, context: str | None) -> NodeStory 
     from konductor_like.cli.explain.node import read_story
     from konductor_like.cluster.client import ReadOnlyKubeClient
 
-    settings = session.load_settings()
-    with session.connected(ReadOnlyKubeClient, settings, kubeconfig, context) as client:
+    with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
         return read_story(client, settings, name, session.now())
 
 
@@ -102,16 +103,8 @@ def _story_or_raise(
 
 def _rules() -> UserRules:
     """The rules that a controller with this rules file has in force; no other setting need be right."""
-    from pydantic_settings import BaseSettings, SettingsConfigDict
-
-    from konductor_like.cli.rules import load
-    from konductor_like.settings import PREFIX
-
-    class RulesFile(BaseSettings):
-        model_config = SettingsConfigDict(env_prefix=PREFIX)
-        rules_file: Path | None = None
-
-    return load(RulesFile().rules_file)
+    files = (value for name, value in os.environ.items() if name.upper() == RULES_VARIABLE)
+    return load(next(map(Path, files), None))
 
 
 def _warn_of_other_rules(rules: UserRules, kubeconfig: str | None, context: str | None) -> None:
@@ -119,8 +112,7 @@ def _warn_of_other_rules(rules: UserRules, kubeconfig: str | None, context: str 
     from konductor_like.cli import session
     from konductor_like.cluster.client import ReadOnlyKubeClient
 
-    settings = session.load_settings()
-    with session.connected(ReadOnlyKubeClient, settings, kubeconfig, context) as client:
+    with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
         controller = session.read_controller(client, settings)
     if told := controller.why_unset or controller.other_rules(rules.digest):
         warn(told)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 NAMES_ASKED_ABOUT = 10
 """The question names this many nodes, and counts the rest."""
+_NOTHING_TO_RESET = "Nothing to reset: no taint of ours, nothing held by the brake."
 
 
 def reset(
@@ -53,8 +54,7 @@ def reset(
     far never taints again; a new fault does, at once.
     """
     from konductor_like.cli.nodes.acts import Reset
-    from konductor_like.cli.nodes.writes import client_for
-    from konductor_like.cli.session import load_settings
+    from konductor_like.cli.nodes.writes import connected
 
     if nodes and selector:
         raise CommandError("give names or a selector, not both", status=Exit.USAGE)
@@ -65,13 +65,11 @@ def reset(
             hint="name the nodes (is a shell variable empty?), or say --yes; --dry-run shows which they are",
             status=Exit.USAGE,
         )
-    settings = load_settings()
-    with client_for(dry_run, settings, kubeconfig, context) as client:
+    with connected(dry_run, kubeconfig, context) as (client, settings):
         writes = Reset(client, settings, dry_run, reason=reason, purge=purge)
         states = writes.named(nodes) if nodes else writes.affected(selector)
         if not states and not nodes:
-            nothing = "reset: no taint of ours, nothing held by the brake"
-            tell("Nothing to purge." if purge else f"Nothing to {nothing}.")
+            tell("Nothing to purge." if purge else _NOTHING_TO_RESET)
         elif fleet_wide and not yes and not _confirmed(states, purge=purge):
             raise CommandError("nothing was changed")
         writes.carry_out(states)
@@ -94,11 +92,9 @@ def taint(
     The brake is not asked, because a person decides: where it would have held the taint, that is said.
     """
     from konductor_like.cli.nodes.acts import OperatorTaint
-    from konductor_like.cli.nodes.writes import client_for
-    from konductor_like.cli.session import load_settings
+    from konductor_like.cli.nodes.writes import connected
 
-    settings = load_settings()
-    with client_for(dry_run, settings, kubeconfig, context) as client:
+    with connected(dry_run, kubeconfig, context) as (client, settings):
         writes = OperatorTaint(client, settings, dry_run, reason=reason, names_only=output == "name")
         writes.carry_out(writes.named(nodes))
     raise typer.Exit(Exit.of(done=writes.done, failed=writes.failed))
@@ -128,12 +124,10 @@ def ack(
     when it is seen again, the node is suspect again. A taint stays: `reset` takes it off.
     """
     from konductor_like.cli.nodes.acts import Acknowledgement
-    from konductor_like.cli.nodes.writes import client_for
-    from konductor_like.cli.session import load_settings
+    from konductor_like.cli.nodes.writes import connected
 
-    settings = load_settings()
     named = rule_of(rule or ())
-    with client_for(dry_run, settings, kubeconfig, context) as client:
+    with connected(dry_run, kubeconfig, context) as (client, settings):
         writes = Acknowledgement(
             client, settings, dry_run, rule=named, reason=reason, names_only=output == "name"
         )

@@ -50,11 +50,11 @@ _CLIENTS: Mapping[DryRun, type[ReadOnlyKubeClient]] = {
 }
 
 
-def client_for(
-    dry_run: DryRun, settings: Settings, kubeconfig: str | None, context: str | None
-) -> AbstractContextManager[ReadOnlyKubeClient]:
-    """A client that can do as much as the kind of dry run allows. Raises KubeConfigError."""
-    return session.connected(_CLIENTS[dry_run], settings, kubeconfig, context)
+def connected(
+    dry_run: DryRun, kubeconfig: str | None, context: str | None
+) -> AbstractContextManager[tuple[ReadOnlyKubeClient, Settings]]:
+    """A client that can do as much as the kind of dry run allows. Raises CommandError or KubeConfigError."""
+    return session.connected(_CLIENTS[dry_run], kubeconfig, context)
 
 
 class NodeWrites(ABC):

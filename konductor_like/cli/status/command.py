@@ -42,8 +42,7 @@ def status(
 
     if nodes and selector:
         raise CommandError("give names or a selector, not both", status=Exit.USAGE)
-    settings = session.load_settings()
-    with session.connected(ReadOnlyKubeClient, settings, kubeconfig, context) as client:
+    with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
         report = observe(client, settings, session.now(), names=nodes or (), selector=selector)
     _show(report, output, headers=not no_headers)
     found = Exit.of(done=len(set(nodes or ())) - len(report.missing), failed=len(report.missing))

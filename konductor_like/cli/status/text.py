@@ -33,18 +33,17 @@ _UNREAD = {
     Source.POD: "what jobs printed since then is not seen",
 }
 HEADERS = ("NODE", "STATE", "AGE", "FAULT", "GPU", "COUNT", "EVIDENCE", "ADVICE")
-_OVERVIEW = len(HEADERS) - 2
-"""The columns before the evidence and the advice, which get paragraphs of their own on a terminal."""
 WIDE_HEADERS = (*HEADERS[:-2], "SEVERITY", "SINCE", "LAST-SEEN", "COVERAGE", *HEADERS[-2:], "NOTES")
 
 
 def tables(report: StatusReport, *, wide: bool, headers: bool = True) -> list[str]:
     """What stands above the table, and the table; without headers there are rows and nothing else."""
-    rows: Iterable[Sequence[str]] = [cells(node, report.now, wide=wide) for node in report.nodes]
+    shown = WIDE_HEADERS if wide else HEADERS
+    rows = [_row(node, report.now, shown) for node in report.nodes]
     if not headers:
         return columns((), rows)
     above = [f"{label + ':':<12} {text}" for label, text in summary(report)]
-    table = columns(WIDE_HEADERS if wide else HEADERS, rows) if report.nodes else []
+    table = columns(shown, rows) if rows else []
     return [*above, "", *table] if table else above
 
 
@@ -156,33 +155,28 @@ def state_text(node: NodeReport) -> str:
     return f"{node.health.value} ({node.qualifier})" if node.qualifier else node.health.value
 
 
-def cells(node: NodeReport, now: datetime, *, wide: bool) -> Sequence[str]:
-    """One row of the table; empty where there is nothing to say."""
-    fault = node.fault
-    since = age((now - node.since).total_seconds()) if node.since else ""
-    about = (_fault_cell(node), fault.key.gpu or "", str(fault.count)) if fault else ("", "", "")
-    evidence = fault.evidence if fault else ""
-    if not wide:
-        return (node.name, state_text(node), since, *about, evidence, node.advice)
-    return (
-        node.name,
-        state_text(node),
-        since,
-        *about,
-        fault.severity.value if fault else "",
-        stamp(node.since) or "",
-        (stamp(moment(fault.last_ns)) or "") if fault else "",
-        node.coverage.value,
-        evidence,
-        node.advice,
-        "; ".join(node.notes),
-    )
-
-
-def _fault_cell(node: NodeReport) -> str:
-    """The gravest fault, and how many others accuse the node as well."""
-    name = fault_name(node.fault.key.rule) if node.fault else ""
-    return f"{name} (+{node.further})" if node.further else name
+def _row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[str]:
+    """One row of the table; a cell is empty where there is nothing to say."""
+    cells = {
+        "NODE": node.name,
+        "STATE": state_text(node),
+        "AGE": age((now - node.since).total_seconds()) if node.since else "",
+        "SINCE": stamp(node.since) or "",
+        "COVERAGE": node.coverage.value,
+        "ADVICE": node.advice,
+        "NOTES": "; ".join(node.notes),
+    }
+    if (fault := node.fault) is not None:
+        further = f" (+{node.further})" if node.further else ""
+        cells |= {
+            "FAULT": fault_name(fault.key.rule) + further,
+            "GPU": fault.key.gpu or "",
+            "COUNT": str(fault.count),
+            "SEVERITY": fault.severity.value,
+            "LAST-SEEN": stamp(moment(fault.last_ns)) or "",
+            "EVIDENCE": fault.evidence,
+        }
+    return [cells.get(header, "") for header in headers]
 
 
 def _ago(then: datetime, now: datetime) -> str:
@@ -224,11 +218,11 @@ def _overview(report: StatusReport, *, wide: bool, headers: bool) -> RenderableT
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=headers, header_style="bold")
-    for header in WIDE_HEADERS if wide else HEADERS[:_OVERVIEW]:
+    shown = WIDE_HEADERS if wide else HEADERS[:-2]  # the evidence and the advice get paragraphs of their own
+    for header in shown:
         table.add_column(header, overflow="fold", no_wrap=header in ("AGE", "GPU", "COUNT", "STATE"))
     for node in report.nodes:
-        row: Sequence[str] = cells(node, report.now, wide=wide)
-        texts = [Text(printable(cell) or NONE) for cell in (row if wide else row[:_OVERVIEW])]
+        texts = [Text(printable(cell) or NONE) for cell in _row(node, report.now, shown)]
         texts[1].stylize(_STYLES[node.health])
         table.add_row(*texts)
     return table
