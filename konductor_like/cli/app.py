@@ -13,15 +13,7 @@ from typing import Annotated
 import typer
 
 from konductor_like import __version__
-from konductor_like.cli import (
-    backtest,
-    check_config,
-    controls,
-    demo,
-    rules,
-    run,
-    scan,
-)
+from konductor_like.cli import backtest, check_config, controls, demo, rules, run, scan
 from konductor_like.cli.errors import report
 from konductor_like.cli.explain import command as explain
 from konductor_like.cli.nodes import commands as nodes

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 def pause(
     *,
     reason: Annotated[
-        str,
-        typer.Option("--reason", metavar="TEXT", help="Why; everybody is shown it.", callback=not_blank),
+        str, typer.Option("--reason", metavar="TEXT", help="Why; everybody is shown it.", callback=not_blank)
     ],
     span: Annotated[
         str | None, typer.Option("--for", metavar="SPAN", help="How long: 90s, 30m, 2h, 1d12h.")

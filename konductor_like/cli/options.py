@@ -84,8 +84,7 @@ DryRunOption = Annotated[
     DryRun, typer.Option("--dry-run", help="Change nothing; alone it means --dry-run=client.")
 ]
 Verbose = Annotated[
-    bool,
-    typer.Option("-v", "--verbose", help="Say what is done; show tracebacks.", callback=_log_to_stderr),
+    bool, typer.Option("-v", "--verbose", help="Say what is done; show tracebacks.", callback=_log_to_stderr)
 ]
 """Its callback does all of it: a command need not look at the value."""
 

@@ -107,7 +107,8 @@ class Reset:
     def take(self, world: World) -> None:
         """See the class."""
         client = client_of(world)
-        reset = acts.Reset(client, world.settings, DryRun.NONE, reason="", purge=self.purge)
+        kind = acts.Purge if self.purge else acts.Reset
+        reset = kind(client, world.settings, DryRun.NONE, reason="")
         carry_out(world, reset, None if self.node is None else node_of(world, self.node))
 
 

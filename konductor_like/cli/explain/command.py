@@ -49,7 +49,7 @@ def explain(
     success. With --context or --kubeconfig it warns where that cluster's controller runs other rules. Of a
     node: what stands against it, what was decided and what was held back, and what to do next.
     """
-    from konductor_like.cli.explain import fault, node
+    from konductor_like.cli.explain import fault
     from konductor_like.detection import Detector
 
     if len(what) == 2 and what[0] == "node" and source is None:
@@ -57,7 +57,7 @@ def explain(
         story = _story(what[1], kubeconfig, context)
         if story is None:
             raise CommandError(f"node/{what[1]} not found")
-        _show(node.paragraphs(story), node.document(story), output)
+        _show_story(story, output)
         return
     text = (_standard_input() if what == [STDIN] else " ".join(what)).strip()
     try:
@@ -66,8 +66,7 @@ def explain(
     except fault.NoFaultError as error:
         if len(what) > 1 or what == [STDIN]:
             raise
-        story = _story_or_raise(text, error, kubeconfig, context)
-        _show(node.paragraphs(story), node.document(story), output)
+        _show_story(_story_or_raise(text, error, kubeconfig, context), output)
     else:
         if kubeconfig or context:
             _warn_of_other_rules(rules, kubeconfig, context)
@@ -123,6 +122,12 @@ def _standard_input() -> str:
     if sys.stdin.isatty():
         tell("Paste one line, and press Enter.")
     return next((line for line in sys.stdin if line.strip()), "")
+
+
+def _show_story(story: NodeStory, output: Output) -> None:
+    from konductor_like.cli.explain.node import document, paragraphs
+
+    _show(paragraphs(story), document(story), output)
 
 
 def _show(paragraphs: Iterable[Paragraph], document: dict[str, Any], output: Output) -> None:

@@ -263,8 +263,7 @@ def _name(story: NodeStory, refused: Refused) -> str:
 def _by_need(incidents: Iterable[Incident]) -> list[Incident]:
     """What stands first, what taints before the rest, the newest first."""
     return sorted(
-        incidents,
-        key=lambda each: (each.state is IncidentState.RELEASED, not each.taints, -each.last_ns),
+        incidents, key=lambda each: (each.state is IncidentState.RELEASED, not each.taints, -each.last_ns)
     )
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
+from konductor_like import model
 from konductor_like.cli.columns import count, fault_name
-from konductor_like.cli.nodes.writes import NodeWrites
+from konductor_like.cli.nodes.writes import CannotWriteError, NodeWrites
 from konductor_like.cli.options import DryRun
 from konductor_like.cli.output import warn
 from konductor_like.cli.session import lease_namespace, read_controller
-from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
+from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeError, KubeNotFound
 from konductor_like.cluster.lease_notes import Notes, note_on_lease
 from konductor_like.cluster.lease_object import LeaseView
@@ -21,7 +23,6 @@ from konductor_like.model import (
     Change,
     Incident,
     NodeState,
-    Purge,
     Refusal,
     Snapshot,
     Source,
@@ -33,56 +34,80 @@ from konductor_like.policy.by_hand import acknowledge, operator_taint
 from konductor_like.policy.change import tainting
 from konductor_like.policy.release import name_of, purge, release, unix_ns
 from konductor_like.policy.rules import Rules
-from konductor_like.settings import Settings
-
-_DONE = {Verb.UNTAINT: "untainted", Verb.RECORD: "released (no taint)", Verb.PURGE: "purged"}
 
 
+@dataclass(eq=False)
 class Reset(NodeWrites):
-    """One reset of any number of nodes."""
+    """One reset of any number of nodes: a release covers what the controller has read, and no more."""
 
     done_word = "reset"
+    unchanged = "no taint"
 
-    def __init__(
-        self,
-        client: ReadOnlyKubeClient,
-        settings: Settings,
-        dry_run: DryRun,
-        *,
-        reason: str,
-        purge: bool,
-    ) -> None:
-        super().__init__(client, settings, dry_run)
-        self._reason = reason
-        self._purge = purge
-        self.unchanged = "no trace of us" if purge else "no taint"
-        self._writes_for_real = dry_run is DryRun.NONE
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._read_ns: Mapping[Source, int] = {}
         self._policy: Rules | None = None
 
     def affected(self, selector: str | None) -> list[NodeState]:
         """Every node that a reset without names is about: those that ``status`` calls faulty or held."""
         states = list_nodes(self.client, self.decode, selector).values()
-        if self._purge:
-            return [state for state in states if purge(state) is not None]
         return [state for state in states if state.tainted or tainting(state.record)]
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
-        """See :meth:`NodeWrites.carry_out`; a release covers what the controller has read, and no more."""
-        if states and not self._purge:
+        """See :meth:`NodeWrites.carry_out`."""
+        if states:
             controller = read_controller(self.client, self.settings)
             self._policy = controller.settings.policy if controller.settings else None
             if controller.problem is not None:
                 warn(f"old lines may taint again: cannot tell what was read so far ({controller.problem})")
             now_ns = unix_ns(self.at())  # nothing is read before it happens, whatever a spoilt cursor says
             self._read_ns = {source: min(ns, now_ns) for source, ns in controller.read_ns.items()}
-        tainted = sum(state.tainted for state in states)
-        if self._purge and tainted and isinstance(self.client, KubeClient) and self._writes_for_real:
-            self._note_purge(self.client, tainted)
         super().carry_out(states)
 
-    def _note_purge(self, client: KubeClient, nodes: int) -> None:
-        """Note on the Lease what the nodes will not tell: the brake must not fill the room at once."""
+    def decide(self, state: NodeState) -> Change | None:
+        """See :meth:`NodeWrites.decide`."""
+        return release(
+            state,
+            at=self.at(),
+            by=self.by,
+            reason=self.reason,
+            how="reset",
+            read_ns=self._read_ns,
+            rules=self._policy,
+        )
+
+    def done_text(self, change: Change) -> str:
+        """See :meth:`NodeWrites.done_text`."""
+        return "untainted" if change.verb is Verb.UNTAINT else "released (no taint)"
+
+    def warnings(self, before: NodeState, change: Change) -> Iterator[str]:
+        """See :meth:`NodeWrites.warnings`; and what the advice still asks for after the release."""
+        yield from super().warnings(before, change)
+        if change.record is not None and (warning := change.record.releases[0].warning):
+            yield warning
+
+
+@dataclass(eq=False)
+class Purge(NodeWrites):
+    """A reset that leaves no trace of us."""
+
+    done_word = "reset"
+    unchanged = "no trace of us"
+
+    def affected(self, selector: str | None) -> list[NodeState]:
+        """Every node with a trace of us."""
+        states = list_nodes(self.client, self.decode, selector).values()
+        return [state for state in states if purge(state) is not None]
+
+    def carry_out(self, states: Sequence[NodeState]) -> None:
+        """See :meth:`NodeWrites.carry_out`; the nodes will not tell the brake, so the Lease does."""
+        tainted = sum(state.tainted for state in states)
+        if tainted and isinstance(self.client, KubeClient) and self.dry_run is DryRun.NONE:
+            self._note(self.client, tainted)
+        super().carry_out(states)
+
+    def _note(self, client: KubeClient, nodes: int) -> None:
+        """Note on the Lease how many come back: the brake must not use their room at once."""
         at = self.at()
 
         def notes(before: LeaseView) -> Notes:
@@ -90,7 +115,7 @@ class Reset(NodeWrites):
             cooldown = timedelta(seconds=policy.brake_cooldown_seconds)
             last = before.steering.purge
             lately = last.nodes if last is not None and at - last.at < cooldown else 0
-            return {PURGE_ANNOTATION: encode_purge(Purge(at, self.by, lately + nodes))}
+            return {PURGE_ANNOTATION: encode_purge(model.Purge(at, self.by, lately + nodes))}
 
         try:
             note_on_lease(client, lease_namespace(client, self.settings), self.settings.lease_name, notes)
@@ -101,49 +126,24 @@ class Reset(NodeWrites):
 
     def decide(self, state: NodeState) -> Change | None:
         """See :meth:`NodeWrites.decide`."""
-        if self._purge:
-            return purge(state)
-        return release(
-            state,
-            at=self.at(),
-            by=self.by,
-            reason=self._reason,
-            how="reset",
-            read_ns=self._read_ns,
-            rules=self._policy,
-        )
+        return purge(state)
 
     def done_text(self, change: Change) -> str:
         """See :meth:`NodeWrites.done_text`."""
-        return _DONE[change.verb]
-
-    def warnings(self, before: NodeState, change: Change) -> Iterator[str]:
-        """See :meth:`NodeWrites.warnings`; and what the advice still asks for after the release."""
-        yield from super().warnings(before, change)
-        if change.record is not None and (warning := change.record.releases[0].warning):
-            yield warning
+        del change
+        return "purged"
 
 
+@dataclass(eq=False)
 class OperatorTaint(NodeWrites):
     """A person's taint of any number of nodes."""
 
     done_word = "tainted"
     unchanged = "tainted for this reason already"
 
-    def __init__(
-        self,
-        client: ReadOnlyKubeClient,
-        settings: Settings,
-        dry_run: DryRun,
-        *,
-        reason: str,
-        names_only: bool = False,
-    ) -> None:
-        self._controller = read_controller(client, settings)
-        super().__init__(
-            client, settings, dry_run, names_only=names_only, controllers=self._controller.settings
-        )
-        self._reason = reason
+    def __post_init__(self) -> None:
+        self.controller = self._controller = read_controller(self.client, self.settings)
+        super().__post_init__()
         self._why_not: Mapping[str, str] = {}
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
@@ -176,13 +176,11 @@ class OperatorTaint(NodeWrites):
         if not state.is_gpu_node:
             unknown = self._controller.why_unset
             as_known = f", as far as can be told ({unknown})" if unknown else ""
-            self.fail(f"node/{state.name} has no GPU{as_known}, and only GPU nodes are tainted")
-            return None
+            raise CannotWriteError(f"node/{state.name} has no GPU{as_known}, and only GPU nodes are tainted")
         if state.blocked and not state.tainted:
-            self.fail(
+            raise CannotWriteError(
                 f"node/{state.name}: a taint with our key and effect, and another value, is there already"
             )
-            return None
         return self._change(state)
 
     def done_text(self, change: Change) -> str:
@@ -204,36 +202,25 @@ class OperatorTaint(NodeWrites):
             yield "the controller's KONDUCTOR_NODE_SELECTOR leaves it out, so the controller leaves it alone"
 
     def _change(self, state: NodeState) -> Change | None:
-        return operator_taint(state, at=self.at(), by=self.by, reason=self._reason)
+        return operator_taint(state, at=self.at(), by=self.by, reason=self.reason)
 
 
+@dataclass(eq=False)
 class Acknowledgement(NodeWrites):
-    """A person's word that the faults of a node are known; of one ``rule``, or of all."""
+    """A person's word that the faults of a node are known."""
 
+    rule: str | None
+    """Of this rule; None for all."""
     done_word = "acknowledged"
     unchanged = "nothing stands against it"
 
-    def __init__(
-        self,
-        client: ReadOnlyKubeClient,
-        settings: Settings,
-        dry_run: DryRun,
-        *,
-        rule: str | None,
-        reason: str,
-        names_only: bool = False,
-    ) -> None:
-        super().__init__(client, settings, dry_run, names_only=names_only)
-        self._rule = rule
-        self._reason = reason
-
     def decide(self, state: NodeState) -> Change | None:
         """See :meth:`NodeWrites.decide`."""
-        change = acknowledge(state, self._rule, at=self.at(), by=self.by, reason=self._reason)
-        if change is None and self._rule is not None:
+        change = acknowledge(state, self.rule, at=self.at(), by=self.by, reason=self.reason)
+        if change is None and self.rule is not None:
             recorded = sorted({fault_name(each.key.rule) for each in state.record.incidents})
             known = f"; recorded are {', '.join(recorded)}" if recorded else ""
-            self.fail(f"node/{state.name} has no open {fault_name(self._rule)} on record{known}")
+            raise CannotWriteError(f"node/{state.name} has no open {fault_name(self.rule)} on record{known}")
         return change
 
     def done_text(self, change: Change) -> str:

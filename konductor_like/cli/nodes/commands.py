@@ -53,7 +53,7 @@ def reset(
     taint or that the brake holds; a terminal is asked first, and without one --yes is needed. The evidence so
     far never taints again; a new fault does, at once.
     """
-    from konductor_like.cli.nodes.acts import Reset
+    from konductor_like.cli.nodes.acts import Purge, Reset
     from konductor_like.cli.nodes.writes import connected
 
     if nodes and selector:
@@ -66,7 +66,7 @@ def reset(
             status=Exit.USAGE,
         )
     with connected(dry_run, kubeconfig, context) as (client, settings):
-        writes = Reset(client, settings, dry_run, reason=reason, purge=purge)
+        writes = (Purge if purge else Reset)(client, settings, dry_run, reason=reason)
         states = writes.named(nodes) if nodes else writes.affected(selector)
         if not states and not nodes:
             tell("Nothing to purge." if purge else _NOTHING_TO_RESET)
@@ -105,9 +105,7 @@ def ack(
     rule: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RULE]",
-            help="xid 63, nccl.socket; none for all that is recorded.",
-            callback=not_empty,
+            metavar="[RULE]", help="xid 63, nccl.socket; none for all that is recorded.", callback=not_empty
         ),
     ] = None,
     *,

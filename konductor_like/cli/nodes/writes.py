@@ -6,18 +6,20 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
+from typing import ClassVar
 
 from konductor_like.cli import session
 from konductor_like.cli.options import DryRun
 from konductor_like.cli.output import say, tell, warn
+from konductor_like.cli.session import ControllerReport
 from konductor_like.cluster import paths
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeNotFound
 from konductor_like.cluster.events import NodeEvents, about
 from konductor_like.cluster.fence import NoFence
-from konductor_like.cluster.published import Published
 from konductor_like.cluster.transport import JSON_PATCH, JsonObject
 from konductor_like.cluster.writer import NodeWriter, Outcome, RehearsedWriter, WriteResult
 from konductor_like.model import Change, NodeState
@@ -57,52 +59,50 @@ def connected(
     return session.connected(_CLIENTS[dry_run], kubeconfig, context)
 
 
+class CannotWriteError(Exception):
+    """Why a node must not be written as it was asked."""
+
+
+@dataclass(eq=False)
 class NodeWrites(ABC):
     """One kind of write to any number of nodes; counts what was ``done`` and what ``failed``."""
 
-    done_word: str
+    client: ReadOnlyKubeClient
+    settings: Settings
+    dry_run: DryRun
+    _: KW_ONLY
+    reason: str
+    names_only: bool = False
+    """Print ``node/NAME`` for each node that was written, as ``-o name`` does."""
+    controller: ControllerReport | None = None
+    """Where it was read: its settings say what a GPU node is."""
+    done: int = 0
+    failed: int = 0
+    done_word: ClassVar[str]
     """``reset``, as in *was not reset*."""
-    unchanged: str
+    unchanged: ClassVar[str]
     """Why there was nothing to do."""
 
-    def __init__(
-        self,
-        client: ReadOnlyKubeClient,
-        settings: Settings,
-        dry_run: DryRun,
-        *,
-        names_only: bool = False,
-        controllers: Published | None = None,
-    ) -> None:
-        """``names_only``: print ``node/NAME`` for each node that was written, as ``-o name`` does.
-
-        ``controllers``: the controller's settings, which say what a GPU node is; where that matters.
-        """
-        self.done = 0
-        self.failed = 0
-        self.client = client
-        self.settings = settings
-        self.decode = settled_decoder(controllers, client)
+    def __post_init__(self) -> None:
+        self.decode = settled_decoder(self.controller.settings if self.controller else None, self.client)
         self.by = session.who()
-        self._suffix = _SUFFIX[dry_run]
-        self._names_only = names_only
         self._hints: dict[str, None] = {}
         self._writer: NodeWriter | RehearsedWriter = RehearsedWriter()
         self._events: NodeEvents | None = None
-        if isinstance(client, KubeClient):
+        if isinstance(self.client, KubeClient):
             self._writer = NodeWriter(
-                client,
+                self.client,
                 self.decode,
                 NoFence(),
-                timeout_seconds=settings.kube_timeout_seconds,
-                write_concurrency=settings.write_concurrency,
+                timeout_seconds=self.settings.kube_timeout_seconds,
+                write_concurrency=self.settings.write_concurrency,
             )
-            if dry_run is DryRun.NONE:
-                self._events = NodeEvents(client, self.by)
+            if self.dry_run is DryRun.NONE:
+                self._events = NodeEvents(self.client, self.by)
 
     @abstractmethod
     def decide(self, state: NodeState) -> Change | None:
-        """What to write, or None where there is nothing to do. May call ``fail``."""
+        """What to write, or None where there is nothing to do. Raises CannotWriteError."""
 
     @abstractmethod
     def done_text(self, change: Change) -> str:
@@ -145,13 +145,12 @@ class NodeWrites(ABC):
 
     def _round(self, states: Sequence[NodeState]) -> list[NodeState]:
         """One attempt at each node; gives back the fresh states of those to decide on again."""
-        failed = self.failed
         decided = []
         for state in states:
-            change = self.decide(state)
-            if change is not None or self.failed == failed:
-                decided.append((state, change))
-            failed = self.failed
+            try:
+                decided.append((state, self.decide(state)))
+            except CannotWriteError as error:
+                self.fail(str(error))
         results = iter(self._writer.write_all([(state, change) for state, change in decided if change]))
         again = []
         for state, change in decided:
@@ -183,7 +182,7 @@ class NodeWrites(ABC):
 
     def _applied(self, before: NodeState, change: Change, state: NodeState) -> None:
         self.done += 1
-        self._say(change.node, self.done_text(change) + self._suffix)
+        self._say(change.node, self.done_text(change) + _SUFFIX[self.dry_run])
         if change.act_id and logging.getLogger("konductor_like").isEnabledFor(logging.DEBUG):
             tell(f"node/{change.node}: act {change.act_id}")
         for warning in self.warnings(before, change):
@@ -192,4 +191,4 @@ class NodeWrites(ABC):
             self._events.send(state, change.event, change.message, about(change), change.act_id)
 
     def _say(self, name: str, what: str) -> None:
-        say([f"node/{name}" if self._names_only else f"node/{name} {what}"])
+        say([f"node/{name}" if self.names_only else f"node/{name} {what}"])

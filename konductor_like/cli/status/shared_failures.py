@@ -103,10 +103,7 @@ def failure_sentence(event: SharedFailure, now: datetime) -> str:
 
 
 def _report(
-    name: str,
-    members: Mapping[str, list[Incident]],
-    often: Mapping[str, int],
-    nodes: Mapping[str, NodeState],
+    name: str, members: Mapping[str, list[Incident]], often: Mapping[str, int], nodes: Mapping[str, NodeState]
 ) -> SharedFailure:
     first = {node: min(each.first_ns for each in incidents) for node, incidents in members.items()}
     roles = {node: _role(incidents) for node, incidents in members.items()}
