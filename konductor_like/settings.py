@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
@@ -21,6 +22,8 @@ from konductor_like.catalog.patterns import fits_whole
 from konductor_like.policy.rules import Rules
 
 PREFIX = "KONDUCTOR_"
+_POLICY = Rules()
+"""Its numbers are the defaults of the settings of the same name."""
 
 _SERVICE_LINK = re.compile(
     r"KONDUCTOR_\w*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
@@ -143,33 +146,33 @@ class Settings(BaseSettings):
     # Deciding.
     rules_file: Path | None = None
     """A rules file of your own ([rules](rules.md)); read again when it changes and on SIGHUP."""
-    brake_max_percent: float = Field(20.0, ge=0, le=100)
+    brake_max_percent: float = Field(_POLICY.brake_max_percent, ge=0, le=100)
     """The brake: never add a taint that puts more than this share of the GPU nodes out (one always may)."""
-    brake_max_nodes: int | None = Field(None, ge=0)
+    brake_max_nodes: int | None = Field(_POLICY.brake_max_nodes, ge=0)
     """The brake's absolute cap; `0` holds every taint."""
-    brake_pool_max_percent: float | None = Field(None, ge=0, le=100)
+    brake_pool_max_percent: float | None = Field(_POLICY.brake_pool_max_percent, ge=0, le=100)
     """The same share within each pool (`KONDUCTOR_POOL_LABEL`), beside the bound of all; one always may."""
-    brake_rate_nodes: int | None = Field(None, ge=0)
+    brake_rate_nodes: int | None = Field(_POLICY.brake_rate_nodes, ge=0)
     """The brake's pace: no more taints than this within the window; unset for any number."""
-    brake_rate_window_seconds: float = Field(3600.0, gt=0, le=604_800)
+    brake_rate_window_seconds: float = Field(_POLICY.brake_rate_window_seconds, gt=0, le=604_800)
     """That window."""
-    brake_count_unavailable: bool = False
+    brake_count_unavailable: bool = _POLICY.brake_count_unavailable
     """Count nodes that are cordoned or not Ready as out too, except in their first half hour."""
-    brake_cooldown_seconds: float = Field(300.0, ge=0)
+    brake_cooldown_seconds: float = Field(_POLICY.brake_cooldown_seconds, ge=0)
     """Once the brake holds something, room that a release makes is used only so long after the last one."""
-    hold_base_seconds: float = Field(1800.0, ge=0)
+    hold_base_seconds: float = Field(_POLICY.hold_base_seconds, ge=0)
     """A node that fails again does not come back by itself for so long, doubled with each further time."""
-    hold_max_seconds: float = Field(86_400.0, ge=0)
+    hold_max_seconds: float = Field(_POLICY.hold_max_seconds, ge=0)
     """It is never held longer than this."""
-    repeat_days: float = Field(7.0, gt=0, le=365)
+    repeat_days: float = Field(_POLICY.repeat_days, gt=0, le=365)
     """How long an earlier time out counts against a node."""
-    repeat_count: int = Field(3, ge=0)
+    repeat_count: int = Field(_POLICY.repeat_count, ge=0)
     """The time out within these days that marks a node for replacement; `0` never does."""
-    correlation_seconds: float = Field(30.0, gt=0, le=300)
+    correlation_seconds: float = Field(_POLICY.correlation_seconds, gt=0, le=300)
     """Nodes that share a job or an NVLink domain and report within so long tell of one event."""
-    common_node_jobs: int = Field(4, ge=0, le=16)
+    common_node_jobs: int = Field(_POLICY.common_node_jobs, ge=0, le=16)
     """A node is tainted that alone is common to so many jobs that failed within a day; `0` for never."""
-    record_interval_seconds: float = Field(600.0, ge=0)
+    record_interval_seconds: float = Field(_POLICY.record_interval_seconds, ge=0)
     """Growing counts are written to a node at most this often."""
     suspect_taint: Literal["none", "PreferNoSchedule"] = "none"
     """`PreferNoSchedule`: suspects get the taint `trainy.konduktor.ai/suspect=true:PreferNoSchedule`."""
@@ -220,19 +223,12 @@ class Settings(BaseSettings):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
 
-    @field_validator("watched_namespaces", "excluded_namespaces")
+    @field_validator("watched_namespaces", "excluded_namespaces", "namespace")
     @classmethod
-    def _namespaces(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for name in value:
+    def _namespaces(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        for name in (value,) if isinstance(value, str) else value:
             if not _NAMESPACE.fullmatch(name):
                 raise ValueError(f"{name!r} is not a namespace name")
-        return value
-
-    @field_validator("namespace")
-    @classmethod
-    def _namespace(cls, value: str) -> str:
-        if not _NAMESPACE.fullmatch(value):
-            raise ValueError(f"{value!r} is not a namespace name")
         return value
 
     @field_validator("log_endpoint")
@@ -287,50 +283,23 @@ class Settings(BaseSettings):
         return self
 
     def rules(self) -> Rules:
-        """The numbers that decisions depend on."""
-        return Rules(
-            brake_max_percent=self.brake_max_percent,
-            brake_max_nodes=self.brake_max_nodes,
-            brake_pool_max_percent=self.brake_pool_max_percent,
-            brake_rate_nodes=self.brake_rate_nodes,
-            brake_rate_window_seconds=self.brake_rate_window_seconds,
-            brake_count_unavailable=self.brake_count_unavailable,
-            brake_cooldown_seconds=self.brake_cooldown_seconds,
-            hold_base_seconds=self.hold_base_seconds,
-            hold_max_seconds=self.hold_max_seconds,
-            repeat_days=self.repeat_days,
-            repeat_count=self.repeat_count,
-            correlation_seconds=self.correlation_seconds,
-            common_node_jobs=self.common_node_jobs,
-            record_interval_seconds=self.record_interval_seconds,
-            suspect_taint=self.suspect_taint != "none",
-            count_user_written=self.user_written == "count",
-        )
+        """The numbers that decisions depend on: every setting that the policy has under the same name."""
+        shared = {field.name for field in fields(Rules)} & type(self).model_fields.keys()
+        numbers: dict[str, Any] = {name: getattr(self, name) for name in shared}
+        numbers["suspect_taint"] = self.suspect_taint != "none"
+        return Rules(**numbers, count_user_written=self.user_written == "count")
 
     def lease_namespace(self, pods_own: str | None) -> str:
         """The Lease's namespace: in a pod the pod's own (None elsewhere), unless the setting says more."""
         return pods_own if pods_own and "namespace" not in self.model_fields_set else self.namespace
 
 
-class Matcher(tuple[str, str, str]):
-    """A LogQL label matcher: name, operator (``=``, ``!=``, ``=~``, ``!~``), unquoted value."""
+class Matcher(NamedTuple):
+    """A LogQL label matcher; ``op`` is ``=``, ``!=``, ``=~`` or ``!~``, ``value`` is unquoted."""
 
-    __slots__ = ()
-
-    @property
-    def name(self) -> str:
-        """The label's name."""
-        return self[0]
-
-    @property
-    def op(self) -> str:
-        """The operator."""
-        return self[1]
-
-    @property
-    def value(self) -> str:
-        """The value, unquoted."""
-        return self[2]
+    name: str
+    op: str
+    value: str
 
 
 def parse_matchers(text: str) -> tuple[Matcher, ...]:
@@ -355,7 +324,7 @@ def parse_matchers(text: str) -> tuple[Matcher, ...]:
                 raise ValueError(
                     f"{value!r} is no regular expression of RE2, which Loki uses: {error}"
                 ) from error
-        matchers.append(Matcher((match["name"], match["op"], value)))
+        matchers.append(Matcher(match["name"], match["op"], value))
         position = match.end()
         if position < len(inner):
             if inner[position] != ",":
@@ -372,6 +341,15 @@ def _unquoted(quoted: str) -> str:
         raise ValueError(
             f"{quoted} has a backslash that is no escape; write it twice, or use `backticks`"
         ) from error
+
+
+def parse_listen(listen: str) -> tuple[str, int]:
+    """``:8080`` or ``host:8080`` as (host, port); raises ValueError with the way out."""
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"{listen!r} is not an address such as :8080 or 127.0.0.1:8080 (or off for none)")
+    # Every interface unless told otherwise: the kubelet and Prometheus come from outside the pod.
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104  # see above
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:

@@ -13,25 +13,14 @@ from typing import Annotated
 import typer
 
 from konductor_like import __version__
-from konductor_like.cli import (
-    ack,
-    backtest,
-    breaker,
-    check_config,
-    explain,
-    pause,
-    reset,
-    rules,
-    run,
-    scan,
-    status,
-    taint,
-)
-from konductor_like.cli.dryrun import DryRunCommand
-from konductor_like.cli.exits import Exit
-from konductor_like.cli.failures import begin, report
-from konductor_like.cli.options import Verbose
-from konductor_like.cli.streams import close_quietly, harden, say
+from konductor_like.cli import backtest, check_config, controls, demo, rules, run, scan
+from konductor_like.cli.errors import report
+from konductor_like.cli.explain import command as explain
+from konductor_like.cli.nodes import commands as nodes
+from konductor_like.cli.options import DryRunCommand, Verbose
+from konductor_like.cli.output import close_quietly, harden, say
+from konductor_like.cli.status import command as status
+from konductor_like.exits import Exit
 
 PLUGIN_PREFIX = "kubectl-"
 
@@ -76,19 +65,30 @@ def build() -> typer.Typer:
     app.callback()(_global_options)
     app.command("run")(run.run)
     app.command("status")(status.status)
-    app.command("reset", cls=DryRunCommand)(reset.reset)
-    app.command("taint", cls=DryRunCommand)(taint.taint)
-    app.command("ack", cls=DryRunCommand)(ack.ack)
-    app.command("pause")(pause.pause)
-    app.command("resume")(pause.resume)
-    app.add_typer(breaker.application(), name="breaker")
+    app.command("reset", cls=DryRunCommand)(nodes.reset)
+    app.command("taint", cls=DryRunCommand)(nodes.taint)
+    app.command("ack", cls=DryRunCommand)(nodes.ack)
+    app.command("pause")(controls.pause)
+    app.command("resume")(controls.resume)
+    brake = _group(app, "brake", "Show the brake; arm it again by hand.")
+    brake.command("status")(controls.brake_status)
+    brake.command("reset")(controls.brake_reset)
     app.command("scan")(scan.scan)
     app.command("backtest")(backtest.backtest)
     app.command("explain")(explain.explain)
-    app.add_typer(rules.application(), name="rules")
+    catalogue = _group(app, "rules", "List the rules, show one, check a file of your own.")
+    catalogue.command("list")(rules.list_rules)
+    catalogue.command("show")(rules.show_rule)
+    catalogue.command("test")(rules.check_file)
     app.command("check-config")(check_config.check_config)
-    app.command("demo")(_demo)
+    app.command("demo")(demo.demo)
     return app
+
+
+def _group(app: typer.Typer, name: str, summary: str) -> typer.Typer:
+    group = typer.Typer(help=summary, no_args_is_help=True, rich_markup_mode=None)
+    app.add_typer(group, name=name)
+    return group
 
 
 def _version(value: bool) -> None:
@@ -99,21 +99,9 @@ def _version(value: bool) -> None:
 
 def _global_options(
     *,
-    version: Annotated[  # noqa: ARG001  # its callback answers
+    version: Annotated[  # its callback answers
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    verbose: Verbose = False,
+    _verbose: Verbose = False,
 ) -> None:
-    begin(verbose=verbose)
-
-
-def _demo(
-    *,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the stand-ins running at the end, until Ctrl-C.")
-    ] = False,
-) -> None:
-    """Watch the real controller at work on a made-up fleet."""
-    from konductor_like.cli.demo import demo
-
-    raise typer.Exit(demo(keep=keep))
+    """Options that stand before the command; their callbacks do the work."""

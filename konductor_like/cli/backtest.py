@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from konductor_like.cli.failures import begin
 from konductor_like.cli.options import Context, Kubeconfig, Verbose
 
 
@@ -74,7 +73,7 @@ def backtest(
     ] = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
-    verbose: Verbose = False,
+    _verbose: Verbose = False,
 ) -> None:
     """Show which nodes the rules would have taken out, when, why and for how long.
 
@@ -82,7 +81,6 @@ def backtest(
     """
     from konductor_like.cli.backtesting import Asked, carry_out
 
-    begin(verbose=verbose)
     asked = Asked(
         since,
         until,

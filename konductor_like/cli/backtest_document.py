@@ -6,8 +6,8 @@ from typing import Any
 
 from konductor_like.backtest.values import Difference, HeldBack, Outage, Result, Silence, Verdicts
 from konductor_like.cli.backtest_view import assumptions, missing
-from konductor_like.cli.columns import moment
-from konductor_like.cli.document import API_VERSION, stamp
+from konductor_like.cli.columns import moment, stamp
+from konductor_like.cli.output import API_VERSION
 from konductor_like.model import Source
 
 LISTED_MOST = 100

@@ -13,9 +13,9 @@ from konductor_like.backtest.reading import Past
 from konductor_like.backtest.silence import silence
 from konductor_like.backtest.simulation import ns_of
 from konductor_like.backtest.values import Silence, Span
-from konductor_like.cli import clock
-from konductor_like.cli.failures import describe
-from konductor_like.cli.streams import warn
+from konductor_like.cli import session
+from konductor_like.cli.errors import describe
+from konductor_like.cli.output import warn
 from konductor_like.detection import Detector
 from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.client import LokiClient
@@ -57,7 +57,7 @@ def pasts(
         Source.KERNEL: kernel_query(settings, anchors[Source.KERNEL]),
         Source.POD: pod_query(settings, anchors[Source.POD]),
     }
-    upto_ns = ns_of(clock.now()) - KEPT_AFTER_NS
+    upto_ns = ns_of(session.now()) - KEPT_AFTER_NS
     return {
         source: Past(
             source, loki, query, settings, budget, time.sleep, warn, _kept(asked, settings, query), upto_ns

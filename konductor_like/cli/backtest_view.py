@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from konductor_like.backtest.timeline import HELD, OUT, rows
 from konductor_like.backtest.values import Difference, HeldBack, Outage, Result, Silence
-from konductor_like.cli.columns import age, columns, count, fault_name, moment
-from konductor_like.cli.document import stamp
+from konductor_like.cli.columns import age, columns, count, fault_name, moment, stamp
 
 WIDTH = 80
 """Of the timeline where nobody says how wide it may be."""

@@ -15,23 +15,23 @@ from konductor_like.backtest.simulation import Assumed, moment, ns_of
 from konductor_like.backtest.svg import drawing
 from konductor_like.backtest.values import Result, Span
 from konductor_like.catalog import UserRules
-from konductor_like.cli import clock
+from konductor_like.cli import session
 from konductor_like.cli.backtest import Format
 from konductor_like.cli.backtest_document import document
 from konductor_like.cli.backtest_reading import heard, pasts
 from konductor_like.cli.backtest_view import text
-from konductor_like.cli.configuration import load_settings
-from konductor_like.cli.exits import Exit
-from konductor_like.cli.failures import CommandError
-from konductor_like.cli.observation import reading_client
+from konductor_like.cli.durations import moment_of, span_of
+from konductor_like.cli.errors import CommandError
+from konductor_like.cli.output import is_terminal, say, tell, warn
 from konductor_like.cli.progress import through_time
-from konductor_like.cli.ruling import load
-from konductor_like.cli.spans import moment_of, span_of
-from konductor_like.cli.streams import is_terminal, say, tell, warn
+from konductor_like.cli.rules import load
+from konductor_like.cli.session import connected, load_settings
+from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeConfigError, KubeError
 from konductor_like.cluster.store import list_nodes
 from konductor_like.detection import Detector
+from konductor_like.exits import Exit
 from konductor_like.loki.client import LokiClient
 from konductor_like.model import NodeState
 from konductor_like.settings import Settings
@@ -118,7 +118,7 @@ def _report(result: Result, asked: Asked) -> Exit:
 
 
 def _span(asked: Asked) -> Span:
-    now = clock.now()
+    now = session.now()
     start = moment_of(asked.since, "--since", now)
     end = now if asked.until is None else min(now, moment_of(asked.until, "--until", now))
     if start >= end:
@@ -141,7 +141,7 @@ def _nodes(asked: Asked, settings: Settings) -> tuple[list[NodeState], str]:
     if asked.nodes != CLUSTER:
         return _nodes_in(Path(asked.nodes), settings), "file"
     try:
-        with reading_client(settings, asked.kubeconfig, asked.context) as client:
+        with connected(ReadOnlyKubeClient, asked.kubeconfig, asked.context) as (client, _):
             return list(list_nodes(client, settled_decoder(settings, client)).values()), CLUSTER
     except (KubeConfigError, KubeError) as error:
         if asked.context or asked.kubeconfig:

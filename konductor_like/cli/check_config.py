@@ -2,55 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from konductor_like.cli.columns import columns
-from konductor_like.cli.exits import Exit
-from konductor_like.cli.failures import begin
-from konductor_like.cli.options import Verbose
-from konductor_like.cli.streams import is_terminal, say, tell, warn
+from konductor_like.cli.options import TableOrJson, Verbose
+from konductor_like.cli.output import say_json, say_table, tell, warn
+from konductor_like.exits import Exit
 
 if TYPE_CHECKING:
     from konductor_like.settings import Settings
     from konductor_like.settings_report import Effective
 
 
-class Format(StrEnum):
-    """What ``-o`` takes."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-def check_config(
-    *,
-    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.TABLE,
-    verbose: Verbose = False,
-) -> None:
+def check_config(*, output: TableOrJson = "table", _verbose: Verbose = False) -> None:
     """Check the settings and the rules; show what is in effect.
 
     Secrets are hidden. All configuration is environment variables; a misspelt one is an error here. Exits
     with 2 when anything is wrong.
     """
-    begin(verbose=verbose)
     found = inspect(os.environ)
-    _show(found, output)
+    if output == "json":
+        settings = [{"name": each.name, "value": each.value, "from": each.origin} for each in found.in_effect]
+        say_json({"settings": settings, "problems": found.problems, "warnings": found.warnings})
+    elif found.in_effect:
+        say_table(
+            ("NAME", "VALUE", "FROM"), [(each.name, each.value, each.origin) for each in found.in_effect]
+        )
     for warning in found.warnings:
         warn(warning)
     for problem in found.problems:
         tell(f"error: {problem}")
     if found.problems:
         raise typer.Exit(Exit.USAGE)
-    tell(f"The configuration is good, and so are the rules: {_rules_in_short(found.rules_file)}.")
+    tell(f"The configuration is good, and so are the rules: {found.rules}.")
 
 
 @dataclass(slots=True)
@@ -60,7 +49,8 @@ class Inspection:
     in_effect: list[Effective] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    rules_file: Path | None = None
+    rules: str = ""
+    """How many rules there are, in short."""
 
 
 def inspect(environ: Mapping[str, str]) -> Inspection:
@@ -71,6 +61,7 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
     from konductor_like.settings_report import effective, explain_settings_error, misspelt_variables
 
     found = Inspection(problems=misspelt_variables(environ))
+    file = None
     try:
         settings = Settings()
     except ValidationError as error:
@@ -78,23 +69,28 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
     else:
         found.in_effect = effective(settings, environ)
         found.problems += _unusable(settings, environ)
-        found.rules_file = settings.rules_file
-    _check_rules(found)
+        file = settings.rules_file
+    _check_rules(found, file)
     return found
 
 
-def _check_rules(found: Inspection) -> None:
+def _check_rules(found: Inspection, file: Path | None) -> None:
     from konductor_like.catalog import CatalogError, RulesError, load_catalog
+    from konductor_like.cli.rules import in_short
     from konductor_like.detection.validate_rules import load_rules
 
-    file = found.rules_file
     try:
-        load_catalog()
-        found.warnings += load_rules(file).warnings
+        catalog, rules = load_catalog(), load_rules(file)
     except CatalogError as error:
         found.problems.append(str(error))
     except RulesError as error:
         found.problems += map(str, error.problems)
+    else:
+        found.warnings += rules.warnings
+        patterns = len(catalog.kernel_rules) + len(catalog.pod_rules)
+        found.rules = f"{len(catalog.xids)} Xids, {len(catalog.sxids)} SXids, {patterns} patterns"
+        if file and (rules.overrides or rules.own):
+            found.rules += f"; {file.name}: {in_short(rules)}"
     if file is not None and not file.exists():
         found.warnings.append(f"KONDUCTOR_RULES_FILE={file}: no such file; only the built-in rules hold.")
 
@@ -102,9 +98,9 @@ def _check_rules(found: Inspection) -> None:
 def _unusable(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     """What only shows when a setting is put to use; each part is asked the way the controller asks it."""
     from konductor_like.cluster.gpu import parse_selector
-    from konductor_like.controller.probes import parse_listen
     from konductor_like.loki.client import LokiClient
     from konductor_like.loki.errors import LokiMisconfigured
+    from konductor_like.settings import parse_listen
     from konductor_like.settings_report import file_problems
 
     problems = file_problems(settings, environ)
@@ -125,32 +121,3 @@ def _unusable(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     except ValueError as error:
         problems.append(f"KONDUCTOR_LISTEN={settings.listen!r}: {error}")
     return problems
-
-
-def _show(found: Inspection, output: Format) -> None:
-    if output is Format.JSON:
-        settings = [{"name": each.name, "value": each.value, "from": each.origin} for each in found.in_effect]
-        document = {"settings": settings, "problems": found.problems, "warnings": found.warnings}
-        say([json.dumps(document, indent=2)])
-        return
-    if not found.in_effect:
-        return
-    headers = ("NAME", "VALUE", "FROM")
-    rows = [(each.name, each.value, each.origin) for each in found.in_effect]
-    if is_terminal(sys.stdout):
-        from konductor_like.cli.terminal import console, table_view
-
-        console().print(table_view(headers, rows))
-    else:
-        say(columns(headers, rows))
-
-
-def _rules_in_short(file: Path | None) -> str:
-    from konductor_like.catalog import load_catalog
-    from konductor_like.cli.ruling import in_short
-    from konductor_like.detection.validate_rules import load_rules
-
-    catalog, rules = load_catalog(), load_rules(file)
-    patterns = len(catalog.kernel_rules) + len(catalog.pod_rules)
-    own = f"; {file.name}: {in_short(rules)}" if file and (rules.overrides or rules.own) else ""
-    return f"{len(catalog.xids)} Xids, {len(catalog.sxids)} SXids, {patterns} patterns{own}"

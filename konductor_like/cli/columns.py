@@ -59,6 +59,11 @@ def moment(ns: int) -> datetime:
     return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=ns // 1000)
 
 
+def stamp(when: datetime | None) -> str | None:
+    """RFC 3339 in UTC, to the second."""
+    return None if when is None else f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
 def count(number: int, noun: str) -> str:
     """``1 node``, ``2 nodes``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -4,64 +4,79 @@ from __future__ import annotations
 
 import signal
 import threading
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.text import Text
+import typer
 
-from konductor_like.demo.stage import RunningController, Stage
-from konductor_like.demo.story import StoryError, play, steps
+from konductor_like.exits import Exit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from konductor_like.demo.stage import RunningController, Stage
 
 _LOG_LINES_SHOWN = 15
 
 
-def demo(*, keep: bool) -> int:
-    """Play the demo; 0 when the story came true, 1 when it did not. ``keep`` waits for Ctrl-C at the end."""
+def demo(
+    *,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the stand-ins running at the end, until Ctrl-C.")
+    ] = False,
+) -> None:
+    """Watch the real controller at work on a made-up fleet."""
+    from rich.console import Console
+
+    from konductor_like.demo.stage import Stage
+
     for ending in (signal.SIGTERM, signal.SIGHUP):
         # Whatever ends us, the controller and the folder must go with us.
         signal.signal(ending, _leave)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
     with Stage() as stage:
         console.print("Starting a stand-in Loki, a stand-in Kubernetes API server and the real controller.\n")
         stage.keep_beating()
-        controller = stage.start_controller()
-        for number, step in enumerate(steps(controller), start=1):
-            console.print(Text(f"{number}. {step.title}", style="bold"))
-            try:
-                with console.status("waiting for it to come true …"):
-                    outcome = play(step, stage, controller)
-            except StoryError as error:
-                _confess(console, controller, error)
-                return 1
-            console.print(Text(f"   ✓ {outcome}", style="green"))
-            for line in _news(controller):
-                console.print(Text(f"     {line}", style="dim"))
+        if not _play(console, stage):
+            raise typer.Exit(Exit.FAILED)
         _show_status(console, stage)
         _say_what_next(console, stage, keep=keep)
         if keep:
-            _wait_for_ctrl_c()
-    return 0
+            threading.Event().wait()  # until Ctrl-C
 
 
-def _news(controller: RunningController) -> list[str]:
-    """What the controller said since we last looked."""
-    said = list(controller.log)
-    controller.log.clear()
-    return said
+def _play(console: Console, stage: Stage) -> bool:
+    """Play every step; whether the story came true."""
+    from konductor_like.demo.story import StoryError, play, steps
+
+    controller = stage.start_controller()
+    for number, step in enumerate(steps(controller), start=1):
+        console.print(f"{number}. {step.title}", style="bold")
+        try:
+            with console.status("waiting for it to come true …"):
+                outcome = play(step, stage, controller)
+        except StoryError as error:
+            _show_failure(console, controller, error)
+            return False
+        console.print(f"   ✓ {outcome}", style="green")
+        for line in list(controller.log):
+            console.print(f"     {line}", style="dim")
+        controller.log.clear()
+    return True
 
 
-def _confess(console: Console, controller: RunningController, error: StoryError) -> None:
-    console.print(Text(f"   ✗ {error}", style="red"))
+def _show_failure(console: Console, controller: RunningController, error: Exception) -> None:
+    console.print(f"   ✗ {error}", style="red")
     console.print("\nThe controller's last lines:")
     for line in list(controller.log)[-_LOG_LINES_SHOWN:]:
-        console.print(Text(f"  {line}"))
+        console.print(f"  {line}")
 
 
 def _show_status(console: Console, stage: Stage) -> None:
-    console.print(Text("\n$ konductor-like status", style="bold"))
+    console.print("\n$ konductor-like status", style="bold")
     if console.is_terminal:
         stage.run("status", show=True)  # it fits its table to the terminal
     else:
-        console.print(Text(stage.run("status").stdout.rstrip("\n")))
+        console.print(stage.run("status").stdout.rstrip("\n"))
 
 
 def _say_what_next(console: Console, stage: Stage, *, keep: bool) -> None:
@@ -72,7 +87,7 @@ def _say_what_next(console: Console, stage: Stage, *, keep: bool) -> None:
         "\nThe story came true, and all of it keeps running until Ctrl-C. Try, in another terminal:\n"
     )
     for name, value in stage.environment.items():
-        console.print(Text(f"  export {name}={value}"))
+        console.print(f"  export {name}={value}")
     for command in (
         "kubectl get nodes -L trainy.konduktor.ai/health",
         "kubectl describe node gpu-04",
@@ -80,11 +95,7 @@ def _say_what_next(console: Console, stage: Stage, *, keep: bool) -> None:
         "konductor-like status -o wide",
         "konductor-like reset --reason 'trying it out'",
     ):
-        console.print(Text(f"  {command}"))
-
-
-def _wait_for_ctrl_c() -> None:
-    threading.Event().wait()
+        console.print(f"  {command}")
 
 
 def _leave(number: int, _frame: object) -> None:

@@ -1,8 +1,28 @@
 """Options that several commands share, spelt as kubectl spells them."""
 
-from typing import Annotated, Any
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
+
+from konductor_like.cli.errors import CommandError
+from konductor_like.exits import Exit
+
+
+class DryRun(StrEnum):
+    """What ``--dry-run`` takes, as in kubectl."""
+
+    NONE = "none"
+    CLIENT = "client"
+    """Nothing is sent."""
+    SERVER = "server"
+    """The server checks every write, and stores nothing."""
 
 
 def not_empty(value: Any) -> Any:
@@ -11,6 +31,20 @@ def not_empty(value: Any) -> Any:
     if not all(word.strip() for word in words):
         raise typer.BadParameter("an empty word; is a shell variable not set?")
     return value
+
+
+def not_blank(reason: str) -> str:
+    """Refuse a reason that says nothing. Raises CommandError."""
+    if not reason.strip():
+        raise CommandError("say why: --reason TEXT", status=Exit.USAGE)
+    return reason.strip()
+
+
+def _log_to_stderr(verbose: bool) -> bool:
+    if verbose:
+        logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+        logging.getLogger("konductor_like").setLevel(logging.DEBUG)
+    return verbose
 
 
 Names = Annotated[
@@ -39,6 +73,33 @@ Selector = Annotated[
     ),
 ]
 Reason = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Why; kept on the node.", callback=not_blank)
+]
+OptionalReason = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Why; kept on the node.", show_default=False)
 ]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say what is done; show tracebacks.")]
+TableOrJson = Annotated[Literal["table", "json"], typer.Option("-o", "--output", help="Output format.")]
+TextOrName = Annotated[Literal["text", "name"], typer.Option("-o", "--output", help="Output format.")]
+DryRunOption = Annotated[
+    DryRun, typer.Option("--dry-run", help="Change nothing; alone it means --dry-run=client.")
+]
+Verbose = Annotated[
+    bool, typer.Option("-v", "--verbose", help="Say what is done; show tracebacks.", callback=_log_to_stderr)
+]
+"""Its callback does all of it: a command need not look at the value."""
+
+
+class DryRunCommand(TyperCommand):
+    """Lets ``--dry-run`` stand alone, as kubectl does: it then means ``--dry-run=client``."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # see below
+        # typer types the context as the class it vendors, and typer.Context is what it makes of it
+        return super().parse_args(ctx, with_plain_dry_run(args))
+
+
+def with_plain_dry_run(arguments: Sequence[str]) -> list[str]:
+    """The arguments, a bare ``--dry-run`` among the options made ``--dry-run=client``."""
+    options = list(arguments)
+    end = options.index("--") if "--" in options else len(options)
+    options[:end] = [f"--dry-run={DryRun.CLIENT}" if each == "--dry-run" else each for each in options[:end]]
+    return options

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from konductor_like.cli.columns import moment
-from konductor_like.cli.streams import is_terminal, tell
+from konductor_like.cli.output import is_terminal, tell
 
 WORTH_A_BAR_BYTES = 16 * 2**20
 """Less is read before anybody could read the bar."""

@@ -2,47 +2,52 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from konductor_like.cli.failures import begin
-from konductor_like.cli.options import Verbose, not_empty
-from konductor_like.model import Source
+from konductor_like.cli.columns import columns, count
+from konductor_like.cli.errors import CommandError
+from konductor_like.cli.options import TableOrJson, Verbose, not_empty
+from konductor_like.cli.output import say, say_json, say_table, tell, warn, yaml_lines
+from konductor_like.exits import Exit
+from konductor_like.model import NO_ESCALATION, Fault, FaultKind, Finding, Source
 
+if TYPE_CHECKING:
+    from konductor_like.catalog import Advice, Catalog, Entry, Mode, PatternRule, UserRules
+
+RULES_VARIABLE = "KONDUCTOR_RULES_FILE"
+COLUMNS = ("rule", "source", "severity", "mode", "from", "title")
+Row = tuple[str, str, str, str, str, str]
+BY_CODE = "by code"
+"""The severity of a rule whose table says it for each code."""
+STDIN = "-"
+_MODES = ("enforce", "shadow", "off")
+_LINE_BYTES = 256 * 1024
 File = Annotated[
     Path | None,
     typer.Option(
         "-f",
         "--file",
         metavar="FILE",
-        envvar="KONDUCTOR_RULES_FILE",
+        envvar=RULES_VARIABLE,
         show_envvar=True,
         help="A rules file of your own, laid over the built-in rules.",
     ),
 ]
 
 
-class Format(StrEnum):
-    """What ``-o`` takes."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-def list_rules(
-    *,
-    file: File = None,
-    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.TABLE,
-    verbose: Verbose = False,
-) -> None:
+def list_rules(*, file: File = None, output: TableOrJson = "table", _verbose: Verbose = False) -> None:
     """List every rule: severity, mode, and where it comes from."""
-    from konductor_like.cli import ruling
-
-    begin(verbose=verbose)
-    ruling.show_list(ruling.load(file), as_json=output is Format.JSON)
+    rows = list(_rows(load(file).catalog))
+    if output == "json":
+        say_json({"rules": [dict(zip(COLUMNS, row, strict=True)) for row in rows]})
+    else:
+        say_table([name.upper() for name in COLUMNS], rows)
 
 
 def show_rule(
@@ -52,13 +57,15 @@ def show_rule(
     ],
     *,
     file: File = None,
-    verbose: Verbose = False,
+    _verbose: Verbose = False,
 ) -> None:
     """Show one rule as YAML that can be pasted into a rules file."""
-    from konductor_like.cli import ruling
-
-    begin(verbose=verbose)
-    ruling.show_one(ruling.load(file), rule)
+    lines = rule_yaml(load(file).catalog, rule)
+    if lines is None:
+        raise CommandError(
+            f"there is no rule {rule!r}", hint="`konductor-like rules list` names them all", status=Exit.USAGE
+        )
+    say(lines)
 
 
 def check_file(
@@ -71,29 +78,183 @@ def check_file(
     source: Annotated[
         Source, typer.Option("--source", help="Whether the log is the kernel's or a pod's.")
     ] = Source.KERNEL,
-    verbose: Verbose = False,
+    _verbose: Verbose = False,
 ) -> None:
     """Check a rules file as the controller would.
 
     Every problem is told with its line. With a log, show what the file makes of it that the built-in rules do
     not. Exits with 2 when the file would be refused; a warning is no error.
     """
-    from konductor_like.cli import ruling
-
-    begin(verbose=verbose)
-    rules = ruling.checked(file)
+    if not file.exists():
+        raise CommandError(f"{file}: No such file or directory", status=Exit.USAGE)
+    rules = load(file)
+    for warning in rules.warnings:
+        warn(warning)
+    tell(f"{file.name} is good: {in_short(rules)}.")
     if lines is not None:
-        ruling.compare(rules, lines, source)
+        _compare(rules, lines, source)
 
 
-def application() -> typer.Typer:
-    """The group of commands."""
-    app = typer.Typer(
-        help="List the rules, show one, check a file of your own.",
-        no_args_is_help=True,
-        rich_markup_mode=None,  # plain help, as kubectl's
-    )
-    app.command("list")(list_rules)
-    app.command("show")(show_rule)
-    app.command("test")(check_file)
-    return app
+def load(file: Path | None) -> UserRules:
+    """The rules with the file over them. Raises CommandError, the other problems told before it."""
+    from konductor_like.catalog import RulesError
+    from konductor_like.detection.validate_rules import load_rules
+
+    try:
+        rules = load_rules(file)
+    except RulesError as error:
+        told = [str(problem) for problem in error.problems]
+        for problem in told[:-1]:
+            tell(f"error: {problem}")
+        raise CommandError(
+            told[-1], hint="the controller would refuse this file", status=Exit.USAGE
+        ) from error
+    if file is not None and not file.exists():
+        warn(f"{file}: no such file; these are the built-in rules.")
+    return rules
+
+
+def digest_of(file: Path | None) -> str:
+    """What names the rules with the file over them; empty where the file would be refused."""
+    from konductor_like.catalog import RulesError
+    from konductor_like.detection.validate_rules import load_rules
+
+    try:
+        return load_rules(file).digest
+    except RulesError:
+        return ""
+
+
+def in_short(rules: UserRules) -> str:
+    """``2 overrides, 1 rule``."""
+    return f"{count(len(rules.overrides), 'override')}, {count(len(rules.own), 'rule')}"
+
+
+def _compare(rules: UserRules, log: str, source: Source) -> None:
+    """Print the lines of a log that the rules judge otherwise than the built-in ones do."""
+    from konductor_like.detection import Detector, packaged
+
+    before, after = packaged(), Detector(rules.catalog)
+    rows: list[tuple[str, str, str, str]] = []
+    number = 0
+    with nullcontext(sys.stdin.buffer) if log == STDIN else Path(log).open("rb") as stream:
+        for number, raw in enumerate(iter(lambda: stream.readline(_LINE_BYTES), b""), 1):
+            line = raw.decode("utf-8", "replace").rstrip("\r\n")
+            old, new = (_verdict(detector.find(line, source), source) for detector in (before, after))
+            if old != new:
+                rows.append((str(number), old, new, line))
+    if rows:
+        say(columns(("LINE", "BUILT-IN", "WITH THE FILE", "TEXT"), rows))
+    tell(f"{count(number, 'line')} of {source} log: {len(rows)} judged otherwise than by the built-in rules.")
+
+
+def _verdict(finding: Finding | None, source: Source) -> str:
+    """What a line leads to: ``xid.94 fatal``, with ``shadow`` where it leads to nothing."""
+    if finding is None:
+        return "-"
+    severity = Fault(finding, source, 0, None).severity
+    return f"{finding.rule} {severity}{' (shadow)' if finding.shadow else ''}"
+
+
+def _rows(catalog: Catalog) -> Iterator[Row]:
+    tables = {rule.id: rule.mode for rule in catalog.kernel_rules if rule.id == rule.table}
+    for code in (*catalog.xids.values(), *catalog.sxids.values()):
+        modes = (code.mode, tables[code.kind.value])  # the one that does less holds
+        yield _row(code, Source.KERNEL, max(modes, key=_MODES.index))
+    for rule in catalog.kernel_rules:
+        if rule.id not in tables:
+            yield _rule_row(rule)
+    for entry in dict.fromkeys(catalog.cuda_errors.values()):
+        yield _row(entry, Source.POD, entry.mode)
+    for rule in catalog.pod_rules:
+        yield _rule_row(rule)
+
+
+def _row(entry: Entry, source: Source, mode: Mode) -> Row:
+    return (entry.rule, source.value, entry.severity.value, mode.value, entry.origin, entry.title)
+
+
+def _rule_row(rule: PatternRule) -> Row:
+    if rule.entry is not None:
+        return _row(rule.entry, rule.source, rule.mode)
+    title = f"finds the codes of {rule.table}"
+    return (rule.id, rule.source.value, BY_CODE, rule.mode.value, "built-in", title)
+
+
+def rule_yaml(catalog: Catalog, name: str) -> list[str] | None:
+    """The lines that say all of a rule; None where there is none of that name.
+
+    A built-in rule is shown by its overrides, with the values in force: change one, and drop the rest.
+    """
+    rule = next((each for each in (*catalog.kernel_rules, *catalog.pod_rules) if each.id == name), None)
+    if rule is not None and rule.entry is not None and rule.kind is FaultKind.CUSTOM:
+        return yaml_lines({"rules": [_own(catalog, rule, rule.entry)]})
+    entry = catalog.entry_or_unknown(name)
+    if entry is not None:
+        overrides = {**_of_entry(catalog, entry, entry.mode), **_escalation(catalog, name)}
+    elif rule is not None:
+        overrides = {"mode": rule.mode.value}
+    else:
+        return None
+    lines = [
+        "# A severity that stands here is final, whatever else the line says: keep only what you change."
+    ]
+    written = yaml_lines({"overrides": {f"{name}.{field}": value for field, value in overrides.items()}})
+    if entry is not None and entry.line_decides:
+        # Pasted as it stands, it would take that from the line.
+        severity = f"{name}.severity:"
+        written = [line.replace(severity, f"# {severity}", 1) for line in written]
+    lines += written
+    if rule is not None:
+        lines += ["# How it looks; this cannot be overridden."]
+        lines += [f"# {line}" for line in yaml_lines(_looks(rule))]
+    return lines
+
+
+def _own(catalog: Catalog, rule: PatternRule, entry: Entry) -> dict[str, Any]:
+    said = _of_entry(catalog, entry, rule.mode)
+    return {
+        "id": rule.id,
+        "source": rule.source.value,
+        **said,
+        **({"needs": entry.advice.needs.value} if said["advice"] == entry.advice.text else {}),
+        **({"link": entry.link} if entry.link else {}),
+        **_escalation(catalog, rule.id),
+        **_looks(rule),
+    }
+
+
+def _of_entry(catalog: Catalog, entry: Entry, mode: Mode) -> dict[str, str]:
+    return {
+        "severity": entry.severity.value,
+        "mode": mode.value,
+        "title": entry.title,
+        "advice": _advice(catalog, entry.advice),
+    }
+
+
+def _looks(rule: PatternRule) -> dict[str, Any]:
+    return {
+        "source": rule.source.value,
+        "contains": list(rule.contains),
+        **({"anchor": list(rule.anchors)} if rule.anchors != rule.contains else {}),
+        "patterns": list(rule.written),
+        "match": list(rule.examples),
+        "no_match": list(rule.counterexamples),
+    }
+
+
+def _escalation(catalog: Catalog, name: str) -> Mapping[str, str]:
+    from konductor_like.catalog import Advice, Needs
+    from konductor_like.catalog.escalation_text import ADVICE_FIELD, texts_of
+
+    escalation = catalog.escalations.get(name, NO_ESCALATION)
+    if not escalation.advice:
+        return texts_of(escalation)
+    advice = _advice(catalog, Advice(escalation.advice, Needs(escalation.needs)))
+    return {**texts_of(escalation), ADVICE_FIELD: advice}
+
+
+def _advice(catalog: Catalog, advice: Advice) -> str:
+    """The key of our advice, or the user's own words."""
+    return next((key for key, known in catalog.advice.items() if known == advice), advice.text)

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from konductor_like.cli.failures import begin
 from konductor_like.cli.options import Context, Kubeconfig, Verbose
 
 
@@ -24,10 +23,9 @@ def run(
 
     Configured by the environment; `konductor-like check-config` shows how.
     """
-    from konductor_like.cli.configuration import load_settings
+    from konductor_like.cli.session import load_settings
     from konductor_like.controller import launch
 
-    begin(verbose=verbose)
     settings = load_settings()
     if verbose:
         settings = settings.model_copy(update={"log_level": "debug"})

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, TextIO
 import typer
 
 from konductor_like.cli.columns import NONE, count, fault_name, printable
-from konductor_like.cli.exits import Exit
-from konductor_like.cli.failures import begin, describe
+from konductor_like.cli.errors import describe
 from konductor_like.cli.options import Verbose
+from konductor_like.cli.output import colourful, say, tell
 from konductor_like.cli.progress import reading
-from konductor_like.cli.streams import colourful, say, tell
+from konductor_like.exits import Exit
 from konductor_like.model import Severity, Source
 
 if TYPE_CHECKING:
@@ -61,13 +61,12 @@ def scan(
     output: Annotated[
         Format, typer.Option("-o", "--output", help="A table, or one JSON object per line.")
     ] = Format.TABLE,
-    verbose: Verbose = False,
+    _verbose: Verbose = False,
 ) -> None:
     """Find GPU faults in log files.
 
     Lines are read exactly as the controller reads them. Finding nothing is a success.
     """
-    begin(verbose=verbose)
     names = files or [_STDIN]
     rows = _json_line if output is Format.JSON else _table(names, sys.stdout)
     scanned = _Scan(source, rows)

@@ -11,7 +11,7 @@ from konductor_like.cluster import paths, times
 from konductor_like.cluster.backoff import Backoff
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeConflict, KubeError
-from konductor_like.model import EventReason, NodeState
+from konductor_like.model import Change, EventReason, NodeState
 
 COMPONENT = "konductor-like"
 ACT_ANNOTATION = "trainy.konduktor.ai/act"
@@ -143,3 +143,20 @@ def shortened(message: str) -> str:
 def digest(*parts: str) -> str:
     """A short name for what an Event tells of."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def about(change: Change) -> str:
+    """What an Event tells of, so that telling it again is the same Event: the occurrence, or the release."""
+    if change.event is EventReason.ACKNOWLEDGED:
+        return change.act_id
+    if change.evidence is not None:
+        finding = change.evidence.finding
+        if change.event is EventReason.SHADOW:  # once in each boot, however often its line comes
+            return f"{finding.rule} {finding.gpu} {finding.position.boot_id}"
+        return f"{finding.rule} {finding.gpu} {change.evidence.timestamp_ns} {finding.text}"
+    if change.incident is not None:
+        key = change.incident.key
+        return f"{key.rule} {key.gpu} {change.incident.first_ns}"
+    if change.record is not None and change.record.releases:
+        return change.record.releases[0].at.isoformat()
+    return change.message

@@ -8,6 +8,7 @@ import threading
 import time
 from typing import Protocol
 
+from konductor_like.cluster.events import about
 from konductor_like.controller import logs
 from konductor_like.model import Change, EventReason, NodeState
 
@@ -75,20 +76,3 @@ class Announcer:
             return
         if not sent:
             logs.debug(f"Event for node {state.name} could not be sent.", node=state.name)
-
-
-def about(change: Change) -> str:
-    """What an Event tells of, so that telling it again is the same Event: the occurrence, or the release."""
-    if change.event is EventReason.ACKNOWLEDGED:
-        return change.act_id
-    if change.evidence is not None:
-        finding = change.evidence.finding
-        if change.event is EventReason.SHADOW:  # once in each boot, however often its line comes
-            return f"{finding.rule} {finding.gpu} {finding.position.boot_id}"
-        return f"{finding.rule} {finding.gpu} {change.evidence.timestamp_ns} {finding.text}"
-    if change.incident is not None:
-        key = change.incident.key
-        return f"{key.rule} {key.gpu} {change.incident.first_ns}"
-    if change.record is not None and change.record.releases:
-        return change.record.releases[0].at.isoformat()
-    return change.message

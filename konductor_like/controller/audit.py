@@ -71,7 +71,7 @@ class Audit:
 
 
 def heeded(verb: str, *, by: str | None, act: str, why: str) -> None:
-    """What a person wrote on the Lease is acted upon from now on: ``pause``, ``resume``, ``breaker-reset``.
+    """What a person wrote on the Lease is acted upon from now on: ``pause``, ``resume``, ``brake-reset``.
 
     ``by`` is None for a pause that ended by itself.
     """

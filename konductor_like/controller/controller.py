@@ -22,6 +22,7 @@ from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.term import Term
 from konductor_like.controller.tick import Tick
+from konductor_like.exits import Exit
 from konductor_like.model import Checkpoint, Coverage
 
 STANDBY_SECONDS = 2.0
@@ -76,9 +77,9 @@ class Controller:
         self._store.start()
         try:
             if not self._prepared(stop):
-                return 0 if stop.is_set() else 2
+                return Exit.OK if stop.is_set() else Exit.USAGE
             if not self._synced(stop):
-                return 0
+                return Exit.OK
             if self._lease is None:
                 return self._lead(None, stop)
             return self._lead_or_stand_by(self._lease, stop)
@@ -158,7 +159,7 @@ class Controller:
             except KubeError as error:
                 if not (error.transient or answered):
                     logs.error(f"The Lease cannot be taken. {logs.told(error)}")
-                    return 2
+                    return Exit.USAGE
                 self._trouble(error, stop)
                 continue
             answered = True
@@ -179,9 +180,9 @@ class Controller:
                     holder=status.holder,
                 )
             if self._once:
-                return 1
+                return Exit.FAILED
             stop.wait(STANDBY_SECONDS)
-        return 0
+        return Exit.OK
 
     def _lead(self, status: LeaseStatus | None, stop: threading.Event) -> int:
         """One term; ends when told to stop, or when the Lease is lost."""
@@ -196,9 +197,9 @@ class Controller:
         keeper = self._keeper(tick, term, ended) if status else None
         try:
             if self._once:
-                return 0 if term.run_once() else 1
+                return Exit.OK if term.run_once() else Exit.FAILED
             term.run()
-            return 0
+            return Exit.OK
         finally:
             ended.set()
             watcher.join()

@@ -18,11 +18,10 @@ from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.probes import ProbeServer
 from konductor_like.controller.signals import supervise
 from konductor_like.controller.wiring import Options, wired
+from konductor_like.exits import Exit
 from konductor_like.loki.errors import LokiMisconfigured
 from konductor_like.settings import Settings
 from konductor_like.settings_report import explain_settings_error, misspelt_variables
-
-EXIT_CONFIGURATION = 2
 
 
 def run(
@@ -58,7 +57,7 @@ def _serve(settings: Settings, options: Options, stop: threading.Event, reload: 
         logs.error(error.hint)
     except (ValueError, OSError) as error:
         logs.error(str(error))
-    return EXIT_CONFIGURATION
+    return Exit.USAGE
 
 
 def _start_probes(settings: Settings, metrics: Metrics, controller: Controller, exits: ExitStack) -> None:
@@ -92,7 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ValidationError as error:
         for line in explain_settings_error(error, os.environ):
             print(line, file=sys.stderr)  # noqa: T201  # there is no log yet: its settings are what is wrong
-        return EXIT_CONFIGURATION
+        return Exit.USAGE
     return run(
         settings,
         once=chosen.once,

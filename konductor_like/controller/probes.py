@@ -15,6 +15,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
+from konductor_like.settings import parse_listen
+
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
@@ -63,15 +65,6 @@ class ProbeServer:
         status = "503 Service Unavailable" if reasons else "200 OK"
         start(status, [("Content-Type", "text/plain; charset=utf-8")])
         return [("\n".join(reasons or ["ok"]) + "\n").encode()]
-
-
-def parse_listen(listen: str) -> tuple[str, int]:
-    """``:8080`` or ``host:8080`` as (host, port); raises ValueError with the way out."""
-    host, colon, port = listen.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise ValueError(f"{listen!r} is not an address such as :8080 or 127.0.0.1:8080 (or off for none)")
-    # Every interface unless told otherwise: the kubelet and Prometheus come from outside the pod.
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104  # see above
 
 
 class _Server(ThreadingMixIn, WSGIServer):

@@ -13,9 +13,10 @@ import sys
 import threading
 from collections.abc import Callable
 
+from konductor_like.exits import Exit
+
 _STOPPING = frozenset({signal.SIGTERM, signal.SIGINT})
 _FINISHED = signal.SIGUSR1
-EXIT_INTERRUPTED = 130
 
 
 def supervise(work: Callable[[threading.Event], int], on_hangup: Callable[[], object] | None = None) -> int:
@@ -45,15 +46,15 @@ def supervise(work: Callable[[threading.Event], int], on_hangup: Callable[[], ob
                 on_hangup()
                 continue
             if stop.is_set():
-                os._exit(EXIT_INTERRUPTED)
+                os._exit(Exit.INTERRUPTED)
             interrupted = received == signal.SIGINT
             stop.set()
         worker.join()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
     if not result:
-        return 1
-    return EXIT_INTERRUPTED if interrupted and result[0] == 0 else result[0]
+        return Exit.FAILED
+    return Exit.INTERRUPTED if interrupted and result[0] == Exit.OK else result[0]
 
 
 def _on_terminal() -> bool:

@@ -105,7 +105,7 @@ class Wheel:
             why = f": {rearm.reason}" if rearm.reason else ""
             message = f"{rearm.by} reset the brake at {stamp(rearm.at)}{why}."
             logs.info(message, by=rearm.by)
-            audit.heeded("breaker-reset", by=rearm.by, act=rearm.act, why=rearm.reason)
+            audit.heeded("brake-reset", by=rearm.by, act=rearm.act, why=rearm.reason)
             self._fleet_event(EventReason.REARMED, message, rearm.act)
         self._rearm = rearm
 

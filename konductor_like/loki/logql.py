@@ -68,8 +68,8 @@ def one_of(label: str, values: Iterable[str]) -> Matcher:
     """A matcher for exactly these values of a label."""
     unique = list(dict.fromkeys(values))
     if len(unique) == 1:
-        return Matcher((label, "=", unique[0]))
-    return Matcher((label, "=~", "|".join(_RE2_SPECIAL.sub(r"\\\g<0>", value) for value in unique)))
+        return Matcher(label, "=", unique[0])
+    return Matcher(label, "=~", "|".join(_RE2_SPECIAL.sub(r"\\\g<0>", value) for value in unique))
 
 
 def quote(text: str) -> str:

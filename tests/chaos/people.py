@@ -10,10 +10,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from konductor_like import model
-from konductor_like.cli import releasing
-from konductor_like.cli.dryrun import DryRun
-from konductor_like.cli.tainting import Acknowledgement, OperatorTaint
-from konductor_like.cli.writing import NodeWork
+from konductor_like.cli.nodes import acts
+from konductor_like.cli.nodes.acts import Acknowledgement, OperatorTaint
+from konductor_like.cli.nodes.writes import NodeWrites
+from konductor_like.cli.options import DryRun
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.fence import NoFence
@@ -88,7 +88,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Rearm:
-    """``konductor-like breaker reset``."""
+    """``konductor-like brake reset``."""
 
     def take(self, world: World) -> None:
         """See the class."""
@@ -107,7 +107,8 @@ class Reset:
     def take(self, world: World) -> None:
         """See the class."""
         client = client_of(world)
-        reset = releasing.Reset(client, world.settings, DryRun.NONE, reason="", purge=self.purge)
+        kind = acts.Purge if self.purge else acts.Reset
+        reset = kind(client, world.settings, DryRun.NONE, reason="")
         carry_out(world, reset, None if self.node is None else node_of(world, self.node))
 
 
@@ -183,7 +184,7 @@ def client_of(world: World) -> KubeClient:
     return wire.kube_client(world.traffic.exchange_of(None), "konductor-like/cli", world.date)
 
 
-def carry_out(world: World, work: NodeWork, name: str | None) -> None:
+def carry_out(world: World, work: NodeWrites, name: str | None) -> None:
     """Do a command's work on one node, or where there is no name on all that it concerns."""
     assert isinstance(work.client, KubeClient)
     writer = NodeWriter(

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeError, LeadershipLost
-from konductor_like.cluster.events import NodeEvents
+from konductor_like.cluster.events import NodeEvents, about
 from konductor_like.cluster.lease import LeaderLease, read_lease
 from konductor_like.cluster.lease_object import Carried
 from konductor_like.cluster.store import NodeStore
 from konductor_like.cluster.writer import NodeWriter, WriteResult
 from konductor_like.controller.active_rules import ActiveRules
-from konductor_like.controller.announcer import about
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.nudging import Nudge
 from konductor_like.controller.report import Report

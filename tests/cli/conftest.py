@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.cli import clock
+from konductor_like.cli import session
 from konductor_like.cluster.client import KubeClient
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from tests.cli.scenes import NOW, RULES, SCENES, seed_lease
@@ -30,8 +30,8 @@ def _logging_as_before() -> Iterator[None]:
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], KubernetesServer]]:
     """Starts the stand-in with a scene's nodes and a running controller's Lease; ``KUBECONFIG`` names it."""
     forget_settings(monkeypatch)
-    monkeypatch.setattr(clock, "now", lambda: NOW)
-    monkeypatch.setattr("konductor_like.cli.story.digest_of", lambda _: RULES)
+    monkeypatch.setattr(session, "now", lambda: NOW)
+    monkeypatch.setattr("konductor_like.cli.explain.node.digest_of", lambda _: RULES)
     with ExitStack() as exits:
 
         def start(scene: str) -> KubernetesServer:

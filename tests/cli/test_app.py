@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from konductor_like import cli
-from konductor_like.cli import clock
+from konductor_like.cli import session
 from konductor_like.cli.app import display_name, execute
-from konductor_like.cli.exits import Exit
-from konductor_like.cli.failures import CommandError
+from konductor_like.cli.errors import CommandError
 from konductor_like.cluster.errors import KubeForbidden
 from konductor_like.controller import launch
+from konductor_like.exits import Exit
 from konductor_like.loki.errors import LokiUnreachable
 from konductor_like.settings import Settings
 from tests.cli.transcripts import forget_settings
@@ -192,25 +192,10 @@ def test_run_is_the_controller_with_its_options(monkeypatch: pytest.MonkeyPatch)
     }
 
 
-def test_the_demo_is_asked_to_keep_going(monkeypatch: pytest.MonkeyPatch) -> None:
-    from konductor_like.cli import demo
-
-    seen: list[bool] = []
-
-    def play(*, keep: bool) -> int:
-        seen.append(keep)
-        return 1
-
-    monkeypatch.setattr(demo, "demo", play)
-
-    assert execute(["demo", "--keep"], "konductor-like") == Exit.FAILED
-    assert seen == [True]
-
-
 @pytest.mark.parametrize(("done", "failed", "status"), [(0, 0, 0), (3, 0, 0), (2, 1, 3), (0, 1, 1)])
 def test_the_status_says_whether_all_some_or_nothing_worked(done: int, failed: int, status: int) -> None:
     assert Exit.of(done, failed) == status
 
 
 def test_the_clock_is_aware() -> None:
-    assert clock.now().utcoffset() is not None
+    assert session.now().utcoffset() is not None

@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from konductor_like.backtest.simulation import moment
-from konductor_like.cli import clock
+from konductor_like.cli import session
 from konductor_like.cli.app import execute
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.errors import LokiUnavailable
@@ -39,7 +39,7 @@ def loki(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LokiServer
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(clock, "now", lambda: NOW)
+    monkeypatch.setattr(session, "now", lambda: NOW)
     clock_ns = START_NS + 2 * 86_400 * 10**9
     limits = LokiLimits(max_query_length_seconds=3600)
     with LokiServer(limits=limits, now_ns=lambda: clock_ns) as server:
@@ -117,7 +117,7 @@ def test_the_cluster_says_which_nodes_there_are(
 ) -> None:
     cluster("every state")
     monkeypatch.setenv("LOG_ENDPOINT", loki.url)
-    monkeypatch.setattr(clock, "now", lambda: NOW)
+    monkeypatch.setattr(session, "now", lambda: NOW)
     tell(loki)
 
     status, out, err = run(capsys, "--since", "2d", "-o", "json")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from konductor_like.cli.ack import rule_of
 from konductor_like.cli.app import execute
+from konductor_like.cli.nodes.commands import rule_of
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.decode import decode_node
 from konductor_like.model import HEALTH_LABEL

@@ -6,21 +6,24 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from konductor_like.cli.document import status_document
-from konductor_like.cli.exits import Exit
-from konductor_like.cli.happenings import event_reports
-from konductor_like.cli.render import WIDE_HEADERS, Output
-from konductor_like.cli.report import ControllerReport, Health, StatusReport, node_reports
+from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.status.command import Output
+from konductor_like.cli.status.document import status_document
+from konductor_like.cli.status.report import Health, StatusReport, node_reports
+from konductor_like.cli.status.shared_failures import shared_failures
+from konductor_like.cli.status.text import WIDE_HEADERS
 from konductor_like.cluster.decode import decode_node
+from konductor_like.exits import Exit
 from konductor_like.model import BrakeState, Held
 from tests.cli.scenes import NOW, every_state, in_event, incident, settings_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
 COMMANDS = (
-    *("run", "status", "reset", "pause", "resume", "breaker", "taint", "ack", "scan", "backtest", "explain"),
+    *("run", "status", "reset", "pause", "resume", "brake", "taint", "ack", "scan", "backtest", "explain"),
     *("rules", "check-config", "demo"),
 )
 EVERYWHERE = {"--help", "--verbose", "--context", "--kubeconfig"}
@@ -56,7 +59,7 @@ def test_every_option_is_described(command: str) -> None:
 def test_every_state_column_format_and_exit_status_is_described() -> None:
     for word in (*Health, *WIDE_HEADERS[2:], *(str(status.value) for status in Exit)):
         assert f"`{word}`" in PAGE or f"| {word} |" in PAGE
-    assert "|".join(Output) in PAGE
+    assert "|".join(get_args(Output)) in PAGE
 
 
 def test_every_field_of_the_document_is_described() -> None:
@@ -65,7 +68,7 @@ def test_every_field_of_the_document_is_described() -> None:
         BrakeState(1, 1, 1, (Held("gpu-1", incident()),)),
         ControllerReport("ns/lease", settings=settings_of()),
         node_reports(map(decode_node, (*every_state(), *in_event())), None),
-        events=event_reports({each["metadata"]["name"]: decode_node(each) for each in in_event()}, NOW),
+        events=shared_failures({each["metadata"]["name"]: decode_node(each) for each in in_event()}, NOW),
     )
     assert report.events
 

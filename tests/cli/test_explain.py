@@ -12,9 +12,8 @@ import yaml
 
 from konductor_like.catalog import load_catalog
 from konductor_like.cli.app import execute
-from konductor_like.cli.explaining import Answer, explain_text
-from konductor_like.cli.explanation import document, rows
-from konductor_like.cli.paragraphs import plain, view
+from konductor_like.cli.explain.fault import Answer, document, explain_text, paragraphs
+from konductor_like.cli.output import paragraphs_view, plain_paragraphs
 from konductor_like.detection import packaged
 from konductor_like.model import Source
 from tests.cli.test_docs import names
@@ -45,6 +44,11 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 def answer_to(text: str, source: Source | None = None) -> Answer:
     return explain_text(text, source, packaged())
+
+
+def told(text: str, source: Source | None = None) -> list[str]:
+    """The lines that people read."""
+    return plain_paragraphs(paragraphs(answer_to(text, source)))
 
 
 def rule_of(text: str) -> str:
@@ -114,20 +118,20 @@ def test_a_code_that_cannot_be_is_no_rule(asked: str, run: Run) -> None:
     ("rule", "otherwise"), [("xid.154", "suspect"), ("xid.149", "suspect"), ("xid.74", "fatal")]
 )
 def test_where_the_line_decides_no_severity_is_promised(rule: str, otherwise: str) -> None:
-    lines = plain(rows(answer_to(rule)))
+    lines = told(rule)
 
     assert f"Severity:     by the line ({otherwise} where it says nothing)" in lines
     assert any(line.startswith("We:           what the line says (see But)") for line in lines)
 
 
 def test_an_sxid_that_the_word_decides_is_suspect_without_it() -> None:
-    lines = plain(rows(answer_to("sxid 99999")))
+    lines = told("sxid 99999")
 
     assert "Severity:     by the line (suspect where it says nothing)" in lines
 
 
 def test_a_line_that_decides_is_always_told_apart_from_its_rule() -> None:
-    lines = plain(rows(answer_to("NVRM: Xid (PCI:0000:2a:00): 74, pid=1, name=a, NVLink: error")))
+    lines = told("NVRM: Xid (PCI:0000:2a:00): 74, pid=1, name=a, NVLink: error")
 
     assert "So we:        taint the node at once, as far as the brake allows" in lines
 
@@ -145,7 +149,7 @@ def test_an_sxid_that_fabric_manager_repeats_is_found_by_scan_alone(asked: str) 
 
     assert (shown["rule"], shown["kind"], shown["onlyScan"]) == ("fm.20034", "fm", True)
     assert shown["change"] == "sxid.20034.severity: suspect"
-    assert not any("taint the node" in line for line in plain(rows(answer)))
+    assert not any("taint the node" in line for line in plain_paragraphs(paragraphs(answer)))
 
 
 def test_no_setting_but_the_rules_file_counts(
@@ -171,7 +175,7 @@ def test_every_rule_of_the_catalogue_is_explained_in_full() -> None:
     ]
 
     for rule in rules:
-        lines = plain(rows(answer_to(rule)))
+        lines = told(rule)
         labels = {line.partition(":")[0] for line in lines if not line.startswith(" ")}
         assert {"Fault", "What", "Usually", "Severity", "We", "To do", "Needs", "Page"} <= labels
         assert ("To change" in labels) is (rule not in ("xid.13", "xid.31", "xid.43", "xid.45"))
@@ -204,19 +208,19 @@ def test_the_kernel_is_believed_before_a_pod_and_the_source_may_be_said(run: Run
 def test_a_line_that_a_user_wrote_is_told_as_such() -> None:
     answer = answer_to(USER_WRITTEN)
 
-    assert any(line.startswith("Written by:   a user") for line in plain(rows(answer)))
+    assert any(line.startswith("Written by:   a user") for line in plain_paragraphs(paragraphs(answer)))
     assert document(answer)["line"]["userWritten"] is True
 
 
 def test_the_port_and_the_detail_of_an_nvlink_line_are_shown() -> None:
-    lines = plain(rows(answer_to(LINK_DOWN, Source.KERNEL)))
+    lines = told(LINK_DOWN, Source.KERNEL)
 
     assert "Port:         7" in lines
     assert "Detail:       NETIR_LINK_EVT.0" in lines
 
 
 def test_where_the_line_says_what_its_rule_says_it_is_said_once() -> None:
-    labels = [line.partition(":")[0] for line in plain(rows(answer_to(USER_WRITTEN)))]
+    labels = [line.partition(":")[0] for line in told(USER_WRITTEN)]
 
     assert labels.count("To do") == 1
     assert "It says" not in labels
@@ -237,14 +241,14 @@ def test_every_field_of_the_document_is_described() -> None:
 
 
 def test_a_rule_that_is_off_says_so_and_how_to_turn_it_on() -> None:
-    lines = plain(rows(answer_to("amd.ras")))
+    lines = told("amd.ras")
 
     assert "We:           do nothing: its rule is off" in lines
     assert "To change:    amd.ras.mode: enforce   (under `overrides:` in the rules file)" in lines
 
 
 def test_what_only_scan_looks_for_says_so() -> None:
-    lines = plain(rows(answer_to("fm.topology")))
+    lines = told("fm.topology")
 
     assert any(line.startswith("We:           find it with `scan` alone") for line in lines)
 
@@ -254,11 +258,11 @@ def test_a_narrow_terminal_folds_the_text_and_loses_no_word() -> None:
 
     answer = answer_to("nvrm.fallen_off_bus")
     stream = io.StringIO()
-    Console(file=stream, width=60, color_system=None).print(view(rows(answer)))
+    Console(file=stream, width=60, color_system=None).print(paragraphs_view(paragraphs(answer)))
     shown = stream.getvalue()
 
     assert max(map(len, shown.splitlines())) <= 60
-    assert set(" ".join(plain(rows(answer))[:6]).split()) <= set(shown.split())
+    assert set(" ".join(plain_paragraphs(paragraphs(answer))[:6]).split()) <= set(shown.split())
 
 
 def test_a_control_character_in_a_pasted_line_does_not_drive_the_terminal(run: Run) -> None:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 
 import pytest
-import yaml
 
-from konductor_like.cli.render import (
+from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.status.document import status_document
+from konductor_like.cli.status.report import StatusReport, node_reports
+from konductor_like.cli.status.text import (
     HEADERS,
     WIDE_HEADERS,
-    Output,
     brake_sentence,
     controller_sentence,
-    render,
+    tables,
 )
-from konductor_like.cli.report import ControllerReport, StatusReport, node_reports
 from konductor_like.cluster.decode import decode_node
 from konductor_like.model import BrakeState, Coverage, Held, Pace, PoolBrake, Severity, Source
 from konductor_like.sandbox.fleet import make_node
@@ -121,17 +120,17 @@ def test_the_controller_in_one_sentence(controller: ControllerReport, sentence: 
     assert controller_sentence(controller, NOW) == sentence
 
 
-@pytest.mark.parametrize("output", [Output.TABLE, Output.WIDE])
-def test_a_table_starts_with_the_brake(output: Output) -> None:
-    lines = render(report(), output)
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_table_starts_with_the_brake(*, wide: bool) -> None:
+    lines = tables(report(), wide=wide)
 
     assert lines[0].startswith("Brake:")
     assert lines[1].startswith("Controller:")
-    assert tuple(lines[3].split()) == (HEADERS if output is Output.TABLE else WIDE_HEADERS)
+    assert tuple(lines[3].split()) == (WIDE_HEADERS if wide else HEADERS)
 
 
 def test_without_headers_there_is_one_line_per_node() -> None:
-    assert len(render(report(), Output.TABLE, headers=False)) == len(report().nodes)
+    assert len(tables(report(), wide=False, headers=False)) == len(report().nodes)
 
 
 def test_the_pipe_gets_whole_names_and_whole_lines() -> None:
@@ -140,7 +139,7 @@ def test_the_pipe_gets_whole_names_and_whole_lines() -> None:
     with_record(node, incident(evidence=long_line, severity=Severity.SUSPECT))
     wide = StatusReport(NOW, BrakeState(1, 0, 1), CONTROLLER, node_reports([decode_node(node)], None))
 
-    row = render(wide, Output.TABLE, headers=False)[0]
+    row = tables(wide, wide=False, headers=False)[0]
 
     assert node["metadata"]["name"] in row
     assert decode_node(node).record.incidents[0].evidence in row
@@ -150,23 +149,11 @@ def test_further_faults_are_counted_beside_the_gravest() -> None:
     node = with_record(make_node("gpu-1"), incident(), incident("xid.48", seconds_ago=300), tainted=True)
     one = StatusReport(NOW, BrakeState(1, 1, 1), CONTROLLER, node_reports([decode_node(node)], None))
 
-    assert "xid 48 (+1)" in render(one, Output.TABLE, headers=False)[0]
-
-
-def test_yaml_says_the_same_as_json() -> None:
-    as_json = json.loads("\n".join(render(report(), Output.JSON)))
-    as_yaml = yaml.safe_load("\n".join(render(report(), Output.YAML)))
-
-    assert as_yaml == as_json
-    assert (as_json["apiVersion"], as_json["kind"]) == ("konductor-like/v1", "Status")
+    assert "xid 48 (+1)" in tables(one, wide=False, headers=False)[0]
 
 
 def test_every_node_of_the_document_has_the_same_fields() -> None:
-    document = json.loads("\n".join(render(report(), Output.JSON)))
+    document = status_document(report())
 
     assert len({tuple(node) for node in document["nodes"]}) == 1
     assert len({tuple(fault) for node in document["nodes"] for fault in node["faults"]}) == 1
-
-
-def test_names_can_be_given_to_kubectl() -> None:
-    assert render(report(), Output.NAME)[0] == "node/gpu-1"

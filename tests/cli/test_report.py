@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cli.report import ControllerReport, Health, NodeReport, node_report, node_reports
+from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.status.report import Health, NodeReport, node_report, node_reports
 from konductor_like.cluster.decode import decode_node
 from konductor_like.model import (
     Coverage,
@@ -34,7 +35,13 @@ def state_of(node: dict[str, Any]) -> NodeState:
 
 def report_of(node: dict[str, Any], seen: CoverageState = MEASURED) -> NodeReport:
     """The report on a Node object."""
-    return node_report(state_of(node), seen)
+    state = state_of(node)
+    coverage = {
+        CoverageState.MEASURED: ALL_MEASURED,
+        CoverageState.UNKNOWN: Coverage(NOW, unknown=frozenset({state.name})),
+        CoverageState.NOT_MEASURED: None,
+    }
+    return node_report(state, coverage[seen])
 
 
 def recorded(*incidents: Incident, tainted: bool = False) -> dict[str, Any]:
@@ -51,7 +58,7 @@ def test_a_tainted_node_is_faulty_since_it_was_tainted() -> None:
 def test_a_held_node_says_so_and_since_when_it_waits() -> None:
     report = report_of(held("gpu-1"))
 
-    assert (report.health, report.since, report.tainted) == (Health.HELD, ago(61), False)
+    assert (report.health, report.since, report.state.tainted) == (Health.HELD, ago(61), False)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +193,7 @@ def test_the_warning_of_a_release_stays_until_the_boot_changes(rebooted: bool, w
     if rebooted:
         state = replace(state, machine=replace(state.machine, boot_id="another"))
 
-    assert ("It still needs a reboot." in node_report(state, MEASURED).warnings) is warned
+    assert ("It still needs a reboot." in node_report(state, ALL_MEASURED).warnings) is warned
 
 
 def test_nodes_without_gpus_and_without_a_trace_are_not_listed() -> None:

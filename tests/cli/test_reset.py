@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from konductor_like.cli.app import execute
-from konductor_like.cli.dryrun import with_plain_dry_run
+from konductor_like.cli.options import with_plain_dry_run
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.decode import decode_node
 from konductor_like.cluster.record import decode
@@ -56,7 +56,7 @@ def test_dry_run_may_stand_alone(typed: list[str], understood: list[str]) -> Non
 
 def test_the_release_says_who_why_and_up_to_where(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     server = cluster("one faulty")
-    monkeypatch.setattr("konductor_like.cli.writing.who", lambda: "kim@laptop")
+    monkeypatch.setattr("konductor_like.cli.session.who", lambda: "kim@laptop")
 
     assert reset("gpu-1", "--reason", "riser swapped") == 0
 

@@ -9,7 +9,7 @@ import pytest
 
 from konductor_like.catalog import load_catalog
 from konductor_like.cli.app import execute
-from konductor_like.cli.rulesheet import sheet
+from konductor_like.cli.rules import rule_yaml
 from tests.catalog.user_files import OWN_RULE, POD_RULE, read
 from tests.cli.transcripts import forget_settings
 
@@ -76,7 +76,7 @@ def test_what_is_shown_can_be_pasted_and_changes_nothing_but_what_is_final() -> 
     catalog = rules.catalog
     entries = {entry.rule for entry in (*catalog.xids.values(), *catalog.sxids.values())}
     names = entries | {rule.id for rule in (*catalog.kernel_rules, *catalog.pod_rules)}
-    pasted = {name: read("\n".join(sheet(catalog, name) or ["nothing"])) for name in names}
+    pasted = {name: read("\n".join(rule_yaml(catalog, name) or ["nothing"])) for name in names}
 
     assert pasted["site.flux"].own["site.flux"] == rules.own["site.flux"]
     assert pasted["site.nic_down"].own["site.nic_down"] == rules.own["site.nic_down"]
@@ -90,8 +90,8 @@ def test_what_is_shown_can_be_pasted_and_changes_nothing_but_what_is_final() -> 
 
 
 def test_an_unlisted_code_can_be_shown() -> None:
-    assert any("xid.999.severity: suspect" in line for line in sheet(load_catalog(), "xid.999") or [])
-    assert sheet(load_catalog(), "xid.many") is None
+    assert any("xid.999.severity: suspect" in line for line in rule_yaml(load_catalog(), "xid.999") or [])
+    assert rule_yaml(load_catalog(), "xid.many") is None
 
 
 def test_a_log_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

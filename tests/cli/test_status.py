@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cli import clock
+from konductor_like.cli import session
 from konductor_like.cli.app import execute
 from konductor_like.cluster.checkpoint import (
     COVERAGE_ANNOTATION,
@@ -51,7 +51,7 @@ def test_hours_after_the_controller_died_nobody_is_called_healthy(
     cluster("healthy")
     assert {node["state"] for node in document(capsys)["nodes"]} == {"healthy"}
 
-    monkeypatch.setattr(clock, "now", lambda: NOW + timedelta(hours=3))
+    monkeypatch.setattr(session, "now", lambda: NOW + timedelta(hours=3))
     later = document(capsys)
     assert {node["state"] for node in later["nodes"]} == {"unknown"}
     assert later["controller"]["running"] is False

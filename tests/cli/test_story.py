@@ -14,11 +14,9 @@ from typing import Any
 import pytest
 
 from konductor_like.cli.app import execute
-from konductor_like.cli.paragraphs import plain, view
-from konductor_like.cli.report import ControllerReport
-from konductor_like.cli.story import Story, story_of
-from konductor_like.cli.story_view import FAULTS_SHOWN, document, rows
-from konductor_like.cli.terminal import console
+from konductor_like.cli.explain.node import FAULTS_SHOWN, NodeStory, document, paragraphs, story_of
+from konductor_like.cli.output import console, paragraphs_view, plain_paragraphs
+from konductor_like.cli.session import ControllerReport
 from konductor_like.cluster.decode import decode_node
 from konductor_like.model import (
     OPT_OUT_LABEL,
@@ -53,13 +51,13 @@ def story(
     steering: Steering = Steering(),  # noqa: B008  # a frozen value
     coverage: Coverage | None = None,
     rules: Rules = Rules(),  # noqa: B008  # a frozen value
-) -> Story:
-    return story_of(name, states, rules, replace(RUNNING, steering=steering), coverage, NOW)
+) -> NodeStory:
+    return story_of(name, states, rules, replace(RUNNING, steering=steering, coverage=coverage), NOW)
 
 
-def told(one: Story) -> dict[str, str]:
+def told(one: NodeStory) -> dict[str, str]:
     """Each paragraph by its label."""
-    return {label: "\n".join(lines) for label, lines in rows(one)}
+    return {label: "\n".join(lines) for label, lines in paragraphs(one)}
 
 
 def test_what_the_brake_holds_is_told_with_its_numbers() -> None:
@@ -82,7 +80,7 @@ def test_what_the_next_look_lets_through_is_not_called_held_back() -> None:
     roomy = story("gpu-2", nodes("brake full"), rules=Rules(brake_max_percent=100))
 
     assert roomy.held_back == ()
-    assert "the controller's next look taints it" in told(roomy)["Decided"]
+    assert "it is tainted at the next poll" in told(roomy)["Decided"]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +160,7 @@ def test_of_many_faults_the_open_and_tainting_ones_are_told_and_the_others_count
         state, record=replace(state.record, incidents=(closed, *minor, *state.record.incidents))
     )
 
-    faults = [lines[0] for label, lines in rows(story("gpu-1", states)) if label == "Fault"]
+    faults = [lines[0] for label, lines in paragraphs(story("gpu-1", states)) if label == "Fault"]
 
     assert len(faults) == FAULTS_SHOWN
     assert faults[0].startswith("xid 79 ")
@@ -170,7 +168,7 @@ def test_of_many_faults_the_open_and_tainting_ones_are_told_and_the_others_count
 
 
 def test_a_node_with_nothing_against_it_says_that_and_how_it_stands() -> None:
-    told = dict(rows(story("gpu-2", nodes("one faulty"))))
+    told = dict(paragraphs(story("gpu-2", nodes("one faulty"))))
 
     assert list(told) == ["Node", "Decided", "Coverage"]
     assert told["Decided"] == ["nothing: nothing is recorded against it"]
@@ -185,12 +183,12 @@ def test_on_a_terminal_of_100_columns_nothing_is_lost(name: str) -> None:
         one, screen = story(name, states), io.StringIO()
         terminal = console(screen)
         terminal.width = 100
-        terminal.print(view(rows(one)))
+        terminal.print(paragraphs_view(paragraphs(one)))
 
         shown = screen.getvalue()
         assert max(map(len, shown.splitlines())) <= 100
         words = re.sub(r"\s", "", shown)
-        for line in plain(rows(one)):
+        for line in plain_paragraphs(paragraphs(one)):
             assert re.sub(r"\s", "", line.partition(": ")[2]) in words
 
 

@@ -31,7 +31,7 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.cli import clock, writing
+from konductor_like.cli import session
 from konductor_like.cli.app import execute
 from konductor_like.cluster.client import KubeClient
 from konductor_like.policy import Rules
@@ -136,9 +136,9 @@ def _set(scene: Scene, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in scene.files.items():
         (folder / name).write_text(text, "utf-8")
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(clock, "now", lambda: NOW)
-    monkeypatch.setattr(writing, "who", lambda: "kim@laptop")
-    monkeypatch.setattr("konductor_like.cli.story.digest_of", lambda _: RULES)
+    monkeypatch.setattr(session, "now", lambda: NOW)
+    monkeypatch.setattr(session, "who", lambda: "kim@laptop")
+    monkeypatch.setattr("konductor_like.cli.explain.node.digest_of", lambda _: RULES)
 
 
 @contextmanager

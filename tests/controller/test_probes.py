@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.probes import ProbeServer, parse_listen
+from konductor_like.controller.probes import ProbeServer
+from konductor_like.settings import parse_listen
 
 
 def _has_ipv6() -> bool:

@@ -221,7 +221,7 @@ def test_a_reset_of_the_brake_is_said_once(caplog: pytest.LogCaptureFixture) -> 
 
     assert (desk.events, desk.acts) == ([EventReason.REARMED], ["e5f6"])
     told = facts(caplog.records[-1])
-    assert (told["verb"], told["act"], told["why"]) == ("breaker-reset", "e5f6", "false alarm")
+    assert (told["verb"], told["act"], told["why"]) == ("brake-reset", "e5f6", "false alarm")
 
 
 def test_a_restart_does_not_say_again_that_the_brake_was_reset_yesterday() -> None:

@@ -122,7 +122,7 @@ def test_strings_are_quoted_as_go_reads_them(text: str, quoted: str) -> None:
 
 
 def test_a_quoted_matcher_reads_back_as_it_was() -> None:
-    hostile = Matcher(("app", "=", r'a"} |= "x\ `'))
+    hostile = Matcher("app", "=", r'a"} |= "x\ `')
 
     assert parse_matchers(log_query([hostile], ["NVRM"]).split(' |= "NVRM"')[0]) == (hostile,)
 

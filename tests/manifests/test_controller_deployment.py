@@ -15,9 +15,8 @@ from konductor_like.cli.app import build
 from konductor_like.cluster import gpu
 from konductor_like.cluster.identity import own_identity
 from konductor_like.cluster.patch import OUR_TAINT
-from konductor_like.controller.probes import parse_listen
 from konductor_like.controller.term import JOIN_SECONDS
-from konductor_like.settings import PREFIX, Settings
+from konductor_like.settings import PREFIX, Settings, parse_listen
 from tests.manifests.manifests import MANIFESTS, documents, only
 from tests.manifests.roles import CONTROLLER
 from tests.manifests.units import byte_count

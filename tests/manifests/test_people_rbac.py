@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.cli import clock
+from konductor_like.cli import session
 from konductor_like.cli.app import execute
 from konductor_like.cluster.client import KubeClient
 from konductor_like.sandbox.kubernetes import KubernetesServer
@@ -24,7 +24,7 @@ VIEWERS, OPERATORS = "konductor-like-viewers", "konductor-like-operators"
 LOOKING = [
     "status",
     "explain node gpu-1",
-    "breaker status",
+    "brake status",
     "reset --dry-run",
     "taint gpu-2 --reason x --dry-run",
 ]
@@ -32,7 +32,7 @@ ACTING = [
     "taint gpu-2 --reason x",
     "ack gpu-1 --reason x",
     "pause --reason x",
-    "breaker reset",
+    "brake reset",
     "reset gpu-1",
 ]
 PURGE = "reset gpu-1 --purge"
@@ -43,7 +43,7 @@ PURGE = "reset gpu-1 --purge"
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesServer]:
     """A cluster with a faulty node and a Lease; nobody is its admin by default."""
     forget_settings(monkeypatch)
-    monkeypatch.setattr(clock, "now", lambda: NOW)
+    monkeypatch.setattr(session, "now", lambda: NOW)
     with KubernetesServer(nodes=SCENES["one faulty"](), require_token=True) as server:
         admin = server.access.add_user("admin")
         with closing(

@@ -46,7 +46,7 @@ class Watched(Cluster):
         self.nodes[name] = replace(node(name), machine=made)
 
     def rearm(self, seconds: float) -> None:
-        """``konductor-like breaker reset``."""
+        """``konductor-like brake reset``."""
         steering = replace(self.snapshot.steering, rearm=Rearm(at(seconds), "kim"))
         self.snapshot = replace(self.snapshot, steering=steering)
 

@@ -44,7 +44,7 @@ def test_a_brake_that_lets_nothing_through_is_told_as_it_is_from_anywhere(stage:
 
     assert not says(controller, "Releasing nodes makes room")()
     held = f"{name}   xid 79"
-    told = stage.run("breaker", "status").stdout
+    told = stage.run("brake", "status").stdout
     assert held in told
     assert "0 of 5 GPU nodes are out, the brake allows 0" in told
     assert "at most 0 of 5 GPU nodes may be" in stage.run("status").stdout

@@ -18,8 +18,7 @@ from typing import Any, Self
 import pytest
 from prometheus_client import generate_latest
 
-from konductor_like.cli import clock as cli_clock
-from konductor_like.cli import writing
+from konductor_like.cli import session
 from konductor_like.cli.app import execute
 from konductor_like.cluster.decode import settled_decoder
 from konductor_like.model import Incident, IncidentState, NodeRecord, NodeState, Role
@@ -118,8 +117,8 @@ class Site:
         environment = {"KUBECONFIG": str(kubeconfig), "HOME": str(self._folder), "COLUMNS": "80"}
         for name, value in environment.items():  # no setting: commands learn them from the Lease
             self._monkeypatch.setenv(name, value)
-        self._monkeypatch.setattr(cli_clock, "now", self.clock.moment)
-        self._monkeypatch.setattr(writing, "who", lambda: "kim@laptop")
+        self._monkeypatch.setattr(session, "now", self.clock.moment)
+        self._monkeypatch.setattr(session, "who", lambda: "kim@laptop")
         self.start()
         return self
 

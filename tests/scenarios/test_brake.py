@@ -99,8 +99,8 @@ def test_an_autoscaler_that_removes_what_is_tainted_does_not_empty_the_fleet(sit
     site.run(60)
     assert site.tainted == set()
     assert "COOLING DOWN after 4 tainted nodes deleted, arms itself again" in site.cli("status").lines[0]
-    assert "4 deleted while tainted lately" in site.cli("breaker", "status").out
-    assert site.cli("breaker", "status", "-o", "json").document["deleted"] == 4
+    assert "4 deleted while tainted lately" in site.cli("brake", "status").out
+    assert site.cli("brake", "status", "-o", "json").document["deleted"] == 4
     site.restart()
     site.run(60)
     assert site.tainted == set()
@@ -127,7 +127,7 @@ def test_what_is_deleted_while_no_controller_runs_is_noticed_by_the_next(site_of
     assert site.tainted == set()
     assert "COOLING DOWN after 1 tainted node deleted" in site.cli("status").lines[0]
 
-    assert site.cli("breaker", "reset", "--reason", "it was broken").code == 0
+    assert site.cli("brake", "reset", "--reason", "it was broken").code == 0
     site.run(20)
     assert site.tainted == {gpu(2)}
 

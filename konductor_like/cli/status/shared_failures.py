@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from konductor_like.cli.columns import age, count, moment, natural
-from konductor_like.cli.covering import named
+from konductor_like.cli.status.coverage import named
 from konductor_like.model import Incident, IncidentState, NodeState, Role, Source
 from konductor_like.policy.change import health_of, tainting
 from konductor_like.policy.correlate import DOMAIN, job_key, parts_of
 
 RECENT = timedelta(hours=24)
 """So long an event is shown although nothing stands against any of its nodes any more."""
-EVENTS_SHOWN = 5
+FAILURES_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class EventReport:
+class SharedFailure:
     """One event and its nodes."""
 
     name: str
@@ -42,7 +42,7 @@ class EventReport:
         return (*self.origins, *self.unclear, *self.collateral)
 
 
-def event_reports(nodes: Mapping[str, NodeState], now: datetime) -> tuple[EventReport, ...]:
+def shared_failures(nodes: Mapping[str, NodeState], now: datetime) -> tuple[SharedFailure, ...]:
     """The events that are going on or recent, the latest first. What shows on one node is none."""
     found: defaultdict[str, dict[str, list[Incident]]] = defaultdict(lambda: defaultdict(list))
     standing: set[str] = set()
@@ -78,15 +78,15 @@ def _failures(found: Mapping[str, Mapping[str, list[Incident]]], now: datetime) 
     return {name: len(keys) for name, keys in jobs.items()}
 
 
-def event_lines(events: Iterable[EventReport], now: datetime) -> list[tuple[str, str]]:
+def failure_lines(events: Iterable[SharedFailure], now: datetime) -> list[tuple[str, str]]:
     """What stands above the table: a sentence for each of the latest."""
     events = list(events)
-    lines = [("Event", event_sentence(event, now)) for event in events[:EVENTS_SHOWN]]
+    lines = [("Event", failure_sentence(event, now)) for event in events[:FAILURES_SHOWN]]
     more = len(events) - len(lines)
     return [*lines, ("Event", f"and {count(more, 'more event')}")] if more else lines
 
 
-def event_sentence(event: EventReport, now: datetime) -> str:
+def failure_sentence(event: SharedFailure, now: datetime) -> str:
     """``ml/Job/llama, 5m ago, 64 nodes: began on gpu-1; 63 collateral``."""
     since = age((now - moment(event.start_ns)).total_seconds())
     parts = []
@@ -103,11 +103,8 @@ def event_sentence(event: EventReport, now: datetime) -> str:
 
 
 def _report(
-    name: str,
-    members: Mapping[str, list[Incident]],
-    often: Mapping[str, int],
-    nodes: Mapping[str, NodeState],
-) -> EventReport:
+    name: str, members: Mapping[str, list[Incident]], often: Mapping[str, int], nodes: Mapping[str, NodeState]
+) -> SharedFailure:
     first = {node: min(each.first_ns for each in incidents) for node, incidents in members.items()}
     roles = {node: _role(incidents) for node, incidents in members.items()}
     failed = {node for node in members if tainting(nodes[node].record)}
@@ -124,7 +121,7 @@ def _report(
             )
         )
 
-    return EventReport(
+    return SharedFailure(
         name=name,
         shared=name.rpartition("@")[0] or name,
         start_ns=parts_of(name)[1] or min(first.values()),

@@ -1,62 +1,50 @@
-"""A status report as text: plain columns, names, JSON, YAML. Pure; ``terminal.py`` is for terminals."""
+"""A status report as text: plain columns of full width, or fitted to a terminal and coloured."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from konductor_like.cli.columns import age, columns, count, fault_name, moment
-from konductor_like.cli.covering import coverage_lines
-from konductor_like.cli.document import stamp, status_document
-from konductor_like.cli.happenings import event_lines
-from konductor_like.cli.report import ControllerReport, NodeReport, StatusReport
+from konductor_like.cli.columns import NONE, age, columns, count, fault_name, moment, printable, stamp
+from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.status.coverage import ALARMING, coverage_lines
+from konductor_like.cli.status.report import Health, NodeReport, StatusReport
+from konductor_like.cli.status.shared_failures import failure_lines
 from konductor_like.model import BrakeState, Pace, Pause, Source
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 NAMES_SHOWN = 5
 """The sentence about the brake names this many held nodes; the list has them all."""
 
 
+_STYLES = {
+    Health.FAULTY: "bold red",
+    Health.HELD: "bold magenta",
+    Health.SUSPECT: "yellow",
+    Health.UNKNOWN: "cyan",
+    Health.NOT_MEASURED: "dim",
+    Health.HEALTHY: "green",
+}
 _UNREAD = {
     Source.KERNEL: "every node that nothing stands against is UNKNOWN",
     Source.POD: "what jobs printed since then is not seen",
 }
-
-
-class Output(StrEnum):
-    """What ``-o`` takes."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    NAME = "name"
-
-
 HEADERS = ("NODE", "STATE", "AGE", "FAULT", "GPU", "COUNT", "EVIDENCE", "ADVICE")
 WIDE_HEADERS = (*HEADERS[:-2], "SEVERITY", "SINCE", "LAST-SEEN", "COVERAGE", *HEADERS[-2:], "NOTES")
 
 
-def render(report: StatusReport, output: Output, *, headers: bool = True) -> list[str]:
-    """The lines of a report in any format; without headers the tables are rows and nothing else."""
-    match output:
-        case Output.JSON:
-            return [json.dumps(status_document(report), indent=2)]
-        case Output.YAML:
-            return [to_yaml(report)]
-        case Output.NAME:
-            return [f"node/{node.name}" for node in report.nodes]
-        case Output.TABLE | Output.WIDE:
-            return _tables(report, wide=output is Output.WIDE, headers=headers)
-
-
-def to_yaml(report: StatusReport) -> str:
-    """The same document as JSON has."""
-    import yaml  # the only format that needs it
-
-    text: str = yaml.safe_dump(status_document(report), sort_keys=False, allow_unicode=True, width=4096)
-    return text.rstrip("\n")
+def tables(report: StatusReport, *, wide: bool, headers: bool = True) -> list[str]:
+    """What stands above the table, and the table; without headers there are rows and nothing else."""
+    shown = WIDE_HEADERS if wide else HEADERS
+    rows = [_row(node, report.now, shown) for node in report.nodes]
+    if not headers:
+        return columns((), rows)
+    above = [f"{label + ':':<12} {text}" for label, text in summary(report)]
+    table = columns(shown, rows) if rows else []
+    return [*above, "", *table] if table else above
 
 
 def summary(report: StatusReport) -> list[tuple[str, str]]:
@@ -67,7 +55,7 @@ def summary(report: StatusReport) -> list[tuple[str, str]]:
         ("Brake", brake_sentence(report.brake, report.now, report.controller.why_unset)),
         ("Controller", controller_sentence(report.controller, report.now)),
         *coverage_lines(report.coverage, report.now),
-        *event_lines(report.events, report.now),
+        *failure_lines(report.events, report.now),
     ]
 
 
@@ -167,43 +155,92 @@ def state_text(node: NodeReport) -> str:
     return f"{node.health.value} ({node.qualifier})" if node.qualifier else node.health.value
 
 
-def cells(node: NodeReport, now: datetime, *, wide: bool) -> Sequence[str]:
-    """One row of the table; empty where there is nothing to say."""
-    fault = node.fault
-    since = age((now - node.since).total_seconds()) if node.since else ""
-    about = (_fault_cell(node), fault.key.gpu or "", str(fault.count)) if fault else ("", "", "")
-    evidence = fault.evidence if fault else ""
-    if not wide:
-        return (node.name, state_text(node), since, *about, evidence, node.advice)
-    return (
-        node.name,
-        state_text(node),
-        since,
-        *about,
-        fault.severity.value if fault else "",
-        stamp(node.since) or "",
-        (stamp(moment(fault.last_ns)) or "") if fault else "",
-        node.coverage.value,
-        evidence,
-        node.advice,
-        "; ".join(node.notes),
-    )
-
-
-def _fault_cell(node: NodeReport) -> str:
-    """The gravest fault, and how many others accuse the node as well."""
-    name = fault_name(node.fault.key.rule) if node.fault else ""
-    return f"{name} (+{node.further})" if node.further else name
-
-
-def _tables(report: StatusReport, *, wide: bool, headers: bool) -> list[str]:
-    rows: Iterable[Sequence[str]] = [cells(node, report.now, wide=wide) for node in report.nodes]
-    if not headers:
-        return columns((), rows)
-    above = [f"{label + ':':<12} {text}" for label, text in summary(report)]
-    table = columns(WIDE_HEADERS if wide else HEADERS, rows) if report.nodes else []
-    return [*above, "", *table] if table else above
+def _row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[str]:
+    """One row of the table; a cell is empty where there is nothing to say."""
+    cells = {
+        "NODE": node.name,
+        "STATE": state_text(node),
+        "AGE": age((now - node.since).total_seconds()) if node.since else "",
+        "SINCE": stamp(node.since) or "",
+        "COVERAGE": node.coverage.value,
+        "ADVICE": node.advice,
+        "NOTES": "; ".join(node.notes),
+    }
+    if (fault := node.fault) is not None:
+        further = f" (+{node.further})" if node.further else ""
+        cells |= {
+            "FAULT": fault_name(fault.key.rule) + further,
+            "GPU": fault.key.gpu or "",
+            "COUNT": str(fault.count),
+            "SEVERITY": fault.severity.value,
+            "LAST-SEEN": stamp(moment(fault.last_ns)) or "",
+            "EVIDENCE": fault.evidence,
+        }
+    return [cells.get(header, "") for header in headers]
 
 
 def _ago(then: datetime, now: datetime) -> str:
     return f"{age((now - then).total_seconds())} ago"
+
+
+def status_view(report: StatusReport, *, wide: bool, headers: bool) -> RenderableType:
+    """The brake, the controller, the nodes; below them what is behind each state and what to do about it."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = []
+    if headers:
+        parts.extend(_summary_line(label, text) for label, text in summary(report))
+        parts.append(Text())
+    parts.append(_overview(report, wide=wide, headers=headers))
+    if not wide:
+        parts.extend(_details(report))
+    return Group(*parts)
+
+
+def _summary_line(label: str, text: str) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    alarming = label in ALARMING or text.startswith(
+        ("HOLDING", "NO NODE", "NOT RUNNING", "none", "unknown", "bounds")
+    )
+    alarming = alarming or "UNKNOWN" in text
+    line = Table.grid(padding=(0, 1))
+    line.add_column(width=11, no_wrap=True)
+    line.add_column(overflow="fold")
+    line.add_row(Text(f"{label}:", "bold"), Text(printable(text), "bold yellow" if alarming else ""))
+    return line
+
+
+def _overview(report: StatusReport, *, wide: bool, headers: bool) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=headers, header_style="bold")
+    shown = WIDE_HEADERS if wide else HEADERS[:-2]  # the evidence and the advice get paragraphs of their own
+    for header in shown:
+        table.add_column(header, overflow="fold", no_wrap=header in ("AGE", "GPU", "COUNT", "STATE"))
+    for node in report.nodes:
+        texts = [Text(printable(cell) or NONE) for cell in _row(node, report.now, shown)]
+        texts[1].stylize(_STYLES[node.health])
+        table.add_row(*texts)
+    return table
+
+
+def _details(report: StatusReport) -> list[RenderableType]:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    parts: list[RenderableType] = []
+    for node in report.nodes:
+        if not node.advice and node.fault is None:
+            continue
+        heading = Text.assemble((node.name, "bold"), " ", (state_text(node), _STYLES[node.health]))
+        parts += [Text(), heading]
+        if node.fault:
+            evidence = Text(printable(node.fault.evidence), "dim", overflow="fold")
+            parts += [Padding(Text(node.fault.title), (0, 0, 0, 2)), Padding(evidence, (0, 0, 0, 2))]
+        if node.advice:
+            parts.append(Padding(Text(f"To do: {printable(node.advice)}"), (0, 0, 0, 2)))
+    return parts

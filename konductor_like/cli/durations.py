@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from konductor_like.cli.exits import Exit
-from konductor_like.cli.failures import CommandError
+from konductor_like.cli.errors import CommandError
+from konductor_like.exits import Exit
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PART = re.compile(r"(\d{1,9})([smhdw])", re.ASCII)
@@ -31,13 +31,18 @@ def span_of(text: str, option: str) -> timedelta:
         raise CommandError(f"{option} {text!r} is longer than time is", status=Exit.USAGE) from None
 
 
+def moved(when: datetime, by: timedelta, option: str) -> datetime:
+    """The moment that much later. Raises CommandError where there is none."""
+    try:
+        return when + by
+    except OverflowError:
+        raise CommandError(f"{option} is longer than time is", status=Exit.USAGE) from None
+
+
 def moment_of(text: str, option: str, now: datetime) -> datetime:
     """A span before ``now``, or a date or time (UTC unless it says otherwise). Raises CommandError."""
     if _PART.match(text) and text[-1] in _UNITS:
-        try:
-            return now - span_of(text, option)
-        except OverflowError:
-            raise CommandError(f"{option} {text!r} is longer than time is", status=Exit.USAGE) from None
+        return moved(now, -span_of(text, option), option)
     try:
         when = datetime.fromisoformat(text)
     except ValueError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from konductor_like.cli.covering import coverage_lines, coverage_report, notes_on, warnings_on
+from konductor_like.cli.status.coverage import coverage_lines, coverage_report, notes_on, warnings_on
 from konductor_like.model import Coverage, Gap, Loss, Misnamed, Unparsed
 from tests.cli.scenes import NOW, ago, ago_ns
 

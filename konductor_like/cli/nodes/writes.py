@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
-import os
-import socket
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from datetime import datetime, timedelta
+from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass
+from datetime import datetime
+from typing import ClassVar
 
-from konductor_like.cli import clock
-from konductor_like.cli.dryrun import DryRun
-from konductor_like.cli.streams import say, tell, warn
+from konductor_like.cli import session
+from konductor_like.cli.options import DryRun
+from konductor_like.cli.output import say, tell, warn
+from konductor_like.cli.session import ControllerReport
 from konductor_like.cluster import paths
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeNotFound
-from konductor_like.cluster.events import NodeEvents
+from konductor_like.cluster.events import NodeEvents, about
 from konductor_like.cluster.fence import NoFence
-from konductor_like.cluster.published import Published
 from konductor_like.cluster.transport import JSON_PATCH, JsonObject
 from konductor_like.cluster.writer import NodeWriter, Outcome, RehearsedWriter, WriteResult
-from konductor_like.controller.announcer import about
 from konductor_like.model import Change, NodeState
 from konductor_like.settings import Settings
 
@@ -47,72 +45,68 @@ class ServerDryRunClient(KubeClient):
         return super().patch(path, body, content_type, {**(params or {}), "dryRun": "All"}, timeout_seconds)
 
 
-@contextmanager
-def writing_client(
-    settings: Settings, kubeconfig: str | None, context: str | None, dry_run: DryRun
-) -> Iterator[ReadOnlyKubeClient]:
-    """A client that can do as much as the kind of dry run allows. Raises KubeConfigError."""
-    kind = {
-        DryRun.NONE: KubeClient,
-        DryRun.CLIENT: ReadOnlyKubeClient,
-        DryRun.SERVER: ServerDryRunClient,
-    }[dry_run]
-    with closing(kind.connect(kubeconfig, context, settings.kube_timeout_seconds)) as client:
-        yield client
+_CLIENTS: Mapping[DryRun, type[ReadOnlyKubeClient]] = {
+    DryRun.NONE: KubeClient,
+    DryRun.CLIENT: ReadOnlyKubeClient,
+    DryRun.SERVER: ServerDryRunClient,
+}
 
 
-class NodeWork(ABC):
+def connected(
+    dry_run: DryRun, kubeconfig: str | None, context: str | None
+) -> AbstractContextManager[tuple[ReadOnlyKubeClient, Settings]]:
+    """A client that can do as much as the kind of dry run allows. Raises CommandError or KubeConfigError."""
+    return session.connected(_CLIENTS[dry_run], kubeconfig, context)
+
+
+class CannotWriteError(Exception):
+    """Why a node must not be written as it was asked."""
+
+
+@dataclass(eq=False)
+class NodeWrites(ABC):
     """One kind of write to any number of nodes; counts what was ``done`` and what ``failed``."""
 
-    done_word: str
+    client: ReadOnlyKubeClient
+    settings: Settings
+    dry_run: DryRun
+    _: KW_ONLY
+    reason: str
+    names_only: bool = False
+    """Print ``node/NAME`` for each node that was written, as ``-o name`` does."""
+    controller: ControllerReport | None = None
+    """Where it was read: its settings say what a GPU node is."""
+    done: int = 0
+    failed: int = 0
+    done_word: ClassVar[str]
     """``reset``, as in *was not reset*."""
+    unchanged: ClassVar[str]
+    """Why there was nothing to do."""
 
-    def __init__(
-        self,
-        client: ReadOnlyKubeClient,
-        settings: Settings,
-        dry_run: DryRun,
-        *,
-        names_only: bool = False,
-        controllers: Published | None = None,
-    ) -> None:
-        """``names_only``: print ``node/NAME`` for each node that was written, as ``-o name`` does.
-
-        ``controllers``: the controller's settings, which say what a GPU node is; where that matters.
-        """
-        self.done = 0
-        self.failed = 0
-        self.client = client
-        self.settings = settings
-        self.decode = settled_decoder(controllers, client)
-        self.by = who()
-        self._suffix = _SUFFIX[dry_run]
-        self._names_only = names_only
+    def __post_init__(self) -> None:
+        self.decode = settled_decoder(self.controller.settings if self.controller else None, self.client)
+        self.by = session.who()
         self._hints: dict[str, None] = {}
         self._writer: NodeWriter | RehearsedWriter = RehearsedWriter()
         self._events: NodeEvents | None = None
-        if isinstance(client, KubeClient):
+        if isinstance(self.client, KubeClient):
             self._writer = NodeWriter(
-                client,
+                self.client,
                 self.decode,
                 NoFence(),
-                timeout_seconds=settings.kube_timeout_seconds,
-                write_concurrency=settings.write_concurrency,
+                timeout_seconds=self.settings.kube_timeout_seconds,
+                write_concurrency=self.settings.write_concurrency,
             )
-            if dry_run is DryRun.NONE:
-                self._events = NodeEvents(client, self.by)
+            if self.dry_run is DryRun.NONE:
+                self._events = NodeEvents(self.client, self.by)
 
     @abstractmethod
     def decide(self, state: NodeState) -> Change | None:
-        """What to write, or None where there is nothing to do. May call ``fail``."""
+        """What to write, or None where there is nothing to do. Raises CannotWriteError."""
 
     @abstractmethod
-    def told(self, before: NodeState, change: Change) -> str:
+    def done_text(self, change: Change) -> str:
         """What was done, behind the node's name."""
-
-    @abstractmethod
-    def unchanged(self, state: NodeState) -> str:
-        """Why there was nothing to do."""
 
     def warnings(self, before: NodeState, change: Change) -> Iterator[str]:
         """What a person must hear about a node that was written."""
@@ -121,7 +115,7 @@ class NodeWork(ABC):
 
     def at(self) -> datetime:
         """Now, by the cluster's clock: a laptop's that runs ahead would cover faults still to come."""
-        return clock.now() + timedelta(seconds=self.client.clock_ahead_seconds)
+        return session.cluster_now(self.client)
 
     def named(self, names: Sequence[str]) -> list[NodeState]:
         """The nodes of these names; one that is not there is told and counts as failed."""
@@ -151,23 +145,23 @@ class NodeWork(ABC):
 
     def _round(self, states: Sequence[NodeState]) -> list[NodeState]:
         """One attempt at each node; gives back the fresh states of those to decide on again."""
-        failed = self.failed
         decided = []
         for state in states:
-            change = self.decide(state)
-            if change is not None or self.failed == failed:
-                decided.append((state, change))
-            failed = self.failed
+            try:
+                decided.append((state, self.decide(state)))
+            except CannotWriteError as error:
+                self.fail(str(error))
         results = iter(self._writer.write_all([(state, change) for state, change in decided if change]))
         again = []
         for state, change in decided:
             if change is None:
-                self._nothing_to_do(state)
-            elif fresh := self._judge(state, next(results)):
+                self.done += 1
+                self._say(state.name, f"unchanged ({self.unchanged})")
+            elif fresh := self._ended(state, next(results)):
                 again.append(fresh)
         return again
 
-    def _judge(self, before: NodeState, result: WriteResult) -> NodeState | None:
+    def _ended(self, before: NodeState, result: WriteResult) -> NodeState | None:
         """Say how one write ended; gives back the fresh state of a node to decide on again."""
         change = result.change
         match result.outcome:
@@ -188,7 +182,7 @@ class NodeWork(ABC):
 
     def _applied(self, before: NodeState, change: Change, state: NodeState) -> None:
         self.done += 1
-        self._say(change.node, self.told(before, change) + self._suffix)
+        self._say(change.node, self.done_text(change) + _SUFFIX[self.dry_run])
         if change.act_id and logging.getLogger("konductor_like").isEnabledFor(logging.DEBUG):
             tell(f"node/{change.node}: act {change.act_id}")
         for warning in self.warnings(before, change):
@@ -196,18 +190,5 @@ class NodeWork(ABC):
         if self._events is not None and change.event is not None:
             self._events.send(state, change.event, change.message, about(change), change.act_id)
 
-    def _nothing_to_do(self, state: NodeState) -> None:
-        self.done += 1
-        self._say(state.name, f"unchanged ({self.unchanged(state)})")
-
     def _say(self, name: str, what: str) -> None:
-        say([f"node/{name}" if self._names_only else f"node/{name} {what}"])
-
-
-def who() -> str:
-    """Who runs this, as ``user@host``."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a pod's uid need not be in its /etc/passwd
-        user = f"uid {os.getuid()}"
-    return f"{user}@{socket.gethostname()}"
+        say([f"node/{name}" if self.names_only else f"node/{name} {what}"])

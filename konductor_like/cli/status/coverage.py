@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from konductor_like.cli.columns import age, count, moment, natural
+from konductor_like.cli.columns import age, count, moment, natural, stamp
 from konductor_like.model import Coverage, CoverageState, Loss, Misnamed, Unparsed
 
 NAMES_SHOWN = 5
@@ -90,7 +90,10 @@ def coverage_lines(coverage: CoverageReport | None, now: datetime) -> list[tuple
     if coverage.lost:
         lost = [f"{node} ({count(loss.records, 'record')})" for node, loss in coverage.lost]
         lines.append(("Lost", f"{named(lost)} overwritten before they were read"))
-    lines += _unparsed_lines(coverage)
+    if coverage.unparsed:
+        unparsed = [f"{node} ({count(seen.lines, 'line')})" for node, seen in coverage.unparsed]
+        text = f"{named(unparsed)} with an Xid that is not understood: see the controller's log"
+        lines.append(("Unparsed", text))
     if coverage.ambiguous:
         lines.append(("Ambiguous", f"{named(coverage.ambiguous)}: two machines under one name; not tainted"))
     if coverage.misnamed:
@@ -110,8 +113,8 @@ def notes_on(name: str, coverage: Coverage | None) -> Iterable[str]:
         return
     for gap in coverage.gaps:
         if gap.concerns(name):
-            until = f"to {_clock(gap.end_ns)}" if gap.end_ns is not None else "on"
-            yield f"its kernel log is missing from {_clock(gap.start_ns)} {until}"
+            until = f"to {stamp(moment(gap.end_ns))}" if gap.end_ns is not None else "on"
+            yield f"its kernel log is missing from {stamp(moment(gap.start_ns))} {until}"
     if name in coverage.lost:
         loss = coverage.lost[name]
         yield f"{count(loss.records, 'record')} overwritten in its kernel log before they were read"
@@ -125,14 +128,6 @@ def named(names: Collection[str]) -> str:
     shown = list(names)[:NAMES_SHOWN]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
-
-
-def _unparsed_lines(coverage: CoverageReport) -> list[tuple[str, str]]:
-    """Whose lines name an Xid that nobody can read; nothing, where all are understood."""
-    if not coverage.unparsed:
-        return []
-    shown = [f"{node} ({count(seen.lines, 'line')})" for node, seen in coverage.unparsed]
-    return [("Unparsed", f"{named(shown)} with an Xid that is not understood: see the controller's log")]
 
 
 def _gap_text(gap: GapReport, fleet: int, now: datetime) -> str:
@@ -151,7 +146,3 @@ def _misnamed_text(misnamed: Collection[tuple[str, Misnamed]], now: datetime) ->
         f"kernel faults of {names}: {named([name for name, _ in misnamed])} "
         f"({faults}, the last {since} ago); unless deleted, check KONDUCTOR_NODE_LABEL"
     )
-
-
-def _clock(ns: int) -> str:
-    return f"{moment(ns):%Y-%m-%dT%H:%M:%SZ}"

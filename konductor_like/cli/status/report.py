@@ -1,20 +1,28 @@
-"""What ``status`` knows, as values: one report per node, and the brake and the controller beside them.
+"""How the nodes stand: one report per node, and the brake and the controller beside them.
 
-Pure: Node states and what the Lease says in, reports out. It decides nothing; the records were decided upon
-by the controller, and this reads them.
+It decides nothing: the controller decided upon the records, and this reads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-from konductor_like.cli.columns import moment, natural
-from konductor_like.cli.covering import CoverageReport, notes_on, state_of, warnings_on
-from konductor_like.cli.happenings import EventReport
+from konductor_like.cli.columns import moment, natural, stamp
+from konductor_like.cli.session import ControllerReport, read_controller
+from konductor_like.cli.status.coverage import (
+    CoverageReport,
+    coverage_report,
+    notes_on,
+    state_of,
+    warnings_on,
+)
+from konductor_like.cli.status.shared_failures import SharedFailure, shared_failures
+from konductor_like.cluster.client import ReadOnlyKubeClient
+from konductor_like.cluster.decode import settled_decoder
+from konductor_like.cluster.store import list_nodes
 from konductor_like.model import (
     OPT_OUT_LABEL,
     TAINT_KEY,
@@ -25,18 +33,19 @@ from konductor_like.model import (
     IncidentState,
     NodeRecord,
     NodeState,
-    Release,
+    Refusal,
+    Refused,
     Role,
     Severity,
-    Source,
-    Steering,
-    Stint,
 )
+from konductor_like.model.escalation import SETTLE_SECONDS_MOST
+from konductor_like.policy import Rules
+from konductor_like.policy.brake import brake_state
+from konductor_like.policy.brakewords import why_held
 from konductor_like.policy.change import health_of
-from konductor_like.policy.release import name_of
-
-if TYPE_CHECKING:  # commands that need no cluster start without pydantic
-    from konductor_like.cluster.published import Published
+from konductor_like.policy.release import name_of, unix_ns
+from konductor_like.policy.roles import is_waiting
+from konductor_like.settings import Settings
 
 
 class Health(StrEnum):
@@ -55,8 +64,6 @@ class Health(StrEnum):
     HEALTHY = "healthy"
 
 
-STALE_SECONDS = 300.0
-"""The default of KONDUCTOR_HEARTBEAT_STALE_SECONDS, which holds where the controller's is not known."""
 _RANK = {health: rank for rank, health in enumerate(Health)}
 _SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
 _ACCUSING = (Severity.FATAL, Severity.TEST, Severity.SUSPECT)
@@ -68,10 +75,9 @@ _READER_ADVICE = "look at the kernel-log reader's pod on this node and at the lo
 class NodeReport:
     """One node, as people ask about it. ``since`` is aware and UTC; None where there is no such moment."""
 
-    name: str
+    state: NodeState
     health: Health
     coverage: CoverageState
-    tainted: bool
     since: datetime | None
     qualifier: str
     """What the bare state hides: a test, a fault from before the install, one of another boot."""
@@ -80,74 +86,13 @@ class NodeReport:
     further: int
     """How many other incidents accuse the node as well."""
     advice: str
-    incidents: tuple[Incident, ...]
-    releases: tuple[Release, ...]
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
-    hold_until: datetime | None = None
-    """Nothing but a person brings it back before this."""
-    replace_since: datetime | None = None
-    """It failed too often: marked for replacement."""
-    contested_at: datetime | None = None
-    """When somebody last fought over our taint."""
-    stints: tuple[Stint, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerReport:
-    """What the Lease says; ``holder`` is None where there is no Lease or nobody holds it."""
-
-    lease: str
-    """Its namespace and name, ``konductor-like/konductor-like``."""
-    exists: bool = True
-    holder: str | None = None
-    renewed: datetime | None = None
-    duration_seconds: float = 0.0
-    read_ns: Mapping[Source, int] = field(default_factory=dict)
-    """Up to where each source was read and acted upon."""
-    heard_ns: Mapping[Source, int] = field(default_factory=dict)
-    """Up to where each source was read, as the coverage has it; an older controller's has nothing."""
-    settings: Published | None = None
-    """What it decides by; None where that is not known."""
-    why_unset: str = ""
-    """Why the settings are not known."""
-    coverage_at: datetime | None = None
-    steering: Steering = field(default_factory=Steering)
-    """What people told it."""
-    problem: str | None = None
-    """Why the Lease, or something in it, could not be read."""
 
     @property
-    def readable(self) -> bool:
-        """Whether anything is known at all."""
-        return self.problem is None or self.renewed is not None
-
-    @property
-    def stale_seconds(self) -> float:
-        """What was not heard or not read for so long is unknown; without settings, their default."""
-        return self.settings.stale_seconds if self.settings else STALE_SECONDS
-
-    @property
-    def reached_ns(self) -> Mapping[Source, int]:
-        """Up to where each source was read; what was read may wait to be acted upon."""
-        return self.heard_ns or self.read_ns
-
-    def unread_since(self, now: datetime, source: Source = Source.KERNEL) -> datetime | None:
-        """Up to where the source was read, if that is longer ago than the stale span.
-
-        None where it was read since then, and where nothing tells that it was ever read.
-        """
-        known = [moment(self.reached_ns[source])] if source in self.reached_ns else []
-        if source is Source.KERNEL and self.coverage_at is not None:
-            known.append(self.coverage_at)
-        since = min(known, default=now)
-        return since if now - since > timedelta(seconds=self.stale_seconds) else None
-
-    def alive(self, now: datetime) -> bool:
-        """Whether the holder renewed recently enough to be taken for running."""
-        if self.holder is None or self.renewed is None:
-            return False
-        return now - self.renewed < timedelta(seconds=self.duration_seconds)
+    def name(self) -> str:
+        """The node's."""
+        return self.state.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +105,87 @@ class StatusReport:
     nodes: tuple[NodeReport, ...]
     coverage: CoverageReport | None = None
     """None where no controller has said yet which kernel logs arrive."""
-    events: tuple[EventReport, ...] = ()
+    events: tuple[SharedFailure, ...] = ()
     """What shows on many nodes at once, whichever nodes were asked for."""
+    missing: tuple[str, ...] = ()
+    """Names that were asked for and that the cluster does not have."""
+    ordinary: tuple[str, ...] = ()
+    """Names that were asked for and have neither a GPU nor a trace of us."""
 
     @property
-    def unread_since(self) -> datetime | None:
-        """Up to where kernel logs were read, where they have not been for so long that nodes are unknown."""
-        return self.controller.unread_since(self.now)
+    def why_unknown(self) -> str:
+        """Why nothing vouches for any node: the kernel logs are not read, or nothing tells that they are."""
+        if (since := self.controller.unread_since(self.now)) is not None:
+            return (
+                f"the kernel logs have not been read since {stamp(since)}: "
+                "until they are, nodes that nothing stands against are unknown"
+            )
+        if not self.controller.readable:
+            return (
+                "without the Lease nobody can say which kernel logs arrive: every node counts as not measured"
+            )
+        if self.controller.coverage is None:
+            return "no controller has said yet which kernel logs arrive, so every node counts as not measured"
+        return ""
+
+
+def observe(
+    client: ReadOnlyKubeClient,
+    settings: Settings,
+    now: datetime,
+    *,
+    names: Collection[str] = (),
+    selector: str | None = None,
+) -> StatusReport:
+    """Read nodes and Lease. Raises KubeError where the nodes cannot be read; the Lease may be out of reach.
+
+    Whatever was asked for, all nodes are read: the brake counts all of them. What the brake allows comes of
+    the controller's settings, never of ours.
+    """
+    controller = read_controller(client, settings)
+    coverage, unread_since = controller.coverage, controller.unread_since(now)
+    decode = settled_decoder(controller.settings, client)
+    nodes = list_nodes(client, decode)
+    chosen = set(names) or (list_nodes(client, decode, selector).keys() if selector else nodes.keys())
+    states = [state for name, state in nodes.items() if name in chosen]
+    gpu_nodes = [name for name, state in nodes.items() if state.is_gpu_node]
+    return StatusReport(
+        now=now,
+        brake=_brake(nodes, controller, now),
+        controller=controller,
+        nodes=node_reports(states, coverage, unread_since),
+        coverage=coverage_report(gpu_nodes, coverage, unread=unread_since is not None),
+        events=shared_failures(nodes, now),
+        missing=tuple(name for name in dict.fromkeys(names) if name not in nodes),
+        ordinary=tuple(state.name for state in states if names and not worth_reporting(state)),
+    )
+
+
+def _brake(nodes: Mapping[str, NodeState], controller: ControllerReport, now: datetime) -> BrakeState:
+    """The brake by the controller's settings; where they are not known, only what nodes and Lease tell."""
+    ambiguous = controller.coverage.ambiguous if controller.coverage else frozenset()
+    rules = rules_for(nodes, controller, now)
+    state = brake_state(nodes, rules, ambiguous, steering=controller.steering, now=now)
+    if controller.settings is not None:
+        return state
+    held = tuple(
+        item if item.why is Refusal.PAUSED else replace(item, why=None, pool=None) for item in state.held
+    )
+    return BrakeState(state.gpu_nodes, state.out, state.bound, held, pause=state.pause)
+
+
+def rules_for(nodes: Mapping[str, NodeState], controller: ControllerReport, now: datetime) -> Rules:
+    """The rules by which nodes are looked at: with the catalogue's settling where something may settle now.
+
+    To read the catalogue takes longer than all else, and it is seldom needed.
+    """
+    since_ns = unix_ns(now - timedelta(seconds=SETTLE_SECONDS_MOST))
+    incidents = (incident for state in nodes.values() for incident in state.record.incidents)
+    if any(is_waiting(incident) and incident.first_ns > since_ns for incident in incidents):
+        from konductor_like.catalog import load_catalog
+
+        return controller.policy.under(load_catalog().escalations, "")
+    return controller.policy
 
 
 def node_reports(
@@ -177,13 +196,7 @@ def node_reports(
     Without coverage every node is ``not measured``. ``unread_since``: kernel logs were read up to here and
     not since; what was measured then is unknown now, because failure is not absence.
     """
-    reports = [
-        node_report(
-            state, state_of(state.name, coverage, unread=unread_since is not None), coverage, unread_since
-        )
-        for state in states
-        if worth_reporting(state)
-    ]
+    reports = [node_report(state, coverage, unread_since) for state in states if worth_reporting(state)]
     return tuple(sorted(reports, key=lambda report: (_RANK[report.health], natural(report.name))))
 
 
@@ -198,37 +211,24 @@ def worth_reporting(state: NodeState) -> bool:
 
 
 def node_report(
-    state: NodeState,
-    seen: CoverageState,
-    coverage: Coverage | None = None,
-    unread_since: datetime | None = None,
+    state: NodeState, coverage: Coverage | None, unread_since: datetime | None = None
 ) -> NodeReport:
-    """What there is to say about one node, given whether its kernel log arrives and what is missing of it.
-
-    ``unread_since`` as for :func:`node_reports`.
-    """
+    """What there is to say about one node. Coverage and ``unread_since`` as for :func:`node_reports`."""
+    seen = state_of(state.name, coverage, unread=unread_since is not None)
     accusing = sorted(_accusing(state), key=_gravity)
     health = _health(state, seen)
     fault = accusing[0] if accusing else None
+    qualifiers = (_qualifier(state, health, fault, coverage), *_standing(state.record, fault))
     return NodeReport(
-        name=state.name,
+        state=state,
         health=health,
         coverage=seen,
-        tainted=state.tainted,
         since=_since(state, health, fault),
-        qualifier=", ".join(
-            filter(None, (_qualifier(state, health, fault, coverage), *_standing(state.record, fault)))
-        ),
+        qualifier=", ".join(filter(None, qualifiers)),
         fault=fault,
         further=max(0, len(accusing) - 1),
         advice=_advice(state, health, fault, unread=unread_since is not None),
-        incidents=state.record.incidents,
-        releases=state.record.releases,
         warnings=(*_warnings(state), *warnings_on(state.name, coverage)),
-        hold_until=state.record.hold_until,
-        replace_since=state.record.replace_since,
-        contested_at=state.record.contested_at,
-        stints=state.record.stints,
         notes=(*_notes(state, health, fault, seen, unread_since), *notes_on(state.name, coverage)),
     )
 
@@ -314,14 +314,39 @@ def wake_of(incident: Incident) -> str:
     return f"it followed from a failure on {incident.origin}: look there first"
 
 
-def other_rules(settings: Published | None, own: str) -> str:
-    """That the controller runs other rules than those that ``own`` names; empty where that is not known."""
-    if settings is None or not own or settings.rules_digest == own:
-        return ""
-    return (
-        f"the controller runs other rules ({settings.rules_digest}) than this machine has: "
-        "what `explain RULE` and `rules` say here may not hold there"
-    )
+def why_not_tainted(refused: Refused, state: NodeState, brake: BrakeState) -> str:
+    """Why the controller does not taint a node although something stands against it."""
+    match refused.why:
+        case Refusal.BRAKE | Refusal.RATE | Refusal.COOLDOWN | Refusal.PAUSED:
+            return why_held(refused.why, brake, state.pool)
+        case Refusal.OPTED_OUT:
+            return f"the node bears the label {OPT_OUT_LABEL}"
+        case Refusal.NOT_SELECTED:
+            return "the controller's KONDUCTOR_NODE_SELECTOR leaves the node out"
+        case Refusal.BLOCKED:
+            return "another's taint has our key and effect"
+        case Refusal.AMBIGUOUS:
+            return "two machines report under the node's name"
+        case Refusal.PENDING:
+            return f"its line is of {refused.detail}, the node runs boot {state.machine.boot_id}"
+        case Refusal.COLLATERAL:
+            origin = getattr(refused.about, "origin", None)
+            return (
+                f"it followed from a failure {f'on {origin}' if origin else 'elsewhere'} ({refused.detail})"
+            )
+        case Refusal.SETTLING:
+            return refused.detail
+        case _:
+            return refused.why.value
+
+
+def why_still_held(controller: ControllerReport, now: datetime) -> str:
+    """Why a node is held that nothing is known to hold."""
+    if controller.settings is None:
+        return f"why cannot be told: {controller.why_unset}"
+    if not controller.alive(now):
+        return "nothing is in its way any more, it is tainted when a controller runs"
+    return "nothing is in its way any more, it is tainted at the next poll"
 
 
 def _warnings(state: NodeState) -> Iterable[str]:
@@ -336,7 +361,7 @@ def _warnings(state: NodeState) -> Iterable[str]:
         by = next(
             (mark.by for mark in state.record.releases if mark.at == state.record.contested_at), "somebody"
         )
-        at = f"{state.record.contested_at:%Y-%m-%dT%H:%M:%SZ}"
+        at = stamp(state.record.contested_at)
         yield f"our taint is contested: {by} removed it at {at}; find out what does that"
     last = next(iter(state.record.releases), None)
     if last and last.warning and last.read.boot_id in (None, state.machine.boot_id):
@@ -354,15 +379,15 @@ def _notes(
     if health is Health.FAULTY and state.record.tainted_at is None:
         yield "tainted by somebody else: no record of ours claims it"
     if state.record.replace_since is not None:
-        yield f"failed too often: to be replaced, since {state.record.replace_since:%Y-%m-%dT%H:%M:%SZ}"
+        yield f"failed too often: to be replaced, since {stamp(state.record.replace_since)}"
     elif state.record.hold_until is not None:
-        yield f"failed before: held until {state.record.hold_until:%Y-%m-%dT%H:%M:%SZ}"
+        yield f"failed before: held until {stamp(state.record.hold_until)}"
     if state.record.tainted_at and not state.tainted:
         yield "the taint was removed by hand"
     if state.opted_out:
         yield f"opted out by the label {OPT_OUT_LABEL}"
     if unread_since is not None:
-        yield f"its kernel log has not been read since {unread_since:%Y-%m-%dT%H:%M:%SZ}"
+        yield f"its kernel log has not been read since {stamp(unread_since)}"
     elif seen is CoverageState.UNKNOWN and health is not Health.UNKNOWN:
         yield "its kernel-log heartbeat stopped"
     if fault is not None and fault.user_written:
@@ -372,7 +397,7 @@ def _notes(
             yield _incident_note(incident)
     for last in state.record.releases[:1]:
         why = f": {last.reason}" if last.reason else ""
-        yield f"released by {last.by} at {last.at:%Y-%m-%dT%H:%M:%SZ}{why}"
+        yield f"released by {last.by} at {stamp(last.at)}{why}"
 
 
 def _incident_note(incident: Incident) -> str:

@@ -1,21 +1,51 @@
-"""How a node's story is shown: one screen of labelled paragraphs, and a document for programs. Pure."""
+"""``explain`` of a node: what it is, what was decided, and what the controller would do now.
+
+What is held back, and why, comes of the controller's own decision on the nodes' records.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from konductor_like.cli.columns import age, count, moment
-from konductor_like.cli.covering import notes_on
-from konductor_like.cli.document import API_VERSION, event_document, node_document, stamp
-from konductor_like.cli.happenings import EventReport, event_sentence
-from konductor_like.cli.paragraphs import Row
-from konductor_like.cli.render import state_text
-from konductor_like.cli.report import Health, other_rules, wake_of
-from konductor_like.cli.story import Story
-from konductor_like.model import OPT_OUT_LABEL, Incident, IncidentState, Refused, Release, Role, Stint
+from konductor_like.cli.columns import age, count, moment, stamp
+from konductor_like.cli.output import API_VERSION, Paragraph
+from konductor_like.cli.rules import digest_of
+from konductor_like.cli.session import ControllerReport, read_controller
+from konductor_like.cli.status.coverage import notes_on
+from konductor_like.cli.status.document import event_document, node_document
+from konductor_like.cli.status.report import (
+    Health,
+    NodeReport,
+    node_report,
+    rules_for,
+    wake_of,
+    why_not_tainted,
+    why_still_held,
+)
+from konductor_like.cli.status.shared_failures import SharedFailure, failure_sentence, shared_failures
+from konductor_like.cli.status.text import state_text
+from konductor_like.cluster.client import ReadOnlyKubeClient
+from konductor_like.cluster.decode import settled_decoder
+from konductor_like.cluster.store import list_nodes
+from konductor_like.model import (
+    OPT_OUT_LABEL,
+    Incident,
+    IncidentState,
+    NodeState,
+    Refusal,
+    Refused,
+    Release,
+    Role,
+    Snapshot,
+    Stint,
+)
+from konductor_like.policy import Rules, decide
+from konductor_like.policy.holds import may_return
 from konductor_like.policy.release import name_of
+from konductor_like.settings import Settings
 
 FAULTS_SHOWN = 4
 MEMBERS_SHOWN = 6
@@ -25,9 +55,79 @@ _COVERAGE = {
     "unknown": "UNKNOWN: its kernel log stopped arriving, so silence means nothing",
     "not measured": "not measured: no heartbeat of its kernel log was ever heard, so silence says little",
 }
+_BY_SETTINGS = (Refusal.BRAKE, Refusal.RATE, Refusal.COOLDOWN, Refusal.NOT_SELECTED)
+"""Why a node is held back, by the controller's settings."""
 
 
-def rows(story: Story) -> Iterator[Row]:
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Something that would taint the node but does not, and why."""
+
+    refused: Refused
+    why: str
+    """In words; for the brake with its numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStory:
+    """One node at one moment."""
+
+    now: datetime
+    report: NodeReport
+    controller: ControllerReport
+    held_back: tuple[HeldBack, ...]
+    events: tuple[SharedFailure, ...]
+    """Those that it is part of."""
+    stays: str | None
+    """Why it must not come back by itself, where its earlier times out are against that."""
+    own_rules: str = ""
+    """Names the rules of this machine; empty where they were not loaded."""
+
+    @property
+    def unread_since(self) -> datetime | None:
+        """Up to where kernel logs were read, where they have not been for so long that nodes are unknown."""
+        return self.controller.unread_since(self.now)
+
+    @property
+    def problem(self) -> str:
+        """What cannot be told, and why."""
+        controller = self.controller
+        return "" if controller.readable else f"the Lease cannot be read: {controller.problem}"
+
+
+def read_story(client: ReadOnlyKubeClient, settings: Settings, name: str, now: datetime) -> NodeStory | None:
+    """The story of the node of that name; None where there is none. Raises KubeError."""
+    controller = read_controller(client, settings)
+    nodes = list_nodes(client, settled_decoder(controller.settings, client))
+    if name not in nodes:
+        return None
+    story = story_of(name, nodes, rules_for(nodes, controller, now), controller, now)
+    return replace(story, own_rules=digest_of(settings.rules_file)) if controller.settings else story
+
+
+def story_of(
+    name: str, nodes: Mapping[str, NodeState], rules: Rules, controller: ControllerReport, now: datetime
+) -> NodeStory:
+    """What ``nodes`` and the Lease say about one of them, by ``rules``.
+
+    Where the controller's settings are not known, nothing is told that depends on them.
+    """
+    state, coverage = nodes[name], controller.coverage
+    ambiguous = coverage.ambiguous if coverage else frozenset()
+    plan = decide(Snapshot(nodes, steering=controller.steering, ambiguous=ambiguous), (), rules, now)
+    known = controller.settings is not None
+    mine = (item for item in plan.refused if item.node == name and (known or item.why not in _BY_SETTINGS))
+    return NodeStory(
+        now=now,
+        report=node_report(state, coverage, controller.unread_since(now)),
+        controller=controller,
+        held_back=tuple(HeldBack(item, why_not_tainted(item, state, plan.brake)) for item in mine),
+        events=tuple(event for event in shared_failures(nodes, now) if name in (*event.nodes, *event.gone)),
+        stays=may_return(state.record, now, rules if known else None) if state.tainted else None,
+    )
+
+
+def paragraphs(story: NodeStory) -> Iterator[Paragraph]:
     """What people read: how it stands and why, what was before, what to do."""
     yield from _standing(story)
     yield from _against(story)
@@ -35,13 +135,13 @@ def rows(story: Story) -> Iterator[Row]:
     yield from _next(story)
 
 
-def _standing(story: Story) -> Iterator[Row]:
+def _standing(story: NodeStory) -> Iterator[Paragraph]:
     report = story.report
     since = f" since {stamp(report.since)}, {_age(report.since, story.now)}" if report.since else ""
     yield "Node", [f"{report.name} is {state_text(report)}{since}"]
     if decided := _decided(story):
         yield "Decided", [decided]
-    elif not report.incidents and not report.warnings:
+    elif not report.state.record.incidents and not report.warnings:
         until = f" up to {stamp(story.unread_since)}" if story.unread_since else ""
         yield "Decided", [f"nothing: nothing is recorded against it{until}"]
     if story.held_back:
@@ -50,9 +150,9 @@ def _standing(story: Story) -> Iterator[Row]:
         yield "Stays out", [f"{story.stays}; only a person brings it back"]
 
 
-def _against(story: Story) -> Iterator[Row]:
+def _against(story: NodeStory) -> Iterator[Paragraph]:
     report, now = story.report, story.now
-    shown = _by_need(report.incidents)
+    shown = _by_need(report.state.record.incidents)
     for incident in shown[:FAULTS_SHOWN]:
         yield "Fault", list(_fault(incident, now))
     if (more := len(shown) - FAULTS_SHOWN) > 0:
@@ -61,19 +161,19 @@ def _against(story: Story) -> Iterator[Row]:
         yield "Event", list(_event(event, report.name, now))
 
 
-def _before(story: Story) -> Iterator[Row]:
-    report, now = story.report, story.now
-    if report.stints:
-        yield "Times out", list(_stints(report.stints, now))
-    if report.releases:
-        yield "Released", [_release(mark, now) for mark in report.releases[:2]]
-    yield "Coverage", [_coverage(story), *notes_on(report.name, story.coverage)]
-    if (act := story.state.record.act) is not None:
+def _before(story: NodeStory) -> Iterator[Paragraph]:
+    record, now = story.report.state.record, story.now
+    if record.stints:
+        yield "Times out", list(_stints(record.stints, now))
+    if record.releases:
+        yield "Released", [_release(mark, now) for mark in record.releases[:2]]
+    yield "Coverage", [_coverage(story), *notes_on(story.report.name, story.controller.coverage)]
+    if (act := record.act) is not None:
         by_rules = f", under the rules {act.rules}" if act.rules else ", by a person"
         yield "Last act", [f"{act.id}, {_when(act.at, now)}{by_rules}"]
 
 
-def _coverage(story: Story) -> str:
+def _coverage(story: NodeStory) -> str:
     if story.unread_since is None:
         return _COVERAGE[story.report.coverage.value]
     return (
@@ -82,21 +182,21 @@ def _coverage(story: Story) -> str:
     )
 
 
-def _next(story: Story) -> Iterator[Row]:
+def _next(story: NodeStory) -> Iterator[Paragraph]:
     report = story.report
     if report.warnings:
         yield "Warning", list(report.warnings)
-    if differs := other_rules(story.controller.settings, story.own_rules):
+    if differs := story.controller.other_rules(story.own_rules):
         yield "Rules", [differs]
-    if story.note:
-        yield "Not known", [story.note]
+    if story.problem:
+        yield "Not known", [story.problem]
     if report.advice:
         yield "To do", [report.advice]
     if commands := next_commands(story):
         yield "Then", commands
 
 
-def next_commands(story: Story) -> list[str]:
+def next_commands(story: NodeStory) -> list[str]:
     """The commands that change how the node stands."""
     name, health = story.report.name, story.report.health
     if health in (Health.FAULTY, Health.HELD):
@@ -104,9 +204,9 @@ def next_commands(story: Story) -> list[str]:
     return [f"konductor-like ack {name} --reason '...'"] if health is Health.SUSPECT else []
 
 
-def document(story: Story) -> dict[str, Any]:
+def document(story: NodeStory) -> dict[str, Any]:
     """The stable form, described in docs/cli.md."""
-    act = story.state.record.act
+    act = story.report.state.record.act
     return {
         "apiVersion": API_VERSION,
         "kind": "NodeExplanation",
@@ -122,31 +222,32 @@ def document(story: Story) -> dict[str, Any]:
             for item in story.held_back
         ],
         "events": [event_document(event) for event in story.events],
-        "otherRules": other_rules(story.controller.settings, story.own_rules) or None,
+        "otherRules": story.controller.other_rules(story.own_rules) or None,
         "act": act and {"id": act.id, "at": stamp(act.at), "rules": act.rules or None},
         "staysOut": story.stays,
         "next": next_commands(story),
         "unreadSince": stamp(story.unread_since),
-        "problem": story.note or None,
+        "problem": story.problem or None,
     }
 
 
-def _decided(story: Story) -> str:
-    record, report = story.state.record, story.report
-    if story.state.opted_out and not report.tainted:
+def _decided(story: NodeStory) -> str:
+    record, report = story.report.state.record, story.report
+    if report.state.opted_out and not report.state.tainted:
         return f"left alone: the node bears the label {OPT_OUT_LABEL}"
-    if report.tainted and record.tainted_at is None:
+    if report.state.tainted and record.tainted_at is None:
         return "tainted by somebody else: no record of ours claims it"
-    if report.tainted:
+    if report.state.tainted:
         why = f" for {name_of(report.fault)}" if report.fault and not report.fault.by_person else ""
         return f"tainted {_when(record.tainted_at, story.now)}{why}"
     if report.health is Health.HELD:
-        return f"to be tainted, and held back{'' if story.held_back else f'; {_free(story)}'}"
+        still = "" if story.held_back else f"; {why_still_held(story.controller, story.now)}"
+        return f"to be tainted, and held back{still}"
     if report.fault is not None and (wake := wake_of(report.fault)):
         return f"not tainted: {wake}"
     if story.held_back:
         return "not tainted: what would taint it is held back"
-    open_ones = [each for each in report.incidents if each.state is not IncidentState.RELEASED]
+    open_ones = [each for each in report.state.record.incidents if each.state is not IncidentState.RELEASED]
     if not open_ones:
         return ""
     if all(wake_of(each) for each in open_ones):
@@ -154,25 +255,15 @@ def _decided(story: Story) -> str:
     return "recorded, not tainted: nothing of it is enough by itself"
 
 
-def _free(story: Story) -> str:
-    """What is to be said of a node that is held, where nothing is known to hold it."""
-    if story.controller.settings is None:
-        return f"why cannot be told: {story.controller.why_unset}"
-    if not story.controller.alive(story.now):
-        return "nothing is in its way any more, it is tainted when a controller runs"
-    return "nothing is in its way any more, the controller's next look taints it"
-
-
-def _name(story: Story, refused: Refused) -> str:
-    incident = story.state.record.incident(refused.key)
+def _name(story: NodeStory, refused: Refused) -> str:
+    incident = story.report.state.record.incident(refused.key)
     return name_of(incident) if incident else refused.key.rule
 
 
 def _by_need(incidents: Iterable[Incident]) -> list[Incident]:
     """What stands first, what taints before the rest, the newest first."""
     return sorted(
-        incidents,
-        key=lambda each: (each.state is IncidentState.RELEASED, not each.taints, -each.last_ns),
+        incidents, key=lambda each: (each.state is IncidentState.RELEASED, not each.taints, -each.last_ns)
     )
 
 
@@ -201,8 +292,8 @@ def _fault(incident: Incident, now: datetime) -> Iterator[str]:
         yield f"acknowledged {_when(incident.ack.at, now)} by {incident.ack.by}{why}"
 
 
-def _event(event: EventReport, name: str, now: datetime) -> Iterator[str]:
-    yield event_sentence(event, now)
+def _event(event: SharedFailure, name: str, now: datetime) -> Iterator[str]:
+    yield failure_sentence(event, now)
     mine = next(
         role
         for role, nodes in (

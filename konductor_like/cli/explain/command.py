@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 from collections.abc import Iterable
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from konductor_like.cli import clock
-from konductor_like.cli.failures import CommandError, begin, status_of
+from konductor_like.cli.errors import CommandError, status_of
 from konductor_like.cli.options import Context, Kubeconfig, Verbose, not_empty
-from konductor_like.cli.paragraphs import Row, plain, view
-from konductor_like.cli.streams import is_terminal, say, tell, warn
+from konductor_like.cli.output import Paragraph, say_json, say_paragraphs, say_yaml, tell, warn
+from konductor_like.cli.rules import RULES_VARIABLE, load
 from konductor_like.model import Source
 
 if TYPE_CHECKING:
     from konductor_like.catalog import UserRules
-    from konductor_like.cli.explaining import Answer
-    from konductor_like.cli.story import Story
+    from konductor_like.cli.explain.node import NodeStory
 
 STDIN = "-"
-
-
-class Format(StrEnum):
-    """What ``-o`` takes."""
-
-    TEXT = "text"
-    JSON = "json"
-    YAML = "yaml"
+Output = Literal["text", "json", "yaml"]
 
 
 def explain(
@@ -47,10 +37,10 @@ def explain(
         Source | None,
         typer.Option("--source", help="Where a pasted line comes from; otherwise both are tried."),
     ] = None,
-    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.TEXT,
+    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = "text",
     context: Context = None,
     kubeconfig: Kubeconfig = None,
-    verbose: Verbose = False,
+    _verbose: Verbose = False,
 ) -> None:
     """Explain a fault, by its name or by a line of a log; or a node.
 
@@ -59,10 +49,9 @@ def explain(
     success. With --context or --kubeconfig it warns where that cluster's controller runs other rules. Of a
     node: what stands against it, what was decided and what was held back, and what to do next.
     """
-    from konductor_like.cli.explaining import NoFaultError, explain_text
+    from konductor_like.cli.explain import fault
     from konductor_like.detection import Detector
 
-    begin(verbose=verbose)
     if len(what) == 2 and what[0] == "node" and source is None:
         not_empty(what[1])
         story = _story(what[1], kubeconfig, context)
@@ -73,28 +62,29 @@ def explain(
     text = (_standard_input() if what == [STDIN] else " ".join(what)).strip()
     try:
         rules = _rules()
-        answer = explain_text(text, source, Detector(rules.catalog))
-    except NoFaultError as error:
+        answer = fault.explain_text(text, source, Detector(rules.catalog))
+    except fault.NoFaultError as error:
         if len(what) > 1 or what == [STDIN]:
             raise
         _show_story(_story_or_raise(text, error, kubeconfig, context), output)
     else:
         if kubeconfig or context:
-            _compare(rules, kubeconfig, context)
-        _show(answer, output)
+            _warn_of_other_rules(rules, kubeconfig, context)
+        _show(fault.paragraphs(answer), fault.document(answer), output)
 
 
-def _story(name: str, kubeconfig: str | None, context: str | None) -> Story | None:
-    from konductor_like.cli.configuration import load_settings
-    from konductor_like.cli.observation import reading_client
-    from konductor_like.cli.story import read_story
+def _story(name: str, kubeconfig: str | None, context: str | None) -> NodeStory | None:
+    from konductor_like.cli import session
+    from konductor_like.cli.explain.node import read_story
+    from konductor_like.cluster.client import ReadOnlyKubeClient
 
-    settings = load_settings()
-    with reading_client(settings, kubeconfig, context) as client:
-        return read_story(client, settings, name, clock.now())
+    with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
+        return read_story(client, settings, name, session.now())
 
 
-def _story_or_raise(name: str, no_fault: CommandError, kubeconfig: str | None, context: str | None) -> Story:
+def _story_or_raise(
+    name: str, no_fault: CommandError, kubeconfig: str | None, context: str | None
+) -> NodeStory:
     """The story of a node of that name; else it is nothing that we know."""
     from konductor_like.cluster.errors import KubeConfigError, KubeError
 
@@ -112,28 +102,18 @@ def _story_or_raise(name: str, no_fault: CommandError, kubeconfig: str | None, c
 
 def _rules() -> UserRules:
     """The rules that a controller with this rules file has in force; no other setting need be right."""
-    from pydantic_settings import BaseSettings, SettingsConfigDict
-
-    from konductor_like.cli.ruling import load
-    from konductor_like.settings import PREFIX
-
-    class RulesFile(BaseSettings):
-        model_config = SettingsConfigDict(env_prefix=PREFIX)
-        rules_file: Path | None = None
-
-    return load(RulesFile().rules_file)
+    files = (value for name, value in os.environ.items() if name.upper() == RULES_VARIABLE)
+    return load(next(map(Path, files), None))
 
 
-def _compare(rules: UserRules, kubeconfig: str | None, context: str | None) -> None:
+def _warn_of_other_rules(rules: UserRules, kubeconfig: str | None, context: str | None) -> None:
     """Warn where the controller of that cluster runs other rules than these, or where that is not known."""
-    from konductor_like.cli.configuration import load_settings
-    from konductor_like.cli.observation import read_controller, reading_client
-    from konductor_like.cli.report import other_rules
+    from konductor_like.cli import session
+    from konductor_like.cluster.client import ReadOnlyKubeClient
 
-    settings = load_settings()
-    with reading_client(settings, kubeconfig, context) as client:
-        controller, _ = read_controller(client, settings)
-    if told := controller.why_unset or other_rules(controller.settings, rules.digest):
+    with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
+        controller = session.read_controller(client, settings)
+    if told := controller.why_unset or controller.other_rules(rules.digest):
         warn(told)
 
 
@@ -144,28 +124,17 @@ def _standard_input() -> str:
     return next((line for line in sys.stdin if line.strip()), "")
 
 
-def _show(answer: Answer, output: Format) -> None:
-    from konductor_like.cli.explanation import document, rows
+def _show_story(story: NodeStory, output: Output) -> None:
+    from konductor_like.cli.explain.node import document, paragraphs
 
-    _print(rows(answer), document(answer), output)
-
-
-def _show_story(story: Story, output: Format) -> None:
-    from konductor_like.cli.story_view import document, rows
-
-    _print(rows(story), document(story), output)
+    _show(paragraphs(story), document(story), output)
 
 
-def _print(rows: Iterable[Row], document: dict[str, Any], output: Format) -> None:
-    if output is Format.JSON:
-        say([json.dumps(document, indent=2)])
-    elif output is Format.YAML:
-        import yaml
-
-        say([yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=4096).rstrip()])
-    elif is_terminal(sys.stdout):
-        from konductor_like.cli.terminal import console
-
-        console().print(view(rows))
-    else:
-        say(plain(rows))
+def _show(paragraphs: Iterable[Paragraph], document: dict[str, Any], output: Output) -> None:
+    match output:
+        case "json":
+            say_json(document)
+        case "yaml":
+            say_yaml(document)
+        case "text":
+            say_paragraphs(paragraphs)

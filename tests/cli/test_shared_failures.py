@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from konductor_like.cli.happenings import (
-    EVENTS_SHOWN,
-    EventReport,
-    event_lines,
-    event_reports,
-    event_sentence,
+from konductor_like.cli.status.shared_failures import (
+    FAILURES_SHOWN,
+    SharedFailure,
+    failure_lines,
+    failure_sentence,
+    shared_failures,
 )
 from konductor_like.cluster.decode import decode_node
 from konductor_like.model import IncidentState, NodeState, Role, Severity, Source
@@ -47,15 +47,17 @@ def fleet(*states: NodeState) -> dict[str, NodeState]:
 def test_a_job_that_one_dead_gpu_ended_is_one_event_with_its_origin() -> None:
     nodes = fleet(*map(decode_node, in_event()))
 
-    probe, llama = sorted(event_reports(nodes, NOW), key=lambda event: event.start_ns)
+    probe, llama = sorted(shared_failures(nodes, NOW), key=lambda event: event.start_ns)
 
     assert (llama.shared, llama.origins, llama.unclear) == ("ml/Job/llama", ("gpu-1",), ())
     assert llama.collateral == tuple(f"gpu-{number}" for number in (2, 3, 4, 5, 6, 7, 8))
-    assert event_sentence(llama, NOW) == "ml/Job/llama, 3m ago, 8 nodes: began on gpu-1; 7 collateral"
+    assert failure_sentence(llama, NOW) == "ml/Job/llama, 3m ago, 8 nodes: began on gpu-1; 7 collateral"
     assert (probe.origins, set(probe.unclear)) == ((), {"gpu-9", "gpu-10"})
 
 
-def ranked(*, source: Source = Source.POD, role: Role = Role.UNCLEAR, other: str = "ml/Job/b") -> EventReport:
+def ranked(
+    *, source: Source = Source.POD, role: Role = Role.UNCLEAR, other: str = "ml/Job/b"
+) -> SharedFailure:
     """The latest of two events; ``gpu-3``, the last to tell of it, was part of the ``other``, too."""
     nodes = fleet(
         node("gpu-1", ("ml/Job/a", Role.UNCLEAR, 50), source=source),
@@ -63,14 +65,14 @@ def ranked(*, source: Source = Source.POD, role: Role = Role.UNCLEAR, other: str
         node("gpu-3", ("ml/Job/a", Role.UNCLEAR, 40), (other, Role.UNCLEAR, 900), source=source),
         node("gpu-4", (other, role, 990), source=source),
     )
-    return event_reports(nodes, NOW)[0]
+    return shared_failures(nodes, NOW)[0]
 
 
 def test_with_no_origin_in_sight_the_node_of_the_most_failed_jobs_comes_first_then_the_earliest() -> None:
     latest = ranked()
 
     assert latest.unclear == ("gpu-3", "gpu-2", "gpu-1")
-    assert "no origin in sight; 3 unclear, the likeliest first: gpu-3, gpu-2, gpu-1" in event_sentence(
+    assert "no origin in sight; 3 unclear, the likeliest first: gpu-3, gpu-2, gpu-1" in failure_sentence(
         latest, NOW
     )
 
@@ -79,9 +81,9 @@ def test_an_event_began_when_its_name_says_however_old_its_nodes_incidents_are()
     name = f"ml/Job/llama@{NOW - timedelta(minutes=5):%Y-%m-%dT%H:%M:%SZ}"
     nodes = fleet(node("gpu-1", (name, Role.UNCLEAR, 9 * 3600)), node("gpu-2", (name, Role.UNCLEAR, 300)))
 
-    [event] = event_reports(nodes, NOW)
+    [event] = shared_failures(nodes, NOW)
 
-    assert event_sentence(event, NOW).startswith("ml/Job/llama, 5m ago, 2 nodes")
+    assert failure_sentence(event, NOW).startswith("ml/Job/llama, 5m ago, 2 nodes")
 
 
 @pytest.mark.parametrize(
@@ -93,31 +95,34 @@ def test_an_event_began_when_its_name_says_however_old_its_nodes_incidents_are()
         pytest.param(ranked(other="domain rack-7"), id="no job at all"),
     ],
 )
-def test_as_for_the_controller_this_is_no_further_failed_job(latest: EventReport) -> None:
+def test_as_for_the_controller_this_is_no_further_failed_job(latest: SharedFailure) -> None:
     assert latest.unclear == ("gpu-2", "gpu-1", "gpu-3")
 
 
 def test_what_is_left_on_one_node_is_no_event() -> None:
-    assert event_reports(fleet(node("gpu-1", ("a", Role.UNCLEAR, 5)), node("gpu-2")), NOW) == ()
+    assert shared_failures(fleet(node("gpu-1", ("a", Role.UNCLEAR, 5)), node("gpu-2")), NOW) == ()
 
 
 def test_an_old_event_is_shown_for_as_long_as_anything_stands_against_its_nodes() -> None:
     nodes = fleet(*map(decode_node, in_event()))
     later = NOW + timedelta(days=2)
 
-    assert {event.shared for event in event_reports(nodes, later)} == {"ml/Job/llama", "ml/PyTorchJob/probe"}
+    assert {event.shared for event in shared_failures(nodes, later)} == {
+        "ml/Job/llama",
+        "ml/PyTorchJob/probe",
+    }
     released = {
         name: node(name, ("a", Role.COLLATERAL, 9), state=IncidentState.RELEASED) for name in ("x", "y")
     }
-    assert len(event_reports(released, NOW)) == 1
-    assert event_reports(released, later) == ()
+    assert len(shared_failures(released, NOW)) == 1
+    assert shared_failures(released, later) == ()
 
 
 def test_the_latest_few_are_shown_and_the_others_counted() -> None:
-    many = [(f"job-{n}", Role.UNCLEAR, float(n)) for n in range(EVENTS_SHOWN + 3)]
-    lines = event_lines(event_reports(fleet(node("gpu-1", *many), node("gpu-2", *many)), NOW), NOW)
+    many = [(f"job-{n}", Role.UNCLEAR, float(n)) for n in range(FAILURES_SHOWN + 3)]
+    lines = failure_lines(shared_failures(fleet(node("gpu-1", *many), node("gpu-2", *many)), NOW), NOW)
 
-    assert [label for label, _ in lines] == ["Event"] * (EVENTS_SHOWN + 1)
+    assert [label for label, _ in lines] == ["Event"] * (FAILURES_SHOWN + 1)
     assert lines[0][1].startswith("job-0, ")
     assert lines[-1][1] == "and 3 more events"
 
@@ -125,7 +130,7 @@ def test_the_latest_few_are_shown_and_the_others_counted() -> None:
 def test_an_event_begins_with_its_first_line_on_record() -> None:
     nodes = fleet(node("gpu-1", ("a", Role.ORIGIN, 60)), node("gpu-2", ("a", Role.COLLATERAL, 58)))
 
-    [event] = event_reports(nodes, NOW)
+    [event] = shared_failures(nodes, NOW)
 
     assert event.start_ns == ago_ns(60)
     assert event.nodes == ("gpu-1", "gpu-2")
@@ -151,9 +156,9 @@ def test_an_origin_that_is_known_by_the_others_is_named_whatever_its_own_record_
         ),
     )
 
-    [told] = event_reports(fleet(*wake, dead), NOW)
+    [told] = shared_failures(fleet(*wake, dead), NOW)
     assert (told.origins, told.gone) == (("gpu-1",), ())
 
-    [told] = event_reports(fleet(*wake), NOW)
+    [told] = shared_failures(fleet(*wake), NOW)
     assert (told.origins, told.gone) == ((), ("gpu-1",))
-    assert "began on gpu-1, of which nothing is on record; 2 collateral" in event_sentence(told, NOW)
+    assert "began on gpu-1, of which nothing is on record; 2 collateral" in failure_sentence(told, NOW)

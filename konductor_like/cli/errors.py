@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import sys
 import traceback
 
-from konductor_like.cli.exits import Exit
-from konductor_like.cli.streams import tell
+from konductor_like.cli.output import tell
+from konductor_like.exits import Exit
 
 
 class CommandError(Exception):
@@ -17,13 +16,6 @@ class CommandError(Exception):
         super().__init__(message)
         self.hint = hint
         self.status = status
-
-
-def begin(*, verbose: bool) -> None:
-    """Start a command; a verbose one says on standard error what it does, and shows tracebacks."""
-    if verbose:
-        logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
-        logging.getLogger("konductor_like").setLevel(logging.DEBUG)
 
 
 def report(error: Exception) -> Exit | None:

@@ -1,0 +1,223 @@
+"""``konductor-like pause``, ``resume`` and ``brake``: what people tell the controller, on its Lease."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from konductor_like.cli.columns import age, columns, fault_name, moment, stamp
+from konductor_like.cli.durations import is_span, moment_of, moved, span_of
+from konductor_like.cli.errors import CommandError
+from konductor_like.cli.options import Context, Kubeconfig, TableOrJson, Verbose, not_blank
+from konductor_like.cli.output import API_VERSION, say, say_json, tell, warn
+from konductor_like.exits import Exit
+
+if TYPE_CHECKING:
+    from konductor_like.cli.session import ControllerReport
+    from konductor_like.cluster.client import KubeClient
+    from konductor_like.cluster.lease_object import LeaseView
+    from konductor_like.model import BrakeState
+
+
+def pause(
+    *,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why; everybody is shown it.", callback=not_blank)
+    ],
+    span: Annotated[
+        str | None, typer.Option("--for", metavar="SPAN", help="How long: 90s, 30m, 2h, 1d12h.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Until when: 2026-05-06T18:00:00Z.")
+    ] = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    _verbose: Verbose = False,
+) -> None:
+    """Let the controller taint nothing for a while, or until `resume`.
+
+    What would be tainted is held, and passes afterwards if it is still true. Holds from the moment this
+    returns, for every taint that is not under way.
+    """
+    from konductor_like.cli import session
+    from konductor_like.cluster.steering import PAUSE_ANNOTATION, RESUME_ANNOTATION, encode_pause
+    from konductor_like.model import Pause
+    from konductor_like.policy.acts import steering_act
+    from konductor_like.policy.brakewords import pause_words
+
+    if span is not None and until is not None:
+        raise CommandError("give --for or --until, not both", status=Exit.USAGE)
+    lasting = None if span is None else span_of(span, "--for")
+    if until is not None and is_span(until):
+        raise CommandError(
+            f"--until {until} is no time; for a span there is --for {until}", status=Exit.USAGE
+        )
+    end = None if until is None else moment_of(until, "--until", session.now())
+    with _controllers_lease(kubeconfig, context) as lease:
+        now, by = lease.now, lease.by
+        if lasting is not None:
+            end = moved(now, lasting, "--for")
+        if end is not None and end <= now:
+            raise CommandError(f"{stamp(end)} is over already", status=Exit.USAGE)
+        paused = Pause(now, by, reason, end, steering_act("pause", now, by, reason))
+        before = lease.write({PAUSE_ANNOTATION: encode_pause(paused), RESUME_ANNOTATION: None})
+    if before.steering.pause is not None and before.steering.pause.holds(now):
+        warn(f"this replaces a pause: {pause_words(before.steering.pause)}")
+    say([f"tainting {pause_words(paused)}"])
+    _tell_act(paused.act)
+
+
+def resume(*, context: Context = None, kubeconfig: Kubeconfig = None, _verbose: Verbose = False) -> None:
+    """End a pause: what is still true is acted upon within seconds."""
+    from konductor_like.cluster.steering import PAUSE_ANNOTATION, RESUME_ANNOTATION, encode_resume
+    from konductor_like.model import Resume
+    from konductor_like.policy.acts import steering_act
+
+    with _controllers_lease(kubeconfig, context) as lease:
+        resumed = Resume(lease.now, lease.by, steering_act("resume", lease.now, lease.by))
+        before = lease.write(
+            {PAUSE_ANNOTATION: None, RESUME_ANNOTATION: encode_resume(resumed)}, only_if_paused=True
+        )
+    paused = before.steering.pause
+    if paused is None:
+        say(["tainting unchanged (it was not paused)"])
+    elif not paused.holds(resumed.at):
+        say(["tainting unchanged (the pause was over already)"])
+    else:
+        say(["tainting resumed"])
+        _tell_act(resumed.act)
+
+
+def brake_status(
+    *,
+    output: TableOrJson = "table",
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    _verbose: Verbose = False,
+) -> None:
+    """Show the brake: its bounds, what it holds back and why, when it arms itself again."""
+    from konductor_like.cli import session
+    from konductor_like.cli.status.document import brake_document
+    from konductor_like.cli.status.report import observe
+    from konductor_like.cluster.client import ReadOnlyKubeClient
+
+    with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
+        report = observe(client, settings, session.now())
+    if output == "json":
+        head = {"apiVersion": API_VERSION, "kind": "Brake", "time": stamp(report.now)}
+        say_json(head | brake_document(report.brake, report.controller))
+    else:
+        say(brake_lines(report.brake, report.controller, report.now))
+
+
+def brake_lines(brake: BrakeState, controller: ControllerReport, now: datetime) -> Iterator[str]:
+    """A sentence, the bounds, and what is held."""
+    from konductor_like.cli.status.report import why_still_held
+    from konductor_like.cli.status.text import brake_sentence, pace_sentence
+    from konductor_like.policy.brakewords import why_held
+
+    yield f"Brake: {brake_sentence(brake, now, controller.why_unset)}"
+    bound = "not known" if controller.settings is None else str(brake.bound)
+    scopes = [("fleet", str(brake.gpu_nodes), str(brake.out), bound)]
+    scopes += [
+        (f"pool {pool.pool}", str(pool.gpu_nodes), str(pool.out), str(pool.bound)) for pool in brake.pools
+    ]
+    yield from ("", *columns(("SCOPE", "GPU-NODES", "OUT", "BOUND"), scopes))
+    if brake.pace is not None:
+        yield from ("", f"Rate: {pace_sentence(brake.pace, now)}")
+    if brake.held:
+        still = "not known" if controller.settings is None else why_still_held(controller, now)
+        held = [
+            (
+                item.node,
+                fault_name(item.incident.key.rule),
+                age((now - moment(item.incident.first_ns)).total_seconds()),
+                why_held(item.why, brake, item.pool) if item.why else still,
+            )
+            for item in brake.held
+        ]
+        yield from ("", *columns(("HELD", "FAULT", "AGE", "WHY"), held))
+
+
+def brake_reset(
+    *,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why; kept on the Lease.", show_default=False)
+    ] = "",
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    _verbose: Verbose = False,
+) -> None:
+    """Arm the brake again now: its cool-down ends and its rate counts anew.
+
+    Its bounds hold as before; what they hold back needs room, or other settings.
+    """
+    from konductor_like.cluster.steering import REARM_ANNOTATION, encode_rearm
+    from konductor_like.model import Rearm
+    from konductor_like.policy.acts import steering_act
+
+    reason = reason.strip()
+    with _controllers_lease(kubeconfig, context) as lease:
+        act = steering_act("brake-reset", lease.now, lease.by, reason)
+        lease.write({REARM_ANNOTATION: encode_rearm(Rearm(lease.now, lease.by, reason, act))})
+    say(["brake reset"])
+    _tell_act(act)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    """The controller's Lease, and a person who writes on it."""
+
+    client: KubeClient
+    namespace: str
+    name: str
+    now: datetime
+    by: str
+
+    def write(self, annotations: Mapping[str, str | None], *, only_if_paused: bool = False) -> LeaseView:
+        """Set annotations, or with None remove them; gives what the Lease said before. Raises KubeError."""
+        from konductor_like.cluster.lease_notes import note_on_lease
+
+        return note_on_lease(
+            self.client,
+            self.namespace,
+            self.name,
+            lambda before: {} if only_if_paused and before.steering.pause is None else annotations,
+        )
+
+
+@contextmanager
+def _controllers_lease(kubeconfig: str | None, context: str | None) -> Iterator[_Lease]:
+    """The Lease, and the time by the cluster's clock: a laptop's that is wrong would end a pause too early.
+
+    Raises CommandError where there is no Lease.
+    """
+    from konductor_like.cli import session
+    from konductor_like.cluster.client import KubeClient
+    from konductor_like.cluster.errors import KubeNotFound
+    from konductor_like.cluster.lease import read_lease
+
+    with session.connected(KubeClient, kubeconfig, context) as (client, settings):
+        namespace, name = session.lease_namespace(client, settings), settings.lease_name
+        missing = CommandError(
+            f"there is no Lease {namespace}/{name}: no controller has ever run",
+            hint="the controller makes it when it starts; "
+            "KONDUCTOR_NAMESPACE and KONDUCTOR_LEASE_NAME name it",
+        )
+        if read_lease(client, namespace, name) is None:
+            raise missing
+        try:
+            yield _Lease(client, namespace, name, session.cluster_now(client), session.who())
+        except KubeNotFound as error:
+            raise missing from error
+
+
+def _tell_act(act: str) -> None:
+    if logging.getLogger("konductor_like").isEnabledFor(logging.DEBUG):
+        tell(f"act {act}")

@@ -1,0 +1,1 @@
+"""``konductor-like explain``."""

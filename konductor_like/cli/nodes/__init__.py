@@ -1,0 +1,1 @@
+"""``konductor-like reset``, ``taint`` and ``ack``: what people do to nodes."""

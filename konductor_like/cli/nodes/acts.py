@@ -1,0 +1,238 @@
+"""What people do to nodes, through the same records and patches as the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from konductor_like import model
+from konductor_like.cli.columns import count, fault_name
+from konductor_like.cli.nodes.writes import CannotWriteError, NodeWrites
+from konductor_like.cli.options import DryRun
+from konductor_like.cli.output import warn
+from konductor_like.cli.session import lease_namespace, read_controller
+from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.errors import KubeError, KubeNotFound
+from konductor_like.cluster.lease_notes import Notes, note_on_lease
+from konductor_like.cluster.lease_object import LeaseView
+from konductor_like.cluster.steering import PURGE_ANNOTATION, encode_purge
+from konductor_like.cluster.store import list_nodes
+from konductor_like.model import (
+    OPT_OUT_LABEL,
+    Change,
+    Incident,
+    NodeState,
+    Refusal,
+    Snapshot,
+    Source,
+    Verb,
+)
+from konductor_like.policy.brake import admit
+from konductor_like.policy.brakewords import why_held
+from konductor_like.policy.by_hand import acknowledge, operator_taint
+from konductor_like.policy.change import tainting
+from konductor_like.policy.release import name_of, purge, release, unix_ns
+from konductor_like.policy.rules import Rules
+
+
+@dataclass(eq=False)
+class Reset(NodeWrites):
+    """One reset of any number of nodes: a release covers what the controller has read, and no more."""
+
+    done_word = "reset"
+    unchanged = "no taint"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._read_ns: Mapping[Source, int] = {}
+        self._policy: Rules | None = None
+
+    def affected(self, selector: str | None) -> list[NodeState]:
+        """Every node that a reset without names is about: those that ``status`` calls faulty or held."""
+        states = list_nodes(self.client, self.decode, selector).values()
+        return [state for state in states if state.tainted or tainting(state.record)]
+
+    def carry_out(self, states: Sequence[NodeState]) -> None:
+        """See :meth:`NodeWrites.carry_out`."""
+        if states:
+            controller = read_controller(self.client, self.settings)
+            self._policy = controller.settings.policy if controller.settings else None
+            if controller.problem is not None:
+                warn(f"old lines may taint again: cannot tell what was read so far ({controller.problem})")
+            now_ns = unix_ns(self.at())  # nothing is read before it happens, whatever a spoilt cursor says
+            self._read_ns = {source: min(ns, now_ns) for source, ns in controller.read_ns.items()}
+        super().carry_out(states)
+
+    def decide(self, state: NodeState) -> Change | None:
+        """See :meth:`NodeWrites.decide`."""
+        return release(
+            state,
+            at=self.at(),
+            by=self.by,
+            reason=self.reason,
+            how="reset",
+            read_ns=self._read_ns,
+            rules=self._policy,
+        )
+
+    def done_text(self, change: Change) -> str:
+        """See :meth:`NodeWrites.done_text`."""
+        return "untainted" if change.verb is Verb.UNTAINT else "released (no taint)"
+
+    def warnings(self, before: NodeState, change: Change) -> Iterator[str]:
+        """See :meth:`NodeWrites.warnings`; and what the advice still asks for after the release."""
+        yield from super().warnings(before, change)
+        if change.record is not None and (warning := change.record.releases[0].warning):
+            yield warning
+
+
+@dataclass(eq=False)
+class Purge(NodeWrites):
+    """A reset that leaves no trace of us."""
+
+    done_word = "reset"
+    unchanged = "no trace of us"
+
+    def affected(self, selector: str | None) -> list[NodeState]:
+        """Every node with a trace of us."""
+        states = list_nodes(self.client, self.decode, selector).values()
+        return [state for state in states if purge(state) is not None]
+
+    def carry_out(self, states: Sequence[NodeState]) -> None:
+        """See :meth:`NodeWrites.carry_out`; the nodes will not tell the brake, so the Lease does."""
+        tainted = sum(state.tainted for state in states)
+        if tainted and isinstance(self.client, KubeClient) and self.dry_run is DryRun.NONE:
+            self._note(self.client, tainted)
+        super().carry_out(states)
+
+    def _note(self, client: KubeClient, nodes: int) -> None:
+        """Note on the Lease how many come back: the brake must not use their room at once."""
+        at = self.at()
+
+        def notes(before: LeaseView) -> Notes:
+            policy = before.settings.policy if before.settings else Rules()
+            cooldown = timedelta(seconds=policy.brake_cooldown_seconds)
+            last = before.steering.purge
+            lately = last.nodes if last is not None and at - last.at < cooldown else 0
+            return {PURGE_ANNOTATION: encode_purge(model.Purge(at, self.by, lately + nodes))}
+
+        try:
+            note_on_lease(client, lease_namespace(client, self.settings), self.settings.lease_name, notes)
+        except KubeNotFound:
+            return  # no controller has ever run: there is no brake
+        except KubeError as error:
+            warn(f"the brake may use the room at once, because the Lease cannot tell it: {error}")
+
+    def decide(self, state: NodeState) -> Change | None:
+        """See :meth:`NodeWrites.decide`."""
+        return purge(state)
+
+    def done_text(self, change: Change) -> str:
+        """See :meth:`NodeWrites.done_text`."""
+        del change
+        return "purged"
+
+
+@dataclass(eq=False)
+class OperatorTaint(NodeWrites):
+    """A person's taint of any number of nodes."""
+
+    done_word = "tainted"
+    unchanged = "tainted for this reason already"
+
+    def __post_init__(self) -> None:
+        self.controller = self._controller = read_controller(self.client, self.settings)
+        super().__post_init__()
+        self._why_not: Mapping[str, str] = {}
+
+    def carry_out(self, states: Sequence[NodeState]) -> None:
+        """See :meth:`NodeWrites.carry_out`; the brake is looked at first, so that it can be told."""
+        changes = [change for state in states if (change := self._change(state))]
+        wanted = {
+            change.node: change.incident
+            for change in changes
+            if change.verb is Verb.TAINT and change.incident is not None
+        }
+        if wanted:
+            self._why_not = self._refused(wanted)
+        super().carry_out(states)
+
+    def _refused(self, wanted: Mapping[str, Incident]) -> Mapping[str, str]:
+        """By node, why the brake would have held the taint, as far as the controller's settings are known."""
+        controller, nodes = self._controller, list_nodes(self.client, self.decode)
+        ambiguous = controller.coverage.ambiguous if controller.coverage else frozenset()
+        snapshot = Snapshot(nodes, steering=controller.steering, ambiguous=ambiguous)
+        there = {name: incident for name, incident in wanted.items() if name in nodes}
+        admission = admit(there, snapshot, controller.policy, self.at())
+        return {
+            name: why_held(why, admission.brake, nodes[name].pool)
+            for name, why in admission.refused.items()
+            if controller.settings is not None or why is Refusal.PAUSED
+        }
+
+    def decide(self, state: NodeState) -> Change | None:
+        """See :meth:`NodeWrites.decide`; what is no GPU node is never tainted (design rule 20)."""
+        if not state.is_gpu_node:
+            unknown = self._controller.why_unset
+            as_known = f", as far as can be told ({unknown})" if unknown else ""
+            raise CannotWriteError(f"node/{state.name} has no GPU{as_known}, and only GPU nodes are tainted")
+        if state.blocked and not state.tainted:
+            raise CannotWriteError(
+                f"node/{state.name}: a taint with our key and effect, and another value, is there already"
+            )
+        return self._change(state)
+
+    def done_text(self, change: Change) -> str:
+        """See :meth:`NodeWrites.done_text`."""
+        return "tainted" if change.verb is Verb.TAINT else "was tainted already; the reason was added"
+
+    def warnings(self, before: NodeState, change: Change) -> Iterator[str]:
+        """See :meth:`NodeWrites.warnings`; and what would have kept the controller from it."""
+        yield from super().warnings(before, change)
+        if change.verb is not Verb.TAINT:
+            return
+        if self._controller.settings is None:
+            yield f"whether the brake has room for it cannot be told: {self._controller.why_unset}"
+        if change.node in self._why_not:
+            yield f"the controller would not have tainted it now: {self._why_not[change.node]}"
+        if before.opted_out:
+            yield f"it bears the label {OPT_OUT_LABEL}, so the controller leaves it alone"
+        if not before.selected:
+            yield "the controller's KONDUCTOR_NODE_SELECTOR leaves it out, so the controller leaves it alone"
+
+    def _change(self, state: NodeState) -> Change | None:
+        return operator_taint(state, at=self.at(), by=self.by, reason=self.reason)
+
+
+@dataclass(eq=False)
+class Acknowledgement(NodeWrites):
+    """A person's word that the faults of a node are known."""
+
+    rule: str | None
+    """Of this rule; None for all."""
+    done_word = "acknowledged"
+    unchanged = "nothing stands against it"
+
+    def decide(self, state: NodeState) -> Change | None:
+        """See :meth:`NodeWrites.decide`."""
+        change = acknowledge(state, self.rule, at=self.at(), by=self.by, reason=self.reason)
+        if change is None and self.rule is not None:
+            recorded = sorted({fault_name(each.key.rule) for each in state.record.incidents})
+            known = f"; recorded are {', '.join(recorded)}" if recorded else ""
+            raise CannotWriteError(f"node/{state.name} has no open {fault_name(self.rule)} on record{known}")
+        return change
+
+    def done_text(self, change: Change) -> str:
+        """See :meth:`NodeWrites.done_text`."""
+        seen = [each for each in change.record.incidents if _is_of(each, change)] if change.record else []
+        stays = "; the taint stays" if change.health == "faulty" else ""
+        names = list(dict.fromkeys(map(name_of, seen)))  # under two severities a fault is two incidents
+        more = f" and {count(len(names) - 3, 'more fault')}" if names[3:] else ""
+        return f"acknowledged: {', '.join(names[:3])}{more}{stays}"
+
+
+def _is_of(incident: Incident, change: Change) -> bool:
+    """Whether this very act acknowledged it."""
+    mine = change.incident.ack if change.incident else None
+    return incident.ack is not None and incident.ack == mine

@@ -1,0 +1,153 @@
+"""``konductor-like reset``, ``taint`` and ``ack``: what people do to nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from konductor_like.cli.columns import count
+from konductor_like.cli.errors import CommandError
+from konductor_like.cli.options import (
+    Context,
+    DryRun,
+    DryRunOption,
+    Kubeconfig,
+    Names,
+    OptionalReason,
+    Reason,
+    Selector,
+    TextOrName,
+    Verbose,
+    not_empty,
+)
+from konductor_like.cli.output import ask, can_answer, tell
+from konductor_like.exits import Exit
+
+if TYPE_CHECKING:
+    from konductor_like.model import NodeState
+
+NAMES_ASKED_ABOUT = 10
+"""The question names this many nodes, and counts the rest."""
+_NOTHING_TO_RESET = "Nothing to reset: no taint of ours, nothing held by the brake."
+
+
+def reset(
+    nodes: Names = None,
+    *,
+    dry_run: DryRunOption = DryRun.NONE,
+    reason: OptionalReason = "",
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Remove labels and records too: every trace of us.")
+    ] = False,
+    selector: Selector = None,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    _verbose: Verbose = False,
+) -> None:
+    """Untaint nodes, so that they stay untainted.
+
+    With names: those nodes, with all that is recorded against them. Without: every node that carries the
+    taint or that the brake holds; a terminal is asked first, and without one --yes is needed. The evidence so
+    far never taints again; a new fault does, at once.
+    """
+    from konductor_like.cli.nodes.acts import Purge, Reset
+    from konductor_like.cli.nodes.writes import connected
+
+    if nodes and selector:
+        raise CommandError("give names or a selector, not both", status=Exit.USAGE)
+    fleet_wide = not nodes and dry_run is DryRun.NONE
+    if fleet_wide and not yes and not can_answer():
+        raise CommandError(
+            "a reset without names may free the whole fleet, and there is no terminal to ask on",
+            hint="name the nodes (is a shell variable empty?), or say --yes; --dry-run shows which they are",
+            status=Exit.USAGE,
+        )
+    with connected(dry_run, kubeconfig, context) as (client, settings):
+        writes = (Purge if purge else Reset)(client, settings, dry_run, reason=reason)
+        states = writes.named(nodes) if nodes else writes.affected(selector)
+        if not states and not nodes:
+            tell("Nothing to purge." if purge else _NOTHING_TO_RESET)
+        elif fleet_wide and not yes and not _confirmed(states, purge=purge):
+            raise CommandError("nothing was changed")
+        writes.carry_out(states)
+    raise typer.Exit(Exit.of(done=writes.done, failed=writes.failed))
+
+
+def taint(
+    nodes: Annotated[list[str], typer.Argument(metavar="NODE", help="Names of nodes.", callback=not_empty)],
+    *,
+    reason: Reason,
+    dry_run: DryRunOption = DryRun.NONE,
+    output: TextOrName = "text",
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    _verbose: Verbose = False,
+) -> None:
+    """Taint nodes for a reason of your own.
+
+    It stands in the node's record with your name, and counts as out of service; `reset` brings the node back.
+    The brake is not asked, because a person decides: where it would have held the taint, that is said.
+    """
+    from konductor_like.cli.nodes.acts import OperatorTaint
+    from konductor_like.cli.nodes.writes import connected
+
+    with connected(dry_run, kubeconfig, context) as (client, settings):
+        writes = OperatorTaint(client, settings, dry_run, reason=reason, names_only=output == "name")
+        writes.carry_out(writes.named(nodes))
+    raise typer.Exit(Exit.of(done=writes.done, failed=writes.failed))
+
+
+def ack(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.", callback=not_empty)],
+    rule: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RULE]", help="xid 63, nccl.socket; none for all that is recorded.", callback=not_empty
+        ),
+    ] = None,
+    *,
+    reason: Reason,
+    dry_run: DryRunOption = DryRun.NONE,
+    output: TextOrName = "text",
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    _verbose: Verbose = False,
+) -> None:
+    """Acknowledge what stands against a node.
+
+    What does not taint makes the node suspect no more, and its evidence so far counts towards no threshold;
+    when it is seen again, the node is suspect again. A taint stays: `reset` takes it off.
+    """
+    from konductor_like.cli.nodes.acts import Acknowledgement
+    from konductor_like.cli.nodes.writes import connected
+
+    named = rule_of(rule or ())
+    with connected(dry_run, kubeconfig, context) as (client, settings):
+        writes = Acknowledgement(
+            client, settings, dry_run, rule=named, reason=reason, names_only=output == "name"
+        )
+        writes.carry_out(writes.named([node]))
+    raise typer.Exit(Exit.of(done=writes.done, failed=writes.failed))
+
+
+def rule_of(words: Sequence[str]) -> str | None:
+    """The rule that people's words name: ``xid 63``, ``XID.63``, ``nvrm fallen off bus``; None for none."""
+    family, _, name = " ".join(words).strip().lower().replace(".", " ", 1).partition(" ")
+    return f"{family}.{name.strip().replace(' ', '_')}" if name else family or None
+
+
+def _confirmed(states: Sequence[NodeState], *, purge: bool) -> bool:
+    """Ask on the terminal; the question says what a purge loses."""
+    names = [state.name for state in states[:NAMES_ASKED_ABOUT]]
+    more = len(states) - len(names)
+    listed = ", ".join(names) + (f" and {more} more" if more else "")
+    nodes = f"{count(len(states), 'node')}: {listed}"
+    if not purge:
+        return ask(f"Reset {nodes}? [y/N] ")
+    return ask(
+        f"Purge {nodes}? What is recorded on them is lost, and a kernel log that is read again may taint "
+        "them again. [y/N] "
+    )

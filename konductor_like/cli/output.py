@@ -1,0 +1,176 @@
+"""Printing: data on standard output, everything else on standard error, whatever a log line holds."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TextIO
+
+from konductor_like.cli.columns import NONE, columns, printable, stamp
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+API_VERSION = "konductor-like/v1"
+Paragraph = tuple[str, list[str]]
+"""A label and the lines beside it; an empty label goes on with the paragraph before."""
+LABEL_CHARS = 14
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether colours and a width make sense on this stream."""
+    return stream.isatty() and os.environ.get("TERM", "") != "dumb"
+
+
+def colourful(stream: TextIO) -> bool:
+    """Whether this stream wants colours (https://no-color.org)."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR")
+
+
+def say(lines: Iterable[str]) -> None:
+    """Print data."""
+    for line in lines:
+        sys.stdout.write(f"{line}\n")
+
+
+def say_json(document: Mapping[str, Any]) -> None:
+    """Print a document as JSON."""
+    say([json.dumps(document, indent=2)])
+
+
+def fields_of(thing: object, *names: str) -> dict[str, Any]:
+    """Attributes for a document, under their names in camel case: ``gpu_nodes`` becomes ``gpuNodes``."""
+    return {_camel_case(name): _plain(getattr(thing, name)) for name in names}
+
+
+def say_yaml(document: Mapping[str, Any]) -> None:
+    """Print the same document as YAML."""
+    say(yaml_lines(document))
+
+
+def say_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print columns; on a terminal that is too narrow for them they are folded."""
+    if is_terminal(sys.stdout):
+        console().print(_table_view(headers, rows))
+    else:
+        say(columns(headers, rows))
+
+
+def say_paragraphs(paragraphs: Iterable[Paragraph]) -> None:
+    """Print labelled paragraphs: in full width, or folded to the width of the terminal."""
+    if is_terminal(sys.stdout):
+        console().print(paragraphs_view(paragraphs))
+    else:
+        say(plain_paragraphs(paragraphs))
+
+
+def tell(message: str) -> None:
+    """Tell the person something that is not data."""
+    sys.stdout.flush()  # so that both read in order where they share a terminal
+    sys.stderr.write(f"{printable(message)}\n")
+
+
+def warn(message: str) -> None:
+    """Tell the person what to look at."""
+    tell(f"warning: {message}")
+
+
+def can_answer() -> bool:
+    """Whether a person at a terminal can answer a question; a pipe's "y" is nobody's yes."""
+    return sys.stdin is not None and sys.stdin.isatty()  # it is None where it was closed
+
+
+def ask(question: str) -> bool:
+    """Ask on standard error (standard output is for data); anything but a yes is a no."""
+    sys.stdout.flush()
+    sys.stderr.write(printable(question))
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def harden() -> None:
+    """Characters that the locale cannot write are spelt out; printing never fails for them."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def close_quietly() -> None:
+    """Flush what is left; a reader that went away (``| head``) is no news."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            # What is still buffered would fail once more when the interpreter exits.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """A console that prints text as it is: no markup, no guessing; ``NO_COLOR`` is rich's own."""
+    from rich.console import Console  # a pipe never needs it
+
+    return Console(file=stream or sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def yaml_lines(document: Mapping[str, Any]) -> list[str]:
+    """A document as YAML, nothing folded."""
+    import yaml  # the only format that needs it
+
+    text: str = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=4096)
+    return text.rstrip("\n").split("\n")
+
+
+def plain_paragraphs(paragraphs: Iterable[Paragraph]) -> list[str]:
+    """Paragraphs as plain text of full width."""
+    return [
+        f"{label + ':' if label and not number else '':<{LABEL_CHARS}}{printable(line)}".rstrip()
+        for label, lines in paragraphs
+        for number, line in enumerate(lines)
+    ]
+
+
+def paragraphs_view(paragraphs: Iterable[Paragraph]) -> RenderableType:
+    """The same for a terminal: labels in bold, lines folded to its width."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, lines in paragraphs:
+        grid.add_row(Text(label and f"{label}:", "bold"), Text("\n".join(map(printable, lines))))
+    return grid
+
+
+def _table_view(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*headers, box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for column in table.columns:
+        column.overflow = "fold"
+    for row in rows:
+        table.add_row(*(Text(printable(cell) or NONE) for cell in row))
+    return table
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def _plain(value: object) -> object:
+    match value:
+        case datetime():
+            return stamp(value)
+        case Enum():
+            return value.value
+        case tuple():
+            return list(value)
+        case _:
+            return value

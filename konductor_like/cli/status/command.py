@@ -1,0 +1,93 @@
+"""``konductor-like status``: how the nodes stand, the brake first."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from konductor_like.cli.errors import CommandError
+from konductor_like.cli.options import Context, Kubeconfig, Names, Selector, Verbose
+from konductor_like.cli.output import console, is_terminal, say, say_json, say_yaml, tell, warn
+from konductor_like.exits import Exit
+
+if TYPE_CHECKING:
+    from konductor_like.cli.status.report import StatusReport
+
+Output = Literal["table", "wide", "json", "yaml", "name"]
+
+
+def status(
+    nodes: Names = None,
+    *,
+    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = "table",
+    selector: Selector = None,
+    exit_code: Annotated[
+        bool,
+        typer.Option("--exit-code", help="Exit with 1 when a node is faulty, with 5 when one is unknown."),
+    ] = False,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Print the rows alone.")] = False,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    _verbose: Verbose = False,
+) -> None:
+    """Show how the nodes stand, why, and what to do.
+
+    Reads the cluster only. Above the nodes: the brake, and the controller with how far it has read.
+    """
+    from konductor_like.cli import session
+    from konductor_like.cli.status.report import observe
+    from konductor_like.cluster.client import ReadOnlyKubeClient
+
+    if nodes and selector:
+        raise CommandError("give names or a selector, not both", status=Exit.USAGE)
+    with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
+        report = observe(client, settings, session.now(), names=nodes or (), selector=selector)
+    _show(report, output, headers=not no_headers)
+    found = Exit.of(done=len(set(nodes or ())) - len(report.missing), failed=len(report.missing))
+    raise typer.Exit(_by_health(report, found) if exit_code else found)
+
+
+def _by_health(report: StatusReport, found: Exit) -> Exit:
+    """What ``--exit-code`` makes of the nodes; ``found`` says whether all that were asked for are there."""
+    from konductor_like.cli.status.report import Health
+
+    healths = {node.health for node in report.nodes}
+    if Health.FAULTY in healths:
+        return Exit.FAILED
+    unknown = Health.UNKNOWN in healths or (report.why_unknown and healths)
+    return Exit.UNKNOWN if unknown and found is Exit.OK else found
+
+
+def _show(report: StatusReport, output: Output, *, headers: bool) -> None:
+    from konductor_like.cli.status.document import status_document
+    from konductor_like.cli.status.text import status_view, tables
+
+    match output:
+        case "json":
+            say_json(status_document(report))
+        case "yaml":
+            say_yaml(status_document(report))
+        case "name":
+            say(f"node/{node.name}" for node in report.nodes)
+        case "table" | "wide" if is_terminal(sys.stdout):
+            console().print(status_view(report, wide=output == "wide", headers=headers))
+        case "table" | "wide":
+            say(tables(report, wide=output == "wide", headers=headers))
+    for name in report.missing:
+        tell(f"node/{name} not found")
+    for name in report.ordinary:
+        tell(f"node/{name} has no GPU, and nothing is recorded on it")
+    if not (report.nodes or report.missing or report.ordinary):
+        tell("No GPU nodes found.")
+    if output not in ("json", "yaml"):  # which hold all of it
+        _warn(report)
+
+
+def _warn(report: StatusReport) -> None:
+    for node in report.nodes:
+        for warning in node.warnings:
+            warn(f"node/{node.name}: {warning}")
+    if report.nodes and report.why_unknown:
+        warn(report.why_unknown)

@@ -1,0 +1,173 @@
+"""The stable JSON and YAML form of a status report (schema ``konductor-like/v1``, described in docs/cli.md).
+
+Within ``v1`` fields are only ever added. A moment is RFC 3339 in UTC; what is not known is null, never left
+out.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from konductor_like.cli.columns import fault_name, moment, stamp
+from konductor_like.cli.output import API_VERSION, fields_of
+from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.status.coverage import CoverageReport
+from konductor_like.cli.status.report import NodeReport, StatusReport
+from konductor_like.cli.status.shared_failures import SharedFailure
+from konductor_like.cluster.published import Published
+from konductor_like.model import BrakeState, Incident, Source
+
+
+def status_document(report: StatusReport) -> dict[str, Any]:
+    """Plain dicts, lists, strings, numbers and None."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Status",
+        "time": stamp(report.now),
+        "brake": brake_document(report.brake, report.controller),
+        "controller": _controller(report.controller, report.now),
+        "coverage": _coverage(report.coverage),
+        "events": [event_document(event) for event in report.events],
+        "nodes": [node_document(node) for node in report.nodes],
+    }
+
+
+def brake_document(brake: BrakeState, controller: ControllerReport) -> dict[str, Any]:
+    """The brake, its bounds and what it holds."""
+    known = controller.settings is not None
+    return {
+        **fields_of(brake, "holding", "gpu_nodes", "out"),
+        "bound": brake.bound if known else None,
+        "problem": controller.why_unset or None,
+        "unavailable": brake.unavailable if known else None,
+        "pools": [fields_of(pool, "pool", "gpu_nodes", "out", "bound") for pool in brake.pools],
+        "rate": brake.pace and fields_of(brake.pace, "taints", "most", "window_seconds", "frees_at"),
+        "cooling": brake.cooling if known else None,
+        "deleted": brake.deleted if known else None,
+        "rearmsAt": stamp(brake.rearms_at),
+        "pause": brake.pause and fields_of(brake.pause, "at", "by", "reason", "until"),
+        "held": [
+            {**fields_of(held, "node", "why"), "fault": incident_document(held.incident)}
+            for held in brake.held
+        ],
+    }
+
+
+def _controller(controller: ControllerReport, now: datetime) -> dict[str, Any]:
+    unread = {source.value: controller.unread_since(now, source) for source in Source}
+    return {
+        "lease": controller.lease,
+        "running": controller.alive(now) if controller.readable else None,
+        **fields_of(controller, "holder", "renewed"),
+        "readUpTo": {source.value: _at(ns) for source, ns in controller.read_ns.items()},
+        "coverageAt": stamp(controller.coverage.at if controller.coverage else None),
+        "unreadSince": {source: stamp(since) for source, since in unread.items() if since},
+        "problem": controller.problem,
+        "settings": controller.settings and _settings(controller.settings),
+    }
+
+
+def _settings(settings: Published) -> dict[str, Any]:
+    policy = settings.policy
+    return {
+        "version": settings.version,
+        "rules": settings.rules_digest,
+        "brake": {
+            "maxPercent": policy.brake_max_percent,
+            "maxNodes": policy.brake_max_nodes,
+            "poolMaxPercent": policy.brake_pool_max_percent,
+            "rateNodes": policy.brake_rate_nodes,
+            "rateWindowSeconds": policy.brake_rate_window_seconds,
+            "countUnavailable": policy.brake_count_unavailable,
+            "cooldownSeconds": policy.brake_cooldown_seconds,
+        },
+        **fields_of(settings, "gpu_node_selector", "node_selector", "pool_label", "domain_label"),
+        "watchedNamespaces": list(settings.namespaces),
+        **fields_of(settings, "further_namespaces", "stale_seconds"),
+    }
+
+
+def _coverage(coverage: CoverageReport | None) -> dict[str, Any] | None:
+    if coverage is None:
+        return None
+    return {
+        **fields_of(coverage, "measured", "unknown", "not_measured"),
+        "gaps": [
+            {"from": _at(gap.start_ns), "to": _at(gap.end_ns), "nodes": list(gap.nodes)}
+            for gap in coverage.gaps
+        ],
+        "ambiguous": list(coverage.ambiguous),
+        "lost": [
+            {"node": node, "records": loss.records, "at": _at(loss.at_ns)} for node, loss in coverage.lost
+        ],
+        "unparsed": [
+            {"node": node, "lines": seen.lines, "at": _at(seen.at_ns)} for node, seen in coverage.unparsed
+        ],
+        "misnamed": [
+            {"name": name, "faults": each.faults, "at": _at(each.at_ns)} for name, each in coverage.misnamed
+        ],
+    }
+
+
+def node_document(node: NodeReport) -> dict[str, Any]:
+    """One node."""
+    record = node.state.record
+    return {
+        "name": node.name,
+        "state": node.health.value,
+        "qualifier": node.qualifier or None,
+        "tainted": node.state.tainted,
+        **fields_of(node, "coverage", "since"),
+        "fault": incident_document(node.fault) if node.fault else None,
+        "advice": node.advice or None,
+        "faults": [incident_document(incident) for incident in record.incidents],
+        "releases": [
+            fields_of(release, "at", "by")
+            | {"reason": release.reason or None}
+            | fields_of(release, "how", "warning")
+            for release in record.releases
+        ],
+        **fields_of(record, "hold_until", "replace_since", "contested_at"),
+        "timesOut": [
+            {"from": stamp(stint.tainted_at), "to": stamp(stint.released_at), "rule": stint.rule}
+            for stint in record.stints
+        ],
+        **fields_of(node, "warnings", "notes"),
+    }
+
+
+def event_document(event: SharedFailure) -> dict[str, Any]:
+    """One event on many nodes."""
+    return {
+        **fields_of(event, "name", "shared"),
+        "start": _at(event.start_ns),
+        "origins": [*event.origins, *event.gone],
+        **fields_of(event, "unclear", "collateral"),
+    }
+
+
+def incident_document(incident: Incident) -> dict[str, Any]:
+    """One fault on one node."""
+    return {
+        "name": fault_name(incident.key.rule),
+        "rule": incident.key.rule,
+        **fields_of(incident, "kind", "code"),
+        "gpu": incident.key.gpu,
+        **fields_of(incident, "severity", "state", "count"),
+        "firstSeen": _at(incident.first_ns),
+        "lastSeen": _at(incident.last_ns),
+        "source": None if incident.by_person else incident.source.value,
+        "beforeInstall": incident.before_install,
+        "writtenByUser": incident.user_written,
+        "bootID": incident.last.boot_id,
+        **fields_of(incident, "title", "advice", "evidence", "job", "event", "role", "origin"),
+        "grounds": incident.grounds or None,
+        "ack": incident.ack and fields_of(incident.ack, "at", "by", "reason"),
+        "endedAt": _at(incident.ended_ns),
+        "releasedAt": _at(incident.released_ns),
+    }
+
+
+def _at(ns: int | None) -> str | None:
+    return None if ns is None else stamp(moment(ns))
