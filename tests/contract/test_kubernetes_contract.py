@@ -1,24 +1,20 @@
-"""What we rely on when we write Nodes: preconditions, conflicts, patches, dry run, ownership.
-
-Held against the stand-in, and against a real API server when ``KONDUCTOR_TEST_KUBECONFIG`` names one.
-"""
+"""What we rely on when we write Nodes: preconditions, conflicts, patches, dry run, ownership."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.contract.kubernetes_target import (
+    AGENT,
     JSON_PATCH,
     MERGE_PATCH,
     OTHERS,
     OURS,
     STRATEGIC_MERGE_PATCH,
+    Answer,
     Target,
-    node_path,
-    open_target,
     path_of,
     put,
     refused,
@@ -26,12 +22,6 @@ from tests.contract.kubernetes_target import (
 )
 
 UNSAID = "the server rejected our request due to an error in our request"
-
-
-@pytest.fixture(scope="module")
-def target() -> Iterator[Target]:
-    with open_target() as target:
-        yield target
 
 
 # Preconditions: the `test` operation
@@ -104,9 +94,8 @@ def test_a_text_that_can_be_written_in_one_way_only_can_be_tested(target: Target
 
 @pytest.mark.parametrize(("tested", "status"), [("boot-1", 200), ("boot-0", 422)])
 def test_a_patch_of_the_node_may_test_what_its_kubelet_posted(
-    target: Target, tested: str, status: int
+    target: Target, node: Answer, tested: str, status: int
 ) -> None:
-    node = target.create_node()
     posted = target.patch(
         f"{path_of(node)}/status",
         {"status": {"nodeInfo": {"bootID": "boot-1"}}},
@@ -164,14 +153,6 @@ def test_an_operation_that_does_not_apply_is_refused(target: Target, operation: 
     assert refused(target.patch(path_of(node), [operation]), 422, "Invalid")
 
 
-def test_replace_of_an_absent_member_sets_it(target: Target) -> None:
-    node = target.create_node()
-
-    answer = target.patch(path_of(node), [{"op": "replace", "path": "/spec/taints", "value": [OURS]}])
-
-    assert (answer.status, answer.body["spec"]["taints"]) == (200, [OURS])
-
-
 @pytest.mark.parametrize(
     ("body", "content_type"),
     [
@@ -181,9 +162,9 @@ def test_replace_of_an_absent_member_sets_it(target: Target) -> None:
         pytest.param(b"{", MERGE_PATCH, id="half an object"),
     ],
 )
-def test_a_patch_of_the_wrong_shape_is_a_bad_request(target: Target, body: Any, content_type: str) -> None:
-    node = target.create_node()
-
+def test_a_patch_of_the_wrong_shape_is_a_bad_request(
+    target: Target, node: Answer, body: Any, content_type: str
+) -> None:
     assert refused(target.patch(path_of(node), body, content_type), 400, "BadRequest")
 
 
@@ -199,15 +180,11 @@ def test_a_patch_of_the_wrong_shape_is_a_bad_request(target: Target, body: Any, 
             id="JSON",
         ),
         pytest.param({"metadata": {"resourceVersion": "1", "labels": {"a": "b"}}}, MERGE_PATCH, id="merge"),
-        pytest.param(
-            {"metadata": {"resourceVersion": "1", "labels": {"a": "b"}}},
-            STRATEGIC_MERGE_PATCH,
-            id="strategic",
-        ),
     ],
 )
-def test_a_patch_that_sets_an_old_version_is_a_conflict(target: Target, body: Any, content_type: str) -> None:
-    node = target.create_node()
+def test_a_patch_that_sets_an_old_version_is_a_conflict(
+    target: Target, node: Answer, body: Any, content_type: str
+) -> None:
     answer = target.patch(path_of(node), body, content_type)
 
     assert refused(answer, 409, "Conflict")
@@ -219,40 +196,7 @@ def test_a_patch_that_sets_an_old_version_is_a_conflict(target: Target, body: An
     assert answer.body["details"] == {"name": name, "kind": "nodes"}
 
 
-def test_a_replace_with_an_old_version_is_a_conflict_and_with_none_is_taken(target: Target) -> None:
-    node = target.create_node()
-    body = node.body
-    body["metadata"]["labels"] = {"a": "b"}
-    version = body["metadata"].pop("resourceVersion")
-
-    assert target.send("PUT", path_of(node), body).status == 200
-    body["metadata"]["resourceVersion"] = version
-    assert refused(target.send("PUT", path_of(node), body), 409, "Conflict")
-
-
-def test_a_replace_of_another_object_under_the_same_name_is_a_conflict(target: Target) -> None:
-    node = target.create_node()
-    body = node.body
-    body["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555"
-    del body["metadata"]["resourceVersion"]
-
-    assert refused(target.send("PUT", path_of(node), body), 409, "Conflict")
-
-
-def test_creating_twice_is_already_exists(target: Target) -> None:
-    node = target.create_node()
-    name = node.meta["name"]
-    answer = target.send(
-        "POST", "/api/v1/nodes", {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}}
-    )
-
-    assert refused(answer, 409, "AlreadyExists")
-    assert answer.body["message"] == f'nodes "{name}" already exists'
-    assert answer.body["details"] == {"name": name, "kind": "nodes"}
-
-
-def test_a_node_made_again_under_its_name_has_another_uid(target: Target) -> None:
-    node = target.create_node()
+def test_a_node_made_again_under_its_name_has_another_uid(target: Target, node: Answer) -> None:
     gone = target.send("DELETE", path_of(node))
     again = target.create_node(metadata={"name": node.meta["name"]})
 
@@ -300,24 +244,7 @@ def test_the_last_label_and_annotation_take_their_map_along(target: Target) -> N
     assert not {"labels", "annotations"} & answer.meta.keys()
 
 
-def test_a_merge_patch_merges_maps_and_null_removes(target: Target) -> None:
-    node = target.create_node(metadata={"labels": {"a": "1", "b": "1"}})
-
-    answer = target.patch(path_of(node), {"metadata": {"labels": {"a": None, "c": "1"}}}, MERGE_PATCH)
-
-    assert answer.meta["labels"] == {"b": "1", "c": "1"}
-
-
-def test_fields_of_a_taint_that_nobody_knows_are_dropped(target: Target) -> None:
-    node = target.create_node()
-
-    answer = target.patch(path_of(node), [put("/spec/taints", [{**OURS, "unknown": "x"}])])
-
-    assert answer.body["spec"]["taints"] == [OURS]
-
-
-def test_the_status_is_written_through_its_subresource_only(target: Target) -> None:
-    node = target.create_node()
+def test_the_status_is_written_through_its_subresource_only(target: Target, node: Answer) -> None:
     first = {"type": "A", "status": "True", "reason": "R", "message": "m"}
     patch = {
         "spec": {"unschedulable": True},
@@ -355,19 +282,78 @@ def test_a_patch_that_changes_nothing_is_not_a_write(target: Target) -> None:
         pytest.param("DELETE", None, "application/json", id="delete"),
     ],
 )
-def test_a_dry_run_stores_nothing(target: Target, method: str, body: Any, content_type: str) -> None:
-    node = target.create_node()
+def test_a_dry_run_stores_nothing(
+    target: Target, node: Answer, method: str, body: Any, content_type: str
+) -> None:
     answer = target.send(method, path_of(node), body, content_type, params={"dryRun": "All"})
 
     assert answer.status == 200
     assert target.get(path_of(node)).body == node.body
 
 
-def test_a_dry_run_of_a_creation_answers_like_one_and_stores_nothing(target: Target) -> None:
-    name = target.name()
-    answer = target.create(
-        "/api/v1/nodes", {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}}, dryRun="All"
-    )
+# Who wrote what: managedFields
 
-    assert (answer.status, answer.meta["name"]) == (201, name)
-    assert refused(target.get(node_path(name)), 404, "NotFound")
+
+def managers_of(answer: Answer, field: str) -> list[str]:
+    """Who owns a field of ``spec`` (``f:taints``), by the managedFields."""
+    return [
+        entry["manager"]
+        for entry in answer.meta.get("managedFields", [])
+        if field in entry["fieldsV1"].get("f:spec", {})
+    ]
+
+
+def test_the_field_manager_owns_what_it_sets_and_says_when(target: Target) -> None:
+    node = target.create_node(spec={"taints": [OTHERS]})
+    answer = target.patch(path_of(node), [put("/spec/taints/-", OURS)], fieldManager="contract-test")
+
+    assert managers_of(node, "f:taints") == [AGENT]
+    assert managers_of(answer, "f:taints") == ["contract-test"]
+    entry = next(e for e in answer.meta["managedFields"] if e["manager"] == "contract-test")
+    assert (entry["operation"], entry["apiVersion"], entry["fieldsType"]) == ("Update", "v1", "FieldsV1")
+    assert entry["fieldsV1"] == {"f:spec": {"f:taints": {}}}
+    assert entry["time"].endswith("Z")
+
+
+def test_one_annotation_among_others_is_owned_apart(target: Target) -> None:
+    node = target.create_node(metadata={"annotations": {"a": "1"}})
+    answer = target.patch(path_of(node), [put("/metadata/annotations/b", "1")], fieldManager="contract-test")
+
+    owned = {e["manager"]: e["fieldsV1"]["f:metadata"]["f:annotations"] for e in answer.meta["managedFields"]}
+    assert owned == {AGENT: {".": {}, "f:a": {}}, "contract-test": {"f:b": {}}}
+
+
+def test_taking_one_taint_of_two_shows_who_did_it(target: Target) -> None:
+    node = target.create_node(spec={"taints": [OTHERS, OURS]})
+    answer = target.patch(path_of(node), {"spec": {"taints": [OTHERS]}}, MERGE_PATCH, fieldManager="a-person")
+
+    assert managers_of(answer, "f:taints") == ["a-person"]
+
+
+def test_taking_the_last_taint_leaves_no_trace_of_who_did_it(target: Target) -> None:
+    node = target.create_node(spec={"taints": [OURS]}, metadata={"labels": {"a": "b"}})
+    answer = target.patch(path_of(node), {"spec": {"taints": None}}, MERGE_PATCH, fieldManager="a-person")
+
+    assert [entry["manager"] for entry in answer.meta["managedFields"]] == [AGENT]
+    assert managers_of(answer, "f:taints") == []
+
+
+def test_an_object_in_which_nobody_owns_anything_is_not_tracked_any_more(target: Target) -> None:
+    node = target.create_node(metadata={"labels": {"a": "b"}})
+    target.patch(path_of(node), {"metadata": {"labels": None}}, MERGE_PATCH)
+    answer = target.patch(path_of(node), [put("/spec/taints", [OURS])], fieldManager="contract-test")
+
+    assert answer.status == 200
+    assert "managedFields" not in answer.meta
+
+
+def test_status_writes_are_owned_under_the_subresource(target: Target) -> None:
+    node = target.create_node(metadata={"labels": {"a": "b"}})
+    body = {"status": {"nodeInfo": {"bootID": "b-2"}}}
+    answer = target.patch(f"{path_of(node)}/status", body, STRATEGIC_MERGE_PATCH, fieldManager="a-kubelet")
+
+    entry = next(e for e in answer.meta["managedFields"] if e["manager"] == "a-kubelet")
+    assert (entry["subresource"], entry["fieldsV1"]) == (
+        "status",
+        {"f:status": {"f:nodeInfo": {"f:bootID": {}}}},
+    )

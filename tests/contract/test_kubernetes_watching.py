@@ -1,12 +1,8 @@
-"""What we rely on when we watch: events, selections, bookmarks and how a watch ends.
-
-Held against the stand-in, and against a real API server when ``KONDUCTOR_TEST_KUBECONFIG`` names one.
-"""
+"""What we rely on when we watch: events, selections, bookmarks and how a watch ends."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -18,26 +14,10 @@ from tests.contract.kubernetes_target import (
     Watch,
     names,
     node_path,
-    open_target,
 )
 
 NODES = "/api/v1/nodes"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-
-
-@pytest.fixture(scope="module")
-def target() -> Iterator[Target]:
-    with open_target() as target:
-        yield target
-
-
-@pytest.fixture
-def group(target: Target) -> str:
-    """A label value of four Nodes."""
-    value = target.name()
-    for number in range(4):
-        target.create_node(metadata={"labels": {"group": value, "number": str(number)}})
-    return value
 
 
 def collect(watch: Watch) -> list[dict[str, Any]]:
@@ -145,24 +125,6 @@ def test_a_watch_from_nowhere_first_tells_what_is_there(target: Target, group: s
     events = take(target.watch(NODES, labelSelector=selector, resourceVersion=version, timeoutSeconds="5"), 4)
 
     assert [kind for kind, _ in without_bookmarks(events)] == ["ADDED"] * 4
-
-
-def test_one_node_can_be_watched_by_its_name(target: Target, group: str) -> None:
-    listed = target.get(NODES, labelSelector=f"group={group}")
-    first, second, *_ = names(listed)
-    for name in (second, first):
-        target.patch(node_path(name), {"metadata": {"labels": {"x": "1"}}}, MERGE_PATCH)
-    events = take(
-        target.watch(
-            NODES,
-            resourceVersion=listed.meta["resourceVersion"],
-            fieldSelector=f"metadata.name={first}",
-            timeoutSeconds="5",
-        ),
-        1,
-    )
-
-    assert without_bookmarks(events) == [("MODIFIED", first)]
 
 
 def test_a_watch_from_a_forgotten_version_is_expired(target: Target, group: str) -> None:

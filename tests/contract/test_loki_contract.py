@@ -1,12 +1,8 @@
-"""What we rely on when we read lines from Loki: windows, limits, statistics, the cache.
-
-Held against the stand-in, and against a real Loki when ``KONDUCTOR_TEST_LOKI_URL`` names one.
-"""
+"""What we rely on when we read lines from Loki: windows, limits, statistics, the cache."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from urllib.parse import urlencode
 
 import pytest
@@ -18,44 +14,20 @@ from tests.contract.loki_target import (
     SECOND_NS,
     XID,
     Target,
-    a_minute_ago_ns,
     around,
     kernel_resource,
     of,
-    open_target,
 )
-
-
-@pytest.fixture(scope="module")
-def loki() -> Iterator[Target]:
-    with open_target() as target:
-        yield target
-
-
-@pytest.fixture
-def at_ns() -> int:
-    return a_minute_ago_ns()
-
 
 # Windows
 
 
-def test_a_window_has_its_start_and_not_its_end(loki: Target, at_ns: int) -> None:
-    namespace = loki.namespace()
+def test_a_window_has_its_start_and_not_its_end(loki: Target, namespace: str, at_ns: int) -> None:
     loki.write(kernel_resource(namespace, "a"), (at_ns - 1, "before"), (at_ns, "start"), (at_ns + 9, "end"))
 
     assert loki.query_range(of(namespace), at_ns, at_ns).texts == []
     assert loki.query_range(of(namespace), at_ns, at_ns + 9).texts == ["start"]
     assert loki.query_range(of(namespace), at_ns, at_ns + 10).texts == ["start", "end"]
-
-
-def test_windows_that_touch_show_every_line_once(loki: Target, at_ns: int) -> None:
-    namespace = loki.namespace()
-    loki.write(kernel_resource(namespace, "a"), *[(at_ns + i, f"line {i}") for i in range(6)])
-
-    halves = [loki.query_range(of(namespace), at_ns + a, at_ns + b).texts for a, b in ((0, 3), (3, 6))]
-
-    assert halves[0] + halves[1] == [f"line {i}" for i in range(6)]
 
 
 def test_a_window_that_runs_backwards_is_refused(loki: Target, at_ns: int) -> None:
@@ -71,18 +43,12 @@ def test_a_window_may_end_after_now(loki: Target) -> None:
     assert len(loki.query_range(of(namespace), now_ns, now_ns + MINUTE_NS).lines) == 1
 
 
-def test_a_time_may_be_written_in_seconds(loki: Target, at_ns: int) -> None:
-    namespace = loki.namespace()
-    loki.write(kernel_resource(namespace, "a"), (at_ns - 1, "too early"), (at_ns, "line"))
-
-    assert loki.query_range(of(namespace), at_ns // SECOND_NS, at_ns + 1).texts == ["line"]
-
-
 # Limits
 
 
-def test_the_limit_cuts_in_the_order_of_time_over_all_streams(loki: Target, at_ns: int) -> None:
-    namespace = loki.namespace()
+def test_the_limit_cuts_in_the_order_of_time_over_all_streams(
+    loki: Target, namespace: str, at_ns: int
+) -> None:
     for node, offset in (("a", 0), ("b", 1)):
         lines = [(at_ns + 2 * i + offset, f"{2 * i + offset}") for i in range(5)]
         loki.write(kernel_resource(namespace, node), *lines)
@@ -92,21 +58,7 @@ def test_the_limit_cuts_in_the_order_of_time_over_all_streams(loki: Target, at_n
     assert backward.texts == ["7", "8", "9"]
 
 
-def test_by_default_the_newest_hundred_lines_come_newest_first(loki: Target, at_ns: int) -> None:
-    namespace = loki.namespace()
-    loki.push(
-        ({"k8s_namespace_name": namespace}, [[str(at_ns + i), f"line {i}"] for i in range(120)]),
-    )
-    start, end = around(at_ns)
-
-    data = loki.get("/loki/api/v1/query_range", NO_CACHE, query=of(namespace), start=start, end=end).data
-
-    texts = [value[1] for value in data["result"][0]["values"]]
-    assert texts == [f"line {i}" for i in range(119, 19, -1)]
-
-
-def test_a_cut_may_fall_between_lines_of_one_nanosecond(loki: Target, at_ns: int) -> None:
-    namespace = loki.namespace()
+def test_a_cut_may_fall_between_lines_of_one_nanosecond(loki: Target, namespace: str, at_ns: int) -> None:
     loki.write(kernel_resource(namespace, "a"), *[(at_ns, f"{i}") for i in range(5)])
 
     assert len(loki.query_range(of(namespace), at_ns, at_ns + 1, limit=2).lines) == 2
@@ -124,9 +76,10 @@ def test_a_limit_below_one_is_refused(loki: Target, at_ns: int, limit: int) -> N
 
 
 @pytest.mark.parametrize("limit", [10, 39, 40, 41])
-def test_an_answer_that_was_cut_gives_itself_away(loki: Target, at_ns: int, limit: int) -> None:
+def test_an_answer_that_was_cut_gives_itself_away(
+    loki: Target, namespace: str, at_ns: int, limit: int
+) -> None:
     """The guard of design rule 7: complete only if fewer lines than the limit were found and returned."""
-    namespace = loki.namespace()
     for node in range(8):
         lines = [(at_ns + i, f"{XID} {node}-{i}") for i in range(5)]
         loki.write(kernel_resource(namespace, f"n{node}"), *lines, (at_ns, "unrelated"))
@@ -138,8 +91,7 @@ def test_an_answer_that_was_cut_gives_itself_away(loki: Target, at_ns: int, limi
     assert len(answer.lines) == min(limit, 40)
 
 
-def test_the_statistics_count_what_was_found_and_read(loki: Target, at_ns: int) -> None:
-    namespace = loki.namespace()
+def test_the_statistics_count_what_was_found_and_read(loki: Target, namespace: str, at_ns: int) -> None:
     loki.write(kernel_resource(namespace, "a"), (at_ns, XID), (at_ns + 1, "one"), (at_ns + 2, "two"))
 
     summary = loki.query_range(of(namespace, "|= `Xid`"), *around(at_ns)).summary
@@ -182,8 +134,7 @@ def test_a_window_that_reaches_to_now_is_never_cached(loki: Target) -> None:
 # The rest of the API
 
 
-def test_a_long_query_may_be_posted(loki: Target, at_ns: int) -> None:
-    namespace = loki.namespace()
+def test_a_long_query_may_be_posted(loki: Target, namespace: str, at_ns: int) -> None:
     loki.write(kernel_resource(namespace, "a"), (at_ns, XID))
     chain = " or ".join(f"`anchor {i} that matches nothing`" for i in range(400))
     start, end = around(at_ns)
@@ -215,5 +166,40 @@ def test_it_says_when_it_is_ready_and_what_it_is(loki: Target) -> None:
     assert '"version"' in build.text
 
 
-def test_an_unknown_path_is_not_found(loki: Target) -> None:
-    assert loki.get("/loki/api/v1/nothing").refusal == (404, PLAIN, "404 page not found\n")
+# Following the log, which is only ever a nudge to look
+
+
+def test_a_tail_gives_lines_in_the_order_of_their_arrival(loki: Target) -> None:
+    namespace, now_ns = loki.namespace(), time.time_ns()
+    loki.write(kernel_resource(namespace, "a"), (now_ns - MINUTE_NS, "there before"))
+
+    with loki.tail(of(namespace, "|= `come` or `before`"), now_ns - 2 * MINUTE_NS) as tail:
+        assert (tail.status, tail.accepted) == (101, True)
+        assert tail.lines(1) == ["there before"]
+        loki.write(kernel_resource(namespace, "a"), (now_ns, "first to come"), (now_ns, "of no interest"))
+        assert tail.lines(1) == ["first to come"]
+        loki.write(kernel_resource(namespace, "a"), (now_ns - 2 * MINUTE_NS, "older, but later to come"))
+        assert tail.lines(1) == ["older, but later to come"]
+
+
+def test_a_tails_message_has_streams_with_labels_and_values(loki: Target) -> None:
+    namespace, now_ns = loki.namespace(), time.time_ns()
+
+    with loki.tail(of(namespace), now_ns - MINUTE_NS) as tail:
+        assert tail.status == 101
+        loki.write(kernel_resource(namespace, "a"), (now_ns, XID))
+        message = next(tail.messages())
+
+    stream = message["streams"][0]
+    assert stream["stream"]["k8s_namespace_name"] == namespace
+    assert stream["values"] == [[str(now_ns), XID]]
+
+
+def test_a_quiet_tail_answers_pings(loki: Target) -> None:
+    with loki.tail(of(loki.namespace()), time.time_ns()) as tail:
+        assert tail.status == 101
+        assert tail.ping(b"are you there") == b"are you there"
+
+
+def test_a_tail_without_a_websocket_is_refused(loki: Target) -> None:
+    assert loki.get("/loki/api/v1/tail", query=of("any")).refusal == (400, PLAIN, "Bad Request\n")

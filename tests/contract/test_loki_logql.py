@@ -1,38 +1,21 @@
-"""What we rely on in LogQL: selectors, filters, refusals, counting.
-
-Held against the stand-in, and against a real Loki when ``KONDUCTOR_TEST_LOKI_URL`` names one.
-"""
+"""What we rely on in LogQL: selectors, filters, refusals, counting."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from konductor_like.sandbox.loki import LokiServer
 from tests.contract.loki_target import (
     PLAIN,
     SECOND_NS,
     XID,
     Target,
-    a_minute_ago_ns,
     around,
     kernel_resource,
     of,
-    open_target,
 )
-
-
-@pytest.fixture(scope="module")
-def loki() -> Iterator[Target]:
-    with open_target() as target:
-        yield target
-
-
-@pytest.fixture
-def at_ns() -> int:
-    return a_minute_ago_ns()
-
 
 # Filters
 
@@ -50,8 +33,7 @@ def at_ns() -> int:
         pytest.param("|= ``", "abcde", id="the empty literal is everywhere"),
     ],
 )
-def test_line_filters(loki: Target, at_ns: int, rest: str, found: str) -> None:
-    namespace = loki.namespace()
+def test_line_filters(loki: Target, namespace: str, at_ns: int, rest: str, found: str) -> None:
     lines = {
         "a": "NVRM: Xid (PCI:0000:3b:00): 79, pid=4711",
         "b": "NVRM: Xid (PCI:0000:3b:00): 31, pid=4711",
@@ -80,8 +62,7 @@ def test_line_filters(loki: Target, at_ns: int, rest: str, found: str) -> None:
         pytest.param('k8s_daemonset_name!="dmesg"', "bc", id="a missing label is not equal"),
     ],
 )
-def test_selectors(loki: Target, at_ns: int, selector: str, found: str) -> None:
-    namespace = loki.namespace()
+def test_selectors(loki: Target, namespace: str, at_ns: int, selector: str, found: str) -> None:
     loki.write(kernel_resource(namespace, "a", k8s_daemonset_name="dmesg"), (at_ns, "a"))
     loki.write(kernel_resource(namespace, "b"), (at_ns + 1, "b"))
     pod = {"k8s.namespace.name": namespace, "k8s.pod.name": "job-0", "k8s.container.name": "trainer"}
@@ -103,9 +84,8 @@ def test_selectors(loki: Target, at_ns: int, selector: str, found: str) -> None:
     ],
 )
 def test_label_filters_see_index_labels_and_metadata_alike(
-    loki: Target, at_ns: int, rest: str, found: str
+    loki: Target, namespace: str, at_ns: int, rest: str, found: str
 ) -> None:
-    namespace = loki.namespace()
     loki.write(kernel_resource(namespace, "a"), (at_ns, "line a"))
     loki.write(kernel_resource(namespace, "b"), (at_ns + 1, "line b"))
     index = {"k8s_namespace_name": namespace, "k8s_node_name": "i"}
@@ -149,8 +129,7 @@ def test_a_bad_query_is_refused_in_plain_text(loki: Target, at_ns: int, query: s
 # Counting
 
 
-def test_a_count_has_its_end_and_not_its_start(loki: Target, at_ns: int) -> None:
-    namespace = loki.namespace()
+def test_a_count_has_its_end_and_not_its_start(loki: Target, namespace: str, at_ns: int) -> None:
     loki.write(kernel_resource(namespace, "a"), (at_ns, XID), (at_ns + 5 * SECOND_NS, XID), (at_ns, "other"))
     loki.write(kernel_resource(namespace, "b"), (at_ns, XID))
 
@@ -172,3 +151,21 @@ def test_a_log_query_is_no_instant_query(loki: Target) -> None:
 
     assert (status, content_type) == (400, PLAIN)
     assert error.startswith("log queries are not supported as an instant query type")
+
+
+# Tenants
+
+
+def test_tenants_do_not_see_each_others_lines(at_ns: int) -> None:
+    """With the stand-in's ``auth_enabled``: a real Loki of the contract has none."""
+    with LokiServer(auth_enabled=True) as server:
+        ours, others, nobody, both = (
+            Target(server.url, server, {"X-Scope-OrgID": tenant} if tenant else {})
+            for tenant in ("gpu-team", "other", "", "gpu-team|other")
+        )
+        ours.write(kernel_resource("dmesg-logging", "a"), (at_ns, XID))
+        found = [one.query_range(of("dmesg-logging"), *around(at_ns)) for one in (ours, others, nobody, both)]
+
+    assert [found[0].texts, found[1].texts] == [[XID], []]
+    assert found[2].refusal == (401, PLAIN, "no org id\n")
+    assert (found[3].status, found[3].text) == (500, "multiple org IDs present")

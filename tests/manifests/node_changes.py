@@ -39,6 +39,10 @@ def _add(path: str, value: Any) -> Build:
     return lambda _node: [{"op": "add", "path": path, "value": value}]
 
 
+def _append(taint: Mapping[str, Any]) -> Build:
+    return _add("/spec/taints/-", dict(taint))
+
+
 def _remove(path: str) -> Build:
     return lambda _node: [{"op": "remove", "path": path}]
 
@@ -56,13 +60,13 @@ def _is_ours(taint: Mapping[str, Any]) -> bool:
 
 
 TO_FAULTY: Mapping[str, Build] = {
-    "our taint at the end": _add("/spec/taints/-", dict(OUR_TAINT)),
+    "our taint at the end": _append(OUR_TAINT),
     "our taint at the start": _add("/spec/taints/0", dict(OUR_TAINT)),
-    "our softer taint": _add("/spec/taints/-", dict(SUSPECT_TAINT)),
+    "our softer taint": _append(SUSPECT_TAINT),
     "our label": _add(_at("labels", HEALTH_LABEL), "held"),
     "our annotation": _add(_at("annotations", RECORD_ANNOTATION), '{"v":1}'),
     "all of it at once": _all_of(
-        _add("/spec/taints/-", dict(OUR_TAINT)),
+        _append(OUR_TAINT),
         _add(_at("labels", HEALTH_LABEL), "faulty"),
         _add(_at("annotations", RECORD_ANNOTATION), '{"v":1}'),
     ),
@@ -91,29 +95,17 @@ _OWNER = {"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "9cf96c90-a9de
 _ANOTHER_TAINT = {"key": "policy.example/c", "effect": "NoExecute"}
 
 FORBIDDEN: Mapping[str, tuple[Build, str]] = {
-    "another's taint on": (
-        _add("/spec/taints/-", {"key": "policy.example/c", "effect": "NoExecute"}),
-        _TAINT,
-    ),
+    "another's taint on": (_append(_ANOTHER_TAINT), _TAINT),
     "another's taint off": (_taints(lambda taints: taints[:-1]), _TAINT),
     "another's taint with another value": (_add("/spec/taints/0/value", "b"), _TAINT),
     "another's taint with another effect": (_add("/spec/taints/0/effect", "NoExecute"), _TAINT),
     "others' taints in another order": (_taints(lambda taints: taints[::-1]), _TAINT),
     "every taint off": (_remove("/spec/taints"), _TAINT),
-    "our taint with another value": (_add("/spec/taints/-", {**OUR_TAINT, "value": "maybe"}), _TAINT),
-    "our softer taint with another effect": (
-        _add("/spec/taints/-", {**SUSPECT_TAINT, "effect": "NoSchedule"}),
-        _TAINT,
-    ),
-    "our softer taint's effect on our taint": (
-        _add("/spec/taints/-", {**OUR_TAINT, "effect": SUSPECT_TAINT["effect"]}),
-        _TAINT,
-    ),
-    "our taint with no value": (
-        _add("/spec/taints/-", {"key": OUR_TAINT["key"], "effect": OUR_TAINT["effect"]}),
-        _TAINT,
-    ),
-    "our taint with another effect": (_add("/spec/taints/-", {**OUR_TAINT, "effect": "NoExecute"}), _TAINT),
+    "our taint with another value": (_append({**OUR_TAINT, "value": "maybe"}), _TAINT),
+    "our softer taint with another effect": (_append({**SUSPECT_TAINT, "effect": "NoSchedule"}), _TAINT),
+    "the softer effect on our taint": (_append({**OUR_TAINT, "effect": SUSPECT_TAINT["effect"]}), _TAINT),
+    "our taint with no value": (_append({name: OUR_TAINT[name] for name in ("key", "effect")}), _TAINT),
+    "our taint with another effect": (_append({**OUR_TAINT, "effect": "NoExecute"}), _TAINT),
     "a new label": (_add(_at("labels", "policy.example/c"), "d"), _LABEL),
     "another's label changed": (_add(_at("labels", LABEL), "z"), _LABEL),
     "another's label off": (_remove(_at("labels", LABEL)), _LABEL),
@@ -133,7 +125,7 @@ FORBIDDEN: Mapping[str, tuple[Build, str]] = {
         _SPEC,
     ),
     "a cordon hidden in a change of ours": (
-        _all_of(_add("/spec/taints/-", dict(OUR_TAINT)), _add("/spec/unschedulable", True)),
+        _all_of(_append(OUR_TAINT), _add("/spec/unschedulable", True)),
         _SPEC,
     ),
 }

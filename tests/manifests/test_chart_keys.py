@@ -6,9 +6,7 @@ is a folder with the unpacked charts (``helm pull --untar``), our values are hel
 
 from __future__ import annotations
 
-import copy
 import os
-import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.manifests.manifests import MANIFESTS, documents
+from tests.manifests.manifests import documents
 
 VARIABLE = "KONDUCTOR_TEST_CHARTS"
 CHARTS: dict[str, dict[str, Any]] = tomllib.loads(
@@ -50,27 +48,6 @@ def test_every_key_was_checked_against_the_chart(chart: str) -> None:
     assert sorted(set(key_paths(values(chart)))) == sorted(CHARTS[chart]["keys"])
 
 
-@each_chart
-@pytest.mark.parametrize("nth", [0, -1])
-def test_a_misspelt_key_is_noticed(chart: str, nth: int) -> None:
-    misspelt = copy.deepcopy(values(chart))
-    holder: Any = misspelt
-    while isinstance(holder[list(holder)[nth]], dict):
-        holder = holder[list(holder)[nth]]
-    holder["mispselt"] = holder.pop(list(holder)[nth])
-
-    assert set(key_paths(misspelt)) - set(CHARTS[chart]["keys"])
-
-
-@each_chart
-def test_the_command_that_people_copy_installs_the_version_that_was_checked(chart: str) -> None:
-    text = (MANIFESTS / CHARTS[chart]["values"]).read_text(encoding="utf-8")
-    head = re.sub(r"\\\n#\s*|\n#\s+", " ", text.split("\n\n")[0])
-
-    assert f"{CHARTS[chart]['reference']} --version {CHARTS[chart]['version']} " in head
-    assert f"-f manifests/{CHARTS[chart]['values']}" in head
-
-
 @pytest.fixture
 def unpacked(chart: str) -> Path:
     """The folder of the unpacked chart."""
@@ -81,15 +58,12 @@ def unpacked(chart: str) -> Path:
 
 
 @each_chart
-def test_the_unpacked_chart_is_the_one_that_is_named(chart: str, unpacked: Path) -> None:
+def test_every_key_exists_in_the_chart_that_is_named_with_the_same_type(chart: str, unpacked: Path) -> None:
     about = yaml.safe_load((unpacked / "Chart.yaml").read_text(encoding="utf-8"))
 
     assert (about["name"], about["version"]) == (chart, CHARTS[chart]["version"])
     assert about["appVersion"] == CHARTS[chart]["app_version"]
 
-
-@each_chart
-def test_every_key_exists_in_the_chart_with_the_same_type(chart: str, unpacked: Path) -> None:
     defaults = yaml.safe_load((unpacked / "values.yaml").read_text(encoding="utf-8"))
     ours = values(chart)
     handed_on = CHARTS[chart]["handed_on"]

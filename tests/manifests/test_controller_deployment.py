@@ -17,9 +17,8 @@ from konductor_like.cluster.identity import own_identity
 from konductor_like.cluster.patch import OUR_TAINT
 from konductor_like.controller.term import JOIN_SECONDS
 from konductor_like.settings import PREFIX, Settings, parse_listen
-from tests.manifests.manifests import MANIFESTS, documents, only
+from tests.manifests.manifests import MANIFESTS, byte_count, documents, only
 from tests.manifests.roles import CONTROLLER
-from tests.manifests.units import byte_count
 
 NAME = "konductor-like"
 TEXT = (MANIFESTS / "controller_deployment.yaml").read_text(encoding="utf-8")
@@ -38,6 +37,7 @@ def all_settings() -> dict[str, str]:
     """The ConfigMap's data with every commented setting brought to life."""
     [text] = [part for part in TEXT.split("\n---\n") if "\nkind: ConfigMap\n" in part]
     alive: dict[str, str] = yaml.safe_load(_COMMENTED_SETTING.sub(r"\1\2", text))["data"]
+    assert all(isinstance(value, str) for value in alive.values())  # a ConfigMap takes nothing else
     assert len(alive) == len(_COMMENTED_SETTING.findall(text)) + len(only(DOCS, "ConfigMap")["data"])
     return alive
 
@@ -46,16 +46,10 @@ def field_of(variable: str) -> str:
     return variable.removeprefix(PREFIX).lower()
 
 
-# Names that must be the same everywhere.
-
-
-def test_the_namespace_comes_first_and_everything_else_lives_in_it() -> None:
+def test_the_namespace_comes_first_and_is_the_one_that_the_code_names() -> None:
     assert (DOCS[0]["kind"], DOCS[0]["metadata"]["name"]) == ("Namespace", NAME)
     elsewhere = {doc["metadata"]["namespace"] for doc in DOCS if "namespace" in doc["metadata"]} - {NAME}
     assert elsewhere == {"default"}  # the Events
-
-
-def test_the_namespace_is_the_one_that_the_code_names() -> None:
     assert SETTINGS.namespace == SETTINGS.lease_name == NAME
     assert NAME in SETTINGS.excluded_namespaces  # our own log quotes fault lines
 
@@ -78,11 +72,9 @@ def test_every_binding_binds_the_account_of_the_pod_and_nobody_else(kind: str) -
     assert f"system:serviceaccount:{NAME}:{POD['serviceAccountName']}" == CONTROLLER
 
 
-def test_the_image_is_the_one_of_this_version() -> None:
+def test_the_pod_runs_an_installed_command_of_this_version() -> None:
     assert CONTAINER["image"] == f"{NAME}:{__version__}"
 
-
-def test_the_pod_runs_an_installed_command() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
     command, *arguments = CONTAINER["command"]
 
@@ -91,34 +83,17 @@ def test_the_pod_runs_an_installed_command() -> None:
     assert "run" in {each.name for each in build().registered_commands}
 
 
-def test_deployment_and_service_select_the_pod() -> None:
+def test_the_service_leads_to_the_port_of_the_pod_and_prometheus_finds_it() -> None:
     labels = DEPLOYMENT["template"]["metadata"]["labels"]
 
     assert DEPLOYMENT["selector"]["matchLabels"] == labels == SERVICE["spec"]["selector"]
 
-
-# Ports and probes.
-
-
-def test_every_port_is_the_one_that_the_controller_listens_on() -> None:
     _, listened = parse_listen(SETTINGS.listen)
     [port] = CONTAINER["ports"]
     [served] = SERVICE["spec"]["ports"]
 
     assert port == {"name": "metrics", "containerPort": listened}
     assert served == {"name": "metrics", "port": listened, "targetPort": port["name"]}
-
-
-def test_the_probes_ask_what_they_are_for() -> None:
-    asked = {name: CONTAINER[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")}
-
-    assert asked == {
-        "livenessProbe": {"path": "/healthz", "port": "metrics"},
-        "readinessProbe": {"path": "/readyz", "port": "metrics"},
-    }
-
-
-def test_prometheus_finds_the_metrics_also_when_the_pod_is_not_ready() -> None:
     assert SERVICE["metadata"]["annotations"] == {
         "prometheus.io/scrape": "true",
         "prometheus.io/port": str(SERVICE["spec"]["ports"][0]["port"]),
@@ -127,14 +102,32 @@ def test_prometheus_finds_the_metrics_also_when_the_pod_is_not_ready() -> None:
     assert SERVICE["spec"]["publishNotReadyAddresses"] is True
 
 
+def test_the_probes_ask_what_they_are_for_and_one_slow_answer_restarts_nothing() -> None:
+    asked = {name: CONTAINER[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")}
+
+    assert asked == {
+        "livenessProbe": {"path": "/healthz", "port": "metrics"},
+        "readinessProbe": {"path": "/readyz", "port": "metrics"},
+    }
+
+    liveness = CONTAINER["livenessProbe"]
+    assert liveness["failureThreshold"] * liveness["periodSeconds"] >= 30
+
+
 # Settings.
 
 
-def test_the_two_settings_that_matter_stand_there_with_their_defaults() -> None:
+def test_the_settings_that_matter_stand_there_and_credentials_come_from_a_secret() -> None:
     assert only(DOCS, "ConfigMap")["data"] == {
         "LOG_ENDPOINT": SETTINGS.log_endpoint,
         "WATCHED_NAMESPACES": ",".join(SETTINGS.watched_namespaces),
     }
+    assert CONTAINER["envFrom"] == [
+        {"configMapRef": {"name": only(DOCS, "ConfigMap")["metadata"]["name"]}},
+        {"secretRef": {"name": NAME, "optional": True}},
+    ]
+
+    assert POD["enableServiceLinks"] is False
 
 
 @pytest.mark.parametrize("variable", [name for name in all_settings() if name.startswith(PREFIX)])
@@ -150,21 +143,6 @@ def test_every_setting_that_is_offered_exists_and_shows_its_default(
         assert read not in (None, "")  # an example
     else:
         assert read == default
-
-
-def test_all_that_is_offered_can_be_set_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable, value in all_settings().items():
-        assert isinstance(value, str), variable  # a ConfigMap takes nothing else
-        monkeypatch.setenv(variable, value)
-
-    assert Settings().brake_max_nodes == 0
-
-
-def test_settings_come_from_the_config_map_and_credentials_from_a_secret_if_there_is_one() -> None:
-    assert CONTAINER["envFrom"] == [
-        {"configMapRef": {"name": only(DOCS, "ConfigMap")["metadata"]["name"]}},
-        {"secretRef": {"name": NAME, "optional": True}},
-    ]
 
 
 def test_the_pod_says_who_it_is_on_the_lease() -> None:
@@ -191,25 +169,10 @@ def test_rules_of_your_own_come_from_a_config_map_that_need_not_be_there(
     assert f"create configmap konductor-like-rules --from-file={file.name}" in TEXT
 
 
-def test_no_service_puts_variables_among_our_settings() -> None:
-    assert POD["enableServiceLinks"] is False
-
-
 # Where and how it runs.
 
 
-def test_one_pod_at_a_time() -> None:
-    assert (DEPLOYMENT["replicas"], DEPLOYMENT["strategy"]) == (1, {"type": "Recreate"})
-
-
-def test_the_pod_is_given_the_time_to_release_the_lease() -> None:
-    release_seconds = 3 * SETTINGS.lease_renew_deadline_seconds / 4  # three requests at most
-    needed_seconds = SETTINGS.kube_timeout_seconds + JOIN_SECONDS + release_seconds
-
-    assert POD["terminationGracePeriodSeconds"] >= needed_seconds
-
-
-def test_it_keeps_away_from_whatever_the_code_takes_for_a_gpu_node_but_can_run_there() -> None:
+def test_it_keeps_away_from_gpu_nodes_but_our_own_taint_cannot_lock_it_out() -> None:
     [(affinity, terms)] = POD["affinity"]["nodeAffinity"].items()
     [expressions] = [term["preference"]["matchExpressions"] for term in terms]
 
@@ -217,60 +180,48 @@ def test_it_keeps_away_from_whatever_the_code_takes_for_a_gpu_node_but_can_run_t
     assert {each["operator"] for each in expressions} == {"DoesNotExist"}
     assert {each["key"] for each in expressions} == {*gpu._PRESENT, *gpu._ACCELERATORS, *gpu._COUNTS}
 
-
-def test_our_own_taint_cannot_lock_it_out() -> None:
     tolerations: list[dict[str, Any]] = POD["tolerations"]
-
     assert {**OUR_TAINT, "operator": "Equal"} in tolerations
     assert all("key" in toleration for toleration in tolerations)  # not simply everything
 
 
-def test_it_asks_for_little_and_is_not_throttled() -> None:
+def test_it_asks_for_little_and_is_given_one_pod_with_time_to_release_the_lease() -> None:
     assert set(CONTAINER["resources"]["requests"]) == {"cpu", "memory"}
     assert set(CONTAINER["resources"]["limits"]) == {"memory"}
     assert byte_count(CONTAINER["resources"]["requests"]["memory"]) >= MEASURED_BYTES
     assert byte_count(CONTAINER["resources"]["limits"]["memory"]) >= 2 * MEASURED_BYTES
+    assert (DEPLOYMENT["replicas"], DEPLOYMENT["strategy"]) == (1, {"type": "Recreate"})
 
+    release_seconds = 3 * SETTINGS.lease_renew_deadline_seconds / 4  # three requests at most
+    needed_seconds = SETTINGS.kube_timeout_seconds + JOIN_SECONDS + release_seconds
 
-def test_one_slow_answer_restarts_nothing() -> None:
-    liveness = CONTAINER["livenessProbe"]
-
-    assert liveness["failureThreshold"] * liveness["periodSeconds"] >= 30
+    assert POD["terminationGracePeriodSeconds"] >= needed_seconds
 
 
 # Pod security, field by field as the standard `restricted` has it.
 
 
-@pytest.mark.parametrize("mode", ["enforce", "warn", "audit"])
-def test_the_namespace_holds_its_pods_to_the_strictest_standard(mode: str) -> None:
-    assert DOCS[0]["metadata"]["labels"][f"pod-security.kubernetes.io/{mode}"] == "restricted"
+def test_the_pod_keeps_to_the_standard_that_its_namespace_holds_it_to() -> None:
+    labels = DOCS[0]["metadata"]["labels"]
+    modes = {labels[f"pod-security.kubernetes.io/{mode}"] for mode in ("enforce", "warn", "audit")}
 
-
-def test_it_runs_as_nobody_in_particular() -> None:
+    assert modes == {"restricted"}
     assert POD["securityContext"] == {
         "runAsNonRoot": True,
         "runAsUser": 65532,
         "runAsGroup": 65532,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-
-
-def test_the_container_can_gain_nothing_and_write_nothing() -> None:
     assert CONTAINER["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
 
-
-def test_it_shares_nothing_with_its_node() -> None:
     for field in ("hostNetwork", "hostPID", "hostIPC", "initContainers"):
         assert field not in POD
     assert not any("hostPath" in volume for volume in POD["volumes"])
     assert "hostPort" not in CONTAINER["ports"][0]
-
-
-def test_only_this_pod_gets_the_token_of_the_account() -> None:
     assert only(DOCS, "ServiceAccount")["automountServiceAccountToken"] is False
     assert POD["automountServiceAccountToken"] is True
 

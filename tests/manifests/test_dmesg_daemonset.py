@@ -10,8 +10,7 @@ from konductor_like import kmsg
 from konductor_like.cluster.gpu import says_gpu
 from konductor_like.settings import Settings, parse_matchers
 from tests.manifests.embed import HASH, MANIFEST, embedded, script, script_hash
-from tests.manifests.manifests import documents, only
-from tests.manifests.units import byte_count
+from tests.manifests.manifests import byte_count, documents, only
 
 DOCUMENTS = documents(MANIFEST.name)
 DAEMONSET = only(DOCUMENTS, "DaemonSet")
@@ -22,17 +21,11 @@ MEASURED_BYTES = 13 * 1024 * 1024
 """The most memory that the reader was seen to take (make bench), rounded up."""
 
 
-def test_the_script_in_the_config_map_is_the_module() -> None:
+def test_the_script_in_the_config_map_is_the_module_and_a_new_one_rolls_the_pods() -> None:
     assert only(DOCUMENTS, "ConfigMap")["data"]["kmsg.py"] == script(), "run make docs"
-
-
-def test_a_new_script_rolls_the_pods() -> None:
     assert TEMPLATE["metadata"]["annotations"][HASH] == script_hash(), "run make docs"
 
-
-def test_the_script_is_there_before_the_pods_that_read_it() -> None:
     kinds = [document["kind"] for document in DOCUMENTS]
-
     assert kinds.index("Namespace") < kinds.index("ConfigMap") < kinds.index("DaemonSet")
 
 
@@ -45,7 +38,7 @@ def test_embedding_replaces_an_old_script_and_its_hash_and_nothing_else() -> Non
     assert embedded(manifest) == manifest
 
 
-def test_the_container_runs_the_script_that_is_mounted() -> None:
+def test_the_container_runs_the_mounted_script_on_the_device_of_the_node() -> None:
     [script_mount] = [mount for mount in CONTAINER["volumeMounts"] if mount["name"] == "script"]
     [script_volume] = [volume for volume in POD["volumes"] if volume["name"] == "script"]
 
@@ -53,8 +46,6 @@ def test_the_container_runs_the_script_that_is_mounted() -> None:
     assert script_volume["configMap"]["name"] == only(DOCUMENTS, "ConfigMap")["metadata"]["name"]
     assert script_mount["readOnly"] is True
 
-
-def test_the_device_of_the_node_is_where_the_reader_looks() -> None:
     [mount] = [mount for mount in CONTAINER["volumeMounts"] if mount["name"] == "kmsg"]
     [volume] = [volume for volume in POD["volumes"] if volume["name"] == "kmsg"]
 
@@ -72,15 +63,7 @@ def test_the_controller_s_kernel_selector_selects_exactly_these_pods() -> None:
     }
 
 
-def test_every_object_is_in_the_reader_s_own_namespace() -> None:
-    namespace = only(DOCUMENTS, "Namespace")["metadata"]["name"]
-
-    assert {
-        document["metadata"]["namespace"] for document in DOCUMENTS if document["kind"] != "Namespace"
-    } == {namespace}
-
-
-def test_the_reader_is_privileged_and_nothing_beyond() -> None:
+def test_the_reader_is_privileged_in_a_namespace_that_admits_it_and_nothing_beyond() -> None:
     assert CONTAINER["securityContext"] == {
         "privileged": True,
         "runAsUser": 0,
@@ -92,33 +75,27 @@ def test_the_reader_is_privileged_and_nothing_beyond() -> None:
     assert not {"ports", "env", "envFrom"} & CONTAINER.keys()
     assert [volume["name"] for volume in POD["volumes"]] == ["script", "kmsg"]
 
-
-def test_the_namespace_admits_a_privileged_pod() -> None:
     labels = only(DOCUMENTS, "Namespace")["metadata"]["labels"]
-
     assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
 
-
-def test_the_reader_can_talk_to_nobody() -> None:
     policy = only(DOCUMENTS, "NetworkPolicy")["spec"]
-
     assert policy == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
 
+    namespace = only(DOCUMENTS, "Namespace")["metadata"]["name"]
+    assert {
+        document["metadata"]["namespace"] for document in DOCUMENTS if document["kind"] != "Namespace"
+    } == {namespace}
 
-def test_no_taint_keeps_the_reader_from_a_node() -> None:
+
+def test_no_taint_and_no_job_keeps_the_reader_from_a_node() -> None:
     assert POD["tolerations"] == [{"operator": "Exists"}]
 
-
-def test_the_reader_is_never_short_of_room_for_the_sake_of_a_job() -> None:
     quota = only(DOCUMENTS, "ResourceQuota")["spec"]
     [scope] = quota["scopeSelector"]["matchExpressions"]
 
     assert POD["priorityClassName"] == "system-node-critical"
     assert scope == {"scopeName": "PriorityClass", "operator": "In", "values": [POD["priorityClassName"]]}
     assert quota["hard"] == {"pods": "100k"}
-
-
-def test_the_reader_has_room_for_twice_what_it_was_measured_to_need() -> None:
     assert byte_count(CONTAINER["resources"]["limits"]["memory"]) >= 2 * MEASURED_BYTES
     assert byte_count(CONTAINER["resources"]["requests"]["memory"]) >= MEASURED_BYTES
 
@@ -129,29 +106,26 @@ def test_a_new_reader_rolls_out_on_some_nodes_at_a_time() -> None:
     assert 1 <= int(share.removesuffix("%")) <= 50
     assert share.endswith("%")
 
-
-def test_the_selector_finds_its_own_pods() -> None:
     wanted = DAEMONSET["spec"]["selector"]["matchLabels"]
-
     assert wanted.items() <= TEMPLATE["metadata"]["labels"].items()
+
+
+_KARPENTER = ("karpenter.k8s.aws/instance-gpu", "karpenter.azure.com/sku-gpu")
 
 
 @pytest.mark.parametrize(
     "labels",
     [
         {"nvidia.com/gpu.present": "true"},
-        {"feature.node.kubernetes.io/pci-10de.present": "true"},
-        {"feature.node.kubernetes.io/pci-0302_10de.present": "true"},
-        {"feature.node.kubernetes.io/pci-0300_10de.present": "true"},
+        *(
+            {f"feature.node.kubernetes.io/pci-{each}.present": "true"}
+            for each in ("10de", "0302_10de", "0300_10de")
+        ),
         {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"},
         {"k8s.amazonaws.com/accelerator": "nvidia-tesla-v100"},
         {"kubernetes.azure.com/accelerator": "nvidia"},
         {"accelerator": "nvidia"},
-        {
-            "karpenter.k8s.aws/instance-gpu-count": "8",
-            "karpenter.k8s.aws/instance-gpu-manufacturer": "nvidia",
-        },
-        {"karpenter.azure.com/sku-gpu-count": "8", "karpenter.azure.com/sku-gpu-manufacturer": "nvidia"},
+        *({f"{each}-count": "8", f"{each}-manufacturer": "nvidia"} for each in _KARPENTER),
     ],
     ids=lambda labels: next(iter(labels)),
 )
@@ -160,12 +134,13 @@ def test_the_reader_runs_wherever_a_label_makes_the_controller_see_a_gpu_node(la
     assert runs_on(labels)
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [{}, {"nvidia.com/gpu.present": "false"}, {"karpenter.k8s.aws/instance-gpu-manufacturer": "amd"}],
-)
-def test_the_reader_stays_away_from_other_nodes(labels: dict[str, str]) -> None:
-    assert not runs_on(labels)
+def test_the_reader_stays_away_from_other_nodes() -> None:
+    others: list[dict[str, str]] = [
+        {},
+        {"nvidia.com/gpu.present": "false"},
+        {f"{_KARPENTER[0]}-manufacturer": "amd"},
+    ]
+    assert not any(map(runs_on, others))
 
 
 def runs_on(labels: dict[str, str]) -> bool:

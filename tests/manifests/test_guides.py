@@ -32,6 +32,8 @@ GUIDES = {
 CHARTS: dict[str, dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("chart_keys.toml").read_text(encoding="utf-8")
 )
+ALL = [document for manifest in kubectl_manifests() for document in documents(manifest)]
+PODS = [document["spec"]["template"] for document in ALL if "template" in document.get("spec", {})]
 each_guide = pytest.mark.parametrize("guide", GUIDES.values(), ids=list(GUIDES))
 
 
@@ -49,11 +51,8 @@ def blocks(guide: str, language: str) -> list[str]:
 
 def variables() -> set[str]:
     """Every environment variable that a setting is read from."""
-    return {
-        "LOG_ENDPOINT",
-        "WATCHED_NAMESPACES",
-        *(f"KONDUCTOR_{name.upper()}" for name in Settings.model_fields),
-    }
+    named = {f"KONDUCTOR_{name.upper()}" for name in Settings.model_fields}
+    return {"LOG_ENDPOINT", "WATCHED_NAMESPACES", *named}
 
 
 @each_guide
@@ -64,29 +63,23 @@ def test_every_manifest_that_a_guide_names_exists(guide: str) -> None:
     assert all((MANIFESTS.parent / name.rstrip(".")).exists() for name in named)
 
 
-def test_the_guide_shows_what_kubectl_says_when_it_applies_the_manifests() -> None:
+def test_the_guide_builds_the_image_and_shows_what_kubectl_says_when_it_applies_the_manifests() -> None:
     [shown] = re.findall(r"\$ kubectl apply -k \.\n((?:\S+ created\n)+)", INSTALL)
-    created = [
-        f"{spoken(document)} created" for manifest in kubectl_manifests() for document in documents(manifest)
-    ]
 
-    assert sorted(shown.splitlines()) == sorted(created)
+    assert sorted(shown.splitlines()) == sorted(f"{spoken(document)} created" for document in ALL)
+    assert f"registry.example.com/konductor-like:{__version__}" in INSTALL
+    assert f"image: konductor-like:{__version__}" in (MANIFESTS / "controller_deployment.yaml").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_the_overlay_in_the_guide_is_made_of_what_the_manifests_hold() -> None:
     [overlay] = [yaml.safe_load(block) for block in blocks(INSTALL, "yaml") if "kind: Kustomization" in block]
-    pods = [
-        document["spec"]["template"]["spec"]
-        for manifest in kubectl_manifests()
-        for document in documents(manifest)
-        if "template" in document.get("spec", {})
-    ]
-    images = {container["image"].rpartition(":")[0] for pod in pods for container in pod["containers"]}
+    images = {each["image"].rpartition(":")[0] for pod in PODS for each in pod["spec"]["containers"]}
     [patch] = [yaml.safe_load(each["patch"]) for each in overlay["patches"]]
     patched = [
         document
-        for manifest in kubectl_manifests()
-        for document in documents(manifest)
+        for document in ALL
         if (document["kind"], document["metadata"]["name"]) == (patch["kind"], patch["metadata"]["name"])
     ]
 
@@ -109,7 +102,7 @@ def test_the_guides_install_the_versions_that_were_checked(chart: str) -> None:
     assert about["app_version"] in row[0]
 
 
-def test_the_guide_s_namespaces_and_releases_are_those_that_the_parts_expect() -> None:
+def test_the_guide_names_the_releases_namespaces_and_volume_that_the_parts_expect() -> None:
     endpoint = Settings.model_fields["log_endpoint"].default
 
     assert endpoint.startswith("http://loki.loki.svc.")
@@ -118,21 +111,29 @@ def test_the_guide_s_namespaces_and_releases_are_those_that_the_parts_expect() -
     assert "helm install otel-collector " in INSTALL
     assert "--namespace otel-collector " in INSTALL
 
-
-def test_the_volume_in_the_guide_is_the_one_that_is_asked_for() -> None:
     [values] = documents("loki-values.yaml")
-
     assert f"a {values['singleBinary']['persistence']['size']} volume" in INSTALL
 
 
 @each_guide
-def test_every_setting_that_a_guide_names_exists(guide: str) -> None:
+def test_every_name_of_ours_in_a_guide_exists(guide: str) -> None:
     named = set(re.findall(r"\bKONDUCTOR_(?!TEST_)[A-Z_]*[A-Z]\b", guide))
 
     assert named <= variables()
 
+    keys = set(re.findall(r"trainy\.konduktor\.ai/[\w-]+", guide))
+    assert keys <= {TAINT_KEY, "trainy.konduktor.ai/record", OPT_OUT_LABEL}
 
-def test_every_metric_in_the_guide_exists() -> None:
+    [values] = documents("otel-values.yaml")
+    processors = values["config"]["processors"]
+    set_here = {each["key"] for each in processors["resource"]["attributes"]}
+    from_the_path = {"k8s.namespace.name", "k8s.pod.name", "k8s.container.name", "k8s.daemonset.name"}
+    known = {name.replace(".", "_") for name in set_here | from_the_path}
+
+    assert set(re.findall(r"\bk8s_\w+", guide)) <= known
+
+
+def test_the_metrics_and_alerts_in_the_guide_exist() -> None:
     described = [value.describe()[0] for value in vars(Metrics()).values() if hasattr(value, "describe")]
     exposed = {metric.name + ("_total" if metric.type == "counter" else "") for metric in described}
     named = set(re.findall(r"\bkonductor_like_\w+", OPERATIONS))
@@ -140,67 +141,41 @@ def test_every_metric_in_the_guide_exists() -> None:
     assert named
     assert named <= exposed
 
-
-def test_the_alerts_are_a_rule_file_that_prometheus_reads() -> None:
     [block] = [block for block in blocks(OPERATIONS, "yaml") if block.startswith("groups:")]
     [group] = yaml.safe_load(block)["groups"]
 
     assert all({"alert", "expr", "annotations"} <= rule.keys() for rule in group["rules"])
 
 
-@each_guide
-def test_a_guide_names_our_taint_and_no_other(guide: str) -> None:
-    keys = set(re.findall(r"trainy\.konduktor\.ai/[\w-]+", guide))
-
-    assert keys <= {TAINT_KEY, "trainy.konduktor.ai/record", OPT_OUT_LABEL}
-
-
 def test_the_toleration_in_the_guide_tolerates_our_taint() -> None:
     snippets = [line for line in OPERATIONS.splitlines() if "- {key: trainy" in line]
     tolerations = [yaml.safe_load(line)[0] for line in snippets]
 
-    assert len(tolerations) == 3
-    assert all(
-        toleration == {"key": TAINT_KEY, "operator": "Exists", "effect": TAINT_EFFECT}
-        for toleration in tolerations
-    )
+    assert tolerations == [{"key": TAINT_KEY, "operator": "Exists", "effect": TAINT_EFFECT}] * 3
 
 
-def test_the_fake_xid_in_the_guide_taints_and_is_marked_as_a_test() -> None:
+def test_the_fake_xids_in_guide_and_readme_do_what_is_said_of_them() -> None:
     [line] = re.findall(r"'echo \"(.*?)\" > /dev/kmsg'", INSTALL)
     finding = find(line, Source.KERNEL)
 
     assert finding
     assert finding.severity is Severity.TEST
 
-
-def test_the_fake_xid_in_the_readme_taints() -> None:
     [line] = re.findall(r"# echo \"(.*?)\" > /dev/kmsg", README)
     finding = find(line, Source.KERNEL)
 
     assert finding
     assert finding.severity is Severity.FATAL
 
-
-def test_the_heartbeat_in_the_guide_is_one() -> None:
     [line] = re.findall(r"^kmsg/1 heartbeat .*$", INSTALL, re.MULTILINE)
-
     assert parse_heartbeat(line)
 
 
-def test_the_guide_builds_the_image_that_the_manifest_names() -> None:
-    assert f"registry.example.com/konductor-like:{__version__}" in INSTALL
-    assert f"image: konductor-like:{__version__}" in (MANIFESTS / "controller_deployment.yaml").read_text(
-        encoding="utf-8"
-    )
-
-
 @each_guide
-def test_kubectl_finds_what_a_guide_asks_it_for(guide: str) -> None:
+def test_what_a_guide_tells_kubectl_fits_the_objects(guide: str) -> None:
     objects = {("loki", "statefulset", "loki"), ("loki", "svc", "loki")} | {
         (document["metadata"].get("namespace"), document["kind"].lower(), document["metadata"]["name"])
-        for manifest in kubectl_manifests()
-        for document in documents(manifest)
+        for document in ALL
     }
     long = {"deploy": "deployment"}
     named = re.findall(r"kubectl -n ([\w-]+)[^\n`]*? ([a-z]+)/([\w-]+)", guide)
@@ -209,36 +184,12 @@ def test_kubectl_finds_what_a_guide_asks_it_for(guide: str) -> None:
     assert asked or guide is KERNEL_LOG
     assert asked <= objects
 
-
-@each_guide
-def test_kubectl_selects_by_labels_that_our_pods_bear(guide: str) -> None:
-    labels = [
-        document["spec"]["template"]["metadata"]["labels"]
-        for manifest in kubectl_manifests()
-        for document in documents(manifest)
-        if "template" in document.get("spec", {})
-    ]
-
     for key, value in re.findall(r" -l ([\w./-]+)=([\w.-]+)", guide):
-        assert any(each.get(key) == value for each in labels), f"{key}={value}"
+        assert any(pod["metadata"]["labels"].get(key) == value for pod in PODS), f"{key}={value}"
 
-
-@each_guide
-def test_a_node_is_labelled_as_the_controller_wants_it(guide: str) -> None:
     named = re.findall(r"kubectl label node \S+ ([\w./-]+)=(\w+)", guide)
 
     assert all(says_gpu({key: value}, {}, ()) or key == OPT_OUT_LABEL for key, value in named)
-
-
-@each_guide
-def test_what_a_guide_writes_as_a_loki_label_is_one_that_the_collector_sets(guide: str) -> None:
-    [values] = documents("otel-values.yaml")
-    processors = values["config"]["processors"]
-    set_here = {each["key"] for each in processors["resource"]["attributes"]}
-    from_the_path = {"k8s.namespace.name", "k8s.pod.name", "k8s.container.name", "k8s.daemonset.name"}
-    known = {name.replace(".", "_") for name in set_here | from_the_path}
-
-    assert set(re.findall(r"\bk8s_\w+", guide)) <= known
 
 
 def test_every_line_format_in_the_guide_is_the_reader_s() -> None:

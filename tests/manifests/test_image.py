@@ -31,19 +31,14 @@ def ignored() -> tuple[list[str], list[str]]:
     return [p for p in patterns if not p.startswith("!")], [p[1:] for p in patterns if p.startswith("!")]
 
 
-def test_both_stages_start_from_the_one_base_image() -> None:
+def test_both_stages_start_from_one_slim_base_image_that_the_reader_uses_too() -> None:
     assert len(BASE) == 1
     assert [source.split()[0] for source in instructions("FROM")] == ["${PYTHON}", "${PYTHON}"]
 
-
-def test_the_base_image_is_slim_and_has_a_python_that_we_support() -> None:
     version = re.fullmatch(r"docker\.io/library/python:3\.(\d+)-slim", BASE[0])
-
     assert version
     assert int(version[1]) >= int(PROJECT["project"]["requires-python"].removeprefix(">=3."))
 
-
-def test_the_kernel_log_reader_runs_in_the_same_image() -> None:
     [container] = only(documents("dmesg_daemonset.yaml"), "DaemonSet")["spec"]["template"]["spec"][
         "containers"
     ]
@@ -81,16 +76,10 @@ def test_the_wheel_is_built_with_the_locked_build_tool() -> None:
     assert "hatchling==" in (ROOT / "requirements-build.lock").read_text(encoding="utf-8")
 
 
-def test_the_image_runs_the_controller_as_nobody_in_particular() -> None:
+def test_the_image_runs_the_controller_as_nobody_in_particular_on_its_port() -> None:
     assert instructions("USER") == ["65532:65532"]
     assert instructions("ENTRYPOINT") == ['["konductor-like"]']
     assert instructions("CMD") == ['["run"]']
     assert "konductor-like" in PROJECT["project"]["scripts"]
-
-
-def test_the_image_names_the_port_that_the_controller_listens_on() -> None:
     assert instructions("EXPOSE") == [Settings.model_fields["listen"].default.removeprefix(":")]
-
-
-def test_the_command_in_the_dockerfile_names_this_version() -> None:
     assert f"konductor-like:{__version__}" in DOCKERFILE

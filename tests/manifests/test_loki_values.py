@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-import pytest
-
 from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
 from konductor_like.settings import Settings
-from tests.manifests.manifests import documents
-from tests.manifests.schema import problems
-from tests.manifests.units import byte_count, seconds
+from tests.manifests.manifests import byte_count, documents, seconds
 
 [VALUES] = documents("loki-values.yaml")
 LOKI = VALUES["loki"]
@@ -33,13 +29,23 @@ def anywhere(value: Any, key: str) -> bool:
     return isinstance(value, list) and any(anywhere(item, key) for item in value)
 
 
-def test_one_pod_with_one_copy_on_one_volume() -> None:
+def test_one_pod_with_one_copy_on_one_volume_loses_nothing_in_a_restart() -> None:
     assert VALUES["deploymentMode"] == "Monolithic"
     assert VALUES["singleBinary"]["replicas"] == 1
     assert LOKI["commonConfig"]["replication_factor"] == 1
     assert LOKI["storage"]["type"] == SCHEMA["object_store"] == "filesystem"
     assert byte_count(VALUES["singleBinary"]["persistence"]["size"]) >= byte_count("10Gi")
     assert [VALUES[part]["replicas"] for part in ("write", "read", "backend")] == [0, 0, 0]
+
+    write_ahead = LOKI["ingester"]["wal"]
+    memory = byte_count(VALUES["singleBinary"]["resources"]["limits"]["memory"])
+
+    assert write_ahead["flush_on_shutdown"] is True
+    assert byte_count(write_ahead["replay_memory_ceiling"]) <= memory / 2
+    assert VALUES["singleBinary"]["terminationGracePeriodSeconds"] >= 60
+
+    [toleration] = VALUES["singleBinary"]["tolerations"]
+    assert toleration == {"key": TAINT_KEY, "operator": "Equal", "value": TAINT_VALUE, "effect": TAINT_EFFECT}
 
 
 def test_the_default_endpoint_of_the_controller_reaches_it() -> None:
@@ -58,94 +64,40 @@ def test_the_node_is_an_index_label_under_the_name_that_the_controller_knows() -
     assert [name.replace(".", "_") for name in promoted["attributes"]] == [SETTINGS.node_label]
 
 
-def test_structured_metadata_is_on_in_a_schema_that_has_it() -> None:
+def test_lines_with_metadata_are_kept_longer_than_the_controller_looks_back() -> None:
     assert LIMITS["allow_structured_metadata"] is True
     assert (SCHEMA["store"], SCHEMA["schema"]) == ("tsdb", "v13")
 
-
-def test_lines_are_kept_longer_than_the_controller_looks_back_and_then_deleted() -> None:
     kept = seconds(LIMITS["retention_period"])
-
     assert kept > 2 * max(SETTINGS.first_start_history_seconds, SETTINGS.lateness_seconds)
     assert LOKI["compactor"]["retention_enabled"] is True
     assert LOKI["compactor"]["delete_request_store"] == SCHEMA["object_store"]
-
-
-def test_the_index_is_cut_by_days_or_loki_cannot_delete_what_is_old() -> None:
     assert seconds(SCHEMA["index"]["period"]) == seconds("24h")
 
 
-def test_a_node_that_we_tainted_may_be_the_only_one_left() -> None:
-    [toleration] = VALUES["singleBinary"]["tolerations"]
-
-    assert toleration == {"key": TAINT_KEY, "operator": "Equal", "value": TAINT_VALUE, "effect": TAINT_EFFECT}
-
-
-def test_lines_may_be_late_by_more_than_the_controller_waits_for() -> None:
+def test_lines_may_be_late_and_queries_are_answered_before_the_controller_gives_up() -> None:
     late = seconds(LIMITS["reject_old_samples_max_age"])
 
     assert SETTINGS.lateness_seconds < late <= seconds(LIMITS["retention_period"])
-
-
-def test_a_query_of_the_controller_is_answered_in_full_or_ends_before_the_controller_gives_up() -> None:
     assert LIMITS["max_entries_limit_per_query"] >= SETTINGS.loki_limit
     assert 30 <= seconds(LIMITS["query_timeout"]) < SETTINGS.loki_timeout_seconds
     assert seconds(LIMITS["split_queries_by_interval"]) >= SETTINGS.kernel_overlap_seconds
 
 
-def test_some_hundred_nodes_may_log_at_once() -> None:
+def test_some_hundred_nodes_may_log_at_once_and_a_long_line_is_cut_not_lost() -> None:
     assert LIMITS["max_global_streams_per_user"] >= NODES * STREAMS_PER_NODE > LOKI_STREAMS
     assert LIMITS["ingestion_burst_size_mb"] >= LIMITS["ingestion_rate_mb"] > 4
     assert byte_count(LIMITS["per_stream_rate_limit_burst"]) >= byte_count(LIMITS["per_stream_rate_limit"])
-
-
-def test_a_line_that_is_too_long_is_cut_and_not_lost() -> None:
     assert LIMITS["max_line_size_truncate"] is True
 
 
-def test_a_restart_loses_nothing_and_fits_into_the_memory() -> None:
-    write_ahead = LOKI["ingester"]["wal"]
-    memory = byte_count(VALUES["singleBinary"]["resources"]["limits"]["memory"])
-
-    assert write_ahead["flush_on_shutdown"] is True
-    assert byte_count(write_ahead["replay_memory_ceiling"]) <= memory / 2
-    assert VALUES["singleBinary"]["terminationGracePeriodSeconds"] >= 60
-
-
-@pytest.mark.parametrize("part", ["chunksCache", "resultsCache", "gateway", "lokiCanary", "test"])
-def test_what_a_small_node_cannot_carry_or_a_newcomer_does_not_need_is_off(part: str) -> None:
-    assert VALUES[part] == {"enabled": False}
-
-
-def test_loki_has_no_access_to_the_kubernetes_api() -> None:
+def test_loki_has_nothing_on_that_a_newcomer_does_not_need() -> None:
+    parts = ("chunksCache", "resultsCache", "gateway", "lokiCanary", "test")
+    assert [VALUES[part] for part in parts] == [{"enabled": False}] * len(parts)
+    assert LOKI["analytics"]["reporting_enabled"] is False
+    assert not anywhere(VALUES, "image")
+    assert not anywhere(VALUES, "tag")
     assert VALUES["sidecar"]["rules"]["enabled"] is False, "it would read ConfigMaps"
     assert VALUES["rbac"]["namespaced"] is True, "otherwise there is a ClusterRole"
     assert VALUES["defaults"]["automountServiceAccountToken"] is False
     assert VALUES["serviceAccount"]["automountServiceAccountToken"] is False
-
-
-def test_nothing_is_reported_to_anybody() -> None:
-    assert LOKI["analytics"]["reporting_enabled"] is False
-
-
-def test_the_image_is_the_one_that_the_chart_was_made_for() -> None:
-    assert not anywhere(VALUES, "image")
-    assert not anywhere(VALUES, "tag")
-
-
-def test_the_network_policy_is_one_that_the_api_server_takes() -> None:
-    assert problems(POLICY) == []
-    assert "namespace" not in POLICY["metadata"], "it belongs to wherever the release is"
-
-
-def test_only_the_collector_and_the_controller_get_in_and_only_at_one_port() -> None:
-    among_themselves, others = POLICY["spec"]["ingress"]
-    [peer] = others["from"]
-    [expression] = peer["namespaceSelector"]["matchExpressions"]
-
-    assert POLICY["spec"]["podSelector"] == {}
-    assert POLICY["spec"]["policyTypes"] == ["Ingress"]
-    assert among_themselves == {"from": [{"podSelector": {}}]}
-    assert (expression["key"], expression["operator"]) == ("kubernetes.io/metadata.name", "In")
-    assert set(expression["values"]) == {"otel-collector", SETTINGS.namespace}
-    assert others["ports"] == [{"port": urlsplit(SETTINGS.log_endpoint).port}]

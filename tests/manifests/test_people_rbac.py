@@ -21,20 +21,17 @@ from tests.manifests.roles import rules_of, single
 LogIn = Callable[[str], None]
 DOCS = documents("people_rbac.yaml")
 VIEWERS, OPERATORS = "konductor-like-viewers", "konductor-like-operators"
-LOOKING = [
-    "status",
-    "explain node gpu-1",
-    "brake status",
-    "reset --dry-run",
+LOOKING = (
+    *("status", "explain node gpu-1", "brake status", "reset --dry-run"),
     "taint gpu-2 --reason x --dry-run",
-]
-ACTING = [
+)
+ACTING = (
     "taint gpu-2 --reason x",
     "ack gpu-1 --reason x",
     "pause --reason x",
     "brake reset",
     "reset gpu-1",
-]
+)
 PURGE = "reset gpu-1 --purge"
 """Notes on the Lease before it purges."""
 

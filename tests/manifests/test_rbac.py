@@ -146,7 +146,7 @@ def test_the_policy_judges_every_write_to_a_node_and_lets_it_pass(played: Played
     assert played.policy.judged >= len(patches)
 
 
-def test_the_roles_grant_what_the_controller_asks_for_at_its_start() -> None:
+def test_the_roles_grant_what_is_asked_for_at_the_start_and_are_no_wider_than_they_read() -> None:
     settings = Settings()
     needed = controller_permissions(settings.namespace, settings.lease_name)
 
@@ -154,8 +154,6 @@ def test_the_roles_grant_what_the_controller_asks_for_at_its_start() -> None:
 
     assert missing == []
 
-
-def test_no_rule_is_wider_than_it_reads() -> None:
     for rule in RULES:
         assert "*" not in {*rule.verbs, *rule.resources, *rule.groups, *rule.names}
         assert rule.namespaces or rule.resources in (("nodes",), ("pods",), ("resourceslices",))

@@ -63,24 +63,12 @@ def test_what_is_applied_first_is_created_and_then_stays(target: Target) -> None
     ]
 
 
-def test_what_is_no_longer_applied_goes(target: Target) -> None:
-    apply(target, config(data={"k": "v", "old": "x"}))
+def test_what_is_no_longer_applied_goes_and_the_object_stays_the_same(target: Target) -> None:
+    first = apply(target, config(data={"k": "v", "old": "x"}))
+    second = apply(target, config(data={"k": "w"}))
 
-    answer = apply(target, config(data={"k": "w"}))
-
-    assert answer.body["data"] == {"k": "w"}
-
-
-def test_an_object_keeps_its_uid_when_it_is_applied_again(target: Target) -> None:
-    first, second = apply(target, config()), apply(target, config(data={"k": "w"}))
-
+    assert second.body["data"] == {"k": "w"}
     assert first.meta["uid"] == second.meta["uid"]
-    assert int(first.meta["resourceVersion"]) < int(second.meta["resourceVersion"])
-
-
-def test_a_dry_run_of_an_apply_stores_nothing(target: Target) -> None:
-    assert apply(target, config(), dryRun="All").status == 201
-    assert target.get(f"{MAPS}/a").status == 404
 
 
 def test_a_namespace_can_be_applied_over_one_that_is_there(target: Target) -> None:
@@ -99,8 +87,6 @@ def test_a_namespace_can_be_applied_over_one_that_is_there(target: Target) -> No
         pytest.param(config(kind="Secret"), f"{MAPS}/a", 400, id="another kind"),
         pytest.param(config(metadata={}), f"{MAPS}/a", 400, id="no name"),
         pytest.param(config(), "/api/v1/namespaces/nowhere/configmaps/a", 404, id="no such namespace"),
-        pytest.param(config("A"), f"{MAPS}/A", 422, id="a name that is none"),
-        pytest.param(config(metadata={"name": "a", "labels": {"a": 1}}), f"{MAPS}/a", 400, id="a label of 1"),
         pytest.param({"apiVersion": "v1", "kind": "Node"}, "/api/v1/nodes/gpu-1", 415, id="a Node"),
     ],
 )
@@ -119,14 +105,7 @@ def test_an_unknown_field_is_refused_in_an_apply_and_where_it_was_asked_for(targ
     patched = target.patch(f"{MAPS}/a", {"datum": {}}, MERGE_PATCH, fieldValidation="Strict")
     assert patched.status == 422
     assert 'strict decoding error: unknown field "date"' in patched.body["message"]
-
-
-def test_a_wrong_type_and_a_missing_field_are_refused_always(target: Target) -> None:
-    wrong, missing = config(data=[]), config()
-    del missing["data"]
-
-    assert [apply(target, body).status for body in (wrong, missing)] == [500, 422]
-    assert [target.send("POST", MAPS, body).status for body in (wrong, missing)] == [400, 422]
+    assert apply(target, config(data=[])).status == 500
 
 
 def test_admission_sees_every_write_with_who_and_what(target: Target, reviews: list[Review]) -> None:

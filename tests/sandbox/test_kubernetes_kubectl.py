@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from konductor_like.sandbox.fleet import make_cpu_node, make_node
 from konductor_like.sandbox.kubernetes import KubernetesServer
+from tests.sandbox.kubectl import kubectl as run_kubectl
+from tests.sandbox.kubectl import needs_kubectl
 
-KUBECTL = shutil.which("kubectl")
-pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+pytestmark = needs_kubectl
 
 Kubectl = Callable[..., str]
 
@@ -27,24 +26,8 @@ def server() -> Iterator[KubernetesServer]:
 
 @pytest.fixture
 def kubectl(server: KubernetesServer, tmp_path: Path) -> Kubectl:
-    """Runs kubectl; its output, stderr included, whatever became of it."""
-    config = server.kubeconfig(tmp_path / "config")
-
-    def run(*arguments: str) -> str:
-        command = [str(KUBECTL), f"--kubeconfig={config}", f"--cache-dir={tmp_path / 'cache'}", *arguments]
-        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "NO_PROXY": "127.0.0.1"}
-        done = subprocess.run(
-            command,
-            check=False,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-            env=environment,
-        )
-        return done.stdout
-
-    return run
+    """Runs kubectl against the server."""
+    return partial(run_kubectl, server, tmp_path)
 
 
 def rows(output: str) -> list[list[str]]:
@@ -68,16 +51,6 @@ def test_get_nodes_selects_pages_and_shapes(kubectl: Kubectl) -> None:
     assert "INTERNAL-IP" in kubectl("get", "nodes", "-o", "wide")
     assert kubectl("get", "node", "gpu-1", "-o", "jsonpath={.status.capacity.nvidia\\.com/gpu}") == "8"
     assert kubectl("get", "node", "nobody") == 'Error from server (NotFound): nodes "nobody" not found\n'
-
-
-def test_nodes_are_labelled_and_annotated(kubectl: Kubectl, server: KubernetesServer) -> None:
-    assert kubectl("label", "node", "gpu-1", "a=b") == "node/gpu-1 labeled\n"
-    assert kubectl("label", "node", "gpu-1", "a=c", "--overwrite") == "node/gpu-1 labeled\n"
-    assert kubectl("annotate", "node", "gpu-1", "c=d") == "node/gpu-1 annotated\n"
-    assert kubectl("label", "node", "gpu-2", "a b=c").startswith('The Node "gpu-2" is invalid: ')
-    meta = server.node("gpu-1")["metadata"]
-    assert (meta["labels"]["a"], meta["annotations"]["c"]) == ("c", "d")
-    assert {"kubectl-label", "kubectl-annotate"} <= {entry["manager"] for entry in meta["managedFields"]}
 
 
 def test_nodes_are_tainted_and_untainted(kubectl: Kubectl, server: KubernetesServer) -> None:
@@ -126,36 +99,3 @@ firstTimestamp: 2026-02-03T04:05:06Z
 lastTimestamp: 2026-02-03T04:05:06Z
 count: 1
 """
-
-
-def test_nodes_are_cordoned_drained_and_deleted(kubectl: Kubectl) -> None:
-    assert kubectl("cordon", "gpu-1") == "node/gpu-1 cordoned\n"
-    assert rows(kubectl("get", "node", "gpu-1"))[1][1] == "Ready,SchedulingDisabled"
-    assert kubectl("drain", "gpu-2").endswith("node/gpu-2 drained\n")
-    assert kubectl("delete", "node", "gpu-2") == 'node "gpu-2" deleted\n'
-
-
-MANIFEST = """
-apiVersion: v1
-kind: Namespace
-metadata: {name: konductor-like}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: rules, namespace: konductor-like}
-data: {rules.yaml: "[]"}
-"""
-
-
-@pytest.mark.parametrize("options", [(), ("--server-side",)], ids=["by the client", "by the server"])
-def test_manifests_are_applied_and_changed(
-    kubectl: Kubectl, server: KubernetesServer, tmp_path: Path, options: tuple[str, ...]
-) -> None:
-    manifest = tmp_path / "manifest.yaml"
-    for rules, done in (("[]", "created"), ("[]", "unchanged"), ("[1]", "configured")):
-        manifest.write_text(MANIFEST.replace("[]", rules))
-        said = kubectl("apply", "-f", str(manifest), *options)
-        assert f"configmap/rules {'serverside-applied' if options else done}" in said
-
-    assert [item["data"] for item in server.objects("configmaps")] == [{"rules.yaml": "[1]"}]
-    assert kubectl("get", "configmap", "-n", "konductor-like", "-o", "name") == "configmap/rules\n"

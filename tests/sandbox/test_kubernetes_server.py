@@ -1,4 +1,4 @@
-"""The stand-in API server as a tool: restarts, direct access, the journal, users, kubelets."""
+"""The stand-in API server as a tool: its life, faults, broken watches, direct access, users, kubelets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -16,8 +17,9 @@ from typing import Any
 import pytest
 
 from konductor_like.sandbox.fleet import make_node
-from konductor_like.sandbox.kubernetes import KubernetesServer, Rule
-from tests.contract.kubernetes_target import MERGE_PATCH, Target, node_path
+from konductor_like.sandbox.kubernetes import KubernetesServer, Rule, expired_watch, matching, refusal
+from konductor_like.sandbox.kubernetes.kubectl import human_duration
+from tests.contract.kubernetes_target import MERGE_PATCH, Target, node_path, put
 
 NODES = "/api/v1/nodes"
 
@@ -100,12 +102,6 @@ def test_a_mangled_node_can_be_put_past_every_check(server: KubernetesServer, cl
     assert client.get(node_path("odd")).body["spec"]["taints"] == [taint, taint]
 
 
-def test_what_is_handed_out_is_a_copy(server: KubernetesServer) -> None:
-    server.node("gpu-1")["metadata"]["labels"].clear()
-
-    assert server.node("gpu-1")["metadata"]["labels"]
-
-
 def test_the_clock_can_be_turned() -> None:
     then = datetime(2031, 2, 3, 4, 5, 6, tzinfo=UTC)
     with KubernetesServer(nodes=[make_node("gpu-1")], clock=lambda: then) as server:
@@ -173,8 +169,6 @@ def test_a_denial_meets_everybody_in_requests_and_in_reviews(
 
     assert client.patch(node_path("gpu-1"), label("x"), MERGE_PATCH).status == 403
     assert client.send("POST", reviews, review).body["status"] == {"allowed": False}
-    server.access.lift_denials()
-    assert client.patch(node_path("gpu-1"), label("x"), MERGE_PATCH).status == 200
 
 
 def test_a_revoked_token_is_unauthorized(server: KubernetesServer) -> None:
@@ -231,16 +225,149 @@ def test_a_reboot_changes_the_boot_id_and_not_the_machine(server: KubernetesServ
     assert boot_id != before["bootID"]
 
 
-def test_gpus_leave_the_capacity_and_readiness_is_turned(server: KubernetesServer) -> None:
-    server.kubelets.set_capacity("gpu-1", "nvidia.com/gpu", None)
-    server.kubelets.set_ready("gpu-1", ready=False)
-    status = server.node("gpu-1")["status"]
-
-    assert "nvidia.com/gpu" not in status["capacity"]
-    assert {c["type"]: c["status"] for c in status["conditions"]}["Ready"] == "False"
-
-
 def test_kubelets_refresh_every_node_in_the_background(server: KubernetesServer) -> None:
     server.kubelets.start(period_seconds=0.02)
     eventually(lambda: len(server.objects("leases", "kube-node-lease")) == 2)
     server.kubelets.stop()
+
+
+# Faults
+
+
+@pytest.mark.parametrize("code", [409, 429, 503])
+def test_the_next_requests_that_match_are_refused(
+    server: KubernetesServer, client: Target, code: int
+) -> None:
+    server.mishaps.add(refusal(code, retry_after_seconds=7), times=2, when=matching("PATCH", "/nodes/gpu-1$"))
+    answers = [client.patch(node_path("gpu-1"), label("x"), MERGE_PATCH) for _ in range(3)]
+
+    assert [answer.status for answer in answers] == [code, code, 200]
+    assert (answers[0].headers["Retry-After"], answers[0].body["code"]) == ("7", code)
+    assert answers[0].body["details"] == {"retryAfterSeconds": 7}
+    assert client.patch(node_path("gpu-2"), label("x"), MERGE_PATCH).status == 200
+
+
+def test_a_refusal_can_come_after_the_write_took_effect(server: KubernetesServer, client: Target) -> None:
+    server.mishaps.add(refusal(504, after=True), when=matching("PATCH"))
+
+    assert client.patch(node_path("gpu-1"), label("x"), MERGE_PATCH).status == 504
+    assert server.node("gpu-1")["metadata"]["labels"]["seen"] == "x"
+
+
+def test_later_pages_alone_can_be_refused(server: KubernetesServer, client: Target) -> None:
+    server.mishaps.add(refusal(410), when=matching("GET", "/nodes$", having="continue"))
+    first = client.get(NODES, limit="1")
+    second = client.get(NODES, **{"limit": "1", "continue": first.meta["continue"]})
+
+    assert (first.status, second.status, second.body["reason"]) == (200, 410, "Expired")
+
+
+# Watches that break
+
+
+def test_a_watch_can_be_expired_from_its_start(server: KubernetesServer, client: Target) -> None:
+    server.mishaps.add(expired_watch(), when=matching("GET", having="watch"))
+    with client.watch(NODES) as watch:
+        events = list(watch)
+
+    assert [(e["type"], e["object"]["code"]) for e in events] == [("ERROR", 410)]
+
+
+def test_open_watches_can_be_expired(server: KubernetesServer, client: Target) -> None:
+    with client.watch(NODES) as watch:
+        started = list(islice(watch, 2))
+        server.watches.expire()
+        rest = [(e["type"], e["object"].get("code")) for e in watch if e["type"] != "BOOKMARK"]
+
+    assert [event["type"] for event in started] == ["ADDED", "ADDED"]
+    assert rest == [("ERROR", 410)]
+
+
+def test_open_watches_can_be_cut(server: KubernetesServer, client: Target) -> None:
+    with client.watch(NODES) as watch:
+        list(islice(watch, 2))
+        server.watches.cut()
+
+        assert [e for e in watch if e["type"] != "BOOKMARK"] == []
+
+
+def test_a_silent_watch_stays_open_and_tells_nothing_while_a_new_one_works(
+    server: KubernetesServer, client: Target
+) -> None:
+    version = client.get(NODES).meta["resourceVersion"]
+    with client.watch(NODES, resourceVersion=version, timeoutSeconds="1") as deaf:
+        eventually(lambda: server.watches.open == 1)
+        server.watches.silence()
+        client.patch(node_path("gpu-1"), label("x"), MERGE_PATCH)
+        with client.watch(NODES, resourceVersion=version, timeoutSeconds="30") as hearing:
+            heard = next(iter(hearing))
+        told = list(deaf)
+
+    assert (heard["type"], told) == ("MODIFIED", [])
+
+
+def test_many_watches_hear_of_one_change(server: KubernetesServer, client: Target) -> None:
+    version = client.get(NODES).meta["resourceVersion"]
+
+    def listen(_number: int) -> str:
+        with client.watch(NODES, resourceVersion=version, timeoutSeconds="30") as watch:
+            return str(next(iter(watch))["object"]["metadata"]["labels"]["seen"])
+
+    with ThreadPoolExecutor(50) as listeners:
+        heard = listeners.map(listen, range(50))
+        eventually(lambda: server.watches.open == 50)
+        client.patch(node_path("gpu-1"), label("x"), MERGE_PATCH)
+
+        assert list(heard) == ["x"] * 50
+
+
+def test_history_that_runs_over_makes_old_versions_too_old() -> None:
+    with KubernetesServer(nodes=[make_node("gpu-1")], history_limit=4) as server:
+        client = Target(server.url, {})
+        version = client.get(NODES).meta["resourceVersion"]
+        for number in range(20):
+            client.patch(node_path("gpu-1"), label(str(number)), MERGE_PATCH)
+        with client.watch(NODES, resourceVersion=version) as old:
+            kinds = [event["type"] for event in old]
+        recent = str(int(server.node("gpu-1")["metadata"]["resourceVersion"]) - 2)
+        with client.watch(NODES, resourceVersion=recent, timeoutSeconds="30") as new:
+            seen = [e["object"]["metadata"]["labels"]["seen"] for e in islice(new, 2)]
+
+    assert (kinds, seen) == (["ERROR"], ["18", "19"])
+
+
+# Details
+
+
+def test_writers_at_once_lose_nothing(server: KubernetesServer, client: Target) -> None:
+    client.patch(node_path("gpu-1"), [put("/metadata/annotations", {"start": "1"})])
+
+    def write(number: int) -> None:
+        client.patch(node_path("gpu-1"), [put(f"/metadata/annotations/n{number}", "1")])
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert server.node("gpu-1")["metadata"]["annotations"].keys() == {"start", *(f"n{n}" for n in range(20))}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "<invalid>"),
+        (119, "119s"),
+        (120, "2m"),
+        (192, "3m12s"),
+        (179 * 60, "179m"),
+        (7 * 3600 + 60, "7h1m"),
+        (47 * 3600, "47h"),
+        (3 * 86400 + 3600, "3d1h"),
+        (8 * 86400, "8d"),
+        (731 * 86400, "2y1d"),
+    ],
+)
+def test_ages_are_said_as_kubectl_says_them(seconds: float, text: str) -> None:
+    assert human_duration(seconds) == text

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,7 +19,6 @@ from konductor_like.sandbox.loki import (
     otlp_body,
     otlp_record,
 )
-from konductor_like.sandbox.loki.__main__ import main
 from konductor_like.sandbox.loki.limits import SECOND_NS
 from tests.contract.loki_target import HOUR_NS, MINUTE_NS, Target, kernel_resource
 
@@ -80,13 +74,6 @@ def test_lines_may_be_pushed_without_http(server: LokiServer) -> None:
     assert server.line_count == 3
 
 
-def test_a_refused_line_is_an_error_without_http_as_well(server: LokiServer) -> None:
-    with pytest.raises(LokiError, match="has timestamp too new") as refusal:
-        server.push(KERNEL, [(NOW_NS + HOUR_NS, "Xid")])
-
-    assert refusal.value.status == 400
-
-
 # Time
 
 
@@ -106,11 +93,6 @@ def test_a_query_without_a_window_is_about_the_last_hour(server: LokiServer) -> 
 
 
 # Limits
-
-
-def test_limits_may_be_set() -> None:
-    with LokiServer(limits=LokiLimits(max_entries_limit_per_query=10)) as server:
-        assert ask(server, limit=11).text.endswith("(11 > 10)")
 
 
 def test_a_sharded_query_may_fall_short_of_its_limit_without_a_word() -> None:
@@ -150,19 +132,6 @@ def test_the_next_answers_may_go_wrong(server: LokiServer) -> None:
     assert (busy.status, busy.text) == (429, "too many outstanding requests")
     assert good.texts == ["Xid"]
     assert server.mishaps.pending == 1
-
-
-def test_the_journal_keeps_what_was_asked(server: LokiServer) -> None:
-    ask(server, headers={"Cache-Control": "no-cache", "X-Scope-OrgID": "a"})
-    Target(server.url, server).get("/ready")
-
-    asked = server.requests("/loki/api/v1/query_range")
-
-    assert [request.param("query") for request in asked] == [QUERY]
-    assert asked[0].headers["x-scope-orgid"] == "a"
-    assert len(server.journal) == 2
-    server.clear_journal()
-    assert server.journal == []
 
 
 def test_it_comes_back_with_its_lines(server: LokiServer) -> None:
@@ -229,46 +198,3 @@ def test_a_bad_tail_is_refused(server: LokiServer, params: dict[str, str], error
 
     assert answer.status == 400
     assert answer.text.startswith(error)
-
-
-# On its own
-
-
-def test_it_runs_on_its_own_until_it_is_interrupted(tmp_path: Path) -> None:
-    port_file = tmp_path / "port"
-    command = [
-        sys.executable,
-        "-m",
-        "konductor_like.sandbox.loki",
-        "--port",
-        "0",
-        "--port-file",
-        str(port_file),
-    ]
-    command += ["--promote", "k8s.node.name", "--max-entries", "7"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout
-            said = process.stdout.readline()
-            target = Target(f"http://127.0.0.1:{port_file.read_text().strip()}")
-            assert target.url in said
-            now_ns = time.time_ns()
-            target.write(kernel_resource("dmesg-logging", "gpu-a"), (now_ns, "Xid"))
-            assert target.query_range('{k8s_node_name="gpu-a"}', now_ns, now_ns + 1, limit=7).texts == ["Xid"]
-            assert target.query_range(QUERY, now_ns, now_ns + 1, limit=8).status == 400
-        finally:
-            process.send_signal(signal.SIGTERM)
-    assert process.returncode == 0
-
-
-def test_a_taken_port_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signal, "pthread_sigmask", lambda *_args: None)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-        taken.listen()
-        assert main(["--port", str(port)]) == 1
-
-    said = capsys.readouterr().err
-    assert f"cannot listen on port {port}" in said
-    assert "or 0 for any" in said

@@ -99,13 +99,6 @@ def test_many_clients_are_served_at_once() -> None:
     assert answers == ["met", "met"]
 
 
-def test_the_answer_to_head_has_no_body(client: httpx.Client) -> None:
-    answer = client.head("/")
-
-    assert answer.content == b""
-    assert int(answer.headers["Content-Length"]) > 0
-
-
 def test_an_answer_without_content_has_no_body() -> None:
     with LoopbackServer(lambda _request: Reply(204)) as server:
         answer = httpx.get(server.url, trust_env=False)
@@ -177,6 +170,7 @@ def test_it_speaks_https_with_a_certificate() -> None:
 
 def test_it_comes_back_on_the_same_port() -> None:
     server = LoopbackServer(echo)
+    server.stop()  # harmless before the start
     with server:
         url = server.url
         assert httpx.get(url, trust_env=False).status_code == 200
@@ -213,14 +207,6 @@ def test_stopping_ends_idle_connections_and_endless_answers() -> None:
         assert idle.recv(1) == b""
 
 
-def test_stopping_twice_or_before_the_start_is_harmless() -> None:
-    server = LoopbackServer(echo)
-    server.stop()
-    server.start()
-    server.stop()
-    server.stop()
-
-
 # Mishaps
 
 
@@ -234,10 +220,14 @@ def test_a_request_may_be_refused(server: LoopbackServer, client: httpx.Client) 
     assert [one.status for one in server.journal] == [429, 429, 200]
 
 
-def test_a_page_may_come_where_json_was_expected(server: LoopbackServer, client: httpx.Client) -> None:
+def test_a_page_or_half_of_the_json_may_come(server: LoopbackServer, client: httpx.Client) -> None:
     server.mishaps.add(Mishap(status=200, body="<html></html>", content_type=HTML))
+    server.mishaps.add(Mishap(cut_body_to=5))
 
-    assert client.get("/").headers["Content-Type"] == HTML
+    page, cut = client.get("/"), client.get("/")
+
+    assert page.headers["Content-Type"] == HTML
+    assert (cut.status_code, cut.content) == (200, b'{"met')
 
 
 @pytest.mark.parametrize(
@@ -258,14 +248,6 @@ def test_a_connection_may_be_lost(
         client.get("/")
 
     assert client.get("/").status_code == 200
-
-
-def test_json_may_be_cut_off_in_a_valid_answer(server: LoopbackServer, client: httpx.Client) -> None:
-    server.mishaps.add(Mishap(cut_body_to=5))
-
-    answer = client.get("/")
-
-    assert (answer.status_code, answer.content) == (200, b'{"met')
 
 
 def test_an_answer_may_be_slow(server: LoopbackServer, client: httpx.Client) -> None:

@@ -81,10 +81,6 @@ class Access:
         names, namespaces = (name,) if name else (), (namespace,) if namespace else ()
         self._denials.append(Rule((verb,), (resource,), (group,), names, namespaces))
 
-    def lift_denials(self) -> None:
-        """Take back every ``deny``."""
-        self._denials.clear()
-
     def who(self, headers: Mapping[str, str]) -> User:
         """The user behind a request, ``kubectl --as`` included.
 

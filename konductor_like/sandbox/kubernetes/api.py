@@ -27,7 +27,7 @@ from konductor_like.sandbox.kubernetes.request_options import (
     wants_table,
     writer_of,
 )
-from konductor_like.sandbox.kubernetes.resources import ACCESS_REVIEWS, NAMESPACES, PODS, Resource
+from konductor_like.sandbox.kubernetes.resources import ACCESS_REVIEWS, NAMESPACES, Resource
 from konductor_like.sandbox.kubernetes.store import Store, Stored, dump
 from konductor_like.sandbox.kubernetes.watches import Encode, Watches, WatchRequest
 from konductor_like.sandbox.kubernetes.writes import Writes
@@ -74,8 +74,6 @@ class Api:
         if asked.resource is ACCESS_REVIEWS and user.name != ANONYMOUS:
             return self._review(user, request)  # everybody known may ask what they may do
         self._access.check(user, asked.attempt)
-        if asked.resource is PODS and asked.target.subresource:
-            raise errors.not_found("", "pods", asked.target.key.name)
         if asked.verb not in asked.resource.verbs:
             raise errors.method_not_allowed()
         if asked.verb in ("get", "list", "watch"):

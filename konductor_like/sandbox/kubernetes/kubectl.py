@@ -11,9 +11,6 @@ from konductor_like.sandbox.kubernetes.resources import RESOURCES, Resource
 Item = Mapping[str, Any]
 Cells = Callable[[Item, datetime], list[Any]]
 
-_NAME = ("Name", 0)
-_AGE = ("Age", 0)
-
 
 def human_duration(seconds: float) -> str:
     """A duration in kubectl's words: ``45s``, ``3m12s``, ``5h``, ``2d3h``, ``40d``."""
@@ -86,16 +83,10 @@ def _event(event: Item, now: datetime) -> list[Any]:
     told_by = [source.get("component") or event["reportingComponent"]]
     told_by.append(source.get("host") or event["reportingInstance"])
     return [
-        last,
-        event.get("type", ""),
-        event.get("reason", ""),
+        *(last, event.get("type", ""), event.get("reason", "")),
         "/".join(filter(None, (about.get("kind", "").lower(), about.get("name")))),
-        about.get("fieldPath", ""),
-        ", ".join(filter(None, told_by)),
-        event.get("message", "").strip(),
-        first,
-        (series or event).get("count") or 1,
-        event["metadata"]["name"],
+        *(about.get("fieldPath", ""), ", ".join(filter(None, told_by)), event.get("message", "").strip()),
+        *(first, (series or event).get("count") or 1, event["metadata"]["name"]),
     ]
 
 
@@ -107,64 +98,40 @@ def _namespace(namespace: Item, now: datetime) -> list[Any]:
     return [namespace["metadata"]["name"], namespace["status"].get("phase", ""), _age(namespace, now)]
 
 
-_TABLES: dict[str, tuple[tuple[tuple[str, int], ...], Cells]] = {
-    "nodes": (
-        (
-            _NAME,
-            ("Status", 0),
-            ("Roles", 0),
-            _AGE,
-            ("Version", 0),
-            ("Internal-IP", 1),
-            ("External-IP", 1),
-            ("OS-Image", 1),
-            ("Kernel-Version", 1),
-            ("Container-Runtime", 1),
-        ),
-        _node,
-    ),
-    "events": (
-        (
-            ("Last Seen", 0),
-            ("Type", 0),
-            ("Reason", 0),
-            ("Object", 0),
-            ("Subobject", 1),
-            ("Source", 1),
-            ("Message", 0),
-            ("First Seen", 1),
-            ("Count", 1),
-            ("Name", 1),
-        ),
-        _event,
-    ),
-    "leases": ((_NAME, ("Holder", 0), _AGE), _lease),
-    "namespaces": ((_NAME, ("Status", 0), _AGE), _namespace),
-    "pods": ((_NAME, ("Ready", 0), ("Status", 0), ("Restarts", 0), _AGE), lambda _pod, _now: []),
-}
-
-_PLAIN: tuple[tuple[tuple[str, int], ...], Cells] = (
-    (_NAME, _AGE),
-    lambda item, now: [item["metadata"]["name"], _age(item, now)],
+_NODE_COLUMNS = (
+    "Name,Status,Roles,Age,Version,+Internal-IP,+External-IP,+OS-Image,+Kernel-Version,+Container-Runtime"
 )
+_EVENT_COLUMNS = "Last Seen,Type,Reason,Object,+Subobject,+Source,Message,+First Seen,+Count,+Name"
+_TABLES: dict[str, tuple[str, Cells]] = {
+    "nodes": (_NODE_COLUMNS, _node),
+    "events": (_EVENT_COLUMNS, _event),
+    "leases": ("Name,Holder,Age", _lease),
+    "namespaces": ("Name,Status,Age", _namespace),
+    "pods": ("Name,Ready,Status,Restarts,Age", lambda _pod, _now: []),
+}
+"""Columns and the cells of a row; only ``-o wide`` shows columns with a plus."""
+
+
+def _plain(item: Item, now: datetime) -> list[Any]:
+    return [item["metadata"]["name"], _age(item, now)]
 
 
 def as_table(resource: Resource, items: list[Item], meta: Item, now: datetime) -> dict[str, Any]:
     """A ``Table`` of ``items`` (in their stored form); each row carries its object's metadata."""
-    columns, cells = _TABLES.get(resource.plural, _PLAIN)
+    columns, cells = _TABLES.get(resource.plural, ("Name,Age", _plain))
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": dict(meta),
         "columnDefinitions": [
             {
-                "name": name,
+                "name": name.removeprefix("+"),
                 "type": "string",
-                "format": "name" if name == "Name" else "",
+                "format": "name" if name in ("Name", "+Name") else "",
                 "description": "",
-                "priority": priority,
+                "priority": int(name.startswith("+")),
             }
-            for name, priority in columns
+            for name in columns.split(",")
         ],
         "rows": [
             {

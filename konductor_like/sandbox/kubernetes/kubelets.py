@@ -46,22 +46,6 @@ class Kubelets:
         self._patch(name, {"nodeInfo": {"bootID": boot_id}})
         return boot_id
 
-    def set_ready(self, name: str, ready: bool) -> None:
-        """Turn the Ready condition."""
-        now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
-        reason = "KubeletReady" if ready else "KubeletNotReady"
-        condition = {
-            "type": "Ready",
-            "status": "True" if ready else "False",
-            "reason": reason,
-            "lastTransitionTime": now,
-        }
-        self._patch(name, {"conditions": [condition]})
-
-    def set_capacity(self, name: str, resource: str, quantity: str | None) -> None:
-        """Change one resource in capacity and allocatable; None takes it away."""
-        self._patch(name, {"capacity": {resource: quantity}, "allocatable": {resource: quantity}})
-
     def start(self, period_seconds: float) -> None:
         """Refresh every Node once per period, evenly spread, in the background until ``stop``."""
         self._stopping.clear()

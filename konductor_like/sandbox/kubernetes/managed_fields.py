@@ -18,14 +18,8 @@ Fields = dict[Path, Any]
 
 _SERVER_OWNED = frozenset(
     {
-        "name",
-        "namespace",
-        "creationTimestamp",
-        "selfLink",
-        "uid",
-        "generation",
-        "managedFields",
-        "resourceVersion",
+        *("name", "namespace", "creationTimestamp", "selfLink", "uid", "generation"),
+        *("managedFields", "resourceVersion"),
     }
 )
 _ATOMIC = frozenset({("involvedObject",), ("regarding",), ("related",)})

@@ -25,7 +25,7 @@ class PatchFailedError(Exception):
     """An operation that does not apply; a ``test`` that does not hold is one."""
 
 
-def apply_json_patch(document: Any, patch: Any) -> Any:
+def apply_json_patch(document: dict[str, Any], patch: Any) -> dict[str, Any]:
     """The patched document, which is ``document`` itself: pass one that nobody else holds.
 
     Raises ``MalformedPatchError`` if ``patch`` is not a list of objects, ``PatchFailedError`` if it fails.
@@ -170,7 +170,7 @@ MERGE_KEYS: dict[Path, str] = {
 MERGED_SETS: frozenset[Path] = frozenset({("metadata", "finalizers"), ("spec", "podCIDRs")})
 """Lists of plain values that a strategic merge adds to."""
 
-_DIRECTIVES = ("$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys")
+_PASSED_OVER = ("$setElementOrder/", "$retainKeys")
 
 
 def merge_patch(document: Any, patch: Any) -> Any:
@@ -189,20 +189,16 @@ def merge_patch(document: Any, patch: Any) -> Any:
 def strategic_merge_patch(document: Any, patch: Any, path: Path = ()) -> Any:
     """A copy of ``document`` with ``patch`` merged in by the rules of the object's type.
 
-    Understands ``$patch`` (delete, replace) and ``$deleteFromPrimitiveList``; element order is left as is.
+    The order of elements that a kubelet asks for is left as it is; any other directive is refused.
     """
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
-    directive = patch.get("$patch")
-    if directive == "delete":
-        return {}
-    content = {k: v for k, v in patch.items() if k != "$patch" and not k.startswith(_DIRECTIVES)}
-    result = {} if directive == "replace" or not isinstance(document, dict) else dict(document)
+    result = dict(document) if isinstance(document, dict) else {}
     for key, value in patch.items():
-        name = key.removeprefix("$deleteFromPrimitiveList/")
-        if name != key and isinstance(result.get(name), list):
-            result[name] = [item for item in result[name] if item not in value]
-    for key, value in content.items():
+        if key.startswith(_PASSED_OVER):
+            continue
+        if key.startswith("$"):
+            raise PatchFailedError(f"the stand-in does not know the directive {key}")
         if value is None:
             result.pop(key, None)
         else:
@@ -222,13 +218,8 @@ def _merge_member(old: Any, new: Any, path: Path) -> Any:
 
 
 def _merge_list(old: list[Any], new: list[Any], key: str, path: Path) -> list[Any]:
-    if any(item.get("$patch") == "replace" for item in new):
-        return [copy.deepcopy(item) for item in new if "$patch" not in item]
     merged = {item.get(key): item for item in old}
     for item in new:
         identity = item.get(key)
-        if item.get("$patch") == "delete":
-            merged.pop(identity, None)
-        else:
-            merged[identity] = strategic_merge_patch(merged.get(identity), item, path)
+        merged[identity] = strategic_merge_patch(merged.get(identity), item, path)
     return list(merged.values())

@@ -36,16 +36,8 @@ class Resource:
 
 
 _NODE_INFO = (
-    "machineID",
-    "systemUUID",
-    "bootID",
-    "kernelVersion",
-    "osImage",
-    "containerRuntimeVersion",
-    "kubeletVersion",
-    "kubeProxyVersion",
-    "operatingSystem",
-    "architecture",
+    *("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion"),
+    *("kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture"),
 )
 
 NODES = Resource(
@@ -96,9 +88,7 @@ LEASES = Resource(
     unconditional_update=False,
     skeleton={"spec": {}},
 )
-PODS = Resource(
-    "", "pods", "Pod", namespaced=True, short_names=("po",), subresources=("eviction",), verbs=READ
-)
+PODS = Resource("", "pods", "Pod", namespaced=True, short_names=("po",), verbs=READ)
 """No pod can be made here: the list is empty, which is all that ``kubectl describe node`` asks for."""
 ACCESS_REVIEWS = Resource(
     "authorization.k8s.io",
@@ -152,32 +142,16 @@ SELECTABLE_FIELDS: dict[str, tuple[str, ...]] = {
     "leases": ("metadata.name", "metadata.namespace"),
     "resourceslices": ("metadata.name", "spec.nodeName", "spec.driver"),
     "pods": (
-        "metadata.name",
-        "metadata.namespace",
-        "spec.nodeName",
-        "spec.restartPolicy",
-        "spec.schedulerName",
-        "spec.serviceAccountName",
-        "spec.hostNetwork",
-        "status.phase",
-        "status.podIP",
-        "status.podIPs",
+        *COMMON_FIELDS,
+        *(f"spec.{name}" for name in ("nodeName", "restartPolicy", "schedulerName")),
+        *("spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs"),
         "status.nominatedNodeName",
     ),
     "events": (
-        "metadata.name",
-        "metadata.namespace",
-        "involvedObject.kind",
-        "involvedObject.namespace",
-        "involvedObject.name",
-        "involvedObject.uid",
-        "involvedObject.apiVersion",
-        "involvedObject.resourceVersion",
-        "involvedObject.fieldPath",
-        "reason",
-        "reportingComponent",
-        "source",
-        "type",
+        *COMMON_FIELDS,
+        *(f"involvedObject.{name}" for name in ("kind", "namespace", "name", "uid", "apiVersion")),
+        *("involvedObject.resourceVersion", "involvedObject.fieldPath"),
+        *("reason", "reportingComponent", "source", "type"),
     ),
 }
 """What each table may be selected by."""

@@ -270,24 +270,19 @@ def view(resource: Resource, stored: Stored) -> dict[str, Any]:
 
 
 def _patched(document: dict[str, Any], content_type: str, patch: Any) -> dict[str, Any]:
-    if content_type == JSON_PATCH:
-        try:
-            result = apply_json_patch(document, patch)
-        except MalformedPatchError as error:
-            raise errors.bad_request(str(error)) from error
-        except PatchFailedError as error:
-            raise errors.unprocessable_patch() from error
-    elif not isinstance(patch, dict):
-        raise errors.bad_request("json: cannot unmarshal array into Go value of type map[string]interface {}")
-    elif content_type == MERGE_PATCH:
-        result = merge_patch(document, patch)
-    elif content_type == STRATEGIC_MERGE_PATCH:
-        result = strategic_merge_patch(document, patch)
-    else:
-        raise errors.unsupported_patch()
-    if not isinstance(result, dict):
-        raise errors.unprocessable_patch()
-    return result
+    merges = {MERGE_PATCH: merge_patch, STRATEGIC_MERGE_PATCH: strategic_merge_patch}
+    try:
+        if content_type == JSON_PATCH:
+            return apply_json_patch(document, patch)
+        if content_type not in merges:
+            raise errors.unsupported_patch()
+        if isinstance(patch, dict):
+            return dict(merges[content_type](document, patch))
+    except MalformedPatchError as error:
+        raise errors.bad_request(str(error)) from error
+    except PatchFailedError as error:
+        raise errors.unprocessable_patch() from error
+    raise errors.bad_request("json: cannot unmarshal array into Go value of type map[string]interface {}")
 
 
 def _check_name(meta: dict[str, Any], name: str) -> None:

@@ -1,0 +1,290 @@
+"""The collector: how it is deployed, which files it reads, what it says about a line, and how it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pytest
+
+from konductor_like.sandbox.loki.push import INDEX_ATTRIBUTES
+from konductor_like.settings import Settings, parse_matchers
+from tests.manifests.manifests import byte_count, documents, only, seconds
+
+[VALUES] = documents("otel-values.yaml")
+CONFIG = VALUES["config"]
+KERNEL = CONFIG["receivers"]["file_log/kernel"]
+PODS = CONFIG["receivers"]["file_log/pods"]
+RECEIVERS: dict[str, dict[str, Any]] = {"kernel": KERNEL, "pods": PODS}
+EXPORTERS = {name: exporter for name, exporter in CONFIG["exporters"].items() if exporter is not None}
+PIPELINES = {
+    name: pipeline for name, pipeline in CONFIG["service"]["pipelines"].items() if pipeline is not None
+}
+NEVER_GIVE_UP = 0.0
+"""The retry time that means for ever."""
+
+each_receiver = pytest.mark.parametrize("receiver", RECEIVERS.values(), ids=list(RECEIVERS))
+each_exporter = pytest.mark.parametrize("exporter", EXPORTERS.values(), ids=list(EXPORTERS))
+each_pipeline = pytest.mark.parametrize("pipeline", PIPELINES.values(), ids=list(PIPELINES))
+
+
+def log_file(namespace: str, container: str, name: str = "0.log") -> str:
+    """The path that the kubelet gives to a container's log."""
+    return f"/var/log/pods/{namespace}_some-pod_0a1b2c3d-0000-1111-2222-333344445555/{container}/{name}"
+
+
+def read_by(path: str) -> list[str]:
+    """Which receivers read a file."""
+    return [
+        name
+        for name, receiver in RECEIVERS.items()
+        if _matches(path, receiver["include"]) and not _matches(path, receiver.get("exclude", ()))
+    ]
+
+
+def _matches(path: str, globs: Iterable[str]) -> bool:
+    """Whether a path matches a glob, segment by segment: no wildcard stands for a slash."""
+    parts = path.split("/")
+    return any(
+        len(parts) == len(glob.split("/")) and all(map(fnmatchcase, parts, glob.split("/"))) for glob in globs
+    )
+
+
+# Deployment and sending
+
+SETTINGS = Settings()
+BY_THE_CHART = {"memory_limiter"}
+"""Configured by the chart itself, out of the memory limit."""
+LOKI_LINE_BYTES = 256 * 1024
+"""Loki's max_line_size."""
+
+
+def test_a_collector_of_the_charts_release_runs_on_every_node_whatever_its_taints() -> None:
+    assert VALUES["mode"] == "daemonset"
+    assert VALUES["tolerations"] == [{"operator": "Exists"}]
+    assert not {"nodeSelector", "affinity"} & VALUES.keys()
+
+    repository = "ghcr.io/open-telemetry/opentelemetry-collector-releases/opentelemetry-collector-k8s"
+    assert VALUES["image"] == {"repository": repository}
+
+
+def test_every_component_that_is_configured_is_used_and_the_other_way_round() -> None:
+    for kind in ("receivers", "processors", "exporters"):
+        configured = {name for name, component in CONFIG[kind].items() if component is not None}
+        used = {name for pipeline in PIPELINES.values() for name in pipeline[kind]}
+
+        assert used - BY_THE_CHART == configured, kind
+
+
+def test_kernel_lines_never_wait_for_pod_lines_or_a_look_up() -> None:
+    kernel, pods = PIPELINES["logs/kernel"], PIPELINES["logs"]
+
+    assert (kernel["receivers"], pods["receivers"]) == (["file_log/kernel"], ["file_log/pods"])
+    assert not set(kernel["exporters"]) & set(pods["exporters"])
+    assert kernel["processors"] == ["resource"]
+    assert "k8s_attributes" not in PIPELINES["logs/kernel"]["processors"]
+    assert LOOK_UP["wait_for_metadata"] is False, "the start would wait for the API server"
+
+
+@each_exporter
+def test_the_queue_is_on_disk_and_blocks_instead_of_dropping_and_batches_there(
+    exporter: dict[str, Any],
+) -> None:
+    queue = exporter["sending_queue"]
+
+    assert queue["storage"] == "file_storage"
+    assert queue["block_on_overflow"] is True
+    assert (queue["sizer"], queue["queue_size"]) == ("bytes", byte_count("256Mi"))
+    assert seconds(exporter["retry_on_failure"]["max_elapsed_time"]) == NEVER_GIVE_UP
+    assert seconds(exporter["retry_on_failure"]["max_interval"]) <= 60
+    assert 1 <= exporter["sending_queue"]["num_consumers"] <= 16
+    assert exporter["compression"] in ("gzip", "zstd", "snappy")
+
+    batch = exporter["sending_queue"]["batch"]
+    assert CONFIG["processors"]["batch"] is None
+    assert seconds(batch["flush_timeout"]) <= 1
+    assert batch["min_size"] <= LOKI_LINE_BYTES < batch["max_size"] <= byte_count("4Mi")
+    assert exporter["endpoint"] == f"{SETTINGS.log_endpoint}/otlp"
+
+
+def test_the_collector_is_not_kept_down_by_a_damaged_store_or_for_want_of_room() -> None:
+    assert CONFIG["extensions"]["file_storage"]["recreate"] is True
+
+    [quota] = VALUES["extraManifests"]
+    [scope] = quota["spec"]["scopeSelector"]["matchExpressions"]
+
+    assert VALUES["priorityClassName"] == "system-node-critical"
+    assert quota["metadata"]["namespace"] == "otel-collector"
+    assert scope["values"] == [VALUES["priorityClassName"]]
+    assert PIPELINES["logs"]["processors"][0] == "memory_limiter"
+    assert byte_count(VALUES["resources"]["limits"]["memory"]) >= byte_count("256Mi")
+
+
+@each_receiver
+def test_a_line_that_the_collector_puts_together_is_short_enough_for_loki(receiver: dict[str, Any]) -> None:
+    [operator] = receiver["operators"]
+
+    assert operator["max_log_size"] < LOKI_LINE_BYTES
+
+
+def test_the_collector_may_read_pods_its_files_and_nothing_else() -> None:
+    assert VALUES["clusterRole"]["create"] is True
+    assert VALUES["clusterRole"]["rules"] == [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
+    ]
+    assert "presets" not in VALUES, "a preset would add rights of its own"
+    assert {name for name, port in VALUES["ports"].items() if port["enabled"]} == {"metrics"}
+    assert not any("hostPort" in port for port in VALUES["ports"].values())
+
+    context = VALUES["securityContext"]
+    assert context["runAsUser"] == 0
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["readOnlyRootFilesystem"] is True
+
+
+# Files
+
+
+def test_the_receiver_of_the_kernel_log_reads_what_the_kernel_selector_selects() -> None:
+    selected = {matcher.name: matcher.value for matcher in parse_matchers(SETTINGS.kernel_selector)}
+    daemonset = only(documents("dmesg_daemonset.yaml"), "DaemonSet")
+    [container] = daemonset["spec"]["template"]["spec"]["containers"]
+
+    assert selected[SETTINGS.namespace_label] == daemonset["metadata"]["namespace"]
+    assert selected[SETTINGS.container_label] == container["name"]
+    assert read_by(log_file(daemonset["metadata"]["namespace"], container["name"])) == ["kernel"]
+
+
+@each_receiver
+def test_a_file_is_read_from_where_it_was_left_and_never_given_up(receiver: dict[str, Any]) -> None:
+    assert receiver["start_at"] == "beginning"
+    assert receiver["retry_on_failure"]["enabled"] is True
+    assert seconds(receiver["retry_on_failure"]["max_elapsed_time"]) == NEVER_GIVE_UP
+    assert "delete_after_read" not in receiver
+
+    directory = CONFIG["extensions"]["file_storage"]["directory"]
+    [name] = [mount["name"] for mount in VALUES["extraVolumeMounts"] if mount["mountPath"] == directory]
+    [volume] = [volume for volume in VALUES["extraVolumes"] if volume["name"] == name]
+
+    assert receiver["storage"] == "file_storage"
+    assert "file_storage" in CONFIG["service"]["extensions"]
+    assert volume["hostPath"] == {"path": directory, "type": "DirectoryOrCreate"}
+
+
+@each_receiver
+def test_the_files_of_the_node_are_mounted_and_named_and_cannot_be_changed(receiver: dict[str, Any]) -> None:
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in VALUES["extraVolumes"]}
+    read_only = [mount for mount in VALUES["extraVolumeMounts"] if mount.get("readOnly")]
+
+    assert all(paths[mount["name"]] == mount["mountPath"] for mount in VALUES["extraVolumeMounts"])
+    assert {mount["mountPath"] for mount in read_only} == {"/var/log/pods", "/var/lib/docker/containers"}
+    assert all(glob.startswith("/var/log/pods/") for glob in receiver["include"])
+
+    [operator] = receiver["operators"]
+    assert receiver["include_file_path"] is True
+    assert operator["type"] == "container"
+
+
+@pytest.mark.parametrize(("namespace", "container"), [("dmesg-logging", "dmesg"), ("train", "main")])
+def test_a_rotated_file_is_read_to_its_end_and_a_compressed_one_is_not(
+    namespace: str, container: str
+) -> None:
+    [reader] = read_by(log_file(namespace, container))
+
+    assert read_by(log_file(namespace, container, "12.log")) == [reader]
+    assert read_by(log_file(namespace, container, "0.log.20261121-060000")) == [reader]
+    assert read_by(log_file(namespace, container, "0.log.20261121-060000.gz")) == []
+    assert read_by(log_file(namespace, container, "0.log.20261121-060000.tmp")) == []
+
+
+@pytest.mark.parametrize("namespace", ["otel-collector", "loki"])
+@pytest.mark.parametrize("name", ["0.log", "0.log.20261121-060000"])
+def test_logs_that_we_never_read_are_collected_apart_or_not_at_all(namespace: str, name: str) -> None:
+    assert read_by(log_file(namespace, "any", name)) == []
+    assert read_by(log_file(f"{namespace}-2", "any", name)) == ["pods"]
+
+
+def test_our_own_log_is_collected_into_streams_that_we_never_read() -> None:
+    assert read_by(log_file(SETTINGS.namespace, "konductor-like")) == ["pods"]
+    assert SETTINGS.namespace in SETTINGS.excluded_namespaces
+
+
+def test_a_line_counts_as_read_only_once_it_is_in_the_queue_and_kernel_lines_keep_their_order() -> None:
+    assert "--feature-gates=stanza.synchronousLogEmitter" in VALUES["command"]["extraArgs"]
+
+    """With more than one request under way lines overtake each other, and a reset hides the late one."""
+    queue = VALUES["config"]["exporters"]["otlp_http/kernel"]["sending_queue"]
+
+    assert queue["num_consumers"] == 1
+    assert queue["batch"]["min_size"] >= byte_count("256Ki")
+
+
+# Labels
+
+[LOKI] = documents("loki-values.yaml")
+LOOK_UP = CONFIG["processors"]["k8s_attributes"]
+SET = {item["key"]: item for item in CONFIG["processors"]["resource"]["attributes"]}
+LOKI_INDEX_LABELS = 15
+"""Of a stream, and no more: max_label_names_per_series."""
+FROM_THE_PATH = {
+    "k8s.namespace.name",
+    "k8s.pod.name",
+    "k8s.pod.uid",
+    "k8s.container.name",
+    "k8s.container.restart_count",
+}
+"""What the container operator makes of a log file's path."""
+
+
+def attributes(pipeline: dict[str, Any]) -> set[str]:
+    """Every resource attribute that a pipeline may put on a line."""
+    if "k8s_attributes" not in pipeline["processors"]:
+        return FROM_THE_PATH | SET.keys()
+    extract = LOOK_UP["extract"]
+    names = {*extract["metadata"], *(label["tag_name"] for label in extract["labels"])}
+    return FROM_THE_PATH | SET.keys() | names
+
+
+@each_pipeline
+def test_the_node_and_the_cluster_are_set_last_and_here(pipeline: dict[str, Any]) -> None:
+    assert pipeline["processors"][-1] == "resource"
+    assert SET["k8s.node.name"]["value"] == "${env:OTEL_K8S_NODE_NAME}"
+    assert SET["k8s.node.name"]["action"] == "upsert"
+
+    [variable] = VALUES["extraEnvs"]
+    assert variable["name"] == "CLUSTER_NAME"
+    assert SET["k8s.cluster.name"]["value"] == "${env:CLUSTER_NAME}"
+    assert SET["k8s.cluster.name"]["action"] == "upsert"
+
+
+@each_pipeline
+def test_the_labels_that_the_controller_names_are_there_and_loki_takes_all(pipeline: dict[str, Any]) -> None:
+    [promoted] = LOKI["loki"]["limits_config"]["otlp_config"]["resource_attributes"]["attributes_config"]
+    indexed = attributes(pipeline) & (INDEX_ATTRIBUTES | set(promoted["attributes"]))
+    labels = {name.replace(".", "_") for name in indexed} | {"service_name"}
+    named = {SETTINGS.node_label, SETTINGS.namespace_label, SETTINGS.pod_label, SETTINGS.container_label}
+
+    assert named <= labels
+    assert "k8s_cluster_name" in labels
+    assert len(labels) <= LOKI_INDEX_LABELS
+
+
+def test_pods_are_told_by_job_and_found_by_the_path_alone() -> None:
+    extract = LOOK_UP["extract"]
+    names = [label["tag_name"] for label in extract["labels"]]
+
+    assert "k8s.job.name" in extract["metadata"]
+    assert {"jobset.name", "kubeflow.job.name", "ray.cluster.name"} <= set(names)
+    assert len(set(names)) == len(names)
+    assert {label["from"] for label in extract["labels"]} == {"pod"}
+    assert all("key" in label for label in extract["labels"]), "a key_regex would take any label"
+    assert extract["otel_annotations"] is False
+
+    [association] = LOOK_UP["pod_association"]
+    [source] = association["sources"]
+
+    assert source["from"] == "resource_attribute"
+    assert source["name"] in FROM_THE_PATH
+    assert LOOK_UP["filter"] == {"node_from_env_var": "OTEL_K8S_NODE_NAME"}
