@@ -51,11 +51,11 @@ class Traffic:
         self._world.requests += 1
         is_lease_write = request.path.startswith(LEASE_PATH) and request.method != "GET"
         is_node_write = request.path.startswith(NODE_PATH) and request.method == "PATCH"
+        sent_seconds = self._world.clock.seconds()  # a stop that meets another thread holds this one up too
         if process is not None:
             if is_node_write:
                 self._world.ledger.starts_write(process)
             process.another_thread(self._world.rng, often=is_node_write)
-        sent_seconds = self._world.clock.seconds()
         held_up = self._strike(process, after=False, write=is_node_write)
 
         def serve(request: Request) -> Reply:
