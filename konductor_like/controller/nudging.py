@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.loki.errors import LokiError
-from konductor_like.loki.tail import IDLE_SECONDS, Pace, Tail
+from konductor_like.loki.tail import Tail
 from konductor_like.settings import Settings
 
 SPACING_SECONDS = 0.1
@@ -21,8 +20,6 @@ AGAIN_SECONDS = 0.25
 """What a tail has told may not be found by a query yet; so it is asked for once more after this while."""
 SAID_AFTER = 3
 """So many failures in a row are said."""
-TAILS = 2
-"""Loki looks every half second for lines to send. Two tails, half of that apart, halve the wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,49 +105,46 @@ class Rhythm:
 
 
 class TailNudges:
-    """Follows the log with :data:`TAILS` tails and hands on their nudges. Losing them costs latency only."""
+    """Follows the kernel log with a tail and hands its nudges on. Losing it costs latency only."""
 
     def __init__(self, settings: Settings, query: str, now_ns: Callable[[], int], metrics: Metrics) -> None:
         """``query`` is the one that the nudged source asks; nothing is connected yet."""
-        # One time for all: tails of the same age keep their distance, however Loki's sleep drifts.
-        rotation_seconds = random.uniform(3000.0, 3300.0)  # noqa: S311  # jitter, not a secret
+        self._metrics = metrics
+        self._connected = False
         self._said: str | None = None
-        self._tails = [
-            Tail(
-                settings,
-                query,
-                now_ns,
-                _Watcher(self._nudged, self._failed, metrics),
-                Pace(rotation_seconds, phase_seconds=IDLE_SECONDS * number / TAILS),
-            )
-            for number in range(TAILS)
-        ]
         self._nudge: Callable[[int | None], None] = lambda _oldest_ns: None
+        self._tail = Tail(settings, query, now_ns, self)
 
     def start(self, nudge: Callable[[int | None], None]) -> None:
-        """Begin; ``nudge`` is called for what arrives, from other threads."""
+        """Begin; ``nudge`` is called for what arrives, from another thread."""
         self._nudge = nudge
-        for tail in self._tails:
-            tail.start()
+        self._tail.start()
 
     def ask_for(self, query: str) -> None:
         """Follow another query; may be called from another thread."""
-        for tail in self._tails:
-            tail.ask_for(query)
+        self._tail.ask_for(query)
 
     def close(self, timeout_seconds: float) -> None:
         """End at once; a connection that is just being made is left to its own time-out."""
-        for tail in self._tails:
-            tail.close()
-        end = time.monotonic() + timeout_seconds
-        for tail in self._tails:
-            tail.join(max(0.0, end - time.monotonic()))
+        self._tail.close()
+        self._tail.join(timeout_seconds)
 
-    def _nudged(self, oldest_ns: int | None) -> None:
+    def nudged(self, oldest_ns: int | None) -> None:
+        """Lines have arrived: see :class:`konductor_like.loki.tail.Watcher`."""
+        self._metrics.tail_nudges.inc()
         self._nudge(oldest_ns)
 
-    def _failed(self, error: LokiError | None, failures: int) -> None:
+    def connected(self) -> None:
+        """Count the connection."""
+        self._connected = True
+        self._metrics.tail_connections.inc()
+        self._metrics.tails_connected.inc()
+
+    def disconnected(self, error: LokiError | None, failures: int) -> None:
         """Say once what does not pass by itself; a single broken connection is everyday life."""
+        if self._connected:
+            self._metrics.tails_connected.dec()
+        self._connected = False
         if error is None or (failures < SAID_AFTER and error.transient):
             self._said = None
         elif str(error) != self._said:
@@ -160,33 +154,3 @@ class TailNudges:
                 "found by polling, some seconds later. Trying again; KONDUCTOR_TAIL=false does without.",
                 error=type(error).__name__,
             )
-
-
-class _Watcher:
-    """Counts what one tail does."""
-
-    def __init__(
-        self,
-        nudge: Callable[[int | None], None],
-        failed: Callable[[LokiError | None, int], None],
-        metrics: Metrics,
-    ) -> None:
-        self._nudge = nudge
-        self._failed = failed
-        self._metrics = metrics
-        self._connected = False
-
-    def nudged(self, oldest_ns: int | None) -> None:
-        self._metrics.tail_nudges.inc()
-        self._nudge(oldest_ns)
-
-    def connected(self) -> None:
-        self._connected = True
-        self._metrics.tail_connections.inc()
-        self._metrics.tails_connected.inc()
-
-    def disconnected(self, error: LokiError | None, failures: int) -> None:
-        if self._connected:
-            self._metrics.tails_connected.dec()
-        self._connected = False
-        self._failed(error, failures)

@@ -62,13 +62,13 @@ class Term:
         stop: threading.Event,
         clock_ahead_seconds: Callable[[], float] = lambda: 0.0,
         new_queries: Callable[[], Mapping[str, str]] = dict,
-        tails: Mapping[str, TailNudges] | None = None,
+        tail: TailNudges | None = None,
     ) -> None:
         """``now_ns`` is the time that windows and heartbeats are reckoned from.
 
         ``clock_ahead_seconds`` is how far Loki's clock is ahead of ours, 0 while the two agree.
 
-        ``intervals`` are the seconds between two polls of each reader, ``tails`` what nudges some of them.
+        ``intervals`` are the seconds between two polls of each reader, ``tail`` nudges the kernel log's.
         Where the kernel logs were not read for ``stale_seconds``, every node is unknown.
 
         ``new_queries`` gives what the readers ask from now on, by name, where the rules changed.
@@ -76,7 +76,7 @@ class Term:
         self._new_queries = new_queries
         self._tick = tick
         self._nodes = nodes
-        self._tails = tails or {}
+        self._tail = tail
         self._metrics = metrics
         self._watch = watch
         self._lags = lags
@@ -156,14 +156,14 @@ class Term:
 
     @contextmanager
     def _following(self) -> Iterator[None]:
-        """The tails nudge meanwhile."""
-        for name, tail in self._tails.items():
-            tail.start(self.loops[name].nudge)
+        """The tail nudges meanwhile."""
+        if self._tail is not None:
+            self._tail.start(self.loops["kernel"].nudge)
         try:
             yield
         finally:
-            for tail in self._tails.values():
-                tail.close(JOIN_SECONDS)
+            if self._tail is not None:
+                self._tail.close(JOIN_SECONDS)
 
     def _next_deliveries(self, patience_seconds: float) -> list[Delivery]:
         """Wait for work, then take all that is there."""
@@ -193,8 +193,8 @@ class Term:
         with self._surviving():
             for name, query in self._new_queries().items():
                 self.loops[name].ask_for(query)
-                if name in self._tails:
-                    self._tails[name].ask_for(query)
+                if name == "kernel" and self._tail is not None:
+                    self._tail.ask_for(query)
             for delivery in deliveries:
                 source, batch = SOURCES.get(delivery.name), delivery.batch
                 if delivery.name == "heartbeat":

@@ -295,7 +295,7 @@ class _Terms:
             clock_ahead_seconds=lambda: self.loki.clock_ahead_seconds,
             stop=stop,
             new_queries=lambda: self._queries() if self.rulebook.look() else {},
-            tails=self._tails(),
+            tail=self._tail(),
         )
         return tick, term
 
@@ -307,12 +307,11 @@ class _Terms:
         queries = {"kernel": kernel, "node": kernel}
         return queries if pods is None else {**queries, "pod": pods}
 
-    def _tails(self) -> dict[str, TailNudges]:
-        """What nudges the readers: of the kernel log alone, because pods never taint by themselves."""
+    def _tail(self) -> TailNudges | None:
+        """What nudges the reader of the kernel log; pods never taint by themselves, so they can wait."""
         if not self.settings.tail:
-            return {}
-        query = self._queries()["kernel"]
-        return {"kernel": TailNudges(self.settings, query, self.loki.now_ns, self.metrics)}
+            return None
+        return TailNudges(self.settings, self._queries()["kernel"], self.loki.now_ns, self.metrics)
 
     def _readers(self, start: Checkpoint, started_ns: int, budget: ByteBudget) -> dict[str, SourceReader]:
         """One reader per source, each at its cursor; one whose cursor is missing goes with the oldest."""

@@ -23,8 +23,6 @@ from konductor_like.loki.spans import SECOND_NS
 from konductor_like.loki.websocket import open_tail
 from konductor_like.settings import Settings
 
-IDLE_SECONDS = 0.5
-"""A tail that had nothing to send sleeps so long before Loki looks again (``tailerWaitEntryThrottle``)."""
 LOOK_BACK_NS = 10 * SECOND_NS
 """Loki answers before it listens; what comes between is in the history that it sends first."""
 _GLANCE_SECONDS = 1.0
@@ -38,14 +36,12 @@ _OF_DROPPED = re.compile(rb'"timestamp":\s*"(\d{19})"')
 class Pace:
     """How long a connection is kept, and how long to wait before the next one, in seconds."""
 
-    rotation_seconds: float
+    rotation_seconds: float = 3000.0
     """Shorter than Loki's hour, so that the end comes when we want it."""
     first_wait_seconds: float = 1.0
     longest_wait_seconds: float = 180.0
     steady_seconds: float = 30.0
     """A connection that lasted so long was a good one: after it the waits begin from the first again."""
-    phase_seconds: float | None = None
-    """Connect at this phase of every half second, by the monotonic clock; at once where it is None."""
 
 
 class Watcher(Protocol):
@@ -68,7 +64,7 @@ class Tail:
     """One connection after the other, until closed, in a thread of its own."""
 
     def __init__(
-        self, settings: Settings, query: str, now_ns: Callable[[], int], watcher: Watcher, pace: Pace
+        self, settings: Settings, query: str, now_ns: Callable[[], int], watcher: Watcher, pace: Pace = Pace()
     ) -> None:
         """``query`` is the one that the polls ask; ``now_ns`` is the time that their windows go by."""
         self._settings = settings
@@ -116,9 +112,6 @@ class Tail:
 
     def _follow(self) -> LokiError | None:
         """One connection, from its beginning to its end; why it ended, None where it was our wish."""
-        self._await_phase()
-        if self._closed.is_set():
-            return None
         query = self._query
         try:
             with open_tail(self._settings, query, self._now_ns() - LOOK_BACK_NS) as connection:
@@ -156,10 +149,6 @@ class Tail:
             said = shown(closed.rcvd.reason) if closed.rcvd else ""
             return LokiUnavailable(f"Loki ended its tail: {said or 'the connection broke'}")
         return None
-
-    def _await_phase(self) -> None:
-        if self._pace.phase_seconds is not None:
-            self._closed.wait((self._pace.phase_seconds - time.monotonic()) % IDLE_SECONDS)
 
     def _wait_seconds(self, error: LokiError) -> float:
         longest = self._pace.longest_wait_seconds

@@ -163,34 +163,34 @@ def test_the_pause_ends_at_once_with(how: str) -> None:
     assert not thread.is_alive()
 
 
-# The tails
+# The tail
 
 
 @contextmanager
 def nudges(endpoint: str, metrics: Metrics, query: str = QUERY) -> Iterator[queue.Queue[int | None]]:
     told: queue.Queue[int | None] = queue.Queue()
-    tails = TailNudges(Settings(log_endpoint=endpoint), query, time.time_ns, metrics)
-    tails.start(told.put)
+    tail = TailNudges(Settings(log_endpoint=endpoint), query, time.time_ns, metrics)
+    tail.start(told.put)
     try:
         yield told
     finally:
-        tails.close(PATIENCE_SECONDS)
+        tail.close(PATIENCE_SECONDS)
 
 
 def sample(metrics: Metrics, name: str) -> float | None:
     return metrics.registry.get_sample_value(f"konductor_like_{name}")
 
 
-def test_a_line_nudges_over_both_tails_and_is_counted() -> None:
+def test_a_line_nudges_and_is_counted() -> None:
     metrics = Metrics()
     with LokiServer() as loki, nudges(loki.url, metrics) as told:
-        assert [told.get(timeout=PATIENCE_SECONDS) for _ in range(2)] == [None, None]
-        assert sample(metrics, "tails_connected") == 2
+        assert told.get(timeout=PATIENCE_SECONDS) is None
+        assert sample(metrics, "tails_connected") == 1
         now_ns = time.time_ns()
         loki.push({"k8s_container_name": "dmesg"}, [(now_ns, "NVRM: Xid")])
-        assert [told.get(timeout=PATIENCE_SECONDS) for _ in range(2)] == [now_ns] * 2
-        assert sample(metrics, "tail_nudges_total") == 4
-        assert sample(metrics, "tail_connections_total") == 2
+        assert told.get(timeout=PATIENCE_SECONDS) == now_ns
+        assert sample(metrics, "tail_nudges_total") == 2
+        assert sample(metrics, "tail_connections_total") == 1
 
     assert sample(metrics, "tails_connected") == 0
 
@@ -202,23 +202,23 @@ def log() -> io.StringIO:
 
 
 def test_what_does_not_pass_by_itself_is_said_once(log: io.StringIO) -> None:
-    tails = TailNudges(Settings(), QUERY, time.time_ns, Metrics())
+    tail = TailNudges(Settings(), QUERY, time.time_ns, Metrics())
     refused = LokiRefused("Loki at http://loki answered 400: no tail here")
 
     for failures in range(1, 10):
-        tails._failed(refused, failures)
+        tail.disconnected(refused, failures)
 
     [line] = log.getvalue().splitlines()
     assert "no tail here. Nothing is lost" in line
 
 
 def test_a_single_broken_connection_is_not_said(log: io.StringIO) -> None:
-    tails = TailNudges(Settings(), QUERY, time.time_ns, Metrics())
+    tail = TailNudges(Settings(), QUERY, time.time_ns, Metrics())
     broken = LokiUnreachable("Loki at http://loki: cannot connect: Connection refused")
 
     for failures in (1, 2):
-        tails._failed(broken, failures)
+        tail.disconnected(broken, failures)
     assert not log.getvalue()
-    tails._failed(broken, 3)
+    tail.disconnected(broken, 3)
 
     assert "Connection refused" in log.getvalue()
