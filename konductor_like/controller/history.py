@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 
 from konductor_like.controller import logs
@@ -27,7 +26,6 @@ def history_reader(
     *,
     since_ns: int,
     now_ns: int,
-    stop: threading.Event,
 ) -> HistoryReader:
     """The reader of one term, which begins at ``now_ns``; nothing before ``since_ns`` is evidence.
 
@@ -49,7 +47,6 @@ def history_reader(
         since_ns=since_ns,
         now_ns=now_ns,
         whole=_say_whole,
-        pause=stop.wait,
     )
     metrics.history_unread.set_function(lambda: reader.unread_seconds)
     logs.info(

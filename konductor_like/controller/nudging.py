@@ -1,11 +1,10 @@
-"""Nudges: from Loki's tail to the loop that polls, few polls for many nudges."""
+"""When to poll: at an interval, and soon after Loki's tail told of a line. Few polls for many nudges."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
@@ -15,93 +14,65 @@ from konductor_like.settings import Settings
 
 SPACING_SECONDS = 0.1
 SPACING_POLLS = 3.0
-"""Nudged polls are so far apart, in seconds and in durations of a poll, whichever is more."""
-AGAIN_SECONDS = 0.25
-"""What a tail has told may not be found by a query yet; so it is asked for once more after this while."""
+"""Nudged polls are so far apart, in seconds and in durations of a poll, whichever is more.
+
+For example, polls that take 0.5 s each are 1.5 s apart, so a storm of nudges keeps Loki busy for a quarter of
+the time.
+"""
 SAID_AFTER = 3
 """So many failures in a row are said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Nudge:
-    """A reason to poll before the interval is over."""
+class PollSchedule:
+    """When a source polls next: at a regular interval, and soon after a nudge.
 
-    oldest_ns: int | None
-    """The oldest Loki timestamp that was told of; None where none was."""
-    again: bool = False
-    """The poll that this nudge led to found nothing; this is the second try, and the last."""
-
-
-class Rhythm:
-    """When a source polls next. Only :meth:`nudge` may be called from any thread, and it never waits."""
+    :meth:`nudge` may be called from any thread and never waits; the rest is for the thread that polls.
+    """
 
     def __init__(self, interval_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock`` gives seconds that only grow."""
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._lock = threading.Lock()
-        self._nudged = threading.Event()
+        self._nudged = False
         self._oldest_ns: int | None = None
-        self._regular = self._spaced = clock()
-        self._again: tuple[float, Nudge] | None = None
+        self._regular = self._after_nudge = clock()
 
-    def nudge(self, oldest_ns: int | None) -> None:
-        """Poll soon, once for however many nudges come until then."""
+    def nudge(self, oldest_ns: int | None) -> bool:
+        """Poll soon, once for however many nudges come until then; False where that was known already."""
         with self._lock:
             if oldest_ns is not None:
                 self._oldest_ns = oldest_ns if self._oldest_ns is None else min(self._oldest_ns, oldest_ns)
-            self._nudged.set()
+            news, self._nudged = not self._nudged, True
+            return news
 
-    def take(self) -> Nudge | None:
-        """The nudge that the poll which now begins answers, if any."""
+    def take(self) -> tuple[bool, int | None]:
+        """Whether the poll that now begins answers a nudge, and the oldest Loki timestamp told of."""
         with self._lock:
-            nudged, oldest_ns = self._nudged.is_set(), self._oldest_ns
-            self._nudged.clear()
-            self._oldest_ns = None
-        if nudged:
-            self._again = None
-            return Nudge(oldest_ns)
-        if self._again is not None and self._clock() >= self._again[0]:
-            _, nudge = self._again
-            self._again = None
-            return nudge
-        return None
+            nudged, oldest_ns = self._nudged, self._oldest_ns
+            self._nudged, self._oldest_ns = False, None
+            return nudged, oldest_ns
 
-    def failed(self, nudge: Nudge | None) -> None:
-        """The poll failed; the next one answers the nudge."""
-        if nudge is not None:
-            self.nudge(nudge.oldest_ns)
-
-    def polled(self, nudge: Nudge | None, *, found: bool, seconds: float) -> None:
-        """A poll that took ``seconds`` is done; ``found`` says whether it brought any line."""
+    def polled(self, *, nudged: bool, seconds: float) -> None:
+        """A poll that took ``seconds`` is done. A poll that nobody asked for holds up no nudge."""
         now = self._clock()
-        if now >= self._regular or nudge is None:
+        if now >= self._regular or not nudged:
             self._regular = now + self._interval_seconds
-        # A poll that nobody asked for holds up no nudge.
-        self._spaced = now + max(SPACING_SECONDS, SPACING_POLLS * seconds) if nudge else now
-        if nudge and nudge.oldest_ns is not None and not (found or nudge.again):
-            self._again = (now + AGAIN_SECONDS, Nudge(nudge.oldest_ns, again=True))
+        self._after_nudge = now + max(SPACING_SECONDS, SPACING_POLLS * seconds) if nudged else now
 
-    def due(self) -> float:
-        """When the next poll is due, by the clock."""
-        due = self._regular
-        if self._nudged.is_set():
-            due = min(due, self._spaced)
-        if self._again is not None:
-            due = min(due, max(self._again[0], self._spaced))
-        return due
+    def wait(self, seconds: float) -> None:
+        """Poll again after ``seconds``, whatever the interval and nudges say."""
+        self._regular = self._after_nudge = self._clock() + seconds
 
-    def rest(self, stop: threading.Event) -> None:
-        """Return when the next poll is due, or at once when ``stop`` is set; a nudge then ends the wait."""
-        while not stop.is_set():
-            nudged = self._nudged.is_set()
-            left = self.due() - self._clock()
-            if left <= 0:
-                return
-            if nudged:
-                stop.wait(left)
-            else:
-                self._nudged.wait(left)
+    def put_off(self, seconds: float) -> None:
+        """Poll so much later than planned."""
+        self._regular += seconds
+        self._after_nudge += seconds
+
+    def due_seconds(self) -> float:
+        """How long until the next poll."""
+        due = min(self._regular, self._after_nudge) if self._nudged else self._regular
+        return due - self._clock()
 
 
 class TailNudges:

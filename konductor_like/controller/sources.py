@@ -1,7 +1,21 @@
-"""One thread per source: poll, hand over, wait until it was acted upon, poll again.
+"""Polling Loki: read, hand over, wait until it was acted upon, read again.
 
-Kernel and pod lines never share a thread, so that a flood or a failure of one cannot delay the other (design
-rule 10). A reader moves on only after its batch was judged (rule 9).
+A reader moves on only after its batch was acted upon (design rule 9).
+
+The controller has 14 threads, two more inside the websocket library, and up to eight while nodes are written
+(``KONDUCTOR_WRITE_CONCURRENCY``):
+
+- ``controller`` decides, and only it starts writes of Nodes; the main thread waits for signals.
+- ``read-kernel`` and ``read-pod`` poll their source. They share no thread, so that a flood or a failure of
+  one cannot delay the other (rule 10).
+- ``read-background`` polls heartbeats, the logs of Nodes that were made anew, and the time before our start.
+  None of them is in a hurry, and each poll is bounded.
+- ``tail`` waits for Loki to tell of new kernel lines.
+- ``nodes`` watches the Nodes, ``lease`` renews the Lease in time whatever else goes on, ``stop`` ends a term
+  when the process is told to end.
+- ``pods`` asks which jobs run on a node, three ``events`` threads send Events, the ``write`` threads patch
+  Nodes: no decision waits for a slow API server.
+- ``probes`` answers the kubelet and Prometheus.
 """
 
 from __future__ import annotations
@@ -9,14 +23,14 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.nudging import Nudge, Rhythm
+from konductor_like.controller.nudging import PollSchedule
 from konductor_like.loki.errors import LokiBadAnswer, LokiError, LokiOverloaded
 from konductor_like.loki.reader import Batch
 from konductor_like.loki.window import Window
@@ -62,7 +76,7 @@ class Inbox(Protocol):
 
 
 class SourceLoop:
-    """Polls one reader until told to stop.
+    """Polls one reader and hands on what it found.
 
     ``name`` is ``kernel``, ``pod``, ``heartbeat``, ``node`` or ``history``. ``problem`` is what went wrong at
     the last poll, None when nothing did; a failed poll is an error, never "no faults" (rule 14).
@@ -83,11 +97,13 @@ class SourceLoop:
         self.name = name
         self.problem: LokiError | None = None
         self.caught_up = False
+        self.wake = threading.Event()
+        """Set where :meth:`due_seconds` has become less; the thread that polls waits for it."""
         self._reader = reader
         self._inbox = inbox
         self._metrics = metrics
         self._interval_seconds = interval_seconds
-        self._rhythm = Rhythm(interval_seconds)
+        self._schedule = PollSchedule(interval_seconds)
         self._now_ns = now_ns
         self._stop = stop
         self._failures = 0
@@ -95,49 +111,45 @@ class SourceLoop:
         self._slowed = False
         self._loud: frozenset[str] = frozenset()
         self._unread = False
-        self._thread = threading.Thread(target=self._run, name=f"read-{name}", daemon=True)
-
-    def start(self) -> None:
-        """Begin polling."""
-        self._thread.start()
 
     def nudge(self, oldest_ns: int | None) -> None:
         """Poll soon: something arrived, the oldest of it with this Loki timestamp where that is known.
 
         May be called from any thread and as often as one likes; it never waits.
         """
-        self._rhythm.nudge(oldest_ns)
-
-    def join(self, timeout_seconds: float) -> None:
-        """Wait for the thread to end; ``stop`` must be set."""
-        self._rhythm.nudge(None)  # ends the pause
-        self._thread.join(timeout_seconds)
+        if self._schedule.nudge(oldest_ns):
+            self.wake.set()
 
     def ask_for(self, query: str) -> None:
         """Ask another query from the next poll on."""
         self._reader.ask_for(query)
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            nudge = self._rhythm.take()
-            batch = self._poll(nudge)
-            if batch is None:
-                self._rhythm.failed(nudge)
-                self._stop.wait(self._pause_seconds())
-                continue
-            self._rhythm.polled(nudge, found=bool(batch.lines), seconds=self._poll_seconds)
-            if batch.failure is not None:
-                self._failed(batch.failure)
-            if isinstance(batch.failure, LokiOverloaded):
-                self._stop.wait(self._pause_seconds())
-            elif not batch.more:
-                self._rhythm.rest(self._stop)
-            self._spare()
+    def due_seconds(self) -> float:
+        """How long until the next poll."""
+        return self._schedule.due_seconds()
 
-    def _poll(self, nudge: Nudge | None) -> Batch | None:
+    def poll(self) -> None:
+        """Poll once, wait until what was found is acted upon, and plan the next poll."""
+        nudged, oldest_ns = self._schedule.take()
+        batch = self._poll(oldest_ns)
+        if batch is None:
+            if nudged:
+                self._schedule.nudge(oldest_ns)
+            self._schedule.wait(self._pause_seconds())
+            return
+        self._schedule.polled(nudged=nudged, seconds=self._poll_seconds)
+        if batch.failure is not None:
+            self._failed(batch.failure)
+        if isinstance(batch.failure, LokiOverloaded):
+            self._schedule.wait(self._pause_seconds())
+        elif batch.more:
+            self._schedule.wait(batch.wait_seconds)
+        self._slow_down()
+
+    def _poll(self, oldest_ns: int | None) -> Batch | None:
         """One poll, acted upon; None where it failed or was not accepted, and its lines come again."""
         try:
-            return self._delivered(nudge)
+            return self._delivered(oldest_ns)
         except LokiError as error:
             self._failed(error)
         except Exception as error:  # noqa: BLE001  # a source must not end unseen (rule 27); logged in full
@@ -146,9 +158,8 @@ class SourceLoop:
             self._failed(LokiBadAnswer(f"Reading {self.name} lines failed: {error!r}"))
         return None
 
-    def _delivered(self, nudge: Nudge | None) -> Batch | None:
-        began = time.monotonic()
-        asked_ns, oldest_ns = self._now_ns(), nudge.oldest_ns if nudge else None
+    def _delivered(self, oldest_ns: int | None) -> Batch | None:
+        began, asked_ns = time.monotonic(), self._now_ns()
         batch = self._reader.poll(asked_ns, oldest_ns)
         if self._now_ns() < asked_ns:
             # Loki's answer has put our clock right: what was asked for reached into a time to come.
@@ -165,7 +176,7 @@ class SourceLoop:
         self._succeeded(batch)
         return batch
 
-    def _spare(self) -> None:
+    def _slow_down(self) -> None:
         """Wait longer while the byte budget is used up, and say when that begins and ends."""
         slowdown = self._reader.slowdown
         self._metrics.slowed.labels(self.name).set(slowdown > 1)
@@ -180,7 +191,7 @@ class SourceLoop:
             else:
                 logs.info(f"{self.name} lines are polled as often as usual again.", source=self.name)
         if self._slowed:
-            self._stop.wait(self._interval_seconds * (slowdown - 1))
+            self._schedule.put_off(self._interval_seconds * (slowdown - 1))
 
     def _succeeded(self, batch: Batch) -> None:
         if self.problem is not None and batch.failure is None:
@@ -279,6 +290,45 @@ class SourceLoop:
         wait = random.uniform(self._interval_seconds, longest)  # noqa: S311  # jitter, not a secret
         asked = self.problem.retry_after_seconds if isinstance(self.problem, LokiOverloaded) else None
         return max(wait, asked or 0.0)
+
+
+class PollThread:
+    """Polls its loops one at a time, always the one that is due first, until told to stop."""
+
+    def __init__(self, name: str, loops: Sequence[SourceLoop], stop: threading.Event) -> None:
+        self._loops = loops
+        self._stop = stop
+        self._wake = threading.Event()
+        for loop in loops:
+            loop.wake = self._wake
+        self._thread = threading.Thread(target=self._run, name=f"read-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin polling."""
+        self._thread.start()
+
+    def join(self, timeout_seconds: float) -> None:
+        """Wait for the thread to end; ``stop`` must be set."""
+        self._wake.set()
+        self._thread.join(timeout_seconds)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._wake.clear()
+            loop = min(self._loops, key=SourceLoop.due_seconds)
+            left = loop.due_seconds()
+            if left <= 0:
+                loop.poll()
+            elif not self._stop.is_set():
+                self._wake.wait(left)
+
+
+def poll_threads(loops: Mapping[str, SourceLoop], stop: threading.Event) -> list[PollThread]:
+    """A thread for kernel lines, one for pods' lines, and one for all that is in no hurry."""
+    own = [name for name in ("kernel", "pod") if name in loops]
+    threads = [PollThread(name, [loops[name]], stop) for name in own]
+    background = [loop for name, loop in loops.items() if name not in own]
+    return [*threads, PollThread("background", background, stop)] if background else threads
 
 
 def _between(window: Window) -> str:

@@ -22,7 +22,7 @@ from konductor_like.controller.fleetwatch import FleetWatch
 from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.nudging import TailNudges
-from konductor_like.controller.sources import Delivery, Reader, SourceLoop
+from konductor_like.controller.sources import Delivery, Reader, SourceLoop, poll_threads
 from konductor_like.controller.tick import Tick
 from konductor_like.model import Coverage, Fault, LogLine, Source
 
@@ -143,16 +143,17 @@ class Term:
     @contextmanager
     def _polling(self) -> Iterator[None]:
         """The sources poll meanwhile; in the end they get a few seconds to finish, all of them together."""
-        for loop in self.loops.values():
-            loop.start()
+        threads = poll_threads(self.loops, self._stop)
+        for thread in threads:
+            thread.start()
         try:
             yield
         finally:
             self._stop.set()
             self._metrics.unread.clear()
             deadline_seconds = time.monotonic() + JOIN_SECONDS
-            for loop in self.loops.values():
-                loop.join(max(0.0, deadline_seconds - time.monotonic()))
+            for thread in threads:
+                thread.join(max(0.0, deadline_seconds - time.monotonic()))
 
     @contextmanager
     def _following(self) -> Iterator[None]:

@@ -274,7 +274,6 @@ class _Terms:
                 budget,
                 since_ns=start.act_from_ns,
                 now_ns=started_ns,
-                stop=stop,
             )
         term = Term(
             tick,

@@ -190,13 +190,6 @@ class LokiClient:
         fields = {"query": counting(query, width_ms), "time": f"{end_ns - 1:019d}"}
         return self._ask("/loki/api/v1/query", fields, parse_count)
 
-    def ready(self) -> None:
-        """Returns when Loki says that it is ready, else raises a LokiError; asks once.
-
-        A gateway may not route ``/ready``, so an answered query is the better proof.
-        """
-        self._fetch("/ready", {})
-
     def _ask(self, path: str, fields: Mapping[str, str], read: Callable[[bytearray], Answer]) -> Answer:
         answer: Answer = self._retry(self._ask_once, path, fields, read)
         return answer

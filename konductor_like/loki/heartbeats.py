@@ -127,7 +127,6 @@ class HeartbeatReader:
             more=not found.finished or bool(found.left),
             queries=self._asking.queries,
             bytes_processed=self._asking.bytes_processed,
-            duplicates=0,
             incomplete_windows=tuple(found.incomplete),
             without_node=sum(line.node is None for line in found.lines),
             foreign=found.foreign,

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from konductor_like.loki.asking import Asking, Queries
 from konductor_like.loki.budget import ByteBudget
-from konductor_like.loki.errors import LokiError, LokiStopped
+from konductor_like.loki.errors import LokiError
 from konductor_like.loki.response import Naming, log_line
-from konductor_like.loki.retry import Pause
 from konductor_like.loki.spans import SECOND_NS
 from konductor_like.loki.turn import Batch
 from konductor_like.loki.window import Piece, Window, read_span
@@ -70,8 +69,16 @@ class _Rest:
     width_ns: int = _FIRST_NS
 
 
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    """How far the past is read."""
+
+    rests: tuple[_Rest, ...]
+    account: Account
+
+
 class HistoryReader:
-    """Reads the past once, piece by piece, and again when other rules hold; for a loop of its own."""
+    """Reads the past once, piece by piece, and again when other rules are in force."""
 
     def __init__(
         self,
@@ -84,7 +91,6 @@ class HistoryReader:
         since_ns: int,
         now_ns: int,
         whole: Callable[[Account], object],
-        pause: Pause,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing before ``since_ns`` is evidence; ``now_ns`` is the start.
@@ -101,18 +107,17 @@ class HistoryReader:
         self._budget = budget
         self._since_ns = since_ns
         self._whole = whole
-        self._pause = pause
         self._clock = clock
-        self._took_seconds: float | None = None
-        self._rests: tuple[_Rest, ...]
-        self._next: tuple[_Rest, ...]
-        self._account: Account
+        self._asked: Wanted
+        self._done: _Progress
+        self._next: _Progress
+        self._asking: Asking
         self._begin(wanted(), now_ns)
 
     @property
     def unread_seconds(self) -> float:
         """How much of the past has yet to be read of the source that lacks most; any thread may ask."""
-        return max((rest.span.width_ns for rest in self._rests), default=0) / SECOND_NS
+        return max((rest.span.width_ns for rest in self._done.rests), default=0) / SECOND_NS
 
     @property
     def slowdown(self) -> float:
@@ -125,47 +130,38 @@ class HistoryReader:
     def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> Batch:
         """The next piece, as faults, with ``more`` until nothing is left.
 
+        Loki is left to the others for as long as it worked for us, and while half of the budget is spent.
         Raises a LokiError; the piece comes again, as one does that was not committed.
         """
         wanted = self._wanted()
         if wanted != self._asked:
             self._begin(wanted, now_ns)
-        if not self._rests:
-            return _batch(now_ns)
-        self._rest()
-        began = self._clock()
+        self._next = self._done
+        if not self._done.rests:
+            return Batch(upto_ns=now_ns)
+        if not self._budget.allows_history:
+            return Batch(upto_ns=now_ns, more=True, wait_seconds=_PATIENCE_SECONDS)
+        rest, began = self._done.rests[0], self._clock()
         try:
-            piece = self._read(self._rests[0])
+            piece = self._read(rest)
         finally:
-            self._took_seconds = self._clock() - began
             self._budget.spend(self._asking.bytes_processed)
-        found = self._found(piece)
-        self._next = self._after(piece)
-        asking, before = self._asking, self._account
-        self._then = Account(
-            before.lines + len(piece.entries),
-            before.faults + len(found),
-            before.queries + asking.queries,
-            before.bytes_processed + asking.bytes_processed,
-            before.incomplete + (not piece.complete),
-        )
-        return _batch(
-            now_ns,
-            past=found,
-            more=bool(self._next),
-            queries=asking.queries,
-            bytes_processed=asking.bytes_processed,
+        faults = self._faults_in(piece, rest.source)
+        self._next = self._after(piece, len(faults))
+        return Batch(
+            upto_ns=now_ns,
+            more=bool(self._next.rests),
+            queries=self._asking.queries,
+            bytes_processed=self._asking.bytes_processed,
+            wait_seconds=max(_REST_LEAST_SECONDS, self._clock() - began),
+            past=faults,
         )
 
     def commit(self, batch: Batch) -> None:
-        """The piece was weighed."""
-        if batch.past is None:
-            return
-        self._rests, self._account = self._next, self._then
-        if not self._rests:
-            self._whole(self._account)
-        elif self._rests[0].source is not self._reading:
-            self._turn_to(self._rests[0])
+        """The piece was acted upon."""
+        self._done = self._next
+        if batch.past is not None and not self._done.rests:
+            self._whole(self._done.account)
 
     def _begin(self, wanted: Wanted, now_ns: int) -> None:
         self._asked = wanted
@@ -173,28 +169,15 @@ class HistoryReader:
         end_ns = now_ns + self._skew_ns
         span = Window(min(max(now_ns - wanted.seconds * SECOND_NS, self._since_ns, 0), end_ns - 1), end_ns)
         queries = {Source.KERNEL: wanted.kernel, Source.POD: wanted.pod}
-        self._rests = tuple(_Rest(source, query, span) for source, query in queries.items() if query)
-        self._next, self._account, self._then = self._rests, Account(), Account()
-        self._turn_to(self._rests[0])
-
-    def _turn_to(self, rest: _Rest) -> None:
-        self._reading = rest.source
-        self._asking = Asking(self._client, rest.query, self._naming.node, self._limit, WIDEST_NS)
-
-    def _rest(self) -> None:
-        """Leave Loki to the others for as long as it worked for us, and while half of the budget is spent."""
-        if self._took_seconds is None:
-            return
-        seconds = max(_REST_LEAST_SECONDS, self._took_seconds)
-        while True:
-            if self._pause(seconds):
-                raise LokiStopped("Told to stop while reading the past")
-            if self._budget.allows_history:
-                return
-            seconds = _PATIENCE_SECONDS
+        rests = tuple(_Rest(source, query, span) for source, query in queries.items() if query)
+        self._done = self._next = _Progress(rests, Account())
+        self._asking = Asking(self._client, wanted.kernel, self._naming.node, self._limit, WIDEST_NS)
 
     def _read(self, rest: _Rest) -> Piece:
         asking = self._asking
+        if asking.query != rest.query:
+            asking = Asking(self._client, rest.query, self._naming.node, self._limit, WIDEST_NS)
+            self._asking = asking
         asking.begin()
         try:
             piece = next(read_span(rest.span, rest.width_ns, asking.widest_ns, asking.lines_of()))
@@ -204,42 +187,27 @@ class HistoryReader:
         asking.succeeded()
         return piece
 
-    def _found(self, piece: Piece) -> tuple[Fault, ...]:
+    def _faults_in(self, piece: Piece, source: Source) -> tuple[Fault, ...]:
         entries = sorted(piece.entries, key=lambda entry: entry.timestamp_ns)
-        lines = (log_line(entry, self._reading, self._naming) for entry in entries)
+        lines = (log_line(entry, source, self._naming) for entry in entries)
         faults = (self._detect(line) for line in lines if line is not None)
         return tuple(fault for fault in faults if fault is not None)
 
-    def _after(self, piece: Piece) -> tuple[_Rest, ...]:
+    def _after(self, piece: Piece, faults: int) -> _Progress:
         """What is left after this piece, the next one no wider than the budget likes."""
-        first, *others = self._rests
+        account = Account(
+            self._done.account.lines + len(piece.entries),
+            self._done.account.faults + faults,
+            self._done.account.queries + self._asking.queries,
+            self._done.account.bytes_processed + self._asking.bytes_processed,
+            self._done.account.incomplete + (not piece.complete),
+        )
+        first, *others = self._done.rests
         if piece.window.end_ns >= first.span.end_ns:
-            return tuple(others)
+            return _Progress(tuple(others), account)
         width_ns = piece.next_width_ns
         share = self._budget.share(self._asking.bytes_processed)
         if share > 0:
             width_ns = min(width_ns, max(SECOND_NS, int(piece.window.width_ns * QUERY_SHARE / share)))
         left = Window(piece.window.end_ns, first.span.end_ns)
-        return (replace(first, span=left, width_ns=width_ns), *others)
-
-
-def _batch(
-    now_ns: int,
-    past: tuple[Fault, ...] | None = None,
-    *,
-    more: bool = False,
-    queries: int = 0,
-    bytes_processed: int = 0,
-) -> Batch:
-    return Batch(
-        lines=(),
-        upto_ns=now_ns,
-        more=more,
-        queries=queries,
-        bytes_processed=bytes_processed,
-        duplicates=0,
-        incomplete_windows=(),
-        without_node=0,
-        foreign=0,
-        past=past,
-    )
+        return _Progress((replace(first, span=left, width_ns=width_ns), *others), account)

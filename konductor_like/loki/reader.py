@@ -175,7 +175,7 @@ class SourceReader:
             queries=self._asking.queries,
             bytes_processed=self._asking.bytes_processed,
             cursor_ahead_ns=max(0, progress.cursor_ns - now_ns),
-            postponed=bool(turn.progress.work) and not self._may_work(turn),
+            may_work=self._may_work(turn),
             failure=failure,
         )
         return turn.batch

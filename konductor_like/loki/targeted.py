@@ -94,16 +94,10 @@ class TargetedReader:
                     self._wanted.append(Wanted(wanted.node, wanted.since_ns, tries))
                 raise
         return Batch(
-            lines=tuple(lines),
             upto_ns=now_ns,
-            more=False,
+            lines=tuple(lines),
             queries=self._asking.queries,
             bytes_processed=self._asking.bytes_processed,
-            duplicates=0,
-            incomplete_windows=(),
-            without_node=0,
-            foreign=0,
-            cursor_ahead_ns=0,
         )
 
     def commit(self, batch: Batch) -> None:

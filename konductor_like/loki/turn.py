@@ -19,26 +19,33 @@ _BYTES = 4 * 2**20
 """So many entries, or so much text that is kept in memory, make a part of a poll full."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """What one poll found that was not delivered before."""
 
-    lines: tuple[LogLine, ...]
-    """Oldest first within each span that was read."""
     upto_ns: int
     """Where the cursor stands once the batch is committed; never in the future."""
-    more: bool
-    """There is work left; the next poll goes on with it, at once if you like."""
-    queries: int
-    bytes_processed: int
+    lines: tuple[LogLine, ...] = ()
+    """Oldest first within each span that was read."""
+    past: tuple[Fault, ...] | None = None
+    """Faults from before our start, of a piece of the past that was read again; None where none was."""
+    more: bool = False
+    """There is work left; the next poll goes on with it, after ``wait_seconds``."""
+    wait_seconds: float = 0.0
+    failure: LokiError | None = None
+    """What kept a part from being read; that part comes again."""
+    read_ns: int | None = None
+    """Everything before it was read, but for late lines and those of ``loud_nodes``."""
+    queries: int = 0
+    bytes_processed: int = 0
     """What Loki had to read for it."""
-    duplicates: int
+    duplicates: int = 0
     """Entries that were delivered before, or twice in this poll; the overlap makes many."""
-    incomplete_windows: tuple[Window, ...]
-    """Single nanoseconds with more lines than Loki gives out; what could be had is in ``lines``."""
-    without_node: int
+    turned_away: int = 0
+    """New lines that detection finds nothing in; they are not in ``lines``."""
+    without_node: int = 0
     """How many of the new lines name no node (design rule 12)."""
-    foreign: int
+    foreign: int = 0
     """New entries whose labels say that they are not of this source; not in ``lines`` (design rule 15).
 
     Everyday for pods where the kernel-log reader's own namespace is watched; strange for the kernel.
@@ -47,20 +54,12 @@ class Batch:
     """How far the cursor stood in the future, 0 when it did not; it was taken for now."""
     loud_nodes: frozenset[str] = frozenset()
     """Nodes that print so much that their lines are read by themselves."""
-    postponed: bool = False
-    """Sweeps wait because the byte budget is used up."""
-    failure: LokiError | None = None
-    """What kept a part from being read; that part comes again."""
-    read_ns: int | None = None
-    """Everything before it was read, but for late lines and those of ``loud_nodes``."""
-    turned_away: int = 0
-    """New lines that detection finds nothing in; they are not in ``lines``."""
+    incomplete_windows: tuple[Window, ...] = ()
+    """Single nanoseconds with more lines than Loki gives out; what could be had is in ``lines``."""
     unread: tuple[Window, ...] = ()
     """Spans that Loki could not give; they are asked for again, and the cursor does not pass them."""
     given_up: tuple[Window, ...] = ()
     """Those that were let go of with this poll, because they are too old."""
-    past: tuple[Fault, ...] | None = None
-    """Faults from before our start, of a piece of the past that was read again; None where none was."""
 
 
 @dataclass(slots=True)
@@ -150,7 +149,7 @@ class Turn:
         queries: int,
         bytes_processed: int,
         cursor_ahead_ns: int,
-        postponed: bool,
+        may_work: bool,
         failure: LokiError | None,
     ) -> Batch:
         """What the caller gets."""
@@ -158,7 +157,7 @@ class Turn:
         return Batch(
             lines=tuple(self.lines),
             upto_ns=min(now_ns, self.progress.durable_ns()),
-            more=failure is None and (behind or (bool(self.progress.work) and not postponed)),
+            more=failure is None and (behind or may_work),
             queries=queries,
             bytes_processed=bytes_processed,
             duplicates=self.duplicates,
@@ -171,7 +170,6 @@ class Turn:
             given_up=self.given_up,
             cursor_ahead_ns=cursor_ahead_ns,
             loud_nodes=self.progress.loud,
-            postponed=postponed,
             failure=failure,
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import queue
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ import pytest
 
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.nudging import Nudge, Rhythm, TailNudges
+from konductor_like.controller.nudging import PollSchedule, TailNudges
 from konductor_like.loki.errors import LokiRefused, LokiUnreachable
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.settings import Settings
@@ -39,128 +38,88 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def rhythm(clock: Clock) -> Rhythm:
-    """A source that has just polled because its time had come."""
-    rhythm = Rhythm(INTERVAL, clock)
-    assert rhythm.take() is None
-    rhythm.polled(None, found=False, seconds=0.01)
-    return rhythm
+def schedule(clock: Clock) -> PollSchedule:
+    """Of a source that has just polled because its time had come."""
+    schedule = PollSchedule(INTERVAL, clock)
+    assert poll(schedule) == (False, None)
+    return schedule
 
 
-def poll(rhythm: Rhythm, *, found: bool = True, seconds: float = 0.01) -> Nudge | None:
-    nudge = rhythm.take()
-    rhythm.polled(nudge, found=found, seconds=seconds)
-    return nudge
+def poll(schedule: PollSchedule, *, seconds: float = 0.01) -> tuple[bool, int | None]:
+    nudged, oldest_ns = schedule.take()
+    schedule.polled(nudged=nudged, seconds=seconds)
+    return nudged, oldest_ns
 
 
 # When to poll
 
 
-def test_without_a_nudge_it_polls_by_its_interval(rhythm: Rhythm, clock: Clock) -> None:
-    assert rhythm.due() == clock.now + INTERVAL
+def test_without_a_nudge_it_polls_by_its_interval(schedule: PollSchedule, clock: Clock) -> None:
+    assert schedule.due_seconds() == INTERVAL
     clock.now += INTERVAL
-    assert poll(rhythm) is None
-    assert rhythm.due() == clock.now + INTERVAL
+    assert poll(schedule) == (False, None)
+    assert schedule.due_seconds() == INTERVAL
 
 
-def test_a_nudge_after_quiet_polls_at_once(rhythm: Rhythm, clock: Clock) -> None:
-    rhythm.nudge(7)
+def test_a_nudge_after_quiet_polls_at_once(schedule: PollSchedule) -> None:
+    schedule.nudge(7)
 
-    assert rhythm.due() <= clock.now
-
-
-def test_nudges_until_the_poll_begins_are_one_with_the_oldest_time(rhythm: Rhythm) -> None:
-    for oldest_ns in (9, None, 7, 8):
-        rhythm.nudge(oldest_ns)
-
-    assert poll(rhythm) == Nudge(7)
-    assert rhythm.take() is None
+    assert schedule.due_seconds() <= 0
 
 
-def test_a_nudge_during_a_poll_leads_to_exactly_one_more(rhythm: Rhythm, clock: Clock) -> None:
-    rhythm.nudge(7)
-    first = rhythm.take()
-    rhythm.nudge(8)
-    rhythm.nudge(9)
-    rhythm.polled(first, found=True, seconds=0.01)
+def test_nudges_until_the_poll_begins_are_one_with_the_oldest_time(schedule: PollSchedule) -> None:
+    assert [schedule.nudge(oldest_ns) for oldest_ns in (9, None, 7, 8)] == [True, False, False, False]
 
-    assert rhythm.due() == pytest.approx(clock.now + 0.1)
-    clock.now += 0.1
-    assert poll(rhythm) == Nudge(8)
-    assert rhythm.due() > clock.now + 1
+    assert poll(schedule) == (True, 7)
+    assert schedule.take() == (False, None)
+
+
+def test_a_nudge_that_names_no_line_is_answered_by_one_poll(schedule: PollSchedule) -> None:
+    schedule.nudge(None)
+    assert poll(schedule) == (True, None)
+
+    assert schedule.due_seconds() > 1
 
 
 @pytest.mark.parametrize(("seconds", "apart"), [(0.01, 0.1), (0.5, 1.5), (100.0, INTERVAL)])
 def test_under_load_nudged_polls_are_three_polls_apart(
-    seconds: float, apart: float, rhythm: Rhythm, clock: Clock
+    seconds: float, apart: float, schedule: PollSchedule
 ) -> None:
-    rhythm.nudge(7)
-    poll(rhythm, seconds=seconds)
-    rhythm.nudge(8)
+    schedule.nudge(7)
+    poll(schedule, seconds=seconds)
+    schedule.nudge(8)
 
-    assert rhythm.due() == pytest.approx(clock.now + apart)
+    assert schedule.due_seconds() == pytest.approx(apart)
 
 
-def test_a_storm_of_nudges_is_no_storm_of_polls(rhythm: Rhythm, clock: Clock) -> None:
+def test_a_storm_of_nudges_is_no_storm_of_polls(schedule: PollSchedule, clock: Clock) -> None:
     polls = 0
     for _ in range(10_000):
-        rhythm.nudge(7)
-        if rhythm.due() <= clock.now:
-            poll(rhythm, seconds=0.05)
+        schedule.nudge(7)
+        if schedule.due_seconds() <= 0:
+            poll(schedule, seconds=0.05)
             polls += 1
         clock.now += 0.001
 
     assert 60 <= polls <= 70
 
 
-def test_nudges_do_not_put_off_the_regular_poll(rhythm: Rhythm, clock: Clock) -> None:
-    regular = rhythm.due()
+def test_nudges_do_not_put_off_the_regular_poll(schedule: PollSchedule, clock: Clock) -> None:
     for _ in range(8):
         clock.now += 0.5
-        rhythm.nudge(7)
-        poll(rhythm)
+        schedule.nudge(7)
+        poll(schedule)
 
-    assert rhythm.due() == regular
-
-
-def test_what_a_nudged_poll_did_not_find_is_asked_for_once_more(rhythm: Rhythm, clock: Clock) -> None:
-    rhythm.nudge(7)
-    poll(rhythm, found=False)
-
-    assert rhythm.due() == pytest.approx(clock.now + 0.25)
-    assert rhythm.take() is None, "too early"
-    clock.now += 0.25
-    assert poll(rhythm, found=False) == Nudge(7, again=True)
-    assert rhythm.due() > clock.now + 1
+    assert schedule.due_seconds() == INTERVAL - 4
 
 
-def test_a_nudge_that_names_no_line_is_answered_by_one_poll(rhythm: Rhythm, clock: Clock) -> None:
-    rhythm.nudge(None)
-    assert poll(rhythm, found=False) == Nudge(None)
+def test_after_a_failure_no_nudge_shortens_the_wait(schedule: PollSchedule) -> None:
+    schedule.wait(30.0)
+    schedule.nudge(7)
 
-    assert rhythm.due() > clock.now + 1
-
-
-def test_a_nudge_whose_poll_failed_is_answered_by_the_next(rhythm: Rhythm) -> None:
-    rhythm.nudge(7)
-    rhythm.failed(rhythm.take())
-    rhythm.nudge(8)
-
-    assert rhythm.take() == Nudge(7)
-
-
-@pytest.mark.parametrize("how", ["a nudge", "the stop"])
-def test_the_pause_ends_at_once_with(how: str) -> None:
-    rhythm, stop = Rhythm(3600.0), threading.Event()
-    poll(rhythm)
-    thread = threading.Thread(target=rhythm.rest, args=(stop,))
-    thread.start()
-    if how == "the stop":
-        stop.set()
-    rhythm.nudge(None)
-    thread.join(PATIENCE_SECONDS)
-
-    assert not thread.is_alive()
+    assert schedule.due_seconds() == 30.0
+    schedule.put_off(5.0)
+    assert schedule.due_seconds() == 35.0
 
 
 # The tail

@@ -5,12 +5,12 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Protocol, cast
 
 import pytest
 
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.sources import Delivery, SourceLoop
+from konductor_like.controller.sources import Delivery, PollThread, SourceLoop, poll_threads
 from konductor_like.loki.errors import LokiError, LokiUnavailable
 from konductor_like.loki.reader import Batch
 
@@ -18,18 +18,7 @@ PATIENCE_SECONDS = 10.0
 
 
 def batch(number: int, *, more: bool = False) -> Batch:
-    return Batch(
-        lines=(),
-        upto_ns=number,
-        more=more,
-        queries=1,
-        bytes_processed=10,
-        duplicates=0,
-        incomplete_windows=(),
-        without_node=0,
-        foreign=0,
-        cursor_ahead_ns=0,
-    )
+    return Batch(upto_ns=number, more=more, queries=1)
 
 
 class ScriptedReader:
@@ -69,7 +58,7 @@ class Start(Protocol):
 @pytest.fixture
 def start() -> Iterator[Start]:
     stop = threading.Event()
-    loops: list[SourceLoop] = []
+    threads: list[PollThread] = []
 
     def begin(
         reader: ScriptedReader, interval_seconds: float = 0.01, now_ns: Callable[[], int] = lambda: 1
@@ -84,14 +73,14 @@ def start() -> Iterator[Start]:
             now_ns=now_ns,
             stop=stop,
         )
-        loops.append(loop)
-        loop.start()
+        threads.append(PollThread("kernel", [loop], stop))
+        threads[-1].start()
         return loop, inbox
 
     yield begin
     stop.set()
-    for loop in loops:
-        loop.join(PATIENCE_SECONDS)
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
 
 
 def take(inbox: queue.Queue[Delivery], *, accept: bool) -> int:
@@ -200,9 +189,40 @@ def test_stopping_ends_the_pause_at_once(start: Start) -> None:
     loop, inbox = start(reader, 3600.0)
     take(inbox, accept=True)
     loop._stop.set()
-    loop.join(PATIENCE_SECONDS)
+    loop.wake.set()
 
-    assert not loop._thread.is_alive()
+    assert not eventually_alive("read-kernel")
+
+
+def eventually_alive(name: str) -> bool:
+    for thread in threading.enumerate():
+        if thread.name == name:
+            thread.join(PATIENCE_SECONDS)
+            return thread.is_alive()
+    return False
+
+
+def test_loops_that_share_a_thread_are_polled_by_who_is_due_first() -> None:
+    stop, inbox = threading.Event(), cast("queue.Queue[Delivery]", queue.Queue())
+    readers = {"heartbeat": ScriptedReader(), "history": ScriptedReader(batch(1, more=True))}
+    loops = {
+        name: SourceLoop(name, reader, inbox, Metrics(), interval_seconds=3600.0, now_ns=lambda: 1, stop=stop)  # type: ignore[arg-type]  # has the two methods that are used
+        for name, reader in readers.items()
+    }
+    [thread] = poll_threads(loops, stop)
+    thread.start()
+    try:
+        names = []
+        for _ in range(3):
+            delivery = inbox.get(timeout=PATIENCE_SECONDS)
+            names.append(delivery.name)
+            delivery.accepted = True
+            delivery.done.set()
+    finally:
+        stop.set()
+        thread.join(PATIENCE_SECONDS)
+
+    assert names == ["heartbeat", "history", "history"]
 
 
 def test_a_slow_tick_keeps_the_reader_waiting(start: Start) -> None:

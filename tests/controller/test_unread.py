@@ -88,8 +88,7 @@ class Turning:
 
 
 def batch(lines: tuple[LogLine, ...], upto_ns: int) -> Batch:
-    return Batch(lines, upto_ns, more=False, queries=1, bytes_processed=0, duplicates=0,
-                 incomplete_windows=(), without_node=0, foreign=0)  # fmt: skip
+    return Batch(lines=lines, upto_ns=upto_ns, queries=1)
 
 
 @pytest.fixture

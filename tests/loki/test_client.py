@@ -212,21 +212,6 @@ def test_a_refused_query_is_asked_once(loki: respx.MockRouter) -> None:
     assert route.call_count == 1
 
 
-def test_readiness_is_lokis_own_word(loki: respx.MockRouter) -> None:
-    route = loki.get(f"{ENDPOINT}/ready").mock(
-        side_effect=[
-            httpx.Response(503, text="Starting: 5\nRunning: 11\n"),
-            httpx.Response(200, text="ready\n"),
-        ]
-    )
-    with client_of() as client:
-        with pytest.raises(LokiUnavailable, match=r"answered 503: Starting: 5 Running: 11$"):
-            client.ready()
-        client.ready()
-
-    assert route.call_count == 2
-
-
 def test_a_setting_with_invalid_bytes_is_no_traceback(loki: respx.MockRouter) -> None:
     with pytest.raises(LokiMisconfigured):
         ask(client_of(), query='{a="\udcff"}')

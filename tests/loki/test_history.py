@@ -10,7 +10,7 @@ import pytest
 
 from konductor_like.detection.joining import Joiner
 from konductor_like.loki.budget import ByteBudget
-from konductor_like.loki.errors import LokiStopped, LokiTimeout, LokiUnavailable
+from konductor_like.loki.errors import LokiTimeout, LokiUnavailable
 from konductor_like.loki.history import LINES_MOST, Account, HistoryReader, Wanted
 from konductor_like.loki.response import Entry, QueryResult
 from konductor_like.loki.turn import Batch
@@ -69,7 +69,6 @@ class Life:
         self.seconds = 0.0
         self.rests: list[float] = []
         self.accounts: list[Account] = []
-        self.stopped = False
         self.budget = ByteBudget(mib * 2**20, self.clock)
         self.reader = HistoryReader(
             loki,
@@ -80,21 +79,17 @@ class Life:
             since_ns=since_ns,
             now_ns=NOW,
             whole=self.accounts.append,
-            pause=self.pause,
             clock=self.clock,
         )
 
     def clock(self) -> float:
         return self.seconds
 
-    def pause(self, seconds: float) -> bool:
-        self.rests.append(seconds)
-        self.seconds += seconds
-        return self.stopped
-
     def poll(self) -> Batch:
         batch = self.reader.poll(NOW)
         self.reader.commit(batch)
+        self.rests.append(batch.wait_seconds)
+        self.seconds += batch.wait_seconds
         return batch
 
     def read(self, each: Callable[[Batch], object] = lambda _: None) -> list[Fault]:
@@ -102,7 +97,8 @@ class Life:
         found: list[Fault] = []
         while True:
             batch = self.poll()
-            each(batch)
+            if batch.queries:
+                each(batch)
             found += batch.past or ()
             if not batch.more:
                 return found
@@ -228,12 +224,3 @@ def test_once_read_it_asks_nothing_more_until_other_rules_hold() -> None:
 
     assert len(life.read()) == 1
     assert len(life.accounts) == 2
-
-
-def test_told_to_stop_it_stops_resting() -> None:
-    life = Life(Loki([]))
-    life.poll()
-    life.stopped = True
-
-    with pytest.raises(LokiStopped):
-        life.poll()

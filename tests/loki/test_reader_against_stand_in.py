@@ -378,11 +378,3 @@ def test_a_base_path_and_a_tenant_are_respected() -> None:
 def test_a_wrong_query_is_shown_in_lokis_words(bench: Bench) -> None:
     with pytest.raises(LokiRefused, match="parse error"):
         bench.reader(NOW, query='{k8s_namespace_name="dmesg-logging"} |').poll(NOW)
-
-
-def test_readiness_is_asked_over_the_wire(bench: Bench) -> None:
-    bench.client.ready()
-    bench.loki.fail(Mishap(status=503, body="Some services are not Running:\nStarting: 5\n"))
-
-    with pytest.raises(LokiUnavailable, match="not Running: Starting: 5"):
-        bench.client.ready()

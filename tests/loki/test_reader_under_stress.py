@@ -369,7 +369,7 @@ def test_a_late_line_is_found_by_the_next_process_where_the_budget_kept_this_one
     for seconds in range(65, 1800, 5):
         batch = poll(reader, NOW + seconds * SECOND)
         assert not batch.lines
-    assert batch.postponed
+    assert not batch.more
     after = start_reader(loki, batch.upto_ns)
     assert texts_of(poll(after, NOW + 1800 * SECOND)) == ["late"]
 
