@@ -8,9 +8,9 @@ from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.rulebook import Rulebook
 from konductor_like.detection.joining import Joiner
-from konductor_like.loki.asking import Queries
-from konductor_like.loki.budget import ByteBudget
-from konductor_like.loki.history import Account, HistoryReader, Wanted
+from konductor_like.loki.byte_budget import ByteBudget
+from konductor_like.loki.warmup_reader import WarmupReader, WarmupScope, WarmupTotals
+from konductor_like.loki.window_query import Queries
 from konductor_like.model import span_text
 from konductor_like.policy import Rules
 from konductor_like.settings import Settings
@@ -26,19 +26,19 @@ def history_reader(
     *,
     since_ns: int,
     now_ns: int,
-) -> HistoryReader:
+) -> WarmupReader:
     """The reader of one term, which begins at ``now_ns``; nothing before ``since_ns`` is evidence.
 
     ``queries`` gives what is asked for faults by the rules in force, by ``kernel`` and ``pod``.
     """
     rules: Rules = settings.rules()
 
-    def wanted() -> Wanted:
+    def wanted() -> WarmupScope:
         asked, digest = queries(), rulebook.digest
         seconds = rules.under(rulebook.escalations, digest).window_seconds
-        return Wanted(digest, asked["kernel"], asked.get("pod"), seconds)
+        return WarmupScope(digest, asked["kernel"], asked.get("pod"), seconds)
 
-    reader = HistoryReader(
+    reader = WarmupReader(
         loki,
         settings,
         wanted,
@@ -56,7 +56,7 @@ def history_reader(
     return reader
 
 
-def _say_whole(account: Account) -> None:
+def _say_whole(account: WarmupTotals) -> None:
     logs.info(
         f"The past is read again: {account.lines} lines, {account.faults} faults, {account.queries} queries, "
         f"{account.bytes_processed / 2**20:.1f} MiB processed."

@@ -32,8 +32,8 @@ from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.nudging import PollSchedule
 from konductor_like.loki.errors import LokiBadAnswer, LokiError, LokiOverloaded
-from konductor_like.loki.reader import Batch
-from konductor_like.loki.window import Window
+from konductor_like.loki.poll import PollResult
+from konductor_like.loki.window_query import Window
 
 BACKOFF_CAP_SECONDS = 30.0
 _NODE_LABEL_HINT = "check KONDUCTOR_NODE_LABEL and the collector's resource processor."
@@ -44,7 +44,7 @@ class Delivery:
     """A batch on its way to the tick, which sets ``accepted`` once it was acted upon, and then ``done``."""
 
     name: str
-    batch: Batch
+    batch: PollResult
     accepted: bool = False
     done: threading.Event = field(default_factory=threading.Event)
     read_ns: int = 0
@@ -61,10 +61,10 @@ class Reader(Protocol):
     def slowdown(self) -> float:
         """How many times longer than usual to wait before the next poll."""
 
-    def poll(self, now_ns: int, oldest_ns: int | None = None, /) -> Batch:
+    def poll(self, now_ns: int, oldest_ns: int | None = None, /) -> PollResult:
         """Read what is new, by a nudge that told of ``oldest_ns`` or without one; raises a LokiError."""
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: PollResult) -> None:
         """The batch was acted upon."""
 
 
@@ -146,7 +146,7 @@ class SourceLoop:
             self._schedule.wait(batch.wait_seconds)
         self._slow_down()
 
-    def _poll(self, oldest_ns: int | None) -> Batch | None:
+    def _poll(self, oldest_ns: int | None) -> PollResult | None:
         """One poll, acted upon; None where it failed or was not accepted, and its lines come again."""
         try:
             return self._delivered(oldest_ns)
@@ -158,7 +158,7 @@ class SourceLoop:
             self._failed(LokiBadAnswer(f"Reading {self.name} lines failed: {error!r}"))
         return None
 
-    def _delivered(self, oldest_ns: int | None) -> Batch | None:
+    def _delivered(self, oldest_ns: int | None) -> PollResult | None:
         began, asked_ns = time.monotonic(), self._now_ns()
         batch = self._reader.poll(asked_ns, oldest_ns)
         if self._now_ns() < asked_ns:
@@ -193,7 +193,7 @@ class SourceLoop:
         if self._slowed:
             self._schedule.put_off(self._interval_seconds * (slowdown - 1))
 
-    def _succeeded(self, batch: Batch) -> None:
+    def _succeeded(self, batch: PollResult) -> None:
         if self.problem is not None and batch.failure is None:
             logs.info(f"Loki answers again for {self.name} lines.", source=self.name)
         self.problem = batch.failure and self.problem
@@ -224,7 +224,7 @@ class SourceLoop:
             logs.info(f"The storm of {self.name} lines is over.", source=self.name)
         self._loud = nodes
 
-    def _say_unread(self, batch: Batch) -> None:
+    def _say_unread(self, batch: PollResult) -> None:
         """Say once which time Loki cannot give the lines of, and when that is over."""
         unread_seconds = sum(window.width_ns for window in batch.unread) / 1e9
         self._metrics.unreadable.labels(self.name).set(unread_seconds)
@@ -244,7 +244,7 @@ class SourceLoop:
             logs.info(f"No {self.name} lines are left that Loki could not give.", source=self.name)
         self._unread = bool(batch.unread)
 
-    def _say_oddities(self, batch: Batch) -> None:
+    def _say_oddities(self, batch: PollResult) -> None:
         """What a healthy pipeline never sends is counted and said, never dropped in silence (rule 12)."""
         metrics, name = self._metrics, self.name
         if batch.without_node:

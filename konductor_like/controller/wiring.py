@@ -40,15 +40,14 @@ from konductor_like.controller.steering import TIMEOUT_SECONDS, Wheel
 from konductor_like.controller.term import SOURCES, Term
 from konductor_like.controller.tick import Tick
 from konductor_like.detection.joining import Joiner
-from konductor_like.loki.budget import ByteBudget
-from konductor_like.loki.client import LokiClient
-from konductor_like.loki.heartbeats import TILE_SECONDS, HeartbeatReader
-from konductor_like.loki.history import LOOK_SECONDS
+from konductor_like.loki.byte_budget import ByteBudget
+from konductor_like.loki.client import LokiClient, retrying
+from konductor_like.loki.heartbeat_reader import TILE_SECONDS, HeartbeatReader
 from konductor_like.loki.logql import kernel_query, pod_query
+from konductor_like.loki.node_backfill import READ_SECONDS, NodeBackfill
 from konductor_like.loki.reader import SourceReader
-from konductor_like.loki.retry import retrying
-from konductor_like.loki.spans import SECOND_NS
-from konductor_like.loki.targeted import READ_SECONDS, TargetedReader
+from konductor_like.loki.warmup_reader import LOOK_SECONDS
+from konductor_like.loki.window_query import SECOND_NS
 from konductor_like.model import Checkpoint, Coverage, EventReason, Source
 from konductor_like.settings import Settings
 
@@ -225,7 +224,7 @@ class _Terms:
         joiner = Joiner(lambda: self.rulebook.detector)
         heartbeats = HeartbeatReader(self.loki, settings)
         heartbeats.start_from(started_ns)
-        targeted = TargetedReader(self.loki, self._queries()["kernel"], settings)
+        targeted = NodeBackfill(self.loki, self._queries()["kernel"], settings)
         budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
         sources = self._readers(start, started_ns, budget)
 

@@ -6,10 +6,11 @@
        sweep now and then       full poll       cursor     now    window's end
 
 There is no query by time of ingestion, and Loki takes late and out-of-order lines (design rule 8). So each
-poll reads a *fast window* that ends beyond the present, and beside it a slice of the *work*: what was missed
+poll reads a *fast window* that ends beyond the present, and beside it a part of the backlog: what was missed
 while we were away, the rest of what was too much for one poll, the lateness again now and then, and spans in
-which nodes were silent (:mod:`konductor_like.loki.work`). What was delivered before is dropped. The cursor is
-"read in full up to here, by our clock"; it moves only when the caller commits the batch, after acting on it.
+which nodes were silent (:mod:`konductor_like.loki.backlog`). What was delivered before is dropped. The cursor
+is "read in full up to here, by our clock"; it moves only when the caller commits the result, after acting on
+it.
 """
 
 from __future__ import annotations
@@ -18,14 +19,23 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from heapq import nlargest
 
-from konductor_like.loki.asking import (
-    KERNEL_ENTRY_BYTES,
-    POD_ENTRY_BYTES,
-    STORM_LINES,
-    Asking,
-    Queries,
+from konductor_like.loki.backlog import (
+    MOST_NODES,
+    NEAR_NS,
+    Flood,
+    PendingSpan,
+    ReaderConfig,
+    ReadState,
+    Reason,
+    given_up,
+    is_away,
+    is_catching_up,
+    noisy_nodes,
+    planned,
+    read_again_from_ns,
 )
-from konductor_like.loki.budget import ByteBudget
+from konductor_like.loki.byte_budget import ByteBudget
+from konductor_like.loki.dedup import BUCKET_NS, DeliveredLines
 from konductor_like.loki.errors import (
     LokiError,
     LokiOverloaded,
@@ -34,27 +44,22 @@ from konductor_like.loki.errors import (
     LokiUnauthorized,
     LokiUnreachable,
 )
-from konductor_like.loki.flood import MOST_NODES, Flood, loud_nodes
+from konductor_like.loki.poll import Poll, PollResult
 from konductor_like.loki.response import Naming
-from konductor_like.loki.seen import BUCKET_NS, Seen
-from konductor_like.loki.spans import Spans
-from konductor_like.loki.turn import Batch, Turn
-from konductor_like.loki.window import Direction, Piece, Window, is_complete, read_span
-from konductor_like.loki.work import (
-    NEAR_NS,
-    Progress,
-    Why,
-    Work,
-    given_up,
-    is_away,
-    is_catching_up,
-    planned,
-    read_again_from_ns,
+from konductor_like.loki.window_query import (
+    KERNEL_ENTRY_BYTES,
+    POD_ENTRY_BYTES,
+    STORM_LINES,
+    Direction,
+    Piece,
+    Queries,
+    Window,
+    WindowQuery,
+    is_complete,
+    read_span,
 )
 from konductor_like.model import Source
 from konductor_like.settings import Settings
-
-__all__ = ["Batch", "SourceReader"]
 
 _QUERIES_PER_POLL = 8
 """For the present, and as many for the work."""
@@ -75,7 +80,7 @@ class SourceReader:
         client: Queries,
         query: str,
         settings: Settings,
-        spans: Spans | None = None,
+        spans: ReaderConfig | None = None,
         budget: ByteBudget | None = None,
         keeps: Callable[[str], bool] | None = None,
         other_clock_ns: Callable[[], int | None] = lambda: None,
@@ -88,19 +93,19 @@ class SourceReader:
         """
         self.source = source
         self._naming = Naming.of(settings)
-        self._spans = spans or Spans.of(settings, source)
+        self._spans = spans or ReaderConfig.of(settings, source)
         self._budget = budget or ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
         entry_bytes = KERNEL_ENTRY_BYTES if source is Source.KERNEL else POD_ENTRY_BYTES
-        self._asking = Asking(
+        self._asking = WindowQuery(
             client, query, self._naming.node, settings.loki_limit, self._spans.widest_ns, entry_bytes
         )
         self._keeps = keeps
         self._next_query = query
         self._other_clock_ns = other_clock_ns
         self._gaps: frozenset[Window] = frozenset()
-        self._seen = Seen()
-        self._progress: Progress | None = None
-        self._open: Turn | None = None
+        self._seen = DeliveredLines()
+        self._progress: ReadState | None = None
+        self._open: Poll | None = None
         self._stop_at = 0
         self._hurried = False
 
@@ -121,8 +126,8 @@ class SourceReader:
 
     def start_from(self, cursor_ns: int) -> None:
         """Begin at a cursor, forgetting what was delivered; reading reaches back by the lateness."""
-        self._progress = Progress(cursor_ns, fast_ns=cursor_ns)
-        self._seen = Seen()
+        self._progress = ReadState(cursor_ns, fast_ns=cursor_ns)
+        self._seen = DeliveredLines()
         self._open = None
 
     def ask_for(self, query: str) -> None:
@@ -139,7 +144,7 @@ class SourceReader:
         """
         self._gaps = frozenset(Window(start_ns, end_ns) for start_ns, end_ns in gaps)
 
-    def poll(self, now_ns: int, oldest_ns: int | None = None) -> Batch:
+    def poll(self, now_ns: int, oldest_ns: int | None = None) -> PollResult:
         """Read what is new at ``now_ns``; one query when nothing special happens.
 
         ``oldest_ns`` is the oldest timestamp that a nudge told of. A batch that is not committed comes again
@@ -152,7 +157,7 @@ class SourceReader:
         if self._asking.query != self._next_query:
             self._asking.query = self._next_query
             progress = replace(progress, whole_ns=None)
-        turn = Turn(
+        turn = Poll(
             planned(progress, self._spans, self._gaps, now_ns),
             self.source,
             self._naming,
@@ -163,7 +168,7 @@ class SourceReader:
         other_ns = self._other_clock_ns()
         if other_ns is not None:
             start_ns = max(0, other_ns - self._spans.overlap_ns)
-            turn.add(Work(Why.LATE, start_ns, other_ns + max(1, self._spans.skew_ns)))
+            turn.add(PendingSpan(Reason.LATE, start_ns, other_ns + max(1, self._spans.skew_ns)))
         self._asking.begin()
         failure = self._read(turn, now_ns, oldest_ns)
         self._budget.spend(self._asking.bytes_processed)
@@ -180,7 +185,7 @@ class SourceReader:
         )
         return turn.batch
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: PollResult) -> None:
         """Everything in ``batch`` was acted upon: it is not delivered again, and the cursor moves.
 
         Raises ValueError unless it is the batch that the latest poll returned.
@@ -197,7 +202,7 @@ class SourceReader:
             read_again_from_ns(turn.progress, self._spans), but=turn.progress.revisited()
         )
 
-    def _read(self, turn: Turn, now_ns: int, oldest_ns: int | None) -> LokiError | None:
+    def _read(self, turn: Poll, now_ns: int, oldest_ns: int | None) -> LokiError | None:
         """Read the present and a slice of the work; gives what ended it early, if something did."""
         failure: LokiError | None = None
         just_back = is_catching_up(turn.progress) and not is_catching_up(self._progress)
@@ -222,7 +227,7 @@ class SourceReader:
             return failure
         return self._try(turn, lambda: self._work_off(turn, now_ns)) or failure
 
-    def _try(self, turn: Turn, read: Callable[[], None]) -> LokiError | None:
+    def _try(self, turn: Poll, read: Callable[[], None]) -> LokiError | None:
         self._stop_at = self._asking.queries + _QUERIES_PER_POLL
         turn.begin()
         try:
@@ -235,7 +240,7 @@ class SourceReader:
 
     # The present.
 
-    def _read_present(self, turn: Turn, now_ns: int, oldest_ns: int | None) -> None:
+    def _read_present(self, turn: Poll, now_ns: int, oldest_ns: int | None) -> None:
         window, whole = self._present(turn, now_ns, oldest_ns)
         without = turn.progress.loud
         if window.width_ns > self._asking.widest_ns:
@@ -243,14 +248,14 @@ class SourceReader:
             half_ns = self._asking.widest_ns // 2
             recent_ns = max(window.start_ns, now_ns - half_ns)
             if window.start_ns < recent_ns:
-                turn.add(Work(Why.REST, window.start_ns, recent_ns, without))
+                turn.add(PendingSpan(Reason.REST, window.start_ns, recent_ns, without))
             window = Window(recent_ns, min(window.end_ns, now_ns + half_ns))
         for _ in range(_ROUNDS):
             result = self._asking.lines_of(without=without)(window, Direction.FORWARD)
             if result is not None and is_complete(result):
                 turn.take(Piece(window, result.entries))
                 break
-            loud = loud_nodes(result.entries, self._naming.node) - without if result else frozenset()
+            loud = noisy_nodes(result.entries, self._naming.node) - without if result else frozenset()
             if result is None or not loud or len(without | loud) > MOST_NODES:
                 self._read_crowd(turn, window, now_ns, without)
                 break
@@ -262,11 +267,11 @@ class SourceReader:
         done = replace(turn.progress, fast_ns=now_ns)
         turn.progress = replace(done, whole_ns=now_ns) if whole else done
 
-    def _present(self, turn: Turn, now_ns: int, oldest_ns: int | None) -> tuple[Window, bool]:
+    def _present(self, turn: Poll, now_ns: int, oldest_ns: int | None) -> tuple[Window, bool]:
         """The fast window, and whether another look over the whole overlap is not due for an interval."""
         progress, spans = turn.progress, self._spans
         end_ns = now_ns + max(1, spans.skew_ns)
-        rests = [work.end_ns for work in progress.work if work.why is Why.REST]
+        rests = [work.end_ns for work in progress.work if work.why is Reason.REST]
         if rests:
             return Window(min(max(rests), now_ns), end_ns), False
         if progress.whole_ns is None or is_away(progress, spans, now_ns):
@@ -280,14 +285,14 @@ class SourceReader:
         if oldest_ns is not None and whole_from_ns <= oldest_ns < start_ns:
             start_ns = oldest_ns
         elif oldest_ns is not None and oldest_ns < whole_from_ns:
-            turn.add(Work(Why.LATE, max(0, oldest_ns), oldest_ns + NEAR_NS))
+            turn.add(PendingSpan(Reason.LATE, max(0, oldest_ns), oldest_ns + NEAR_NS))
         return Window(start_ns, end_ns), due
 
-    def _read_crowd(self, turn: Turn, window: Window, now_ns: int, without: frozenset[str]) -> None:
+    def _read_crowd(self, turn: Poll, window: Window, now_ns: int, without: frozenset[str]) -> None:
         """Too much for one answer: read its beginning, the rest is work."""
         upto_ns = window.start_ns
-        if any(work.why is Why.REST for work in turn.progress.work):
-            turn.add(Work(Why.REST, upto_ns, max(now_ns, upto_ns + 1), without))
+        if any(work.why is Reason.REST for work in turn.progress.work):
+            turn.add(PendingSpan(Reason.REST, upto_ns, max(now_ns, upto_ns + 1), without))
             return
         ask, widest_ns = self._asking.lines_of(without=without), self._asking.widest_ns
         try:
@@ -298,18 +303,18 @@ class SourceReader:
                     break
         finally:
             if window.start_ns < upto_ns < now_ns:
-                turn.add(Work(Why.REST, upto_ns, now_ns, without))
+                turn.add(PendingSpan(Reason.REST, upto_ns, now_ns, without))
 
     # The work.
 
-    def _read_floods(self, turn: Turn, now_ns: int) -> None:
+    def _read_floods(self, turn: Poll, now_ns: int) -> None:
         for flood in turn.progress.floods:
             self._read_flood(turn, flood, now_ns)
 
-    def _work_off(self, turn: Turn, now_ns: int) -> None:
+    def _work_off(self, turn: Poll, now_ns: int) -> None:
         while not self._enough(turn) and self._may_work(turn):
             try:
-                if turn.progress.work[0].why is Why.SWEEP:
+                if turn.progress.work[0].why is Reason.SWEEP:
                     self._sweep(turn)
                 else:
                     self._read_upto(turn, turn.progress.work[0].end_ns)
@@ -318,7 +323,7 @@ class SourceReader:
                     self._window_failed(turn, now_ns)
                 raise
 
-    def _window_failed(self, turn: Turn, now_ns: int) -> None:
+    def _window_failed(self, turn: Poll, now_ns: int) -> None:
         """The next window of the first piece of work failed: it does not keep the rest from being read."""
         work = turn.progress.work[0]
         if work.failures + 1 < _FAILURES_MOST:
@@ -329,12 +334,12 @@ class SourceReader:
             turn.put_off(Window(work.start_ns, end_ns), now_ns, work.waited_ns)
         turn.advance(replace(work, start_ns=end_ns, counted=None, failures=0))
 
-    def _may_work(self, turn: Turn) -> bool:
+    def _may_work(self, turn: Poll) -> bool:
         """Whether there is work that the byte budget allows; what may wait comes last in the order."""
         first = turn.progress.work[:1]
-        return bool(first) and (first[0].why not in (Why.SWEEP, Why.GAP) or self._budget.allows_sweeps)
+        return bool(first) and (first[0].why not in (Reason.SWEEP, Reason.GAP) or self._budget.allows_sweeps)
 
-    def _read_flood(self, turn: Turn, flood: Flood, now_ns: int) -> None:
+    def _read_flood(self, turn: Poll, flood: Flood, now_ns: int) -> None:
         if flood.upto_ns < now_ns and not self._enough(turn):
             span, widest_ns = Window(flood.upto_ns, now_ns), self._asking.widest_ns
             newest: list[int] = []
@@ -358,7 +363,7 @@ class SourceReader:
         if flood.is_over(now_ns, self.limit):
             turn.flood(None, instead_of=flood)
 
-    def _next_of_flood(self, turn: Turn, flood: Flood, pieces: Iterator[Piece], now_ns: int) -> Piece | None:
+    def _next_of_flood(self, turn: Poll, flood: Flood, pieces: Iterator[Piece], now_ns: int) -> Piece | None:
         """The next tile of a flood; one that fails holds up neither the next nor other floods."""
         try:
             return next(pieces, None)
@@ -369,7 +374,7 @@ class SourceReader:
                 turn.flood(flood.read(end_ns, 0, self._asking.widest_ns), instead_of=flood)
             raise
 
-    def _read_upto(self, turn: Turn, end_ns: int) -> bool:
+    def _read_upto(self, turn: Poll, end_ns: int) -> bool:
         """Read the first piece of work up to there; whether this poll came so far."""
         work, widest_ns = turn.progress.work[0], self._asking.widest_ns
         span = Window(work.start_ns, end_ns)
@@ -382,7 +387,7 @@ class SourceReader:
                 break
         return work.start_ns >= end_ns
 
-    def _sweep(self, turn: Turn) -> None:
+    def _sweep(self, turn: Poll) -> None:
         """Read one block of a sweep; one with many known lines only if Loki counts more than those."""
         work = turn.progress.work[0]
         if work.counted is None:
@@ -408,8 +413,8 @@ class SourceReader:
         edge_ns = min(work.end_ns, work.start_ns // BUCKET_NS * BUCKET_NS + BUCKET_NS)
         if self._read_upto(turn, edge_ns):
             turn.expected[edge_ns - 1] = work.counted
-            if turn.progress.work and turn.progress.work[0].why is Why.SWEEP:
+            if turn.progress.work and turn.progress.work[0].why is Reason.SWEEP:
                 turn.advance(replace(turn.progress.work[0], counted=None))
 
-    def _enough(self, turn: Turn) -> bool:
+    def _enough(self, turn: Poll) -> bool:
         return turn.full or self._asking.queries >= self._stop_at

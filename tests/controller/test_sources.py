@@ -12,26 +12,26 @@ import pytest
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.sources import Delivery, PollThread, SourceLoop, poll_threads
 from konductor_like.loki.errors import LokiError, LokiUnavailable
-from konductor_like.loki.reader import Batch
+from konductor_like.loki.poll import PollResult
 
 PATIENCE_SECONDS = 10.0
 
 
-def batch(number: int, *, more: bool = False) -> Batch:
-    return Batch(upto_ns=number, more=more, queries=1)
+def batch(number: int, *, more: bool = False) -> PollResult:
+    return PollResult(upto_ns=number, more=more, queries=1)
 
 
 class ScriptedReader:
     """Gives what the script says, then nothing new for ever."""
 
-    def __init__(self, *script: Batch | LokiError) -> None:
+    def __init__(self, *script: PollResult | LokiError) -> None:
         self.script = list(script)
         self.committed: list[int] = []
         self.slowdown = 1.0
         self.asked: list[int | None] = []
         self.polls = 0
 
-    def poll(self, now_ns: int, oldest_ns: int | None = None) -> Batch:
+    def poll(self, now_ns: int, oldest_ns: int | None = None) -> PollResult:
         assert now_ns > 0
         self.asked.append(oldest_ns)
         self.polls += 1
@@ -41,7 +41,7 @@ class ScriptedReader:
             raise step
         return step
 
-    def commit(self, done: Batch) -> None:
+    def commit(self, done: PollResult) -> None:
         self.committed.append(done.upto_ns)
         if self.script:
             self.script.pop(0)
@@ -121,7 +121,7 @@ def test_a_source_outlives_a_mistake_in_its_commit_and_says_it(
     reader = ScriptedReader(batch(1), batch(2))
     commit = reader.commit
 
-    def mistaken(_done: Batch) -> None:
+    def mistaken(_done: PollResult) -> None:
         monkeypatch.setattr(reader, "commit", commit)
         raise ValueError("not this one")
 
@@ -244,7 +244,7 @@ def test_what_was_read_by_a_clock_that_loki_then_put_right_is_read_again(start: 
     seen: list[int] = []
     poll = reader.poll
 
-    def noted(now_ns: int, oldest_ns: int | None = None) -> Batch:
+    def noted(now_ns: int, oldest_ns: int | None = None) -> PollResult:
         seen.append(now_ns)
         return poll(now_ns, oldest_ns)
 

@@ -13,9 +13,7 @@ from typing import Any
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
-from konductor_like.loki.errors import (
-    LokiError,
-)
+from konductor_like.loki.errors import LokiError
 from konductor_like.loki.tail import Pace, Tail
 from tests.loki.support import QUERY, settings
 

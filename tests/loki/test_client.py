@@ -11,14 +11,9 @@ import pytest
 import respx
 
 from konductor_like import __version__
-from konductor_like.loki.client import LokiClient
-from konductor_like.loki.errors import (
-    LokiMisconfigured,
-    LokiRefused,
-    LokiUnavailable,
-)
-from konductor_like.loki.retry import retrying
-from konductor_like.loki.window import Direction
+from konductor_like.loki.client import LokiClient, retrying
+from konductor_like.loki.errors import LokiMisconfigured, LokiRefused, LokiUnavailable
+from konductor_like.loki.window_query import Direction
 from tests.loki.http_support import ask, client_of
 from tests.loki.support import ENDPOINT, NOW, QUERY, answer_bytes, kernel_labels, settings
 

@@ -119,26 +119,10 @@ _MONDAY = datetime(2026, 11, 23, 7, 28, tzinfo=UTC)
     [
         pytest.param({}, None, id="not given"),
         pytest.param({"Retry-After": "17"}, 17, id="seconds"),
-        pytest.param(
-            {
-                "Retry-After": format_datetime(_MONDAY + timedelta(seconds=40), usegmt=True),
-                "Date": format_datetime(_MONDAY, usegmt=True),
-            },
-            40,
-            id="a date, by the server's clock",
-        ),
-        pytest.param(
-            {"Retry-After": format_datetime(_MONDAY - timedelta(days=9999), usegmt=True)}, 0, id="the past"
-        ),
-        pytest.param({"Retry-After": "Fri, 24 Nov 2006 12:00:00 -0000"}, 0, id="a date without a zone"),
+        pytest.param({"Retry-After": "Fri, 24 Nov 2006 12:00:00 GMT"}, None, id="a date"),
         pytest.param({"Retry-After": "9" * 400}, 300, id="a wait without end"),
-        pytest.param({"Retry-After": "Fri, 24 Nov 9999 12:00:00 GMT"}, 300, id="a date without end"),
-        pytest.param(
-            {"Retry-After": "Fri, 24 Nov 2006 12:00:00 +9999999999999"}, None, id="an impossible zone"
-        ),
         pytest.param({"Retry-After": "soon"}, None, id="nonsense"),
         pytest.param({"Retry-After": "-5"}, None, id="negative"),
-        pytest.param({"Retry-After": "٣"}, None, id="digits of another script"),
     ],
 )
 def test_the_wait_that_loki_asks_for_is_read(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from konductor_like.loki.client import LokiClient
+from konductor_like.loki.client import LokiClient, retrying
 from konductor_like.loki.errors import (
     LokiAnswerTooLarge,
     LokiBadAnswer,
@@ -24,7 +24,6 @@ from konductor_like.loki.errors import (
     LokiUnreachable,
 )
 from konductor_like.loki.response import QueryResult
-from konductor_like.loki.retry import retrying
 from tests.loki.scripted_server import Act, ScriptedServer, hang_up, reset, respond
 from tests.loki.support import NOW, QUERY, answer_bytes, kernel_labels, settings
 

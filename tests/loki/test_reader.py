@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from konductor_like.loki.backlog import ReaderConfig
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.response import Entry
-from konductor_like.loki.spans import Spans
-from konductor_like.loki.window import Direction
+from konductor_like.loki.window_query import Direction
 from konductor_like.model import Source
 from tests.loki.support import (
     HOUR,
@@ -290,7 +290,7 @@ def test_the_spans_come_from_the_settings_of_the_source() -> None:
         pod_sweep_interval_seconds=8,
     )
 
-    kernel, pod = (Spans.of(values, source) for source in (Source.KERNEL, Source.POD))
+    kernel, pod = (ReaderConfig.of(values, source) for source in (Source.KERNEL, Source.POD))
 
     assert (kernel.overlap_ns, pod.overlap_ns) == (100 * SECOND, 20 * SECOND)
     assert (kernel.lateness_ns, pod.lateness_ns) == (100 * SECOND, 70 * SECOND)
@@ -300,7 +300,7 @@ def test_the_spans_come_from_the_settings_of_the_source() -> None:
 
 def test_spans_of_ones_own_replace_those_of_the_settings() -> None:
     loki = MemoryLoki()
-    spans = Spans(overlap_ns=SECOND, lateness_ns=2 * SECOND, skew_ns=3 * SECOND, widest_ns=HOUR)
+    spans = ReaderConfig(overlap_ns=SECOND, lateness_ns=2 * SECOND, skew_ns=3 * SECOND, widest_ns=HOUR)
     reader = SourceReader(Source.KERNEL, loki, QUERY, settings(), spans)
     reader.start_from(NOW)
 

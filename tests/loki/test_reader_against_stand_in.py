@@ -9,11 +9,11 @@ import httpx
 import pytest
 
 from konductor_like.detection import packaged
-from konductor_like.loki.client import LokiClient
+from konductor_like.loki.client import LokiClient, retrying
 from konductor_like.loki.errors import LokiBadAnswer, LokiRefused, LokiUnauthorized, LokiUnavailable
 from konductor_like.loki.logql import heartbeat_query, kernel_query, of_nodes, pod_query
-from konductor_like.loki.reader import Batch, SourceReader
-from konductor_like.loki.retry import retrying
+from konductor_like.loki.poll import PollResult
+from konductor_like.loki.reader import SourceReader
 from konductor_like.model import Source
 from konductor_like.sandbox.loki import (
     EMPTY_ANSWER,
@@ -88,7 +88,7 @@ class Bench:
         return texts
 
 
-def _texts(batch: Batch) -> list[str]:
+def _texts(batch: PollResult) -> list[str]:
     return [line.text for line in batch.lines]
 
 

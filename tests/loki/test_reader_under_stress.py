@@ -7,7 +7,7 @@ from sys import getsizeof
 
 import pytest
 
-from konductor_like.loki.budget import ByteBudget
+from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.errors import (
     LokiAnswerTooLarge,
     LokiError,
@@ -18,7 +18,7 @@ from konductor_like.loki.errors import (
     LokiUnreachable,
 )
 from konductor_like.loki.reader import SourceReader
-from konductor_like.loki.window import Window
+from konductor_like.loki.window_query import Window
 from konductor_like.model import Source
 from tests.loki.support import (
     HOUR,

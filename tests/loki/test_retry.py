@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from konductor_like.loki.client import retrying
 from konductor_like.loki.errors import (
     LokiAnswerTooLarge,
     LokiBadAnswer,
@@ -22,7 +23,6 @@ from konductor_like.loki.errors import (
     LokiUnavailable,
     LokiUnreachable,
 )
-from konductor_like.loki.retry import retrying
 
 
 class Pauses:

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from websockets.sync.server import ServerConnection
 
-from konductor_like.loki import websocket
+from konductor_like.loki import tail as tails
 from konductor_like.loki.errors import (
     LokiBadAnswer,
     LokiError,
@@ -24,8 +24,7 @@ from konductor_like.loki.errors import (
     LokiUnavailable,
     LokiUnreachable,
 )
-from konductor_like.loki.tail import Pace, Tail, oldest_in
-from konductor_like.loki.websocket import _proxy
+from konductor_like.loki.tail import Pace, Tail, _proxy, oldest_in
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.sandbox.loki.websocket import accept_key
 from tests.loki.scripted_server import ScriptedServer, respond
@@ -303,7 +302,7 @@ def test_closing_ends_it_at_once_even_where_the_server_is_deaf() -> None:
 
 
 def test_a_connection_that_is_dead_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(websocket, "_PING_SECONDS", 0.05)
+    monkeypatch.setattr(tails, "_PING_SECONDS", 0.05)
     server_may_go.clear()
     with ScriptedServer(deaf) as server, following(server.url) as (_, notes):
         assert notes.next() == CONNECTED

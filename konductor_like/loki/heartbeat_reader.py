@@ -16,13 +16,11 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from konductor_like.loki.asking import Asking, Queries
 from konductor_like.loki.errors import LokiError
 from konductor_like.loki.logql import heartbeat_query
-from konductor_like.loki.reader import Batch
+from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import Naming, log_line
-from konductor_like.loki.spans import SECOND_NS
-from konductor_like.loki.window import Piece, Window, read_span
+from konductor_like.loki.window_query import SECOND_NS, Piece, Queries, Window, WindowQuery, read_span
 from konductor_like.model import LogLine, Source
 from konductor_like.settings import Settings
 
@@ -40,7 +38,7 @@ _TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Reread:
     """A span to be read once more, for the heartbeats of these nodes."""
 
     start_ns: int
@@ -56,7 +54,7 @@ class _Found:
     """What one poll adds up to."""
 
     upto_ns: int
-    left: list[Look]
+    left: list[Reread]
     """What is still to be read once more."""
     finished: bool = True
     lines: list[LogLine] = field(default_factory=list)
@@ -73,14 +71,14 @@ class HeartbeatReader:
     def __init__(self, client: Queries, settings: Settings) -> None:
         self.source = Source.KERNEL
         self._naming = Naming.of(settings)
-        self._asking = Asking(
+        self._asking = WindowQuery(
             client, heartbeat_query(settings), self._naming.node, settings.loki_limit, _LOOK_NS
         )
         self._stale_ns = round(settings.heartbeat_stale_seconds * SECOND_NS)
         self._upto_ns: int | None = None
-        self._asked: deque[Look] = deque()
-        self._looks: list[Look] = []
-        self._left: list[Look] = []
+        self._asked: deque[Reread] = deque()
+        self._looks: list[Reread] = []
+        self._left: list[Reread] = []
 
     def start_from(self, now_ns: int) -> None:
         """Begin with the span whose heartbeats say which nodes are heard."""
@@ -90,7 +88,7 @@ class HeartbeatReader:
         """Ask another query from the next poll on."""
         self._asking.query = query
 
-    def look(self, looks: Iterable[Look]) -> None:
+    def look(self, looks: Iterable[Reread]) -> None:
         """Read these too, after the present and in the order given."""
         self._asked.extend(looks)
 
@@ -99,7 +97,7 @@ class HeartbeatReader:
         """It reads too little to be slowed down by the byte budget."""
         return 1.0
 
-    def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> Batch:
+    def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> PollResult:
         """Read the tile that is due, then some of what is to be read once more.
 
         After a failure it goes on where it stopped, but skips what is older than the stale span: who is heard
@@ -121,7 +119,7 @@ class HeartbeatReader:
             raise
         self._asking.succeeded()
         self._left = found.left
-        return Batch(
+        return PollResult(
             lines=tuple(found.lines),
             upto_ns=found.upto_ns,
             more=not found.finished or bool(found.left),
@@ -133,7 +131,7 @@ class HeartbeatReader:
             cursor_ahead_ns=max(0, self._upto_ns - now_ns),
         )
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: PollResult) -> None:
         """What is in the batch was heard."""
         self._upto_ns, self._looks = batch.upto_ns, self._left
 
@@ -169,7 +167,7 @@ class HeartbeatReader:
                 raise
             found.left[:1] = [look] if look.start_ns < look.end_ns else []
 
-    def _put_off(self, look: Look) -> None:
+    def _put_off(self, look: Reread) -> None:
         """It failed, and must not keep the others from being read for ever."""
         self._looks.remove(look)
         if look.tries + 1 < _TRIES:

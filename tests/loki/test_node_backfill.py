@@ -7,19 +7,19 @@ from contextlib import suppress
 import pytest
 
 from konductor_like.loki.errors import LokiError, LokiTimeout, LokiUnavailable
-from konductor_like.loki.reader import Batch
+from konductor_like.loki.node_backfill import LINES_MOST, NodeBackfill
+from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import QueryResult
-from konductor_like.loki.targeted import LINES_MOST, TargetedReader
-from konductor_like.loki.window import Direction
+from konductor_like.loki.window_query import Direction
 from tests.loki.support import HOUR, NOW, QUERY, SECOND, entry, settings, texts_of
-from tests.loki.test_heartbeats import Loki
+from tests.loki.test_heartbeat_reader import Loki
 
 
-def reader_of(loki: Loki) -> TargetedReader:
-    return TargetedReader(loki, QUERY, settings())
+def reader_of(loki: Loki) -> NodeBackfill:
+    return NodeBackfill(loki, QUERY, settings())
 
 
-def poll(reader: TargetedReader) -> Batch:
+def poll(reader: NodeBackfill) -> PollResult:
     batch = reader.poll(NOW)
     reader.commit(batch)
     return batch

@@ -12,13 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from konductor_like.loki.asking import Asking, Queries
-from konductor_like.loki.budget import ByteBudget
+from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.errors import LokiError
+from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import Naming, log_line
-from konductor_like.loki.spans import SECOND_NS
-from konductor_like.loki.turn import Batch
-from konductor_like.loki.window import Piece, Window, read_span
+from konductor_like.loki.window_query import SECOND_NS, Piece, Queries, Window, WindowQuery, read_span
 from konductor_like.model import Fault, LogLine, Source
 from konductor_like.settings import Settings
 
@@ -34,7 +32,7 @@ _REST_LEAST_SECONDS = 0.1
 _PATIENCE_SECONDS = 1.0
 
 
-class Wanted(NamedTuple):
+class WarmupScope(NamedTuple):
     """What the rules in force look back on."""
 
     rules: str
@@ -48,7 +46,7 @@ class Wanted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class WarmupTotals:
     """What reading the past came to so far."""
 
     lines: int = 0
@@ -74,23 +72,23 @@ class _Progress:
     """How far the past is read."""
 
     rests: tuple[_Rest, ...]
-    account: Account
+    account: WarmupTotals
 
 
-class HistoryReader:
+class WarmupReader:
     """Reads the past once, piece by piece, and again when other rules are in force."""
 
     def __init__(
         self,
         client: Queries,
         settings: Settings,
-        wanted: Callable[[], Wanted],
+        wanted: Callable[[], WarmupScope],
         detect: Callable[[LogLine], Fault | None],
         budget: ByteBudget,
         *,
         since_ns: int,
         now_ns: int,
-        whole: Callable[[Account], object],
+        whole: Callable[[WarmupTotals], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing before ``since_ns`` is evidence; ``now_ns`` is the start.
@@ -108,10 +106,10 @@ class HistoryReader:
         self._since_ns = since_ns
         self._whole = whole
         self._clock = clock
-        self._asked: Wanted
+        self._asked: WarmupScope
         self._done: _Progress
         self._next: _Progress
-        self._asking: Asking
+        self._asking: WindowQuery
         self._begin(wanted(), now_ns)
 
     @property
@@ -127,7 +125,7 @@ class HistoryReader:
     def ask_for(self, query: str) -> None:
         """What to ask follows from the rules."""
 
-    def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> Batch:
+    def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> PollResult:
         """The next piece, as faults, with ``more`` until nothing is left.
 
         Loki is left to the others for as long as it worked for us, and while half of the budget is spent.
@@ -138,9 +136,9 @@ class HistoryReader:
             self._begin(wanted, now_ns)
         self._next = self._done
         if not self._done.rests:
-            return Batch(upto_ns=now_ns)
+            return PollResult(upto_ns=now_ns)
         if not self._budget.allows_history:
-            return Batch(upto_ns=now_ns, more=True, wait_seconds=_PATIENCE_SECONDS)
+            return PollResult(upto_ns=now_ns, more=True, wait_seconds=_PATIENCE_SECONDS)
         rest, began = self._done.rests[0], self._clock()
         try:
             piece = self._read(rest)
@@ -148,7 +146,7 @@ class HistoryReader:
             self._budget.spend(self._asking.bytes_processed)
         faults = self._faults_in(piece, rest.source)
         self._next = self._after(piece, len(faults))
-        return Batch(
+        return PollResult(
             upto_ns=now_ns,
             more=bool(self._next.rests),
             queries=self._asking.queries,
@@ -157,26 +155,26 @@ class HistoryReader:
             past=faults,
         )
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: PollResult) -> None:
         """The piece was acted upon."""
         self._done = self._next
         if batch.past is not None and not self._done.rests:
             self._whole(self._done.account)
 
-    def _begin(self, wanted: Wanted, now_ns: int) -> None:
+    def _begin(self, wanted: WarmupScope, now_ns: int) -> None:
         self._asked = wanted
         # What was acted upon just before our start may have come from a node whose clock is ahead.
         end_ns = now_ns + self._skew_ns
         span = Window(min(max(now_ns - wanted.seconds * SECOND_NS, self._since_ns, 0), end_ns - 1), end_ns)
         queries = {Source.KERNEL: wanted.kernel, Source.POD: wanted.pod}
         rests = tuple(_Rest(source, query, span) for source, query in queries.items() if query)
-        self._done = self._next = _Progress(rests, Account())
-        self._asking = Asking(self._client, wanted.kernel, self._naming.node, self._limit, WIDEST_NS)
+        self._done = self._next = _Progress(rests, WarmupTotals())
+        self._asking = WindowQuery(self._client, wanted.kernel, self._naming.node, self._limit, WIDEST_NS)
 
     def _read(self, rest: _Rest) -> Piece:
         asking = self._asking
         if asking.query != rest.query:
-            asking = Asking(self._client, rest.query, self._naming.node, self._limit, WIDEST_NS)
+            asking = WindowQuery(self._client, rest.query, self._naming.node, self._limit, WIDEST_NS)
             self._asking = asking
         asking.begin()
         try:
@@ -195,7 +193,7 @@ class HistoryReader:
 
     def _after(self, piece: Piece, faults: int) -> _Progress:
         """What is left after this piece, the next one no wider than the budget likes."""
-        account = Account(
+        account = WarmupTotals(
             self._done.account.lines + len(piece.entries),
             self._done.account.faults + faults,
             self._done.account.queries + self._asking.queries,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.loki.response import Entry, QueryResult
-from konductor_like.loki.window import Direction, Piece, Window, is_complete, read_span
+from konductor_like.loki.window_query import Direction, Piece, Window, is_complete, read_span
 
 LIMIT = 6
 
@@ -196,3 +196,17 @@ def test_the_completeness_guard(entries: int, counted: int | None, complete: boo
     result = QueryResult(tuple(_lines([1] * entries)), counted, 0, LIMIT)
 
     assert is_complete(result) is complete
+
+
+def test_a_nanosecond_that_almost_fills_an_answer_is_followed_by_a_window_of_some_width() -> None:
+    lines = tuple(_lines([100] * 99))
+
+    def ask(window: Window, _direction: Direction) -> QueryResult:
+        return QueryResult(lines if window.start_ns == 100 else (), None, 0, 100, 1)
+
+    pieces = list(read_span(Window(100, 102), 1, 1, ask))
+
+    assert [(piece.window, piece.next_width_ns) for piece in pieces] == [
+        (Window(100, 101), 1),
+        (Window(101, 102), 2),
+    ]

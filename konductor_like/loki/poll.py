@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from sys import getsizeof
 
+from konductor_like.loki.backlog import Flood, PendingSpan, ReadState, added, put_off
+from konductor_like.loki.dedup import DeliveredLines, line_digest
 from konductor_like.loki.errors import LokiError
-from konductor_like.loki.flood import Flood
 from konductor_like.loki.response import Entry, Naming, log_line
-from konductor_like.loki.seen import Seen, identity
-from konductor_like.loki.window import Piece, Window
-from konductor_like.loki.work import Progress, Work, added, put_off
+from konductor_like.loki.window_query import Piece, Window
 from konductor_like.model import Fault, LogLine, Source
 
 _ENTRIES = 3_000
@@ -20,7 +19,7 @@ _BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class PollResult:
     """What one poll found that was not delivered before."""
 
     upto_ns: int
@@ -63,13 +62,13 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Turn:
+class Poll:
     """What the windows of one poll add up to; :meth:`as_batch` makes the result of it."""
 
-    progress: Progress
+    progress: ReadState
     source: Source
     naming: Naming
-    seen: Seen
+    seen: DeliveredLines
     keeps: Callable[[str], bool] | None = None
     """Whether detection finds anything in a text; None where that takes more than one line."""
     given_up: tuple[Window, ...] = ()
@@ -89,7 +88,7 @@ class Turn:
     """A timestamp in a bucket that was read in full, to how many entries Loki counts there."""
     hurried: bool = False
     """The work was left for the next poll."""
-    batch: Batch | None = None
+    batch: PollResult | None = None
 
     def begin(self) -> None:
         """Another part of the poll begins, with an allowance of its own."""
@@ -107,7 +106,7 @@ class Turn:
         if not piece.complete:
             self.incomplete.append(piece.window)
         for entry in sorted(piece.entries, key=_time):
-            digest = identity(entry, self.naming)
+            digest = line_digest(entry, self.naming)
             if digest in self.new or self.seen.has(entry.timestamp_ns, digest):
                 self.duplicates += 1
                 continue
@@ -123,11 +122,11 @@ class Turn:
                 self.kept_bytes += getsizeof(line.text)
                 self.lines.append(line)
 
-    def add(self, work: Work) -> None:
+    def add(self, work: PendingSpan) -> None:
         """There is more to read."""
         self.progress = replace(self.progress, work=added(self.progress.work, work))
 
-    def advance(self, work: Work) -> None:
+    def advance(self, work: PendingSpan) -> None:
         """The first piece of work came so far; it is dropped when it is done."""
         rest = self.progress.work[1:]
         self.progress = replace(self.progress, work=(work, *rest) if work.start_ns < work.end_ns else rest)
@@ -151,10 +150,10 @@ class Turn:
         cursor_ahead_ns: int,
         may_work: bool,
         failure: LokiError | None,
-    ) -> Batch:
+    ) -> PollResult:
         """What the caller gets."""
         behind = any(flood.reached_ns < now_ns for flood in self.progress.floods)
-        return Batch(
+        return PollResult(
             lines=tuple(self.lines),
             upto_ns=min(now_ns, self.progress.durable_ns()),
             more=failure is None and (behind or may_work),

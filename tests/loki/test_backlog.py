@@ -8,13 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.loki.flood import Flood, loud_nodes
-from konductor_like.loki.spans import Spans
-from konductor_like.loki.window import Window
-from konductor_like.loki.work import Progress, Why, Work, added, planned
+from konductor_like.loki.backlog import (
+    Flood,
+    PendingSpan,
+    ReaderConfig,
+    ReadState,
+    Reason,
+    added,
+    noisy_nodes,
+    planned,
+)
+from konductor_like.loki.window_query import Window
 from tests.loki.support import HOUR, NOW, SECOND, entry
 
-SPANS = Spans(
+SPANS = ReaderConfig(
     overlap_ns=180 * SECOND,
     lateness_ns=HOUR,
     skew_ns=90 * SECOND,
@@ -23,10 +30,10 @@ SPANS = Spans(
     sweep_every_ns=120 * SECOND,
     revisit_every_ns=600 * SECOND,
 )
-STEADY = Progress(cursor_ns=NOW, fast_ns=NOW, whole_ns=NOW, swept_ns=NOW)
+STEADY = ReadState(cursor_ns=NOW, fast_ns=NOW, whole_ns=NOW, swept_ns=NOW)
 
 
-def _spans_of(progress: Progress) -> list[tuple[Why, int, int]]:
+def _spans_of(progress: ReadState) -> list[tuple[Reason, int, int]]:
     """Relative to NOW, in seconds."""
     return [
         (work.why, (work.start_ns - NOW) // SECOND, (work.end_ns - NOW) // SECOND) for work in progress.work
@@ -34,9 +41,9 @@ def _spans_of(progress: Progress) -> list[tuple[Why, int, int]]:
 
 
 def test_the_beginning_reaches_back_by_the_lateness_and_a_sweep_behind_the_cursor() -> None:
-    begun = planned(Progress(NOW - HOUR, fast_ns=NOW - HOUR), SPANS, (), NOW)
+    begun = planned(ReadState(NOW - HOUR, fast_ns=NOW - HOUR), SPANS, (), NOW)
 
-    assert _spans_of(begun) == [(Why.CATCH_UP, -7320, -180)]
+    assert _spans_of(begun) == [(Reason.CATCH_UP, -7320, -180)]
     assert begun.durable_ns() == NOW - HOUR
 
 
@@ -47,31 +54,31 @@ def test_nothing_is_due_between_two_sweeps() -> None:
 def test_a_sweep_reaches_back_by_the_lateness_behind_the_sweep_before() -> None:
     swept = planned(replace(STEADY, fast_ns=NOW + 125 * SECOND), SPANS, (), NOW + 130 * SECOND)
 
-    assert _spans_of(swept) == [(Why.SWEEP, -3600, 120)]
+    assert _spans_of(swept) == [(Reason.SWEEP, -3600, 120)]
 
 
 def test_until_a_sweep_is_done_the_cursor_stays_where_a_start_would_look_as_far_back() -> None:
     fast = replace(STEADY, fast_ns=NOW + 300 * SECOND)
     swept = planned(fast, SPANS, (), NOW + 300 * SECOND)
-    begun = planned(Progress(swept.durable_ns(), fast_ns=0), SPANS, (), NOW + 900 * SECOND)
+    begun = planned(ReadState(swept.durable_ns(), fast_ns=0), SPANS, (), NOW + 900 * SECOND)
 
     assert begun.work[0].start_ns == swept.work[0].start_ns
     assert replace(swept, work=()).durable_ns() == NOW + 300 * SECOND
 
 
 def test_no_sweep_begins_before_the_last_one_has_ended_and_then_it_reaches_back_further() -> None:
-    under_way = Work(Why.SWEEP, NOW - 60 * SECOND, NOW)
+    under_way = PendingSpan(Reason.SWEEP, NOW - 60 * SECOND, NOW)
     busy = replace(STEADY, fast_ns=NOW + 300 * SECOND, work=(under_way,))
 
     assert planned(busy, SPANS, (), NOW + 300 * SECOND).work == (under_way,)
     free = planned(replace(busy, work=()), SPANS, (), NOW + 300 * SECOND)
-    assert _spans_of(free) == [(Why.SWEEP, -3600, 290)]
+    assert _spans_of(free) == [(Reason.SWEEP, -3600, 290)]
 
 
 def test_after_an_absence_what_lies_between_is_work_that_holds_the_cursor() -> None:
     back = planned(STEADY, SPANS, (), NOW + 100 * SECOND + HOUR)
 
-    assert _spans_of(back)[0] == (Why.CATCH_UP, -3600, 3520)
+    assert _spans_of(back)[0] == (Reason.CATCH_UP, -3600, 3520)
     assert back.durable_ns() == NOW
 
 
@@ -79,7 +86,7 @@ def test_a_clock_that_steps_back_begins_anew_and_takes_the_cursor_with_it() -> N
     back = planned(STEADY, SPANS, (), NOW - HOUR)
 
     assert back.cursor_ns == back.fast_ns == NOW - HOUR
-    assert _spans_of(back) == [(Why.CATCH_UP, -7320, -3780)]
+    assert _spans_of(back) == [(Reason.CATCH_UP, -7320, -3780)]
 
 
 def test_a_clock_that_steps_back_a_little_changes_nothing() -> None:
@@ -95,28 +102,28 @@ def test_an_open_gap_is_read_every_ten_minutes_and_once_more_when_it_closed() ->
     closed = planned(replace(first, work=()), SPANS, [], NOW + 10 * HOUR + SECOND)
     over = planned(replace(closed, work=()), SPANS, [], NOW + 20 * HOUR)
 
-    assert [work.why for work in first.work] == [Why.GAP]
-    assert [work.why for work in again.work if work.why is Why.GAP] == []
-    assert [work.why for work in later.work if work.why is Why.GAP] == [Why.GAP]
-    assert [work.why for work in closed.work] == [Why.GAP]
-    assert [work.why for work in over.work if work.why is Why.GAP] == []
+    assert [work.why for work in first.work] == [Reason.GAP]
+    assert [work.why for work in again.work if work.why is Reason.GAP] == []
+    assert [work.why for work in later.work if work.why is Reason.GAP] == [Reason.GAP]
+    assert [work.why for work in closed.work] == [Reason.GAP]
+    assert [work.why for work in over.work if work.why is Reason.GAP] == []
 
 
 _work = st.builds(
-    lambda why, start, width: Work(why, start, start + width),
-    st.sampled_from(list(Why)),
+    lambda why, start, width: PendingSpan(why, start, start + width),
+    st.sampled_from(list(Reason)),
     st.integers(0, 50),
     st.integers(1, 20),
 )
 
 
 @given(st.lists(_work, max_size=8))
-def test_no_moment_of_any_work_is_lost_when_work_is_joined(items: list[Work]) -> None:
-    work: tuple[Work, ...] = ()
+def test_no_moment_of_any_work_is_lost_when_work_is_joined(items: list[PendingSpan]) -> None:
+    work: tuple[PendingSpan, ...] = ()
     for item in items:
         work = added(work, item)
 
-    def moments(of: list[Work]) -> set[tuple[Why, int]]:
+    def moments(of: list[PendingSpan]) -> set[tuple[Reason, int]]:
         return {(one.why, at) for one in of for at in range(one.start_ns, one.end_ns)}
 
     assert moments(list(work)) == moments(items)
@@ -124,15 +131,15 @@ def test_no_moment_of_any_work_is_lost_when_work_is_joined(items: list[Work]) ->
 
 
 def test_a_rest_that_leaves_out_loud_nodes_reads_them_once_it_is_joined_with_one_that_does_not() -> None:
-    one = Work(Why.REST, 0, 10, frozenset({"a", "b"}))
+    one = PendingSpan(Reason.REST, 0, 10, frozenset({"a", "b"}))
 
-    (joined,) = added((one,), Work(Why.REST, 5, 20, frozenset({"b"})))
+    (joined,) = added((one,), PendingSpan(Reason.REST, 5, 20, frozenset({"b"})))
 
-    assert joined == Work(Why.REST, 0, 20, frozenset({"b"}))
+    assert joined == PendingSpan(Reason.REST, 0, 20, frozenset({"b"}))
 
 
 def test_the_cursor_waits_for_floods_and_rests_but_not_for_gaps() -> None:
-    work = (Work(Why.REST, NOW - 5, NOW), Work(Why.GAP, NOW - HOUR, NOW - HOUR + 1))
+    work = (PendingSpan(Reason.REST, NOW - 5, NOW), PendingSpan(Reason.GAP, NOW - HOUR, NOW - HOUR + 1))
     progress = replace(STEADY, cursor_ns=NOW - 100, work=work)
 
     assert progress.durable_ns() == NOW - 5
@@ -143,13 +150,13 @@ def test_the_cursor_waits_for_floods_and_rests_but_not_for_gaps() -> None:
 def test_who_fills_a_page_is_loud_and_the_others_are_not() -> None:
     page = [entry(NOW, node="loud")] * 900 + [entry(NOW, node=f"gpu-{number}") for number in range(100)]
 
-    assert loud_nodes(page, "k8s_node_name") == {"loud"}
+    assert noisy_nodes(page, "k8s_node_name") == {"loud"}
 
 
 def test_a_page_of_everybody_singles_out_nobody() -> None:
     page = [entry(NOW, node=f"gpu-{number}") for number in range(1000)]
 
-    assert loud_nodes(page, "k8s_node_name") == frozenset()
+    assert noisy_nodes(page, "k8s_node_name") == frozenset()
 
 
 @pytest.mark.parametrize(("lines", "over"), [(0, True), (1000, True), (2000, False)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from konductor_like.loki.asking import Asking, Queries
 from konductor_like.loki.errors import (
     LokiError,
     LokiOverloaded,
@@ -14,10 +13,9 @@ from konductor_like.loki.errors import (
     LokiUnavailable,
     LokiUnreachable,
 )
-from konductor_like.loki.reader import Batch
+from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import Naming, log_line
-from konductor_like.loki.spans import SECOND_NS
-from konductor_like.loki.window import Window, read_span
+from konductor_like.loki.window_query import SECOND_NS, Queries, Window, WindowQuery, read_span
 from konductor_like.model import LogLine, Source
 from konductor_like.settings import Settings
 
@@ -40,7 +38,7 @@ _NO_FAULT_OF_ITS_OWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class _Backfill:
     """The kernel lines of one node from a time on."""
 
     node: str
@@ -48,21 +46,21 @@ class Wanted:
     tries: int = 0
 
 
-class TargetedReader:
+class NodeBackfill:
     """Reads the nodes that are wanted, one a poll. ``want`` may be called from another thread."""
 
     def __init__(self, client: Queries, query: str, settings: Settings) -> None:
         """``query`` is the kernel source's, from :mod:`konductor_like.loki.logql`."""
         self.source = Source.KERNEL
         self._naming = Naming.of(settings)
-        self._asking = Asking(client, query, self._naming.node, settings.loki_limit, LONGEST_NS)
+        self._asking = WindowQuery(client, query, self._naming.node, settings.loki_limit, LONGEST_NS)
         self._next_query = query
-        self._wanted: deque[Wanted] = deque()
+        self._wanted: deque[_Backfill] = deque()
 
     def want(self, node: str, since_ns: int) -> None:
         """Read this node's lines from then on, at most a day of them."""
         if len(self._wanted) < NODES_MOST:
-            self._wanted.append(Wanted(node, since_ns))
+            self._wanted.append(_Backfill(node, since_ns))
 
     def ask_for(self, query: str) -> None:
         """Ask another query from the next poll on."""
@@ -73,7 +71,7 @@ class TargetedReader:
         """It reads too little to be slowed down by the byte budget."""
         return 1.0
 
-    def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> Batch:
+    def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> PollResult:
         """The lines of the node that has waited longest, oldest first; nothing where none is wanted.
 
         They end at the bound on lines: what a flood has behind it is left to the readers of the present.
@@ -91,21 +89,21 @@ class TargetedReader:
                 self._wanted.popleft()
                 tries = wanted.tries + (not isinstance(error, _NO_FAULT_OF_ITS_OWN))
                 if tries < _TRIES:
-                    self._wanted.append(Wanted(wanted.node, wanted.since_ns, tries))
+                    self._wanted.append(_Backfill(wanted.node, wanted.since_ns, tries))
                 raise
-        return Batch(
+        return PollResult(
             upto_ns=now_ns,
             lines=tuple(lines),
             queries=self._asking.queries,
             bytes_processed=self._asking.bytes_processed,
         )
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: PollResult) -> None:
         """The lines were judged; the node is done with."""
         if batch.queries:
             self._wanted.popleft()
 
-    def _read(self, wanted: Wanted, now_ns: int, lines: list[LogLine]) -> None:
+    def _read(self, wanted: _Backfill, now_ns: int, lines: list[LogLine]) -> None:
         # A node's clock may be ahead of ours, so that its boot has yet to begin.
         span = Window(min(max(wanted.since_ns, now_ns - LONGEST_NS), now_ns - SECOND_NS), now_ns)
         ask = self._asking.lines_of(only=(wanted.node,))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from konductor_like.loki.errors import LokiUnavailable
-from konductor_like.loki.heartbeats import NAMES_MOST, HeartbeatReader, Look
-from konductor_like.loki.reader import Batch
+from konductor_like.loki.heartbeat_reader import NAMES_MOST, HeartbeatReader, Reread
+from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import Entry, QueryResult
-from konductor_like.loki.window import Direction
+from konductor_like.loki.window_query import Direction
 from tests.loki.support import NOW, SECOND, MemoryLoki, entry, settings
 
 BOOT = "0b6f3c1e-7d52-4a8e-9a53-1f2e3d4c5b6a"
@@ -57,7 +57,7 @@ def reader_of(loki: Loki, **values: object) -> HeartbeatReader:
     return reader
 
 
-def drain(reader: HeartbeatReader, now_ns: int) -> list[Batch]:
+def drain(reader: HeartbeatReader, now_ns: int) -> list[PollResult]:
     """Poll until nothing is left to read."""
     batches = []
     while True:
@@ -68,7 +68,7 @@ def drain(reader: HeartbeatReader, now_ns: int) -> list[Batch]:
             return batches
 
 
-def heard(batches: list[Batch]) -> list[int]:
+def heard(batches: list[PollResult]) -> list[int]:
     """The seconds after NOW of what was read."""
     return [round((line.timestamp_ns - NOW) / SECOND) for batch in batches for line in batch.lines]
 
@@ -152,7 +152,7 @@ def test_a_look_reads_a_span_once_more_for_its_nodes_alone() -> None:
     reader = reader_of(loki)
     drain(reader, NOW)
     loki.queries.clear()
-    reader.look([Look(NOW - 3600 * SECOND, NOW, frozenset({"gpu-1"}))])
+    reader.look([Reread(NOW - 3600 * SECOND, NOW, frozenset({"gpu-1"}))])
 
     batches = drain(reader, NOW)
 
@@ -167,7 +167,7 @@ def test_a_look_for_too_many_names_asks_for_all_nodes() -> None:
     names = frozenset(f"gpu-{i}" for i in range(NAMES_MOST + 1))
     drain(reader, NOW)
     loki.queries.clear()
-    reader.look([Look(NOW - 60 * SECOND, NOW, names)])
+    reader.look([Reread(NOW - 60 * SECOND, NOW, names)])
 
     drain(reader, NOW)
 
@@ -181,7 +181,7 @@ def test_a_long_look_never_keeps_the_present_from_being_heard() -> None:
     loki.allowed_limit = 40
     reader = reader_of(loki)
     drain(reader, NOW)
-    reader.look([Look(NOW - 3600 * SECOND, NOW - 600 * SECOND, frozenset({f"gpu-{i}" for i in range(60)}))])
+    reader.look([Reread(NOW - 3600 * SECOND, NOW - 600 * SECOND, frozenset({f"gpu-{i}" for i in range(60)}))])
     first = reader.poll(NOW)
     reader.commit(first)
     assert first.more
@@ -196,7 +196,7 @@ def test_what_a_look_found_comes_again_when_the_next_look_fails_or_the_batch_is_
     reader = reader_of(loki)
     drain(reader, NOW)
     reader.look(
-        Look(NOW + at * SECOND, NOW + (at + 1) * SECOND, frozenset({"gpu-1"})) for at in (-2000, -1000)
+        Reread(NOW + at * SECOND, NOW + (at + 1) * SECOND, frozenset({"gpu-1"})) for at in (-2000, -1000)
     )
     loki.refuse = lambda call: LokiUnavailable("no") if call.start_ns >= NOW - 1000 * SECOND else None
     with pytest.raises(LokiUnavailable):
@@ -212,7 +212,7 @@ def test_a_look_that_fails_again_and_again_is_let_go() -> None:
     reader = reader_of(loki)
     drain(reader, NOW)
     loki.refuse = lambda call: LokiUnavailable("no") if call.start_ns < NOW - 1000 * SECOND else None
-    reader.look([Look(NOW - 3600 * SECOND, NOW - 1200 * SECOND, frozenset({"gpu-1"}))])
+    reader.look([Reread(NOW - 3600 * SECOND, NOW - 1200 * SECOND, frozenset({"gpu-1"}))])
     for _ in range(3):
         with pytest.raises(LokiUnavailable):
             reader.poll(NOW)
