@@ -206,7 +206,7 @@ class SourceLoop:
         metrics.queries.labels(self.name).inc(batch.queries)
         metrics.bytes_processed.labels(self.name).inc(batch.bytes_processed)
         self._say_oddities(batch)
-        self._say_loud(batch.loud_nodes)
+        self._say_loud(batch.noisy_nodes)
         self._say_unread(batch)
 
     def _say_loud(self, nodes: frozenset[str]) -> None:

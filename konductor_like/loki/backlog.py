@@ -22,15 +22,20 @@ from konductor_like.settings import Settings
 
 NEAR_NS = 10 * SECOND_NS
 """How far a poll between two full ones looks back."""
+RETRY_FIRST_NS = 15 * SECOND_NS
+"""How long a span that could not be read is left alone first; twice as long after each further failure."""
+RETRY_MOST_NS = 600 * SECOND_NS
+UNREAD_MOST = 50
+"""More spans than this become one, with what was read between them: lines read twice are delivered once."""
+MOST_NODES = 200
+"""More noisy nodes than this at once are no exception, and Loki parses no query that names them all."""
+_NOISY_SHARE = 50
+"""One line in so many of a full page makes a node noisy."""
+_QUIET_SPAN_NS = 30 * SECOND_NS
+_ARRIVED_NS = 10 * SECOND_NS
+"""What is older than this has come to Loki, as a rule; what has not, the sweeps find."""
 _WIDEST_NS = 3600 * SECOND_NS
 """A catch-up is read in windows of this width, unless a steady poll needs a wider one."""
-_LOUD_SHARE = 50
-"""One line in so many of a full page makes a node loud."""
-_QUIET_SPAN_NS = 30 * SECOND_NS
-_SETTLED_NS = 10 * SECOND_NS
-"""What is older than this has come to Loki, as a rule; what has not, the sweeps find."""
-MOST_NODES = 200
-"""More loud nodes than this at once are no exception, and Loki parses no query that names them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +110,8 @@ class Flood:
         return replace(self, upto_ns=end_ns, recent=(*kept, (end_ns, lines)), width_ns=width_ns)
 
     def again_from(self, timestamp_ns: int) -> Self:
-        """Read what is not settled yet once more, from there on where that is later."""
-        return replace(self, upto_ns=max(self.upto_ns - _SETTLED_NS, timestamp_ns))
+        """Read what may not have come yet once more, from there on where that is later."""
+        return replace(self, upto_ns=max(self.upto_ns - _ARRIVED_NS, timestamp_ns))
 
     def is_over(self, now_ns: int, limit: int) -> bool:
         """Whether it was read to the present and little came of late: the nodes are read with all others."""
@@ -117,45 +122,40 @@ class Flood:
 def noisy_nodes(page: Iterable[Entry], node_label: str) -> frozenset[str]:
     """The nodes that fill a page that was not complete; ``""`` stands for lines that name none."""
     counts = Counter(entry.labels.get(node_label, "") for entry in page)
-    least = max(2, counts.total() // _LOUD_SHARE)
+    least = max(2, counts.total() // _NOISY_SHARE)
     return frozenset(node for node, count in counts.most_common(MOST_NODES) if count >= least)
 
 
 class Reason(StrEnum):
-    """Why a span is read."""
+    """Why a span is read, the most urgent first."""
 
     CATCH_UP = "catch-up"
     """It was never read: we, or Loki, were away."""
     REST = "rest"
     """The end of a window that held too much for one poll."""
+    UNREAD = "unread"
+    """Loki could not give it so far, although it gives the present."""
     LATE = "late"
     """A nudge told of a line there."""
     SWEEP = "sweep"
     """It was read before; lines may have come late."""
     GAP = "gap"
     """Nodes were silent then, and their lines may still come."""
-    UNREAD = "unread"
-    """Loki could not give it so far, although it gives the present."""
 
     @property
-    def binding(self) -> bool:
+    def holds_cursor(self) -> bool:
         """Whether the saved cursor must not pass it."""
         return self in (Reason.CATCH_UP, Reason.REST, Reason.UNREAD)
 
 
-_ORDER = [Reason.CATCH_UP, Reason.REST, Reason.UNREAD, Reason.LATE, Reason.SWEEP, Reason.GAP]
-RETRY_FIRST_NS = 15 * SECOND_NS
-"""How long a span that could not be read is left alone first; twice as long after each further failure."""
-RETRY_MOST_NS = 600 * SECOND_NS
-UNREAD_MOST = 50
-"""More spans than this become one, with what was read between them: lines read twice are delivered once."""
+_URGENCY = list(Reason)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingSpan:
     """A span to be read in full, from its start on; ``without`` are nodes whose lines a flood reads."""
 
-    why: Reason
+    reason: Reason
     start_ns: int
     end_ns: int
     without: frozenset[str] = frozenset()
@@ -192,161 +192,150 @@ class ReadState:
     whole_ns: int | None = None
     swept_ns: int | None = None
     unswept_ns: int = 0
-    work: tuple[PendingSpan, ...] = ()
+    pending: tuple[PendingSpan, ...] = ()
+    """The most urgent first."""
     floods: tuple[Flood, ...] = ()
     unread: tuple[UnreadSpan, ...] = ()
     revisited_ns: Mapping[Window, int] = field(default_factory=dict)
 
     @property
-    def loud(self) -> frozenset[str]:
+    def noisy(self) -> frozenset[str]:
         """The nodes that are read by themselves."""
         return frozenset(node for flood in self.floods for node in flood.nodes)
 
-    def read_ns(self) -> int:
-        """Everything before it was read, but for late lines and those of loud nodes."""
-        held = [work.start_ns for work in self.work if work.why.binding]
-        held += [unread.span.start_ns for unread in self.unread]
-        return min([self.fast_ns, *held])
+    @property
+    def catching_up(self) -> bool:
+        """Whether there is something that was never read."""
+        return any(span.reason is Reason.CATCH_UP for span in self.pending)
 
+    @property
+    def read_ns(self) -> int:
+        """Everything before it was read, but for late lines and those of noisy nodes."""
+        held = [span.start_ns for span in self.pending if span.reason.holds_cursor]
+        return min([self.fast_ns, *held, *(unread.span.start_ns for unread in self.unread)])
+
+    @property
     def durable_ns(self) -> int:
         """From here a start would find all that was not read yet; never less than before."""
         held = [flood.reached_ns for flood in self.floods]
-        held += [self.unswept_ns for work in self.work if work.why is Reason.SWEEP]
-        return max(self.cursor_ns, min([self.read_ns(), *held]))
+        held += [self.unswept_ns for span in self.pending if span.reason is Reason.SWEEP]
+        return max(self.cursor_ns, min([self.read_ns, *held]))
 
-    @property
-    def busy(self) -> bool:
-        """Whether there is anything to read beside the present."""
-        return bool(self.work or self.floods)
+    def is_away(self, config: ReaderConfig, now_ns: int) -> bool:
+        """Whether the present was not read for so long that a span of its own lies between."""
+        return now_ns - self.fast_ns > config.overlap_ns + 2 * config.interval_ns + NEAR_NS
 
-    def revisited(self) -> list[Window]:
+    def reread_from_ns(self, config: ReaderConfig) -> int:
+        """Nothing before this is read a second time, gaps excepted."""
+        swept_ns = self.fast_ns if self.swept_ns is None else self.swept_ns
+        starts = [span.start_ns for span in self.pending if span.reason is not Reason.GAP]
+        starts += [unread.span.start_ns for unread in self.unread]
+        # A catch-up reads noisy nodes too, and their flood comes to those lines later.
+        starts += [flood.upto_ns for flood in self.floods]
+        return min([_floor(swept_ns - config.lateness_ns), self.fast_ns - config.overlap_ns, *starts])
+
+    def gaps_to_reread(self) -> list[Window]:
         """The gaps that will be read again."""
-        last_looks = [Window(work.start_ns, work.end_ns) for work in self.work if work.why is Reason.GAP]
-        return [*self.revisited_ns, *last_looks]
+        last = [Window(span.start_ns, span.end_ns) for span in self.pending if span.reason is Reason.GAP]
+        return [*self.revisited_ns, *last]
+
+    def with_span(self, new: PendingSpan) -> Self:
+        """With one more span to read; what touches a span of the same reason is joined with it."""
+        if new.start_ns >= new.end_ns:
+            return self
+        apart = []
+        for span in self.pending:
+            if span.reason is new.reason and _touch(span, new):
+                start_ns, end_ns = min(span.start_ns, new.start_ns), max(span.end_ns, new.end_ns)
+                without = span.without & new.without
+                new = replace(new, start_ns=start_ns, end_ns=end_ns, without=without)
+            else:
+                apart.append(span)
+        if len(apart) < len(self.pending):
+            return replace(self, pending=tuple(apart)).with_span(new)
+        pending = sorted((*apart, new), key=lambda span: (_URGENCY.index(span.reason), span.start_ns))
+        return replace(self, pending=tuple(pending))
+
+    def advanced(self, first: PendingSpan) -> Self:
+        """With this in place of the first span, which is dropped when it is done."""
+        rest = self.pending[1:]
+        return replace(self, pending=(first, *rest) if first.start_ns < first.end_ns else rest)
+
+    def with_flood(self, new: Flood | None, instead_of: Flood | None = None) -> Self:
+        """A flood began, came further (``instead_of`` what it was), or is over (``new`` is None)."""
+        floods = tuple(flood for flood in self.floods if flood is not instead_of)
+        return replace(self, floods=floods if new is None else (*floods, new))
+
+    def without_unreadable(self, span: Window, now_ns: int, waited_ns: int = 0) -> Self:
+        """Leave a span that could not be read alone for a while; the first time ``waited_ns`` is 0."""
+        wait_ns = min(max(RETRY_FIRST_NS, 2 * waited_ns), RETRY_MOST_NS)
+        others = [other for other in self.unread if not _touch(other.span, span)]
+        if len(others) >= UNREAD_MOST:
+            others = []
+        joined = [span, *(other.span for other in self.unread if other not in others)]
+        whole = Window(min(one.start_ns for one in joined), max(one.end_ns for one in joined))
+        unread = (*others, UnreadSpan(whole, now_ns + wait_ns, wait_ns))
+        return replace(self, unread=tuple(sorted(unread, key=lambda one: one.span.start_ns)))
+
+    def too_old(self, config: ReaderConfig, now_ns: int) -> tuple[Window, ...]:
+        """The spans that could not be read and are too old by now."""
+        oldest_ns = now_ns - config.give_up_ns
+        return tuple(one.span for one in self.unread if one.span.end_ns <= oldest_ns)
 
 
-def read_again_from_ns(progress: ReadState, spans: ReaderConfig) -> int:
-    """Nothing before this is read a second time, gaps excepted."""
-    swept_ns = progress.fast_ns if progress.swept_ns is None else progress.swept_ns
-    work = [work.start_ns for work in progress.work if work.why is not Reason.GAP]
-    work += [unread.span.start_ns for unread in progress.unread]
-    # Work of its own may have read what a flood comes to later: after an absence it leaves nobody out.
-    floods = [flood.upto_ns for flood in progress.floods]
-    return min([_floor(swept_ns - spans.lateness_ns), progress.fast_ns - spans.overlap_ns, *work, *floods])
-
-
-def planned(progress: ReadState, spans: ReaderConfig, gaps: Iterable[Window], now_ns: int) -> ReadState:
-    """Add the work that is due at ``now_ns``. A clock that stepped back takes the cursor with it."""
-    progress = replace(
-        progress, cursor_ns=min(progress.cursor_ns, now_ns), fast_ns=min(progress.fast_ns, now_ns)
-    )
-    swept_ns = progress.swept_ns
+def planned(state: ReadState, config: ReaderConfig, gaps: Iterable[Window], now_ns: int) -> ReadState:
+    """Add the spans that are due at ``now_ns``. A clock that stepped back takes the cursor with it."""
+    state = replace(state, cursor_ns=min(state.cursor_ns, now_ns), fast_ns=min(state.fast_ns, now_ns))
+    swept_ns = state.swept_ns
     if swept_ns is None or now_ns < swept_ns - NEAR_NS:
-        return _begun(progress, spans, now_ns)
-    if is_away(progress, spans, now_ns):
+        # All that may have come since the last sweep of whoever read before us, the unread spans included.
+        start_ns = max(0, state.cursor_ns - config.lateness_ns - config.sweep_every_ns)
+        begun = replace(state, pending=(), floods=(), unread=(), whole_ns=None, swept_ns=now_ns)
+        return begun.with_span(PendingSpan(Reason.CATCH_UP, start_ns, now_ns - config.overlap_ns))
+    if state.is_away(config, now_ns):
         # As after a start: what came late meanwhile must hold the saved cursor as well, and no sweep does.
-        start_ns = max(0, progress.fast_ns - spans.lateness_ns)
-        away = PendingSpan(Reason.CATCH_UP, start_ns, now_ns - spans.overlap_ns)
-        progress = replace(progress, work=added(progress.work, away))
-    late_ns = now_ns - swept_ns
-    progress = _asking_again(progress, spans, now_ns)
-    if late_ns >= spans.sweep_every_ns and all(work.why is not Reason.SWEEP for work in progress.work):
+        start_ns = max(0, state.fast_ns - config.lateness_ns)
+        state = state.with_span(PendingSpan(Reason.CATCH_UP, start_ns, now_ns - config.overlap_ns))
+    state = _retrying_unread(state, config, now_ns)
+    since_ns = now_ns - swept_ns
+    if since_ns >= config.sweep_every_ns and all(s.reason is not Reason.SWEEP for s in state.pending):
         # A line that came just after the last sweep had passed may be as late as the lateness.
-        sweep = PendingSpan(
-            Reason.SWEEP, _floor(now_ns - late_ns - spans.lateness_ns), _floor(now_ns - NEAR_NS)
-        )
-        more = added(progress.work, sweep) if sweep.start_ns < sweep.end_ns else progress.work
-        unswept_ns = swept_ns + spans.sweep_every_ns
-        progress = replace(progress, work=more, swept_ns=now_ns, unswept_ns=unswept_ns)
-    return _revisiting(progress, spans, gaps, now_ns)
+        start_ns, end_ns = _floor(swept_ns - config.lateness_ns), _floor(now_ns - NEAR_NS)
+        state = state.with_span(PendingSpan(Reason.SWEEP, start_ns, end_ns))
+        state = replace(state, swept_ns=now_ns, unswept_ns=swept_ns + config.sweep_every_ns)
+    return _revisiting(state, config, gaps, now_ns)
 
 
-def is_away(progress: ReadState, spans: ReaderConfig, now_ns: int) -> bool:
-    """Whether the present was not read for so long that what lies between is work of its own."""
-    return now_ns - progress.fast_ns > spans.overlap_ns + 2 * spans.interval_ns + NEAR_NS
-
-
-def is_catching_up(progress: ReadState | None) -> bool:
-    """Whether there is something that was never read."""
-    return progress is not None and any(work.why is Reason.CATCH_UP for work in progress.work)
-
-
-def _begun(progress: ReadState, spans: ReaderConfig, now_ns: int) -> ReadState:
-    """The beginning: all that may have come since the last sweep of whoever read before us."""
-    start_ns = max(0, progress.cursor_ns - spans.lateness_ns - spans.sweep_every_ns)
-    end_ns = max(start_ns, now_ns - spans.overlap_ns)
-    work = (PendingSpan(Reason.CATCH_UP, start_ns, end_ns),) if start_ns < end_ns else ()
-    # What could not be read lies behind the cursor, so the catch-up reads it.
-    return replace(progress, work=work, floods=(), unread=(), whole_ns=None, swept_ns=now_ns)
-
-
-def put_off(progress: ReadState, span: Window, now_ns: int, waited_ns: int) -> ReadState:
-    """Leave a span that could not be read alone for a while; the first time ``waited_ns`` is 0."""
-    wait_ns = min(max(RETRY_FIRST_NS, 2 * waited_ns), RETRY_MOST_NS)
-    near = [other for other in progress.unread if _touch(other.span, span)]
-    others = [other for other in progress.unread if not _touch(other.span, span)]
-    spans = [span, *(other.span for other in near)]
-    if len(others) >= UNREAD_MOST:
-        spans, others = [*spans, *(other.span for other in others)], []
-    whole = Window(min(one.start_ns for one in spans), max(one.end_ns for one in spans))
-    unread = sorted(
-        (*others, UnreadSpan(whole, now_ns + wait_ns, wait_ns)), key=lambda one: one.span.start_ns
-    )
-    return replace(progress, unread=tuple(unread))
-
-
-def given_up(progress: ReadState, spans: ReaderConfig, now_ns: int) -> tuple[Window, ...]:
-    """The spans that could not be read and are too old by now."""
-    oldest_ns = now_ns - spans.give_up_ns
-    return tuple(one.span for one in progress.unread if one.span.end_ns <= oldest_ns)
-
-
-def _asking_again(progress: ReadState, spans: ReaderConfig, now_ns: int) -> ReadState:
-    """Ask again for what could not be read, where it is time; what is too old is let go of."""
-    late = given_up(progress, spans, now_ns)
-    work, unread = progress.work, []
-    for one in progress.unread:
-        if one.span in late:
+def _retrying_unread(state: ReadState, config: ReaderConfig, now_ns: int) -> ReadState:
+    """Ask again for what could not be read, where it is time; what is too old is given up."""
+    given_up = state.too_old(config, now_ns)
+    waiting = []
+    for one in state.unread:
+        if one.span in given_up:
             continue
         if now_ns >= one.retry_ns or one.retry_ns - now_ns > one.waited_ns:  # or the clock was put back
-            again = PendingSpan(Reason.UNREAD, one.span.start_ns, one.span.end_ns, waited_ns=one.waited_ns)
-            work = added(work, replace(again, width_ns=max(1, one.span.width_ns // 2)))
+            half_ns = max(1, one.span.width_ns // 2)
+            again = PendingSpan(Reason.UNREAD, one.span.start_ns, one.span.end_ns, width_ns=half_ns)
+            state = state.with_span(replace(again, waited_ns=one.waited_ns))
         else:
-            unread.append(one)
-    return replace(progress, work=work, unread=tuple(unread))
+            waiting.append(one)
+    return replace(state, unread=tuple(waiting))
 
 
-def _touch(one: Window, other: Window) -> bool:
-    return one.start_ns <= other.end_ns and other.start_ns <= one.end_ns
-
-
-def _revisiting(progress: ReadState, spans: ReaderConfig, gaps: Iterable[Window], now_ns: int) -> ReadState:
+def _revisiting(state: ReadState, config: ReaderConfig, gaps: Iterable[Window], now_ns: int) -> ReadState:
     """Read open gaps now and then, and each once more after it was closed."""
     open_gaps = {gap for gap in gaps if gap.width_ns > 0}
-    known = progress.revisited_ns
-    last_looks = [gap for gap in known if gap not in open_gaps]
-    due = [gap for gap in open_gaps if now_ns - known.get(gap, 0) >= spans.revisit_every_ns]
-    if not last_looks and not due:
-        return progress
-    work = progress.work
-    for gap in (*last_looks, *due):
-        work = added(work, PendingSpan(Reason.GAP, _floor(gap.start_ns), gap.end_ns))
+    known = state.revisited_ns
+    closed = [gap for gap in known if gap not in open_gaps]
+    due = [gap for gap in open_gaps if now_ns - known.get(gap, 0) >= config.revisit_every_ns]
+    for gap in (*closed, *due):
+        state = state.with_span(PendingSpan(Reason.GAP, _floor(gap.start_ns), gap.end_ns))
     kept = {gap: known[gap] for gap in open_gaps if gap in known}
-    return replace(progress, work=work, revisited_ns={**kept, **dict.fromkeys(due, now_ns)})
+    return replace(state, revisited_ns={**kept, **dict.fromkeys(due, now_ns)})
 
 
-def added(work: tuple[PendingSpan, ...], new: PendingSpan) -> tuple[PendingSpan, ...]:
-    """The work and some more, in order of urgency; what touches work of the same reason is joined with it."""
-    for waiting in work:
-        if waiting.why is new.why and waiting.start_ns <= new.end_ns and new.start_ns <= waiting.end_ns:
-            joined = replace(
-                new,
-                start_ns=min(new.start_ns, waiting.start_ns),
-                end_ns=max(new.end_ns, waiting.end_ns),
-                without=waiting.without & new.without,
-            )
-            return added(tuple(other for other in work if other is not waiting), joined)
-    return tuple(sorted((*work, new), key=lambda item: (_ORDER.index(item.why), item.start_ns)))
+def _touch(one: Window | PendingSpan, other: Window | PendingSpan) -> bool:
+    return one.start_ns <= other.end_ns and other.start_ns <= one.end_ns
 
 
 def _floor(timestamp_ns: int) -> int:

@@ -86,7 +86,7 @@ class HeartbeatReader:
 
     def ask_for(self, query: str) -> None:
         """Ask another query from the next poll on."""
-        self._asking.query = query
+        self._asking.text = query
 
     def look(self, looks: Iterable[Reread]) -> None:
         """Read these too, after the present and in the order given."""

@@ -77,7 +77,7 @@ class NodeBackfill:
         They end at the bound on lines: what a flood has behind it is left to the readers of the present.
         Raises a LokiError; the node is tried again, a few times where it is its own query that fails.
         """
-        self._asking.query = self._next_query
+        self._asking.text = self._next_query
         self._asking.begin()
         lines: list[LogLine] = []
         wanted = self._wanted[0] if self._wanted else None

@@ -173,7 +173,7 @@ class WarmupReader:
 
     def _read(self, rest: _Rest) -> Piece:
         asking = self._asking
-        if asking.query != rest.query:
+        if asking.text != rest.query:
             asking = WindowQuery(self._client, rest.query, self._naming.node, self._limit, WIDEST_NS)
             self._asking = asking
         asking.begin()

@@ -114,7 +114,7 @@ class Queries(Protocol):
 
 
 class WindowQuery:
-    """Asks, adopts the tenant's limit, and asks for less where an answer is too large or takes too long.
+    """Asks for windows, and for less where an answer is too large or takes too long.
 
     ``queries`` and ``bytes_processed`` add up until :meth:`begin`.
     """
@@ -122,14 +122,17 @@ class WindowQuery:
     def __init__(
         self,
         client: Queries,
-        query: str,
+        text: str,
         node_label: str,
         limit: int,
         widest_ns: int,
         entry_bytes: int = KERNEL_ENTRY_BYTES,
     ) -> None:
-        """``limit`` entries are asked for at most; ``entry_bytes`` is what one is taken to weigh at first."""
-        self.query = query
+        """``text`` is the query, for ``limit`` entries at most.
+
+        ``entry_bytes`` is what one is taken to weigh at first.
+        """
+        self.text = text
         self.widest_ns = widest_ns
         """How wide a window may be for now."""
         self.asked_ns = widest_ns
@@ -167,59 +170,80 @@ class WindowQuery:
 
     def lines_of(self, *, only: Collection[str] = (), without: Collection[str] = ()) -> Ask:
         """A callable that asks for windows of these nodes only, or of all but those."""
-        query = of_nodes(self.query, self._node_label, only or without, without=not only)
+        text = of_nodes(self.text, self._node_label, only or without, without=not only)
         most = STORM_LINES if only else self._most
 
         def ask(window: Window, direction: Direction) -> QueryResult | None:
-            return self._ask(query, window, direction, most)
+            result = self._page(text, window, direction, most)
+            return None if result is None else self._proven(text, window, result)
 
         return ask
 
-    def count(self, window: Window, query: str | None = None) -> int:
+    def count(self, window: Window, text: str | None = None) -> int:
         """How many lines Loki counts in a window of whole milliseconds."""
         self.queries, self.asked_ns = self.queries + 1, window.width_ns
-        count = self._client.count(query or self.query, window.start_ns, window.end_ns)
+        count = self._client.count(text or self.text, window.start_ns, window.end_ns)
         self.bytes_processed += count.bytes_processed
         return count.lines
 
-    def _ask(self, query: str, window: Window, direction: Direction, most: int) -> QueryResult | None:
-        """One window's answer; None when it can only be had in parts.
+    def _page(self, text: str, window: Window, direction: Direction, most: int) -> QueryResult | None:
+        """One window's answer, of as many entries as Loki can hand over; None when it only comes in parts.
+
+        A page that turns out too small says little about who fills it: it grows, and where that fails the
+        smaller page will do.
+        """
+        page = self._first_page(text, window, direction, min(most, self.limit))
+        while (
+            page is not None and len(page.entries) >= page.limit and min(most, self.limit) >= 2 * page.limit
+        ):
+            limit = min(most, self.limit, _GROWTH * page.limit)
+            try:
+                page = self._send(text, window, direction, limit)
+            except _MAY_BE_TOO_LARGE:
+                self._refuse(limit)
+                break
+        return page
+
+    def _first_page(self, text: str, window: Window, direction: Direction, limit: int) -> QueryResult | None:
+        """An answer of ``limit`` entries, or of as many as Loki hands over; None where only less time helps.
 
         A window that gave no answer is asked again for one entry. If that gives none either, the width of the
-        window is the reason. A page that turns out too small says little about who fills it: it grows, and
-        where that fails the smaller page will do.
+        window is the reason.
         """
-        limit, refused = min(most, self.limit), 0
-        page: QueryResult | None = None
+        silent_at = 0
         while True:
-            self.queries, self.asked_ns = self.queries + 1, window.width_ns
             try:
-                result = self._client.query_range(query, window.start_ns, window.end_ns, limit, direction)
+                page = self._send(text, window, direction, limit)
             except LokiError as error:
-                if isinstance(error, LokiRefused) and 0 < (error.allowed_limit or 0) < limit:
-                    self._most = limit = error.allowed_limit or 1
-                elif page is not None and isinstance(error, _MAY_BE_TOO_LARGE):
-                    self._refuse(limit)
-                    return self._proven(query, window, page)
-                elif isinstance(error, LokiRefused) and error.asks_for_less and window.width_ns > SECOND_NS:
+                if isinstance(error, LokiRefused) and error.asks_for_less and window.width_ns > SECOND_NS:
                     return None
-                elif _is_too_large(error) and limit > 1:
+                if _is_too_large(error) and limit > 1:
                     self._refuse(limit)
                     limit = max(1, min(limit // 2, PAGE_BYTES // LINE_BYTES_MOST))
                 elif _is_too_large(error) and window.width_ns > 1:
                     return None
-                elif isinstance(error, LokiTimeout) and limit > 1 and not refused:
-                    limit, refused = 1, limit
+                elif isinstance(error, LokiTimeout) and limit > 1 and not silent_at:
+                    limit, silent_at = 1, limit
                 else:
                     raise
             else:
-                self.bytes_processed += result.bytes_processed
-                self._learn(result)
-                if refused:
-                    self._refuse(refused)
-                if len(result.entries) < limit or min(most, self.limit) < 2 * limit:
-                    return self._proven(query, window, result)
-                page, limit = result, min(most, self.limit, _GROWTH * limit)
+                if silent_at:
+                    self._refuse(silent_at)
+                return page
+
+    def _send(self, text: str, window: Window, direction: Direction, limit: int) -> QueryResult:
+        """Ask once, and again where the tenant allows fewer entries."""
+        self.queries, self.asked_ns = self.queries + 1, window.width_ns
+        try:
+            result = self._client.query_range(text, window.start_ns, window.end_ns, limit, direction)
+        except LokiRefused as error:
+            if not 0 < (error.allowed_limit or 0) < limit:
+                raise
+            self._most = error.allowed_limit or 1
+            return self._send(text, window, direction, self._most)
+        self.bytes_processed += result.bytes_processed
+        self._learn(result)
+        return result
 
     def _refuse(self, limit: int) -> None:
         """A page of so many was too large: for a while none is more than half as large."""
@@ -235,13 +259,13 @@ class WindowQuery:
         elif len(result.entries) >= result.limit:
             self._entry_bytes = max(mean, self._entry_bytes // _GROWTH)
 
-    def _proven(self, query: str, window: Window, result: QueryResult) -> QueryResult:
+    def _proven(self, text: str, window: Window, result: QueryResult) -> QueryResult:
         """Count the lines where the answer alone cannot say that nothing was cut, though it may be so."""
         if (
             is_complete(result)
             or len(result.entries) >= result.limit
             or window.width_ns % COUNTABLE_NS
-            or self.count(window, query) != len(result.entries)
+            or self.count(window, text) != len(result.entries)
         ):
             return result
         return replace(result, post_filter_lines=len(result.entries))

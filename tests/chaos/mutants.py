@@ -21,7 +21,7 @@ from konductor_like.cluster import patch, paths, writer
 from konductor_like.cluster.lease import LeaderLease
 from konductor_like.cluster.store import NodeStore
 from konductor_like.controller.tick import Tick
-from konductor_like.loki import client, reader, window_query
+from konductor_like.loki import client, poll, window_query
 from konductor_like.loki.backlog import ReaderConfig
 from konductor_like.loki.dedup import DeliveredLines
 from konductor_like.model import BrakeState, Checkpoint, KernelPosition, Role, Source
@@ -93,7 +93,7 @@ def _others_taints_replaced() -> Iterator[None]:
 @contextmanager
 def _every_answer_complete() -> Iterator[None]:
     with ExitStack() as stack:
-        for module in (reader, window_query):
+        for module in (poll, window_query):
             stack.enter_context(patched.object(module, "is_complete", lambda _result: True))
         yield
 

@@ -14,14 +14,13 @@ from konductor_like.loki.backlog import (
     ReaderConfig,
     ReadState,
     Reason,
-    added,
     noisy_nodes,
     planned,
 )
 from konductor_like.loki.window_query import Window
 from tests.loki.support import HOUR, NOW, SECOND, entry
 
-SPANS = ReaderConfig(
+CONFIG = ReaderConfig(
     overlap_ns=180 * SECOND,
     lateness_ns=HOUR,
     skew_ns=90 * SECOND,
@@ -36,77 +35,78 @@ STEADY = ReadState(cursor_ns=NOW, fast_ns=NOW, whole_ns=NOW, swept_ns=NOW)
 def _spans_of(progress: ReadState) -> list[tuple[Reason, int, int]]:
     """Relative to NOW, in seconds."""
     return [
-        (work.why, (work.start_ns - NOW) // SECOND, (work.end_ns - NOW) // SECOND) for work in progress.work
+        (work.reason, (work.start_ns - NOW) // SECOND, (work.end_ns - NOW) // SECOND)
+        for work in progress.pending
     ]
 
 
 def test_the_beginning_reaches_back_by_the_lateness_and_a_sweep_behind_the_cursor() -> None:
-    begun = planned(ReadState(NOW - HOUR, fast_ns=NOW - HOUR), SPANS, (), NOW)
+    begun = planned(ReadState(NOW - HOUR, fast_ns=NOW - HOUR), CONFIG, (), NOW)
 
     assert _spans_of(begun) == [(Reason.CATCH_UP, -7320, -180)]
-    assert begun.durable_ns() == NOW - HOUR
+    assert begun.durable_ns == NOW - HOUR
 
 
 def test_nothing_is_due_between_two_sweeps() -> None:
-    assert planned(STEADY, SPANS, (), NOW + 100 * SECOND).work == ()
+    assert planned(STEADY, CONFIG, (), NOW + 100 * SECOND).pending == ()
 
 
 def test_a_sweep_reaches_back_by_the_lateness_behind_the_sweep_before() -> None:
-    swept = planned(replace(STEADY, fast_ns=NOW + 125 * SECOND), SPANS, (), NOW + 130 * SECOND)
+    swept = planned(replace(STEADY, fast_ns=NOW + 125 * SECOND), CONFIG, (), NOW + 130 * SECOND)
 
     assert _spans_of(swept) == [(Reason.SWEEP, -3600, 120)]
 
 
 def test_until_a_sweep_is_done_the_cursor_stays_where_a_start_would_look_as_far_back() -> None:
     fast = replace(STEADY, fast_ns=NOW + 300 * SECOND)
-    swept = planned(fast, SPANS, (), NOW + 300 * SECOND)
-    begun = planned(ReadState(swept.durable_ns(), fast_ns=0), SPANS, (), NOW + 900 * SECOND)
+    swept = planned(fast, CONFIG, (), NOW + 300 * SECOND)
+    begun = planned(ReadState(swept.durable_ns, fast_ns=0), CONFIG, (), NOW + 900 * SECOND)
 
-    assert begun.work[0].start_ns == swept.work[0].start_ns
-    assert replace(swept, work=()).durable_ns() == NOW + 300 * SECOND
+    assert begun.pending[0].start_ns == swept.pending[0].start_ns
+    assert replace(swept, pending=()).durable_ns == NOW + 300 * SECOND
 
 
 def test_no_sweep_begins_before_the_last_one_has_ended_and_then_it_reaches_back_further() -> None:
     under_way = PendingSpan(Reason.SWEEP, NOW - 60 * SECOND, NOW)
-    busy = replace(STEADY, fast_ns=NOW + 300 * SECOND, work=(under_way,))
+    busy = replace(STEADY, fast_ns=NOW + 300 * SECOND, pending=(under_way,))
 
-    assert planned(busy, SPANS, (), NOW + 300 * SECOND).work == (under_way,)
-    free = planned(replace(busy, work=()), SPANS, (), NOW + 300 * SECOND)
+    assert planned(busy, CONFIG, (), NOW + 300 * SECOND).pending == (under_way,)
+    free = planned(replace(busy, pending=()), CONFIG, (), NOW + 300 * SECOND)
     assert _spans_of(free) == [(Reason.SWEEP, -3600, 290)]
 
 
 def test_after_an_absence_what_lies_between_is_work_that_holds_the_cursor() -> None:
-    back = planned(STEADY, SPANS, (), NOW + 100 * SECOND + HOUR)
+    back = planned(STEADY, CONFIG, (), NOW + 100 * SECOND + HOUR)
 
     assert _spans_of(back)[0] == (Reason.CATCH_UP, -3600, 3520)
-    assert back.durable_ns() == NOW
+    assert back.durable_ns == NOW
 
 
 def test_a_clock_that_steps_back_begins_anew_and_takes_the_cursor_with_it() -> None:
-    back = planned(STEADY, SPANS, (), NOW - HOUR)
+    back = planned(STEADY, CONFIG, (), NOW - HOUR)
 
     assert back.cursor_ns == back.fast_ns == NOW - HOUR
     assert _spans_of(back) == [(Reason.CATCH_UP, -7320, -3780)]
 
 
 def test_a_clock_that_steps_back_a_little_changes_nothing() -> None:
-    assert planned(STEADY, SPANS, (), NOW - 2 * SECOND).work == ()
+    assert planned(STEADY, CONFIG, (), NOW - 2 * SECOND).pending == ()
 
 
 def test_an_open_gap_is_read_every_ten_minutes_and_once_more_when_it_closed() -> None:
     gap = Window(NOW - 3 * HOUR, NOW - 2 * HOUR)
     steady = replace(STEADY, swept_ns=NOW + 10 * HOUR, fast_ns=NOW + 10 * HOUR)
-    first = planned(steady, SPANS, [gap], NOW + 10 * HOUR)
-    again = planned(replace(first, work=()), SPANS, [gap], NOW + 10 * HOUR + 599 * SECOND)
-    later = planned(replace(first, work=()), SPANS, [gap], NOW + 10 * HOUR + 600 * SECOND)
-    closed = planned(replace(first, work=()), SPANS, [], NOW + 10 * HOUR + SECOND)
-    over = planned(replace(closed, work=()), SPANS, [], NOW + 20 * HOUR)
+    first = planned(steady, CONFIG, [gap], NOW + 10 * HOUR)
+    again = planned(replace(first, pending=()), CONFIG, [gap], NOW + 10 * HOUR + 599 * SECOND)
+    later = planned(replace(first, pending=()), CONFIG, [gap], NOW + 10 * HOUR + 600 * SECOND)
+    closed = planned(replace(first, pending=()), CONFIG, [], NOW + 10 * HOUR + SECOND)
+    over = planned(replace(closed, pending=()), CONFIG, [], NOW + 20 * HOUR)
 
-    assert [work.why for work in first.work] == [Reason.GAP]
-    assert [work.why for work in again.work if work.why is Reason.GAP] == []
-    assert [work.why for work in later.work if work.why is Reason.GAP] == [Reason.GAP]
-    assert [work.why for work in closed.work] == [Reason.GAP]
-    assert [work.why for work in over.work if work.why is Reason.GAP] == []
+    assert [work.reason for work in first.pending] == [Reason.GAP]
+    assert [work.reason for work in again.pending if work.reason is Reason.GAP] == []
+    assert [work.reason for work in later.pending if work.reason is Reason.GAP] == [Reason.GAP]
+    assert [work.reason for work in closed.pending] == [Reason.GAP]
+    assert [work.reason for work in over.pending if work.reason is Reason.GAP] == []
 
 
 _work = st.builds(
@@ -119,32 +119,34 @@ _work = st.builds(
 
 @given(st.lists(_work, max_size=8))
 def test_no_moment_of_any_work_is_lost_when_work_is_joined(items: list[PendingSpan]) -> None:
-    work: tuple[PendingSpan, ...] = ()
+    state = STEADY
     for item in items:
-        work = added(work, item)
+        state = state.with_span(item)
 
     def moments(of: list[PendingSpan]) -> set[tuple[Reason, int]]:
-        return {(one.why, at) for one in of for at in range(one.start_ns, one.end_ns)}
+        return {(one.reason, at) for one in of for at in range(one.start_ns, one.end_ns)}
 
-    assert moments(list(work)) == moments(items)
-    assert sum(one.end_ns - one.start_ns for one in work) == len(moments(items)), "nothing is read twice"
+    assert moments(list(state.pending)) == moments(items)
+    assert sum(one.end_ns - one.start_ns for one in state.pending) == len(moments(items)), (
+        "nothing is read twice"
+    )
 
 
 def test_a_rest_that_leaves_out_loud_nodes_reads_them_once_it_is_joined_with_one_that_does_not() -> None:
     one = PendingSpan(Reason.REST, 0, 10, frozenset({"a", "b"}))
 
-    (joined,) = added((one,), PendingSpan(Reason.REST, 5, 20, frozenset({"b"})))
+    (joined,) = STEADY.with_span(one).with_span(PendingSpan(Reason.REST, 5, 20, frozenset({"b"}))).pending
 
     assert joined == PendingSpan(Reason.REST, 0, 20, frozenset({"b"}))
 
 
 def test_the_cursor_waits_for_floods_and_rests_but_not_for_gaps() -> None:
     work = (PendingSpan(Reason.REST, NOW - 5, NOW), PendingSpan(Reason.GAP, NOW - HOUR, NOW - HOUR + 1))
-    progress = replace(STEADY, cursor_ns=NOW - 100, work=work)
+    progress = replace(STEADY, cursor_ns=NOW - 100, pending=work)
 
-    assert progress.durable_ns() == NOW - 5
-    assert replace(progress, floods=(Flood(frozenset({"a"}), NOW - 50),)).durable_ns() == NOW - 50
-    assert replace(progress, floods=(Flood(frozenset({"a"}), NOW - 500),)).durable_ns() == NOW - 100
+    assert progress.durable_ns == NOW - 5
+    assert replace(progress, floods=(Flood(frozenset({"a"}), NOW - 50),)).durable_ns == NOW - 50
+    assert replace(progress, floods=(Flood(frozenset({"a"}), NOW - 500),)).durable_ns == NOW - 100
 
 
 def test_who_fills_a_page_is_loud_and_the_others_are_not() -> None:

@@ -49,7 +49,7 @@ def test_another_nodes_line_comes_with_the_first_poll_of_a_storm() -> None:
 
     assert "NVRM: Xid 79" in texts_of(batch)
     assert batch.more
-    assert batch.loud_nodes == {"loud"}
+    assert batch.noisy_nodes == {"loud"}
     assert len(loki.calls) < 20
 
 
@@ -107,7 +107,7 @@ def test_a_node_that_has_calmed_down_is_read_with_all_others_again() -> None:
     _pour(loki, _storm(5_000))
     _drain(reader, NOW + 5 * SECOND)
 
-    loud = [poll(reader, NOW + seconds * SECOND).loud_nodes for seconds in range(10, 300, 5)]
+    loud = [poll(reader, NOW + seconds * SECOND).noisy_nodes for seconds in range(10, 300, 5)]
 
     assert loud[0] == {"loud"}
     assert loud[-1] == frozenset()
@@ -170,7 +170,7 @@ def test_lines_that_name_no_node_may_storm_too() -> None:
     batch = poll(reader, NOW + 5 * SECOND)
 
     assert "NVRM: Xid 79" in texts_of(batch)
-    assert batch.loud_nodes == {""}
+    assert batch.noisy_nodes == {""}
     assert len(_drain(reader, NOW + 5 * SECOND)) + len(batch.lines) == 2001
 
 
