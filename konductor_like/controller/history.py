@@ -46,7 +46,7 @@ def history_reader(
         budget,
         since_ns=since_ns,
         now_ns=now_ns,
-        whole=_say_whole,
+        finished=_say_finished,
     )
     metrics.history_unread.set_function(lambda: reader.unread_seconds)
     logs.info(
@@ -56,12 +56,10 @@ def history_reader(
     return reader
 
 
-def _say_whole(account: WarmupTotals) -> None:
+def _say_finished(totals: WarmupTotals) -> None:
     logs.info(
-        f"The past is read again: {account.lines} lines, {account.faults} faults, {account.queries} queries, "
-        f"{account.bytes_processed / 2**20:.1f} MiB processed."
+        f"The past is read again: {totals.lines} lines, {totals.faults} faults, {totals.queries} queries, "
+        f"{totals.bytes_processed / 2**20:.1f} MiB processed."
     )
-    if account.incomplete:
-        logs.warning(
-            f"{account.incomplete} single nanoseconds of it hold more lines than Loki gives at once."
-        )
+    if totals.incomplete:
+        logs.warning(f"{totals.incomplete} single nanoseconds of it hold more lines than Loki gives at once.")

@@ -57,10 +57,6 @@ class Reader(Protocol):
     def ask_for(self, query: str) -> None:
         """Ask another query from the next poll on."""
 
-    @property
-    def slowdown(self) -> float:
-        """How many times longer than usual to wait before the next poll."""
-
     def poll(self, now_ns: int, oldest_ns: int | None = None, /) -> PollResult:
         """Read what is new, by a nudge that told of ``oldest_ns`` or without one; raises a LokiError."""
 
@@ -144,7 +140,7 @@ class SourceLoop:
             self._schedule.wait(self._pause_seconds())
         elif batch.more:
             self._schedule.wait(batch.wait_seconds)
-        self._slow_down()
+        self._slow_down(batch.slowdown)
 
     def _poll(self, oldest_ns: int | None) -> PollResult | None:
         """One poll, acted upon; None where it failed or was not accepted, and its lines come again."""
@@ -176,9 +172,8 @@ class SourceLoop:
         self._succeeded(batch)
         return batch
 
-    def _slow_down(self) -> None:
+    def _slow_down(self, slowdown: float) -> None:
         """Wait longer while the byte budget is used up, and say when that begins and ends."""
-        slowdown = self._reader.slowdown
         self._metrics.slowed.labels(self.name).set(slowdown > 1)
         if (slowdown > 1) != self._slowed:
             self._slowed = slowdown > 1

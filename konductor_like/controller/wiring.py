@@ -222,9 +222,8 @@ class _Terms:
         start = believable(checkpoint, settings, started_ns)
         self.rulebook.look()  # a standby does not follow the file
         joiner = Joiner(lambda: self.rulebook.detector)
-        heartbeats = HeartbeatReader(self.loki, settings)
-        heartbeats.start_from(started_ns)
-        targeted = NodeBackfill(self.loki, self._queries()["kernel"], settings)
+        heartbeats = HeartbeatReader(self.loki, settings, started_ns)
+        backfill = NodeBackfill(self.loki, self._queries()["kernel"], settings)
         budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
         sources = self._readers(start, started_ns, budget)
 
@@ -240,8 +239,8 @@ class _Terms:
             stale_seconds=settings.heartbeat_stale_seconds,
             gap_max_age_seconds=settings.gap_max_age_seconds,
             now_ns=started_ns,
-            look_again=heartbeats.look,
-            read_node=targeted.want,
+            look_again=heartbeats.reread,
+            read_node=backfill.request,
             revisit=revisit,
         )
         self.report.begin(self.nodes.snapshot())
@@ -262,7 +261,7 @@ class _Terms:
             steering=None if self.wheel is None else self.wheel.steering,
             jobs=self.jobs,
         )
-        readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "node": targeted}
+        readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "node": backfill}
         if checkpoint is not None:  # on a first start all that counts is read as news
             readers["history"] = history_reader(
                 self.loki,

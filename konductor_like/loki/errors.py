@@ -200,6 +200,10 @@ class LokiStopped(LokiError):
     hint = "Nothing to do: what was not read is read after the next start."
 
 
+LOKI_AWAY = (LokiUnreachable, LokiUnauthorized, LokiOverloaded, LokiStopped)
+"""After these it is no use to ask something else."""
+
+
 def from_exception(error: Exception, place: str) -> LokiError:
     """Why no answer came. ``place`` names Loki's URL without credentials."""
     causes = list(_chain(error))

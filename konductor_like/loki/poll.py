@@ -23,14 +23,7 @@ from konductor_like.loki.backlog import (
 )
 from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.dedup import BUCKET_NS, DeliveredLines, line_digest
-from konductor_like.loki.errors import (
-    LokiError,
-    LokiOverloaded,
-    LokiStopped,
-    LokiTimeout,
-    LokiUnauthorized,
-    LokiUnreachable,
-)
+from konductor_like.loki.errors import LOKI_AWAY, LokiError, LokiTimeout
 from konductor_like.loki.response import Naming, log_line
 from konductor_like.loki.window_query import (
     STORM_LINES,
@@ -52,8 +45,6 @@ _ROUNDS = 4
 """How often a fast window is asked again without the noisy nodes found so far."""
 _FAILURES_MOST = 3
 """How often a window of the backlog is asked for before the next one is."""
-_NO_USE = (LokiUnreachable, LokiUnauthorized, LokiOverloaded, LokiStopped)
-"""After these it is no use to ask something else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +60,8 @@ class PollResult:
     more: bool = False
     """There is work left; the next poll goes on with it, after ``wait_seconds``."""
     wait_seconds: float = 0.0
+    slowdown: float = 1.0
+    """How many times longer than usual to wait before the next poll, for the byte budget's sake."""
     failure: LokiError | None = None
     """What kept a part from being read; that part comes again."""
     read_ns: int | None = None
@@ -144,7 +137,7 @@ class Poll:
             self._read_present(oldest_ns)
 
         earlier = self._try(self._read_backlog) if past_first else None
-        if isinstance(earlier, _NO_USE):
+        if isinstance(earlier, LOKI_AWAY):
             return earlier
         failure = self._try(read_present)
         if isinstance(failure, LokiTimeout):
@@ -156,7 +149,7 @@ class Poll:
             self.left_backlog = True
             return None
         failure = self._try(self._read_floods)
-        if isinstance(failure, _NO_USE):
+        if isinstance(failure, LOKI_AWAY):
             return failure
         return self._try(self._read_backlog) or failure
 
@@ -168,6 +161,7 @@ class Poll:
             upto_ns=min(self.now_ns, self.state.durable_ns),
             read_ns=min(self.now_ns, self.state.read_ns),
             more=failure is None and (behind or self._may_read_backlog),
+            slowdown=self.budget.slowdown(self.source),
             failure=failure,
             queries=self.query.queries,
             bytes_processed=self.query.bytes_processed,
@@ -303,7 +297,7 @@ class Poll:
                 if self._full:
                     break
         except LokiError as error:
-            if not isinstance(error, _NO_USE):
+            if not isinstance(error, LOKI_AWAY):
                 # A tile that fails holds up neither the next nor other floods.
                 end_ns = min(self.now_ns, flood.upto_ns + max(1, self.query.asked_ns))
                 self._postpone(Window(flood.upto_ns, end_ns))
@@ -331,7 +325,7 @@ class Poll:
                 else:
                     self._read_upto(span.end_ns)
             except LokiError as error:
-                if not isinstance(error, _NO_USE):
+                if not isinstance(error, LOKI_AWAY):
                     self._note_failure(self.state.pending[0])
                 raise
 

@@ -81,11 +81,6 @@ class SourceReader:
         """Everything before it was read and committed; None before :meth:`start_from`."""
         return None if self._state is None else self._state.cursor_ns
 
-    @property
-    def slowdown(self) -> float:
-        """How many times longer than usual to wait before the next poll, for the byte budget's sake."""
-        return self._budget.slowdown(self.source)
-
     def start_from(self, cursor_ns: int) -> None:
         """Begin at a cursor, forgetting what was delivered; reading reaches back by the lateness."""
         self._state = ReadState(cursor_ns, fast_ns=cursor_ns)

@@ -1,4 +1,4 @@
-"""What happened before our start, read again for the rules that look back (thresholds, shared events).
+"""What happened before our start, read again for the rules that look back (thresholds, shared failures).
 
 It makes nobody wait: one query at a time, a rest as long as each took, and no more than half of the byte
 budget. Kernel lines come first, so that a known origin is there before the failures that it explains; each
@@ -24,12 +24,12 @@ LOOK_SECONDS = 15.0
 """Time between two looks whether other rules want the past read again, and the least before another try."""
 WIDEST_NS = 6 * 3600 * SECOND_NS
 LINES_MOST = 2000
-"""Lines of one piece: what is judged in one go beside the lines of the present."""
+"""Lines of one piece: what is decided in one go beside the lines of the present."""
 QUERY_SHARE = 0.1
 """A query is to take no more of a minute's byte budget than this; the next one asks for less time."""
 _FIRST_NS = 900 * SECOND_NS
 _REST_LEAST_SECONDS = 0.1
-_PATIENCE_SECONDS = 1.0
+_BUDGET_WAIT_SECONDS = 1.0
 
 
 class WarmupScope(NamedTuple):
@@ -45,7 +45,7 @@ class WarmupScope(NamedTuple):
     """How far back they look."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WarmupTotals:
     """What reading the past came to so far."""
 
@@ -58,21 +58,13 @@ class WarmupTotals:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rest:
+class _Unread:
     """What is yet to be read of one source, and how much of it at once."""
 
     source: Source
     query: str
     span: Window
     width_ns: int = _FIRST_NS
-
-
-@dataclass(frozen=True, slots=True)
-class _Progress:
-    """How far the past is read."""
-
-    rests: tuple[_Rest, ...]
-    account: WarmupTotals
 
 
 class WarmupReader:
@@ -82,45 +74,48 @@ class WarmupReader:
         self,
         client: Queries,
         settings: Settings,
-        wanted: Callable[[], WarmupScope],
+        scope: Callable[[], WarmupScope],
         detect: Callable[[LogLine], Fault | None],
         budget: ByteBudget,
         *,
         since_ns: int,
         now_ns: int,
-        whole: Callable[[WarmupTotals], object],
+        finished: Callable[[WarmupTotals], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing before ``since_ns`` is evidence; ``now_ns`` is the start.
 
-        ``whole`` is told once all is read. It, ``wanted`` and ``detect`` are called in the loop's thread,
-        ``detect`` with each source's lines in order.
+        ``finished`` is told once all is read. It, ``scope`` and ``detect`` are called in the thread that
+        polls, ``detect`` with each source's lines in order.
         """
         self._client = client
         self._naming = Naming.of(settings)
         self._limit = min(settings.loki_limit, LINES_MOST)
         self._skew_ns = round(settings.future_skew_seconds * SECOND_NS)
-        self._wanted = wanted
+        self._current_scope = scope
         self._detect = detect
         self._budget = budget
         self._since_ns = since_ns
-        self._whole = whole
+        self._finished = finished
         self._clock = clock
-        self._asked: WarmupScope
-        self._done: _Progress
-        self._next: _Progress
-        self._asking: WindowQuery
-        self._begin(wanted(), now_ns)
+        self._begin(scope(), now_ns)
+
+    def _begin(self, scope: WarmupScope, now_ns: int) -> None:
+        # What was acted upon just before our start may have come from a node whose clock is ahead.
+        end_ns = now_ns + self._skew_ns
+        start_ns = min(max(now_ns - scope.seconds * SECOND_NS, self._since_ns, 0), end_ns - 1)
+        queries = {Source.KERNEL: scope.kernel, Source.POD: scope.pod}
+        self._scope = scope
+        self._unread = self._next = tuple(
+            _Unread(source, query, Window(start_ns, end_ns)) for source, query in queries.items() if query
+        )
+        self._queries: dict[Source, WindowQuery] = {}
+        self._totals = WarmupTotals()
 
     @property
     def unread_seconds(self) -> float:
         """How much of the past has yet to be read of the source that lacks most; any thread may ask."""
-        return max((rest.span.width_ns for rest in self._done.rests), default=0) / SECOND_NS
-
-    @property
-    def slowdown(self) -> float:
-        """It rests by itself."""
-        return 1.0
+        return max((one.span.width_ns for one in self._unread), default=0) / SECOND_NS
 
     def ask_for(self, query: str) -> None:
         """What to ask follows from the rules."""
@@ -131,58 +126,56 @@ class WarmupReader:
         Loki is left to the others for as long as it worked for us, and while half of the budget is spent.
         Raises a LokiError; the piece comes again, as one does that was not committed.
         """
-        wanted = self._wanted()
-        if wanted != self._asked:
-            self._begin(wanted, now_ns)
-        self._next = self._done
-        if not self._done.rests:
+        scope = self._current_scope()
+        if scope != self._scope:
+            self._begin(scope, now_ns)
+        self._next = self._unread
+        if not self._unread:
             return PollResult(upto_ns=now_ns)
         if not self._budget.allows_history:
-            return PollResult(upto_ns=now_ns, more=True, wait_seconds=_PATIENCE_SECONDS)
-        rest, began = self._done.rests[0], self._clock()
-        try:
-            piece = self._read(rest)
-        finally:
-            self._budget.spend(self._asking.bytes_processed)
-        faults = self._faults_in(piece, rest.source)
-        self._next = self._after(piece, len(faults))
+            return PollResult(upto_ns=now_ns, more=True, wait_seconds=_BUDGET_WAIT_SECONDS)
+        began, query = self._clock(), self._query_of(self._unread[0])
+        piece = self._read(query, self._unread[0])
+        faults = self._faults_in(piece, self._unread[0].source)
+        self._next = self._after(piece, query.bytes_processed)
+        self._totals.lines += len(piece.entries)
+        self._totals.faults += len(faults)
+        self._totals.incomplete += not piece.complete
         return PollResult(
             upto_ns=now_ns,
-            more=bool(self._next.rests),
-            queries=self._asking.queries,
-            bytes_processed=self._asking.bytes_processed,
+            more=bool(self._next),
+            queries=query.queries,
+            bytes_processed=query.bytes_processed,
             wait_seconds=max(_REST_LEAST_SECONDS, self._clock() - began),
             past=faults,
         )
 
-    def commit(self, batch: PollResult) -> None:
+    def commit(self, result: PollResult) -> None:
         """The piece was acted upon."""
-        self._done = self._next
-        if batch.past is not None and not self._done.rests:
-            self._whole(self._done.account)
+        self._unread = self._next
+        if result.past is not None and not self._unread:
+            self._finished(self._totals)
 
-    def _begin(self, wanted: WarmupScope, now_ns: int) -> None:
-        self._asked = wanted
-        # What was acted upon just before our start may have come from a node whose clock is ahead.
-        end_ns = now_ns + self._skew_ns
-        span = Window(min(max(now_ns - wanted.seconds * SECOND_NS, self._since_ns, 0), end_ns - 1), end_ns)
-        queries = {Source.KERNEL: wanted.kernel, Source.POD: wanted.pod}
-        rests = tuple(_Rest(source, query, span) for source, query in queries.items() if query)
-        self._done = self._next = _Progress(rests, WarmupTotals())
-        self._asking = WindowQuery(self._client, wanted.kernel, self._naming.node, self._limit, WIDEST_NS)
+    def _query_of(self, unread: _Unread) -> WindowQuery:
+        """One for each source, because what an entry weighs is learnt."""
+        if unread.source not in self._queries:
+            self._queries[unread.source] = WindowQuery(
+                self._client, unread.query, self._naming.node, self._limit, WIDEST_NS
+            )
+        return self._queries[unread.source]
 
-    def _read(self, rest: _Rest) -> Piece:
-        asking = self._asking
-        if asking.text != rest.query:
-            asking = WindowQuery(self._client, rest.query, self._naming.node, self._limit, WIDEST_NS)
-            self._asking = asking
-        asking.begin()
+    def _read(self, query: WindowQuery, unread: _Unread) -> Piece:
+        query.begin()
         try:
-            piece = next(read_span(rest.span, rest.width_ns, asking.widest_ns, asking.lines_of()))
+            piece = next(read_span(unread.span, unread.width_ns, query.widest_ns, query.lines_of()))
         except LokiError as error:
-            asking.failed(error)
+            query.failed(error)
             raise
-        asking.succeeded()
+        finally:
+            self._budget.spend(query.bytes_processed)
+            self._totals.queries += query.queries
+            self._totals.bytes_processed += query.bytes_processed
+        query.succeeded()
         return piece
 
     def _faults_in(self, piece: Piece, source: Source) -> tuple[Fault, ...]:
@@ -191,21 +184,13 @@ class WarmupReader:
         faults = (self._detect(line) for line in lines if line is not None)
         return tuple(fault for fault in faults if fault is not None)
 
-    def _after(self, piece: Piece, faults: int) -> _Progress:
+    def _after(self, piece: Piece, bytes_processed: int) -> tuple[_Unread, ...]:
         """What is left after this piece, the next one no wider than the budget likes."""
-        account = WarmupTotals(
-            self._done.account.lines + len(piece.entries),
-            self._done.account.faults + faults,
-            self._done.account.queries + self._asking.queries,
-            self._done.account.bytes_processed + self._asking.bytes_processed,
-            self._done.account.incomplete + (not piece.complete),
-        )
-        first, *others = self._done.rests
+        first, *others = self._unread
         if piece.window.end_ns >= first.span.end_ns:
-            return _Progress(tuple(others), account)
-        width_ns = piece.next_width_ns
-        share = self._budget.share(self._asking.bytes_processed)
+            return tuple(others)
+        width_ns, share = piece.next_width_ns, self._budget.share(bytes_processed)
         if share > 0:
             width_ns = min(width_ns, max(SECOND_NS, int(piece.window.width_ns * QUERY_SHARE / share)))
         left = Window(piece.window.end_ns, first.span.end_ns)
-        return _Progress((replace(first, span=left, width_ns=width_ns), *others), account)
+        return (replace(first, span=left, width_ns=width_ns), *others)

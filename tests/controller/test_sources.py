@@ -27,7 +27,6 @@ class ScriptedReader:
     def __init__(self, *script: PollResult | LokiError) -> None:
         self.script = list(script)
         self.committed: list[int] = []
-        self.slowdown = 1.0
         self.asked: list[int | None] = []
         self.polls = 0
 

@@ -52,9 +52,7 @@ def beats(node: str, *seconds: float) -> list[Entry]:
 
 
 def reader_of(loki: Loki, **values: object) -> HeartbeatReader:
-    reader = HeartbeatReader(loki, settings(**values))
-    reader.start_from(NOW)
-    return reader
+    return HeartbeatReader(loki, settings(**values), NOW)
 
 
 def drain(reader: HeartbeatReader, now_ns: int) -> list[PollResult]:
@@ -152,7 +150,7 @@ def test_a_look_reads_a_span_once_more_for_its_nodes_alone() -> None:
     reader = reader_of(loki)
     drain(reader, NOW)
     loki.queries.clear()
-    reader.look([Reread(NOW - 3600 * SECOND, NOW, frozenset({"gpu-1"}))])
+    reader.reread([Reread(NOW - 3600 * SECOND, NOW, frozenset({"gpu-1"}))])
 
     batches = drain(reader, NOW)
 
@@ -167,7 +165,7 @@ def test_a_look_for_too_many_names_asks_for_all_nodes() -> None:
     names = frozenset(f"gpu-{i}" for i in range(NAMES_MOST + 1))
     drain(reader, NOW)
     loki.queries.clear()
-    reader.look([Reread(NOW - 60 * SECOND, NOW, names)])
+    reader.reread([Reread(NOW - 60 * SECOND, NOW, names)])
 
     drain(reader, NOW)
 
@@ -181,7 +179,9 @@ def test_a_long_look_never_keeps_the_present_from_being_heard() -> None:
     loki.allowed_limit = 40
     reader = reader_of(loki)
     drain(reader, NOW)
-    reader.look([Reread(NOW - 3600 * SECOND, NOW - 600 * SECOND, frozenset({f"gpu-{i}" for i in range(60)}))])
+    reader.reread(
+        [Reread(NOW - 3600 * SECOND, NOW - 600 * SECOND, frozenset({f"gpu-{i}" for i in range(60)}))]
+    )
     first = reader.poll(NOW)
     reader.commit(first)
     assert first.more
@@ -195,7 +195,7 @@ def test_what_a_look_found_comes_again_when_the_next_look_fails_or_the_batch_is_
     loki = Loki(beats("gpu-1", -2000, -1000))
     reader = reader_of(loki)
     drain(reader, NOW)
-    reader.look(
+    reader.reread(
         Reread(NOW + at * SECOND, NOW + (at + 1) * SECOND, frozenset({"gpu-1"})) for at in (-2000, -1000)
     )
     loki.refuse = lambda call: LokiUnavailable("no") if call.start_ns >= NOW - 1000 * SECOND else None
@@ -212,7 +212,7 @@ def test_a_look_that_fails_again_and_again_is_let_go() -> None:
     reader = reader_of(loki)
     drain(reader, NOW)
     loki.refuse = lambda call: LokiUnavailable("no") if call.start_ns < NOW - 1000 * SECOND else None
-    reader.look([Reread(NOW - 3600 * SECOND, NOW - 1200 * SECOND, frozenset({"gpu-1"}))])
+    reader.reread([Reread(NOW - 3600 * SECOND, NOW - 1200 * SECOND, frozenset({"gpu-1"}))])
     for _ in range(3):
         with pytest.raises(LokiUnavailable):
             reader.poll(NOW)

@@ -78,7 +78,7 @@ class Life:
             self.budget,
             since_ns=since_ns,
             now_ns=NOW,
-            whole=self.accounts.append,
+            finished=self.accounts.append,
             clock=self.clock,
         )
 
