@@ -209,7 +209,7 @@ def from_exception(error: Exception, place: str) -> LokiError:
     causes = list(_chain(error))
     if tls := next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None):
         return _tls(tls, place)
-    if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
+    if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout | TimeoutError):
         return LokiUnreachable(f"{place}: no connection in time")
     if isinstance(error, httpx.TimeoutException):
         return LokiTimeout(f"{place}: no complete answer in time")
@@ -217,7 +217,7 @@ def from_exception(error: Exception, place: str) -> LokiError:
         return LokiUnreachable(f"{place}: the host name cannot be resolved", _DNS_HINT)
     if isinstance(error, httpx.ProxyError):
         return LokiUnreachable(f"{place}: the proxy refused: {shown(str(error))}", _PROXY_HINT)
-    if isinstance(error, httpx.ConnectError):
+    if isinstance(error, httpx.ConnectError | OSError):
         return LokiUnreachable(f"{place}: cannot connect: {shown(_reason(causes))}")
     if isinstance(error, httpx.DecodingError):
         return LokiBadAnswer(f"{place}: the answer's compression is broken: {shown(str(error))}")

@@ -14,8 +14,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from typing import Any, Protocol
 from urllib.parse import urlencode
 from urllib.request import getproxies, proxy_bypass
@@ -40,8 +39,11 @@ from konductor_like.settings import Settings
 
 LOOK_BACK_NS = 10 * SECOND_NS
 """Loki answers before it listens; what comes between is in the history that it sends first."""
-_GLANCE_SECONDS = 1.0
-"""How often a quiet connection is left to see whether another query is wanted."""
+FIRST_WAIT_SECONDS = 1.0
+LONGEST_WAIT_SECONDS = 180.0
+"""The waits before another try: twice as long after each failure in a row."""
+STEADY_SECONDS = 30.0
+"""A connection that lasted so long was a good one: after it the waits begin from the first again."""
 _MOST_BYTES = 8 * 2**20
 """A longer message breaks the connection; a hundred kernel lines with their labels have a tenth of it."""
 _PING_SECONDS = 20.0
@@ -54,18 +56,6 @@ _OF_DROPPED = re.compile(rb'"timestamp":\s*"(\d{19})"')
 _LOG = logging.getLogger(__name__)
 _LOG.addHandler(logging.NullHandler())
 _LOG.propagate = False  # what goes wrong is raised here; the library's own words would say it twice
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How long a connection is kept, and how long to wait before the next one, in seconds."""
-
-    rotation_seconds: float = 3000.0
-    """Shorter than Loki's hour, so that the end comes when we want it."""
-    first_wait_seconds: float = 1.0
-    longest_wait_seconds: float = 180.0
-    steady_seconds: float = 30.0
-    """A connection that lasted so long was a good one: after it the waits begin from the first again."""
 
 
 class Watcher(Protocol):
@@ -87,17 +77,12 @@ class Watcher(Protocol):
 class Tail:
     """One connection after the other, until closed, in a thread of its own."""
 
-    def __init__(
-        self, settings: Settings, query: str, now_ns: Callable[[], int], watcher: Watcher, pace: Pace = Pace()
-    ) -> None:
+    def __init__(self, settings: Settings, query: str, now_ns: Callable[[], int], watcher: Watcher) -> None:
         """``query`` is the one that the polls ask; ``now_ns`` is the time that their windows go by."""
         self._settings = settings
         self._query = query
         self._now_ns = now_ns
         self._watcher = watcher
-        self._pace = pace
-        self._failures = 0
-        self._lock = threading.Lock()
         self._connection: ClientConnection | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tail", daemon=True)
@@ -107,78 +92,70 @@ class Tail:
         self._thread.start()
 
     def ask_for(self, query: str) -> None:
-        """Follow another query, from about a second from now on; may be called from any thread."""
-        self._query = query
+        """Follow another query, with another connection; may be called from any thread."""
+        if query != self._query:
+            self._query = query
+            self._disconnect()
 
     def close(self) -> None:
         """End the connection at once. A connection that is just being made ends by its own time-out."""
         self._closed.set()
-        with self._lock:
-            connection = self._connection
-        if connection is not None:
-            connection.close()
+        self._disconnect()
 
     def join(self, timeout_seconds: float) -> None:
         """Wait for the thread to end; :meth:`close` comes before."""
         self._thread.join(timeout_seconds)
 
+    def _disconnect(self) -> None:
+        connection = self._connection
+        if connection is not None:
+            connection.close()
+
     def _run(self) -> None:
+        failures = 0
         while not self._closed.is_set():
             began = time.monotonic()
             error = self._follow()
-            if error is None or time.monotonic() - began >= self._pace.steady_seconds:
-                self._failures = 0
+            if error is None or time.monotonic() - began >= STEADY_SECONDS:
+                failures = 0
             if error is not None and not self._closed.is_set():
-                self._failures += 1
-            self._watcher.disconnected(error, self._failures)
+                failures += 1
+            self._watcher.disconnected(error, failures)
             if error is not None:
-                self._closed.wait(self._wait_seconds(error))
+                self._closed.wait(wait_seconds(error, failures))
 
     def _follow(self) -> LokiError | None:
         """One connection, from its beginning to its end; why it ended, None where it was our wish."""
         query = self._query
         try:
             with open_tail(self._settings, query, self._now_ns() - LOOK_BACK_NS) as connection:
-                with self._lock:
-                    self._connection = connection
+                self._connection = connection
                 self._watcher.connected()
                 # What came since the last connection, or the last poll, was told to nobody.
                 self._watcher.nudged(None)
-                return self._listen(connection, query)
-        except LokiError as error:
-            return error
-        except Exception as error:  # noqa: BLE001  # must not end unseen (rule 27); the watcher says it
-            return LokiBadAnswer(f"Following Loki's tail failed: {error!r}")
-        finally:
-            with self._lock:
-                self._connection = None
-
-    def _listen(self, connection: ClientConnection, query: str) -> LokiError | None:
-        end = time.monotonic() + self._pace.rotation_seconds
-        try:
-            while not self._closed.is_set() and self._query == query:
-                left = end - time.monotonic()
-                if left <= 0:
-                    return None
-                try:
-                    message = connection.recv(min(left, _GLANCE_SECONDS), decode=False)
-                except TimeoutError:
-                    continue
-                self._watcher.nudged(oldest_in(message))
+                # Whoever set these before could not close a connection that was not there yet.
+                while not self._closed.is_set() and self._query == query:
+                    self._watcher.nudged(oldest_in(connection.recv(decode=False)))
         except ConnectionClosed as closed:
-            if self._closed.is_set():
+            if self._closed.is_set() or self._query != query:
                 return None
             # A message that is too large breaks the connection too, and holds lines like any other.
             self._watcher.nudged(None)
             said = shown(closed.rcvd.reason) if closed.rcvd else ""
             return LokiUnavailable(f"Loki ended its tail: {said or 'the connection broke'}")
+        except LokiError as error:
+            return error
+        except Exception as error:  # noqa: BLE001  # must not end unseen (rule 27); the watcher says it
+            return LokiBadAnswer(f"Following Loki's tail failed: {error!r}")
+        finally:
+            self._connection = None
         return None
 
-    def _wait_seconds(self, error: LokiError) -> float:
-        longest = self._pace.longest_wait_seconds
-        wait = min(longest, self._pace.first_wait_seconds * 2.0 ** min(self._failures - 1, 30))
-        # A definite refusal does not pass in a second.
-        return random.uniform(0.5, 1.0) * (wait if error.transient else longest)  # noqa: S311  # jitter
+
+def wait_seconds(error: LokiError, failures: int) -> float:
+    """How long to wait after so many failures in a row. A definite refusal does not pass in a second."""
+    doubled = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(failures - 1, 30))
+    return random.uniform(0.5, 1.0) * (doubled if error.transient else LONGEST_WAIT_SECONDS)  # noqa: S311  # jitter
 
 
 def oldest_in(message: bytes) -> int | None:
@@ -197,30 +174,33 @@ def open_tail(settings: Settings, query: str, start_ns: int) -> Iterator[ClientC
     endpoint = httpx.URL(settings.log_endpoint)
     base = without_credentials(endpoint).rstrip("/")
     place = f"Loki at {base}"
-    headers = fixed_headers(settings) | authorization(settings, endpoint)
     tls = tls_context(settings)
     fields = {"query": query, "start": f"{start_ns:019d}"}
-    with ExitStack() as exits:
-        try:
-            connection = exits.enter_context(
-                connect(
-                    f"ws{base.removeprefix('http')}/loki/api/v1/tail?{urlencode(fields)}",
-                    ssl=tls if isinstance(tls, ssl.SSLContext) else None,
-                    additional_headers=headers,
-                    user_agent_header=None,
-                    compression=None,
-                    proxy=_proxy(endpoint),
-                    open_timeout=settings.loki_connect_timeout_seconds,
-                    ping_interval=_PING_SECONDS,
-                    ping_timeout=_PING_SECONDS,
-                    close_timeout=_FAREWELL_SECONDS,
-                    max_size=_MOST_BYTES,
-                    logger=_LOG,
-                    create_connection=_Connection,
-                )
-            )
-        except Exception as error:
-            raise _translated(error, place) from error
+    headers = fixed_headers(settings) | authorization(settings, endpoint)
+    try:
+        connection = connect(
+            f"ws{base.removeprefix('http')}/loki/api/v1/tail?{urlencode(fields)}",
+            ssl=tls if isinstance(tls, ssl.SSLContext) else None,
+            additional_headers=headers,
+            user_agent_header=None,
+            compression=None,
+            proxy=_proxy(endpoint),
+            open_timeout=settings.loki_connect_timeout_seconds,
+            ping_interval=_PING_SECONDS,
+            ping_timeout=_PING_SECONDS,
+            close_timeout=_FAREWELL_SECONDS,
+            max_size=_MOST_BYTES,
+            logger=_LOG,
+            create_connection=_Connection,
+        )
+    except _AnsweredError as error:
+        answer = httpx.Response(error.response.status_code, headers=list(error.response.headers.raw_items()))
+        raise from_status(answer, bytes(error.response.body or b""), place) from error
+    except OSError as error:
+        raise from_exception(error, place) from error
+    except (WebSocketException, EOFError) as error:
+        raise LokiBadAnswer(f"{place} does not speak websocket: {shown(str(error))}") from error
+    with connection:
         yield connection
 
 
@@ -239,25 +219,6 @@ class _Connection(ClientConnection):
             super().handshake(*args, **kwargs)
         except InvalidStatus as error:
             raise _AnsweredError(error.response) from error
-
-
-def _translated(error: Exception, place: str) -> LokiError:
-    match error:
-        case LokiError():
-            return error
-        case _AnsweredError(response=response):
-            answer = httpx.Response(response.status_code, headers=list(response.headers.raw_items()))
-            return from_status(answer, bytes(response.body or b""), place)
-        case TimeoutError():
-            return from_exception(httpx.ConnectTimeout(str(error)), place)
-        case OSError():
-            failed = httpx.ConnectError(str(error))
-            failed.__cause__ = error
-            return from_exception(failed, place)
-        case WebSocketException() | EOFError():
-            return LokiBadAnswer(f"{place} does not speak websocket: {shown(str(error))}")
-        case _:
-            return LokiBadAnswer(f"{place}: its tail cannot be followed: {error!r}")
 
 
 def _proxy(endpoint: httpx.URL) -> str | None:

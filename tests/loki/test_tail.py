@@ -24,16 +24,22 @@ from konductor_like.loki.errors import (
     LokiUnavailable,
     LokiUnreachable,
 )
-from konductor_like.loki.tail import Pace, Tail, _proxy, oldest_in
+from konductor_like.loki.tail import _proxy, oldest_in, wait_seconds
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.sandbox.loki.websocket import accept_key
 from tests.loki.scripted_server import ScriptedServer, respond
-from tests.loki.support import QUERY, SECOND, kernel_labels, settings
+from tests.loki.support import QUERY, SECOND, kernel_labels
 from tests.loki.tailing import CONNECTED, NUDGE, PATIENCE_SECONDS, Notes, following, websocket_server
 
 CERTIFICATES = Path(__file__).parent / "certificates"
 THEN_NS = time.time_ns() - 60 * SECOND
 server_may_go = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tails, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(tails, "LONGEST_WAIT_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -149,13 +155,6 @@ def test_another_query_is_followed_when_the_rules_change(loki: LokiServer) -> No
         listened(loki, notes)
         push(loki, THEN_NS)
         notes.nudge_of(THEN_NS)
-
-
-def test_it_connects_anew_before_loki_ends_it(loki: LokiServer) -> None:
-    with following(loki.url, pace=Pace(0.05)) as (_, notes):
-        told = [notes.next() for _ in range(6)]
-
-    assert told == [CONNECTED, (NUDGE, None), None] * 2
 
 
 def test_it_comes_back_when_loki_ends_it_all_the_same(loki: LokiServer) -> None:
@@ -310,18 +309,13 @@ def test_a_connection_that_is_dead_is_found_out(monkeypatch: pytest.MonkeyPatch)
         server_may_go.set()
 
 
-def test_waits_grow_and_a_definite_refusal_waits_the_longest() -> None:
-    pace = Pace(3600.0, first_wait_seconds=1.0, longest_wait_seconds=180.0)
-    tail = Tail(settings(), QUERY, time.time_ns, Notes(), pace)
+def test_waits_grow_and_a_definite_refusal_waits_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
 
-    def wait(error: LokiError, failures: int) -> float:
-        tail._failures = failures
-        return tail._wait_seconds(error)
-
-    assert 0.5 <= wait(LokiUnavailable("starting"), 1) <= 1
-    assert 4 <= wait(LokiUnavailable("starting"), 4) <= 8
-    assert 90 <= wait(LokiUnavailable("starting"), 5000) <= 180
-    assert 90 <= wait(LokiRefused("parse error"), 1) <= 180
+    assert 0.5 <= wait_seconds(LokiUnavailable("starting"), 1) <= 1
+    assert 4 <= wait_seconds(LokiUnavailable("starting"), 4) <= 8
+    assert 90 <= wait_seconds(LokiUnavailable("starting"), 5000) <= 180
+    assert 90 <= wait_seconds(LokiRefused("parse error"), 1) <= 180
 
 
 @pytest.mark.parametrize(
