@@ -21,9 +21,9 @@ from konductor_like.controller.edges import Nodes
 from konductor_like.controller.fleetwatch import FleetWatch
 from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.nudging import TailNudges
-from konductor_like.controller.sources import Delivery, Reader, SourceLoop, poll_threads
+from konductor_like.controller.poller import Delivery, Poller, Reader, poll_threads
 from konductor_like.controller.tick import Tick
+from konductor_like.controller.wakeups import TailWatcher
 from konductor_like.model import Coverage, Fault, LogLine, Source
 
 IDLE_SECONDS = 5.0
@@ -62,7 +62,7 @@ class Term:
         stop: threading.Event,
         clock_ahead_seconds: Callable[[], float] = lambda: 0.0,
         new_queries: Callable[[], Mapping[str, str]] = dict,
-        tail: TailNudges | None = None,
+        tail: TailWatcher | None = None,
     ) -> None:
         """``now_ns`` is the time that windows and heartbeats are reckoned from.
 
@@ -93,7 +93,7 @@ class Term:
         self._replaying = "history" in readers
         self.last_turn_seconds = time.monotonic()
         self.loops = {
-            name: SourceLoop(
+            name: Poller(
                 name,
                 reader,
                 self._inbox,
@@ -280,5 +280,5 @@ class Term:
         self._clocks_wrong = wrong
 
     @staticmethod
-    def _is_finished(loop: SourceLoop) -> bool:
+    def _is_finished(loop: Poller) -> bool:
         return loop.caught_up or loop.problem is not None

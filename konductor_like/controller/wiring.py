@@ -27,18 +27,18 @@ from konductor_like.controller.controller import Controller
 from konductor_like.controller.coverage_report import CoverageReport, FleetEvent
 from konductor_like.controller.edges import EventSink, Nodes, Writer
 from konductor_like.controller.fleetwatch import FleetWatch
-from konductor_like.controller.history import history_reader
 from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.nudging import TailNudges
 from konductor_like.controller.podjobs import PodJobs
+from konductor_like.controller.poller import Reader
 from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes, rehearsed_fleet_event
 from konductor_like.controller.report import Report
 from konductor_like.controller.rulebook import Rulebook
-from konductor_like.controller.sources import Reader
 from konductor_like.controller.steering import TIMEOUT_SECONDS, Wheel
 from konductor_like.controller.term import SOURCES, Term
 from konductor_like.controller.tick import Tick
+from konductor_like.controller.wakeups import TailWatcher
+from konductor_like.controller.warmup import warmup_reader
 from konductor_like.detection.joining import Joiner
 from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.client import LokiClient, retrying
@@ -263,7 +263,7 @@ class _Terms:
         )
         readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "node": backfill}
         if checkpoint is not None:  # on a first start all that counts is read as news
-            readers["history"] = history_reader(
+            readers["history"] = warmup_reader(
                 self.loki,
                 settings,
                 self.rulebook,
@@ -304,11 +304,11 @@ class _Terms:
         queries = {"kernel": kernel, "node": kernel}
         return queries if pods is None else {**queries, "pod": pods}
 
-    def _tail(self) -> TailNudges | None:
+    def _tail(self) -> TailWatcher | None:
         """What nudges the reader of the kernel log; pods never taint by themselves, so they can wait."""
         if not self.settings.tail:
             return None
-        return TailNudges(self.settings, self._queries()["kernel"], self.loki.now_ns, self.metrics)
+        return TailWatcher(self.settings, self._queries()["kernel"], self.loki.now_ns, self.metrics)
 
     def _readers(self, start: Checkpoint, started_ns: int, budget: ByteBudget) -> dict[str, SourceReader]:
         """One reader per source, each at its cursor; one whose cursor is missing goes with the oldest."""

@@ -22,9 +22,9 @@ from konductor_like.cluster.store import NodeStore
 from konductor_like.cluster.writer import NodeWriter, WriteResult
 from konductor_like.controller.announcer import about
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.poller import Delivery
 from konductor_like.controller.report import Report
 from konductor_like.controller.rulebook import Rulebook
-from konductor_like.controller.sources import Delivery
 from konductor_like.controller.steering import AGAIN_SECONDS, TIMEOUT_SECONDS, Wheel
 from konductor_like.controller.term import Term
 from konductor_like.controller.tick import Tick

@@ -15,8 +15,8 @@ from konductor_like.controller.controller import Controller
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.fleetwatch import FleetWatch
 from konductor_like.controller.lags import Lags
+from konductor_like.controller.poller import Delivery, Reader
 from konductor_like.controller.rehearsal import RehearsedEvents, rehearsed_fleet_event
-from konductor_like.controller.sources import Delivery, Reader
 from konductor_like.controller.term import Term
 from konductor_like.loki.poll import PollResult
 from konductor_like.model import LogLine, Source

@@ -16,7 +16,7 @@ from konductor_like.controller.edges import Nodes
 from konductor_like.controller.fleetwatch import FleetWatch
 from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.sources import Delivery
+from konductor_like.controller.poller import Delivery
 from konductor_like.controller.term import Term
 from konductor_like.controller.tick import Tick
 from konductor_like.loki.poll import PollResult

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 import pytest
 
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.sources import Delivery, PollThread, SourceLoop, poll_threads
+from konductor_like.controller.poller import Delivery, Poller, PollThread, poll_threads
 from konductor_like.loki.errors import LokiError, LokiUnavailable
 from konductor_like.loki.poll import PollResult
 
@@ -51,7 +51,7 @@ class Start(Protocol):
 
     def __call__(
         self, reader: ScriptedReader, interval_seconds: float = 0.01, now_ns: Callable[[], int] = ...
-    ) -> tuple[SourceLoop, queue.Queue[Delivery]]: ...
+    ) -> tuple[Poller, queue.Queue[Delivery]]: ...
 
 
 @pytest.fixture
@@ -61,9 +61,9 @@ def start() -> Iterator[Start]:
 
     def begin(
         reader: ScriptedReader, interval_seconds: float = 0.01, now_ns: Callable[[], int] = lambda: 1
-    ) -> tuple[SourceLoop, queue.Queue[Delivery]]:
+    ) -> tuple[Poller, queue.Queue[Delivery]]:
         inbox: queue.Queue[Delivery] = queue.Queue()
-        loop = SourceLoop(
+        loop = Poller(
             "kernel",
             reader,  # type: ignore[arg-type]  # has the two methods that are used
             inbox,
@@ -205,7 +205,7 @@ def test_loops_that_share_a_thread_are_polled_by_who_is_due_first() -> None:
     stop, inbox = threading.Event(), cast("queue.Queue[Delivery]", queue.Queue())
     readers = {"heartbeat": ScriptedReader(), "history": ScriptedReader(batch(1, more=True))}
     loops = {
-        name: SourceLoop(name, reader, inbox, Metrics(), interval_seconds=3600.0, now_ns=lambda: 1, stop=stop)  # type: ignore[arg-type]  # has the two methods that are used
+        name: Poller(name, reader, inbox, Metrics(), interval_seconds=3600.0, now_ns=lambda: 1, stop=stop)  # type: ignore[arg-type]  # has the two methods that are used
         for name, reader in readers.items()
     }
     [thread] = poll_threads(loops, stop)

@@ -16,7 +16,7 @@ from konductor_like.policy import Rules
 from konductor_like.settings import Settings
 
 
-def history_reader(
+def warmup_reader(
     loki: Queries,
     settings: Settings,
     rulebook: Rulebook,

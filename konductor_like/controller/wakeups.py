@@ -75,7 +75,7 @@ class PollSchedule:
         return due - self._clock()
 
 
-class TailNudges:
+class TailWatcher:
     """Follows the kernel log with a tail and hands its nudges on. Losing it costs latency only."""
 
     def __init__(self, settings: Settings, query: str, now_ns: Callable[[], int], metrics: Metrics) -> None:

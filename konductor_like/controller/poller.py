@@ -30,7 +30,7 @@ from typing import Protocol
 
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.nudging import PollSchedule
+from konductor_like.controller.wakeups import PollSchedule
 from konductor_like.loki.errors import LokiBadAnswer, LokiError, LokiOverloaded
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.window_query import Window
@@ -71,7 +71,7 @@ class Inbox(Protocol):
         """Take one delivery."""
 
 
-class SourceLoop:
+class Poller:
     """Polls one reader and hands on what it found.
 
     ``name`` is ``kernel``, ``pod``, ``heartbeat``, ``node`` or ``history``. ``problem`` is what went wrong at
@@ -104,9 +104,8 @@ class SourceLoop:
         self._stop = stop
         self._failures = 0
         self._poll_seconds = 0.0
-        self._slowed = False
-        self._loud: frozenset[str] = frozenset()
-        self._unread = False
+        self._noisy: frozenset[str] = frozenset()
+        self._said: set[str] = set()
 
     def nudge(self, oldest_ns: int | None) -> None:
         """Poll soon: something arrived, the oldest of it with this Loki timestamp where that is known.
@@ -140,7 +139,7 @@ class SourceLoop:
             self._schedule.wait(self._pause_seconds())
         elif batch.more:
             self._schedule.wait(batch.wait_seconds)
-        self._slow_down(batch.slowdown)
+        self._schedule.put_off(self._interval_seconds * (batch.slowdown - 1))
 
     def _poll(self, oldest_ns: int | None) -> PollResult | None:
         """One poll, acted upon; None where it failed or was not accepted, and its lines come again."""
@@ -172,42 +171,57 @@ class SourceLoop:
         self._succeeded(batch)
         return batch
 
-    def _slow_down(self, slowdown: float) -> None:
-        """Wait longer while the byte budget is used up, and say when that begins and ends."""
-        self._metrics.slowed.labels(self.name).set(slowdown > 1)
-        if (slowdown > 1) != self._slowed:
-            self._slowed = slowdown > 1
-            if self._slowed:
-                logs.warning(
-                    f"Loki processed more for us than KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE allows: "
-                    f"{self.name} lines are polled {slowdown:.0f} times less often.",
-                    source=self.name,
-                )
-            else:
-                logs.info(f"{self.name} lines are polled as often as usual again.", source=self.name)
-        if self._slowed:
-            self._schedule.put_off(self._interval_seconds * (slowdown - 1))
-
     def _succeeded(self, batch: PollResult) -> None:
         if self.problem is not None and batch.failure is None:
             logs.info(f"Loki answers again for {self.name} lines.", source=self.name)
         self.problem = batch.failure and self.problem
         self.caught_up = not batch.more
         self._failures = 0
-        metrics = self._metrics
-        metrics.last_success.labels(self.name).set(self._now_ns() / 1e9)
-        metrics.lines.labels(self.name).inc(len(batch.lines) + batch.turned_away)
-        metrics.duplicates.labels(self.name).inc(batch.duplicates)
-        metrics.queries.labels(self.name).inc(batch.queries)
-        metrics.bytes_processed.labels(self.name).inc(batch.bytes_processed)
+        metrics, name = self._metrics, self.name
+        metrics.last_success.labels(name).set(self._now_ns() / 1e9)
+        metrics.lines.labels(name).inc(len(batch.lines) + batch.turned_away)
+        metrics.duplicates.labels(name).inc(batch.duplicates)
+        metrics.queries.labels(name).inc(batch.queries)
+        metrics.bytes_processed.labels(name).inc(batch.bytes_processed)
+        metrics.slowed.labels(name).set(batch.slowdown > 1)
+        metrics.loud_nodes.labels(name).set(len(batch.noisy_nodes))
+        metrics.unreadable.labels(name).set(sum(window.width_ns for window in batch.unread) / 1e9)
+        self._say_lasting(batch)
+        self._say_noisy(batch.noisy_nodes)
         self._say_oddities(batch)
-        self._say_loud(batch.noisy_nodes)
-        self._say_unread(batch)
 
-    def _say_loud(self, nodes: frozenset[str]) -> None:
+    def _say_lasting(self, batch: PollResult) -> None:
+        """Say once what goes on for a while, and when it is over."""
+        if batch.slowdown > 1:
+            slowed = (
+                f"Loki processed more for us than KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE allows: "
+                f"{self.name} lines are polled {batch.slowdown:.0f} times less often."
+            )
+            self._say_begun("slowed", slowed, logs.warning)
+        else:
+            self._say_over("slowed", f"{self.name} lines are polled as often as usual again.")
+        if batch.unread:
+            unread = (
+                f"Loki cannot give the {self.name} lines {_between(batch.unread[0])}. They are asked for "
+                "again, ever fewer at once, and later lines are read."
+            )
+            self._say_begun("unread", unread, logs.error)
+        else:
+            self._say_over("unread", f"No {self.name} lines are left that Loki could not give.")
+
+    def _say_begun(self, what: str, text: str, say: Callable[..., None]) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            say(text, source=self.name)
+
+    def _say_over(self, what: str, text: str) -> None:
+        if what in self._said:
+            self._said.remove(what)
+            logs.info(text, source=self.name)
+
+    def _say_noisy(self, nodes: frozenset[str]) -> None:
         """Say once who prints more than one answer holds, and when that is over."""
-        self._metrics.loud_nodes.labels(self.name).set(len(nodes))
-        if new := nodes - self._loud:
+        if new := nodes - self._noisy:
             shown = ", ".join(name or "(no node)" for name in sorted(new)[:5])
             more = f" and {len(new) - 5} more" if len(new) > 5 else ""
             logs.warning(
@@ -215,33 +229,19 @@ class SourceLoop:
                 "other node's.",
                 source=self.name,
             )
-        elif self._loud and not nodes:
+        elif self._noisy and not nodes:
             logs.info(f"The storm of {self.name} lines is over.", source=self.name)
-        self._loud = nodes
-
-    def _say_unread(self, batch: PollResult) -> None:
-        """Say once which time Loki cannot give the lines of, and when that is over."""
-        unread_seconds = sum(window.width_ns for window in batch.unread) / 1e9
-        self._metrics.unreadable.labels(self.name).set(unread_seconds)
-        for window in batch.given_up:
-            logs.error(
-                f"{self.name} lines {_between(window)} could not be read and are too old now "
-                "(KONDUCTOR_GAP_MAX_AGE_SECONDS): faults among them will never be seen.",
-                source=self.name,
-            )
-        if batch.unread and not self._unread:
-            logs.error(
-                f"Loki cannot give the {self.name} lines {_between(batch.unread[0])}. They are asked for "
-                "again, ever fewer at once, and later lines are read.",
-                source=self.name,
-            )
-        elif self._unread and not batch.unread:
-            logs.info(f"No {self.name} lines are left that Loki could not give.", source=self.name)
-        self._unread = bool(batch.unread)
+        self._noisy = nodes
 
     def _say_oddities(self, batch: PollResult) -> None:
         """What a healthy pipeline never sends is counted and said, never dropped in silence (rule 12)."""
         metrics, name = self._metrics, self.name
+        for window in batch.given_up:
+            logs.error(
+                f"{name} lines {_between(window)} could not be read and are too old now "
+                "(KONDUCTOR_GAP_MAX_AGE_SECONDS): faults among them will never be seen.",
+                source=name,
+            )
         if batch.without_node:
             metrics.nodeless.labels(name).inc(batch.without_node)
             logs.warning(f"{batch.without_node} {name} lines name no node: {_NODE_LABEL_HINT}", source=name)
@@ -290,7 +290,7 @@ class SourceLoop:
 class PollThread:
     """Polls its loops one at a time, always the one that is due first, until told to stop."""
 
-    def __init__(self, name: str, loops: Sequence[SourceLoop], stop: threading.Event) -> None:
+    def __init__(self, name: str, loops: Sequence[Poller], stop: threading.Event) -> None:
         self._loops = loops
         self._stop = stop
         self._wake = threading.Event()
@@ -310,7 +310,7 @@ class PollThread:
     def _run(self) -> None:
         while not self._stop.is_set():
             self._wake.clear()
-            loop = min(self._loops, key=SourceLoop.due_seconds)
+            loop = min(self._loops, key=Poller.due_seconds)
             left = loop.due_seconds()
             if left <= 0:
                 loop.poll()
@@ -318,7 +318,7 @@ class PollThread:
                 self._wake.wait(left)
 
 
-def poll_threads(loops: Mapping[str, SourceLoop], stop: threading.Event) -> list[PollThread]:
+def poll_threads(loops: Mapping[str, Poller], stop: threading.Event) -> list[PollThread]:
     """A thread for kernel lines, one for pods' lines, and one for all that is in no hurry."""
     own = [name for name in ("kernel", "pod") if name in loops]
     threads = [PollThread(name, [loops[name]], stop) for name in own]

@@ -12,7 +12,7 @@ import pytest
 
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.nudging import PollSchedule, TailNudges
+from konductor_like.controller.wakeups import PollSchedule, TailWatcher
 from konductor_like.loki.errors import LokiRefused, LokiUnreachable
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.settings import Settings
@@ -128,7 +128,7 @@ def test_after_a_failure_no_nudge_shortens_the_wait(schedule: PollSchedule) -> N
 @contextmanager
 def nudges(endpoint: str, metrics: Metrics, query: str = QUERY) -> Iterator[queue.Queue[int | None]]:
     told: queue.Queue[int | None] = queue.Queue()
-    tail = TailNudges(Settings(log_endpoint=endpoint), query, time.time_ns, metrics)
+    tail = TailWatcher(Settings(log_endpoint=endpoint), query, time.time_ns, metrics)
     tail.start(told.put)
     try:
         yield told
@@ -161,7 +161,7 @@ def log() -> io.StringIO:
 
 
 def test_what_does_not_pass_by_itself_is_said_once(log: io.StringIO) -> None:
-    tail = TailNudges(Settings(), QUERY, time.time_ns, Metrics())
+    tail = TailWatcher(Settings(), QUERY, time.time_ns, Metrics())
     refused = LokiRefused("Loki at http://loki answered 400: no tail here")
 
     for failures in range(1, 10):
@@ -172,7 +172,7 @@ def test_what_does_not_pass_by_itself_is_said_once(log: io.StringIO) -> None:
 
 
 def test_a_single_broken_connection_is_not_said(log: io.StringIO) -> None:
-    tail = TailNudges(Settings(), QUERY, time.time_ns, Metrics())
+    tail = TailWatcher(Settings(), QUERY, time.time_ns, Metrics())
     broken = LokiUnreachable("Loki at http://loki: cannot connect: Connection refused")
 
     for failures in (1, 2):
