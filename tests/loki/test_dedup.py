@@ -97,15 +97,6 @@ def test_nothing_needed_is_forgotten_and_memory_is_bounded(timestamps: list[int]
     assert len(seen) == len(kept)
 
 
-def test_what_was_not_added_was_not_seen() -> None:
-    seen = DeliveredLines()
-    seen.add({1: NOW})
-
-    assert seen.has(NOW, 1)
-    assert not seen.has(NOW, 2)
-    assert not seen.has(NOW + 100 * SECOND, 1)
-
-
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_digests_are_found_however_they_were_added(size: int) -> None:
     seen = DeliveredLines()

@@ -101,17 +101,6 @@ def test_tiles_touch_without_overlapping_and_end_behind_the_present() -> None:
     assert ends[-1] == NOW + 40 * SECOND
 
 
-def test_a_poll_that_comes_too_soon_asks_nothing() -> None:
-    loki = Loki()
-    reader = reader_of(loki)
-    drain(reader, NOW)
-    loki.calls.clear()
-
-    drain(reader, NOW + 5 * SECOND)
-
-    assert loki.calls == []
-
-
 def test_a_tile_with_more_than_loki_gives_is_read_in_parts_and_nothing_is_left_out() -> None:
     loki = Loki([one for i in range(50) for one in beats(f"gpu-{i}", -100 + i / 10, -40 + i / 10)])
     loki.allowed_limit = 10

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import pytest
-
 from konductor_like.loki.errors import LokiError, LokiTimeout, LokiUnavailable
 from konductor_like.loki.node_backfill import LINES_MOST, NodeBackfill
 from konductor_like.loki.poll import PollResult
@@ -81,32 +79,11 @@ def test_never_more_than_a_day_and_never_more_than_five_thousand_lines() -> None
     assert lines[0] == "line 0"
 
 
-def test_nodes_are_read_one_a_poll() -> None:
-    loki = Loki([entry(NOW - HOUR, "one", "gpu-1"), entry(NOW - HOUR, "other", "gpu-2")])
-    reader = reader_of(loki)
-    reader.request("gpu-1", NOW - 2 * HOUR)
-    reader.request("gpu-2", NOW - 2 * HOUR)
-
-    assert [texts_of(poll(reader)) for _ in range(3)] == [["one"], ["other"], []]
-
-
 def test_a_batch_that_was_not_committed_comes_again() -> None:
     reader = reader_of(Loki([entry(NOW - HOUR, "one", "gpu-1")]))
     reader.request("gpu-1", NOW - 2 * HOUR)
 
     assert texts_of(reader.poll(NOW)) == texts_of(poll(reader)) == ["one"]
-
-
-def test_a_node_that_cannot_be_read_does_not_keep_the_others_waiting() -> None:
-    loki = Loki([entry(NOW - HOUR, "other", "gpu-2")])
-    loki.failures = [LokiUnavailable("no")]
-    reader = reader_of(loki)
-    reader.request("gpu-1", NOW - 2 * HOUR)
-    reader.request("gpu-2", NOW - 2 * HOUR)
-    with pytest.raises(LokiUnavailable):
-        reader.poll(NOW)
-
-    assert texts_of(poll(reader)) == ["other"]
 
 
 def test_a_node_outlasts_a_loki_that_is_away_and_is_let_go_when_its_own_query_fails() -> None:

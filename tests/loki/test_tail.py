@@ -117,19 +117,6 @@ def test_a_line_that_arrives_nudges_with_its_time(loki: LokiServer) -> None:
         notes.nudge_of(THEN_NS + 1)
 
 
-def test_a_line_that_arrives_late_nudges_with_its_own_time(loki: LokiServer) -> None:
-    with following(loki.url) as (_, notes):
-        assert notes.next() == CONNECTED
-        listened(loki, notes)
-        push(loki, THEN_NS - 600 * SECOND)
-        notes.nudge_of(THEN_NS - 600 * SECOND)
-
-
-def test_a_new_connection_nudges_for_what_came_before_it(loki: LokiServer) -> None:
-    with following(loki.url) as (_, notes):
-        assert [notes.next(), notes.next()] == [CONNECTED, (NUDGE, None)]
-
-
 def test_it_asks_as_the_polls_do() -> None:
     with (
         LokiServer(auth_enabled=True, base_path="/behind/a/gateway") as gateway,

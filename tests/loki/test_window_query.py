@@ -127,21 +127,6 @@ def test_a_full_answer_that_was_not_sharded_is_asked_for_once() -> None:
     assert [window.start_ns for window in asked] == [0, 50]
 
 
-def test_a_span_that_fits_costs_one_query() -> None:
-    server = CuttingServer(_lines([150, 160]), lambda low, _high: low)
-
-    list(read_span(Window(100, 300), 1000, 1000, server))
-
-    assert server.queries == [Window(100, 300)]
-
-
-def test_an_empty_span_costs_none() -> None:
-    server = CuttingServer([], lambda low, _high: low)
-
-    assert list(read_span(Window(100, 100), 10, 10, server)) == []
-    assert server.queries == []
-
-
 def test_a_crowded_nanosecond_is_read_from_both_ends_and_flagged() -> None:
     class Ordered(CuttingServer):
         def __call__(self, window: Window, direction: Direction) -> QueryResult | None:
