@@ -13,14 +13,7 @@ from typing import Self, TypeVar
 from urllib.parse import unquote
 
 import httpx
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception,
-    stop_after_attempt,
-    wait_exponential,
-    wait_random,
-)
+import tenacity
 
 from konductor_like import __version__
 from konductor_like.clocks import CLOCK_TRUSTED_SECONDS, CLOCKS_AGREE_SECONDS, seconds_ahead
@@ -56,7 +49,7 @@ Answer = TypeVar("Answer")
 ATTEMPTS = 4
 TOTAL_SECONDS = 30.0
 
-_backoff = wait_exponential(multiplier=0.5, max=8.0) + wait_random(0, 0.5)
+_backoff = tenacity.wait_exponential(multiplier=0.5, max=8.0) + tenacity.wait_random(0, 0.5)
 
 Pause = Callable[[float], bool]
 """Waits that many seconds; True at once when the process was told to stop (``threading.Event().wait``)."""
@@ -100,7 +93,7 @@ class LokiClient:
     def __init__(
         self,
         settings: Settings,
-        retry: Retrying | None = None,
+        retry: tenacity.Retrying | None = None,
         *,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
         clock: Callable[[], float] = time.monotonic,
@@ -283,7 +276,7 @@ class LokiClient:
 
 def retrying(
     pause: Pause | None = None, *, attempts: int = ATTEMPTS, total_seconds: float = TOTAL_SECONDS
-) -> Retrying:
+) -> tenacity.Retrying:
     """A callable that runs a function and asks again after transient errors (:attr:`LokiError.transient`).
 
     A time-out is the exception: the reader asks for less then, which is more than asking the same again.
@@ -298,14 +291,16 @@ def retrying(
         if wait_for(seconds):
             raise LokiStopped("Told to stop while waiting to ask Loki again")
 
-    def out_of_time(state: RetryCallState) -> bool:
+    def out_of_time(state: tenacity.RetryCallState) -> bool:
         elapsed = max(state.seconds_since_start or 0.0, state.idle_for)
         return elapsed + state.upcoming_sleep > total_seconds
 
-    def stop(state: RetryCallState) -> bool:
-        return stop_after_attempt(attempts)(state) or out_of_time(state)
+    def stop(state: tenacity.RetryCallState) -> bool:
+        return tenacity.stop_after_attempt(attempts)(state) or out_of_time(state)
 
-    return Retrying(sleep=sleep, stop=stop, wait=_wait, retry=retry_if_exception(_transient), reraise=True)
+    return tenacity.Retrying(
+        sleep=sleep, stop=stop, wait=_wait, retry=tenacity.retry_if_exception(_transient), reraise=True
+    )
 
 
 def _transient(error: BaseException) -> bool:
@@ -314,7 +309,7 @@ def _transient(error: BaseException) -> bool:
     return isinstance(error, LokiError) and error.transient
 
 
-def _wait(state: RetryCallState) -> float:
+def _wait(state: tenacity.RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     asked = error.retry_after_seconds if isinstance(error, LokiOverloaded) else None
     return max(_backoff(state), asked or 0.0)

@@ -72,11 +72,6 @@ class SourceReader:
         self._left_backlog = False
 
     @property
-    def limit(self) -> int:
-        """How many entries are asked for at once: what the tenant allows and an answer can hold."""
-        return self._query.limit
-
-    @property
     def cursor_ns(self) -> int | None:
         """Everything before it was read and committed; None before :meth:`start_from`."""
         return None if self._state is None else self._state.cursor_ns
@@ -116,8 +111,12 @@ class SourceReader:
             state = replace(state, whole_ns=None)
         given_up = state.too_old(self._config, now_ns)
         state = planned(state, self._config, self._gaps, now_ns)
+        other_ns = self._other_clock_ns()
+        if other_ns is not None:
+            start_ns, end_ns = other_ns - self._config.overlap_ns, other_ns + max(1, self._config.skew_ns)
+            state = state.with_span(PendingSpan(Reason.LATE, max(0, start_ns), end_ns))
         poll = Poll(
-            self._with_other_clock(state),
+            state,
             now_ns,
             self.source,
             self._config,
@@ -156,11 +155,3 @@ class SourceReader:
         self._delivered.forget_before(
             poll.state.reread_from_ns(self._config), but=poll.state.gaps_to_reread()
         )
-
-    def _with_other_clock(self, state: ReadState) -> ReadState:
-        """Also read what is new by a clock that differs from ours, where nothing says which is right."""
-        other_ns = self._other_clock_ns()
-        if other_ns is None:
-            return state
-        start_ns = max(0, other_ns - self._config.overlap_ns)
-        return state.with_span(PendingSpan(Reason.LATE, start_ns, other_ns + max(1, self._config.skew_ns)))

@@ -12,57 +12,36 @@ from konductor_like.loki.response import Entry, Naming
 from tests.loki.support import NOW, SECOND, entry, settings
 
 NAMING = Naming.of(settings())
-LINE = entry(NOW, "NVRM: one", k8s_pod_uid="u1", k8s_container_restart_count="0")
+
+
+def line(at_ns: int = NOW, text: str = "NVRM: one", node: str | None = "gpu-a", **more: str) -> Entry:
+    return entry(at_ns, text, node, **{"k8s_pod_uid": "u1", "k8s_container_restart_count": "0", **more})
 
 
 @pytest.mark.parametrize(
     "again",
     [
-        pytest.param(
-            entry(
-                NOW, "NVRM: one", k8s_pod_uid="u1", k8s_container_restart_count="0", observed_timestamp="7"
-            ),
-            id="read again by the collector",
-        ),
-        pytest.param(
-            entry(
-                NOW,
-                "NVRM: one",
-                k8s_pod_uid="u1",
-                k8s_container_restart_count="0",
-                k8s_daemonset_name="dmesg",
-            ),
-            id="enriched later",
-        ),
+        pytest.param(line(observed_timestamp="7"), id="read again by the collector"),
+        pytest.param(line(k8s_daemonset_name="dmesg"), id="enriched later"),
     ],
 )
 def test_a_line_shipped_twice_is_the_same_line(again: Entry) -> None:
-    assert line_digest(LINE, NAMING) == line_digest(again, NAMING)
+    assert line_digest(line(), NAMING) == line_digest(again, NAMING)
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        pytest.param(
-            entry(NOW + 1, "NVRM: one", k8s_pod_uid="u1", k8s_container_restart_count="0"), id="time"
-        ),
-        pytest.param(entry(NOW, "NVRM: two", k8s_pod_uid="u1", k8s_container_restart_count="0"), id="text"),
-        pytest.param(
-            entry(NOW, "NVRM: one", node="gpu-b", k8s_pod_uid="u1", k8s_container_restart_count="0"),
-            id="node",
-        ),
-        pytest.param(entry(NOW, "NVRM: one", k8s_pod_uid="u2", k8s_container_restart_count="0"), id="pod"),
-        pytest.param(
-            entry(NOW, "NVRM: one", k8s_pod_uid="u1", k8s_container_restart_count="1"), id="restart"
-        ),
-        pytest.param(
-            entry(NOW, "NVRM: one", node=None, k8s_pod_uid="u1", k8s_container_restart_count="0"),
-            id="no node",
-        ),
+        pytest.param(line(NOW + 1), id="time"),
+        pytest.param(line(text="NVRM: two"), id="text"),
+        pytest.param(line(node="gpu-b"), id="node"),
+        pytest.param(line(k8s_pod_uid="u2"), id="pod"),
+        pytest.param(line(k8s_container_restart_count="1"), id="restart"),
+        pytest.param(line(node=None), id="no node"),
     ],
 )
 def test_another_line_is_another_line(other: Entry) -> None:
-    assert line_digest(LINE, NAMING) != line_digest(other, NAMING)
+    assert line_digest(line(), NAMING) != line_digest(other, NAMING)
 
 
 def test_without_a_node_any_label_tells_lines_apart() -> None:

@@ -90,17 +90,6 @@ def test_in_steady_state_each_tile_is_one_query_and_each_heartbeat_is_read_once(
     assert all(call.end_ns - call.start_ns == 20 * SECOND for call in loki.calls)
 
 
-def test_tiles_touch_without_overlapping_and_end_behind_the_present() -> None:
-    loki = Loki()
-    reader = reader_of(loki)
-    for step in range(4):
-        drain(reader, NOW + 20 * step * SECOND)
-
-    ends = [call.end_ns for call in loki.calls]
-    assert [call.start_ns for call in loki.calls[1:]] == ends[:-1]
-    assert ends[-1] == NOW + 40 * SECOND
-
-
 def test_a_tile_with_more_than_loki_gives_is_read_in_parts_and_nothing_is_left_out() -> None:
     loki = Loki([one for i in range(50) for one in beats(f"gpu-{i}", -100 + i / 10, -40 + i / 10)])
     loki.allowed_limit = 10

@@ -143,17 +143,6 @@ def test_only_the_latest_batch_can_be_committed_and_only_once() -> None:
         reader.commit(latest)
 
 
-def test_a_batch_from_before_a_new_start_cannot_be_committed() -> None:
-    reader = steady_reader(MemoryLoki())
-    batch = reader.poll(NOW + SECOND)
-
-    reader.start_from(NOW - HOUR)
-
-    with pytest.raises(ValueError, match="latest poll"):
-        reader.commit(batch)
-    assert reader.cursor_ns == NOW - HOUR
-
-
 def test_a_reader_that_was_not_told_where_to_start_reads_nothing() -> None:
     loki = MemoryLoki()
 
@@ -202,19 +191,6 @@ def test_our_own_clock_stepping_back_loses_nothing() -> None:
     assert texts_of(batch) == ["true time"]
     assert batch.cursor_ahead_ns == HOUR - 40 * SECOND
     assert reader.cursor_ns == NOW + 40 * SECOND
-
-
-def test_our_own_clock_stepping_back_in_the_middle_of_a_sweep_loses_nothing() -> None:
-    loki = MemoryLoki([entry(NOW - number * SECOND, f"line {number}") for number in range(100)])
-    reader = start_reader(loki, cursor_ns=NOW, loki_limit=5)
-    assert poll(reader, NOW).more
-    loki.entries.append(entry(NOW - 2 * HOUR, "true time"))
-
-    batches = [poll(reader, NOW - 2 * HOUR)]
-    while batches[-1].more:
-        batches.append(poll(reader, NOW - 2 * HOUR))
-
-    assert [text for batch in batches for text in texts_of(batch)] == ["true time"]
 
 
 def test_lines_without_a_node_are_delivered_and_counted() -> None:

@@ -142,7 +142,7 @@ def test_a_flood_beyond_the_limit_is_read_in_full_although_answers_have_holes() 
         for node in range(4):
             of_node = [line for line in written if f"flood {node}" in line]
             assert [line for line in delivered if line in of_node] == of_node
-        assert reader.limit == 100
+        assert reader._query.limit == 100
     finally:
         bench.close()
 

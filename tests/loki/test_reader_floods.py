@@ -137,17 +137,6 @@ def test_lines_that_name_no_node_may_storm_too() -> None:
     assert len(_drain(reader, NOW + 5 * SECOND)) + len(batch.lines) == 2001
 
 
-def test_many_nodes_at_once_are_read_through_although_none_is_loud() -> None:
-    loki = MemoryLoki(allowed_limit=LIMIT)
-    reader = steady_reader(loki, loki_limit=LIMIT)
-    for number in range(400):
-        _pour(loki, _storm(3, NOW + SECOND, f"gpu-{number}"), NOW + SECOND + number, node=f"gpu-{number}")
-
-    texts = _drain(reader, NOW + 5 * SECOND)
-
-    assert len(texts) == len(set(texts)) == 1200
-
-
 def test_a_fleet_that_floods_for_minutes_is_read_as_fast_as_it_comes() -> None:
     loki = MemoryLoki(allowed_limit=LIMIT)
     reader = steady_reader(loki, loki_limit=LIMIT)

@@ -128,7 +128,7 @@ def test_a_smaller_limit_of_the_tenant_is_adopted_for_good() -> None:
     poll(reader, NOW + 5 * SECOND)
 
     assert texts_of(batch) == ["fault"]
-    assert reader.limit == 1000
+    assert reader._query.limit == 1000
     assert [call.limit for call in loki.calls[:3]] == [1024, 1000, 1000]
 
 

@@ -100,11 +100,6 @@ def test_the_oldest_time_in_a_message_is_found(
     assert oldest_in(json.dumps(message, separators=separators).encode()) == oldest
 
 
-@pytest.mark.parametrize("message", [b"", b"\xff\xfe", b'["17"', b"null", b"[" * 100_000])
-def test_a_broken_message_has_no_time(message: bytes) -> None:
-    assert oldest_in(message) is None
-
-
 # Following
 
 
@@ -231,13 +226,8 @@ def test_a_redirect_is_not_followed(loki: LokiServer) -> None:
     assert loki.journal == []
 
 
-@pytest.mark.parametrize("content", [None, "", "two\nlines"])
-def test_a_token_that_cannot_be_used_is_told_and_tried_again(
-    content: str | None, loki: LokiServer, tmp_path: Path
-) -> None:
+def test_a_token_that_cannot_be_used_is_told_and_tried_again(loki: LokiServer, tmp_path: Path) -> None:
     token = tmp_path / "token"
-    if content is not None:
-        token.write_text(content)
     with following(loki.url, loki_bearer_token_file=token) as (_, notes):
         assert "KONDUCTOR_LOKI_BEARER_TOKEN_FILE" in str(notes.failure())
         token.write_text("fine")
