@@ -81,7 +81,6 @@ class TailWatcher:
     def __init__(self, settings: Settings, query: str, now_ns: Callable[[], int], metrics: Metrics) -> None:
         """``query`` is the one that the nudged source asks; nothing is connected yet."""
         self._metrics = metrics
-        self._connected = False
         self._said: str | None = None
         self._nudge: Callable[[int | None], None] = lambda _oldest_ns: None
         self._tail = Tail(settings, query, now_ns, self)
@@ -107,15 +106,12 @@ class TailWatcher:
 
     def connected(self) -> None:
         """Count the connection."""
-        self._connected = True
         self._metrics.tail_connections.inc()
-        self._metrics.tails_connected.inc()
+        self._metrics.tails_connected.set(1)
 
     def disconnected(self, error: LokiError | None, failures: int) -> None:
         """Say once what does not pass by itself; a single broken connection is everyday life."""
-        if self._connected:
-            self._metrics.tails_connected.dec()
-        self._connected = False
+        self._metrics.tails_connected.set(0)
         if error is None or (failures < SAID_AFTER and error.transient):
             self._said = None
         elif str(error) != self._said:

@@ -46,7 +46,7 @@ from konductor_like.loki.heartbeat_reader import TILE_SECONDS, HeartbeatReader
 from konductor_like.loki.logql import kernel_query, pod_query
 from konductor_like.loki.node_backfill import READ_SECONDS, NodeBackfill
 from konductor_like.loki.reader import SourceReader
-from konductor_like.loki.warmup_reader import LOOK_SECONDS
+from konductor_like.loki.warmup_reader import RECHECK_SECONDS
 from konductor_like.loki.window_query import SECOND_NS
 from konductor_like.model import Checkpoint, Coverage, EventReason, Source
 from konductor_like.settings import Settings
@@ -285,7 +285,7 @@ class _Terms:
                 "pod": settings.pod_poll_interval_seconds,
                 "heartbeat": TILE_SECONDS,
                 "node": READ_SECONDS,
-                "history": LOOK_SECONDS,
+                "history": RECHECK_SECONDS,
             },
             stale_seconds=settings.heartbeat_stale_seconds,
             now_ns=self.loki.now_ns,

@@ -20,8 +20,8 @@ from konductor_like.loki.window_query import SECOND_NS, Piece, Queries, Window, 
 from konductor_like.model import Fault, LogLine, Source
 from konductor_like.settings import Settings
 
-LOOK_SECONDS = 15.0
-"""Time between two looks whether other rules want the past read again, and the least before another try."""
+RECHECK_SECONDS = 15.0
+"""How often it is checked whether other rules want the past read again, and the least before another try."""
 WIDEST_NS = 6 * 3600 * SECOND_NS
 LINES_MOST = 2000
 """Lines of one piece: what is decided in one go beside the lines of the present."""

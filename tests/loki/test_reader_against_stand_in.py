@@ -97,20 +97,6 @@ def bench() -> Iterator[Bench]:
     bench.close()
 
 
-def test_lines_are_delivered_once_while_they_keep_coming(bench: Bench) -> None:
-    reader = bench.reader(bench.now_ns)
-    bench.drain(reader)
-    written, delivered = [], []
-
-    for number in range(40):
-        bench.pass_time(5)
-        written.append(bench.log(f"79, tick {number}", node=f"gpu-{number % 3}"))
-        written.append(bench.log(f"48, late {number}", late_seconds=number % 9 * 20))
-        delivered += bench.drain(reader)
-
-    assert sorted(delivered) == sorted(written)
-
-
 def test_a_steady_poll_is_one_request_with_the_header_that_passes_the_cache(bench: Bench) -> None:
     reader = bench.reader(bench.now_ns)
     bench.drain(reader)
