@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from typing import Protocol, cast
+from typing import Protocol
 
 import pytest
 
@@ -46,6 +46,25 @@ class ScriptedReader:
             self.script.pop(0)
 
 
+def poller_of(
+    name: str,
+    reader: ScriptedReader,
+    inbox: queue.Queue[Delivery],
+    stop: threading.Event,
+    interval_seconds: float,
+    now_ns: Callable[[], int] = lambda: 1,
+) -> Poller:
+    return Poller(
+        name,
+        reader,  # type: ignore[arg-type]  # has the two methods that are used
+        inbox,
+        Metrics(),
+        interval_seconds=interval_seconds,
+        now_ns=now_ns,
+        stop=stop,
+    )
+
+
 class Start(Protocol):
     """Starts a loop over a reader; it is stopped at the end of the test."""
 
@@ -63,15 +82,7 @@ def start() -> Iterator[Start]:
         reader: ScriptedReader, interval_seconds: float = 0.01, now_ns: Callable[[], int] = lambda: 1
     ) -> tuple[Poller, queue.Queue[Delivery]]:
         inbox: queue.Queue[Delivery] = queue.Queue()
-        loop = Poller(
-            "kernel",
-            reader,  # type: ignore[arg-type]  # has the two methods that are used
-            inbox,
-            Metrics(),
-            interval_seconds=interval_seconds,
-            now_ns=now_ns,
-            stop=stop,
-        )
+        loop = poller_of("kernel", reader, inbox, stop, interval_seconds, now_ns)
         threads.append(PollThread("kernel", [loop], stop))
         threads[-1].start()
         return loop, inbox
@@ -183,45 +194,39 @@ def test_a_poll_that_failed_backs_off_whatever_the_nudges(start: Start) -> None:
     assert reader.polls == 1
 
 
-def test_stopping_ends_the_pause_at_once(start: Start) -> None:
-    reader = ScriptedReader(batch(1))
-    loop, inbox = start(reader, 3600.0)
-    take(inbox, accept=True)
-    loop._stop.set()
-    loop.wake.set()
-
-    assert not eventually_alive("read-kernel")
-
-
-def eventually_alive(name: str) -> bool:
-    for thread in threading.enumerate():
-        if thread.name == name:
-            thread.join(PATIENCE_SECONDS)
-            return thread.is_alive()
-    return False
-
-
-def test_loops_that_share_a_thread_are_polled_by_who_is_due_first() -> None:
-    stop, inbox = threading.Event(), cast("queue.Queue[Delivery]", queue.Queue())
-    readers = {"heartbeat": ScriptedReader(), "history": ScriptedReader(batch(1, more=True))}
-    loops = {
-        name: Poller(name, reader, inbox, Metrics(), interval_seconds=3600.0, now_ns=lambda: 1, stop=stop)  # type: ignore[arg-type]  # has the two methods that are used
-        for name, reader in readers.items()
-    }
-    [thread] = poll_threads(loops, stop)
+def test_stopping_ends_the_pause_at_once() -> None:
+    stop, inbox = threading.Event(), queue.Queue[Delivery]()
+    [thread] = poll_threads({"kernel": poller_of("kernel", ScriptedReader(), inbox, stop, 3600.0)}, stop)
     thread.start()
-    try:
-        names = []
-        for _ in range(3):
-            delivery = inbox.get(timeout=PATIENCE_SECONDS)
-            names.append(delivery.name)
-            delivery.accepted = True
-            delivery.done.set()
-    finally:
-        stop.set()
-        thread.join(PATIENCE_SECONDS)
+    take(inbox, accept=True)
+    stop.set()
+    thread.join(PATIENCE_SECONDS)
+
+    assert not thread._thread.is_alive()
+
+
+def test_kernel_and_pod_lines_have_a_thread_each_and_the_others_share_one_by_who_is_due_first() -> None:
+    stop, inbox = threading.Event(), queue.Queue[Delivery]()
+    readers = {"heartbeat": ScriptedReader(), "history": ScriptedReader(batch(1, more=True))}
+    pollers = {name: poller_of(name, reader, inbox, stop, 3600.0) for name, reader in readers.items()}
+    [thread] = poll_threads(pollers, stop)
+    thread.start()
+    names = []
+    for _ in range(3):
+        delivery = inbox.get(timeout=PATIENCE_SECONDS)
+        names.append(delivery.name)
+        delivery.accepted = True
+        delivery.done.set()
+    stop.set()
+    thread.join(PATIENCE_SECONDS)
 
     assert names == ["heartbeat", "history", "history"]
+    own = {name: poller_of(name, ScriptedReader(), inbox, stop, 1.0) for name in ("kernel", "pod", "node")}
+    assert [each._thread.name for each in poll_threads(own, stop)] == [
+        "read-kernel",
+        "read-pod",
+        "read-background",
+    ]
 
 
 def test_a_slow_tick_keeps_the_reader_waiting(start: Start) -> None:
