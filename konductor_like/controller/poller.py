@@ -1,6 +1,6 @@
 """Polling Loki: read, hand over, wait until it was acted upon, read again.
 
-A reader moves on only after its batch was acted upon (design rule 9).
+A reader moves on only after its result was acted upon (design rule 9).
 
 The controller has 14 threads, two more inside the websocket library, and up to eight while nodes are written
 (``KONDUCTOR_WRITE_CONCURRENCY``):
@@ -41,7 +41,7 @@ _NODE_LABEL_HINT = "check KONDUCTOR_NODE_LABEL and the collector's resource proc
 
 @dataclass(slots=True)
 class Delivery:
-    """A batch on its way to the tick, which sets ``accepted`` once it was acted upon, and then ``done``."""
+    """A result on its way to the tick, which sets ``accepted`` once it was acted upon, and then ``done``."""
 
     name: str
     batch: PollResult
@@ -60,8 +60,8 @@ class Reader(Protocol):
     def poll(self, now_ns: int, oldest_ns: int | None = None, /) -> PollResult:
         """Read what is new, by a nudge that told of ``oldest_ns`` or without one; raises a LokiError."""
 
-    def commit(self, batch: PollResult) -> None:
-        """The batch was acted upon."""
+    def commit(self, result: PollResult) -> None:
+        """The result was acted upon."""
 
 
 class Inbox(Protocol):
@@ -126,20 +126,20 @@ class Poller:
     def poll(self) -> None:
         """Poll once, wait until what was found is acted upon, and plan the next poll."""
         nudged, oldest_ns = self._schedule.take()
-        batch = self._poll(oldest_ns)
-        if batch is None:
+        result = self._poll(oldest_ns)
+        if result is None:
             if nudged:
                 self._schedule.nudge(oldest_ns)
             self._schedule.wait(self._pause_seconds())
             return
         self._schedule.polled(nudged=nudged, seconds=self._poll_seconds)
-        if batch.failure is not None:
-            self._failed(batch.failure)
-        if isinstance(batch.failure, LokiOverloaded):
+        if result.failure is not None:
+            self._failed(result.failure)
+        if isinstance(result.failure, LokiOverloaded):
             self._schedule.wait(self._pause_seconds())
-        elif batch.more:
-            self._schedule.wait(batch.wait_seconds)
-        self._schedule.put_off(self._interval_seconds * (batch.slowdown - 1))
+        elif result.more:
+            self._schedule.wait(result.wait_seconds)
+        self._schedule.put_off(self._interval_seconds * (result.slowdown - 1))
 
     def _poll(self, oldest_ns: int | None) -> PollResult | None:
         """One poll, acted upon; None where it failed or was not accepted, and its lines come again."""
@@ -155,54 +155,54 @@ class Poller:
 
     def _delivered(self, oldest_ns: int | None) -> PollResult | None:
         began, asked_ns = time.monotonic(), self._now_ns()
-        batch = self._reader.poll(asked_ns, oldest_ns)
+        result = self._reader.poll(asked_ns, oldest_ns)
         if self._now_ns() < asked_ns:
             # Loki's answer has put our clock right: what was asked for reached into a time to come.
-            batch = self._reader.poll(self._now_ns(), oldest_ns)
+            result = self._reader.poll(self._now_ns(), oldest_ns)
         self._poll_seconds = time.monotonic() - began
-        delivery = Delivery(self.name, batch, read_ns=self._now_ns())
+        delivery = Delivery(self.name, result, read_ns=self._now_ns())
         self._inbox.put(delivery)
         while not delivery.done.wait(0.2):
             if self._stop.is_set():
                 return None
         if not delivery.accepted:
             return None
-        self._reader.commit(batch)
-        self._succeeded(batch)
-        return batch
+        self._reader.commit(result)
+        self._succeeded(result)
+        return result
 
-    def _succeeded(self, batch: PollResult) -> None:
-        if self.problem is not None and batch.failure is None:
+    def _succeeded(self, result: PollResult) -> None:
+        if self.problem is not None and result.failure is None:
             logs.info(f"Loki answers again for {self.name} lines.", source=self.name)
-        self.problem = batch.failure and self.problem
-        self.caught_up = not batch.more
+        self.problem = result.failure and self.problem
+        self.caught_up = not result.more
         self._failures = 0
         metrics, name = self._metrics, self.name
         metrics.last_success.labels(name).set(self._now_ns() / 1e9)
-        metrics.lines.labels(name).inc(len(batch.lines) + batch.turned_away)
-        metrics.duplicates.labels(name).inc(batch.duplicates)
-        metrics.queries.labels(name).inc(batch.queries)
-        metrics.bytes_processed.labels(name).inc(batch.bytes_processed)
-        metrics.slowed.labels(name).set(batch.slowdown > 1)
-        metrics.loud_nodes.labels(name).set(len(batch.noisy_nodes))
-        metrics.unreadable.labels(name).set(sum(window.width_ns for window in batch.unread) / 1e9)
-        self._say_lasting(batch)
-        self._say_noisy(batch.noisy_nodes)
-        self._say_oddities(batch)
+        metrics.lines.labels(name).inc(len(result.lines) + result.turned_away)
+        metrics.duplicates.labels(name).inc(result.duplicates)
+        metrics.queries.labels(name).inc(result.queries)
+        metrics.bytes_processed.labels(name).inc(result.bytes_processed)
+        metrics.slowed.labels(name).set(result.slowdown > 1)
+        metrics.loud_nodes.labels(name).set(len(result.noisy_nodes))
+        metrics.unreadable.labels(name).set(sum(window.width_ns for window in result.unread) / 1e9)
+        self._say_lasting(result)
+        self._say_noisy(result.noisy_nodes)
+        self._say_oddities(result)
 
-    def _say_lasting(self, batch: PollResult) -> None:
+    def _say_lasting(self, result: PollResult) -> None:
         """Say once what goes on for a while, and when it is over."""
-        if batch.slowdown > 1:
+        if result.slowdown > 1:
             slowed = (
                 f"Loki processed more for us than KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE allows: "
-                f"{self.name} lines are polled {batch.slowdown:.0f} times less often."
+                f"{self.name} lines are polled {result.slowdown:.0f} times less often."
             )
             self._say_begun("slowed", slowed, logs.warning)
         else:
             self._say_over("slowed", f"{self.name} lines are polled as often as usual again.")
-        if batch.unread:
+        if result.unread:
             unread = (
-                f"Loki cannot give the {self.name} lines {_between(batch.unread[0])}. They are asked for "
+                f"Loki cannot give the {self.name} lines {_between(result.unread[0])}. They are asked for "
                 "again, ever fewer at once, and later lines are read."
             )
             self._say_begun("unread", unread, logs.error)
@@ -233,33 +233,33 @@ class Poller:
             logs.info(f"The storm of {self.name} lines is over.", source=self.name)
         self._noisy = nodes
 
-    def _say_oddities(self, batch: PollResult) -> None:
+    def _say_oddities(self, result: PollResult) -> None:
         """What a healthy pipeline never sends is counted and said, never dropped in silence (rule 12)."""
         metrics, name = self._metrics, self.name
-        for window in batch.given_up:
+        for window in result.given_up:
             logs.error(
                 f"{name} lines {_between(window)} could not be read and are too old now "
                 "(KONDUCTOR_GAP_MAX_AGE_SECONDS): faults among them will never be seen.",
                 source=name,
             )
-        if batch.without_node:
-            metrics.nodeless.labels(name).inc(batch.without_node)
-            logs.warning(f"{batch.without_node} {name} lines name no node: {_NODE_LABEL_HINT}", source=name)
-        if batch.foreign:
+        if result.without_node:
+            metrics.nodeless.labels(name).inc(result.without_node)
+            logs.warning(f"{result.without_node} {name} lines name no node: {_NODE_LABEL_HINT}", source=name)
+        if result.foreign:
             # A watched namespace may hold the kernel-log reader: its lines are no pod's, and no surprise.
-            metrics.foreign.labels(name).inc(batch.foreign)
+            metrics.foreign.labels(name).inc(result.foreign)
             if name == "kernel":
-                logs.warning(f"{batch.foreign} lines are no kernel lines by their labels: ignored.")
-        if batch.incomplete_windows:
-            metrics.incomplete.labels(name).inc(len(batch.incomplete_windows))
+                logs.warning(f"{result.foreign} lines are no kernel lines by their labels: ignored.")
+        if result.incomplete_windows:
+            metrics.incomplete.labels(name).inc(len(result.incomplete_windows))
             logs.warning(
-                f"{len(batch.incomplete_windows)} single nanoseconds hold more {name} lines than Loki gives "
+                f"{len(result.incomplete_windows)} single nanoseconds hold more {name} lines than Loki gives "
                 "at once; what came was judged, the rest cannot be had.",
                 source=name,
             )
-        if batch.cursor_ahead_ns:
+        if result.cursor_ahead_ns:
             logs.warning(
-                f"the {name} cursor stood {batch.cursor_ahead_ns / 1e9:.1f} s in the future; going on from "
+                f"the {name} cursor stood {result.cursor_ahead_ns / 1e9:.1f} s in the future; going on from "
                 "now. Check the clocks of this machine, of Loki and of a gateway between them.",
                 source=name,
             )
@@ -288,14 +288,14 @@ class Poller:
 
 
 class PollThread:
-    """Polls its loops one at a time, always the one that is due first, until told to stop."""
+    """Runs its pollers one at a time, always the one that is due first, until told to stop."""
 
-    def __init__(self, name: str, loops: Sequence[Poller], stop: threading.Event) -> None:
-        self._loops = loops
+    def __init__(self, name: str, pollers: Sequence[Poller], stop: threading.Event) -> None:
+        self._pollers = pollers
         self._stop = stop
         self._wake = threading.Event()
-        for loop in loops:
-            loop.wake = self._wake
+        for poller in pollers:
+            poller.wake = self._wake
         self._thread = threading.Thread(target=self._run, name=f"read-{name}", daemon=True)
 
     def start(self) -> None:
@@ -310,19 +310,19 @@ class PollThread:
     def _run(self) -> None:
         while not self._stop.is_set():
             self._wake.clear()
-            loop = min(self._loops, key=Poller.due_seconds)
-            left = loop.due_seconds()
+            poller = min(self._pollers, key=Poller.due_seconds)
+            left = poller.due_seconds()
             if left <= 0:
-                loop.poll()
+                poller.poll()
             elif not self._stop.is_set():
                 self._wake.wait(left)
 
 
-def poll_threads(loops: Mapping[str, Poller], stop: threading.Event) -> list[PollThread]:
+def poll_threads(pollers: Mapping[str, Poller], stop: threading.Event) -> list[PollThread]:
     """A thread for kernel lines, one for pods' lines, and one for all that is in no hurry."""
-    own = [name for name in ("kernel", "pod") if name in loops]
-    threads = [PollThread(name, [loops[name]], stop) for name in own]
-    background = [loop for name, loop in loops.items() if name not in own]
+    own = [name for name in ("kernel", "pod") if name in pollers]
+    threads = [PollThread(name, [pollers[name]], stop) for name in own]
+    background = [poller for name, poller in pollers.items() if name not in own]
     return [*threads, PollThread("background", background, stop)] if background else threads
 
 

@@ -130,7 +130,7 @@ class LokiClient:
         self.close()
 
     def check(self) -> None:
-        """Look at what is read with each request: the token and its file. Raises LokiMisconfigured."""
+        """Try what is read with each request: the token and its file. Raises LokiMisconfigured."""
         authorization(self._settings, self._endpoint)
 
     def close(self) -> None:

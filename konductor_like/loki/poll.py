@@ -58,7 +58,7 @@ class PollResult:
     past: tuple[Fault, ...] | None = None
     """Faults from before our start, of a piece of the past that was read again; None where none was."""
     more: bool = False
-    """There is work left; the next poll goes on with it, after ``wait_seconds``."""
+    """There is more to read; the next poll goes on with it, after ``wait_seconds``."""
     wait_seconds: float = 0.0
     slowdown: float = 1.0
     """How many times longer than usual to wait before the next poll, for the byte budget's sake."""
@@ -212,7 +212,7 @@ class Poll:
         self.state = replace(self.state, fast_ns=self.now_ns, whole_ns=whole_ns)
 
     def _present_window(self, oldest_ns: int | None) -> tuple[Window, bool]:
-        """The fast window, and whether another look over the whole overlap is not due for an interval."""
+        """The fast window, and whether the whole overlap need not be read again for an interval."""
         state, config, now_ns = self.state, self.config, self.now_ns
         end_ns = now_ns + max(1, config.skew_ns)
         rests = [span.end_ns for span in state.pending if span.reason is Reason.REST]

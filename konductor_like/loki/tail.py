@@ -2,7 +2,7 @@
 
 Loki drops what a slow client does not take, ends every tail after an hour (``querier.tail-max-duration``),
 and says nothing about either that could be relied upon. So nothing is read from a message but the oldest
-time in it, and what a nudge tells is "look now".
+time in it, and what a nudge tells is "poll now".
 """
 
 from __future__ import annotations
