@@ -108,7 +108,7 @@ class Settings(BaseSettings):
     pod_poll_interval_seconds: float = Field(15.0, ge=0.05, le=3600)
     """Time between two polls of pod lines."""
     tail: bool = True
-    """Follow the kernel log (`/loki/api/v1/tail`, two connections), so that a new line is read at once."""
+    """Follow the kernel log (`/loki/api/v1/tail`, one connection), so that a new line is read at once."""
     kernel_overlap_seconds: float = Field(180.0, ge=0)
     """How far each poll of kernel lines looks back behind its cursor, for lines that arrive late."""
     pod_overlap_seconds: float = Field(15.0, ge=0)

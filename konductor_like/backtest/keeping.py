@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from konductor_like.loki.response import Entry
-from konductor_like.loki.window import Window
+from konductor_like.loki.window_query import Window
 
 BYTES_MOST = 512 * 2**20
 """Of all histories under one directory: about 20 million lines."""

@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 
 from konductor_like.backtest.keeping import Kept
 from konductor_like.backtest.values import Span
-from konductor_like.loki.asking import Asking, Queries
-from konductor_like.loki.budget import ByteBudget
+from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.errors import LokiError, LokiTimeout
 from konductor_like.loki.response import Entry, Naming, log_line
-from konductor_like.loki.spans import SECOND_NS
-from konductor_like.loki.window import Piece, Window, read_span
+from konductor_like.loki.window_query import SECOND_NS, Piece, Queries, Window, WindowQuery, read_span
 from konductor_like.model import LogLine, Source
 from konductor_like.settings import Settings
 
@@ -71,7 +69,7 @@ class Past:
 
     def pages(self, span: Span) -> Iterator[Page]:
         """All of ``span``, page by page. Raises a LokiError once asking again and for less did not help."""
-        asking = Asking(self.client, self.query, self._naming.node, self.settings.loki_limit, WIDEST_NS)
+        asking = WindowQuery(self.client, self.query, self._naming.node, self.settings.loki_limit, WIDEST_NS)
         self.upto_ns = span.start_ns
         while self.upto_ns < span.end_ns:
             found = None if self.kept is None else self.kept.reaching(self.upto_ns)
@@ -85,7 +83,7 @@ class Past:
             self.kept_lines += len(page.lines)
             yield page
 
-    def _asked_for(self, asking: Asking, end_ns: int) -> Iterator[Page]:
+    def _asked_for(self, asking: WindowQuery, end_ns: int) -> Iterator[Page]:
         """From where we are up to ``end_ns``, from Loki."""
         timeouts, failures, width_ns = 0, 0, _FIRST_NS
         while self.upto_ns < end_ns:
@@ -130,7 +128,7 @@ class Past:
         except OSError:
             self.kept = None  # a full disk ends the keeping, not the run
 
-    def _account(self, asking: Asking) -> None:
+    def _account(self, asking: WindowQuery) -> None:
         self.queries += asking.queries
         self.bytes_processed += asking.bytes_processed
         self.budget.spend(asking.bytes_processed)

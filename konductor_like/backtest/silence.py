@@ -9,11 +9,9 @@ from collections.abc import Callable
 
 from konductor_like.backtest.reading import WIDEST_NS
 from konductor_like.backtest.values import Silence, Span
-from konductor_like.loki.asking import Asking, Queries
 from konductor_like.loki.logql import heartbeat_query
 from konductor_like.loki.response import Naming
-from konductor_like.loki.spans import SECOND_NS
-from konductor_like.loki.window import Window, read_span
+from konductor_like.loki.window_query import SECOND_NS, Queries, Window, WindowQuery, read_span
 from konductor_like.settings import Settings
 
 EVERY_NS = 3600 * SECOND_NS
@@ -32,7 +30,7 @@ def silence(
     about single nodes. ``spent`` is told how many bytes Loki processed for each sample. Raises a LokiError.
     """
     naming = Naming.of(settings)
-    asking = Asking(client, heartbeat_query(settings), naming.node, settings.loki_limit, WIDEST_NS)
+    asking = WindowQuery(client, heartbeat_query(settings), naming.node, settings.loki_limit, WIDEST_NS)
     every_ns = max(EVERY_NS, -(-(span.end_ns - span.start_ns) // SAMPLES_MOST))
     first: dict[str, int] = {}
     heard: dict[str, int] = {}

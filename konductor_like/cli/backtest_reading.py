@@ -17,7 +17,7 @@ from konductor_like.cli import session
 from konductor_like.cli.errors import describe
 from konductor_like.cli.output import warn
 from konductor_like.detection import Detector
-from konductor_like.loki.budget import ByteBudget
+from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.errors import LokiError
 from konductor_like.loki.logql import kernel_query, pod_query

@@ -30,9 +30,9 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
+from konductor_like.clocks import retry_after_seconds
+
 SHOWN_CHARS = 256
-_LONGEST_WAIT_SECONDS = 300.0
-"""Of a longer ``Retry-After`` so much is kept: no node is tainted meanwhile."""
 _MISSING_VERB = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[\w./-]+)" in API group "(?P<group>[\w.-]*)"'
     r'(?: in the namespace "(?P<namespace>[\w.-]+)")?'
@@ -174,7 +174,7 @@ def error_of(
         hint=hint,
         reason=reason,
         outcome_unknown=write and kind in (KubeUnavailable, KubeBadAnswer),
-        retry_after_seconds=_seconds(retry_after),
+        retry_after_seconds=retry_after_seconds(retry_after),
     )
 
 
@@ -211,12 +211,3 @@ def _forbidden_hint(message: str) -> str | None:
     where = f" -n {missing['namespace']}" if missing["namespace"] else ""
     can_i = f"kubectl auth can-i{where} {missing['verb']} {missing['resource']}"
     return f"{KubeForbidden.default_hint}; to check: {can_i}"
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """The header as seconds, as far as it is kept; Kubernetes sends no dates there: those count as absent."""
-    try:
-        seconds = float(retry_after or "")
-    except ValueError:
-        return None
-    return min(seconds, _LONGEST_WAIT_SECONDS) if seconds >= 0 else None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from konductor_like.controller.gaps import SECOND_NS, OpenSpan, Span, cut, fewest, grouped, merged
-from konductor_like.loki.heartbeats import Look
+from konductor_like.loki.heartbeat_reader import Reread
 from konductor_like.model import Coverage, CoverageState, Gap, Loss
 
 LATE_NS = 60 * SECOND_NS
@@ -156,7 +156,7 @@ class CoverageTracker:
         news, self._news = self._news, News()
         return news
 
-    def looks(self, now_ns: int) -> list[Look]:
+    def looks(self, now_ns: int) -> list[Reread]:
         """What to read again now: late heartbeats of nodes about to be unknown, and those of open gaps."""
         if now_ns - self._upto_ns > CAUGHT_UP_NS:
             return []
@@ -291,7 +291,7 @@ def _is_due(age_ns: int) -> bool:
     return bool(rounds % (1 << max(0, rounds.bit_length() - 3)) == 0)
 
 
-def _looks(found: Iterable[tuple[Span, str]], oldest_ns: int) -> list[Look]:
+def _looks(found: Iterable[tuple[Span, str]], oldest_ns: int) -> list[Reread]:
     """As few reads as cover all of it: spans that overlap become one, for the nodes of both."""
     looks: list[tuple[int, int, set[str]]] = []
     for (start_ns, end_ns), name in sorted(found):
@@ -302,7 +302,7 @@ def _looks(found: Iterable[tuple[Span, str]], oldest_ns: int) -> list[Look]:
             looks[-1] = (first_ns, max(last_ns, end_ns), names)
         elif start_ns < end_ns:
             looks.append((start_ns, end_ns, {name}))
-    return [Look(start_ns, end_ns, frozenset(names)) for start_ns, end_ns, names in looks]
+    return [Reread(start_ns, end_ns, frozenset(names)) for start_ns, end_ns, names in looks]
 
 
 def _closed(gaps: Iterable[Gap]) -> list[Span]:

@@ -13,7 +13,7 @@ from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.returning import Returned, Returning
 from konductor_like.controller.unparsed import UnparsedLines
 from konductor_like.detection import Overrun, parse_heartbeat, parse_overrun
-from konductor_like.loki.heartbeats import Look
+from konductor_like.loki.heartbeat_reader import Reread
 from konductor_like.model import Coverage, LogLine, NodeRecord, NodeState
 
 Spans = tuple[tuple[int, int], ...]
@@ -33,7 +33,7 @@ class FleetWatch:
         stale_seconds: float,
         gap_max_age_seconds: float,
         now_ns: int,
-        look_again: Callable[[Iterable[Look]], None],
+        look_again: Callable[[Iterable[Reread]], None],
         read_node: Callable[[str, int], None],
         revisit: Callable[[Spans], None],
     ) -> None:

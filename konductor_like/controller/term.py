@@ -21,9 +21,9 @@ from konductor_like.controller.edges import Nodes
 from konductor_like.controller.fleetwatch import FleetWatch
 from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.nudging import TailNudges
-from konductor_like.controller.sources import Delivery, Reader, SourceLoop
+from konductor_like.controller.poller import Delivery, Poller, Reader, poll_threads
 from konductor_like.controller.tick import Tick
+from konductor_like.controller.wakeups import TailWatcher
 from konductor_like.model import Coverage, Fault, LogLine, Source
 
 IDLE_SECONDS = 5.0
@@ -62,13 +62,13 @@ class Term:
         stop: threading.Event,
         clock_ahead_seconds: Callable[[], float] = lambda: 0.0,
         new_queries: Callable[[], Mapping[str, str]] = dict,
-        tails: Mapping[str, TailNudges] | None = None,
+        tail: TailWatcher | None = None,
     ) -> None:
         """``now_ns`` is the time that windows and heartbeats are reckoned from.
 
         ``clock_ahead_seconds`` is how far Loki's clock is ahead of ours, 0 while the two agree.
 
-        ``intervals`` are the seconds between two polls of each reader, ``tails`` what nudges some of them.
+        ``intervals`` are the seconds between two polls of each reader, ``tail`` nudges the kernel log's.
         Where the kernel logs were not read for ``stale_seconds``, every node is unknown.
 
         ``new_queries`` gives what the readers ask from now on, by name, where the rules changed.
@@ -76,7 +76,7 @@ class Term:
         self._new_queries = new_queries
         self._tick = tick
         self._nodes = nodes
-        self._tails = tails or {}
+        self._tail = tail
         self._metrics = metrics
         self._watch = watch
         self._lags = lags
@@ -93,7 +93,7 @@ class Term:
         self._replaying = "history" in readers
         self.last_turn_seconds = time.monotonic()
         self.loops = {
-            name: SourceLoop(
+            name: Poller(
                 name,
                 reader,
                 self._inbox,
@@ -143,27 +143,28 @@ class Term:
     @contextmanager
     def _polling(self) -> Iterator[None]:
         """The sources poll meanwhile; in the end they get a few seconds to finish, all of them together."""
-        for loop in self.loops.values():
-            loop.start()
+        threads = poll_threads(self.loops, self._stop)
+        for thread in threads:
+            thread.start()
         try:
             yield
         finally:
             self._stop.set()
             self._metrics.unread.clear()
             deadline_seconds = time.monotonic() + JOIN_SECONDS
-            for loop in self.loops.values():
-                loop.join(max(0.0, deadline_seconds - time.monotonic()))
+            for thread in threads:
+                thread.join(max(0.0, deadline_seconds - time.monotonic()))
 
     @contextmanager
     def _following(self) -> Iterator[None]:
-        """The tails nudge meanwhile."""
-        for name, tail in self._tails.items():
-            tail.start(self.loops[name].nudge)
+        """The tail nudges meanwhile."""
+        if self._tail is not None:
+            self._tail.start(self.loops["kernel"].nudge)
         try:
             yield
         finally:
-            for tail in self._tails.values():
-                tail.close(JOIN_SECONDS)
+            if self._tail is not None:
+                self._tail.close(JOIN_SECONDS)
 
     def _next_deliveries(self, patience_seconds: float) -> list[Delivery]:
         """Wait for work, then take all that is there."""
@@ -193,8 +194,8 @@ class Term:
         with self._surviving():
             for name, query in self._new_queries().items():
                 self.loops[name].ask_for(query)
-                if name in self._tails:
-                    self._tails[name].ask_for(query)
+                if name == "kernel" and self._tail is not None:
+                    self._tail.ask_for(query)
             for delivery in deliveries:
                 source, batch = SOURCES.get(delivery.name), delivery.batch
                 if delivery.name == "heartbeat":
@@ -279,5 +280,5 @@ class Term:
         self._clocks_wrong = wrong
 
     @staticmethod
-    def _is_finished(loop: SourceLoop) -> bool:
+    def _is_finished(loop: Poller) -> bool:
         return loop.caught_up or loop.problem is not None

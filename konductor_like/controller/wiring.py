@@ -28,27 +28,26 @@ from konductor_like.controller.controller import Controller
 from konductor_like.controller.coverage_report import CoverageReport, FleetEvent
 from konductor_like.controller.edges import EventSink, Nodes, Writer
 from konductor_like.controller.fleetwatch import FleetWatch
-from konductor_like.controller.history import history_reader
 from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.nudging import TailNudges
 from konductor_like.controller.podjobs import PodJobs
+from konductor_like.controller.poller import Reader
 from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes, rehearsed_fleet_event
 from konductor_like.controller.report import Report
-from konductor_like.controller.sources import Reader
 from konductor_like.controller.steering import TIMEOUT_SECONDS, Wheel
 from konductor_like.controller.term import SOURCES, Term
 from konductor_like.controller.tick import Tick
+from konductor_like.controller.wakeups import TailWatcher
+from konductor_like.controller.warmup import warmup_reader
 from konductor_like.detection.multiline import MultilineDetector
-from konductor_like.loki.budget import ByteBudget
-from konductor_like.loki.client import LokiClient
-from konductor_like.loki.heartbeats import TILE_SECONDS, HeartbeatReader
-from konductor_like.loki.history import LOOK_SECONDS
+from konductor_like.loki.byte_budget import ByteBudget
+from konductor_like.loki.client import LokiClient, retrying
+from konductor_like.loki.heartbeat_reader import TILE_SECONDS, HeartbeatReader
 from konductor_like.loki.logql import kernel_query, pod_query
+from konductor_like.loki.node_backfill import READ_SECONDS, NodeBackfill
 from konductor_like.loki.reader import SourceReader
-from konductor_like.loki.retry import retrying
-from konductor_like.loki.spans import SECOND_NS
-from konductor_like.loki.targeted import READ_SECONDS, TargetedReader
+from konductor_like.loki.warmup_reader import RECHECK_SECONDS
+from konductor_like.loki.window_query import SECOND_NS
 from konductor_like.model import Checkpoint, Coverage, EventReason, Source
 from konductor_like.settings import Settings
 
@@ -223,9 +222,8 @@ class _Terms:
         start = believable(checkpoint, settings, started_ns)
         self.rulebook.reload()  # a standby does not follow the file
         joiner = MultilineDetector(lambda: self.rulebook.in_force.detector)
-        heartbeats = HeartbeatReader(self.loki, settings)
-        heartbeats.start_from(started_ns)
-        targeted = TargetedReader(self.loki, self._queries()["kernel"], settings)
+        heartbeats = HeartbeatReader(self.loki, settings, started_ns)
+        backfill = NodeBackfill(self.loki, self._queries()["kernel"], settings)
         budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
         sources = self._readers(start, started_ns, budget)
 
@@ -241,8 +239,8 @@ class _Terms:
             stale_seconds=settings.heartbeat_stale_seconds,
             gap_max_age_seconds=settings.gap_max_age_seconds,
             now_ns=started_ns,
-            look_again=heartbeats.look,
-            read_node=targeted.want,
+            look_again=heartbeats.reread,
+            read_node=backfill.request,
             revisit=revisit,
         )
         self.report.begin(self.nodes.snapshot())
@@ -263,9 +261,9 @@ class _Terms:
             steering=None if self.wheel is None else self.wheel.steering,
             jobs=self.jobs,
         )
-        readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "node": targeted}
+        readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "node": backfill}
         if checkpoint is not None:  # on a first start all that counts is read as news
-            readers["history"] = history_reader(
+            readers["history"] = warmup_reader(
                 self.loki,
                 settings,
                 self.rulebook,
@@ -274,7 +272,6 @@ class _Terms:
                 budget,
                 since_ns=start.act_from_ns,
                 now_ns=started_ns,
-                stop=stop,
             )
         term = Term(
             tick,
@@ -288,14 +285,14 @@ class _Terms:
                 "pod": settings.pod_poll_interval_seconds,
                 "heartbeat": TILE_SECONDS,
                 "node": READ_SECONDS,
-                "history": LOOK_SECONDS,
+                "history": RECHECK_SECONDS,
             },
             stale_seconds=settings.heartbeat_stale_seconds,
             now_ns=self.loki.now_ns,
             clock_ahead_seconds=lambda: self.loki.clock_ahead_seconds,
             stop=stop,
             new_queries=lambda: self._queries() if self.rulebook.reload() else {},
-            tails=self._tails(),
+            tail=self._tail(),
         )
         return tick, term
 
@@ -309,12 +306,11 @@ class _Terms:
         queries = {"kernel": kernel, "node": kernel}
         return queries if pods is None else {**queries, "pod": pods}
 
-    def _tails(self) -> dict[str, TailNudges]:
-        """What nudges the readers: of the kernel log alone, because pods never taint by themselves."""
+    def _tail(self) -> TailWatcher | None:
+        """What nudges the reader of the kernel log; pods never taint by themselves, so they can wait."""
         if not self.settings.tail:
-            return {}
-        query = self._queries()["kernel"]
-        return {"kernel": TailNudges(self.settings, query, self.loki.now_ns, self.metrics)}
+            return None
+        return TailWatcher(self.settings, self._queries()["kernel"], self.loki.now_ns, self.metrics)
 
     def _readers(self, start: Checkpoint, started_ns: int, budget: ByteBudget) -> dict[str, SourceReader]:
         """One reader per source, each at its cursor; one whose cursor is missing goes with the oldest."""

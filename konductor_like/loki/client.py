@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import base64
+import ssl
+import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
+from urllib.parse import unquote
 
 import httpx
-from tenacity import Retrying
+import tenacity
 
+from konductor_like import __version__
 from konductor_like.clocks import CLOCK_TRUSTED_SECONDS, CLOCKS_AGREE_SECONDS, seconds_ahead
-from konductor_like.loki.access import address_of, authorization, fixed_headers, tls_context
-from konductor_like.loki.errors import LokiAnswerTooLarge, LokiBadAnswer, LokiTimeout, shown
+from konductor_like.loki.errors import (
+    LokiAnswerTooLarge,
+    LokiBadAnswer,
+    LokiDropped,
+    LokiError,
+    LokiMisconfigured,
+    LokiOverloaded,
+    LokiStopped,
+    LokiTimeout,
+    from_exception,
+    from_status,
+    shown,
+    without_credentials,
+)
 from konductor_like.loki.logql import counting
 from konductor_like.loki.response import Count, NotLokisAnswerError, QueryResult, parse, parse_count
-from konductor_like.loki.retry import retrying
-from konductor_like.loki.translate import from_exception, from_status, without_credentials
-from konductor_like.loki.window import COUNTABLE_NS, Direction
+from konductor_like.loki.window_query import COUNTABLE_NS, Direction
 from konductor_like.settings import Settings
 
 MAX_ANSWER_BYTES = 8 * 2**20
@@ -30,6 +46,13 @@ _REMEMBERED_SECONDS = 300.0
 
 Answer = TypeVar("Answer")
 
+ATTEMPTS = 4
+TOTAL_SECONDS = 30.0
+
+_backoff = tenacity.wait_exponential(multiplier=0.5, max=8.0) + tenacity.wait_random(0, 0.5)
+
+Pause = Callable[[float], bool]
+"""Waits that many seconds; True at once when the process was told to stop (``threading.Event().wait``)."""
 _ERROR_BYTES = 4096
 _LONG_QUERY_CHARS = 2000
 """Beyond this a query goes into a form, because proxies cut long URLs."""
@@ -70,12 +93,12 @@ class LokiClient:
     def __init__(
         self,
         settings: Settings,
-        retry: Retrying | None = None,
+        retry: tenacity.Retrying | None = None,
         *,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``retry`` decides about asking again (:func:`konductor_like.loki.retry.retrying`).
+        """``retry`` decides about asking again (:func:`konductor_like.loki.client.retrying`).
 
         Raises LokiMisconfigured when the address, a certificate or a header's value cannot be used. Nothing
         is sent yet.
@@ -107,7 +130,7 @@ class LokiClient:
         self.close()
 
     def check(self) -> None:
-        """Look at what is read with each request: the token and its file. Raises LokiMisconfigured."""
+        """Try what is read with each request: the token and its file. Raises LokiMisconfigured."""
         authorization(self._settings, self._endpoint)
 
     def close(self) -> None:
@@ -190,13 +213,6 @@ class LokiClient:
         fields = {"query": counting(query, width_ms), "time": f"{end_ns - 1:019d}"}
         return self._ask("/loki/api/v1/query", fields, parse_count)
 
-    def ready(self) -> None:
-        """Returns when Loki says that it is ready, else raises a LokiError; asks once.
-
-        A gateway may not route ``/ready``, so an answered query is the better proof.
-        """
-        self._fetch("/ready", {})
-
     def _ask(self, path: str, fields: Mapping[str, str], read: Callable[[bytearray], Answer]) -> Answer:
         answer: Answer = self._retry(self._ask_once, path, fields, read)
         return answer
@@ -256,3 +272,146 @@ class LokiClient:
             if self._clock() - started > self._settings.loki_timeout_seconds:
                 raise LokiTimeout(f"Loki at {self._base}: the answer was still not complete in time")
         return body
+
+
+def retrying(
+    pause: Pause | None = None, *, attempts: int = ATTEMPTS, total_seconds: float = TOTAL_SECONDS
+) -> tenacity.Retrying:
+    """A callable that runs a function and asks again after transient errors (:attr:`LokiError.transient`).
+
+    A time-out is the exception: the reader asks for less then, which is more than asking the same again.
+    Waits grow with jitter and are never shorter than what Loki asked for with ``Retry-After``. It gives up
+    after ``attempts``, or when the next wait would end later than ``total_seconds`` after the first attempt
+    began; the last error is raised then, and the caller's loop decides. Raises LokiStopped when ``pause``
+    says so. It may be shared between threads.
+    """
+    wait_for = pause or threading.Event().wait
+
+    def sleep(seconds: float) -> None:
+        if wait_for(seconds):
+            raise LokiStopped("Told to stop while waiting to ask Loki again")
+
+    def out_of_time(state: tenacity.RetryCallState) -> bool:
+        elapsed = max(state.seconds_since_start or 0.0, state.idle_for)
+        return elapsed + state.upcoming_sleep > total_seconds
+
+    def stop(state: tenacity.RetryCallState) -> bool:
+        return tenacity.stop_after_attempt(attempts)(state) or out_of_time(state)
+
+    return tenacity.Retrying(
+        sleep=sleep, stop=stop, wait=_wait, retry=tenacity.retry_if_exception(_transient), reraise=True
+    )
+
+
+def _transient(error: BaseException) -> bool:
+    if isinstance(error, LokiTimeout):
+        return isinstance(error, LokiDropped)
+    return isinstance(error, LokiError) and error.transient
+
+
+def _wait(state: tenacity.RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    asked = error.retry_after_seconds if isinstance(error, LokiOverloaded) else None
+    return max(_backoff(state), asked or 0.0)
+
+
+def address_of(settings: Settings) -> httpx.URL:
+    """Where Loki is. Raises LokiMisconfigured; the address may hold a password, so it is not quoted."""
+    try:
+        return httpx.URL(settings.log_endpoint)
+    except httpx.InvalidURL:
+        raise LokiMisconfigured(
+            "LOG_ENDPOINT is no address that can be asked",
+            "It must be an http:// or https:// URL, such as http://localhost:3100.",
+        ) from None
+
+
+def tls_context(settings: Settings) -> ssl.SSLContext | bool:
+    """What to trust and what to show, for httpx's ``verify``. Raises LokiMisconfigured naming the file."""
+    if not settings.log_endpoint.startswith("https://"):
+        return False
+    context = _trust(settings)
+    certificate, key = settings.loki_client_cert_file, settings.loki_client_key_file
+    if certificate is not None and key is not None:
+        try:
+            # An empty password, because a prompt in a pod would hang for ever.
+            context.load_cert_chain(certificate, key, password="")
+        except (OSError, ValueError) as error:
+            raise LokiMisconfigured(
+                f"KONDUCTOR_LOKI_CLIENT_CERT_FILE {certificate} with KONDUCTOR_LOKI_CLIENT_KEY_FILE {key} "
+                f"cannot be used: {_why(error)}",
+                "Both must be readable PEM files that belong together; the key must not be encrypted.",
+            ) from error
+    return context
+
+
+def _trust(settings: Settings) -> ssl.SSLContext:
+    if settings.loki_insecure_skip_verify:
+        return httpx.create_ssl_context(verify=False)
+    if settings.loki_ca_file is None:
+        return httpx.create_ssl_context()
+    try:
+        return ssl.create_default_context(cafile=settings.loki_ca_file)
+    except OSError as error:
+        raise LokiMisconfigured(
+            f"KONDUCTOR_LOKI_CA_FILE {settings.loki_ca_file} cannot be used: {_why(error)}",
+            "It must be a readable PEM file with at least one certificate.",
+        ) from error
+
+
+def fixed_headers(settings: Settings) -> dict[str, str]:
+    """The headers that every request carries. Raises LokiMisconfigured."""
+    headers = {
+        "User-Agent": f"konductor-like/{__version__}",
+        # Exactly this value: with any other Loki may answer from its cache of empty results (design rule 6).
+        "Cache-Control": "no-cache",
+    }
+    if settings.loki_tenant is not None:
+        headers["X-Scope-OrgID"] = _header_value(settings.loki_tenant, "KONDUCTOR_LOKI_TENANT")
+    return headers
+
+
+def authorization(settings: Settings, url: httpx.URL) -> dict[str, str]:
+    """The header that proves who we are, or none; credentials in the URL count where no setting is given.
+
+    The token's file is read every time, so that a rotated token is picked up. Raises LokiMisconfigured.
+    """
+    if settings.loki_bearer_token_file is not None:
+        return {"Authorization": f"Bearer {_token_in(settings.loki_bearer_token_file)}"}
+    if settings.loki_bearer_token is not None:
+        token = settings.loki_bearer_token.get_secret_value().strip()
+        return {"Authorization": f"Bearer {_header_value(token, 'KONDUCTOR_LOKI_BEARER_TOKEN')}"}
+    if settings.loki_username is not None and settings.loki_password is not None:
+        return _basic(settings.loki_username, settings.loki_password.get_secret_value())
+    if url.userinfo:
+        user, _, password = url.userinfo.decode("ascii").partition(":")
+        return _basic(unquote(user), unquote(password))
+    return {}
+
+
+def _token_in(path: Path) -> str:
+    try:
+        token = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise LokiMisconfigured(
+            f"KONDUCTOR_LOKI_BEARER_TOKEN_FILE {path} cannot be read: {_why(error)}",
+            "Mount the token there and let this process read it; it is read again for every request.",
+        ) from error
+    return _header_value(token, f"KONDUCTOR_LOKI_BEARER_TOKEN_FILE {path}")
+
+
+def _basic(user: str, password: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
+
+
+def _header_value(value: str, setting: str) -> str:
+    """The value unless HTTP could not carry it; it may be a secret, so it is not quoted."""
+    if not value or not value.isascii() or not value.isprintable():
+        raise LokiMisconfigured(f"{setting} is empty or holds characters that cannot stand in an HTTP header")
+    return value
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, ssl.SSLError):
+        return error.strerror
+    return str(error)

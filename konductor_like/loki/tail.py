@@ -2,50 +2,60 @@
 
 Loki drops what a slow client does not take, ends every tail after an hour (``querier.tail-max-duration``),
 and says nothing about either that could be relied upon. So nothing is read from a message but the oldest
-time in it, and what a nudge tells is "look now".
+time in it, and what a nudge tells is "poll now".
 """
 
 from __future__ import annotations
 
+import logging
 import random
 import re
+import ssl
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+from urllib.parse import urlencode
+from urllib.request import getproxies, proxy_bypass
 
-from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import ClientConnection
+import httpx
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.http11 import Response
+from websockets.sync.client import ClientConnection, connect
 
-from konductor_like.loki.errors import LokiBadAnswer, LokiError, LokiUnavailable, shown
-from konductor_like.loki.spans import SECOND_NS
-from konductor_like.loki.websocket import open_tail
+from konductor_like.loki.client import authorization, fixed_headers, tls_context
+from konductor_like.loki.errors import (
+    LokiBadAnswer,
+    LokiError,
+    LokiUnavailable,
+    from_exception,
+    from_status,
+    shown,
+    without_credentials,
+)
+from konductor_like.loki.window_query import SECOND_NS
 from konductor_like.settings import Settings
 
-IDLE_SECONDS = 0.5
-"""A tail that had nothing to send sleeps so long before Loki looks again (``tailerWaitEntryThrottle``)."""
 LOOK_BACK_NS = 10 * SECOND_NS
 """Loki answers before it listens; what comes between is in the history that it sends first."""
-_GLANCE_SECONDS = 1.0
-"""How often a quiet connection is left to see whether another query is wanted."""
+FIRST_WAIT_SECONDS = 1.0
+LONGEST_WAIT_SECONDS = 180.0
+"""The waits before another try: twice as long after each failure in a row."""
+STEADY_SECONDS = 30.0
+"""A connection that lasted so long was a good one: after it the waits begin from the first again."""
+_MOST_BYTES = 8 * 2**20
+"""A longer message breaks the connection; a hundred kernel lines with their labels have a tenth of it."""
+_PING_SECONDS = 20.0
+"""How often we make sure that the other side lives; it has as long again to answer."""
+_FAREWELL_SECONDS = 0.5
 _OF_LINE = re.compile(rb'\["(\d{19})"')
 _OF_DROPPED = re.compile(rb'"timestamp":\s*"(\d{19})"')
 """Where times stand; inside a JSON string every quote has a backslash, so no line looks so."""
 
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How long a connection is kept, and how long to wait before the next one, in seconds."""
-
-    rotation_seconds: float
-    """Shorter than Loki's hour, so that the end comes when we want it."""
-    first_wait_seconds: float = 1.0
-    longest_wait_seconds: float = 180.0
-    steady_seconds: float = 30.0
-    """A connection that lasted so long was a good one: after it the waits begin from the first again."""
-    phase_seconds: float | None = None
-    """Connect at this phase of every half second, by the monotonic clock; at once where it is None."""
+_LOG = logging.getLogger(__name__)
+_LOG.addHandler(logging.NullHandler())
+_LOG.propagate = False  # what goes wrong is raised here; the library's own words would say it twice
 
 
 class Watcher(Protocol):
@@ -67,17 +77,12 @@ class Watcher(Protocol):
 class Tail:
     """One connection after the other, until closed, in a thread of its own."""
 
-    def __init__(
-        self, settings: Settings, query: str, now_ns: Callable[[], int], watcher: Watcher, pace: Pace
-    ) -> None:
+    def __init__(self, settings: Settings, query: str, now_ns: Callable[[], int], watcher: Watcher) -> None:
         """``query`` is the one that the polls ask; ``now_ns`` is the time that their windows go by."""
         self._settings = settings
         self._query = query
         self._now_ns = now_ns
         self._watcher = watcher
-        self._pace = pace
-        self._failures = 0
-        self._lock = threading.Lock()
         self._connection: ClientConnection | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tail", daemon=True)
@@ -87,85 +92,70 @@ class Tail:
         self._thread.start()
 
     def ask_for(self, query: str) -> None:
-        """Follow another query, from about a second from now on; may be called from any thread."""
-        self._query = query
+        """Follow another query, with another connection; may be called from any thread."""
+        if query != self._query:
+            self._query = query
+            self._disconnect()
 
     def close(self) -> None:
         """End the connection at once. A connection that is just being made ends by its own time-out."""
         self._closed.set()
-        with self._lock:
-            connection = self._connection
-        if connection is not None:
-            connection.close()
+        self._disconnect()
 
     def join(self, timeout_seconds: float) -> None:
         """Wait for the thread to end; :meth:`close` comes before."""
         self._thread.join(timeout_seconds)
 
+    def _disconnect(self) -> None:
+        connection = self._connection
+        if connection is not None:
+            connection.close()
+
     def _run(self) -> None:
+        failures = 0
         while not self._closed.is_set():
             began = time.monotonic()
             error = self._follow()
-            if error is None or time.monotonic() - began >= self._pace.steady_seconds:
-                self._failures = 0
+            if error is None or time.monotonic() - began >= STEADY_SECONDS:
+                failures = 0
             if error is not None and not self._closed.is_set():
-                self._failures += 1
-            self._watcher.disconnected(error, self._failures)
+                failures += 1
+            self._watcher.disconnected(error, failures)
             if error is not None:
-                self._closed.wait(self._wait_seconds(error))
+                self._closed.wait(wait_seconds(error, failures))
 
     def _follow(self) -> LokiError | None:
         """One connection, from its beginning to its end; why it ended, None where it was our wish."""
-        self._await_phase()
-        if self._closed.is_set():
-            return None
         query = self._query
         try:
             with open_tail(self._settings, query, self._now_ns() - LOOK_BACK_NS) as connection:
-                with self._lock:
-                    self._connection = connection
+                self._connection = connection
                 self._watcher.connected()
                 # What came since the last connection, or the last poll, was told to nobody.
                 self._watcher.nudged(None)
-                return self._listen(connection, query)
-        except LokiError as error:
-            return error
-        except Exception as error:  # noqa: BLE001  # must not end unseen (rule 27); the watcher says it
-            return LokiBadAnswer(f"Following Loki's tail failed: {error!r}")
-        finally:
-            with self._lock:
-                self._connection = None
-
-    def _listen(self, connection: ClientConnection, query: str) -> LokiError | None:
-        end = time.monotonic() + self._pace.rotation_seconds
-        try:
-            while not self._closed.is_set() and self._query == query:
-                left = end - time.monotonic()
-                if left <= 0:
-                    return None
-                try:
-                    message = connection.recv(min(left, _GLANCE_SECONDS), decode=False)
-                except TimeoutError:
-                    continue
-                self._watcher.nudged(oldest_in(message))
+                # Whoever set these before could not close a connection that was not there yet.
+                while not self._closed.is_set() and self._query == query:
+                    self._watcher.nudged(oldest_in(connection.recv(decode=False)))
         except ConnectionClosed as closed:
-            if self._closed.is_set():
+            if self._closed.is_set() or self._query != query:
                 return None
             # A message that is too large breaks the connection too, and holds lines like any other.
             self._watcher.nudged(None)
             said = shown(closed.rcvd.reason) if closed.rcvd else ""
             return LokiUnavailable(f"Loki ended its tail: {said or 'the connection broke'}")
+        except LokiError as error:
+            return error
+        except Exception as error:  # noqa: BLE001  # must not end unseen (rule 27); the watcher says it
+            return LokiBadAnswer(f"Following Loki's tail failed: {error!r}")
+        finally:
+            self._connection = None
         return None
 
-    def _await_phase(self) -> None:
-        if self._pace.phase_seconds is not None:
-            self._closed.wait((self._pace.phase_seconds - time.monotonic()) % IDLE_SECONDS)
 
-    def _wait_seconds(self, error: LokiError) -> float:
-        longest = self._pace.longest_wait_seconds
-        wait = min(longest, self._pace.first_wait_seconds * 2.0 ** min(self._failures - 1, 30))
-        # A definite refusal does not pass in a second.
-        return random.uniform(0.5, 1.0) * (wait if error.transient else longest)  # noqa: S311  # jitter
+def wait_seconds(error: LokiError, failures: int) -> float:
+    """How long to wait after so many failures in a row. A definite refusal does not pass in a second."""
+    doubled = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(failures - 1, 30))
+    return random.uniform(0.5, 1.0) * (doubled if error.transient else LONGEST_WAIT_SECONDS)  # noqa: S311  # jitter
 
 
 def oldest_in(message: bytes) -> int | None:
@@ -173,3 +163,69 @@ def oldest_in(message: bytes) -> int | None:
     # All have as many digits, so the least as text is the least as a number.
     oldest = min(_OF_LINE.findall(message) + _OF_DROPPED.findall(message), default=None)
     return None if oldest is None else int(oldest)
+
+
+@contextmanager
+def open_tail(settings: Settings, query: str, start_ns: int) -> Iterator[ClientConnection]:
+    """A connection on which Loki sends lines of ``query`` as they arrive, and newer ones than ``start_ns``.
+
+    Proxies are those that httpx takes from the environment. Raises a LokiError when none can be had.
+    """
+    endpoint = httpx.URL(settings.log_endpoint)
+    base = without_credentials(endpoint).rstrip("/")
+    place = f"Loki at {base}"
+    tls = tls_context(settings)
+    fields = {"query": query, "start": f"{start_ns:019d}"}
+    headers = fixed_headers(settings) | authorization(settings, endpoint)
+    try:
+        connection = connect(
+            f"ws{base.removeprefix('http')}/loki/api/v1/tail?{urlencode(fields)}",
+            ssl=tls if isinstance(tls, ssl.SSLContext) else None,
+            additional_headers=headers,
+            user_agent_header=None,
+            compression=None,
+            proxy=_proxy(endpoint),
+            open_timeout=settings.loki_connect_timeout_seconds,
+            ping_interval=_PING_SECONDS,
+            ping_timeout=_PING_SECONDS,
+            close_timeout=_FAREWELL_SECONDS,
+            max_size=_MOST_BYTES,
+            logger=_LOG,
+            create_connection=_Connection,
+        )
+    except _AnsweredError as error:
+        answer = httpx.Response(error.response.status_code, headers=list(error.response.headers.raw_items()))
+        raise from_status(answer, bytes(error.response.body or b""), place) from error
+    except OSError as error:
+        raise from_exception(error, place) from error
+    except (WebSocketException, EOFError) as error:
+        raise LokiBadAnswer(f"{place} does not speak websocket: {shown(str(error))}") from error
+    with connection:
+        yield connection
+
+
+class _AnsweredError(Exception):
+    """The server answered with something other than an upgrade."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status_code)
+        self.response = response
+
+
+class _Connection(ClientConnection):
+    def handshake(self, *args: Any, **kwargs: Any) -> None:
+        """As the library's, which would follow a redirect and take our tenant's name to another host."""
+        try:
+            super().handshake(*args, **kwargs)
+        except InvalidStatus as error:
+            raise _AnsweredError(error.response) from error
+
+
+def _proxy(endpoint: httpx.URL) -> str | None:
+    """The proxy that httpx would use; the library would also take one that is meant for other schemes."""
+    host = f"{endpoint.host}:{endpoint.port}" if endpoint.port else endpoint.host
+    if proxy_bypass(host):
+        return None
+    proxies = getproxies()
+    proxy = proxies.get(endpoint.scheme) or proxies.get("all")
+    return f"http://{proxy}" if proxy and "://" not in proxy else proxy

@@ -11,7 +11,7 @@ import pytest
 
 from konductor_like.backtest.keeping import Kept, name_of
 from konductor_like.loki.response import Entry
-from konductor_like.loki.window import Window
+from konductor_like.loki.window_query import Window
 
 LABELS = {"k8s_node_name": "gpu-1", "k8s_namespace_name": "dmesg-logging"}
 NAME = name_of("http://loki:3100", "tenant", "{}")

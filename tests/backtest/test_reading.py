@@ -11,10 +11,10 @@ import pytest
 from konductor_like.backtest.keeping import Kept
 from konductor_like.backtest.reading import FAILURES_MOST, Past
 from konductor_like.backtest.values import Span
-from konductor_like.loki.budget import ByteBudget
+from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.errors import LokiError, LokiRefused, LokiUnavailable
 from konductor_like.loki.response import Count, Entry, QueryResult
-from konductor_like.loki.window import Direction
+from konductor_like.loki.window_query import Direction
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 from tests.backtest.histories import KERNEL, SECOND_NS, START_NS

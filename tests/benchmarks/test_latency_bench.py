@@ -106,16 +106,16 @@ def test_one_by_one_with_the_tail() -> None:
     chance = random.Random(SEED)
     seconds = []
     with idle_cluster() as (stage, taints, controller):
-        until(lambda: stage.loki.open_tails == 2, "both tails are open", controller)
+        until(lambda: stage.loki.open_tails == 1, "the tail is open", controller)
         for node in stage.gpu_nodes[:200]:
             time.sleep(chance.uniform(0.05, 0.6))
             stage.kernel(node, XID_79)
             pushed = time.perf_counter()
             seconds.append(taints.wait_for(node) - pushed)
 
-    told("tail", seconds, "p50 ≤ 0.25, p99 ≤ 0.5")
-    assert percentile(seconds, 0.5) <= 0.25
-    assert percentile(seconds, 0.99) <= 0.5
+    told("tail", seconds, "p50 ≤ 0.35, p99 ≤ 0.7")
+    assert percentile(seconds, 0.5) <= 0.35
+    assert percentile(seconds, 0.99) <= 0.7
 
 
 def test_without_the_tail() -> None:

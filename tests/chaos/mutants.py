@@ -21,9 +21,9 @@ from konductor_like.cluster import patch, paths, writer
 from konductor_like.cluster.lease import LeaderLease
 from konductor_like.cluster.store import NodeStore
 from konductor_like.controller.tick import Tick
-from konductor_like.loki import access, asking, reader, window
-from konductor_like.loki.seen import Seen
-from konductor_like.loki.spans import Spans
+from konductor_like.loki import client, poll, window_query
+from konductor_like.loki.backlog import ReaderConfig
+from konductor_like.loki.dedup import DeliveredLines
 from konductor_like.model import BrakeState, Checkpoint, KernelPosition, Role, Source
 from konductor_like.policy import correlate, evidence, roles, thresholds
 from konductor_like.policy.book import Entry
@@ -68,13 +68,13 @@ def _cursor_moves_before_the_plan() -> Iterator[None]:
 
 @contextmanager
 def _spans_without(name: str) -> Iterator[None]:
-    def of(cls: type[Spans], settings: Any, source: Any) -> Any:
+    def of(cls: type[ReaderConfig], settings: Any, source: Any) -> Any:
         spans = real(cls, settings, source)
         object.__setattr__(spans, name, 0 if name != "sweep_every_ns" else 10**18)
         return spans
 
-    real: Any = Spans.of.__func__  # type: ignore[attr-defined]  # a classmethod's function
-    with patched.object(Spans, "of", classmethod(of)):
+    real: Any = ReaderConfig.of.__func__  # type: ignore[attr-defined]  # a classmethod's function
+    with patched.object(ReaderConfig, "of", classmethod(of)):
         yield
 
 
@@ -93,13 +93,13 @@ def _others_taints_replaced() -> Iterator[None]:
 @contextmanager
 def _every_answer_complete() -> Iterator[None]:
     with ExitStack() as stack:
-        for module in (window, reader, asking):
+        for module in (poll, window_query):
             stack.enter_context(patched.object(module, "is_complete", lambda _result: True))
         yield
 
 
 def _without_no_cache(settings: Any) -> dict[str, str]:
-    return {name: value for name, value in access.fixed_headers(settings).items() if name != "Cache-Control"}
+    return {name: value for name, value in client.fixed_headers(settings).items() if name != "Cache-Control"}
 
 
 @contextmanager
@@ -288,8 +288,8 @@ MUTANTS: dict[str, Mutant] = {
     "the watch is not followed": _swap(NodeStore, "_watch", lambda _self: None),
     "kernel positions tell no replay": _swap(KernelPosition, "at_or_before", lambda _self, _other: None),
     "nothing was seen before": _swap(Entry, "seen", lambda _self, _fault: False),
-    "no answer is asked for with fewer entries": _swap(asking, "_is_too_large", lambda _error: False),
-    "no line counts as delivered": _swap(Seen, "has", lambda *_args: False),
+    "no answer is asked for with fewer entries": _swap(window_query, "_is_too_large", lambda _error: False),
+    "no line counts as delivered": _swap(DeliveredLines, "has", lambda *_args: False),
     "a count is added twice": _counts_fold_again,
     "a release covers no incident": _swap(release, "_released", lambda incident, _boot, _until: incident),
     "a release covers everything": _swap(judge, "covers", lambda *_args, **_more: True),

@@ -22,9 +22,8 @@ from konductor_like.cluster.store import NodeStore
 from konductor_like.cluster.writer import NodeWriter, WriteResult
 from konductor_like.controller.active_rules import ActiveRules
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.nudging import Nudge
+from konductor_like.controller.poller import Delivery
 from konductor_like.controller.report import Report
-from konductor_like.controller.sources import Delivery
 from konductor_like.controller.steering import AGAIN_SECONDS, TIMEOUT_SECONDS, Wheel
 from konductor_like.controller.term import Term
 from konductor_like.controller.tick import Tick
@@ -324,8 +323,8 @@ class Process:
         for _ in range(PIECES_IN_A_ROW if name == "history" else POLLS_IN_A_ROW):
             if name == "history" and not self._world.settling and self._world.rng.random() < 0.1:
                 return  # the other loops do not wait for it
-            nudge = Nudge(self._world.lines.take_nudge()) if name == "kernel" else None
-            batch = None if self._ended.is_set() else loop._poll(nudge)
+            oldest_ns = self._world.lines.take_nudge() if name == "kernel" else None
+            batch = None if self._ended.is_set() else loop._poll(oldest_ns)
             if batch is None or not batch.more:
                 return
         self._world.ledger.break_(f"{self.name} reads {name} lines without end")

@@ -21,8 +21,7 @@ from urllib3 import exceptions as broken
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.kubeconfig import Access
 from konductor_like.cluster.transport import Transport
-from konductor_like.loki.access import fixed_headers
-from konductor_like.loki.client import LokiClient, Patience
+from konductor_like.loki.client import LokiClient, Patience, fixed_headers
 from konductor_like.sandbox.http import Reply, Request
 from konductor_like.settings import Settings
 

@@ -336,7 +336,7 @@ def test_a_wrong_command_line_is_told_and_ends_with_2(
 def test_a_loki_that_cannot_be_reached_is_an_error_and_no_empty_report(
     loki: LokiServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konductor_like.loki.retry.TOTAL_SECONDS", 0)
+    monkeypatch.setattr("konductor_like.loki.client.TOTAL_SECONDS", 0)
     loki.stop()
 
     status, out, err = run(capsys, "--since", "2d", "--nodes", "lines")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from konductor_like.controller.coverage import CoverageTracker
-from konductor_like.loki.heartbeats import Look
+from konductor_like.loki.heartbeat_reader import Reread
 from konductor_like.model import Coverage, CoverageState, Loss
 
 SECOND = 1_000_000_000
@@ -302,7 +302,7 @@ def test_before_a_node_is_called_unknown_its_late_heartbeats_are_looked_for_once
         looks.append(fleet.watch.looks(fleet.now))
 
     assert looks[:4] == [[], [], [], []]
-    assert looks[4] == [Look(START + 10 * MINUTE, fleet.now, frozenset({"gpu-1"}))]
+    assert looks[4] == [Reread(START + 10 * MINUTE, fleet.now, frozenset({"gpu-1"}))]
     fleet.deliver("gpu-1", 14, 14)  # a collector that lags
     assert fleet.pass_(1, silent=["gpu-1"]).of("gpu-1") is CoverageState.MEASURED
 
@@ -314,7 +314,7 @@ def test_the_heartbeats_of_a_gap_are_read_again_at_once_and_then_ever_more_rarel
     fleet.watch.looks(fleet.now)
     fleet.pass_(1)
     assert fleet.watch.looks(fleet.now) == [
-        Look(START + 10 * MINUTE, START + 31 * MINUTE, frozenset({"gpu-1"}))
+        Reread(START + 10 * MINUTE, START + 31 * MINUTE, frozenset({"gpu-1"}))
     ]
 
     rounds = []

@@ -10,7 +10,7 @@ from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.fleetwatch import FleetWatch
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.rehearsal import RehearsedEvents, rehearsed_fleet_event
-from konductor_like.loki.heartbeats import Look
+from konductor_like.loki.heartbeat_reader import Reread
 from konductor_like.model import Coverage, CoverageState, LogLine, Loss, Machine, NodeState, Source, Unparsed
 from tests.policy.scenes import NOON, Cluster, at, fault, fleet, ns
 
@@ -32,7 +32,7 @@ class Scene:
             name: replace(state, machine=replace(state.machine, boot_id=BOOT_A))
             for name, state in fleet(3).items()
         }
-        self.looks: list[Look] = []
+        self.looks: list[Reread] = []
         self.wanted: list[tuple[str, int]] = []
         self.revisited: list[tuple[tuple[int, int], ...]] = []
         self.metrics = Metrics()

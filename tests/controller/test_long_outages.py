@@ -14,11 +14,11 @@ from konductor_like.controller import controller as controllers
 from konductor_like.controller.backlog import Stalls
 from konductor_like.controller.controller import Controller
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.sources import BACKOFF_CAP_SECONDS, Delivery, SourceLoop
+from konductor_like.controller.poller import BACKOFF_CAP_SECONDS, Delivery, Poller
 from konductor_like.controller.term import Term
 from konductor_like.loki.errors import LokiUnavailable
 from konductor_like.model import Change, Verb
-from tests.controller.test_sources import ScriptedReader
+from tests.controller.test_poller import ScriptedReader
 from tests.controller.test_waking import bare_term
 from tests.policy.scenes import at
 
@@ -26,7 +26,7 @@ MANY = 100_000
 
 
 def test_a_source_that_failed_thousands_of_times_still_tries_twice_a_minute() -> None:
-    loop = SourceLoop(
+    loop = Poller(
         "kernel",
         ScriptedReader(),  # type: ignore[arg-type]  # has the two methods that are used
         cast("queue.Queue[Delivery]", queue.Queue()),

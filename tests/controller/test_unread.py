@@ -15,10 +15,10 @@ from konductor_like.controller.controller import Controller
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.fleetwatch import FleetWatch
 from konductor_like.controller.lags import Lags
+from konductor_like.controller.poller import Delivery, Reader
 from konductor_like.controller.rehearsal import RehearsedEvents, rehearsed_fleet_event
-from konductor_like.controller.sources import Delivery, Reader
 from konductor_like.controller.term import Term
-from konductor_like.loki.reader import Batch
+from konductor_like.loki.poll import PollResult
 from konductor_like.model import LogLine, Source
 from tests.controller.test_fleetwatch import beat
 from tests.controller.ticks import Scene, xid
@@ -87,9 +87,8 @@ class Turning:
         return controller.ready()
 
 
-def batch(lines: tuple[LogLine, ...], upto_ns: int) -> Batch:
-    return Batch(lines, upto_ns, more=False, queries=1, bytes_processed=0, duplicates=0,
-                 incomplete_windows=(), without_node=0, foreign=0)  # fmt: skip
+def batch(lines: tuple[LogLine, ...], upto_ns: int) -> PollResult:
+    return PollResult(lines=lines, upto_ns=upto_ns, queries=1)
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from konductor_like.controller.edges import Nodes
 from konductor_like.controller.fleetwatch import FleetWatch
 from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.sources import Delivery
+from konductor_like.controller.poller import Delivery
 from konductor_like.controller.term import Term
 from konductor_like.controller.tick import Tick
-from konductor_like.loki.reader import Batch
+from konductor_like.loki.poll import PollResult
 from konductor_like.model import Coverage, Misnamed
 from tests.controller.ticks import Scene, xid
 from tests.policy.scenes import at, ns
@@ -57,7 +57,7 @@ def test_a_delivery_does_not_wait_for_changes_that_may_come(
     term: Term, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(terms, "WAKE_SECONDS", 3600.0)
-    delivery = Delivery("kernel", cast("Batch", None))
+    delivery = Delivery("kernel", cast("PollResult", None))
     term.wake()
     term._inbox.put(delivery)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from konductor_like.loki.client import LokiClient
-from konductor_like.loki.retry import retrying
+from konductor_like.loki.client import LokiClient, retrying
 from tests.loki.support import ENDPOINT, NOW, QUERY, SECOND, settings
 
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from konductor_like.loki.errors import LokiError, LokiRefused, LokiTimeout
-from konductor_like.loki.reader import Batch, SourceReader
+from konductor_like.loki.poll import PollResult
+from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.response import Count, Entry, QueryResult
-from konductor_like.loki.window import COUNTABLE_NS, Direction, Window
+from konductor_like.loki.window_query import COUNTABLE_NS, Direction, Window
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 
@@ -182,13 +183,13 @@ def steady_reader(loki: MemoryLoki, **values: Any) -> SourceReader:
     return reader
 
 
-def poll(reader: SourceReader, now_ns: int) -> Batch:
+def poll(reader: SourceReader, now_ns: int) -> PollResult:
     """Poll and commit, as when everything in the batch was acted upon."""
     batch = reader.poll(now_ns)
     reader.commit(batch)
     return batch
 
 
-def texts_of(batch: Batch) -> list[str]:
+def texts_of(batch: PollResult) -> list[str]:
     """What was delivered."""
     return [line.text for line in batch.lines]

@@ -13,14 +13,11 @@ from typing import Any
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
-from konductor_like.loki.errors import (
-    LokiError,
-)
-from konductor_like.loki.tail import Pace, Tail
+from konductor_like.loki.errors import LokiError
+from konductor_like.loki.tail import Tail
 from tests.loki.support import QUERY, settings
 
 PATIENCE_SECONDS = 20.0
-QUICK = Pace(3600.0, first_wait_seconds=0.01, longest_wait_seconds=0.05)
 NUDGE = "nudge"
 CONNECTED = "connected"
 
@@ -60,11 +57,9 @@ class Notes:
 
 
 @contextmanager
-def following(
-    endpoint: str, query: str = QUERY, pace: Pace = QUICK, **values: Any
-) -> Iterator[tuple[Tail, Notes]]:
+def following(endpoint: str, query: str = QUERY, **values: Any) -> Iterator[tuple[Tail, Notes]]:
     notes = Notes()
-    tail = Tail(settings(log_endpoint=endpoint, **values), query, time.time_ns, notes, pace)
+    tail = Tail(settings(log_endpoint=endpoint, **values), query, time.time_ns, notes)
     tail.start()
     try:
         yield tail, notes

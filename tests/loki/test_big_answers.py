@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from konductor_like.loki.asking import PAGE_BYTES, Asking
 from konductor_like.loki.errors import (
     LokiAnswerTooLarge,
     LokiDropped,
@@ -15,7 +14,7 @@ from konductor_like.loki.errors import (
 )
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.response import Entry
-from konductor_like.loki.window import Direction, Window
+from konductor_like.loki.window_query import PAGE_BYTES, Direction, Window, WindowQuery
 from konductor_like.model import LogLine, Source
 from tests.loki.support import (
     ENTRY_BYTES,
@@ -111,7 +110,7 @@ def test_the_first_page_of_kernel_lines_fits_between_the_parts_of_a_loki_with_it
 
 def test_what_entries_weigh_is_learnt_kept_for_a_while_and_forgotten() -> None:
     loki = MemoryLoki(_storm(40, 100_000, 10))
-    asking = Asking(loki, QUERY, "k8s_node_name", 5000, HOUR)
+    asking = WindowQuery(loki, QUERY, "k8s_node_name", 5000, HOUR)
     usual = asking.limit
 
     asking.lines_of()(Window(NOW, NOW + SECOND), Direction.FORWARD)
@@ -128,7 +127,7 @@ def test_what_entries_weigh_is_learnt_kept_for_a_while_and_forgotten() -> None:
 
 def test_light_entries_make_larger_pages_up_to_the_tenants_limit() -> None:
     loki = MemoryLoki(_storm(30_000, 50, 30_000))
-    asking = Asking(loki, QUERY, "k8s_node_name", 4000, HOUR)
+    asking = WindowQuery(loki, QUERY, "k8s_node_name", 4000, HOUR)
 
     result = asking.lines_of()(Window(NOW, NOW + SECOND), Direction.FORWARD)
 
@@ -139,7 +138,7 @@ def test_light_entries_make_larger_pages_up_to_the_tenants_limit() -> None:
 
 def test_a_slow_loki_is_not_asked_for_fewer_lines_where_that_did_not_help() -> None:
     loki = MemoryLoki(refuse=lambda _call: LokiTimeout("slow"))
-    asking = Asking(loki, QUERY, "k8s_node_name", 5000, HOUR)
+    asking = WindowQuery(loki, QUERY, "k8s_node_name", 5000, HOUR)
     usual = asking.limit
 
     with pytest.raises(LokiTimeout):

@@ -11,16 +11,10 @@ import pytest
 import respx
 
 from konductor_like import __version__
-from konductor_like.loki.client import LokiClient
-from konductor_like.loki.errors import (
-    LokiMisconfigured,
-    LokiRefused,
-    LokiUnavailable,
-)
-from konductor_like.loki.retry import retrying
-from konductor_like.loki.window import Direction
+from konductor_like.loki.client import LokiClient, retrying
+from konductor_like.loki.errors import LokiMisconfigured, LokiUnavailable
 from tests.loki.http_support import ask, client_of
-from tests.loki.support import ENDPOINT, NOW, QUERY, answer_bytes, kernel_labels, settings
+from tests.loki.support import ENDPOINT, NOW, QUERY, answer_bytes, settings
 
 PATH = "/loki/api/v1/query_range"
 EMPTY = answer_bytes()
@@ -52,14 +46,6 @@ def test_a_query_is_exactly_this_request(loki: respx.MockRouter) -> None:
     assert request.headers["cache-control"] == "no-cache"
     assert request.headers["user-agent"] == f"konductor-like/{__version__}"
     assert not {"x-scope-orgid", "authorization", "x-loki-response-encoding-flags"} & set(request.headers)
-
-
-def test_a_query_may_ask_from_the_other_end(loki: respx.MockRouter) -> None:
-    route = loki.route().mock(return_value=httpx.Response(200, content=EMPTY))
-    with client_of() as client:
-        client.query_range(QUERY, NOW, NOW + 1, 100, Direction.BACKWARD)
-
-    assert route.calls.last.request.url.params["direction"] == "backward"
 
 
 def test_a_short_timestamp_is_padded_because_loki_would_take_it_for_seconds(loki: respx.MockRouter) -> None:
@@ -169,18 +155,6 @@ def test_a_secret_that_no_header_can_carry_is_named_but_not_shown() -> None:
         client_of(loki_tenant="team\na")
 
 
-def test_entries_statistics_and_the_limit_come_back(loki: respx.MockRouter) -> None:
-    body = answer_bytes(
-        [(kernel_labels(), [[str(NOW), "NVRM: one"]])], post_filter_lines=3, bytes_processed=77
-    )
-    loki.route().mock(return_value=httpx.Response(200, content=body))
-
-    result = ask(client_of())
-
-    assert [(entry.timestamp_ns, entry.text) for entry in result.entries] == [(NOW, "NVRM: one")]
-    assert (result.post_filter_lines, result.bytes_processed, result.limit) == (3, 77, 5000)
-
-
 def test_transient_failures_are_retried_within_one_query(loki: respx.MockRouter) -> None:
     waits: list[float] = []
 
@@ -201,30 +175,6 @@ def test_transient_failures_are_retried_within_one_query(loki: respx.MockRouter)
 
     assert route.call_count == 4
     assert waits[2] == 9
-
-
-def test_a_refused_query_is_asked_once(loki: respx.MockRouter) -> None:
-    route = loki.route().mock(return_value=httpx.Response(400, text="parse error"))
-
-    with LokiClient(settings()) as client, pytest.raises(LokiRefused):
-        client.query_range(QUERY, NOW, NOW + 1, 10)
-
-    assert route.call_count == 1
-
-
-def test_readiness_is_lokis_own_word(loki: respx.MockRouter) -> None:
-    route = loki.get(f"{ENDPOINT}/ready").mock(
-        side_effect=[
-            httpx.Response(503, text="Starting: 5\nRunning: 11\n"),
-            httpx.Response(200, text="ready\n"),
-        ]
-    )
-    with client_of() as client:
-        with pytest.raises(LokiUnavailable, match=r"answered 503: Starting: 5 Running: 11$"):
-            client.ready()
-        client.ready()
-
-    assert route.call_count == 2
 
 
 def test_a_setting_with_invalid_bytes_is_no_traceback(loki: respx.MockRouter) -> None:

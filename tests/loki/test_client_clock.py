@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from email.utils import format_datetime
+import time
+from email.utils import format_datetime, formatdate
 
 import httpx
 import pytest
@@ -13,7 +14,8 @@ from konductor_like.loki.client import LokiClient
 from konductor_like.loki.reader import SourceReader
 from konductor_like.model import Source
 from tests.chaos.clock import SECOND_NS, Clock, moment_of
-from tests.loki.support import ENDPOINT, NOW, QUERY, answer, kernel_labels, settings, texts_of
+from tests.loki.http_support import ask, client_of
+from tests.loki.support import ENDPOINT, NOW, QUERY, answer, answer_bytes, kernel_labels, settings, texts_of
 
 
 class Stepped:
@@ -34,7 +36,7 @@ class Stepped:
         return self.clock.seconds()
 
 
-def ask(loki: LokiClient, stepped: Stepped) -> None:
+def ask_at(loki: LokiClient, stepped: Stepped) -> None:
     with respx.mock:
         date = format_datetime(stepped.clock.moment(), usegmt=True)
         respx.get(f"{ENDPOINT}/loki/api/v1/query_range").respond(json=answer(), headers={"Date": date})
@@ -65,9 +67,6 @@ class Gateway:
         return texts_of(batch)
 
 
-WRONG = pytest.mark.parametrize("seconds", [-86_400, 7200])
-
-
 def follow(
     gateway: Gateway, stepped: Stepped, ours_seconds: int, theirs_seconds: int
 ) -> list[tuple[int, str]]:
@@ -89,25 +88,15 @@ def follow(
     return read
 
 
-@WRONG
-def test_a_wrong_date_of_lokis_answers_neither_hides_nor_delays_a_line(
-    monkeypatch: pytest.MonkeyPatch, seconds: int
+@pytest.mark.parametrize(
+    ("ours_seconds", "theirs_seconds"), [(0, -86_400), (0, 7200), (-86_400, 0), (7200, 0)]
+)
+def test_a_wrong_clock_of_ours_or_of_lokis_answers_neither_hides_nor_delays_a_line(
+    monkeypatch: pytest.MonkeyPatch, ours_seconds: int, theirs_seconds: int
 ) -> None:
     stepped = Stepped(monkeypatch)
 
-    read = follow(Gateway(stepped), stepped, 0, seconds)
-
-    assert [text for _, text in read] == [f"fault {number}" for number in range(10, 480, 20)]
-    assert max(delay for delay, _ in read) <= 30
-
-
-@WRONG
-def test_a_wrong_clock_of_ours_neither_hides_nor_delays_a_line(
-    monkeypatch: pytest.MonkeyPatch, seconds: int
-) -> None:
-    stepped = Stepped(monkeypatch)
-
-    read = follow(Gateway(stepped), stepped, seconds, 0)
+    read = follow(Gateway(stepped), stepped, ours_seconds, theirs_seconds)
 
     assert [text for _, text in read] == [f"fault {number}" for number in range(10, 480, 20)]
     assert max(delay for delay, _ in read) <= 30
@@ -120,7 +109,7 @@ def test_a_clock_that_is_wrong_from_the_start_counts_until_loki_has_answered(
     stepped.clock.offset_ns = -600 * SECOND_NS
     with LokiClient(settings()) as loki:
         assert loki.now_ns() == NOW - 600 * SECOND_NS
-        ask(loki, stepped)
+        ask_at(loki, stepped)
         assert loki.now_ns() == NOW
 
 
@@ -130,10 +119,10 @@ def test_a_clock_that_is_set_between_two_answers_changes_nothing(
 ) -> None:
     stepped = Stepped(monkeypatch)
     with LokiClient(settings()) as loki:
-        ask(loki, stepped)
+        ask_at(loki, stepped)
         stepped.clock.offset_ns = seconds * SECOND_NS
         assert loki.now_ns() == NOW
-        ask(loki, stepped)
+        ask_at(loki, stepped)
         assert loki.now_ns() == NOW
         stepped.clock.offset_ns = 0
         assert loki.now_ns() == NOW
@@ -142,6 +131,60 @@ def test_a_clock_that_is_set_between_two_answers_changes_nothing(
 def test_a_clock_that_is_set_a_little_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     stepped = Stepped(monkeypatch)
     with LokiClient(settings()) as loki:
-        ask(loki, stepped)
+        ask_at(loki, stepped)
         stepped.clock.offset_ns = 3 * SECOND_NS
         assert loki.now_ns() == NOW + 3 * SECOND_NS
+
+
+def answer_with(loki: respx.MockRouter, **headers: str) -> None:
+    loki.route().mock(return_value=httpx.Response(200, content=answer_bytes(), headers=headers))
+
+
+@pytest.mark.parametrize("ahead_seconds", [-590, -300, 300, 590])
+def test_windows_are_reckoned_from_lokis_clock_where_ours_is_wrong(
+    loki: respx.MockRouter, ahead_seconds: int
+) -> None:
+    answer_with(loki, Date=formatdate(time.time() + ahead_seconds, usegmt=True))
+    with client_of() as client:
+        ask(client)
+
+        assert client.clock_ahead_seconds == pytest.approx(ahead_seconds, abs=3)
+        assert client.now_ns() / 1e9 == pytest.approx(time.time() + ahead_seconds, abs=3)
+        assert client.other_clock_ns() is None
+
+
+@pytest.mark.parametrize("ahead_seconds", [-86_400, -700, 700, 86_400])
+def test_of_two_clocks_that_are_too_far_apart_the_earlier_counts_and_the_other_is_known(
+    loki: respx.MockRouter, ahead_seconds: int
+) -> None:
+    """It may be ours that is wrong, or that of a gateway between."""
+    answer_with(loki, Date=formatdate(time.time() + ahead_seconds, usegmt=True))
+    with client_of() as client:
+        ask(client)
+        later_ns = client.other_clock_ns()
+
+        assert client.clock_ahead_seconds == pytest.approx(ahead_seconds, abs=3)
+        assert client.now_ns() / 1e9 == pytest.approx(time.time() + min(0, ahead_seconds), abs=3)
+        assert later_ns is not None
+        assert later_ns / 1e9 == pytest.approx(time.time() + max(0, ahead_seconds), abs=3)
+
+
+@pytest.mark.parametrize("date", [None, "", "yesterday", "Thu, 99 Foo 2026 00:00:00 GMT", "agrees"])
+def test_our_own_clock_counts_while_the_two_agree_or_loki_names_no_time(
+    loki: respx.MockRouter, date: str | None
+) -> None:
+    text = formatdate(time.time() + 2, usegmt=True) if date == "agrees" else date
+    answer_with(loki, **({} if text is None else {"Date": text}))
+    with client_of() as client:
+        ask(client)
+
+        assert client.clock_ahead_seconds == 0
+
+
+def test_a_clock_that_was_put_right_is_trusted_again(loki: respx.MockRouter) -> None:
+    with client_of() as client:
+        for ahead_seconds in (900, 0):
+            answer_with(loki, Date=formatdate(time.time() + ahead_seconds, usegmt=True))
+            client.query_range(QUERY, NOW, NOW + 1, 100)
+
+        assert client.clock_ahead_seconds == 0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
+from datetime import UTC, datetime
 
 import httpx
 import pytest
@@ -23,7 +22,7 @@ from konductor_like.loki.errors import (
     LokiUnreachable,
 )
 from tests.loki.http_support import ask, client_of
-from tests.loki.support import ENDPOINT, NOW, answer_bytes, kernel_labels
+from tests.loki.support import ENDPOINT, answer_bytes
 
 PATH = "/loki/api/v1/query_range"
 EMPTY = answer_bytes()
@@ -81,36 +80,6 @@ def test_every_status_is_classified_and_quoted(
     assert body.strip() in str(caught.value)
 
 
-def test_lokis_own_words_are_shown_in_full_up_to_a_bound(loki: respx.MockRouter) -> None:
-    loki.route().mock(return_value=httpx.Response(400, text="parse error: " + "x" * 100_000))
-
-    with pytest.raises(LokiRefused) as caught:
-        ask(client_of())
-
-    assert len(str(caught.value)) < 320
-    assert len(caught.value.words) < 200_000
-
-
-def test_a_limit_above_the_tenants_is_named(loki: respx.MockRouter) -> None:
-    words = "max entries limit per query exceeded, limit > max_entries_limit_per_query (5000 > 1000)"
-    loki.route().mock(return_value=httpx.Response(400, text=words))
-
-    with pytest.raises(LokiRefused) as caught:
-        ask(client_of())
-
-    assert caught.value.allowed_limit == 1000
-
-
-def test_what_a_missing_tenant_needs_is_said(loki: respx.MockRouter) -> None:
-    loki.route().mock(return_value=httpx.Response(401, text="no org id\n"))
-
-    with pytest.raises(LokiUnauthorized) as caught:
-        ask(client_of())
-
-    assert "KONDUCTOR_LOKI_TENANT" in caught.value.hint
-    assert "KONDUCTOR_LOKI_BEARER_TOKEN_FILE" in caught.value.hint
-
-
 _MONDAY = datetime(2026, 11, 23, 7, 28, tzinfo=UTC)
 
 
@@ -119,26 +88,10 @@ _MONDAY = datetime(2026, 11, 23, 7, 28, tzinfo=UTC)
     [
         pytest.param({}, None, id="not given"),
         pytest.param({"Retry-After": "17"}, 17, id="seconds"),
-        pytest.param(
-            {
-                "Retry-After": format_datetime(_MONDAY + timedelta(seconds=40), usegmt=True),
-                "Date": format_datetime(_MONDAY, usegmt=True),
-            },
-            40,
-            id="a date, by the server's clock",
-        ),
-        pytest.param(
-            {"Retry-After": format_datetime(_MONDAY - timedelta(days=9999), usegmt=True)}, 0, id="the past"
-        ),
-        pytest.param({"Retry-After": "Fri, 24 Nov 2006 12:00:00 -0000"}, 0, id="a date without a zone"),
+        pytest.param({"Retry-After": "Fri, 24 Nov 2006 12:00:00 GMT"}, None, id="a date"),
         pytest.param({"Retry-After": "9" * 400}, 300, id="a wait without end"),
-        pytest.param({"Retry-After": "Fri, 24 Nov 9999 12:00:00 GMT"}, 300, id="a date without end"),
-        pytest.param(
-            {"Retry-After": "Fri, 24 Nov 2006 12:00:00 +9999999999999"}, None, id="an impossible zone"
-        ),
         pytest.param({"Retry-After": "soon"}, None, id="nonsense"),
         pytest.param({"Retry-After": "-5"}, None, id="negative"),
-        pytest.param({"Retry-After": "٣"}, None, id="digits of another script"),
     ],
 )
 def test_the_wait_that_loki_asks_for_is_read(
@@ -188,15 +141,6 @@ def test_another_programs_answer_is_recognised(
 
     assert ENDPOINT in str(caught.value)
     assert "LOG_ENDPOINT may point at something else" in caught.value.hint
-
-
-def test_an_answer_larger_than_we_hold_is_given_up(loki: respx.MockRouter) -> None:
-    body = answer_bytes([(kernel_labels(), [[str(NOW), "x" * 5000]])])
-    loki.route().mock(return_value=httpx.Response(200, content=body))
-
-    with pytest.raises(LokiAnswerTooLarge, match="more than 5000 bytes"):
-        ask(client_of(max_answer_bytes=5000))
-    assert len(ask(client_of(max_answer_bytes=len(body))).entries) == 1
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,6 @@ def test_the_tree_is_drawn_in_the_docstring() -> None:
     assert all(kind.__name__ in errors.__doc__ for kind in ALL)
 
 
-def test_a_hint_of_ones_own_replaces_the_usual_one() -> None:
-    assert LokiError("x", "Do this.").hint == "Do this."
-
-
 @pytest.mark.parametrize(
     ("words", "limit"),
     [

@@ -61,13 +61,6 @@ def test_all_watched_namespaces_are_one_query() -> None:
     assert _anchors(query) == list(POD_ANCHORS)
 
 
-def test_a_single_namespace_is_matched_by_equality() -> None:
-    query = pod_query(settings(watched_namespaces="default"), POD_ANCHORS)
-
-    assert query is not None
-    assert query.startswith('{k8s_namespace_name="default"} |= ')
-
-
 @pytest.mark.parametrize(
     "watched", [pytest.param("", id="none watched"), pytest.param("konductor-like", id="only our own")]
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from konductor_like.loki.backlog import ReaderConfig
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.response import Entry
-from konductor_like.loki.spans import Spans
-from konductor_like.loki.window import Direction
+from konductor_like.loki.window_query import Direction
 from konductor_like.model import Source
 from tests.loki.support import (
     HOUR,
@@ -21,7 +21,6 @@ from tests.loki.support import (
     Call,
     MemoryLoki,
     entry,
-    kernel_labels,
     poll,
     settings,
     start_reader,
@@ -144,17 +143,6 @@ def test_only_the_latest_batch_can_be_committed_and_only_once() -> None:
         reader.commit(latest)
 
 
-def test_a_batch_from_before_a_new_start_cannot_be_committed() -> None:
-    reader = steady_reader(MemoryLoki())
-    batch = reader.poll(NOW + SECOND)
-
-    reader.start_from(NOW - HOUR)
-
-    with pytest.raises(ValueError, match="latest poll"):
-        reader.commit(batch)
-    assert reader.cursor_ns == NOW - HOUR
-
-
 def test_a_reader_that_was_not_told_where_to_start_reads_nothing() -> None:
     loki = MemoryLoki()
 
@@ -205,26 +193,6 @@ def test_our_own_clock_stepping_back_loses_nothing() -> None:
     assert reader.cursor_ns == NOW + 40 * SECOND
 
 
-def test_our_own_clock_stepping_back_in_the_middle_of_a_sweep_loses_nothing() -> None:
-    loki = MemoryLoki([entry(NOW - number * SECOND, f"line {number}") for number in range(100)])
-    reader = start_reader(loki, cursor_ns=NOW, loki_limit=5)
-    assert poll(reader, NOW).more
-    loki.entries.append(entry(NOW - 2 * HOUR, "true time"))
-
-    batches = [poll(reader, NOW - 2 * HOUR)]
-    while batches[-1].more:
-        batches.append(poll(reader, NOW - 2 * HOUR))
-
-    assert [text for batch in batches for text in texts_of(batch)] == ["true time"]
-
-
-def test_the_cursor_never_passes_our_clock() -> None:
-    reader = steady_reader(MemoryLoki([entry(NOW + 80 * SECOND, "ahead")]))
-
-    for seconds in (1, 2, 3):
-        assert poll(reader, NOW + seconds * SECOND).upto_ns == NOW + seconds * SECOND
-
-
 def test_lines_without_a_node_are_delivered_and_counted() -> None:
     loki = MemoryLoki()
     reader = steady_reader(loki)
@@ -248,37 +216,6 @@ def test_a_line_of_another_stream_is_counted_once_and_not_delivered() -> None:
     assert (second.lines, second.foreign) == ((), 0)
 
 
-def test_the_kernel_log_readers_own_lines_are_not_pod_lines() -> None:
-    loki = MemoryLoki()
-    reader = steady_reader(loki)
-    pods = SourceReader(Source.POD, loki, QUERY, settings(watched_namespaces="dmesg-logging"))
-    pods.start_from(NOW)
-    neighbour = kernel_labels(k8s_container_name="sidecar")
-    loki.entries += [entry(NOW + 1, "kernel"), Entry(NOW + 2, "sidecar", neighbour)]
-
-    assert texts_of(poll(reader, NOW + SECOND)) == ["kernel"]
-    assert texts_of(poll(pods, NOW + SECOND)) == ["sidecar"]
-
-
-def test_a_line_that_loki_returns_twice_is_delivered_once() -> None:
-    loki = MemoryLoki()
-    reader = steady_reader(loki)
-    loki.entries += [entry(NOW + 1, "fault", observed_timestamp=stamp) for stamp in ("1", "2")]
-
-    batch = poll(reader, NOW + SECOND)
-
-    assert texts_of(batch) == ["fault"]
-    assert batch.duplicates == 1
-
-
-def test_equal_text_at_one_nanosecond_on_two_nodes_is_two_lines() -> None:
-    loki = MemoryLoki()
-    reader = steady_reader(loki)
-    loki.entries += [entry(NOW + 1, "fault", node=node) for node in ("gpu-a", "gpu-b")]
-
-    assert [line.node for line in poll(reader, NOW + SECOND).lines] == ["gpu-a", "gpu-b"]
-
-
 def test_the_spans_come_from_the_settings_of_the_source() -> None:
     values = settings(
         kernel_overlap_seconds=100,
@@ -290,26 +227,9 @@ def test_the_spans_come_from_the_settings_of_the_source() -> None:
         pod_sweep_interval_seconds=8,
     )
 
-    kernel, pod = (Spans.of(values, source) for source in (Source.KERNEL, Source.POD))
+    kernel, pod = (ReaderConfig.of(values, source) for source in (Source.KERNEL, Source.POD))
 
     assert (kernel.overlap_ns, pod.overlap_ns) == (100 * SECOND, 20 * SECOND)
     assert (kernel.lateness_ns, pod.lateness_ns) == (100 * SECOND, 70 * SECOND)
     assert (kernel.sweep_every_ns, pod.sweep_every_ns) == (7 * SECOND, 8 * SECOND)
     assert kernel.skew_ns == pod.skew_ns == 3 * SECOND
-
-
-def test_spans_of_ones_own_replace_those_of_the_settings() -> None:
-    loki = MemoryLoki()
-    spans = Spans(overlap_ns=SECOND, lateness_ns=2 * SECOND, skew_ns=3 * SECOND, widest_ns=HOUR)
-    reader = SourceReader(Source.KERNEL, loki, QUERY, settings(), spans)
-    reader.start_from(NOW)
-
-    poll(reader, NOW)
-    poll(reader, NOW)
-
-    # The lateness first, then the overlap; the sweeps later.
-    assert [(call.start_ns, call.end_ns) for call in loki.calls] == [
-        (NOW - 122 * SECOND, NOW - SECOND),
-        (NOW - SECOND, NOW + 3 * SECOND),
-        (NOW - SECOND, NOW + 3 * SECOND),
-    ]

@@ -9,16 +9,14 @@ import httpx
 import pytest
 
 from konductor_like.detection import packaged
-from konductor_like.loki.client import LokiClient
-from konductor_like.loki.errors import LokiBadAnswer, LokiRefused, LokiUnauthorized, LokiUnavailable
+from konductor_like.loki.client import LokiClient, retrying
 from konductor_like.loki.logql import heartbeat_query, kernel_query, of_nodes, pod_query
-from konductor_like.loki.reader import Batch, SourceReader
-from konductor_like.loki.retry import retrying
+from konductor_like.loki.poll import PollResult
+from konductor_like.loki.reader import SourceReader
 from konductor_like.model import Source
 from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.loki import (
     EMPTY_ANSWER,
-    HTML_ANSWER,
     LokiLimits,
     LokiServer,
     otlp_body,
@@ -88,7 +86,7 @@ class Bench:
         return texts
 
 
-def _texts(batch: Batch) -> list[str]:
+def _texts(batch: PollResult) -> list[str]:
     return [line.text for line in batch.lines]
 
 
@@ -97,39 +95,6 @@ def bench() -> Iterator[Bench]:
     bench = Bench()
     yield bench
     bench.close()
-
-
-def test_lines_are_delivered_once_while_they_keep_coming(bench: Bench) -> None:
-    reader = bench.reader(bench.now_ns)
-    bench.drain(reader)
-    written, delivered = [], []
-
-    for number in range(40):
-        bench.pass_time(5)
-        written.append(bench.log(f"79, tick {number}", node=f"gpu-{number % 3}"))
-        written.append(bench.log(f"48, late {number}", late_seconds=number % 9 * 20))
-        delivered += bench.drain(reader)
-
-    assert sorted(delivered) == sorted(written)
-
-
-def test_a_restart_from_the_cursor_loses_nothing_and_repeats_only_the_lookback(bench: Bench) -> None:
-    reader = bench.reader(bench.now_ns)
-    acted_upon = bench.log("79, acted upon")
-    assert bench.drain(reader) == [acted_upon]
-    bench.pass_time(5)
-    read_only = bench.log("79, read but not acted upon")
-    assert _texts(reader.poll(bench.now_ns)) == [read_only]
-    cursor_ns = reader.cursor_ns
-    assert cursor_ns is not None
-
-    bench.pass_time(7200)
-    meanwhile = [bench.log(f"79, meanwhile {number}", late_seconds=number * 600) for number in range(6)]
-    restarted = bench.reader(cursor_ns)
-    delivered = bench.drain(restarted)
-
-    assert sorted(delivered) == sorted([acted_upon, read_only, *meanwhile])
-    assert bench.drain(restarted) == []
 
 
 def test_a_steady_poll_is_one_request_with_the_header_that_passes_the_cache(bench: Bench) -> None:
@@ -143,14 +108,6 @@ def test_a_steady_poll_is_one_request_with_the_header_that_passes_the_cache(benc
 
     assert len(bench.loki.journal) == 5
     assert {request.headers["cache-control"] for request in bench.loki.requests(QUERY_RANGE)} == {"no-cache"}
-
-
-def test_a_line_is_found_in_a_range_that_was_empty_before(bench: Bench) -> None:
-    bench.pass_time(3600)
-    assert bench.drain(bench.reader(bench.now_ns)) == []
-    late = bench.log("79, half an hour late", late_seconds=1800)
-
-    assert bench.drain(bench.reader(bench.now_ns)) == [late]
 
 
 def test_a_flood_beyond_the_limit_is_read_in_full_although_answers_have_holes() -> None:
@@ -171,7 +128,7 @@ def test_a_flood_beyond_the_limit_is_read_in_full_although_answers_have_holes() 
         for node in range(4):
             of_node = [line for line in written if f"flood {node}" in line]
             assert [line for line in delivered if line in of_node] == of_node
-        assert reader.limit == 100
+        assert reader._query.limit == 100
     finally:
         bench.close()
 
@@ -276,18 +233,6 @@ def test_lines_can_be_had_of_some_nodes_or_of_all_others(bench: Bench, as_metada
     assert len(of(without=True)) == 4
 
 
-def test_hundreds_of_namespaces_are_one_request(bench: Bench) -> None:
-    names = [f"team-{number}-training" for number in range(300)]
-    query = pod_query(settings(watched_namespaces=names), POD_ANCHORS)
-    assert query is not None
-    bench.loki.push({"k8s_namespace_name": names[-1]}, [(NOW, "CUDA error: device-side assert triggered")])
-
-    batch = bench.reader(NOW, Source.POD, query).poll(NOW)
-
-    assert [line.namespace for line in batch.lines] == [names[-1]]
-    assert {request.method for request in bench.loki.requests(QUERY_RANGE)} == {"POST"}
-
-
 @pytest.mark.parametrize(
     "mishap",
     [
@@ -306,31 +251,6 @@ def test_a_passing_failure_costs_nothing_but_another_request(bench: Bench, misha
     assert bench.drain(reader) == [line]
 
 
-@pytest.mark.parametrize(
-    ("mishap", "kind"),
-    [
-        pytest.param(Mishap(status=503, body="Ingester not ready"), LokiUnavailable, id="503"),
-        pytest.param(HTML_ANSWER, LokiBadAnswer, id="a sign-in page"),
-        pytest.param(Mishap(cut_body_to=60), LokiBadAnswer, id="truncated JSON"),
-    ],
-)
-def test_a_lasting_failure_is_raised_and_loses_nothing(
-    bench: Bench, mishap: Mishap, kind: type[Exception]
-) -> None:
-    reader = bench.reader(bench.now_ns)
-    bench.drain(reader)
-    bench.pass_time(5)
-    line = bench.log("79")
-    bench.loki.fail(mishap, times=None)
-    for _ in range(3):
-        with pytest.raises(kind):
-            reader.poll(bench.now_ns)
-
-    bench.loki.mishaps.clear()
-
-    assert bench.drain(reader) == [line]
-
-
 def test_an_empty_answer_of_a_loki_that_lost_its_ingester_loses_nothing_within_the_overlap(
     bench: Bench,
 ) -> None:
@@ -344,45 +264,3 @@ def test_an_empty_answer_of_a_loki_that_lost_its_ingester_loses_nothing_within_t
         bench.pass_time(5)
 
     assert bench.drain(reader) == [line]
-
-
-def test_a_loki_that_restarts_is_read_on(bench: Bench) -> None:
-    reader = bench.reader(bench.now_ns)
-    bench.drain(reader)
-    line = bench.log("79")
-    bench.loki.stop()
-    with pytest.raises(Exception, match="cannot connect"):
-        reader.poll(bench.now_ns)
-
-    bench.loki.start()
-
-    assert bench.drain(reader) == [line]
-
-
-def test_a_base_path_and_a_tenant_are_respected() -> None:
-    bench = Bench(auth_enabled=True, base_path="/loki-prod")
-    try:
-        bench.loki.push(kernel_labels(), [(NOW, "NVRM: Xid (PCI:0000:1b:00): 79")], tenant="team-a")
-        with pytest.raises(LokiUnauthorized, match="no org id"):
-            bench.reader(NOW).poll(NOW)
-
-        with LokiClient(settings(log_endpoint=bench.loki.url, loki_tenant="team-a")) as client:
-            query = kernel_query(bench.settings, KERNEL_ANCHORS)
-            reader = SourceReader(Source.KERNEL, client, query, bench.settings)
-            reader.start_from(NOW)
-            assert len(reader.poll(NOW).lines) == 1
-    finally:
-        bench.close()
-
-
-def test_a_wrong_query_is_shown_in_lokis_words(bench: Bench) -> None:
-    with pytest.raises(LokiRefused, match="parse error"):
-        bench.reader(NOW, query='{k8s_namespace_name="dmesg-logging"} |').poll(NOW)
-
-
-def test_readiness_is_asked_over_the_wire(bench: Bench) -> None:
-    bench.client.ready()
-    bench.loki.fail(Mishap(status=503, body="Some services are not Running:\nStarting: 5\n"))
-
-    with pytest.raises(LokiUnavailable, match="not Running: Starting: 5"):
-        bench.client.ready()

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from konductor_like.loki.backlog import ReaderConfig
 from konductor_like.loki.errors import LokiError, LokiTimeout, LokiUnavailable
 from konductor_like.loki.reader import SourceReader
-from konductor_like.loki.spans import Spans
 from konductor_like.model import Source
 from tests.loki import support
 from tests.loki.support import NOW, QUERY, SECOND, MemoryLoki, entry
 
-SPANS = Spans(
+SPANS = ReaderConfig(
     overlap_ns=30 * SECOND,
     lateness_ns=60 * SECOND,
     skew_ns=20 * SECOND,

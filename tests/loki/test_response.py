@@ -67,10 +67,6 @@ def test_a_missing_count_is_told_from_a_count(summary: dict[str, Any] | None, co
     assert result.bytes_processed == 0
 
 
-def test_zero_lines_counted_and_zero_returned_is_a_count() -> None:
-    assert parse(answer_bytes(), 10).post_filter_lines == 0
-
-
 def test_invalid_utf8_and_nul_bytes_become_text() -> None:
     body = answer_bytes([(kernel_labels(), [[str(NOW), "NVRM: RAW end"]])])
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 
 import pytest
 
+from konductor_like.loki.client import retrying
 from konductor_like.loki.errors import (
     LokiAnswerTooLarge,
     LokiBadAnswer,
@@ -22,7 +21,6 @@ from konductor_like.loki.errors import (
     LokiUnavailable,
     LokiUnreachable,
 )
-from konductor_like.loki.retry import retrying
 
 
 class Pauses:
@@ -147,32 +145,3 @@ def test_a_stop_ends_the_wait_and_nothing_is_asked_again() -> None:
     with pytest.raises(LokiStopped):
         retrying(pauses)(_failing(LokiUnavailable("x")))
     assert len(pauses.seconds) == 1
-
-
-def test_an_event_that_is_set_stops_a_real_wait_promptly() -> None:
-    stop = threading.Event()
-
-    def fails() -> str:
-        threading.Thread(target=stop.set).start()
-        raise LokiOverloaded("x", retry_after_seconds=25)
-
-    started = time.monotonic()
-    with pytest.raises(LokiStopped):
-        retrying(stop.wait)(fails)
-    assert time.monotonic() - started < 5
-
-
-def test_threads_share_one_retrying_without_sharing_attempts() -> None:
-    shared = retrying(Pauses(), attempts=3)
-    answers: list[str] = []
-
-    def work() -> None:
-        answers.append(shared(_failing(LokiUnavailable("x"), LokiUnavailable("x"))))
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert answers == ["answer"] * 8

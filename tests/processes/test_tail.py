@@ -40,7 +40,7 @@ def settled(stage: Stage, **settings: str) -> RunningController:
 
 def test_a_line_taints_at_once_although_the_next_poll_is_an_hour_away(stage: Stage) -> None:
     controller = settled(stage)
-    until(lambda: stage.loki.open_tails == 2, "both tails are open", controller)
+    until(lambda: stage.loki.open_tails == 1, "the tail is open", controller)
     stage.kernel("gpu-01", XID_79)
     until(lambda: stage.node("gpu-01").tainted, "the first fault taints", controller)
     stage.loki.close_tails()
@@ -52,7 +52,7 @@ def test_the_tail_follows_the_rules_when_they_change(stage: Stage, tmp_path: Pat
     file = tmp_path / "rules.yaml"
     file.write_text("rules: []\n", "utf-8")
     controller = settled(stage, KONDUCTOR_RULES_FILE=str(file))
-    until(lambda: stage.loki.open_tails == 2, "both tails are open", controller)
+    until(lambda: stage.loki.open_tails == 1, "the tail is open", controller)
     [before] = {request.param("query") for request in stage.loki.requests(TAIL)}
     file.write_text(FATAL_NIC, "utf-8")
     controller.process.send_signal(signal.SIGHUP)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import pytest
-
 from konductor_like.loki.errors import LokiError, LokiTimeout, LokiUnavailable
-from konductor_like.loki.reader import Batch
+from konductor_like.loki.node_backfill import LINES_MOST, NodeBackfill
+from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import QueryResult
-from konductor_like.loki.targeted import LINES_MOST, TargetedReader
-from konductor_like.loki.window import Direction
+from konductor_like.loki.window_query import Direction
 from tests.loki.support import HOUR, NOW, QUERY, SECOND, entry, settings, texts_of
-from tests.loki.test_heartbeats import Loki
+from tests.loki.test_heartbeat_reader import Loki
 
 
-def reader_of(loki: Loki) -> TargetedReader:
-    return TargetedReader(loki, QUERY, settings())
+def reader_of(loki: Loki) -> NodeBackfill:
+    return NodeBackfill(loki, QUERY, settings())
 
 
-def poll(reader: TargetedReader) -> Batch:
+def poll(reader: NodeBackfill) -> PollResult:
     batch = reader.poll(NOW)
     reader.commit(batch)
     return batch
@@ -35,7 +33,7 @@ def test_the_lines_of_one_node_since_its_boot_are_read_oldest_first_and_once() -
         ]
     )
     reader = reader_of(loki)
-    reader.want("gpu-1", NOW - 2 * HOUR)
+    reader.request("gpu-1", NOW - 2 * HOUR)
 
     assert texts_of(poll(reader)) == ["first", "second"]
     assert texts_of(poll(reader)) == []
@@ -60,7 +58,7 @@ def test_lines_of_other_nodes_are_left_out_whatever_loki_answers() -> None:
     reader = reader_of(
         Unfiltered([entry(NOW - HOUR, "mine", "gpu-1"), entry(NOW - HOUR, "another's", "gpu-2")])
     )
-    reader.want("gpu-1", NOW - 2 * HOUR)
+    reader.request("gpu-1", NOW - 2 * HOUR)
 
     assert texts_of(poll(reader)) == ["mine"]
 
@@ -73,7 +71,7 @@ def test_never_more_than_a_day_and_never_more_than_five_thousand_lines() -> None
         ]
     )
     reader = reader_of(loki)
-    reader.want("gpu-1", 0)
+    reader.request("gpu-1", 0)
 
     lines = texts_of(poll(reader))
 
@@ -81,32 +79,11 @@ def test_never_more_than_a_day_and_never_more_than_five_thousand_lines() -> None
     assert lines[0] == "line 0"
 
 
-def test_nodes_are_read_one_a_poll() -> None:
-    loki = Loki([entry(NOW - HOUR, "one", "gpu-1"), entry(NOW - HOUR, "other", "gpu-2")])
-    reader = reader_of(loki)
-    reader.want("gpu-1", NOW - 2 * HOUR)
-    reader.want("gpu-2", NOW - 2 * HOUR)
-
-    assert [texts_of(poll(reader)) for _ in range(3)] == [["one"], ["other"], []]
-
-
 def test_a_batch_that_was_not_committed_comes_again() -> None:
     reader = reader_of(Loki([entry(NOW - HOUR, "one", "gpu-1")]))
-    reader.want("gpu-1", NOW - 2 * HOUR)
+    reader.request("gpu-1", NOW - 2 * HOUR)
 
     assert texts_of(reader.poll(NOW)) == texts_of(poll(reader)) == ["one"]
-
-
-def test_a_node_that_cannot_be_read_does_not_keep_the_others_waiting() -> None:
-    loki = Loki([entry(NOW - HOUR, "other", "gpu-2")])
-    loki.failures = [LokiUnavailable("no")]
-    reader = reader_of(loki)
-    reader.want("gpu-1", NOW - 2 * HOUR)
-    reader.want("gpu-2", NOW - 2 * HOUR)
-    with pytest.raises(LokiUnavailable):
-        reader.poll(NOW)
-
-    assert texts_of(poll(reader)) == ["other"]
 
 
 def test_a_node_outlasts_a_loki_that_is_away_and_is_let_go_when_its_own_query_fails() -> None:
@@ -114,7 +91,7 @@ def test_a_node_outlasts_a_loki_that_is_away_and_is_let_go_when_its_own_query_fa
     away, slow = reader_of(loki), reader_of(loki)
     for reader, error in ((away, LokiUnavailable("no")), (slow, LokiTimeout("slow"))):
         loki.failures = [error] * 10
-        reader.want("gpu-1", NOW - 2 * HOUR)
+        reader.request("gpu-1", NOW - 2 * HOUR)
         while loki.failures:
             with suppress(LokiError):
                 reader.poll(NOW)
@@ -126,6 +103,6 @@ def test_a_node_outlasts_a_loki_that_is_away_and_is_let_go_when_its_own_query_fa
 
 def test_a_boot_that_is_still_to_come_by_our_clock_is_read_all_the_same() -> None:
     reader = reader_of(Loki([entry(NOW - SECOND // 2, "now", "gpu-1")]))
-    reader.want("gpu-1", NOW + HOUR)
+    reader.request("gpu-1", NOW + HOUR)
 
     assert texts_of(poll(reader)) == ["now"]

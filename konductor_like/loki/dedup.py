@@ -13,7 +13,7 @@ from collections.abc import Collection
 from heapq import merge
 
 from konductor_like.loki.response import Entry, Naming
-from konductor_like.loki.window import Window
+from konductor_like.loki.window_query import Window
 
 BUCKET_NS = 10_000_000_000
 MOST_DIGESTS = 500_000
@@ -22,7 +22,7 @@ _POD_UID = "k8s_pod_uid"
 _RESTART_COUNT = "k8s_container_restart_count"
 
 
-def identity(entry: Entry, naming: Naming) -> int:
+def line_digest(entry: Entry, naming: Naming) -> int:
     """A digest that two entries share exactly when they are the same line of the same origin.
 
     The origin is the container's instance rather than all labels: a line that was shipped twice differs in
@@ -78,7 +78,7 @@ class _Bucket:
         return dropped
 
 
-class Seen:
+class DeliveredLines:
     """Digests in buckets of time, so that forgetting the old ones costs nothing per digest."""
 
     def __init__(self, most: int = MOST_DIGESTS) -> None:

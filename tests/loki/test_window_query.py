@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.loki.response import Entry, QueryResult
-from konductor_like.loki.window import Direction, Piece, Window, is_complete, read_span
+from konductor_like.loki.window_query import Direction, Piece, Window, is_complete, read_span
 
 LIMIT = 6
 
@@ -73,43 +73,22 @@ def test_every_line_is_read_exactly_once_whatever_the_server_cuts(
 ) -> None:
     lines = _lines(timestamps)
     server = CuttingServer(lines, choose, counts=counts)
-    span = Window(100, 300)
 
-    pieces = list(read_span(span, first_ns, widest_ns, server))
+    pieces = list(read_span(Window(100, 300), first_ns, widest_ns, server))
 
     read = Counter(entry.text for piece in pieces for entry in piece.entries)
     assert set(read.values()) <= {1}
-    flagged = [piece.window for piece in pieces if not piece.complete]
+    crowded = {piece.window.start_ns for piece in pieces if not piece.complete}
     inside = [line for line in lines if 100 <= line.timestamp_ns < 300]
-    for line in inside:
-        in_flagged = any(window.start_ns == line.timestamp_ns for window in flagged)
-        assert read[line.text] == 1 or in_flagged
+    assert all(read[line.text] == 1 or line.timestamp_ns in crowded for line in inside)
     assert set(read) <= {line.text for line in inside}
-
-
-@hypothesis.settings(deadline=None)  # a busy machine is no failure
-@given(
-    timestamps=st.lists(st.integers(0, 400), max_size=60),
-    choose=_choosers(),
-    counts=st.booleans(),
-    widest_ns=st.integers(1, 500),
-)
-def test_accepted_windows_touch_and_only_crowded_nanoseconds_are_flagged(
-    timestamps: list[int], choose: Callable[[int, int], int], counts: bool, widest_ns: int
-) -> None:
-    server = CuttingServer(_lines(timestamps), choose, counts=counts)
-
-    pieces = list(read_span(Window(100, 300), widest_ns, widest_ns, server))
-
     edges = [100, *(piece.window.end_ns for piece in pieces)]
-    assert [piece.window.start_ns for piece in pieces] == edges[:-1]
+    assert [piece.window.start_ns for piece in pieces] == edges[:-1], "accepted windows touch"
     assert edges[-1] == 300
-    assert all(window.end_ns - window.start_ns <= widest_ns for window in server.queries)
+    assert all(window.width_ns <= widest_ns for window in server.queries)
     honest_below = LIMIT - 3 if counts else LIMIT // 2  # the count may be two too high
-    for piece in pieces:
-        if not piece.complete:
-            assert piece.window.width_ns == 1
-            assert timestamps.count(piece.window.start_ns) > honest_below
+    assert all(piece.complete or piece.window.width_ns == 1 for piece in pieces)
+    assert all(timestamps.count(timestamp) > honest_below for timestamp in crowded)
 
 
 def test_a_full_answer_that_was_not_sharded_is_asked_for_once() -> None:
@@ -125,21 +104,6 @@ def test_a_full_answer_that_was_not_sharded_is_asked_for_once() -> None:
     assert next(pieces) == Piece(Window(0, 50), tuple(_lines([0, 10, 20, 30, 40])))
     assert next(pieces).window.start_ns == 50
     assert [window.start_ns for window in asked] == [0, 50]
-
-
-def test_a_span_that_fits_costs_one_query() -> None:
-    server = CuttingServer(_lines([150, 160]), lambda low, _high: low)
-
-    list(read_span(Window(100, 300), 1000, 1000, server))
-
-    assert server.queries == [Window(100, 300)]
-
-
-def test_an_empty_span_costs_none() -> None:
-    server = CuttingServer([], lambda low, _high: low)
-
-    assert list(read_span(Window(100, 100), 10, 10, server)) == []
-    assert server.queries == []
 
 
 def test_a_crowded_nanosecond_is_read_from_both_ends_and_flagged() -> None:

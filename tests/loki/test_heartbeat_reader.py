@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from konductor_like.loki.errors import LokiUnavailable
-from konductor_like.loki.heartbeats import NAMES_MOST, HeartbeatReader, Look
-from konductor_like.loki.reader import Batch
+from konductor_like.loki.heartbeat_reader import NAMES_MOST, HeartbeatReader, Reread
+from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import Entry, QueryResult
-from konductor_like.loki.window import Direction
+from konductor_like.loki.window_query import Direction
 from tests.loki.support import NOW, SECOND, MemoryLoki, entry, settings
 
 BOOT = "0b6f3c1e-7d52-4a8e-9a53-1f2e3d4c5b6a"
@@ -52,12 +52,10 @@ def beats(node: str, *seconds: float) -> list[Entry]:
 
 
 def reader_of(loki: Loki, **values: object) -> HeartbeatReader:
-    reader = HeartbeatReader(loki, settings(**values))
-    reader.start_from(NOW)
-    return reader
+    return HeartbeatReader(loki, settings(**values), NOW)
 
 
-def drain(reader: HeartbeatReader, now_ns: int) -> list[Batch]:
+def drain(reader: HeartbeatReader, now_ns: int) -> list[PollResult]:
     """Poll until nothing is left to read."""
     batches = []
     while True:
@@ -68,7 +66,7 @@ def drain(reader: HeartbeatReader, now_ns: int) -> list[Batch]:
             return batches
 
 
-def heard(batches: list[Batch]) -> list[int]:
+def heard(batches: list[PollResult]) -> list[int]:
     """The seconds after NOW of what was read."""
     return [round((line.timestamp_ns - NOW) / SECOND) for batch in batches for line in batch.lines]
 
@@ -90,28 +88,6 @@ def test_in_steady_state_each_tile_is_one_query_and_each_heartbeat_is_read_once(
     assert len(loki.calls) == 30
     assert heard(batches) == list(range(0, 600, 60))[:10]
     assert all(call.end_ns - call.start_ns == 20 * SECOND for call in loki.calls)
-
-
-def test_tiles_touch_without_overlapping_and_end_behind_the_present() -> None:
-    loki = Loki()
-    reader = reader_of(loki)
-    for step in range(4):
-        drain(reader, NOW + 20 * step * SECOND)
-
-    ends = [call.end_ns for call in loki.calls]
-    assert [call.start_ns for call in loki.calls[1:]] == ends[:-1]
-    assert ends[-1] == NOW + 40 * SECOND
-
-
-def test_a_poll_that_comes_too_soon_asks_nothing() -> None:
-    loki = Loki()
-    reader = reader_of(loki)
-    drain(reader, NOW)
-    loki.calls.clear()
-
-    drain(reader, NOW + 5 * SECOND)
-
-    assert loki.calls == []
 
 
 def test_a_tile_with_more_than_loki_gives_is_read_in_parts_and_nothing_is_left_out() -> None:
@@ -152,7 +128,7 @@ def test_a_look_reads_a_span_once_more_for_its_nodes_alone() -> None:
     reader = reader_of(loki)
     drain(reader, NOW)
     loki.queries.clear()
-    reader.look([Look(NOW - 3600 * SECOND, NOW, frozenset({"gpu-1"}))])
+    reader.reread([Reread(NOW - 3600 * SECOND, NOW, frozenset({"gpu-1"}))])
 
     batches = drain(reader, NOW)
 
@@ -167,7 +143,7 @@ def test_a_look_for_too_many_names_asks_for_all_nodes() -> None:
     names = frozenset(f"gpu-{i}" for i in range(NAMES_MOST + 1))
     drain(reader, NOW)
     loki.queries.clear()
-    reader.look([Look(NOW - 60 * SECOND, NOW, names)])
+    reader.reread([Reread(NOW - 60 * SECOND, NOW, names)])
 
     drain(reader, NOW)
 
@@ -181,7 +157,9 @@ def test_a_long_look_never_keeps_the_present_from_being_heard() -> None:
     loki.allowed_limit = 40
     reader = reader_of(loki)
     drain(reader, NOW)
-    reader.look([Look(NOW - 3600 * SECOND, NOW - 600 * SECOND, frozenset({f"gpu-{i}" for i in range(60)}))])
+    reader.reread(
+        [Reread(NOW - 3600 * SECOND, NOW - 600 * SECOND, frozenset({f"gpu-{i}" for i in range(60)}))]
+    )
     first = reader.poll(NOW)
     reader.commit(first)
     assert first.more
@@ -195,8 +173,8 @@ def test_what_a_look_found_comes_again_when_the_next_look_fails_or_the_batch_is_
     loki = Loki(beats("gpu-1", -2000, -1000))
     reader = reader_of(loki)
     drain(reader, NOW)
-    reader.look(
-        Look(NOW + at * SECOND, NOW + (at + 1) * SECOND, frozenset({"gpu-1"})) for at in (-2000, -1000)
+    reader.reread(
+        Reread(NOW + at * SECOND, NOW + (at + 1) * SECOND, frozenset({"gpu-1"})) for at in (-2000, -1000)
     )
     loki.refuse = lambda call: LokiUnavailable("no") if call.start_ns >= NOW - 1000 * SECOND else None
     with pytest.raises(LokiUnavailable):
@@ -212,7 +190,7 @@ def test_a_look_that_fails_again_and_again_is_let_go() -> None:
     reader = reader_of(loki)
     drain(reader, NOW)
     loki.refuse = lambda call: LokiUnavailable("no") if call.start_ns < NOW - 1000 * SECOND else None
-    reader.look([Look(NOW - 3600 * SECOND, NOW - 1200 * SECOND, frozenset({"gpu-1"}))])
+    reader.reread([Reread(NOW - 3600 * SECOND, NOW - 1200 * SECOND, frozenset({"gpu-1"}))])
     for _ in range(3):
         with pytest.raises(LokiUnavailable):
             reader.poll(NOW)

@@ -10,39 +10,27 @@ from typing import Protocol
 import pytest
 
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.sources import Delivery, SourceLoop
+from konductor_like.controller.poller import Delivery, Poller, PollThread, poll_threads
 from konductor_like.loki.errors import LokiError, LokiUnavailable
-from konductor_like.loki.reader import Batch
+from konductor_like.loki.poll import PollResult
 
 PATIENCE_SECONDS = 10.0
 
 
-def batch(number: int, *, more: bool = False) -> Batch:
-    return Batch(
-        lines=(),
-        upto_ns=number,
-        more=more,
-        queries=1,
-        bytes_processed=10,
-        duplicates=0,
-        incomplete_windows=(),
-        without_node=0,
-        foreign=0,
-        cursor_ahead_ns=0,
-    )
+def batch(number: int, *, more: bool = False) -> PollResult:
+    return PollResult(upto_ns=number, more=more, queries=1)
 
 
 class ScriptedReader:
     """Gives what the script says, then nothing new for ever."""
 
-    def __init__(self, *script: Batch | LokiError) -> None:
+    def __init__(self, *script: PollResult | LokiError) -> None:
         self.script = list(script)
         self.committed: list[int] = []
-        self.slowdown = 1.0
         self.asked: list[int | None] = []
         self.polls = 0
 
-    def poll(self, now_ns: int, oldest_ns: int | None = None) -> Batch:
+    def poll(self, now_ns: int, oldest_ns: int | None = None) -> PollResult:
         assert now_ns > 0
         self.asked.append(oldest_ns)
         self.polls += 1
@@ -52,10 +40,29 @@ class ScriptedReader:
             raise step
         return step
 
-    def commit(self, done: Batch) -> None:
+    def commit(self, done: PollResult) -> None:
         self.committed.append(done.upto_ns)
         if self.script:
             self.script.pop(0)
+
+
+def poller_of(
+    name: str,
+    reader: ScriptedReader,
+    inbox: queue.Queue[Delivery],
+    stop: threading.Event,
+    interval_seconds: float,
+    now_ns: Callable[[], int] = lambda: 1,
+) -> Poller:
+    return Poller(
+        name,
+        reader,  # type: ignore[arg-type]  # has the two methods that are used
+        inbox,
+        Metrics(),
+        interval_seconds=interval_seconds,
+        now_ns=now_ns,
+        stop=stop,
+    )
 
 
 class Start(Protocol):
@@ -63,35 +70,27 @@ class Start(Protocol):
 
     def __call__(
         self, reader: ScriptedReader, interval_seconds: float = 0.01, now_ns: Callable[[], int] = ...
-    ) -> tuple[SourceLoop, queue.Queue[Delivery]]: ...
+    ) -> tuple[Poller, queue.Queue[Delivery]]: ...
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
     stop = threading.Event()
-    loops: list[SourceLoop] = []
+    threads: list[PollThread] = []
 
     def begin(
         reader: ScriptedReader, interval_seconds: float = 0.01, now_ns: Callable[[], int] = lambda: 1
-    ) -> tuple[SourceLoop, queue.Queue[Delivery]]:
+    ) -> tuple[Poller, queue.Queue[Delivery]]:
         inbox: queue.Queue[Delivery] = queue.Queue()
-        loop = SourceLoop(
-            "kernel",
-            reader,  # type: ignore[arg-type]  # has the two methods that are used
-            inbox,
-            Metrics(),
-            interval_seconds=interval_seconds,
-            now_ns=now_ns,
-            stop=stop,
-        )
-        loops.append(loop)
-        loop.start()
+        loop = poller_of("kernel", reader, inbox, stop, interval_seconds, now_ns)
+        threads.append(PollThread("kernel", [loop], stop))
+        threads[-1].start()
         return loop, inbox
 
     yield begin
     stop.set()
-    for loop in loops:
-        loop.join(PATIENCE_SECONDS)
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
 
 
 def take(inbox: queue.Queue[Delivery], *, accept: bool) -> int:
@@ -132,7 +131,7 @@ def test_a_source_outlives_a_mistake_in_its_commit_and_says_it(
     reader = ScriptedReader(batch(1), batch(2))
     commit = reader.commit
 
-    def mistaken(_done: Batch) -> None:
+    def mistaken(_done: PollResult) -> None:
         monkeypatch.setattr(reader, "commit", commit)
         raise ValueError("not this one")
 
@@ -195,14 +194,39 @@ def test_a_poll_that_failed_backs_off_whatever_the_nudges(start: Start) -> None:
     assert reader.polls == 1
 
 
-def test_stopping_ends_the_pause_at_once(start: Start) -> None:
-    reader = ScriptedReader(batch(1))
-    loop, inbox = start(reader, 3600.0)
+def test_stopping_ends_the_pause_at_once() -> None:
+    stop, inbox = threading.Event(), queue.Queue[Delivery]()
+    [thread] = poll_threads({"kernel": poller_of("kernel", ScriptedReader(), inbox, stop, 3600.0)}, stop)
+    thread.start()
     take(inbox, accept=True)
-    loop._stop.set()
-    loop.join(PATIENCE_SECONDS)
+    stop.set()
+    thread.join(PATIENCE_SECONDS)
 
-    assert not loop._thread.is_alive()
+    assert not thread._thread.is_alive()
+
+
+def test_kernel_and_pod_lines_have_a_thread_each_and_the_others_share_one_by_who_is_due_first() -> None:
+    stop, inbox = threading.Event(), queue.Queue[Delivery]()
+    readers = {"heartbeat": ScriptedReader(), "history": ScriptedReader(batch(1, more=True))}
+    pollers = {name: poller_of(name, reader, inbox, stop, 3600.0) for name, reader in readers.items()}
+    [thread] = poll_threads(pollers, stop)
+    thread.start()
+    names = []
+    for _ in range(3):
+        delivery = inbox.get(timeout=PATIENCE_SECONDS)
+        names.append(delivery.name)
+        delivery.accepted = True
+        delivery.done.set()
+    stop.set()
+    thread.join(PATIENCE_SECONDS)
+
+    assert names == ["heartbeat", "history", "history"]
+    own = {name: poller_of(name, ScriptedReader(), inbox, stop, 1.0) for name in ("kernel", "pod", "node")}
+    assert [each._thread.name for each in poll_threads(own, stop)] == [
+        "read-kernel",
+        "read-pod",
+        "read-background",
+    ]
 
 
 def test_a_slow_tick_keeps_the_reader_waiting(start: Start) -> None:
@@ -224,7 +248,7 @@ def test_what_was_read_by_a_clock_that_loki_then_put_right_is_read_again(start: 
     seen: list[int] = []
     poll = reader.poll
 
-    def noted(now_ns: int, oldest_ns: int | None = None) -> Batch:
+    def noted(now_ns: int, oldest_ns: int | None = None) -> PollResult:
         seen.append(now_ns)
         return poll(now_ns, oldest_ns)
 

@@ -9,18 +9,18 @@ from itertools import pairwise
 import pytest
 
 from konductor_like.detection.multiline import MultilineDetector
-from konductor_like.loki.budget import ByteBudget
-from konductor_like.loki.errors import LokiStopped, LokiTimeout, LokiUnavailable
-from konductor_like.loki.history import LINES_MOST, Account, HistoryReader, Wanted
+from konductor_like.loki.byte_budget import ByteBudget
+from konductor_like.loki.errors import LokiTimeout, LokiUnavailable
+from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import Entry, QueryResult
-from konductor_like.loki.turn import Batch
-from konductor_like.loki.window import Direction
+from konductor_like.loki.warmup_reader import LINES_MOST, WarmupReader, WarmupScope, WarmupTotals
+from konductor_like.loki.window_query import Direction
 from konductor_like.model import Fault, Source
 from tests.loki.support import HOUR, NOW, QUERY, SECOND, SKEW, MemoryLoki, entry, settings
 
 DAY = 24 * HOUR
 PODS = '{k8s_namespace_name="default"} |= "NCCL WARN"'
-BOTH = Wanted("a", QUERY, PODS, 86_400)
+BOTH = WarmupScope("a", QUERY, PODS, 86_400)
 XID = "NVRM: Xid (PCI:0000:4e:00): 94, pid=1, name=python3, Contained: SM (0x1). RST: No, D-RST: No"
 NCCL = "gpu-1:1:2 [0] transport/net_socket.cc:1 NCCL WARN socketProgress: Connection closed by remote peer"
 
@@ -63,15 +63,14 @@ def pod(timestamp_ns: int, node: str = "gpu-1") -> Entry:
 class Life:
     """A reader with its surroundings by hand."""
 
-    def __init__(self, loki: Loki, *, wanted: Wanted = BOTH, since_ns: int = 0, mib: int = 6144) -> None:
+    def __init__(self, loki: Loki, *, wanted: WarmupScope = BOTH, since_ns: int = 0, mib: int = 6144) -> None:
         self.loki = loki
         self.wanted = wanted
         self.seconds = 0.0
         self.rests: list[float] = []
-        self.accounts: list[Account] = []
-        self.stopped = False
+        self.accounts: list[WarmupTotals] = []
         self.budget = ByteBudget(mib * 2**20, self.clock)
-        self.reader = HistoryReader(
+        self.reader = WarmupReader(
             loki,
             settings(),
             lambda: self.wanted,
@@ -79,30 +78,27 @@ class Life:
             self.budget,
             since_ns=since_ns,
             now_ns=NOW,
-            whole=self.accounts.append,
-            pause=self.pause,
+            finished=self.accounts.append,
             clock=self.clock,
         )
 
     def clock(self) -> float:
         return self.seconds
 
-    def pause(self, seconds: float) -> bool:
-        self.rests.append(seconds)
-        self.seconds += seconds
-        return self.stopped
-
-    def poll(self) -> Batch:
+    def poll(self) -> PollResult:
         batch = self.reader.poll(NOW)
         self.reader.commit(batch)
+        self.rests.append(batch.wait_seconds)
+        self.seconds += batch.wait_seconds
         return batch
 
-    def read(self, each: Callable[[Batch], object] = lambda _: None) -> list[Fault]:
+    def read(self, each: Callable[[PollResult], object] = lambda _: None) -> list[Fault]:
         """All of it."""
         found: list[Fault] = []
         while True:
             batch = self.poll()
-            each(batch)
+            if batch.queries:
+                each(batch)
             found += batch.past or ()
             if not batch.more:
                 return found
@@ -143,7 +139,7 @@ def test_nothing_from_before_we_began_to_act_is_evidence() -> None:
 def test_it_reads_no_further_back_than_the_rules_look() -> None:
     loki = Loki([entry(NOW - 3 * HOUR, XID), entry(NOW - HOUR, XID)])
 
-    found = Life(loki, wanted=Wanted("a", QUERY, None, 7200)).read()
+    found = Life(loki, wanted=WarmupScope("a", QUERY, None, 7200)).read()
 
     assert len(found) == 1
     assert {query for query, _, _ in loki.asked} == {QUERY}
@@ -170,7 +166,7 @@ def test_it_rests_as_long_as_loki_worked_and_at_least_a_moment() -> None:
 def test_it_takes_half_of_the_budget_at_most_and_narrows_what_costs_too_much() -> None:
     loki = Loki([])
     loki.bytes_a_second = 100_000  # 8.6 GB a day
-    life = Life(loki, wanted=Wanted("a", QUERY, None, 86_400), mib=100)
+    life = Life(loki, wanted=WarmupScope("a", QUERY, None, 86_400), mib=100)
     used: list[float] = []
 
     life.read(lambda _: used.append(life.budget.used))
@@ -228,12 +224,3 @@ def test_once_read_it_asks_nothing_more_until_other_rules_hold() -> None:
 
     assert len(life.read()) == 1
     assert len(life.accounts) == 2
-
-
-def test_told_to_stop_it_stops_resting() -> None:
-    life = Life(Loki([]))
-    life.poll()
-    life.stopped = True
-
-    with pytest.raises(LokiStopped):
-        life.poll()

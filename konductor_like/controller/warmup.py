@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 
 from konductor_like.controller import logs
 from konductor_like.controller.active_rules import ActiveRules, RulesInForce
 from konductor_like.controller.metrics import Metrics
 from konductor_like.detection.multiline import MultilineDetector
-from konductor_like.loki.asking import Queries
-from konductor_like.loki.budget import ByteBudget
-from konductor_like.loki.history import Account, HistoryReader, Wanted
+from konductor_like.loki.byte_budget import ByteBudget
+from konductor_like.loki.warmup_reader import WarmupReader, WarmupScope, WarmupTotals
+from konductor_like.loki.window_query import Queries
 from konductor_like.model import span_text
 from konductor_like.policy import Rules
 from konductor_like.settings import Settings
 
 
-def history_reader(
+def warmup_reader(
     loki: Queries,
     settings: Settings,
     rulebook: ActiveRules,
@@ -27,20 +26,19 @@ def history_reader(
     *,
     since_ns: int,
     now_ns: int,
-    stop: threading.Event,
-) -> HistoryReader:
+) -> WarmupReader:
     """The reader of one term, which begins at ``now_ns``; nothing before ``since_ns`` is evidence.
 
     ``queries`` gives what is asked for faults by some rules, by ``kernel`` and ``pod``.
     """
     rules: Rules = settings.rules()
 
-    def wanted() -> Wanted:
+    def wanted() -> WarmupScope:
         in_force = rulebook.in_force  # another thread swaps it
         asked, seconds = queries(in_force), in_force.under(rules).window_seconds
-        return Wanted(in_force.digest, asked["kernel"], asked.get("pod"), seconds)
+        return WarmupScope(in_force.digest, asked["kernel"], asked.get("pod"), seconds)
 
-    reader = HistoryReader(
+    reader = WarmupReader(
         loki,
         settings,
         wanted,
@@ -48,8 +46,7 @@ def history_reader(
         budget,
         since_ns=since_ns,
         now_ns=now_ns,
-        whole=_say_whole,
-        pause=stop.wait,
+        finished=_say_finished,
     )
     metrics.history_unread.set_function(lambda: reader.unread_seconds)
     logs.info(
@@ -59,12 +56,10 @@ def history_reader(
     return reader
 
 
-def _say_whole(account: Account) -> None:
+def _say_finished(totals: WarmupTotals) -> None:
     logs.info(
-        f"The past is read again: {account.lines} lines, {account.faults} faults, {account.queries} queries, "
-        f"{account.bytes_processed / 2**20:.1f} MiB processed."
+        f"The past is read again: {totals.lines} lines, {totals.faults} faults, {totals.queries} queries, "
+        f"{totals.bytes_processed / 2**20:.1f} MiB processed."
     )
-    if account.incomplete:
-        logs.warning(
-            f"{account.incomplete} single nanoseconds of it hold more lines than Loki gives at once."
-        )
+    if totals.incomplete:
+        logs.warning(f"{totals.incomplete} single nanoseconds of it hold more lines than Loki gives at once.")

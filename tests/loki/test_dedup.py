@@ -7,68 +7,47 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from konductor_like.loki.dedup import DeliveredLines, line_digest
 from konductor_like.loki.response import Entry, Naming
-from konductor_like.loki.seen import Seen, identity
 from tests.loki.support import NOW, SECOND, entry, settings
 
 NAMING = Naming.of(settings())
-LINE = entry(NOW, "NVRM: one", k8s_pod_uid="u1", k8s_container_restart_count="0")
+
+
+def line(at_ns: int = NOW, text: str = "NVRM: one", node: str | None = "gpu-a", **more: str) -> Entry:
+    return entry(at_ns, text, node, **{"k8s_pod_uid": "u1", "k8s_container_restart_count": "0", **more})
 
 
 @pytest.mark.parametrize(
     "again",
     [
-        pytest.param(
-            entry(
-                NOW, "NVRM: one", k8s_pod_uid="u1", k8s_container_restart_count="0", observed_timestamp="7"
-            ),
-            id="read again by the collector",
-        ),
-        pytest.param(
-            entry(
-                NOW,
-                "NVRM: one",
-                k8s_pod_uid="u1",
-                k8s_container_restart_count="0",
-                k8s_daemonset_name="dmesg",
-            ),
-            id="enriched later",
-        ),
+        pytest.param(line(observed_timestamp="7"), id="read again by the collector"),
+        pytest.param(line(k8s_daemonset_name="dmesg"), id="enriched later"),
     ],
 )
 def test_a_line_shipped_twice_is_the_same_line(again: Entry) -> None:
-    assert identity(LINE, NAMING) == identity(again, NAMING)
+    assert line_digest(line(), NAMING) == line_digest(again, NAMING)
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        pytest.param(
-            entry(NOW + 1, "NVRM: one", k8s_pod_uid="u1", k8s_container_restart_count="0"), id="time"
-        ),
-        pytest.param(entry(NOW, "NVRM: two", k8s_pod_uid="u1", k8s_container_restart_count="0"), id="text"),
-        pytest.param(
-            entry(NOW, "NVRM: one", node="gpu-b", k8s_pod_uid="u1", k8s_container_restart_count="0"),
-            id="node",
-        ),
-        pytest.param(entry(NOW, "NVRM: one", k8s_pod_uid="u2", k8s_container_restart_count="0"), id="pod"),
-        pytest.param(
-            entry(NOW, "NVRM: one", k8s_pod_uid="u1", k8s_container_restart_count="1"), id="restart"
-        ),
-        pytest.param(
-            entry(NOW, "NVRM: one", node=None, k8s_pod_uid="u1", k8s_container_restart_count="0"),
-            id="no node",
-        ),
+        pytest.param(line(NOW + 1), id="time"),
+        pytest.param(line(text="NVRM: two"), id="text"),
+        pytest.param(line(node="gpu-b"), id="node"),
+        pytest.param(line(k8s_pod_uid="u2"), id="pod"),
+        pytest.param(line(k8s_container_restart_count="1"), id="restart"),
+        pytest.param(line(node=None), id="no node"),
     ],
 )
 def test_another_line_is_another_line(other: Entry) -> None:
-    assert identity(LINE, NAMING) != identity(other, NAMING)
+    assert line_digest(line(), NAMING) != line_digest(other, NAMING)
 
 
 def test_without_a_node_any_label_tells_lines_apart() -> None:
     one, two = (Entry(NOW, "NVRM", {"job": "kmsg", "host": host}) for host in ("a", "b"))
 
-    assert identity(one, NAMING) != identity(two, NAMING)
+    assert line_digest(one, NAMING) != line_digest(two, NAMING)
 
 
 @hypothesis.settings(deadline=None)  # a busy machine is no failure
@@ -79,13 +58,13 @@ def test_without_a_node_any_label_tells_lines_apart() -> None:
 def test_parts_never_run_into_one_another(first: list[str], second: list[str]) -> None:
     one, two = (entry(NOW, text, k8s_pod_uid=uid) for uid, text in (first, second))
 
-    assert (identity(one, NAMING) == identity(two, NAMING)) == (first == second)
+    assert (line_digest(one, NAMING) == line_digest(two, NAMING)) == (first == second)
 
 
 @hypothesis.settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.integers(0, 200 * SECOND), max_size=60, unique=True), st.integers(0, 200 * SECOND))
 def test_nothing_needed_is_forgotten_and_memory_is_bounded(timestamps: list[int], before_ns: int) -> None:
-    seen = Seen()
+    seen = DeliveredLines()
     for timestamp in timestamps:
         seen.add({timestamp * 7: timestamp})
 
@@ -97,19 +76,10 @@ def test_nothing_needed_is_forgotten_and_memory_is_bounded(timestamps: list[int]
     assert len(seen) == len(kept)
 
 
-def test_what_was_not_added_was_not_seen() -> None:
-    seen = Seen()
-    seen.add({1: NOW})
-
-    assert seen.has(NOW, 1)
-    assert not seen.has(NOW, 2)
-    assert not seen.has(NOW + 100 * SECOND, 1)
-
-
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_digests_are_found_however_they_were_added(size: int) -> None:
-    seen = Seen()
-    digests = [identity(entry(NOW, f"line {number}"), NAMING) for number in range(3000)]
+    seen = DeliveredLines()
+    digests = [line_digest(entry(NOW, f"line {number}"), NAMING) for number in range(3000)]
     for start in range(0, len(digests), size):
         seen.add(dict.fromkeys(digests[start : start + size], NOW))
 
@@ -119,7 +89,7 @@ def test_digests_are_found_however_they_were_added(size: int) -> None:
 
 
 def test_lines_are_counted_by_whole_buckets_of_ten_seconds() -> None:
-    seen = Seen()
+    seen = DeliveredLines()
     seen.add({1: NOW, 2: NOW + 9 * SECOND, 3: NOW + 10 * SECOND, 4: NOW + 25 * SECOND})
 
     assert seen.count(NOW, NOW + 10 * SECOND) == 2
@@ -129,7 +99,7 @@ def test_lines_are_counted_by_whole_buckets_of_ten_seconds() -> None:
 
 
 def test_what_loki_counts_beyond_the_distinct_lines_is_remembered() -> None:
-    seen = Seen()
+    seen = DeliveredLines()
     seen.add({1: NOW, 2: NOW + SECOND})
 
     seen.expect(NOW + 3 * SECOND, 5)
@@ -139,7 +109,7 @@ def test_what_loki_counts_beyond_the_distinct_lines_is_remembered() -> None:
 
 
 def test_too_many_digests_cost_the_oldest_but_never_their_count() -> None:
-    seen = Seen(most=100)
+    seen = DeliveredLines(most=100)
     for second in range(30):
         seen.add({1000 * second + number: NOW + second * SECOND for number in range(10)})
 

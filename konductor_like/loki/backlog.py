@@ -1,0 +1,342 @@
+"""What a reader has still to read beside the present, as values: spans of time, and why each is read.
+
+Nodes that print more than one answer holds are told apart, so that they hide nobody else's line (rule 10).
+The first page of a window that is too large to be read at once is mostly theirs, so it tells who they are
+without another query. The rest of the window is read without them; their own lines follow in order, page by
+page.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Self
+
+from konductor_like.loki.dedup import BUCKET_NS
+from konductor_like.loki.response import Entry
+from konductor_like.loki.window_query import SECOND_NS, Window
+from konductor_like.model import Source
+from konductor_like.settings import Settings
+
+NEAR_NS = 10 * SECOND_NS
+"""How far a poll between two full ones looks back."""
+RETRY_FIRST_NS = 15 * SECOND_NS
+"""How long a span that could not be read is left alone first; twice as long after each further failure."""
+RETRY_MOST_NS = 600 * SECOND_NS
+UNREAD_MOST = 50
+"""More spans than this become one, with what was read between them: lines read twice are delivered once."""
+MOST_NODES = 200
+"""More noisy nodes than this at once are no exception, and Loki parses no query that names them all."""
+_NOISY_SHARE = 50
+"""One line in so many of a full page makes a node noisy."""
+_QUIET_SPAN_NS = 30 * SECOND_NS
+_ARRIVED_NS = 10 * SECOND_NS
+"""What is older than this has come to Loki, as a rule; what has not, the sweeps find."""
+_WIDEST_NS = 3600 * SECOND_NS
+"""A catch-up is read in windows of this width, unless a steady poll needs a wider one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderConfig:
+    """How far and how often a source is read, in nanoseconds."""
+
+    overlap_ns: int
+    """How far each poll looks back behind the cursor."""
+    lateness_ns: int
+    """How late a line may come and still be found: by a sweep, and after a restart."""
+    skew_ns: int
+    """How far beyond our own clock lines are read already."""
+    widest_ns: int
+    """The widest single query; a steady poll fits into one."""
+    interval_ns: int = 5 * SECOND_NS
+    """Time between two polls that look back over the whole overlap."""
+    sweep_every_ns: int = 120 * SECOND_NS
+    """Time between two sweeps."""
+    revisit_every_ns: int = 600 * SECOND_NS
+    """Time between two readings of an open gap."""
+    give_up_ns: int = 86_400 * SECOND_NS
+    """How old a span gets that Loki cannot give, before it is let go of."""
+
+    @classmethod
+    def of(cls, settings: Settings, source: Source) -> Self:
+        """The spans that the settings give for a source."""
+        kernel = source is Source.KERNEL
+        overlap_ns = _ns(settings.kernel_overlap_seconds if kernel else settings.pod_overlap_seconds)
+        lateness_ns = _ns(settings.lateness_seconds if kernel else settings.pod_lateness_seconds)
+        interval_ns = _ns(settings.poll_interval_seconds if kernel else settings.pod_poll_interval_seconds)
+        sweep_ns = _ns(settings.sweep_interval_seconds if kernel else settings.pod_sweep_interval_seconds)
+        skew_ns = _ns(settings.future_skew_seconds)
+        return cls(
+            overlap_ns=overlap_ns,
+            lateness_ns=max(overlap_ns, lateness_ns),
+            skew_ns=skew_ns,
+            widest_ns=max(_WIDEST_NS, overlap_ns + skew_ns + 2 * interval_ns),
+            interval_ns=interval_ns,
+            sweep_every_ns=sweep_ns,
+            revisit_every_ns=_ns(settings.gap_revisit_seconds),
+            give_up_ns=_ns(settings.gap_max_age_seconds),
+        )
+
+
+def _ns(seconds: float) -> int:
+    return int(seconds * SECOND_NS)
+
+
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """Nodes whose lines are read by themselves, in tiles: the next begins at ``upto_ns``.
+
+    Tiles touch, but where they come to the present: its last lines are read again, because Loki takes lines
+    in some seconds after their time. ``recent`` is how many lines the latest tiles held, each with its end:
+    what tells when the flood is over.
+    """
+
+    nodes: frozenset[str]
+    upto_ns: int
+    recent: tuple[tuple[int, int], ...] = ()
+    width_ns: int = 0
+    """How wide the next tile may be; 0 is as wide as any."""
+
+    @property
+    def reached_ns(self) -> int:
+        """How far was asked for at all."""
+        return self.recent[-1][0] if self.recent else self.upto_ns
+
+    def read(self, end_ns: int, lines: int, width_ns: int) -> Self:
+        """After one more tile with so many lines; the next may be ``width_ns`` wide."""
+        kept = [tile for tile in self.recent if tile[0] > end_ns - _QUIET_SPAN_NS]
+        return replace(self, upto_ns=end_ns, recent=(*kept, (end_ns, lines)), width_ns=width_ns)
+
+    def again_from(self, timestamp_ns: int) -> Self:
+        """Read what may not have come yet once more, from there on where that is later."""
+        return replace(self, upto_ns=max(self.upto_ns - _ARRIVED_NS, timestamp_ns))
+
+    def is_over(self, now_ns: int, limit: int) -> bool:
+        """Whether it was read to the present and little came of late: the nodes are read with all others."""
+        lately = sum(lines for end_ns, lines in self.recent if end_ns > now_ns - _QUIET_SPAN_NS)
+        return bool(self.recent) and self.reached_ns >= now_ns and lately <= limit // 4
+
+
+def noisy_nodes(page: Iterable[Entry], node_label: str) -> frozenset[str]:
+    """The nodes that fill a page that was not complete; ``""`` stands for lines that name none."""
+    counts = Counter(entry.labels.get(node_label, "") for entry in page)
+    least = max(2, counts.total() // _NOISY_SHARE)
+    return frozenset(node for node, count in counts.most_common(MOST_NODES) if count >= least)
+
+
+class Reason(StrEnum):
+    """Why a span is read, the most urgent first."""
+
+    CATCH_UP = "catch-up"
+    """It was never read: we, or Loki, were away."""
+    REST = "rest"
+    """The end of a window that held too much for one poll."""
+    UNREAD = "unread"
+    """Loki could not give it so far, although it gives the present."""
+    LATE = "late"
+    """A nudge told of a line there."""
+    SWEEP = "sweep"
+    """It was read before; lines may have come late."""
+    GAP = "gap"
+    """Nodes were silent then, and their lines may still come."""
+
+    @property
+    def holds_cursor(self) -> bool:
+        """Whether the saved cursor must not pass it."""
+        return self in (Reason.CATCH_UP, Reason.REST, Reason.UNREAD)
+
+
+_URGENCY = list(Reason)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSpan:
+    """A span to be read in full, from its start on; ``without`` are nodes whose lines a flood reads."""
+
+    reason: Reason
+    start_ns: int
+    end_ns: int
+    without: frozenset[str] = frozenset()
+    width_ns: int = 0
+    """How wide its next window may be; 0 is as wide as any."""
+    counted: int | None = None
+    """How many lines Loki counted in the bucket at the start, which is being read for that."""
+    failures: int = 0
+    """How often its next window failed, one time after the other."""
+    waited_ns: int = 0
+    """How long it was left alone before, where it could not be read then."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadSpan:
+    """A span that Loki could not give, asked for again at ``retry_ns``, after ``waited_ns``."""
+
+    span: Window
+    retry_ns: int
+    waited_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadState:
+    """How far a source is read.
+
+    ``fast_ns``: the present was read up to here. ``whole_ns`` and ``swept_ns``: when the whole overlap was
+    last read, and when the last sweep began. ``revisited_ns`` says when each open gap was last read.
+    While a sweep is not done the saved cursor must not pass ``unswept_ns``: a start looks no further back.
+    """
+
+    cursor_ns: int
+    fast_ns: int
+    whole_ns: int | None = None
+    swept_ns: int | None = None
+    unswept_ns: int = 0
+    pending: tuple[PendingSpan, ...] = ()
+    """The most urgent first."""
+    floods: tuple[Flood, ...] = ()
+    unread: tuple[UnreadSpan, ...] = ()
+    revisited_ns: Mapping[Window, int] = field(default_factory=dict)
+
+    @property
+    def noisy(self) -> frozenset[str]:
+        """The nodes that are read by themselves."""
+        return frozenset(node for flood in self.floods for node in flood.nodes)
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether there is something that was never read."""
+        return any(span.reason is Reason.CATCH_UP for span in self.pending)
+
+    @property
+    def read_ns(self) -> int:
+        """Everything before it was read, but for late lines and those of noisy nodes."""
+        held = [span.start_ns for span in self.pending if span.reason.holds_cursor]
+        return min([self.fast_ns, *held, *(unread.span.start_ns for unread in self.unread)])
+
+    @property
+    def durable_ns(self) -> int:
+        """From here a start would find all that was not read yet; never less than before."""
+        held = [flood.reached_ns for flood in self.floods]
+        held += [self.unswept_ns for span in self.pending if span.reason is Reason.SWEEP]
+        return max(self.cursor_ns, min([self.read_ns, *held]))
+
+    def is_away(self, config: ReaderConfig, now_ns: int) -> bool:
+        """Whether the present was not read for so long that a span of its own lies between."""
+        return now_ns - self.fast_ns > config.overlap_ns + 2 * config.interval_ns + NEAR_NS
+
+    def reread_from_ns(self, config: ReaderConfig) -> int:
+        """Nothing before this is read a second time, gaps excepted."""
+        swept_ns = self.fast_ns if self.swept_ns is None else self.swept_ns
+        starts = [span.start_ns for span in self.pending if span.reason is not Reason.GAP]
+        starts += [unread.span.start_ns for unread in self.unread]
+        # A catch-up reads noisy nodes too, and their flood comes to those lines later.
+        starts += [flood.upto_ns for flood in self.floods]
+        return min([_floor(swept_ns - config.lateness_ns), self.fast_ns - config.overlap_ns, *starts])
+
+    def gaps_to_reread(self) -> list[Window]:
+        """The gaps that will be read again."""
+        last = [Window(span.start_ns, span.end_ns) for span in self.pending if span.reason is Reason.GAP]
+        return [*self.revisited_ns, *last]
+
+    def with_span(self, new: PendingSpan) -> Self:
+        """With one more span to read; what touches a span of the same reason is joined with it."""
+        if new.start_ns >= new.end_ns:
+            return self
+        apart = []
+        for span in self.pending:
+            if span.reason is new.reason and _touch(span, new):
+                start_ns, end_ns = min(span.start_ns, new.start_ns), max(span.end_ns, new.end_ns)
+                without = span.without & new.without
+                new = replace(new, start_ns=start_ns, end_ns=end_ns, without=without)
+            else:
+                apart.append(span)
+        if len(apart) < len(self.pending):
+            return replace(self, pending=tuple(apart)).with_span(new)
+        pending = sorted((*apart, new), key=lambda span: (_URGENCY.index(span.reason), span.start_ns))
+        return replace(self, pending=tuple(pending))
+
+    def advanced(self, first: PendingSpan) -> Self:
+        """With this in place of the first span, which is dropped when it is done."""
+        rest = self.pending[1:]
+        return replace(self, pending=(first, *rest) if first.start_ns < first.end_ns else rest)
+
+    def with_flood(self, new: Flood | None, instead_of: Flood | None = None) -> Self:
+        """A flood began, came further (``instead_of`` what it was), or is over (``new`` is None)."""
+        floods = tuple(flood for flood in self.floods if flood is not instead_of)
+        return replace(self, floods=floods if new is None else (*floods, new))
+
+    def without_unreadable(self, span: Window, now_ns: int, waited_ns: int = 0) -> Self:
+        """Leave a span that could not be read alone for a while; the first time ``waited_ns`` is 0."""
+        wait_ns = min(max(RETRY_FIRST_NS, 2 * waited_ns), RETRY_MOST_NS)
+        others = [other for other in self.unread if not _touch(other.span, span)]
+        if len(others) >= UNREAD_MOST:
+            others = []
+        joined = [span, *(other.span for other in self.unread if other not in others)]
+        whole = Window(min(one.start_ns for one in joined), max(one.end_ns for one in joined))
+        unread = (*others, UnreadSpan(whole, now_ns + wait_ns, wait_ns))
+        return replace(self, unread=tuple(sorted(unread, key=lambda one: one.span.start_ns)))
+
+    def too_old(self, config: ReaderConfig, now_ns: int) -> tuple[Window, ...]:
+        """The spans that could not be read and are too old by now."""
+        oldest_ns = now_ns - config.give_up_ns
+        return tuple(one.span for one in self.unread if one.span.end_ns <= oldest_ns)
+
+
+def planned(state: ReadState, config: ReaderConfig, gaps: Iterable[Window], now_ns: int) -> ReadState:
+    """Add the spans that are due at ``now_ns``. A clock that stepped back takes the cursor with it."""
+    state = replace(state, cursor_ns=min(state.cursor_ns, now_ns), fast_ns=min(state.fast_ns, now_ns))
+    swept_ns = state.swept_ns
+    if swept_ns is None or now_ns < swept_ns - NEAR_NS:
+        # All that may have come since the last sweep of whoever read before us, the unread spans included.
+        start_ns = max(0, state.cursor_ns - config.lateness_ns - config.sweep_every_ns)
+        begun = replace(state, pending=(), floods=(), unread=(), whole_ns=None, swept_ns=now_ns)
+        return begun.with_span(PendingSpan(Reason.CATCH_UP, start_ns, now_ns - config.overlap_ns))
+    if state.is_away(config, now_ns):
+        # As after a start: what came late meanwhile must hold the saved cursor as well, and no sweep does.
+        start_ns = max(0, state.fast_ns - config.lateness_ns)
+        state = state.with_span(PendingSpan(Reason.CATCH_UP, start_ns, now_ns - config.overlap_ns))
+    state = _retrying_unread(state, config, now_ns)
+    since_ns = now_ns - swept_ns
+    if since_ns >= config.sweep_every_ns and all(s.reason is not Reason.SWEEP for s in state.pending):
+        # A line that came just after the last sweep had passed may be as late as the lateness.
+        start_ns, end_ns = _floor(swept_ns - config.lateness_ns), _floor(now_ns - NEAR_NS)
+        state = state.with_span(PendingSpan(Reason.SWEEP, start_ns, end_ns))
+        state = replace(state, swept_ns=now_ns, unswept_ns=swept_ns + config.sweep_every_ns)
+    return _revisiting(state, config, gaps, now_ns)
+
+
+def _retrying_unread(state: ReadState, config: ReaderConfig, now_ns: int) -> ReadState:
+    """Ask again for what could not be read, where it is time; what is too old is given up."""
+    given_up = state.too_old(config, now_ns)
+    waiting = []
+    for one in state.unread:
+        if one.span in given_up:
+            continue
+        if now_ns >= one.retry_ns or one.retry_ns - now_ns > one.waited_ns:  # or the clock was put back
+            half_ns = max(1, one.span.width_ns // 2)
+            again = PendingSpan(Reason.UNREAD, one.span.start_ns, one.span.end_ns, width_ns=half_ns)
+            state = state.with_span(replace(again, waited_ns=one.waited_ns))
+        else:
+            waiting.append(one)
+    return replace(state, unread=tuple(waiting))
+
+
+def _revisiting(state: ReadState, config: ReaderConfig, gaps: Iterable[Window], now_ns: int) -> ReadState:
+    """Read open gaps now and then, and each once more after it was closed."""
+    open_gaps = {gap for gap in gaps if gap.width_ns > 0}
+    known = state.revisited_ns
+    closed = [gap for gap in known if gap not in open_gaps]
+    due = [gap for gap in open_gaps if now_ns - known.get(gap, 0) >= config.revisit_every_ns]
+    for gap in (*closed, *due):
+        state = state.with_span(PendingSpan(Reason.GAP, _floor(gap.start_ns), gap.end_ns))
+    kept = {gap: known[gap] for gap in open_gaps if gap in known}
+    return replace(state, revisited_ns={**kept, **dict.fromkeys(due, now_ns)})
+
+
+def _touch(one: Window | PendingSpan, other: Window | PendingSpan) -> bool:
+    return one.start_ns <= other.end_ns and other.start_ns <= one.end_ns
+
+
+def _floor(timestamp_ns: int) -> int:
+    return max(0, timestamp_ns // BUCKET_NS * BUCKET_NS)

@@ -1,0 +1,412 @@
+"""One poll: the present first, then the lines of noisy nodes and a part of the backlog.
+
+Each of the three has an allowance of queries and lines of its own: a storm without end must not keep late
+lines from being found. What was read before a failure counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from heapq import nlargest
+from sys import getsizeof
+
+from konductor_like.loki.backlog import (
+    MOST_NODES,
+    NEAR_NS,
+    Flood,
+    PendingSpan,
+    ReaderConfig,
+    ReadState,
+    Reason,
+    noisy_nodes,
+)
+from konductor_like.loki.byte_budget import ByteBudget
+from konductor_like.loki.dedup import BUCKET_NS, DeliveredLines, line_digest
+from konductor_like.loki.errors import LOKI_AWAY, LokiError, LokiTimeout
+from konductor_like.loki.response import Naming, log_line
+from konductor_like.loki.window_query import (
+    STORM_LINES,
+    Direction,
+    Piece,
+    Window,
+    WindowQuery,
+    is_complete,
+    read_span,
+)
+from konductor_like.model import Fault, LogLine, Source
+
+_QUERIES = 8
+"""The allowance of each part of a poll."""
+_ENTRIES = 3_000
+_BYTES = 4 * 2**20
+"""So many entries, or so much text that is kept in memory, make a part of a poll full."""
+_ROUNDS = 4
+"""How often a fast window is asked again without the noisy nodes found so far."""
+_FAILURES_MOST = 3
+"""How often a window of the backlog is asked for before the next one is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollResult:
+    """What one poll found that was not delivered before."""
+
+    upto_ns: int
+    """Where the cursor stands once the result is committed; never in the future."""
+    lines: tuple[LogLine, ...] = ()
+    """Oldest first within each span that was read."""
+    past: tuple[Fault, ...] | None = None
+    """Faults from before our start, of a piece of the past that was read again; None where none was."""
+    more: bool = False
+    """There is more to read; the next poll goes on with it, after ``wait_seconds``."""
+    wait_seconds: float = 0.0
+    slowdown: float = 1.0
+    """How many times longer than usual to wait before the next poll, for the byte budget's sake."""
+    failure: LokiError | None = None
+    """What kept a part from being read; that part comes again."""
+    read_ns: int | None = None
+    """Everything before it was read, but for late lines and those of ``noisy_nodes``."""
+    queries: int = 0
+    bytes_processed: int = 0
+    """What Loki had to read for it."""
+    duplicates: int = 0
+    """Entries that were delivered before, or twice in this poll; the overlap makes many."""
+    turned_away: int = 0
+    """New lines that detection finds nothing in; they are not in ``lines``."""
+    without_node: int = 0
+    """How many of the new lines name no node (design rule 12)."""
+    foreign: int = 0
+    """New entries whose labels say that they are not of this source; not in ``lines`` (design rule 15).
+
+    Everyday for pods where the kernel-log reader's own namespace is watched; strange for the kernel.
+    """
+    cursor_ahead_ns: int = 0
+    """How far the cursor stood in the future, 0 when it did not; it was taken for now."""
+    noisy_nodes: frozenset[str] = frozenset()
+    """Nodes that print so much that their lines are read by themselves."""
+    incomplete_windows: tuple[Window, ...] = ()
+    """Single nanoseconds with more lines than Loki gives out; what could be had is in ``lines``."""
+    unread: tuple[Window, ...] = ()
+    """Spans that Loki could not give; they are asked for again, and the cursor does not pass them."""
+    given_up: tuple[Window, ...] = ()
+    """Those that were let go of with this poll, because they are too old."""
+
+
+@dataclass(slots=True)
+class Poll:
+    """One poll in the making. Its reading methods raise a LokiError where they cannot go on."""
+
+    state: ReadState
+    """How far the source is read; it advances with each window."""
+    now_ns: int
+    source: Source
+    config: ReaderConfig
+    naming: Naming
+    query: WindowQuery
+    delivered: DeliveredLines
+    budget: ByteBudget
+    keeps: Callable[[str], bool] | None = None
+    """Whether detection finds anything in a text; None where that takes more than one line."""
+    lines: list[LogLine] = field(default_factory=list)
+    new: dict[int, int] = field(default_factory=dict)
+    """Digest to timestamp of what is delivered."""
+    expected: dict[int, int] = field(default_factory=dict)
+    """A timestamp in a bucket that was read in full, to how many entries Loki counts there."""
+    read_any: bool = False
+    """Something was read in full, so that the poll is worth committing."""
+    left_backlog: bool = False
+    """Lines of the present are on their way, and the backlog was left for the next poll."""
+    duplicates: int = 0
+    foreign: int = 0
+    turned_away: int = 0
+    without_node: int = 0
+    incomplete: list[Window] = field(default_factory=list)
+    _entries: int = 0
+    _kept_bytes: int = 0
+    _queries_most: int = 0
+
+    def read(self, oldest_ns: int | None, *, past_first: bool, may_leave_backlog: bool) -> LokiError | None:
+        """Read what an allowance allows; gives what ended it early, if something did.
+
+        ``past_first`` is for the first poll after an absence: where the past can be had at once, counts and
+        the order are right. ``may_leave_backlog`` where the poll before did not: what is new does not wait
+        for the backlog, but no two polls in a row leave it alone.
+        """
+
+        def read_present() -> None:
+            self._read_present(oldest_ns)
+
+        earlier = self._try(self._read_backlog) if past_first else None
+        if isinstance(earlier, LOKI_AWAY):
+            return earlier
+        failure = self._try(read_present)
+        if isinstance(failure, LokiTimeout):
+            # The window was too wide. Its newest part does not wait for the next poll.
+            failure = self._try(read_present)
+        if failure is not None or past_first:
+            return failure or earlier
+        if may_leave_backlog and self.lines and (self.state.pending or self.state.floods):
+            self.left_backlog = True
+            return None
+        failure = self._try(self._read_floods)
+        if isinstance(failure, LOKI_AWAY):
+            return failure
+        return self._try(self._read_backlog) or failure
+
+    def result(self, cursor_ns: int, given_up: tuple[Window, ...], failure: LokiError | None) -> PollResult:
+        """What the caller gets; ``cursor_ns`` is where the cursor stood before."""
+        behind = any(flood.reached_ns < self.now_ns for flood in self.state.floods)
+        return PollResult(
+            lines=tuple(self.lines),
+            upto_ns=min(self.now_ns, self.state.durable_ns),
+            read_ns=min(self.now_ns, self.state.read_ns),
+            more=failure is None and (behind or self._may_read_backlog),
+            slowdown=self.budget.slowdown(self.source),
+            failure=failure,
+            queries=self.query.queries,
+            bytes_processed=self.query.bytes_processed,
+            duplicates=self.duplicates,
+            turned_away=self.turned_away,
+            without_node=self.without_node,
+            foreign=self.foreign,
+            cursor_ahead_ns=max(0, cursor_ns - self.now_ns),
+            noisy_nodes=self.state.noisy,
+            incomplete_windows=tuple(self.incomplete),
+            unread=tuple(unread.span for unread in self.state.unread),
+            given_up=given_up,
+        )
+
+    def _try(self, read: Callable[[], None]) -> LokiError | None:
+        self._entries = self._kept_bytes = 0
+        self._queries_most = self.query.queries + _QUERIES
+        try:
+            read()
+        except LokiError as error:
+            self.query.failed(error)
+            return error
+        self.query.succeeded()
+        return None
+
+    @property
+    def _full(self) -> bool:
+        """Whether this part of the poll has used up its allowance."""
+        return (
+            self._entries >= _ENTRIES
+            or self._kept_bytes >= _BYTES
+            or self.query.queries >= self._queries_most
+        )
+
+    # The present.
+
+    def _read_present(self, oldest_ns: int | None) -> None:
+        window, whole = self._present_window(oldest_ns)
+        if window.width_ns > self.query.widest_ns:
+            # A Loki that is slow is asked for less at once: for what is nearest to now first.
+            half_ns = self.query.widest_ns // 2
+            recent_ns = max(window.start_ns, self.now_ns - half_ns)
+            self._add_rest(window.start_ns, recent_ns)
+            window = Window(recent_ns, min(window.end_ns, self.now_ns + half_ns))
+        if not self._read_at_once(window):
+            self._read_beginning(window)
+        whole_ns = self.now_ns if whole else self.state.whole_ns
+        self.state = replace(self.state, fast_ns=self.now_ns, whole_ns=whole_ns)
+
+    def _present_window(self, oldest_ns: int | None) -> tuple[Window, bool]:
+        """The fast window, and whether the whole overlap need not be read again for an interval."""
+        state, config, now_ns = self.state, self.config, self.now_ns
+        end_ns = now_ns + max(1, config.skew_ns)
+        rests = [span.end_ns for span in state.pending if span.reason is Reason.REST]
+        if rests:
+            return Window(min(max(rests), now_ns), end_ns), False
+        if state.whole_ns is None or state.is_away(config, now_ns):
+            return Window(max(0, now_ns - config.overlap_ns), end_ns), True
+        whole_from_ns = max(0, state.fast_ns - config.overlap_ns)
+        due = not 0 <= now_ns - state.whole_ns < config.interval_ns * 3 // 4
+        # A crowded overlap is left to the sweeps, which need not read again what has not grown.
+        if due and self.delivered.count(whole_from_ns, end_ns) <= self.query.limit // 2:
+            return Window(whole_from_ns, end_ns), True
+        start_ns = max(whole_from_ns, state.fast_ns - NEAR_NS)
+        if oldest_ns is not None and oldest_ns < whole_from_ns:
+            late = PendingSpan(Reason.LATE, max(0, oldest_ns), oldest_ns + NEAR_NS)
+            self.state = state.with_span(late)
+        elif oldest_ns is not None:
+            start_ns = min(start_ns, oldest_ns)
+        return Window(start_ns, end_ns), due
+
+    def _read_at_once(self, window: Window) -> bool:
+        """Read a window with one answer, without the nodes that fill it; False where that fails."""
+        for _ in range(_ROUNDS):
+            noisy = self.state.noisy
+            result = self.query.lines_of(without=noisy)(window, Direction.FORWARD)
+            if result is None:
+                return False
+            if is_complete(result):
+                self._take(Piece(window, result.entries))
+                return True
+            noisier = noisy_nodes(result.entries, self.naming.node) - noisy
+            if not noisier or len(noisy | noisier) > MOST_NODES:
+                return False
+            # Their part of this page is not taken: an answer that was cut may have holes.
+            self.state = self.state.with_flood(Flood(noisier, window.start_ns))
+        return False
+
+    def _read_beginning(self, window: Window) -> None:
+        """Read the beginning of what is too much for one answer; the rest waits in the backlog."""
+        if any(span.reason is Reason.REST for span in self.state.pending):
+            self._add_rest(window.start_ns, max(self.now_ns, window.start_ns + 1))
+            return
+        upto_ns = window.start_ns
+        ask = self.query.lines_of(without=self.state.noisy)
+        try:
+            for piece in read_span(window, max(1, window.width_ns // 2), self.query.widest_ns, ask):
+                self._take(piece)
+                upto_ns = piece.window.end_ns
+                if self._full:
+                    break
+        finally:
+            if window.start_ns < upto_ns:
+                self._add_rest(upto_ns, self.now_ns)
+
+    def _add_rest(self, start_ns: int, end_ns: int) -> None:
+        self.state = self.state.with_span(PendingSpan(Reason.REST, start_ns, end_ns, self.state.noisy))
+
+    # Noisy nodes.
+
+    def _read_floods(self) -> None:
+        for flood in self.state.floods:
+            if not self._full:
+                self._read_flood(flood)
+
+    def _read_flood(self, flood: Flood) -> None:
+        began, start_ns, newest = bool(flood.recent), flood.upto_ns, list[int]()
+        most = min(self.query.limit, STORM_LINES) // 2  # so that they and what follows fit into one answer
+        widest_ns = self.query.widest_ns
+        ask = self.query.lines_of(only=flood.nodes)
+        span = Window(start_ns, max(start_ns, self.now_ns))
+        try:
+            for piece in read_span(span, flood.width_ns or widest_ns, widest_ns, ask):
+                known = len(self.new)
+                self._take(piece)
+                newest = nlargest(most, (*newest, *(entry.timestamp_ns for entry in piece.entries)))
+                # Of lines that may have been counted before, those that are new count.
+                lines = len(self.new) - known if began else len(piece.entries)
+                further = flood.read(piece.window.end_ns, lines, piece.next_width_ns)
+                if further.upto_ns >= self.now_ns:
+                    further = further.again_from(newest[-1] if newest and len(newest) >= most else start_ns)
+                self.state, flood = self.state.with_flood(further, instead_of=flood), further
+                if self._full:
+                    break
+        except LokiError as error:
+            if not isinstance(error, LOKI_AWAY):
+                # A tile that fails holds up neither the next nor other floods.
+                end_ns = min(self.now_ns, flood.upto_ns + max(1, self.query.asked_ns))
+                self._postpone(Window(flood.upto_ns, end_ns))
+                further = flood.read(end_ns, 0, self.query.widest_ns)
+                self.state = self.state.with_flood(further, instead_of=flood)
+            raise
+        if flood.is_over(self.now_ns, self.query.limit):
+            self.state = self.state.with_flood(None, instead_of=flood)
+
+    # The backlog.
+
+    @property
+    def _may_read_backlog(self) -> bool:
+        """Whether there is a span that the byte budget allows; sweeps and gaps come last in the order."""
+        if not self.state.pending:
+            return False
+        return self.state.pending[0].reason not in (Reason.SWEEP, Reason.GAP) or self.budget.allows_sweeps
+
+    def _read_backlog(self) -> None:
+        while not self._full and self._may_read_backlog:
+            span = self.state.pending[0]
+            try:
+                if span.reason is Reason.SWEEP:
+                    self._sweep(span)
+                else:
+                    self._read_upto(span.end_ns)
+            except LokiError as error:
+                if not isinstance(error, LOKI_AWAY):
+                    self._note_failure(self.state.pending[0])
+                raise
+
+    def _read_upto(self, end_ns: int) -> bool:
+        """Read the first span of the backlog up to there; whether this poll came so far."""
+        span, widest_ns = self.state.pending[0], self.query.widest_ns
+        ask = self.query.lines_of(without=span.without)
+        for piece in read_span(Window(span.start_ns, end_ns), span.width_ns or widest_ns, widest_ns, ask):
+            self._take(piece)
+            span = replace(span, start_ns=piece.window.end_ns, width_ns=piece.next_width_ns, failures=0)
+            self.state = self.state.advanced(span)
+            if self._full:
+                break
+        return span.start_ns >= end_ns
+
+    def _note_failure(self, span: PendingSpan) -> None:
+        """A window that fails again and again does not keep the rest of the backlog from being read."""
+        if span.failures + 1 < _FAILURES_MOST:
+            self.state = self.state.advanced(replace(span, failures=span.failures + 1))
+            return
+        end_ns = min(span.end_ns, span.start_ns + max(1, self.query.asked_ns))
+        if span.reason.holds_cursor:
+            self._postpone(Window(span.start_ns, end_ns), span.waited_ns)
+        self.state = self.state.advanced(replace(span, start_ns=end_ns, counted=None, failures=0))
+
+    def _postpone(self, window: Window, waited_ns: int = 0) -> None:
+        self.read_any = True
+        self.state = self.state.without_unreadable(window, self.now_ns, waited_ns)
+
+    def _sweep(self, sweep: PendingSpan) -> None:
+        """Read one block of a sweep; one with many known lines only if Loki counts more than those."""
+        if sweep.counted is not None:
+            self._read_counted_bucket(sweep)
+            return
+        widest_ns = self.query.widest_ns
+        width_ns = max(BUCKET_NS, min(sweep.width_ns or widest_ns, widest_ns) // BUCKET_NS * BUCKET_NS)
+        edge_ns = sweep.start_ns // BUCKET_NS * BUCKET_NS + width_ns
+        block = Window(sweep.start_ns, min(edge_ns, sweep.end_ns))
+        known = self.delivered.count(block.start_ns, block.end_ns)
+        if known <= self.query.limit // 2 or sweep.start_ns % BUCKET_NS:
+            self._read_upto(block.end_ns)
+            return
+        counted = self.query.count(block)
+        if counted == known:
+            self.read_any = True
+            sweep = replace(sweep, start_ns=block.end_ns, width_ns=2 * block.width_ns)
+        elif block.width_ns > BUCKET_NS:
+            sweep = replace(sweep, width_ns=block.width_ns // 2)
+        else:
+            sweep = replace(sweep, counted=counted)
+        self.state = self.state.advanced(sweep)
+
+    def _read_counted_bucket(self, sweep: PendingSpan) -> None:
+        end_ns = min(sweep.end_ns, sweep.start_ns // BUCKET_NS * BUCKET_NS + BUCKET_NS)
+        if self._read_upto(end_ns):
+            assert sweep.counted is not None  # noqa: S101  # the caller has looked
+            self.expected[end_ns - 1] = sweep.counted
+            if end_ns < sweep.end_ns:
+                self.state = self.state.advanced(replace(self.state.pending[0], counted=None))
+
+    # What was read.
+
+    def _take(self, piece: Piece) -> None:
+        """Deliver what is new in a window."""
+        self.read_any = True
+        self._entries += len(piece.entries)
+        if not piece.complete:
+            self.incomplete.append(piece.window)
+        for entry in sorted(piece.entries, key=lambda entry: entry.timestamp_ns):
+            digest = line_digest(entry, self.naming)
+            if digest in self.new or self.delivered.has(entry.timestamp_ns, digest):
+                self.duplicates += 1
+                continue
+            self.new[digest] = entry.timestamp_ns
+            line = log_line(entry, self.source, self.naming)
+            if line is None:
+                self.foreign += 1
+                continue
+            self.without_node += line.node is None
+            if self.keeps is not None and not self.keeps(line.text):
+                self.turned_away += 1
+            else:
+                self._kept_bytes += getsizeof(line.text)
+                self.lines.append(line)

@@ -1,0 +1,196 @@
+"""What happened before our start, read again for the rules that look back (thresholds, shared failures).
+
+It makes nobody wait: one query at a time, a rest as long as each took, and no more than half of the byte
+budget. Kernel lines come first, so that a known origin is there before the failures that it explains; each
+source is read forward, because only then a replay of kernel records is told from its original.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from konductor_like.loki.byte_budget import ByteBudget
+from konductor_like.loki.errors import LokiError
+from konductor_like.loki.poll import PollResult
+from konductor_like.loki.response import Naming, log_line
+from konductor_like.loki.window_query import SECOND_NS, Piece, Queries, Window, WindowQuery, read_span
+from konductor_like.model import Fault, LogLine, Source
+from konductor_like.settings import Settings
+
+RECHECK_SECONDS = 15.0
+"""How often it is checked whether other rules want the past read again, and the least before another try."""
+WIDEST_NS = 6 * 3600 * SECOND_NS
+LINES_MOST = 2000
+"""Lines of one piece: what is decided in one go beside the lines of the present."""
+QUERY_SHARE = 0.1
+"""A query is to take no more of a minute's byte budget than this; the next one asks for less time."""
+_FIRST_NS = 900 * SECOND_NS
+_REST_LEAST_SECONDS = 0.1
+_BUDGET_WAIT_SECONDS = 1.0
+
+
+class WarmupScope(NamedTuple):
+    """What the rules in force look back on."""
+
+    rules: str
+    """Their name; other rules have another."""
+    kernel: str
+    """The query for kernel lines."""
+    pod: str | None
+    """The query for pod lines; None where no namespace is watched."""
+    seconds: int
+    """How far back they look."""
+
+
+@dataclass(slots=True)
+class WarmupTotals:
+    """What reading the past came to so far."""
+
+    lines: int = 0
+    faults: int = 0
+    queries: int = 0
+    bytes_processed: int = 0
+    incomplete: int = 0
+    """Single nanoseconds with more lines than Loki gives out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """What is yet to be read of one source, and how much of it at once."""
+
+    source: Source
+    query: str
+    span: Window
+    width_ns: int = _FIRST_NS
+
+
+class WarmupReader:
+    """Reads the past once, piece by piece, and again when other rules are in force."""
+
+    def __init__(
+        self,
+        client: Queries,
+        settings: Settings,
+        scope: Callable[[], WarmupScope],
+        detect: Callable[[LogLine], Fault | None],
+        budget: ByteBudget,
+        *,
+        since_ns: int,
+        now_ns: int,
+        finished: Callable[[WarmupTotals], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing before ``since_ns`` is evidence; ``now_ns`` is the start.
+
+        ``finished`` is told once all is read. It, ``scope`` and ``detect`` are called in the thread that
+        polls, ``detect`` with each source's lines in order.
+        """
+        self._client = client
+        self._naming = Naming.of(settings)
+        self._limit = min(settings.loki_limit, LINES_MOST)
+        self._skew_ns = round(settings.future_skew_seconds * SECOND_NS)
+        self._current_scope = scope
+        self._detect = detect
+        self._budget = budget
+        self._since_ns = since_ns
+        self._finished = finished
+        self._clock = clock
+        self._begin(scope(), now_ns)
+
+    def _begin(self, scope: WarmupScope, now_ns: int) -> None:
+        # What was acted upon just before our start may have come from a node whose clock is ahead.
+        end_ns = now_ns + self._skew_ns
+        start_ns = min(max(now_ns - scope.seconds * SECOND_NS, self._since_ns, 0), end_ns - 1)
+        queries = {Source.KERNEL: scope.kernel, Source.POD: scope.pod}
+        self._scope = scope
+        self._unread = self._next = tuple(
+            _Unread(source, query, Window(start_ns, end_ns)) for source, query in queries.items() if query
+        )
+        self._queries: dict[Source, WindowQuery] = {}
+        self._totals = WarmupTotals()
+
+    @property
+    def unread_seconds(self) -> float:
+        """How much of the past has yet to be read of the source that lacks most; any thread may ask."""
+        return max((one.span.width_ns for one in self._unread), default=0) / SECOND_NS
+
+    def ask_for(self, query: str) -> None:
+        """What to ask follows from the rules."""
+
+    def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> PollResult:
+        """The next piece, as faults, with ``more`` until nothing is left.
+
+        Loki is left to the others for as long as it worked for us, and while half of the budget is spent.
+        Raises a LokiError; the piece comes again, as one does that was not committed.
+        """
+        scope = self._current_scope()
+        if scope != self._scope:
+            self._begin(scope, now_ns)
+        self._next = self._unread
+        if not self._unread:
+            return PollResult(upto_ns=now_ns)
+        if not self._budget.allows_history:
+            return PollResult(upto_ns=now_ns, more=True, wait_seconds=_BUDGET_WAIT_SECONDS)
+        began, query = self._clock(), self._query_of(self._unread[0])
+        piece = self._read(query, self._unread[0])
+        faults = self._faults_in(piece, self._unread[0].source)
+        self._next = self._after(piece, query.bytes_processed)
+        self._totals.lines += len(piece.entries)
+        self._totals.faults += len(faults)
+        self._totals.incomplete += not piece.complete
+        return PollResult(
+            upto_ns=now_ns,
+            more=bool(self._next),
+            queries=query.queries,
+            bytes_processed=query.bytes_processed,
+            wait_seconds=max(_REST_LEAST_SECONDS, self._clock() - began),
+            past=faults,
+        )
+
+    def commit(self, result: PollResult) -> None:
+        """The piece was acted upon."""
+        self._unread = self._next
+        if result.past is not None and not self._unread:
+            self._finished(self._totals)
+
+    def _query_of(self, unread: _Unread) -> WindowQuery:
+        """One for each source, because what an entry weighs is learnt."""
+        if unread.source not in self._queries:
+            self._queries[unread.source] = WindowQuery(
+                self._client, unread.query, self._naming.node, self._limit, WIDEST_NS
+            )
+        return self._queries[unread.source]
+
+    def _read(self, query: WindowQuery, unread: _Unread) -> Piece:
+        query.begin()
+        try:
+            piece = next(read_span(unread.span, unread.width_ns, query.widest_ns, query.lines_of()))
+        except LokiError as error:
+            query.failed(error)
+            raise
+        finally:
+            self._budget.spend(query.bytes_processed)
+            self._totals.queries += query.queries
+            self._totals.bytes_processed += query.bytes_processed
+        query.succeeded()
+        return piece
+
+    def _faults_in(self, piece: Piece, source: Source) -> tuple[Fault, ...]:
+        entries = sorted(piece.entries, key=lambda entry: entry.timestamp_ns)
+        lines = (log_line(entry, source, self._naming) for entry in entries)
+        faults = (self._detect(line) for line in lines if line is not None)
+        return tuple(fault for fault in faults if fault is not None)
+
+    def _after(self, piece: Piece, bytes_processed: int) -> tuple[_Unread, ...]:
+        """What is left after this piece, the next one no wider than the budget likes."""
+        first, *others = self._unread
+        if piece.window.end_ns >= first.span.end_ns:
+            return tuple(others)
+        width_ns, share = piece.next_width_ns, self._budget.share(bytes_processed)
+        if share > 0:
+            width_ns = min(width_ns, max(SECOND_NS, int(piece.window.width_ns * QUERY_SHARE / share)))
+        left = Window(piece.window.end_ns, first.span.end_ns)
+        return (replace(first, span=left, width_ns=width_ns), *others)

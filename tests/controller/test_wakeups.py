@@ -1,0 +1,183 @@
+"""Few polls for many nudges, the first of them at once; and a tail whose loss is said once."""
+
+from __future__ import annotations
+
+import io
+import queue
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from konductor_like.controller import logs
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.wakeups import PollSchedule, TailWatcher
+from konductor_like.loki.errors import LokiRefused, LokiUnreachable
+from konductor_like.sandbox.loki import LokiServer
+from konductor_like.settings import Settings
+
+PATIENCE_SECONDS = 20.0
+INTERVAL = 5.0
+QUERY = '{k8s_container_name="dmesg"} |= "NVRM"'
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def schedule(clock: Clock) -> PollSchedule:
+    """Of a source that has just polled because its time had come."""
+    schedule = PollSchedule(INTERVAL, clock)
+    assert poll(schedule) == (False, None)
+    return schedule
+
+
+def poll(schedule: PollSchedule, *, seconds: float = 0.01) -> tuple[bool, int | None]:
+    nudged, oldest_ns = schedule.take()
+    schedule.polled(nudged=nudged, seconds=seconds)
+    return nudged, oldest_ns
+
+
+# When to poll
+
+
+def test_without_a_nudge_it_polls_by_its_interval(schedule: PollSchedule, clock: Clock) -> None:
+    assert schedule.due_seconds() == INTERVAL
+    clock.now += INTERVAL
+    assert poll(schedule) == (False, None)
+    assert schedule.due_seconds() == INTERVAL
+
+
+def test_a_nudge_after_quiet_polls_at_once(schedule: PollSchedule) -> None:
+    schedule.nudge(7)
+
+    assert schedule.due_seconds() <= 0
+
+
+def test_nudges_until_the_poll_begins_are_one_with_the_oldest_time(schedule: PollSchedule) -> None:
+    assert [schedule.nudge(oldest_ns) for oldest_ns in (9, None, 7, 8)] == [True, False, False, False]
+
+    assert poll(schedule) == (True, 7)
+    assert schedule.take() == (False, None)
+
+
+def test_a_nudge_that_names_no_line_is_answered_by_one_poll(schedule: PollSchedule) -> None:
+    schedule.nudge(None)
+    assert poll(schedule) == (True, None)
+
+    assert schedule.due_seconds() > 1
+
+
+@pytest.mark.parametrize(("seconds", "apart"), [(0.01, 0.1), (0.5, 1.5), (100.0, INTERVAL)])
+def test_under_load_nudged_polls_are_three_polls_apart(
+    seconds: float, apart: float, schedule: PollSchedule
+) -> None:
+    schedule.nudge(7)
+    poll(schedule, seconds=seconds)
+    schedule.nudge(8)
+
+    assert schedule.due_seconds() == pytest.approx(apart)
+
+
+def test_a_storm_of_nudges_is_no_storm_of_polls(schedule: PollSchedule, clock: Clock) -> None:
+    polls = 0
+    for _ in range(10_000):
+        schedule.nudge(7)
+        if schedule.due_seconds() <= 0:
+            poll(schedule, seconds=0.05)
+            polls += 1
+        clock.now += 0.001
+
+    assert 60 <= polls <= 70
+
+
+def test_nudges_do_not_put_off_the_regular_poll(schedule: PollSchedule, clock: Clock) -> None:
+    for _ in range(8):
+        clock.now += 0.5
+        schedule.nudge(7)
+        poll(schedule)
+
+    assert schedule.due_seconds() == INTERVAL - 4
+
+
+def test_after_a_failure_no_nudge_shortens_the_wait(schedule: PollSchedule) -> None:
+    schedule.wait(30.0)
+    schedule.nudge(7)
+
+    assert schedule.due_seconds() == 30.0
+    schedule.put_off(5.0)
+    assert schedule.due_seconds() == 35.0
+
+
+# The tail
+
+
+@contextmanager
+def nudges(endpoint: str, metrics: Metrics, query: str = QUERY) -> Iterator[queue.Queue[int | None]]:
+    told: queue.Queue[int | None] = queue.Queue()
+    tail = TailWatcher(Settings(log_endpoint=endpoint), query, time.time_ns, metrics)
+    tail.start(told.put)
+    try:
+        yield told
+    finally:
+        tail.close(PATIENCE_SECONDS)
+
+
+def sample(metrics: Metrics, name: str) -> float | None:
+    return metrics.registry.get_sample_value(f"konductor_like_{name}")
+
+
+def test_a_line_nudges_and_is_counted() -> None:
+    metrics = Metrics()
+    with LokiServer() as loki, nudges(loki.url, metrics) as told:
+        assert told.get(timeout=PATIENCE_SECONDS) is None
+        assert sample(metrics, "tails_connected") == 1
+        now_ns = time.time_ns()
+        loki.push({"k8s_container_name": "dmesg"}, [(now_ns, "NVRM: Xid")])
+        assert told.get(timeout=PATIENCE_SECONDS) == now_ns
+        assert sample(metrics, "tail_nudges_total") == 2
+        assert sample(metrics, "tail_connections_total") == 1
+
+    assert sample(metrics, "tails_connected") == 0
+
+
+@pytest.fixture
+def log() -> io.StringIO:
+    logs.set_up("text", "warning", stream=(stream := io.StringIO()))
+    return stream
+
+
+def test_what_does_not_pass_by_itself_is_said_once(log: io.StringIO) -> None:
+    tail = TailWatcher(Settings(), QUERY, time.time_ns, Metrics())
+    refused = LokiRefused("Loki at http://loki answered 400: no tail here")
+
+    for failures in range(1, 10):
+        tail.disconnected(refused, failures)
+
+    [line] = log.getvalue().splitlines()
+    assert "no tail here. Nothing is lost" in line
+
+
+def test_a_single_broken_connection_is_not_said(log: io.StringIO) -> None:
+    tail = TailWatcher(Settings(), QUERY, time.time_ns, Metrics())
+    broken = LokiUnreachable("Loki at http://loki: cannot connect: Connection refused")
+
+    for failures in (1, 2):
+        tail.disconnected(broken, failures)
+    assert not log.getvalue()
+    tail.disconnected(broken, 3)
+
+    assert "Connection refused" in log.getvalue()

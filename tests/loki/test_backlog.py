@@ -1,0 +1,179 @@
+"""What a reader has still to read, as values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konductor_like.loki.backlog import (
+    Flood,
+    PendingSpan,
+    ReaderConfig,
+    ReadState,
+    Reason,
+    noisy_nodes,
+    planned,
+)
+from konductor_like.loki.window_query import Window
+from tests.loki.support import HOUR, NOW, SECOND, entry
+
+CONFIG = ReaderConfig(
+    overlap_ns=180 * SECOND,
+    lateness_ns=HOUR,
+    skew_ns=90 * SECOND,
+    widest_ns=HOUR,
+    interval_ns=5 * SECOND,
+    sweep_every_ns=120 * SECOND,
+    revisit_every_ns=600 * SECOND,
+)
+STEADY = ReadState(cursor_ns=NOW, fast_ns=NOW, whole_ns=NOW, swept_ns=NOW)
+
+
+def _spans_of(progress: ReadState) -> list[tuple[Reason, int, int]]:
+    """Relative to NOW, in seconds."""
+    return [
+        (work.reason, (work.start_ns - NOW) // SECOND, (work.end_ns - NOW) // SECOND)
+        for work in progress.pending
+    ]
+
+
+def test_the_beginning_reaches_back_by_the_lateness_and_a_sweep_behind_the_cursor() -> None:
+    begun = planned(ReadState(NOW - HOUR, fast_ns=NOW - HOUR), CONFIG, (), NOW)
+
+    assert _spans_of(begun) == [(Reason.CATCH_UP, -7320, -180)]
+    assert begun.durable_ns == NOW - HOUR
+
+
+def test_nothing_is_due_between_two_sweeps() -> None:
+    assert planned(STEADY, CONFIG, (), NOW + 100 * SECOND).pending == ()
+
+
+def test_a_sweep_reaches_back_by_the_lateness_behind_the_sweep_before() -> None:
+    swept = planned(replace(STEADY, fast_ns=NOW + 125 * SECOND), CONFIG, (), NOW + 130 * SECOND)
+
+    assert _spans_of(swept) == [(Reason.SWEEP, -3600, 120)]
+
+
+def test_until_a_sweep_is_done_the_cursor_stays_where_a_start_would_look_as_far_back() -> None:
+    fast = replace(STEADY, fast_ns=NOW + 300 * SECOND)
+    swept = planned(fast, CONFIG, (), NOW + 300 * SECOND)
+    begun = planned(ReadState(swept.durable_ns, fast_ns=0), CONFIG, (), NOW + 900 * SECOND)
+
+    assert begun.pending[0].start_ns == swept.pending[0].start_ns
+    assert replace(swept, pending=()).durable_ns == NOW + 300 * SECOND
+
+
+def test_no_sweep_begins_before_the_last_one_has_ended_and_then_it_reaches_back_further() -> None:
+    under_way = PendingSpan(Reason.SWEEP, NOW - 60 * SECOND, NOW)
+    busy = replace(STEADY, fast_ns=NOW + 300 * SECOND, pending=(under_way,))
+
+    assert planned(busy, CONFIG, (), NOW + 300 * SECOND).pending == (under_way,)
+    free = planned(replace(busy, pending=()), CONFIG, (), NOW + 300 * SECOND)
+    assert _spans_of(free) == [(Reason.SWEEP, -3600, 290)]
+
+
+def test_after_an_absence_what_lies_between_is_work_that_holds_the_cursor() -> None:
+    back = planned(STEADY, CONFIG, (), NOW + 100 * SECOND + HOUR)
+
+    assert _spans_of(back)[0] == (Reason.CATCH_UP, -3600, 3520)
+    assert back.durable_ns == NOW
+
+
+def test_a_clock_that_steps_back_begins_anew_and_takes_the_cursor_with_it() -> None:
+    back = planned(STEADY, CONFIG, (), NOW - HOUR)
+
+    assert back.cursor_ns == back.fast_ns == NOW - HOUR
+    assert _spans_of(back) == [(Reason.CATCH_UP, -7320, -3780)]
+
+
+def test_a_clock_that_steps_back_a_little_changes_nothing() -> None:
+    assert planned(STEADY, CONFIG, (), NOW - 2 * SECOND).pending == ()
+
+
+def test_an_open_gap_is_read_every_ten_minutes_and_once_more_when_it_closed() -> None:
+    gap = Window(NOW - 3 * HOUR, NOW - 2 * HOUR)
+    steady = replace(STEADY, swept_ns=NOW + 10 * HOUR, fast_ns=NOW + 10 * HOUR)
+    first = planned(steady, CONFIG, [gap], NOW + 10 * HOUR)
+    again = planned(replace(first, pending=()), CONFIG, [gap], NOW + 10 * HOUR + 599 * SECOND)
+    later = planned(replace(first, pending=()), CONFIG, [gap], NOW + 10 * HOUR + 600 * SECOND)
+    closed = planned(replace(first, pending=()), CONFIG, [], NOW + 10 * HOUR + SECOND)
+    over = planned(replace(closed, pending=()), CONFIG, [], NOW + 20 * HOUR)
+
+    assert [work.reason for work in first.pending] == [Reason.GAP]
+    assert [work.reason for work in again.pending if work.reason is Reason.GAP] == []
+    assert [work.reason for work in later.pending if work.reason is Reason.GAP] == [Reason.GAP]
+    assert [work.reason for work in closed.pending] == [Reason.GAP]
+    assert [work.reason for work in over.pending if work.reason is Reason.GAP] == []
+
+
+_work = st.builds(
+    lambda why, start, width: PendingSpan(why, start, start + width),
+    st.sampled_from(list(Reason)),
+    st.integers(0, 50),
+    st.integers(1, 20),
+)
+
+
+@given(st.lists(_work, max_size=8))
+def test_no_moment_of_any_work_is_lost_when_work_is_joined(items: list[PendingSpan]) -> None:
+    state = STEADY
+    for item in items:
+        state = state.with_span(item)
+
+    def moments(of: list[PendingSpan]) -> set[tuple[Reason, int]]:
+        return {(one.reason, at) for one in of for at in range(one.start_ns, one.end_ns)}
+
+    assert moments(list(state.pending)) == moments(items)
+    assert sum(one.end_ns - one.start_ns for one in state.pending) == len(moments(items)), (
+        "nothing is read twice"
+    )
+
+
+def test_a_rest_that_leaves_out_loud_nodes_reads_them_once_it_is_joined_with_one_that_does_not() -> None:
+    one = PendingSpan(Reason.REST, 0, 10, frozenset({"a", "b"}))
+
+    (joined,) = STEADY.with_span(one).with_span(PendingSpan(Reason.REST, 5, 20, frozenset({"b"}))).pending
+
+    assert joined == PendingSpan(Reason.REST, 0, 20, frozenset({"b"}))
+
+
+def test_the_cursor_waits_for_floods_and_rests_but_not_for_gaps() -> None:
+    work = (PendingSpan(Reason.REST, NOW - 5, NOW), PendingSpan(Reason.GAP, NOW - HOUR, NOW - HOUR + 1))
+    progress = replace(STEADY, cursor_ns=NOW - 100, pending=work)
+
+    assert progress.durable_ns == NOW - 5
+    assert replace(progress, floods=(Flood(frozenset({"a"}), NOW - 50),)).durable_ns == NOW - 50
+    assert replace(progress, floods=(Flood(frozenset({"a"}), NOW - 500),)).durable_ns == NOW - 100
+
+
+def test_who_fills_a_page_is_loud_and_the_others_are_not() -> None:
+    page = [entry(NOW, node="loud")] * 900 + [entry(NOW, node=f"gpu-{number}") for number in range(100)]
+
+    assert noisy_nodes(page, "k8s_node_name") == {"loud"}
+
+
+def test_a_page_of_everybody_singles_out_nobody() -> None:
+    page = [entry(NOW, node=f"gpu-{number}") for number in range(1000)]
+
+    assert noisy_nodes(page, "k8s_node_name") == frozenset()
+
+
+@pytest.mark.parametrize(("lines", "over"), [(0, True), (1000, True), (2000, False)])
+def test_a_flood_is_over_when_little_came_for_half_a_minute(lines: int, over: bool) -> None:
+    flood = Flood(frozenset({"a"}), NOW).read(NOW + SECOND, 50_000, SECOND)
+
+    assert not flood.is_over(NOW + SECOND, 5000)
+    calm = flood.read(NOW + 31 * SECOND, lines, SECOND)
+    assert calm.is_over(NOW + 31 * SECOND, 5000) is over
+    assert not calm.is_over(NOW + 32 * SECOND, 5000), "it was not read to the present"
+
+
+def test_what_is_not_settled_is_read_again_from_ten_seconds_ago_or_later() -> None:
+    flood = Flood(frozenset({"a"}), NOW - 60 * SECOND).read(NOW, 5000, SECOND)
+
+    assert flood.again_from(NOW - 60 * SECOND).upto_ns == NOW - 10 * SECOND
+    assert flood.again_from(NOW - SECOND).upto_ns == NOW - SECOND
+    assert flood.again_from(NOW - SECOND).reached_ns == NOW
