@@ -166,8 +166,8 @@ def _announcement(
         by = record.releases[0].by
         return EventReason.RELEASED, f"The taint was removed by {by}; its evidence will not taint again."
     if not case.judgement.news:
-        ended = case.judgement.ended
-        return (None, "") if ended is None else (EventReason.RECORDED, describe(ended))
+        notable = case.judgement.notable
+        return (None, "") if notable is None else (EventReason.RECORDED, describe(notable))
     if gravest is not None and case.state.blocked:
         return (
             EventReason.RECORDED,

@@ -194,6 +194,7 @@ def _heed(weighed: Weighed, cases: dict[str, Case], snapshot: Snapshot, now: dat
             cases[name] = _look_at(snapshot.nodes[name], (), snapshot, now)
         judgement = cases[name].judgement
         judgement.record, judgement.urgent = record, judgement.urgent or name in weighed.urgent
+        judgement.notable = weighed.suspects.get(name, judgement.notable)
 
 
 def _candidates(cases: Mapping[str, Case], weighed: Weighed, snapshot: Snapshot) -> dict[str, Incident]:

@@ -46,8 +46,8 @@ class Judgement:
     unsettled: Mapping[TallyKey, Unsettled] = field(default_factory=dict)
     news: list[Fault] = field(default_factory=list)
     """The faults that opened or reopened an incident in this judgement."""
-    ended: Incident | None = None
-    """The driver's latest word that something has ended which stands on the record, as an incident."""
+    notable: Incident | None = None
+    """What to tell of although nothing opened: the driver says that it has ended, or it made a suspect."""
 
 
 def judge(
@@ -248,7 +248,7 @@ def _end(
     if position.boot_id == own_boot:
         book.read_to(position, own_boot)
     judgement.counted.append(fault)
-    judgement.ended, judgement.urgent = _opened(fault, pending=False), True
+    judgement.notable, judgement.urgent = _opened(fault, pending=False), True
     return None
 
 

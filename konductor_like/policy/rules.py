@@ -52,7 +52,7 @@ class Rules:
     correlation_seconds: float = 30.0
     """Nodes that share a job or an NVLink domain and report within so long tell of one event."""
     common_node_jobs: int = 4
-    """A node is to be tainted that alone is common to so many failed jobs of a day; 0 for never."""
+    """A node that alone is common to so many failed jobs of a day is a suspect; 0 for never."""
 
     def under(self, escalations: Mapping[str, Escalation], version: str) -> Self:
         """The same under a catalogue's escalations, and with its name."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
+from konductor_like.jobs import stem
 from konductor_like.model import (
     Distinct,
     FaultKind,
@@ -17,8 +20,7 @@ from konductor_like.model import (
     Together,
     span_text,
 )
-from konductor_like.policy.common import family
-from konductor_like.policy.correlate import SYMPTOM_XIDS, Cluster, is_symptom
+from konductor_like.policy.correlate import SYMPTOM_XIDS, Cluster, is_symptom, job_key
 from konductor_like.policy.evidence import Evidence
 from konductor_like.policy.rules import Rules
 
@@ -28,11 +30,7 @@ RECENT_NS = 900 * SECOND_NS
 LASTING_NS = 600 * SECOND_NS
 ADVICE = ("Drain the node and run diagnostics on its GPUs before it takes work again.", "inspection")
 """What to do about a node that doubt took out, where the rule says nothing of its own; and what it needs."""
-COMMON_ADVICE = (
-    "Drain the node and run diagnostics on its GPUs and network: jobs fail that share no other node.",
-    "inspection",
-)
-"""The same for the one node that failed jobs have in common."""
+_NUMBERED = re.compile(r"[-._][^-._]*\d[^-._]*|\d+$")
 _WORSE = (Severity.FATAL, Severity.SUSPECT)
 
 
@@ -62,15 +60,13 @@ def grounds_of(incident: Incident, mine: Sequence[Evidence], rules: Rules, now_n
     return reached or (_together(together, incident, own, mine, now_ns) if together is not None else "")
 
 
-def escalated(incident: Incident, grounds: str, rules: Rules, *, common: bool = False) -> Incident:
+def escalated(incident: Incident, grounds: str, rules: Rules) -> Incident:
     """The incident once it is reason enough, with the advice that follows from its grounds.
 
-    ``common``: it is the node that failed jobs share. A user's own rule says itself what to do.
+    A user's own rule says itself what to do.
     """
     escalation = rules.escalation(incident.key.rule)
-    if common:
-        advice, needs = COMMON_ADVICE
-    elif escalation.advice:
+    if escalation.advice:
         advice, needs = escalation.advice, escalation.needs
     elif incident.kind is FaultKind.CUSTOM:
         advice, needs = incident.advice, incident.needs
@@ -132,11 +128,21 @@ def _distinct_jobs(own: Iterable[Evidence]) -> int:
     seen: set[str] = set()
     count = 0
     # The surest first: a line of any of three jobs takes nothing from lines that are of one alone.
-    for jobs in sorted(({family(job) for job in each.jobs} for each in own), key=len):
+    for jobs in sorted(({_program(job) for job in each.jobs} for each in own), key=len):
         if jobs and seen.isdisjoint(jobs):
             count += 1
         seen |= jobs
     return count
+
+
+@lru_cache(maxsize=4096)
+def _program(job: str) -> str:
+    """What runs of one program have in common by their names: ``ml//run-7`` is of ``ml//run``.
+
+    A name that is a number, such as Slurm's, says nothing of its program, and stands for itself.
+    """
+    space, _, name = job_key(job).rpartition("/")
+    return f"{space}/{_NUMBERED.sub('', stem(name)) or name}"
 
 
 def _together(

@@ -19,7 +19,7 @@ from konductor_like.model import (
     Window,
 )
 from konductor_like.policy.change import health_of, tainting
-from konductor_like.policy.common import Failures, Fleet
+from konductor_like.policy.common import JobsOf, failed_jobs, is_common_node, suspected
 from konductor_like.policy.correlate import clusters, connected, is_soft, is_symptom, job_key, related
 from konductor_like.policy.evidence import Evidence, evidence_of, open_incidents
 from konductor_like.policy.judge import is_of_this_node
@@ -49,6 +49,8 @@ class Weighed:
     """The records that it changed, by node."""
     urgent: frozenset[str] = frozenset()
     """Those of them to be written now; what only adds words waits for the next write (design rule 22)."""
+    suspects: Mapping[str, Incident] = field(default_factory=dict)
+    """The nodes that failed jobs turned out to have in common just now, and the incident that says so."""
     settling: Waiting = field(default_factory=dict)
     """By node, incidents that wait a few seconds before they may taint, and until when."""
     events: tuple[SharedEvent, ...] = ()
@@ -97,21 +99,23 @@ def weigh(
     }
     events = [named(event, known, waiting, rules) for event in clusters(evidence, snapshot.nodes, rules)]
     parts = parts_by_node(events)
-    failures = Failures.of((event.cluster for event in events), rules)
-    # Who else took part, and where it began, may stand in what is not read again yet.
-    accused = set() if snapshot.replaying else set(filter(failures.might_accuse, known))
-    fleet = Fleet(jobs_of, snapshot.nodes) if accused else None
+    failed = failed_jobs(event.cluster for event in events)
     counts: defaultdict[str, list[Evidence]] = defaultdict(list)
     for each in counting(evidence, (event.cluster for event in events), rules):
         counts[each.node].append(each)
 
     changed: dict[str, NodeRecord] = {}
+    suspects: dict[str, Incident] = {}
     for name, record in known.items():
         state = snapshot.nodes[name]
         new = with_roles(record, state, mine[name], parts.get(name, {}), waiting, rules)
         if name in touched:
-            common = failures.grounds(name, fleet) if fleet and name in accused else ""
-            new = _escalated(new, state, counts[name], common, rules, now_ns)
+            new = _escalated(new, state, counts[name], rules, now_ns)
+            # Who else took part, and where it began, may stand in what is not read again yet.
+            if not snapshot.replaying and is_common_node(name, failed, rules):
+                new, suspect = _suspected(new, state, counts[name], rules, now_ns)
+                if suspect is not None:
+                    suspects[name] = suspect
         if new != record:
             changed[name] = new
             # What was collateral and goes on alone waits, too.
@@ -123,10 +127,10 @@ def weigh(
         name
         for name, new in changed.items()
         if _matters(known[name], new, snapshot.nodes[name]) or _joined(known[name], new, over)
-    }
+    } | suspects.keys()
     recent = (event for event in events if event.cluster.members[-1].end_ns >= now_ns - RECENT_NS)
-    told = tuple(_told(event, failures, waiting, rules) for event in recent)
-    return Weighed(window, changed, frozenset(urgent), waiting, told)
+    told = tuple(_told(event, failed, waiting, rules) for event in recent)
+    return Weighed(window, changed, frozenset(urgent), suspects, waiting, told)
 
 
 def _window(
@@ -218,39 +222,34 @@ def _jobs_of(window: Window, snapshot: Snapshot) -> Mapping[str, frozenset[str]]
 
 
 def _escalated(
-    record: NodeRecord,
-    state: NodeState,
-    counts: Sequence[Evidence],
-    common: str,
-    rules: Rules,
-    now_ns: int,
+    record: NodeRecord, state: NodeState, counts: Sequence[Evidence], rules: Rules, now_ns: int
 ) -> NodeRecord:
-    """The record with the grounds that doubt has become; where there are some already they stay.
-
-    ``common`` says that it is the one node that failed jobs share, if it is.
-    """
-    doubts = [i for i in open_incidents(record, state) if not i.taints]
-    found: dict[int, Incident] = {}
-    for incident in doubts:
-        if grounds := grounds_of(incident, counts, rules, now_ns):
-            found[id(incident)] = escalated(incident, grounds, rules)
-    if common and _is_open_to(record, doubts, counts, now_ns):
-        latest = max(doubts, key=lambda incident: (incident.severity is Severity.SUSPECT, incident.last_ns))
-        found.setdefault(id(latest), escalated(latest, common, rules, common=True))
-    if not found:
-        return record
-    return replace(
-        record, incidents=tuple(found.get(id(incident), incident) for incident in record.incidents)
-    )
+    """The record with the grounds that doubt has become; where there are some already they stay."""
+    found = {
+        id(incident): escalated(incident, grounds, rules)
+        for incident in open_incidents(record, state)
+        if not incident.taints and (grounds := grounds_of(incident, counts, rules, now_ns))
+    }
+    return _with_incidents(record, found) if found else record
 
 
-def _is_open_to(
-    record: NodeRecord, doubts: Sequence[Incident], counts: Sequence[Evidence], now_ns: int
-) -> bool:
-    """Whether there is something new for which it could be accused, and no better reason."""
-    if not any(incident.severity is Severity.SUSPECT for incident in doubts) or tainting(record):
-        return False
-    return is_news(counts, now_ns)
+def _suspected(
+    record: NodeRecord, state: NodeState, counts: Sequence[Evidence], rules: Rules, now_ns: int
+) -> tuple[NodeRecord, Incident | None]:
+    """The record of a common node, and its latest suspicion, which says so; None where that is no news."""
+    doubts = [i for i in open_incidents(record, state) if i.severity is Severity.SUSPECT and not i.taints]
+    if not doubts or tainting(record) or not is_news(counts, now_ns):
+        return record, None
+    latest = max(doubts, key=lambda incident: incident.last_ns)
+    suspect = suspected(latest, rules)
+    if any(doubt.advice == suspect.advice for doubt in doubts):
+        return record, None
+    return _with_incidents(record, {id(latest): suspect}), suspect
+
+
+def _with_incidents(record: NodeRecord, changed: Mapping[int, Incident]) -> NodeRecord:
+    incidents = tuple(changed.get(id(incident), incident) for incident in record.incidents)
+    return replace(record, incidents=incidents)
 
 
 def _matters(before: NodeRecord, after: NodeRecord, state: NodeState) -> bool:
@@ -278,7 +277,7 @@ def _why(record: NodeRecord) -> list[tuple[IncidentKey, str]]:
     return [(incident.key, incident.grounds) for incident in tainting(record)]
 
 
-def _told(event: NamedEvent, failures: Failures, waiting: Waiting, rules: Rules) -> SharedEvent:
+def _told(event: NamedEvent, failed: JobsOf, waiting: Waiting, rules: Rules) -> SharedEvent:
     cluster = event.cluster
     first: dict[str, int] = {}
     own: set[str] = set()
@@ -287,6 +286,8 @@ def _told(event: NamedEvent, failures: Failures, waiting: Waiting, rules: Rules)
         if not (is_symptom(each, rules) or is_soft(each, rules)):
             own.add(each.node)
     origins = cluster.origins if is_decided(cluster, waiting, rules) else frozenset()
-    ranked = sorted(first, key=lambda node: (node not in origins, -failures.count(node), first[node], node))
+    ranked = sorted(
+        first, key=lambda node: (node not in origins, -len(failed.get(node, ())), first[node], node)
+    )
     collateral = frozenset(first).difference(origins, own) if origins else frozenset()
     return SharedEvent(event.name, cluster.shared, event.start_ns, tuple(ranked), origins, collateral)

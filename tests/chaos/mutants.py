@@ -29,7 +29,6 @@ from konductor_like.policy import correlate, evidence, roles, thresholds
 from konductor_like.policy.book import Entry
 from konductor_like.policy.brake import Admission
 from konductor_like.policy.census import Census
-from konductor_like.policy.common import Failures
 from konductor_like.policy.room import Room
 from tests.chaos import wire
 from tests.chaos.schedule import play, schedule_of
@@ -208,16 +207,6 @@ def _softer_taint_lingers() -> Iterator[None]:
 
 
 @contextmanager
-def _any_common_node_is_blamed() -> Iterator[None]:
-    def grounds(self: Failures, node: str, *_fleet: Any) -> str:
-        most = self.rules.common_node_jobs
-        return "common to many" if most and len(self.jobs.get(node, ())) >= most else ""
-
-    with patched.object(Failures, "grounds", grounds):
-        yield
-
-
-@contextmanager
 def _no_event_keeps_its_name() -> Iterator[None]:
     def named(event: Any, *rest: Any) -> Any:
         return decide.replace(real(event, *rest), name=f"{event.shared}@{next(numbers)}")
@@ -317,8 +306,6 @@ MUTANTS: dict[str, Mutant] = {
     "a release does not end the counting": _swap(evidence, "settled_ns", lambda *_args: 0),
     "a reboot does not end the counting": _swap(weigh, "boot_in", lambda *_args: None),
     "the past is forgotten at a restart": _swap(weigh, "with_past", lambda found, *_args: found),
-    "no common node is ever blamed": _swap(Failures, "grounds", lambda *_args: ""),
-    "every common node is blamed": _any_common_node_is_blamed,
     "the softer taint lingers": _softer_taint_lingers,
     "a pod's word of its memory is enough": _swap(thresholds, "_together", lambda *_args: "a pod says so"),
     "nothing confirms a pod": _swap(thresholds, "_together", lambda *_args: ""),

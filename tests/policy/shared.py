@@ -87,6 +87,15 @@ def labels(cluster: Cluster) -> dict[str | None, int]:
     return found
 
 
+def suspected(cluster: Cluster) -> set[str]:
+    """The nodes whose records say that failed jobs have them in common."""
+    return {
+        name
+        for name, state in cluster.nodes.items()
+        if any("only node common to 4 or more jobs" in incident.advice for incident in state.record.incidents)
+    }
+
+
 def gpu_fleet(size: int) -> Cluster:
     """A fleet under the built-in rules."""
     return Cluster(fleet(size), RULES)
@@ -103,5 +112,6 @@ __all__ = [
     "rack",
     "remote",
     "roles",
+    "suspected",
     "xid",
 ]
