@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from konductor_like.catalog import Entry, Mode, SxidEntry, XidEntry
-from konductor_like.catalog.cautions import APPLICATION_XIDS
 from konductor_like.catalog.explain import Blame, Explanation
 from konductor_like.cli.columns import NONE, fault_name
 from konductor_like.cli.document import API_VERSION
 from konductor_like.cli.explaining import Answer
 from konductor_like.cli.paragraphs import Row
-from konductor_like.model import FaultKind, Finding, Severity
+from konductor_like.model import APPLICATION_XIDS, FaultKind, Finding, Severity
 
 _WE = {
     Severity.FATAL: "taint the node at once, as far as the brake allows",

@@ -24,7 +24,7 @@ _VERSION = 1
 _REALS = (
     *("brake_max_percent", "brake_pool_max_percent", "brake_rate_window_seconds", "brake_cooldown_seconds"),
     *("hold_base_seconds", "hold_max_seconds", "repeat_days"),
-    *("record_interval_seconds", "settle_seconds", "correlation_seconds"),
+    *("record_interval_seconds", "correlation_seconds"),
 )
 _COUNTS = ("brake_max_nodes", "brake_rate_nodes", "repeat_count", "common_node_jobs")
 _FLAGS = ("brake_count_unavailable", "suspect_taint", "count_user_written")

@@ -18,6 +18,7 @@ from konductor_like.model import (
     EventReason,
     Fault,
     FaultKind,
+    Growth,
     Ignored,
     IncidentKey,
     NodeState,
@@ -25,7 +26,6 @@ from konductor_like.model import (
     Refused,
     Severity,
     Source,
-    Unsettled,
     Verb,
 )
 from konductor_like.policy.release import unix_ns
@@ -271,17 +271,17 @@ class Report:
             severity=fault.severity.value,
         )
 
-    def _say_growth(self, node: str, grown: Unsettled) -> None:
+    def _say_growth(self, node: str, grown: Growth) -> None:
         """Not a line of the log for each line of a storm, but one for each write that counts them."""
         fault = grown.latest
-        times = "once more" if grown.count == 1 else f"{grown.count:,} times more"
+        times = "once more" if fault.times == 1 else f"{fault.times:,} times more"
         logs.info(
             f"node `{node}` has {_origin(fault)} error {times}, lately: {fault.finding.text}",
             node=node,
             rule=fault.finding.rule,
             gpu=fault.finding.gpu,
             severity=fault.severity.value,
-            count=grown.count,
+            count=fault.times,
         )
 
 

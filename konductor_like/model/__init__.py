@@ -16,6 +16,7 @@ from konductor_like.model.escalation import (
     span_text,
 )
 from konductor_like.model.faults import (
+    APPLICATION_XIDS,
     EVIDENCE_CHARS,
     Fault,
     FaultKind,
@@ -53,13 +54,12 @@ from konductor_like.model.nodes import (
 from konductor_like.model.plans import (
     Change,
     EventReason,
+    Growth,
     Ignored,
     Plan,
     Refused,
     SharedEvent,
     Snapshot,
-    TallyKey,
-    Unsettled,
     Verb,
 )
 from konductor_like.model.progress import (
@@ -75,6 +75,7 @@ from konductor_like.model.steering import Pause, Purge, Rearm, Resume, Steering,
 from konductor_like.model.window import Episode, Trace, TraceKey, Window
 
 __all__ = [
+    "APPLICATION_XIDS",
     "EVIDENCE_CHARS",
     "HEALTH_LABEL",
     "NO_ESCALATION",
@@ -102,6 +103,7 @@ __all__ = [
     "FaultKind",
     "Finding",
     "Gap",
+    "Growth",
     "Held",
     "Ignored",
     "Incident",
@@ -134,13 +136,11 @@ __all__ = [
     "Stint",
     "Taint",
     "TaintedNode",
-    "TallyKey",
     "Threshold",
     "Together",
     "Trace",
     "TraceKey",
     "Unparsed",
-    "Unsettled",
     "Verb",
     "Window",
     "printable",

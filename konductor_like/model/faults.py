@@ -82,6 +82,10 @@ class FaultKind(StrEnum):
         return self in (FaultKind.XID, FaultKind.SXID, FaultKind.NVRM)
 
 
+APPLICATION_XIDS = frozenset({"xid.13", "xid.31", "xid.43", "xid.45"})
+"""What a job's end prints on healthy nodes: by default nothing taints on a single one (design rule 16)."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogLine:
     """One entry of Loki, with the labels that say where it comes from.

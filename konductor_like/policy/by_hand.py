@@ -111,7 +111,7 @@ def acknowledge(state: NodeState, rule: str | None, *, at: datetime, by: str, re
 def _up_to_date(state: NodeState, at: datetime) -> NodeRecord:
     """The record as the controller would have it now: after a reboot, after a removal by hand."""
     removed = state.record.tainted_at is not None and not state.tainted
-    return judge(state, (), {}, at, removed_by_hand=removed, read_ns={}).record
+    return judge(state, (), (), at, removed_by_hand=removed, read_ns={}).record
 
 
 def _is_open(incident: Incident) -> bool:

@@ -19,8 +19,6 @@ from konductor_like.model import (
     Refusal,
     Role,
     Severity,
-    TallyKey,
-    Unsettled,
     Verb,
 )
 from konductor_like.policy.acts import act_of
@@ -119,7 +117,7 @@ def change_of(
         incident=gravest if newly_tainted else None,
         evidence=_evidence(judgement, gravest if newly_tainted else None),
         news=tuple(judgement.news),
-        grown=tuple(judgement.unsettled.values()),
+        grown=judgement.grown,
     )
 
 
@@ -132,23 +130,15 @@ def with_taint(record: NodeRecord, now: datetime) -> NodeRecord:
     return replace(record, incidents=incidents, tainted_at=record.tainted_at or now)
 
 
-def is_due(
-    unsettled: Mapping[TallyKey, Unsettled], written: datetime | None, rules: Rules, now: datetime
-) -> bool:
-    """Whether counts that have only grown are to be written (design rule 22).
+def is_due(record: NodeRecord, rules: Rules, now: datetime) -> bool:
+    """Whether counts that have only grown may be written: our last write of the node is an interval ago.
 
-    Once they have settled, or have waited for the interval while they grow; and either way only when the
-    node's last such write is an interval ago.
+    The first line of a storm is written at once, the next count ten minutes later (design rule 22).
     """
-    if not unsettled:
-        return False
-    interval = timedelta(seconds=rules.record_interval_seconds)
-    if written is not None and timedelta(0) <= now - written < interval:
-        return False
-    # Whatever lies in the future was noted before our clock was put back.
-    quiet = abs(now - max(tally.latest_at for tally in unsettled.values()))
-    waited = abs(now - min(tally.since for tally in unsettled.values()))
-    return waited >= interval or quiet >= timedelta(seconds=rules.settle_seconds)
+    if record.act is None:
+        return True
+    # A write that lies in the future was made before our clock was put back.
+    return abs(now - record.act.at) >= timedelta(seconds=rules.record_interval_seconds)
 
 
 def _announcement(

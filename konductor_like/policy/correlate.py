@@ -12,13 +12,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from konductor_like.model import NodeState, Source
+from konductor_like.model import APPLICATION_XIDS, NodeState, Source
 from konductor_like.policy.evidence import Evidence
 from konductor_like.policy.release import unix_ns
 from konductor_like.policy.rules import Rules
 
-SYMPTOM_XIDS = frozenset({13, 31, 43, 45})
-"""What a job's end prints on healthy nodes."""
 _LINK_XIDS = frozenset({148, 149, 150})
 """NVLink 5: the link itself, its power and its management engine; 144 to 147 are the layers above it."""
 STANDING_NS = 3_600 * 1_000_000_000
@@ -145,7 +143,7 @@ def is_symptom(each: Evidence, rules: Rules) -> bool:
     if each.taints or each.proven:
         return False
     settles = rules.escalation(each.key.rule).settle_seconds > 0
-    return each.source is Source.POD or each.code in SYMPTOM_XIDS or settles
+    return each.source is Source.POD or each.key.rule in APPLICATION_XIDS or settles
 
 
 @lru_cache(maxsize=16_384)

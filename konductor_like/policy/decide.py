@@ -15,14 +15,13 @@ from konductor_like.model import (
     BrakeState,
     Change,
     Fault,
+    Growth,
     Ignored,
     Incident,
     IncidentState,
     NodeState,
     Plan,
     Snapshot,
-    TallyKey,
-    Unsettled,
     Verb,
 )
 from konductor_like.policy.boots import leave_boots
@@ -76,10 +75,10 @@ def decide(
 
     changes: list[Change] = []
     ignored = found.ignored
-    unsettled: dict[str, Mapping[TallyKey, Unsettled]] = {}
+    grown: dict[str, tuple[Growth, ...]] = {}
     for name, case in cases.items():
         ignored.extend(case.judgement.ignored)
-        due = is_due(case.judgement.unsettled, snapshot.counts_written.get(name), rules, now)
+        due = bool(case.judgement.grown) and is_due(case.state.record, rules, now)
         admitted = name in admission.admitted
         change = change_of(
             case,
@@ -92,8 +91,8 @@ def decide(
         )
         if change is not None:
             changes.append(change)
-        elif case.judgement.unsettled:
-            unsettled[name] = case.judgement.unsettled
+        elif case.judgement.grown:
+            grown[name] = case.judgement.grown
     changes.sort(key=_write_order)
     return Plan(
         tuple(changes),
@@ -101,7 +100,7 @@ def decide(
         tuple(counted),
         tuple(ignored),
         tuple(found.waiting),
-        unsettled,
+        grown,
         window=weighed.window,
         refused=refusals(cases, weighed.settling, admission.refused, ignored),
         events=weighed.events,
@@ -125,15 +124,12 @@ def _sorted(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules) -> _Sorte
 def _to_look_at(snapshot: Snapshot, found: _Sorted) -> list[NodeState]:
     """The nodes that anything can follow for; of all others nothing can."""
     if snapshot.attention is not None:
-        names = {*found.by_node, *snapshot.unsettled, *snapshot.left, *snapshot.attention}
+        names = {*found.by_node, *snapshot.grown, *snapshot.left, *snapshot.attention}
         return [snapshot.nodes[name] for name in sorted(names) if name in snapshot.nodes]
     return [
         state
         for name, state in snapshot.nodes.items()
-        if name in found.by_node
-        or name in snapshot.unsettled
-        or name in snapshot.left
-        or needs_attention(state)
+        if name in found.by_node or name in snapshot.grown or name in snapshot.left or needs_attention(state)
     ]
 
 
@@ -161,9 +157,9 @@ def _has_met_its_boot(incident: Incident, state: NodeState) -> bool:
 def _look_at(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: datetime) -> Case:
     # Taint and claim are written in one patch: a claim without a taint is a removal, whatever is in flight.
     removed = state.record.tainted_at is not None and not state.tainted
-    tallies = snapshot.unsettled.get(state.name, {})
+    grown = snapshot.grown.get(state.name, ())
     met = replace(state, record=leave_boots(state, snapshot.left.get(state.name, ())))
-    judgement = judge(met, faults, tallies, now, removed_by_hand=removed, read_ns=snapshot.read_ns)
+    judgement = judge(met, faults, grown, now, removed_by_hand=removed, read_ns=snapshot.read_ns)
     judgement.urgent = judgement.urgent or met.record is not state.record
     return Case(state, judgement, removed, state.name in snapshot.ambiguous)
 

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from konductor_like.model import (
     Fault,
+    Growth,
     Ignored,
     Incident,
     IncidentKey,
@@ -17,8 +18,6 @@ from konductor_like.model import (
     NodeState,
     Severity,
     Source,
-    TallyKey,
-    Unsettled,
 )
 from konductor_like.policy.book import Book, Entry, with_boot
 from konductor_like.policy.contest import BY_HAND, with_contest
@@ -43,7 +42,8 @@ class Judgement:
     urgent: bool = False
     counted: list[Fault] = field(default_factory=list)
     ignored: list[Ignored] = field(default_factory=list)
-    unsettled: Mapping[TallyKey, Unsettled] = field(default_factory=dict)
+    grown: tuple[Growth, ...] = ()
+    """What the record counts and the node does not tell of yet."""
     news: list[Fault] = field(default_factory=list)
     """The faults that opened or reopened an incident in this judgement."""
     notable: Incident | None = None
@@ -53,13 +53,13 @@ class Judgement:
 def judge(
     state: NodeState,
     faults: Sequence[Fault],
-    unsettled: Mapping[TallyKey, Unsettled],
+    grown: Iterable[Growth],
     now: datetime,
     *,
     removed_by_hand: bool,
     read_ns: Mapping[Source, int],
 ) -> Judgement:
-    """Fold ``unsettled`` (counted earlier, not on the node yet) and then ``faults`` into the node's record.
+    """Fold ``grown`` (counted earlier, not on the node yet) and then ``faults`` into the node's record.
 
     ``removed_by_hand`` says that the record claims a taint which is gone: a release (design rule 23). What
     was counted until now is covered by it; the new faults are not.
@@ -67,7 +67,7 @@ def judge(
     judgement = Judgement(state.record)
     _meet_machine(judgement, state)
     book = Book(judgement.record)
-    leftover = _fold_unsettled(judgement, book, unsettled, state.machine.boot_id)
+    leftover = _fold_growth(judgement, book, grown, state.machine.boot_id)
     if removed_by_hand:
         book = Book(_released_by_hand(book.record(), state, now, read_ns))
         judgement.urgent = True
@@ -81,7 +81,7 @@ def judge(
             judgement.ignored.append(Ignored(fault, reason))
     judgement.urgent = judgement.urgent or book.goes_on
     judgement.record = book.record()
-    judgement.unsettled = book.unsettled()
+    judgement.grown = book.growths()
     return judgement
 
 
@@ -129,29 +129,26 @@ def _met_boot(incident: Incident, boot_id: str | None) -> Incident:
     return replace(incident, state=_opening_state(incident.severity))
 
 
-def _fold_unsettled(
-    judgement: Judgement, book: Book, unsettled: Mapping[TallyKey, Unsettled], own_boot: str | None
+def _fold_growth(
+    judgement: Judgement, book: Book, grown: Iterable[Growth], own_boot: str | None
 ) -> list[Fault]:
     """Add counts kept in memory to the record; gives back what a release since then does not cover."""
     uncovered: list[Fault] = []
-    for (key, taints, boot_id), tally in unsettled.items():
-        entry = book.find((key.rule, key.gpu, taints, boot_id))
-        if entry is None:
-            continue  # purged since: no trace of us is wanted
-        if entry.seen(tally.latest):
-            continue  # an answer was lost, the write was not: the node tells of it already
+    for growth in grown:
+        fault = growth.latest
+        boot_id = fault.finding.position.boot_id
+        entry = book.find((fault.finding.rule, fault.finding.gpu, fault.severity.taints, boot_id))
+        if entry is None or entry.seen(fault):
+            continue  # purged since, or written although the answer was lost
         if entry.state is not IncidentState.RELEASED:
-            if entry.seen(tally.latest):
-                continue  # a write of it that was never answered did happen
-            entry.extend(tally.latest, tally.count)
-            entry.carry(tally)
+            entry.catch_up(growth)
             if boot_id == own_boot:
-                book.read_to(tally.latest.finding.position, boot_id)
-        elif entry.before_release(tally.latest):
-            entry.extend(tally.latest, tally.count)
+                book.read_to(fault.finding.position, boot_id)
+        elif entry.before_release(fault):
+            entry.extend(fault, 0)
             judgement.urgent = True
         else:
-            uncovered.append(tally.latest)
+            uncovered.append(replace(fault, times=1))
     return uncovered
 
 
@@ -199,8 +196,7 @@ def _judge_fault(
     if finding.clears is not None:
         _take_back(judgement, book, fault, boot_id)
     if entry is not None and entry.state is not IncidentState.RELEASED:
-        entry.extend(fault, fault.times)
-        entry.tally(fault, now)
+        entry.grow(fault)
         return None
     opening = with_boot(fault, boot_id)
     incident = _opened(opening, pending=boot_id != own_boot)

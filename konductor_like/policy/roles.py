@@ -143,7 +143,7 @@ def _in_event(
         elif is_soft(each, rules) and not state.tainted and each.key not in waiting.get(each.node, ()):
             # Its time is up, and another is nearer to what failed, even if that one still waits itself.
             role = Role.COLLATERAL
-    elif not cluster.origins and role is None and each.key not in waiting.get(each.node, ()):
+    elif role is None and each.key not in waiting.get(each.node, ()):
         role = Role.UNCLEAR
     origin = cluster.origin_for(state.domain) if role is Role.COLLATERAL else None
     if origin is None and incident.event == event.name and role is Role.COLLATERAL:

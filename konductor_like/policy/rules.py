@@ -39,8 +39,6 @@ class Rules:
     """The time out within ``repeat_days`` that marks a node for replacement; 0 for none."""
     record_interval_seconds: float = 600.0
     """Growing counts reach a node at most this often."""
-    settle_seconds: float = 60.0
-    """Counts that did not grow for this long have settled, and need not wait for the interval."""
     suspect_taint: bool = False
     """Whether nodes that are merely suspect get the softer taint."""
     version: str = ""

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from konductor_like.jobs import stem
 from konductor_like.model import (
+    APPLICATION_XIDS,
     Distinct,
     FaultKind,
     Incident,
@@ -20,7 +21,7 @@ from konductor_like.model import (
     Together,
     span_text,
 )
-from konductor_like.policy.correlate import SYMPTOM_XIDS, Cluster, is_symptom, job_key
+from konductor_like.policy.correlate import Cluster, is_symptom, job_key
 from konductor_like.policy.evidence import Evidence
 from konductor_like.policy.rules import Rules
 
@@ -171,6 +172,6 @@ def _together(
 def _is_meant(rule: str, other: Evidence) -> bool:
     if not rule.endswith(".*"):
         return other.key.rule == rule
-    if other.source is not Source.KERNEL or other.code in SYMPTOM_XIDS:
+    if other.source is not Source.KERNEL or other.key.rule in APPLICATION_XIDS:
         return False  # what any end of a job prints confirms nothing
     return other.key.rule.startswith(rule[:-1]) and other.severity in _WORSE

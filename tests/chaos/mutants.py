@@ -130,19 +130,6 @@ def _no_line_names_its_boot() -> Iterator[None]:
 
 
 @contextmanager
-def _counts_fold_again() -> Iterator[None]:
-    """A tally is added although the node tells of it already, as it was once."""
-
-    def fold(judgement: Any, book: Any, unsettled: Any, own_boot: Any) -> Any:
-        with patched.object(Entry, "seen", lambda _self, _fault: False):
-            return real(judgement, book, unsettled, own_boot)
-
-    real = judge._fold_unsettled
-    with patched.object(judge, "_fold_unsettled", fold):
-        yield
-
-
-@contextmanager
 def _hands_unnoticed() -> Iterator[None]:
     def judged(*args: Any, **more: Any) -> Any:
         return real(*args, **{**more, "removed_by_hand": False})
@@ -279,7 +266,6 @@ MUTANTS: dict[str, Mutant] = {
     "nothing was seen before": _swap(Entry, "seen", lambda _self, _fault: False),
     "no answer is asked for with fewer entries": _swap(asking, "_is_too_large", lambda _error: False),
     "no line counts as delivered": _swap(Seen, "has", lambda *_args: False),
-    "a count is added twice": _counts_fold_again,
     "a release covers no incident": _swap(release, "_released", lambda incident, _boot, _until: incident),
     "a release covers everything": _swap(judge, "covers", lambda *_args, **_more: True),
     "a taint taken off by hand is set again": _hands_unnoticed,

@@ -147,7 +147,6 @@ _CONFIRMED_LATE: tuple[Step, ...] = (
 )
 
 RARELY_MET: dict[str, tuple[Step, ...]] = {
-    "a count is added twice": FOUND["a count whose write went through unanswered is not added again"].steps,
     "every growth is written at once": (s.Xid(0, 95, 1), s.Wait(10.0), s.Beat(0)) * 40,
     "lines of one failure count one by one": (s.Beat(0), s.Xid(0, 94, 0, times=12), s.Beat(0)),
     "the past is forgotten at a restart": (

@@ -154,7 +154,7 @@ def test_a_dry_run_says_that_nothing_was_written() -> None:
 
 def test_growing_counts_name_what_grew() -> None:
     suspect: dict[str, Any] = {"rule": "xid.63", "severity": Severity.SUSPECT}
-    cluster, trail = Cluster(fleet(3), replace(Rules(), settle_seconds=0.0)), Trail()
+    cluster, trail = Cluster(fleet(3), replace(Rules(), record_interval_seconds=0.0)), Trail()
     cluster.tick(fault(**suspect))
     [change] = cluster.tick(fault(**suspect, seconds=1, stamp=101), seconds=1).changes
 

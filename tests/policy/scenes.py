@@ -126,14 +126,9 @@ class Cluster:
         """Decide and apply."""
         self.snapshot = replace(self.snapshot, nodes=self.nodes)
         plan = decide(self.snapshot, faults, self.rules, at(seconds), past=past)
-        written = dict(self.snapshot.counts_written)
         for change in plan.changes:
             self.apply(change)
-            if change.counts_only:
-                written[change.node] = at(seconds)
-        self.snapshot = replace(
-            self.snapshot, unsettled=plan.unsettled, counts_written=written, window=plan.window
-        )
+        self.snapshot = replace(self.snapshot, grown=plan.grown, window=plan.window)
         return plan
 
     def apply(self, change: Change | None) -> None:

@@ -41,7 +41,7 @@ def test_a_caller_that_names_the_nodes_to_look_at_gets_the_same_plan(seed: int) 
 
         assert asked.changes == plan.changes
         assert set(asked.refused) == set(plan.refused)
-        assert (asked.unsettled, asked.window) == (plan.unsettled, plan.window)
+        assert (asked.grown, asked.window) == (plan.grown, plan.window)
         assert asked.brake == plan.brake or not asked.refused
         taints += sum(change.verb.value == "taint" for change in plan.changes)
     assert taints > 1
