@@ -18,7 +18,7 @@ from pydantic import AliasChoices, Field, SecretStr, field_validator, model_vali
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from konductor_like.catalog.linear import fits_whole
-from konductor_like.policy.rules import Rules
+from konductor_like.policy.config import PolicyConfig
 
 PREFIX = "KONDUCTOR_"
 
@@ -286,9 +286,9 @@ class Settings(BaseSettings):
             raise ValueError("the Lease needs renew interval < renew deadline < duration")
         return self
 
-    def rules(self) -> Rules:
+    def rules(self) -> PolicyConfig:
         """The numbers that decisions depend on."""
-        return Rules(
+        return PolicyConfig(
             brake_max_percent=self.brake_max_percent,
             brake_max_nodes=self.brake_max_nodes,
             brake_pool_max_percent=self.brake_pool_max_percent,

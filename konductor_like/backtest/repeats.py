@@ -21,7 +21,7 @@ from konductor_like.model import (
     Severity,
     Source,
 )
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 
 WAIT_MOST = 64
 """So many of one node are judged at once: bounds the memory."""
@@ -34,7 +34,7 @@ _Key = tuple[str, str | None, bool]
 class Repeats:
     """The repeats that wait, by node."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: PolicyConfig) -> None:
         self._rules = rules
         self._waiting: dict[str, list[Fault]] = {}
         self._standing: dict[str, tuple[NodeRecord, frozenset[_Key]]] = {}

@@ -13,8 +13,9 @@ from konductor_like.backtest.journal import Journal
 from konductor_like.backtest.repeats import Repeats
 from konductor_like.backtest.values import Verdicts
 from konductor_like.model import Fault, Growth, Plan, Refusal, Snapshot, Source, Window
-from konductor_like.policy import Rules, decide, release
-from konductor_like.policy.holds import may_return
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.decide import decide
+from konductor_like.policy.release import may_return, release
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -32,7 +33,7 @@ class Assumed:
 class Simulation:
     """``step`` with each tick's faults, in order; ``finish`` in the end."""
 
-    def __init__(self, rules: Rules, assumed: Assumed, fleet: Fleet) -> None:
+    def __init__(self, rules: PolicyConfig, assumed: Assumed, fleet: Fleet) -> None:
         self.fleet = fleet
         self.journal = Journal()
         self._rules = rules

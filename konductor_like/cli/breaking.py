@@ -16,7 +16,7 @@ from konductor_like.cli.render import brake_sentence, pace_sentence
 from konductor_like.cli.report import ControllerReport
 from konductor_like.cli.streams import say
 from konductor_like.model import BrakeState
-from konductor_like.policy.brakewords import why_held
+from konductor_like.policy.wording import why_held
 
 
 def show(kubeconfig: str | None, context: str | None, *, as_json: bool) -> None:

@@ -168,7 +168,7 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         "contestedAt": stamp(node.contested_at),
         "timesOut": [
             {"from": stamp(stint.tainted_at), "to": stamp(stint.released_at), "rule": stint.rule}
-            for stint in node.stints
+            for stint in node.quarantines
         ],
         "warnings": list(node.warnings),
         "notes": list(node.notes),

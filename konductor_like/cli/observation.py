@@ -18,10 +18,10 @@ from konductor_like.cluster.lease import read_lease
 from konductor_like.cluster.store import list_nodes
 from konductor_like.model import BrakeState, Coverage, NodeState, Refusal
 from konductor_like.model.escalation import SETTLE_SECONDS_MOST
-from konductor_like.policy import Rules
+from konductor_like.model.time import unix_ns
 from konductor_like.policy.brake import brake_state
-from konductor_like.policy.release import unix_ns
-from konductor_like.policy.roles import is_waiting
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.incidents import is_waiting
 from konductor_like.settings import Settings
 
 _UNREADABLE = "the controller's settings are not known: the Lease that carries them cannot be read"
@@ -109,13 +109,13 @@ def _brake(
     return BrakeState(state.gpu_nodes, state.out, state.bound, held, pause=state.pause)
 
 
-def rules_for(nodes: Mapping[str, NodeState], controller: ControllerReport, now: datetime) -> Rules:
+def rules_for(nodes: Mapping[str, NodeState], controller: ControllerReport, now: datetime) -> PolicyConfig:
     """The rules by which nodes are looked at: with the catalogue's settling where something may settle now.
 
     To read the catalogue takes longer than all else, and it is seldom needed. Bounds and spans are the
     defaults where the controller's are not known.
     """
-    rules = controller.settings.policy if controller.settings else Rules()
+    rules = controller.settings.policy if controller.settings else PolicyConfig()
     since_ns = unix_ns(now - timedelta(seconds=SETTLE_SECONDS_MOST))
     incidents = (incident for state in nodes.values() for incident in state.record.incidents)
     if any(is_waiting(incident) and incident.first_ns > since_ns for incident in incidents):

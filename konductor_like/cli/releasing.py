@@ -16,9 +16,10 @@ from konductor_like.cluster.lease_object import LeaseView
 from konductor_like.cluster.steering import PURGE_ANNOTATION, encode_purge
 from konductor_like.cluster.store import list_nodes
 from konductor_like.model import Change, NodeState, Purge, Source, Verb
-from konductor_like.policy.change import tainting
-from konductor_like.policy.release import purge, release, unix_ns
-from konductor_like.policy.rules import Rules
+from konductor_like.model.time import unix_ns
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.incidents import tainting
+from konductor_like.policy.release import purge, release
 from konductor_like.settings import Settings
 
 _DONE = {Verb.UNTAINT: "untainted", Verb.RECORD: "released (no taint)", Verb.PURGE: "purged"}
@@ -43,7 +44,7 @@ class Reset(NodeWork):
         self._purge = purge
         self._in_earnest = dry_run is DryRun.NONE
         self._read_ns: Mapping[Source, int] = {}
-        self._policy: Rules | None = None
+        self._policy: PolicyConfig | None = None
 
     def affected(self, selector: str | None) -> list[NodeState]:
         """Every node that a reset without names is about: those that ``status`` calls faulty or held."""
@@ -72,7 +73,7 @@ class Reset(NodeWork):
         at = self.at()
 
         def notes(before: LeaseView) -> Notes:
-            policy = before.settings.policy if before.settings else Rules()
+            policy = before.settings.policy if before.settings else PolicyConfig()
             cooldown = timedelta(seconds=policy.brake_cooldown_seconds)
             last = before.steering.purge
             lately = last.nodes if last is not None and at - last.at < cooldown else 0

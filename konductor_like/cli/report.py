@@ -25,15 +25,15 @@ from konductor_like.model import (
     IncidentState,
     NodeRecord,
     NodeState,
+    Quarantine,
     Release,
     Role,
     Severity,
     Source,
     Steering,
-    Stint,
 )
-from konductor_like.policy.change import health_of
-from konductor_like.policy.release import name_of
+from konductor_like.policy.incidents import health_of
+from konductor_like.policy.wording import name_of
 
 if TYPE_CHECKING:  # commands that need no cluster start without pydantic
     from konductor_like.cluster.published import Published
@@ -90,7 +90,7 @@ class NodeReport:
     """It failed too often: marked for replacement."""
     contested_at: datetime | None = None
     """When somebody last fought over our taint."""
-    stints: tuple[Stint, ...] = ()
+    quarantines: tuple[Quarantine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ def node_report(
         hold_until=state.record.hold_until,
         replace_since=state.record.replace_since,
         contested_at=state.record.contested_at,
-        stints=state.record.stints,
+        quarantines=state.record.quarantines,
         notes=(*_notes(state, health, fault, seen, unread_since), *notes_on(state.name, coverage)),
     )
 

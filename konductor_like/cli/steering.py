@@ -25,8 +25,8 @@ from konductor_like.cluster.steering import (
     encode_resume,
 )
 from konductor_like.model import Pause, Rearm, Resume
-from konductor_like.policy.acts import steering_act
-from konductor_like.policy.brakewords import pause_words, stamp
+from konductor_like.model.time import stamp
+from konductor_like.policy.wording import pause_words, steering_act
 from konductor_like.settings import Settings
 
 

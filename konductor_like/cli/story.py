@@ -26,9 +26,10 @@ from konductor_like.model import (
     Refused,
     Snapshot,
 )
-from konductor_like.policy import Rules, decide
-from konductor_like.policy.brakewords import why_held
-from konductor_like.policy.holds import may_return
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.decide import decide
+from konductor_like.policy.release import may_return
+from konductor_like.policy.wording import why_held
 from konductor_like.settings import Settings
 
 _BY_SETTINGS = (Refusal.BRAKE, Refusal.RATE, Refusal.COOLDOWN, Refusal.NOT_SELECTED)
@@ -80,7 +81,7 @@ def read_story(client: ReadOnlyKubeClient, settings: Settings, name: str, now: d
 def story_of(
     name: str,
     nodes: Mapping[str, NodeState],
-    rules: Rules,
+    rules: PolicyConfig,
     controller: ControllerReport,
     coverage: Coverage | None,
     now: datetime,

@@ -14,8 +14,8 @@ from konductor_like.cli.paragraphs import Row
 from konductor_like.cli.render import state_text
 from konductor_like.cli.report import Health, other_rules, wake_of
 from konductor_like.cli.story import Story
-from konductor_like.model import OPT_OUT_LABEL, Incident, IncidentState, Refused, Release, Role, Stint
-from konductor_like.policy.release import name_of
+from konductor_like.model import OPT_OUT_LABEL, Incident, IncidentState, Quarantine, Refused, Release, Role
+from konductor_like.policy.wording import name_of
 
 FAULTS_SHOWN = 4
 MEMBERS_SHOWN = 6
@@ -63,8 +63,8 @@ def _against(story: Story) -> Iterator[Row]:
 
 def _before(story: Story) -> Iterator[Row]:
     report, now = story.report, story.now
-    if report.stints:
-        yield "Times out", list(_stints(report.stints, now))
+    if report.quarantines:
+        yield "Times out", list(_stints(report.quarantines, now))
     if report.releases:
         yield "Released", [_release(mark, now) for mark in report.releases[:2]]
     yield "Coverage", [_coverage(story), *notes_on(report.name, story.coverage)]
@@ -218,7 +218,7 @@ def _event(event: EventReport, name: str, now: datetime) -> Iterator[str]:
     yield f"this node: {mine.value}; with it: {listed}"
 
 
-def _stints(stints: tuple[Stint, ...], now: datetime) -> Iterator[str]:
+def _stints(stints: tuple[Quarantine, ...], now: datetime) -> Iterator[str]:
     for stint in stints[:STINTS_SHOWN]:
         span = age((stint.released_at - stint.tainted_at).total_seconds())
         yield f"{_when(stint.tainted_at, now)} for {span}, for {stint.rule}"

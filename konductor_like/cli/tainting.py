@@ -12,10 +12,9 @@ from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.store import list_nodes
 from konductor_like.model import OPT_OUT_LABEL, Change, Incident, NodeState, Refusal, Snapshot, Verb
 from konductor_like.policy.brake import admit
-from konductor_like.policy.brakewords import why_held
-from konductor_like.policy.by_hand import acknowledge, operator_taint
-from konductor_like.policy.release import name_of
-from konductor_like.policy.rules import Rules
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.operator import acknowledge, operator_taint
+from konductor_like.policy.wording import name_of, why_held
 from konductor_like.settings import Settings
 
 
@@ -55,7 +54,7 @@ class OperatorTaint(NodeWork):
                 ambiguous=self._coverage.ambiguous if self._coverage else frozenset(),
             )
             wanted = {name: incident for name, incident in wanted.items() if name in snapshot.nodes}
-            admission = admit(wanted, snapshot, settings.policy if settings else Rules(), self.at())
+            admission = admit(wanted, snapshot, settings.policy if settings else PolicyConfig(), self.at())
             self._why_not = {
                 name: why_held(why, admission.brake, snapshot.nodes[name].pool)
                 for name, why in admission.refused.items()

@@ -13,7 +13,7 @@ from konductor_like.loki.asking import Queries
 from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.history import Account, HistoryReader, Wanted
 from konductor_like.model import span_text
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
 
 
@@ -33,7 +33,7 @@ def history_reader(
 
     ``queries`` gives what is asked for faults by the rules in force, by ``kernel`` and ``pod``.
     """
-    rules: Rules = settings.rules()
+    rules: PolicyConfig = settings.rules()
 
     def wanted() -> Wanted:
         asked, digest = queries(), rulebook.digest

@@ -27,8 +27,9 @@ from konductor_like.model import (
     Severity,
     Source,
     Verb,
+    listed,
 )
-from konductor_like.policy.release import unix_ns
+from konductor_like.model.time import unix_ns
 
 _SHADOWS_REMEMBERED = 10_000
 _SHADOW_RULES_MOST = 200
@@ -214,10 +215,9 @@ class Report:
             self._told_misnamed.clear()
         self._told_misnamed.update(new[:_REPEATS_REMEMBERED])
         self._told_misnamed_at = now
-        more = f" and {len(new) - 5} more" if len(new) > 5 else ""
         self._fleet_event(
             EventReason.MISNAMED,
-            f"Kernel faults were dropped because no Node has their name: {', '.join(new[:5])}{more}. If "
+            f"Kernel faults were dropped because no Node has their name: {listed(new, 5)}. If "
             "these are no deleted Nodes, check KONDUCTOR_NODE_LABEL and the collector's resource processor.",
         )
 

@@ -37,10 +37,10 @@ from konductor_like.model import (
     Verb,
     Window,
 )
-from konductor_like.policy import Rules, decide
-from konductor_like.policy.deleted import follow
-from konductor_like.policy.release import remembered
-from konductor_like.policy.shadow import shadow_event, would_taint
+from konductor_like.policy.change import shadow_event, would_taint
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.decide import decide
+from konductor_like.policy.machines import follow, remembered
 
 ROUNDS = 5
 """How often one tick decides again after somebody else changed a node under it."""
@@ -59,7 +59,7 @@ class Tick:
         report: Report,
         metrics: Metrics,
         *,
-        rules: Callable[[], Rules],
+        rules: Callable[[], PolicyConfig],
         start: Checkpoint,
         unknown_node_seconds: float,
         misnamed: Mapping[str, Misnamed] | None = None,
@@ -239,7 +239,7 @@ class Tick:
         self._window = plan.window  # what is read again adds nothing to it
         return plan, states
 
-    def _steered(self, states: Mapping[str, NodeState], rules: Rules, now: datetime) -> Steering:
+    def _steered(self, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime) -> Steering:
         """What the Lease says; of the Nodes with our taint, what is known here, once a term has begun."""
         steering = self._steering(now) if self._steering else Steering()
         if self._tainted is None:
@@ -247,7 +247,7 @@ class Tick:
         return replace(steering, tainted=self._follow(states, rules, now))
 
     def _follow(
-        self, states: Mapping[str, NodeState], rules: Rules, now: datetime
+        self, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime
     ) -> tuple[TaintedNode, ...]:
         """Note which Nodes bear our taint now, and say which were deleted with it."""
         before = self._tainted or ()

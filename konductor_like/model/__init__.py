@@ -13,7 +13,6 @@ from konductor_like.model.escalation import (
     Same,
     Threshold,
     Together,
-    span_text,
 )
 from konductor_like.model.faults import (
     APPLICATION_XIDS,
@@ -26,7 +25,6 @@ from konductor_like.model.faults import (
     LogLine,
     Severity,
     Source,
-    printable,
 )
 from konductor_like.model.nodes import (
     HEALTH_LABEL,
@@ -46,9 +44,9 @@ from konductor_like.model.nodes import (
     Machine,
     NodeRecord,
     NodeState,
+    Quarantine,
     Release,
     Role,
-    Stint,
     Taint,
 )
 from konductor_like.model.plans import (
@@ -72,6 +70,7 @@ from konductor_like.model.progress import (
     Unparsed,
 )
 from konductor_like.model.steering import Pause, Purge, Rearm, Resume, Steering, TaintedNode
+from konductor_like.model.text import listed, printable, span_text
 from konductor_like.model.window import Episode, Trace, TraceKey, Window
 
 __all__ = [
@@ -121,6 +120,7 @@ __all__ = [
     "Plan",
     "PoolBrake",
     "Purge",
+    "Quarantine",
     "Rearm",
     "Refusal",
     "Refused",
@@ -133,7 +133,6 @@ __all__ = [
     "Snapshot",
     "Source",
     "Steering",
-    "Stint",
     "Taint",
     "TaintedNode",
     "Threshold",
@@ -143,6 +142,7 @@ __all__ = [
     "Unparsed",
     "Verb",
     "Window",
+    "listed",
     "printable",
     "span_text",
 ]

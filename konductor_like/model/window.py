@@ -61,7 +61,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Traces by node. How many are kept at most is for :mod:`konductor_like.policy.window` to say."""
+    """Traces by node. For how many there is room: :mod:`konductor_like.policy.evidence_window`."""
 
     traces: Mapping[str, Mapping[TraceKey, Trace]] = field(default_factory=dict)
     heard_ns: Mapping[str, int] = field(default_factory=dict)

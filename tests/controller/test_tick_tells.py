@@ -13,8 +13,8 @@ from konductor_like.model import (
     NodeState,
     Source,
 )
-from konductor_like.policy import release
-from konductor_like.policy.window import TRACES_OF_NODE_MOST
+from konductor_like.policy.evidence_window import TRACES_OF_NODE_MOST
+from konductor_like.policy.release import release
 from tests.catalog.user_files import POD_RULE, read
 from tests.controller.ticks import Scene, xid
 from tests.policy.scenes import at, fleet, ns

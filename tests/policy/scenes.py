@@ -28,8 +28,10 @@ from konductor_like.model import (
     Taint,
     Verb,
 )
-from konductor_like.policy import Rules, decide, release
-from konductor_like.policy.release import unix_ns
+from konductor_like.model.time import unix_ns
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.decide import decide
+from konductor_like.policy.release import release
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 GPU = "0000:4e:00"
@@ -116,9 +118,9 @@ def fault(
 class Cluster:
     """A cluster in memory that does exactly what plans say, and remembers what was written."""
 
-    def __init__(self, nodes: Mapping[str, NodeState], rules: Rules | None = None) -> None:
+    def __init__(self, nodes: Mapping[str, NodeState], rules: PolicyConfig | None = None) -> None:
         self.nodes = dict(nodes)
-        self.rules = rules or Rules()
+        self.rules = rules or PolicyConfig()
         self.writes: list[Change] = []
         self.snapshot = Snapshot(self.nodes)
 

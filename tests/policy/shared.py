@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from konductor_like.catalog import load_catalog
 from konductor_like.model import Fault, FaultKind, IncidentState, NodeState, Role, Severity, Source
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 from tests.policy.scenes import GPU, Cluster, fault, fleet, node
 
-RULES = Rules(brake_max_percent=100).under(load_catalog().escalations, "test")
+RULES = PolicyConfig(brake_max_percent=100).under(load_catalog().escalations, "test")
 """The built-in escalations, and a brake that is in nobody's way."""
 
 

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.model import EventReason, IncidentState, Severity, Source, Verb
-from konductor_like.policy import Rules, brake_state, release
-from konductor_like.policy.brake import bound
+from konductor_like.policy.brake import bound, brake_state
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.release import release
 from tests.policy.scenes import Cluster, at, fault, fleet, node
 
 
@@ -28,7 +29,7 @@ from tests.policy.scenes import Cluster, at, fault, fleet, node
     ],
 )
 def test_the_bound(gpu_nodes: int, percent: float, cap: int | None, expected: int) -> None:
-    assert bound(gpu_nodes, Rules(brake_max_percent=percent, brake_max_nodes=cap)) == expected
+    assert bound(gpu_nodes, PolicyConfig(brake_max_percent=percent, brake_max_nodes=cap)) == expected
 
 
 def test_more_faults_than_the_brake_allows_are_held_and_said() -> None:
@@ -114,7 +115,7 @@ _STEPS = st.lists(
 def test_no_order_of_events_gets_past_the_bound_or_stops_a_release(
     steps: list[tuple[str, int, int]], percent: int, cap: int | None
 ) -> None:
-    cluster = Cluster(fleet(12), Rules(brake_max_percent=percent, brake_max_nodes=cap))
+    cluster = Cluster(fleet(12), PolicyConfig(brake_max_percent=percent, brake_max_nodes=cap))
     limit = bound(12, cluster.rules)
     for second, (what, number, gpu) in enumerate(steps, start=1):
         name = f"gpu-{number}"
@@ -149,7 +150,7 @@ def test_no_order_of_events_gets_past_the_bound_or_stops_a_release(
 @given(limit=st.integers(0, 100), size=st.integers(1, 60))
 def test_a_higher_bound_never_taints_fewer(limit: int, size: int) -> None:
     def out(percent: int) -> int:
-        cluster = Cluster(fleet(size), Rules(brake_max_percent=percent))
+        cluster = Cluster(fleet(size), PolicyConfig(brake_max_percent=percent))
         cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, size + 1)))
         return len(cluster.tainted)
 

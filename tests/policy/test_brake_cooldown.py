@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.model import EventReason, Pause, Purge, Rearm, Refusal, Severity, Steering
-from konductor_like.policy import Rules, brake_state
+from konductor_like.policy.brake import brake_state
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.release import purge
 from tests.policy.scenes import Cluster, at, fault, fleet, let_go
 
@@ -194,7 +195,7 @@ def test_a_pool_that_holds_nothing_does_not_cool_down_with_another() -> None:
     nodes = {
         name: replace(state, pool="a" if i < 5 else "b") for i, (name, state) in enumerate(fleet(10).items())
     }
-    cluster = Cluster(nodes, Rules(brake_max_percent=100, brake_pool_max_percent=20))
+    cluster = Cluster(nodes, PolicyConfig(brake_max_percent=100, brake_pool_max_percent=20))
     cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in (1, 2, 6)), seconds=7)
     assert cluster.tainted == {"gpu-1", "gpu-6"}
     let_go(cluster, "gpu-1", 60)

@@ -15,7 +15,7 @@ from konductor_like.model import (
     Severity,
     Taint,
 )
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 from tests.policy.scenes import GPU, Cluster, fault, fleet, node
 
 KEY = IncidentKey("xid.79", GPU)
@@ -100,7 +100,7 @@ def test_a_node_without_a_gpu_is_told_unless_its_kernel_proves_one() -> None:
 
 
 def test_a_line_that_a_user_wrote_is_told_where_the_settings_say_that_it_does_not_count() -> None:
-    cluster = Cluster(fleet(3), Rules(count_user_written=False))
+    cluster = Cluster(fleet(3), PolicyConfig(count_user_written=False))
 
     plan = cluster.tick(fault(user_written=True))
 

@@ -18,8 +18,8 @@ from konductor_like.model import (
     Source,
     Threshold,
 )
+from konductor_like.policy.escalation import ADVICE
 from konductor_like.policy.release import release
-from konductor_like.policy.thresholds import ADVICE
 from tests.policy.scenes import Cluster, at, fault, let_go
 from tests.policy.shared import RULES, gpu_fleet, nccl, xid
 

@@ -13,7 +13,7 @@ LONGEST_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class PolicyConfig:
     """Bounds and spans of the policy: the settings give them, and the rules' data."""
 
     brake_max_percent: float = 20.0

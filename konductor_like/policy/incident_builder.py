@@ -17,13 +17,13 @@ from konductor_like.model import (
     KernelPosition,
     NodeRecord,
 )
-from konductor_like.policy.release import unix_ns
+from konductor_like.model.time import unix_ns
 
 Key = tuple[str, str | None, bool, str | None]
 """Which incident an occurrence belongs to: rule, GPU, whether it taints, boot."""
 
 
-class Entry:
+class IncidentBuilder:
     """One incident on the way to its next value.
 
     The node does not tell of ``unwritten`` occurrences yet: ``latest`` is the newest of them, and together
@@ -181,7 +181,7 @@ class Entry:
         return Growth(self.count, replace(self.latest, finding=finding, times=self.unwritten))
 
 
-class Book:
+class RecordBuilder:
     """The incidents of one node, found by their key, and how far its kernel log was judged."""
 
     def __init__(self, record: NodeRecord) -> None:
@@ -189,33 +189,33 @@ class Book:
         self._read, self._read_boot = record.read, record.read.boot_id
         self.releases = record.releases
         self.past_boots = record.past_boots
-        self._entries: list[Entry] = []
-        self._by_key: dict[Key, Entry] = {}
+        self._entries: list[IncidentBuilder] = []
+        self._by_key: dict[Key, IncidentBuilder] = {}
         for incident in record.incidents:
-            entry = Entry(incident)
+            entry = IncidentBuilder(incident)
             self._entries.append(entry)
             self._by_key.setdefault(entry.key, entry)
         self.remembered = [entry for entry in self._entries if entry.before_install]
         self.of_past_boots = [entry for entry in self._entries if entry.boot_id in record.past_boots]
 
-    def find(self, key: Key) -> Entry | None:
+    def find(self, key: Key) -> IncidentBuilder | None:
         """The incident of such a fault. What taints hides behind nothing else: a rule may print both."""
         return self._by_key.get(key)
 
     def open(self, incident: Incident) -> None:
         """A new incident, in place of a released one of its key."""
-        entry = Entry(incident)
+        entry = IncidentBuilder(incident)
         before = self._by_key.get(entry.key)
         self._entries = [*(other for other in self._entries if other is not before), entry]
         self._by_key[entry.key] = entry
         remembered = [other for other in self.remembered if other is not before]
         self.remembered = [*remembered, entry] if entry.before_install else remembered
 
-    def taken_back(self, fault: Fault, boot_id: str | None) -> Iterable[Entry]:
+    def taken_back(self, fault: Fault, boot_id: str | None) -> Iterable[IncidentBuilder]:
         """The incidents that ``fault`` says have ended."""
         return [entry for entry in self._entries if entry.takes_back(fault, boot_id)]
 
-    def standing(self, rule: str, gpu: str | None, boot_id: str | None) -> list[Entry]:
+    def standing(self, rule: str, gpu: str | None, boot_id: str | None) -> list[IncidentBuilder]:
         """The incidents of a rule on a GPU in a boot that no release covers, whether they taint or not."""
         return [
             entry
