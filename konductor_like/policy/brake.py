@@ -48,37 +48,24 @@ NOTHING_SETTLES: Settling = {}
 UNSTEERED = Steering()
 
 
+@dataclass(slots=True)
 class Budget:
-    """Counts while nodes are looked at; closed, it tells who may still be tainted."""
+    """How many nodes of the fleet, or of a pool, may be out, and how many are: filled, then closed."""
 
-    __slots__ = (
-        "_deleted",
-        "_oldest_held_ns",
-        "_released",
-        "away",
-        "bound",
-        "cooling",
-        "deleted",
-        "gpu_nodes",
-        "ours",
-        "rearms_at",
-    )
-
-    def __init__(self) -> None:
-        self.gpu_nodes = 0
-        self.ours = 0
-        """Nodes that carry our taint, or may."""
-        self.away = 0
-        """Others that count as out."""
-        self.cooling = 0
-        """Nodes whose release or deletion made room that is not used yet."""
-        self.deleted = 0
-        """How many of these were deleted."""
-        self.rearms_at: datetime | None = None
-        self.bound = 0
-        self._released: list[datetime] = []
-        self._deleted: list[datetime] = []
-        self._oldest_held_ns: int | None = None
+    gpu_nodes: int = 0
+    ours: int = 0
+    """Nodes that carry our taint, or may."""
+    away: int = 0
+    """Others that count as out."""
+    bound: int = 0
+    cooling: int = 0
+    """Nodes whose release or deletion made room that is not used yet."""
+    deleted: int = 0
+    """How many of these were deleted."""
+    rearms_at: datetime | None = None
+    _released: list[datetime] = field(default_factory=list)
+    _deleted: list[datetime] = field(default_factory=list)
+    _oldest_held_ns: int | None = None
 
     def released(self, at: datetime, nodes: int = 1) -> None:
         """A node that is in service, or so many, came back at this time."""
@@ -143,13 +130,13 @@ class FleetCount:
     def refusal(self, state: NodeState) -> Refusal | None:
         """Why this node may not be tainted on top of the others, if it may not."""
         is_away = state.name in self.away
-        found = [room.refusal(is_away=is_away) for room in self.budgets(state.pool)]
+        found = [budget.refusal(is_away=is_away) for budget in self.budgets(state.pool)]
         return Refusal.BRAKE if Refusal.BRAKE in found else next((why for why in found if why), None)
 
     def take(self, state: NodeState) -> None:
         """This node is tainted as well."""
-        for room in self.budgets(state.pool):
-            room.take(is_away=state.name in self.away)
+        for budget in self.budgets(state.pool):
+            budget.take(is_away=state.name in self.away)
         self.away.discard(state.name)
         self.out.add(state.name)
         self.unrecorded += 1
@@ -157,8 +144,8 @@ class FleetCount:
     def pool_brakes(self) -> tuple[PoolBrake, ...]:
         """The pools for people to look at."""
         return tuple(
-            PoolBrake(name, room.gpu_nodes, room.ours, room.bound)
-            for name, room in sorted(self.pools.items())
+            PoolBrake(name, budget.gpu_nodes, budget.ours, budget.bound)
+            for name, budget in sorted(self.pools.items())
         )
 
     def pace(self, rules: PolicyConfig) -> Pace | None:
@@ -177,22 +164,19 @@ def urgency(incident: Incident) -> tuple[bool, int]:
 
 
 def count_fleet(
-    nodes: Mapping[str, NodeState],
+    snapshot: Snapshot,
     rules: PolicyConfig,
     now: datetime,
-    *,
-    steering: Steering,
-    in_flight: Collection[str] = (),
-    ambiguous: Collection[str] = (),
+    settling: Settling,
     suspected: Collection[str] = (),
-    settling: Settling = NOTHING_SETTLES,
 ) -> FleetCount:
     """Count every node once.
 
-    ``in_flight`` may have been tainted although no answer came, ``ambiguous`` names are not the brake's to
+    Nodes in flight may have been tainted although no answer came. Ambiguous names are not the brake's to
     hold, nor is what is ``settling``; ``suspected`` nodes have a GPU by the evidence at hand.
     """
     count = FleetCount()
+    nodes, steering, in_flight = snapshot.nodes, snapshot.steering, snapshot.in_flight
     rearmed = _rearmed(steering, now)
     pace_span = _pace_span(rules, rearmed, now)
     joined_ns = unix_ns(now - JOINING)
@@ -211,7 +195,7 @@ def count_fleet(
             count.out.add(name)
         elif is_away:
             count.away.add(name)
-        held = [] if name in ambiguous else _held(state, settling.get(name, ()))
+        held = [] if name in snapshot.ambiguous else _held(state, settling.get(name, ()))
         held_ns: int | None = None
         if held:
             count.waiting[name] = min(held, key=urgency)
@@ -220,14 +204,14 @@ def count_fleet(
         came_back = None if is_out or is_away else _came_back(state, now, rearmed)
         if record.tainted_at is not None or record.quarantines:
             _note_taints(count, state, *pace_span)
-        for room in _budgets(count, state, rules):
-            room.gpu_nodes += state.is_gpu_node or name in suspected
-            room.ours += is_out
-            room.away += is_away
+        for budget in _budgets(count, state, rules):
+            budget.gpu_nodes += state.is_gpu_node or name in suspected
+            budget.ours += is_out
+            budget.away += is_away
             if held_ns is not None:
-                room.held(held_ns)
+                budget.held(held_ns)
             if came_back is not None:
-                room.released(came_back)
+                budget.released(came_back)
     count.unrecorded = sum(not nodes[name].tainted for name in in_flight if name in nodes)
     if steering.purge is not None and (rearmed is None or steering.purge.at > rearmed):
         _note_purge(count, steering.purge, rules, now)
@@ -266,8 +250,8 @@ def _budgets(count: FleetCount, state: NodeState, rules: PolicyConfig) -> tuple[
 def _note_purge(count: FleetCount, purge: Purge, rules: PolicyConfig, now: datetime) -> None:
     """Count the nodes that remember nothing; of which pools they were, nobody knows, so it is of all."""
     if abs(now - purge.at) < timedelta(seconds=rules.brake_cooldown_seconds):
-        for room in (count.fleet, *count.pools.values()):
-            room.released(min(purge.at, now), purge.nodes)
+        for budget in (count.fleet, *count.pools.values()):
+            budget.released(min(purge.at, now), purge.nodes)
 
 
 def _note_deleted(
@@ -284,8 +268,8 @@ def _note_deleted(
         if since < each.tainted_at <= until:
             count.tainted_at.append(each.tainted_at)
         if each.deleted_at - now < cooldown and (rearmed is None or each.deleted_at > rearmed):
-            for room in count.budgets(each.pool):
-                room.lost(min(each.deleted_at, now))
+            for budget in count.budgets(each.pool):
+                budget.lost(min(each.deleted_at, now))
 
 
 def _rearmed(steering: Steering, now: datetime) -> datetime | None:
@@ -305,8 +289,8 @@ def _pace_span(rules: PolicyConfig, rearmed: datetime | None, now: datetime) -> 
 def _close(count: FleetCount, rules: PolicyConfig, now: datetime) -> None:
     cooldown = timedelta(seconds=rules.brake_cooldown_seconds)
     count.fleet.close(bound(count.fleet.gpu_nodes, rules), cooldown, now)
-    for room in count.pools.values():
-        room.close(share(room.gpu_nodes, rules.brake_pool_max_percent or 0.0), cooldown, now)
+    for budget in count.pools.values():
+        budget.close(share(budget.gpu_nodes, rules.brake_pool_max_percent or 0.0), cooldown, now)
 
 
 def _came_back(state: NodeState, now: datetime, rearmed: datetime | None) -> datetime | None:
@@ -323,7 +307,7 @@ def _came_back(state: NodeState, now: datetime, rearmed: datetime | None) -> dat
 
 def _note_taints(count: FleetCount, state: NodeState, since: datetime, until: datetime) -> None:
     record = state.record
-    times = [stint.tainted_at for stint in record.quarantines]
+    times = [each.tainted_at for each in record.quarantines]
     if record.tainted_at is not None:
         times.append(record.tainted_at)
     count.tainted_at.extend(at for at in times if since < at <= until)
@@ -364,16 +348,7 @@ def admit(
     tainting is paused. One that its pool has no room for leaves its place to the next. What is ``settling``
     waits for itself: it is not held, and trips nothing.
     """
-    count = count_fleet(
-        snapshot.nodes,
-        rules,
-        now,
-        steering=snapshot.steering,
-        in_flight=snapshot.in_flight,
-        ambiguous=snapshot.ambiguous,
-        suspected=candidates.keys(),
-        settling=settling,
-    )
+    count = count_fleet(snapshot, rules, now, settling, suspected=candidates.keys())
     pause = _holding(snapshot.steering, now)
     left = _left(count, rules)
     admitted: set[str] = set()
@@ -410,17 +385,13 @@ def brake_state(
         for name, state in nodes.items()
         if state.record.incidents and (keys := settling_of(state.record, state, (), rules, now_ns))
     }
-    count = count_fleet(nodes, rules, now, steering=steering, ambiguous=ambiguous, settling=settling)
+    snapshot = Snapshot(nodes, steering=steering, ambiguous=frozenset(ambiguous))
+    count = count_fleet(snapshot, rules, now, settling)
     pause, left = _holding(steering, now), _left(count, rules)
-    held = [
-        Held(
-            name,
-            incident,
-            Refusal.PAUSED if pause else _refusal(count, nodes[name], left),
-            nodes[name].pool,
-        )
-        for name, incident in count.waiting.items()
-    ]
+    held = []
+    for name, incident in count.waiting.items():
+        why = Refusal.PAUSED if pause else _refusal(count, nodes[name], left)
+        held.append(Held(name, incident, why, nodes[name].pool))
     held.sort(key=lambda item: (urgency(item.incident), item.node))
     return _state(count, rules, tuple(held), pause)
 
@@ -451,8 +422,8 @@ def _state(count: FleetCount, rules: PolicyConfig, held: tuple[Held, ...], pause
         unavailable=fleet.away,
         pools=count.pool_brakes(),
         pace=count.pace(rules),
-        cooling=max(room.cooling for room in budgets),
-        deleted=max(room.deleted for room in budgets),
-        rearms_at=max((room.rearms_at for room in budgets if room.rearms_at), default=None),
+        cooling=max(budget.cooling for budget in budgets),
+        deleted=max(budget.deleted for budget in budgets),
+        rearms_at=max((budget.rearms_at for budget in budgets if budget.rearms_at), default=None),
         pause=pause,
     )

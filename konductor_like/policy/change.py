@@ -46,6 +46,12 @@ _OF_IGNORED = {
     USER_WRITTEN: Refusal.USER_WRITTEN,
 }
 """Why a line led to nothing, where it would have tainted otherwise. Other reasons say that it is no news."""
+_EXCLUDED = {
+    Refusal.OPTED_OUT: OPTED_OUT,
+    Refusal.NOT_SELECTED: "the node selector leaves it out",
+    Refusal.BLOCKED: "another's taint has our key and effect",
+    Refusal.AMBIGUOUS: "two machines report under this name",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,17 @@ class Case:
         """The incident to taint for, if there is one."""
         grave = [i for i in tainting(self.folded.record) if i.key not in self.settling]
         return min(grave, key=urgency, default=None)
+
+    @property
+    def excluded(self) -> Refusal | None:
+        """Why this node would not be tainted whatever stands against it."""
+        if self.state.opted_out:
+            return Refusal.OPTED_OUT
+        if not self.state.selected:
+            return Refusal.NOT_SELECTED
+        if self.state.blocked:
+            return Refusal.BLOCKED
+        return Refusal.AMBIGUOUS if self.ambiguous else None
 
 
 def change_of(
@@ -142,16 +159,9 @@ def _announcement(
     if not case.folded.news:
         notable = case.folded.notable
         return (None, "") if notable is None else (EventReason.RECORDED, describe(notable))
-    if gravest is not None and case.state.blocked:
-        return (
-            EventReason.RECORDED,
-            f"{describe(gravest)} Not tainted: another's taint has our key and effect.",
-        )
-    if gravest is not None and case.ambiguous and not case.state.tainted:
-        return EventReason.RECORDED, f"{describe(gravest)} Not tainted: two machines report under this name."
-    if gravest is not None and not (case.state.selected or case.state.tainted):
-        return EventReason.RECORDED, f"{describe(gravest)} Not tainted: the node selector leaves it out."
     if gravest is not None and not case.state.tainted:
+        if case.excluded is not None:
+            return EventReason.RECORDED, f"{describe(gravest)} Not tainted: {_EXCLUDED[case.excluded]}."
         why = why_held(refused or Refusal.BRAKE, brake, case.state.pool)
         return EventReason.HELD, f"{describe(gravest)} Held: {why}."
     newest = record.incidents[-1]
@@ -203,7 +213,7 @@ def refusals(
         record, gravest = case.folded.record, case.gravest
         for key, until_ns in sorted(settling.get(name, {}).items(), key=str):
             told[Refused(name, key, Refusal.SETTLING, settling_words(until_ns), record.incident(key))] = None
-        why = None if gravest is None else _of_node(case) or refused.get(name)
+        why = None if gravest is None else case.excluded or refused.get(name)
         if why is not None and gravest is not None:
             told[Refused(name, gravest.key, why, about=gravest)] = None
         told |= dict.fromkeys(_of_incidents(name, record))
@@ -212,16 +222,6 @@ def refusals(
         if reason is not None and item.fault.severity.taints and item.fault.node is not None:
             told[Refused(item.fault.node, item.fault.key, reason, about=item.fault)] = None
     return tuple(told)
-
-
-def _of_node(case: Case) -> Refusal | None:
-    if case.state.opted_out:
-        return Refusal.OPTED_OUT
-    if not case.state.selected:
-        return Refusal.NOT_SELECTED
-    if case.state.blocked:
-        return Refusal.BLOCKED
-    return Refusal.AMBIGUOUS if case.ambiguous else None
 
 
 def _of_incidents(name: str, record: NodeRecord) -> Iterator[Refused]:

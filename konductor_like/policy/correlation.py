@@ -54,6 +54,10 @@ class FailureGroup:
     """By domain, the first of the origins in it."""
     standing: tuple[Evidence, ...] = ()
     """What was wrong with origins before, and came to light in it."""
+    known_as: str = ""
+    """The name that its nodes' records have for it already."""
+    decided: bool = False
+    """Whether what is known of its origins will stay."""
 
     @property
     def start_ns(self) -> int:
@@ -72,8 +76,14 @@ class FailureGroup:
 
     @property
     def name(self) -> str:
-        """What it is called unless its nodes' records know it by another name already."""
-        return f"{self.shared}@{stamp(moment_of(self.start_ns))}"
+        """What its nodes share, and when it began."""
+        return self.known_as or f"{self.shared}@{stamp(moment_of(self.start_ns))}"
+
+    @property
+    def began_ns(self) -> int:
+        """When it began, by its name."""
+        began_ns = parts_of(self.name)[1]
+        return self.start_ns if began_ns is None else began_ns
 
     def is_named(self, name: str, rules: PolicyConfig) -> bool:
         """Whether an event of that name is this one: lines that come later may begin earlier."""
@@ -317,44 +327,28 @@ def _distance(each: Evidence) -> int:
     return 0 if each.code in _LINK_XIDS else 1
 
 
-@dataclass(frozen=True, slots=True)
-class NamedGroup:
-    """A group under the name that its nodes know it by."""
-
-    name: str
-    group: FailureGroup
-    decided: bool
-    """Whether what is known of its origins will stay."""
-
-    @property
-    def start_ns(self) -> int:
-        """When it began, by its name."""
-        began_ns = parts_of(self.name)[1]
-        return self.group.start_ns if began_ns is None else began_ns
-
-
-Parts = Mapping[tuple[IncidentKey, bool], Sequence[tuple[NamedGroup, Evidence]]]
+Parts = Mapping[tuple[IncidentKey, bool], Sequence[tuple[FailureGroup, Evidence]]]
 """What one node has in events, by its incidents' key and whether they taint by themselves."""
 
 
-def parts_by_node(events: Iterable[NamedGroup]) -> Mapping[str, Parts]:
+def parts_by_node(events: Iterable[FailureGroup]) -> Mapping[str, Parts]:
     """What each node has in them, or had before they began."""
-    found: defaultdict[str, defaultdict[tuple[IncidentKey, bool], list[tuple[NamedGroup, Evidence]]]]
+    found: defaultdict[str, defaultdict[tuple[IncidentKey, bool], list[tuple[FailureGroup, Evidence]]]]
     found = defaultdict(lambda: defaultdict(list))
     for event in events:
-        for each in (*event.group.members, *event.group.standing):
+        for each in (*event.members, *event.standing):
             found[each.node][each.key, each.taints].append((event, each))
     return found
 
 
 def named(
     event: FailureGroup, records: Mapping[str, NodeRecord], waiting: Waiting, rules: PolicyConfig
-) -> NamedGroup:
+) -> FailureGroup:
     """The event under the name that a record has for it already, the earliest if there are several."""
     told = {i.event for node in event.nodes if node in records for i in records[node].incidents}
     known = {name for name in told if name is not None and event.is_named(name, rules)}
     name = min(known, key=lambda name: (parts_of(name)[1], name), default=event.name)
-    return NamedGroup(name, event, is_decided(event, waiting, rules))
+    return replace(event, known_as=name, decided=is_decided(event, waiting, rules))
 
 
 def settling(
@@ -415,7 +409,7 @@ def is_decided(group: FailureGroup, waiting: Waiting, rules: PolicyConfig) -> bo
 
 def _in_event(
     incident: Incident,
-    event: NamedGroup,
+    event: FailureGroup,
     each: Evidence,
     state: NodeState,
     waiting: Waiting,
@@ -425,22 +419,21 @@ def _in_event(
         before_ns = parts_of(incident.event)[1]
         if before_ns is not None and before_ns > each.end_ns + span_ns(rules.correlation_seconds):
             return incident  # it was part of a later one since
-    group = event.group
     role = incident.role if incident.event == event.name else None
-    if group.origins:
+    if event.origins:
         if is_symptom(each, rules):
             role = Role.COLLATERAL if event.decided else role
-        elif each.node in group.origins:
+        elif each.node in event.origins:
             role = Role.ORIGIN if event.decided else role
         elif is_soft(each, rules) and not state.tainted and each.key not in waiting.get(each.node, ()):
             # Its time is up, and another is nearer to what failed, even if that one still waits itself.
             role = Role.COLLATERAL
     elif role is None and each.key not in waiting.get(each.node, ()):
         role = Role.UNCLEAR
-    origin = group.origin_for(state.domain) if role is Role.COLLATERAL else None
+    origin = event.origin_for(state.domain) if role is Role.COLLATERAL else None
     if origin is None and incident.event == event.name and role is Role.COLLATERAL:
         origin = incident.origin
-    job = _job(incident, each, group)
+    job = _job(incident, each, event)
     if (event.name, role, job, origin) == (incident.event, incident.role, incident.job, incident.origin):
         return incident  # as nearly always: an event is looked at in every tick
     return replace(incident, event=event.name, role=role, job=job, origin=origin)
@@ -455,7 +448,7 @@ def _job(incident: Incident, each: Evidence, group: FailureGroup) -> str | None:
 
 def _goes_on_alone(
     incident: Incident,
-    own: Sequence[tuple[NamedGroup, Evidence]],
+    own: Sequence[tuple[FailureGroup, Evidence]],
     mine: Sequence[Evidence],
     rules: PolicyConfig,
 ) -> bool:

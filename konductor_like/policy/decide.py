@@ -192,18 +192,14 @@ def _admission(
         name: case.gravest
         for name, case in cases.items()
         if case.gravest is not None
-        and not case.ambiguous
+        and case.excluded is None
+        and not case.state.tainted
         and name not in snapshot.unwritable
-        and _may_be_tainted(case.state)
     }
     if candidates or snapshot.attention is None:
         return admit(candidates, snapshot, rules, now, fleet.settling)
     # who follows the nodes himself counts them himself too
     return Admission(frozenset(), {}, BrakeState(0, 0, 0))
-
-
-def _may_be_tainted(state: NodeState) -> bool:
-    return not (state.tainted or state.opted_out or not state.selected or state.blocked)
 
 
 def _change(case: Case, admission: Admission, rules: PolicyConfig, now: datetime) -> Change | None:

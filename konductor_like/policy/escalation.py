@@ -39,7 +39,6 @@ from konductor_like.policy.config import LONGEST_SECONDS, PolicyConfig
 from konductor_like.policy.correlation import (
     DOMAIN,
     FailureGroup,
-    NamedGroup,
     Waiting,
     connected,
     failure_groups,
@@ -121,9 +120,9 @@ def assess_fleet(
         named(event, known, waiting, rules) for event in failure_groups(evidence, snapshot.nodes, rules)
     ]
     parts = parts_by_node(events)
-    failed = failed_jobs(event.group for event in events)
+    failed = failed_jobs(events)
     counts: defaultdict[str, list[Evidence]] = defaultdict(list)
-    for each in counting(evidence, (event.group for event in events), rules):
+    for each in counting(evidence, events, rules):
         counts[each.node].append(each)
 
     changed: dict[str, NodeRecord] = {}
@@ -144,13 +143,13 @@ def assess_fleet(
             if keys := settling(new, state, mine[name], rules, now_ns):
                 waiting[name] = keys
     quiet_ns = now_ns - span_ns(rules.correlation_seconds)
-    over = {event.name for event in events if event.group.members[-1].end_ns < quiet_ns}
+    over = {event.name for event in events if event.members[-1].end_ns < quiet_ns}
     urgent = {
         name
         for name, new in changed.items()
         if _matters(known[name], new, snapshot.nodes[name]) or _joined(known[name], new, over)
     } | suspects.keys()
-    recent = (event for event in events if event.group.members[-1].end_ns >= now_ns - RECENT_NS)
+    recent = (event for event in events if event.members[-1].end_ns >= now_ns - RECENT_NS)
     told = tuple(_told(event, failed, waiting, rules) for event in recent)
     return Assessment(changed, frozenset(urgent), suspects, waiting, told)
 
@@ -259,20 +258,19 @@ def _why(record: NodeRecord) -> list[tuple[IncidentKey, str]]:
     return [(incident.key, incident.grounds) for incident in tainting(record)]
 
 
-def _told(event: NamedGroup, failed: JobsOf, waiting: Waiting, rules: PolicyConfig) -> SharedEvent:
-    group = event.group
+def _told(event: FailureGroup, failed: JobsOf, waiting: Waiting, rules: PolicyConfig) -> SharedEvent:
     first: dict[str, int] = {}
     own: set[str] = set()
-    for each in group.members:
+    for each in event.members:
         first.setdefault(each.node, each.start_ns)
         if not (is_symptom(each, rules) or is_soft(each, rules)):
             own.add(each.node)
-    origins = group.origins if is_decided(group, waiting, rules) else frozenset()
+    origins = event.origins if is_decided(event, waiting, rules) else frozenset()
     ranked = sorted(
         first, key=lambda node: (node not in origins, -len(failed.get(node, ())), first[node], node)
     )
     collateral = frozenset(first).difference(origins, own) if origins else frozenset()
-    return SharedEvent(event.name, group.shared, event.start_ns, tuple(ranked), origins, collateral)
+    return SharedEvent(event.name, event.shared, event.began_ns, tuple(ranked), origins, collateral)
 
 
 def counting(

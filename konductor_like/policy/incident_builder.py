@@ -30,25 +30,6 @@ class IncidentBuilder:
     they reach to ``reached`` in the kernel log.
     """
 
-    __slots__ = (
-        "_changed",
-        "_incident",
-        "ack",
-        "advice",
-        "boot_id",
-        "count",
-        "ended_ns",
-        "last",
-        "last_ns",
-        "latest",
-        "needs",
-        "reached",
-        "released_ns",
-        "state",
-        "unwritten",
-        "user_written",
-    )
-
     def __init__(self, incident: Incident) -> None:
         self._incident = incident
         self._changed = False

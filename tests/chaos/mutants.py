@@ -194,7 +194,7 @@ def _softer_taint_lingers() -> Iterator[None]:
 @contextmanager
 def _no_event_keeps_its_name() -> Iterator[None]:
     def named(event: Any, *rest: Any) -> Any:
-        return decide.replace(real(event, *rest), name=f"{event.shared}@{next(numbers)}")
+        return decide.replace(real(event, *rest), known_as=f"{event.shared}@{next(numbers)}")
 
     real, numbers = escalation.named, count()
     with patched.object(escalation, "named", named):
