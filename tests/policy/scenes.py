@@ -22,6 +22,7 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Plan,
+    Refusal,
     Severity,
     Snapshot,
     Source,
@@ -29,6 +30,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.time import unix_ns
+from konductor_like.policy.brake import brake_state
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
 from konductor_like.policy.release import release
@@ -78,6 +80,12 @@ def let_go(cluster: Cluster, name: str, seconds: float, who: str = "ann") -> Cha
     assert change is not None
     cluster.apply(change)
     return change
+
+
+def why(cluster: Cluster, seconds: float = 0) -> dict[str, Refusal | None]:
+    """By node, why the brake holds it, as ``status`` sees it."""
+    brake = brake_state(cluster.nodes, cluster.rules, steering=cluster.snapshot.steering, now=at(seconds))
+    return {held.node: held.why for held in brake.held}
 
 
 def fault(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.model import EventReason, NodeState, PoolBrake, Rearm, Refusal, Severity, Steering, Verb
-from konductor_like.policy.brake import brake_state
 from konductor_like.policy.config import PolicyConfig
-from tests.policy.scenes import Cluster, at, fault, fleet, let_go, node, ns
+from tests.policy.scenes import Cluster, at, fault, fleet, let_go, node, ns, why
 
 HOUR = 3600.0
 
@@ -22,12 +22,6 @@ def pools(**sizes: int) -> dict[str, NodeState]:
         for pool, size in sizes.items()
         for i in range(1, size + 1)
     }
-
-
-def why(cluster: Cluster, seconds: float = 0) -> dict[str, Refusal | None]:
-    """By node, why it is held, as ``status`` sees it."""
-    brake = brake_state(cluster.nodes, cluster.rules, steering=cluster.snapshot.steering, now=at(seconds))
-    return {held.node: held.why for held in brake.held}
 
 
 def test_a_full_pool_holds_its_own_and_leaves_the_others_their_room() -> None:
@@ -101,26 +95,25 @@ def test_a_node_that_counts_as_out_already_takes_no_further_room() -> None:
     assert cluster.tainted == {"gpu-8", "gpu-9"}
 
 
-def test_a_hundred_new_nodes_that_are_not_ready_yet_do_not_trip_the_brake() -> None:
-    joining = {f"new-{i}": replace(node(f"new-{i}"), ready=False, created_ns=ns(-60)) for i in range(100)}
-    cluster = Cluster(fleet(30) | joining, PolicyConfig(brake_count_unavailable=True))
-    cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 6)))
+@pytest.mark.parametrize(("seconds", "away"), [(1700, 0), (1800, 10)])
+def test_nodes_that_are_not_ready_count_half_an_hour_after_they_joined(seconds: float, away: int) -> None:
+    joining = {f"new-{i}": replace(node(f"new-{i}"), ready=False, created_ns=ns(-60)) for i in range(10)}
+    cluster = Cluster(fleet(5) | joining, PolicyConfig(brake_count_unavailable=True))
 
-    plan = cluster.tick(fault("gpu-6", seconds=10), seconds=11)
+    plan = cluster.tick(fault("gpu-1"), seconds=seconds)
 
-    assert len(cluster.tainted) == 6
-    assert not plan.brake.holding
-    assert (plan.brake.gpu_nodes, plan.brake.unavailable) == (130, 0)
+    assert (plan.brake.gpu_nodes, plan.brake.unavailable) == (15, away)
+    assert cluster.tainted == (set() if away else {"gpu-1"})
 
 
-def test_nodes_that_stay_unready_count_half_an_hour_after_they_joined() -> None:
-    joined = {f"new-{i}": replace(node(f"new-{i}"), ready=False, created_ns=ns(-60)) for i in range(10)}
-    cluster = Cluster(fleet(5) | joined, PolicyConfig(brake_count_unavailable=True))
+@pytest.mark.parametrize(("in_flight", "tainted"), [("gpu-1", {"gpu-1", "gpu-2"}), ("gpu-9", {"gpu-1"})])
+def test_a_taint_without_an_answer_counts_for_the_rate_once(in_flight: str, tainted: set[str]) -> None:
+    cluster = Cluster(fleet(100), PolicyConfig(brake_rate_nodes=2))
+    cluster.snapshot = replace(cluster.snapshot, in_flight=frozenset({in_flight}))
 
-    plan = cluster.tick(fault("gpu-1"), seconds=1800)
+    cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1), seconds=2)
 
-    assert cluster.tainted == set()
-    assert plan.brake.unavailable == 10
+    assert cluster.tainted == tainted
 
 
 def test_no_more_nodes_are_tainted_within_the_window_than_the_rate_allows() -> None:
@@ -162,24 +155,6 @@ def test_a_release_gives_the_rate_nothing_back() -> None:
     cluster.tick(fault("gpu-2", seconds=61), seconds=61)
 
     assert why(cluster, 61) == {"gpu-2": Refusal.RATE}
-
-
-def test_a_taint_that_is_tried_again_counts_for_the_rate_once() -> None:
-    cluster = Cluster(fleet(100), PolicyConfig(brake_rate_nodes=2))
-    cluster.snapshot = replace(cluster.snapshot, in_flight=frozenset({"gpu-1"}))
-
-    cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1), seconds=2)
-
-    assert cluster.tainted == {"gpu-1", "gpu-2"}
-
-
-def test_a_taint_without_an_answer_counts_for_the_rate() -> None:
-    cluster = Cluster(fleet(100), PolicyConfig(brake_rate_nodes=1))
-    cluster.snapshot = replace(cluster.snapshot, in_flight=frozenset({"gpu-9"}))
-
-    cluster.tick(fault("gpu-1"))
-
-    assert cluster.tainted == set()
 
 
 def test_a_reset_of_the_brake_starts_the_window_anew_but_moves_no_bound() -> None:

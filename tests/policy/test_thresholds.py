@@ -19,7 +19,6 @@ from konductor_like.model import (
     Threshold,
 )
 from konductor_like.policy.escalation import ADVICE
-from konductor_like.policy.release import release
 from tests.policy.scenes import Cluster, at, fault, let_go
 from tests.policy.shared import RULES, gpu_fleet, nccl, xid
 
@@ -173,26 +172,20 @@ def test_a_page_fault_that_follows_the_gpu_and_not_the_job_taints(code: int) -> 
     assert many_jobs.tainted == {"gpu-1"}
 
 
-def test_a_page_fault_of_nobody_knows_which_of_several_jobs_counts_once() -> None:
-    cluster = gpu_fleet(10)
-    cluster.snapshot = replace(
-        cluster.snapshot, jobs={"gpu-1": frozenset({"ml/Job/a", "ml/Job/b", "ml/Job/c"})}
-    )
-
-    told(cluster, *(xid("gpu-1", 31, seconds=n * HOUR) for n in range(4)))
-
-    assert cluster.tainted == set()
-
-
-def test_a_page_fault_of_nobody_knows_which_job_takes_nothing_from_those_that_are_of_one() -> None:
+@pytest.mark.parametrize(
+    ("jobs", "tainted"),
+    [(("abc", "abc", "abc", "abc"), set()), (("abc", "a", "b", "c"), {"gpu-1"})],
+    ids=["counts once", "takes nothing from those that are of one"],
+)
+def test_a_page_fault_of_nobody_knows_which_job(jobs: tuple[str, ...], tainted: set[str]) -> None:
     cluster = gpu_fleet(10)
 
-    for number, names in enumerate(("abc", "a", "b", "c")):
-        jobs = frozenset(f"ml/Job/{name}" for name in names)
-        cluster.snapshot = replace(cluster.snapshot, jobs={"gpu-1": jobs})
+    for number, names in enumerate(jobs):
+        running = frozenset(f"ml/Job/{name}" for name in names)
+        cluster.snapshot = replace(cluster.snapshot, jobs={"gpu-1": running})
         told(cluster, xid("gpu-1", 31, seconds=number * HOUR))
 
-    assert cluster.tainted == {"gpu-1"}
+    assert cluster.tainted == tainted
 
 
 def test_a_pods_memory_error_taints_together_with_the_kernels_word() -> None:
@@ -233,9 +226,7 @@ def test_a_release_is_the_end_of_counting() -> None:
     cluster = gpu_fleet(10)
     told(cluster, xid("gpu-1", 94), xid("gpu-1", 94, seconds=HOUR))
 
-    cluster.apply(
-        release(cluster.nodes["gpu-1"], at=at(1.5 * HOUR), by="ann", reason="", how="reset", read_ns={})
-    )
+    let_go(cluster, "gpu-1", 1.5 * HOUR)
     told(cluster, xid("gpu-1", 94, seconds=2 * HOUR), xid("gpu-1", 94, seconds=3 * HOUR))
     assert cluster.tainted == set()
     told(cluster, xid("gpu-1", 94, seconds=4 * HOUR))
