@@ -107,7 +107,7 @@ def test_what_is_written_is_read_again(written: NodeRecord) -> None:
         (
             NodeRecord,
             (
-                "machine tainted_at incidents releases read past_boots booted_after_ns stints "
+                "machine tainted_at incidents releases read past_boots booted_after_ns quarantines "
                 "hold_until replace_since contested_at act"
             ),
         ),
