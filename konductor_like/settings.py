@@ -19,10 +19,10 @@ from pydantic import AliasChoices, Field, SecretStr, field_validator, model_vali
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from konductor_like.catalog.patterns import fits_whole
-from konductor_like.policy.rules import Rules
+from konductor_like.policy.config import PolicyConfig
 
 PREFIX = "KONDUCTOR_"
-_POLICY = Rules()
+_POLICY = PolicyConfig()
 """Its numbers are the defaults of the settings of the same name."""
 
 _SERVICE_LINK = re.compile(
@@ -282,12 +282,12 @@ class Settings(BaseSettings):
             raise ValueError("the Lease needs renew interval < renew deadline < duration")
         return self
 
-    def rules(self) -> Rules:
+    def rules(self) -> PolicyConfig:
         """The numbers that decisions depend on: every setting that the policy has under the same name."""
-        shared = {field.name for field in fields(Rules)} & type(self).model_fields.keys()
+        shared = {field.name for field in fields(PolicyConfig)} & type(self).model_fields.keys()
         numbers: dict[str, Any] = {name: getattr(self, name) for name in shared}
         numbers["suspect_taint"] = self.suspect_taint != "none"
-        return Rules(**numbers, count_user_written=self.user_written == "count")
+        return PolicyConfig(**numbers, count_user_written=self.user_written == "count")
 
     def lease_namespace(self, pods_own: str | None) -> str:
         """The Lease's namespace: in a pod the pod's own (None elsewhere), unless the setting says more."""

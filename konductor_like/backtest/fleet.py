@@ -19,7 +19,7 @@ from konductor_like.model import (
     Taint,
     Verb,
 )
-from konductor_like.policy import needs_attention
+from konductor_like.policy.decide import needs_attention
 
 OURS = Taint(TAINT_KEY, TAINT_VALUE, TAINT_EFFECT)
 

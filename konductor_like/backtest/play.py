@@ -12,14 +12,14 @@ from konductor_like.backtest.values import Difference, Verdicts, difference
 from konductor_like.detection import Detector
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.model import Fault, LogLine, Source
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 
 
 class Player:
     """One set of rules at work; beside it, from the first line of a rule in shadow mode on, the same rules
     with what is in shadow mode enforced."""
 
-    def __init__(self, detector: Detector, rules: Rules, assumed: Assumed, fleet: Fleet) -> None:
+    def __init__(self, detector: Detector, rules: PolicyConfig, assumed: Assumed, fleet: Fleet) -> None:
         self.simulation = Simulation(rules, assumed, fleet)
         self._shadow: Simulation | None = None
         self._joiner = MultilineDetector(lambda: detector)

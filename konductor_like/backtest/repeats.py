@@ -12,6 +12,7 @@ rule looks at its rule; and its node has no part in a job or an NVLink domain, s
 from __future__ import annotations
 
 from konductor_like.model import (
+    APPLICATION_XIDS,
     Distinct,
     Fault,
     IncidentState,
@@ -20,8 +21,7 @@ from konductor_like.model import (
     Severity,
     Source,
 )
-from konductor_like.policy import Rules
-from konductor_like.policy.correlate import SYMPTOM_XIDS
+from konductor_like.policy.config import PolicyConfig
 
 WAIT_MOST = 64
 """So many of one node are judged at once: bounds the memory."""
@@ -34,11 +34,11 @@ _Key = tuple[str, str | None, bool]
 class Repeats:
     """The repeats that wait, by node."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: PolicyConfig) -> None:
         self._rules = rules
         self._waiting: dict[str, list[Fault]] = {}
         self._standing: dict[str, tuple[NodeRecord, frozenset[_Key]]] = {}
-        self._alone: dict[tuple[str, Severity, int | None], bool] = {}
+        self._alone: dict[tuple[str, Severity], bool] = {}
 
     def copy(self) -> Repeats:
         """Another one that goes on from here."""
@@ -73,7 +73,7 @@ class Repeats:
             return False
         if (finding.rule, finding.gpu, severity.taints) not in self._keys(state):
             return False
-        of_rule = (finding.rule, severity, finding.code)
+        of_rule = (finding.rule, severity)
         if of_rule not in self._alone:
             self._alone[of_rule] = self._counts_alone(*of_rule)
         return self._alone[of_rule]
@@ -96,13 +96,13 @@ class Repeats:
         self._standing[state.name] = (record, keys)
         return keys
 
-    def _counts_alone(self, rule: str, severity: Severity, code: int | None) -> bool:
+    def _counts_alone(self, rule: str, severity: Severity) -> bool:
         """Whether one more of it on a node without jobs is nothing to any rule."""
         own = self._rules.escalation(rule)
         needs_jobs = own.threshold is None or own.threshold.distinct is Distinct.JOBS
         if own.settle_seconds or own.together_with is not None or not needs_jobs:
             return False
-        worse = severity in (Severity.FATAL, Severity.SUSPECT) and code not in SYMPTOM_XIDS
+        worse = severity in (Severity.FATAL, Severity.SUSPECT) and rule not in APPLICATION_XIDS
         asked_for = {
             rule
             for each in self._rules.escalations.values()

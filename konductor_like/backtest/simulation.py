@@ -12,9 +12,10 @@ from konductor_like.backtest.fleet import Fleet
 from konductor_like.backtest.journal import Journal
 from konductor_like.backtest.repeats import Repeats
 from konductor_like.backtest.values import Verdicts
-from konductor_like.model import Fault, Plan, Refusal, Snapshot, Source, TallyKey, Unsettled, Window
-from konductor_like.policy import Rules, decide, release
-from konductor_like.policy.holds import may_return
+from konductor_like.model import Fault, Growth, Plan, Refusal, Snapshot, Source, Window
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.decide import decide
+from konductor_like.policy.release import may_return, release
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -32,13 +33,13 @@ class Assumed:
 class Simulation:
     """``step`` with each tick's faults, in order; ``finish`` in the end."""
 
-    def __init__(self, rules: Rules, assumed: Assumed, fleet: Fleet) -> None:
+    def __init__(self, rules: PolicyConfig, assumed: Assumed, fleet: Fleet) -> None:
         self.fleet = fleet
         self.journal = Journal()
         self._rules = rules
         self._assumed = assumed
         self._window = Window()
-        self._unsettled: dict[str, Mapping[TallyKey, Unsettled]] = {}
+        self._grown: dict[str, tuple[Growth, ...]] = {}
         self._returns: list[tuple[int, str]] = []
         self._look_ns: int | None = None
         self._read_upto_ns = 0
@@ -48,7 +49,7 @@ class Simulation:
         """Another one that has seen the same so far."""
         twin = Simulation(self._rules, self._assumed, self.fleet.copy())
         twin.journal, twin._window = self.journal.copy(), self._window
-        twin._unsettled, twin._returns = dict(self._unsettled), list(self._returns)
+        twin._grown, twin._returns = dict(self._grown), list(self._returns)
         twin._look_ns, twin._read_upto_ns = self._look_ns, self._read_upto_ns
         twin._repeats = self._repeats.copy()
         return twin
@@ -95,7 +96,7 @@ class Simulation:
         concerned = attention.union(fault.node for fault in faults if fault.node is not None)
         snapshot = Snapshot(
             nodes,
-            unsettled={name: self._unsettled.pop(name) for name in concerned & self._unsettled.keys()},
+            grown={name: self._grown.pop(name) for name in concerned & self._grown.keys()},
             read_ns=self._read_ns(),
             window=self._window,
             attention=frozenset(attention),
@@ -103,7 +104,7 @@ class Simulation:
         )
         plan = decide(snapshot, faults, self._rules, moment(now_ns))
         self._window = plan.window
-        self._unsettled.update(plan.unsettled)
+        self._grown.update(plan.grown)
         for change in plan.changes:
             fleet.apply(change)
         for outage in self.journal.decided(now_ns, plan):

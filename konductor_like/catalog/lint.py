@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from konductor_like.catalog.catalog import Catalog
 from konductor_like.catalog.entries import Mode
 from konductor_like.catalog.rules_file import Override, RuleFile
-from konductor_like.model import Distinct, Severity, Source
+from konductor_like.model import APPLICATION_XIDS, Distinct, Severity, Source
 
-APPLICATION_XIDS = ("xid.13", "xid.31", "xid.43", "xid.45")
-"""Design rule 16: by default never on a single one of these."""
 _TABLES = ("xid", "sxid")
 _NO_TAINT = "this is fatal by default, and taints no node any more."
 _POD = "one line of a pod takes its node out, and any pod of a watched namespace can print it."

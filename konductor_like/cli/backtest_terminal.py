@@ -12,8 +12,9 @@ from rich.text import Text
 from konductor_like.backtest.timeline import HELD, OUT
 from konductor_like.backtest.values import Result
 from konductor_like.cli.backtest_view import TIMELINE, Section, sections, summary, timeline
-from konductor_like.cli.columns import columns, printable
+from konductor_like.cli.columns import columns
 from konductor_like.cli.output import console
+from konductor_like.model import printable
 
 _SIGNS = {"+": "bold red", "-": "green"}
 _CELLS = {OUT: "red", HELD: "yellow"}

@@ -48,8 +48,7 @@ def pause(
     from konductor_like.cli import session
     from konductor_like.cluster.steering import PAUSE_ANNOTATION, RESUME_ANNOTATION, encode_pause
     from konductor_like.model import Pause
-    from konductor_like.policy.acts import steering_act
-    from konductor_like.policy.brakewords import pause_words
+    from konductor_like.policy.wording import pause_words, steering_act
 
     if span is not None and until is not None:
         raise CommandError("give --for or --until, not both", status=Exit.USAGE)
@@ -77,7 +76,7 @@ def resume(*, context: Context = None, kubeconfig: Kubeconfig = None, _verbose: 
     """End a pause: what is still true is acted upon within seconds."""
     from konductor_like.cluster.steering import PAUSE_ANNOTATION, RESUME_ANNOTATION, encode_resume
     from konductor_like.model import Resume
-    from konductor_like.policy.acts import steering_act
+    from konductor_like.policy.wording import steering_act
 
     with _controllers_lease(kubeconfig, context) as lease:
         resumed = Resume(lease.now, lease.by, steering_act("resume", lease.now, lease.by))
@@ -120,7 +119,7 @@ def brake_lines(brake: BrakeState, controller: ControllerReport, now: datetime) 
     """A sentence, the bounds, and what is held."""
     from konductor_like.cli.status.report import why_still_held
     from konductor_like.cli.status.text import brake_sentence, pace_sentence
-    from konductor_like.policy.brakewords import why_held
+    from konductor_like.policy.wording import why_held
 
     yield f"Brake: {brake_sentence(brake, now, controller.why_unset)}"
     bound = "not known" if controller.settings is None else str(brake.bound)
@@ -160,7 +159,7 @@ def brake_reset(
     """
     from konductor_like.cluster.steering import REARM_ANNOTATION, encode_rearm
     from konductor_like.model import Rearm
-    from konductor_like.policy.acts import steering_act
+    from konductor_like.policy.wording import steering_act
 
     reason = reason.strip()
     with _controllers_lease(kubeconfig, context) as lease:

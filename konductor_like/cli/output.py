@@ -11,7 +11,8 @@ from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TextIO
 
-from konductor_like.cli.columns import NONE, columns, printable, stamp
+from konductor_like.cli.columns import NONE, columns, stamp
+from konductor_like.model import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, TextIO
 
 import typer
 
-from konductor_like.cli.columns import NONE, count, fault_name, printable
+from konductor_like.cli.columns import NONE, count, fault_name
 from konductor_like.cli.errors import describe
 from konductor_like.cli.options import Verbose
 from konductor_like.cli.output import colourful, say, tell
 from konductor_like.cli.progress import reading
 from konductor_like.exits import Exit
-from konductor_like.model import Severity, Source
+from konductor_like.model import Severity, Source, printable
 
 if TYPE_CHECKING:
     from konductor_like.detection.scan import Hit

@@ -22,7 +22,7 @@ from konductor_like.cluster.lease import read_lease
 from konductor_like.cluster.published import Published
 from konductor_like.exits import Exit
 from konductor_like.model import Coverage, Source, Steering
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
 from konductor_like.settings_report import explain_settings_error
 
@@ -62,9 +62,9 @@ class ControllerReport:
         return self.problem is None or self.renewed is not None
 
     @property
-    def policy(self) -> Rules:
+    def policy(self) -> PolicyConfig:
         """The bounds and spans that it decides by; where they are not known, the defaults."""
-        return self.settings.policy if self.settings else Rules()
+        return self.settings.policy if self.settings else PolicyConfig()
 
     @property
     def stale_seconds(self) -> float:

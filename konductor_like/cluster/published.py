@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from konductor_like.cluster.gpu import parse_selector
 from konductor_like.cluster.tolerant import Fields, read
-from konductor_like.policy.rules import Rules
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
 
 SETTINGS_ANNOTATION = "trainy.konduktor.ai/settings"
@@ -24,7 +24,7 @@ _VERSION = 1
 _REALS = (
     *("brake_max_percent", "brake_pool_max_percent", "brake_rate_window_seconds", "brake_cooldown_seconds"),
     *("hold_base_seconds", "hold_max_seconds", "repeat_days"),
-    *("record_interval_seconds", "settle_seconds", "correlation_seconds"),
+    *("record_interval_seconds", "correlation_seconds"),
 )
 _COUNTS = ("brake_max_nodes", "brake_rate_nodes", "repeat_count", "common_node_jobs")
 _FLAGS = ("brake_count_unavailable", "suspect_taint", "count_user_written")
@@ -42,7 +42,7 @@ class Published:
     """The controller's own."""
     rules_digest: str
     """Names the rules in force: the built-in ones and the user's file."""
-    policy: Rules
+    policy: PolicyConfig
     """Bounds and spans; without the rules' data."""
     stale_seconds: float
     """What was not heard or not read for so long is unknown."""
@@ -116,7 +116,7 @@ def decode_settings(text: str) -> tuple[Published | None, str | None]:
     return (None, fields.problem) if fields.problem else (found, None)
 
 
-def _policy(fields: Fields) -> Rules:
+def _policy(fields: Fields) -> PolicyConfig:
     found: dict[str, Any] = {
         **{name: fields.real(name) for name in _REALS},
         **{name: fields.number(name) for name in _COUNTS},
@@ -125,7 +125,7 @@ def _policy(fields: Fields) -> Rules:
     for name, value in found.items():
         if name not in fields or (value is None and name not in _MAY_BE_NONE):
             fields.complain(f"{name} is missing")
-    return Rules(**found)
+    return PolicyConfig(**found)
 
 
 def _selector(fields: Fields, name: str) -> str:

@@ -25,11 +25,11 @@ from konductor_like.model import (
     KernelPosition,
     Machine,
     NodeRecord,
+    Quarantine,
     Release,
     Role,
     Severity,
     Source,
-    Stint,
 )
 
 VERSION = 1
@@ -65,7 +65,7 @@ def record_in(fields: Fields) -> NodeRecord:
         read=_position(fields, "read", boot_id),
         past_boots=fields.texts("boots"),
         booted_after_ns=fields.ns("booted_after"),
-        stints=tuple(stint for item in fields.items("stints") if (stint := _stint(item)) is not None),
+        quarantines=tuple(stint for item in fields.items("stints") if (stint := _stint(item)) is not None),
         hold_until=fields.moment("hold_until"),
         replace_since=fields.moment("replace"),
         contested_at=fields.moment("contested"),
@@ -89,7 +89,7 @@ def _text(record: NodeRecord, truncated: str | None) -> str:
         "releases": [_release_json(release, boot_id) for release in record.releases] or None,
         "boots": list(record.past_boots) or None,
         "booted_after": None if record.booted_after_ns is None else times.text_of_ns(record.booted_after_ns),
-        "stints": [_stint_json(stint) for stint in record.stints] or None,
+        "stints": [_stint_json(stint) for stint in record.quarantines] or None,
         "hold_until": _moment_json(record.hold_until),
         "replace": _moment_json(record.replace_since),
         "contested": _moment_json(record.contested_at),
@@ -236,14 +236,14 @@ def _act(fields: Fields) -> Act | None:
     return None if at is None else Act(fields.text("id") or "", at, fields.text("rules") or "")
 
 
-def _stint_json(stint: Stint) -> dict[str, Any]:
+def _stint_json(stint: Quarantine) -> dict[str, Any]:
     out, back = times.text_of(stint.tainted_at), times.text_of(stint.released_at)
     return {"out": out, "back": back, "rule": stint.rule}
 
 
-def _stint(fields: Fields) -> Stint | None:
+def _stint(fields: Fields) -> Quarantine | None:
     out, back = fields.moment("out"), fields.moment("back")
-    return None if out is None or back is None else Stint(out, back, fields.text("rule") or "")
+    return None if out is None or back is None else Quarantine(out, back, fields.text("rule") or "")
 
 
 def _moment_json(moment: datetime | None) -> str | None:

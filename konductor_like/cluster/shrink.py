@@ -92,7 +92,9 @@ def _terse(record: NodeRecord) -> NodeRecord:
         incidents=tuple(_terse_incident(incident) for incident in record.incidents),
         releases=tuple(_terse_release(release) for release in record.releases),
         past_boots=record.past_boots[:_BOOTS],
-        stints=tuple(replace(stint, rule=_cut(stint.rule, _NAME_CHARS)) for stint in record.stints[:_STINTS]),
+        quarantines=tuple(
+            replace(stint, rule=_cut(stint.rule, _NAME_CHARS)) for stint in record.quarantines[:_STINTS]
+        ),
         act=record.act
         and replace(record.act, id=record.act.id[:_NAME_CHARS], rules=record.act.rules[:_NAME_CHARS]),
     )

@@ -17,7 +17,6 @@ from konductor_like.controller.metrics import Metrics
 from konductor_like.detection import Detector
 from konductor_like.detection.validate_rules import load_rules
 from konductor_like.model import Escalation
-from konductor_like.policy import Rules
 
 _SHOWN_MOST = 20
 MOUNTED = Path("/etc/konductor-like/rules/rules.yaml")
@@ -55,7 +54,7 @@ class RulesInForce:
         """What makes more of a rule than one line says, by rule."""
         return self.user_rules.catalog.escalations
 
-    def under(self, rules: Rules) -> Rules:
+    def under(self, rules: PolicyConfig) -> PolicyConfig:
         """The limits of the policy, with these escalations."""
         return rules.under(self.escalations, self.digest)
 
@@ -113,7 +112,7 @@ class ActiveRules:
         if str(error) != self._refused:
             self._refused = str(error)
             for problem in error.problems[:_SHOWN_MOST]:
-                logs.error(f"Rules file refused: {problem}.")
+                logs.error(f"PolicyConfig file refused: {problem}.")
             digest = self.in_force.digest
             logs.error(f"The rules stay as they were ({digest}). {error.hint}", rules=digest)
 
@@ -126,7 +125,7 @@ class ActiveRules:
         rules = self.in_force.user_rules
         changes = differences(before, rules)
         if changes:
-            logs.info(f"Rules in force ({rules.digest}): {'; '.join(changes)}.", rules=rules.digest)
+            logs.info(f"PolicyConfig in force ({rules.digest}): {'; '.join(changes)}.", rules=rules.digest)
         for warning in rules.warnings:
             logs.warning(warning)
 

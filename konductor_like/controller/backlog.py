@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from konductor_like.model import Change, Fault, Misnamed, Source, Verb
-from konductor_like.policy.release import unix_ns
+from konductor_like.model.time import unix_ns
 
 RETRY_FIRST_SECONDS = 2.0
 RETRY_CAP_SECONDS = 120.0

@@ -1,12 +1,12 @@
-"""The boots that heartbeats tell of, for all nodes: what policy/boots.py needs, kept from look to look."""
+"""The boots that heartbeats tell of, for all nodes: what policy/machines.py needs, kept from look to look."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
 from konductor_like.model import NodeState
-from konductor_like.policy.boots import (
-    SECOND_NS,
+from konductor_like.model.time import SECOND_NS
+from konductor_like.policy.machines import (
     SETTLED_NS,
     Heard,
     boots_left,

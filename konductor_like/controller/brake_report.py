@@ -7,8 +7,9 @@ from datetime import datetime
 
 from konductor_like.controller import logs
 from konductor_like.model import BrakeState, EventReason, NodeState, Refusal
-from konductor_like.policy.brakewords import stamp, why_held
-from konductor_like.policy.census import waiting
+from konductor_like.model.time import stamp
+from konductor_like.policy.brake import waiting
+from konductor_like.policy.wording import why_held
 
 _NAMES = 5
 

@@ -18,6 +18,7 @@ from konductor_like.model import (
     EventReason,
     Fault,
     FaultKind,
+    Growth,
     Ignored,
     IncidentKey,
     NodeState,
@@ -25,10 +26,10 @@ from konductor_like.model import (
     Refused,
     Severity,
     Source,
-    Unsettled,
     Verb,
+    listed,
 )
-from konductor_like.policy.release import unix_ns
+from konductor_like.model.time import unix_ns
 
 _SHADOWS_REMEMBERED = 10_000
 _SHADOW_RULES_MOST = 200
@@ -214,10 +215,9 @@ class Report:
             self._told_misnamed.clear()
         self._told_misnamed.update(new[:_REPEATS_REMEMBERED])
         self._told_misnamed_at = now
-        more = f" and {len(new) - 5} more" if len(new) > 5 else ""
         self._fleet_event(
             EventReason.MISNAMED,
-            f"Kernel faults were dropped because no Node has their name: {', '.join(new[:5])}{more}. If "
+            f"Kernel faults were dropped because no Node has their name: {listed(new, 5)}. If "
             "these are no deleted Nodes, check KONDUCTOR_NODE_LABEL and the collector's resource processor.",
         )
 
@@ -271,17 +271,17 @@ class Report:
             severity=fault.severity.value,
         )
 
-    def _say_growth(self, node: str, grown: Unsettled) -> None:
+    def _say_growth(self, node: str, grown: Growth) -> None:
         """Not a line of the log for each line of a storm, but one for each write that counts them."""
         fault = grown.latest
-        times = "once more" if grown.count == 1 else f"{grown.count:,} times more"
+        times = "once more" if fault.times == 1 else f"{fault.times:,} times more"
         logs.info(
             f"node `{node}` has {_origin(fault)} error {times}, lately: {fault.finding.text}",
             node=node,
             rule=fault.finding.rule,
             gpu=fault.finding.gpu,
             severity=fault.severity.value,
-            count=grown.count,
+            count=fault.times,
         )
 
 

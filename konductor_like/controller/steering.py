@@ -14,7 +14,8 @@ from konductor_like.cluster.lease_object import LeaseView
 from konductor_like.controller import audit, logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.model import EventReason, Pause, Rearm, Steering
-from konductor_like.policy.brakewords import pause_words, stamp
+from konductor_like.model.time import stamp
+from konductor_like.policy.wording import pause_words
 
 TIMEOUT_SECONDS = 2.0
 """A taint waits no longer than this for the Lease to be read."""

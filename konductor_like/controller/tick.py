@@ -17,13 +17,13 @@ from konductor_like.controller.backlog import THIN_ABOVE, Stalls, Waiting, thinn
 from konductor_like.controller.edges import EventSink, Jobs, Nodes, Steer, Writer
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.report import Report
-from konductor_like.controller.unanswered import Unanswered
 from konductor_like.detection import detect
 from konductor_like.jobs import by_name
 from konductor_like.model import (
     Change,
     Checkpoint,
     Fault,
+    Growth,
     LogLine,
     Misnamed,
     NodeRecord,
@@ -34,15 +34,13 @@ from konductor_like.model import (
     Source,
     Steering,
     TaintedNode,
-    TallyKey,
-    Unsettled,
     Verb,
     Window,
 )
-from konductor_like.policy import Rules, decide
-from konductor_like.policy.deleted import follow
-from konductor_like.policy.release import remembered
-from konductor_like.policy.shadow import shadow_event, would_taint
+from konductor_like.policy.change import shadow_event, would_taint
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.decide import decide
+from konductor_like.policy.machines import follow, remembered
 
 ROUNDS = 5
 """How often one tick decides again after somebody else changed a node under it."""
@@ -61,7 +59,7 @@ class Tick:
         report: Report,
         metrics: Metrics,
         *,
-        rules: Callable[[], Rules],
+        rules: Callable[[], PolicyConfig],
         start: Checkpoint,
         unknown_node_seconds: float,
         misnamed: Mapping[str, Misnamed] | None = None,
@@ -89,9 +87,7 @@ class Tick:
         self._waiting = Waiting(unknown_node_seconds, misnamed)
         self._stalls = Stalls()
         self._in_flight: dict[str, tuple[Change, Sequence[Fault]]] = {}
-        self._unsettled: Mapping[str, Mapping[TallyKey, Unsettled]] = {}
-        self._unanswered = Unanswered()
-        self._counts_written: dict[str, datetime] = {}
+        self._grown: Mapping[str, tuple[Growth, ...]] = {}
         self._full: dict[str, tuple[str | None, NodeRecord]] = {}
         self._read_ns = dict(start.read_ns)
         self._released = start.released
@@ -216,7 +212,6 @@ class Tick:
     ) -> tuple[Plan, Mapping[str, NodeState]]:
         """The plan, and the very states that it was made for: a write must test these and no newer ones."""
         states = self._states()
-        self._unsettled = self._unanswered.settled(states, self._unsettled)
         rules = self._rules()
         steering = self._steered(states, rules, now)
         known = self._jobs.known() if self._jobs else {}
@@ -225,8 +220,7 @@ class Tick:
             steering=steering,
             in_flight=self.in_flight,
             unwritable=self._stalls.unwritable(now),
-            unsettled=self._unsettled,
-            counts_written=self._counts_written,
+            grown=self._grown,
             read_ns=self._checkpoint.read_ns,  # behind what still waits to be acted upon
             ambiguous=self._ambiguous,
             left=self._left,
@@ -245,7 +239,7 @@ class Tick:
         self._window = plan.window  # what is read again adds nothing to it
         return plan, states
 
-    def _steered(self, states: Mapping[str, NodeState], rules: Rules, now: datetime) -> Steering:
+    def _steered(self, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime) -> Steering:
         """What the Lease says; of the Nodes with our taint, what is known here, once a term has begun."""
         steering = self._steering(now) if self._steering else Steering()
         if self._tainted is None:
@@ -253,7 +247,7 @@ class Tick:
         return replace(steering, tainted=self._follow(states, rules, now))
 
     def _follow(
-        self, states: Mapping[str, NodeState], rules: Rules, now: datetime
+        self, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime
     ) -> tuple[TaintedNode, ...]:
         """Note which Nodes bear our taint now, and say which were deleted with it."""
         before = self._tainted or ()
@@ -293,8 +287,6 @@ class Tick:
         for change, result in zip(due, results, strict=True):
             if result.state is not None:
                 self._nodes.apply(result.state)
-            if result.outcome_unknown:
-                self._unanswered.note(states[change.node], change)
             match result.outcome:
                 case Outcome.APPLIED if result.state is not None:
                     self._applied(change, result.state, now)
@@ -324,12 +316,7 @@ class Tick:
 
     def _applied(self, change: Change, state: NodeState, now: datetime) -> None:
         self._report.applied(change, now)
-        if change.counts_only:
-            recent = now - timedelta(seconds=self._rules().record_interval_seconds)
-            self._counts_written = {name: at for name, at in self._counts_written.items() if at > recent}
-            self._counts_written[change.node] = now
         self._remember(change, state)
-        self._unanswered.forget(change.node)
         self._recovered(change.node)
 
     def _slow(self, change: Change, counted: Mapping[str, Sequence[Fault]], now: datetime) -> None:
@@ -363,8 +350,8 @@ class Tick:
             [item for item in plan.ignored if item.fault.node not in again],
             now,
         )
-        kept = {name: tallies for name, tallies in self._unsettled.items() if name in again}
-        self._unsettled = {**plan.unsettled, **kept}
+        kept = {name: grown for name, grown in self._grown.items() if name in again}
+        self._grown = {**plan.grown, **kept}
 
     def _confirm(self, plan: Plan, now: datetime) -> None:
         """A taint without an answer is settled once its node shows it, or needs none any more."""

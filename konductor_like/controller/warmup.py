@@ -12,7 +12,7 @@ from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.warmup_reader import WarmupReader, WarmupScope, WarmupTotals
 from konductor_like.loki.window_query import Queries
 from konductor_like.model import span_text
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
 
 
@@ -31,7 +31,7 @@ def warmup_reader(
 
     ``queries`` gives what is asked for faults by some rules, by ``kernel`` and ``pod``.
     """
-    rules: Rules = settings.rules()
+    rules: PolicyConfig = settings.rules()
 
     def wanted() -> WarmupScope:
         in_force = rulebook.in_force  # another thread swaps it

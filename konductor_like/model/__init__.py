@@ -13,9 +13,9 @@ from konductor_like.model.escalation import (
     Same,
     Threshold,
     Together,
-    span_text,
 )
 from konductor_like.model.faults import (
+    APPLICATION_XIDS,
     EVIDENCE_CHARS,
     Fault,
     FaultKind,
@@ -25,7 +25,6 @@ from konductor_like.model.faults import (
     LogLine,
     Severity,
     Source,
-    printable,
 )
 from konductor_like.model.nodes import (
     HEALTH_LABEL,
@@ -45,21 +44,20 @@ from konductor_like.model.nodes import (
     Machine,
     NodeRecord,
     NodeState,
+    Quarantine,
     Release,
     Role,
-    Stint,
     Taint,
 )
 from konductor_like.model.plans import (
     Change,
     EventReason,
+    Growth,
     Ignored,
     Plan,
     Refused,
     SharedEvent,
     Snapshot,
-    TallyKey,
-    Unsettled,
     Verb,
 )
 from konductor_like.model.progress import (
@@ -72,9 +70,11 @@ from konductor_like.model.progress import (
     Unparsed,
 )
 from konductor_like.model.steering import Pause, Purge, Rearm, Resume, Steering, TaintedNode
+from konductor_like.model.text import listed, printable, span_text
 from konductor_like.model.window import Episode, Trace, TraceKey, Window
 
 __all__ = [
+    "APPLICATION_XIDS",
     "EVIDENCE_CHARS",
     "HEALTH_LABEL",
     "NO_ESCALATION",
@@ -102,6 +102,7 @@ __all__ = [
     "FaultKind",
     "Finding",
     "Gap",
+    "Growth",
     "Held",
     "Ignored",
     "Incident",
@@ -119,6 +120,7 @@ __all__ = [
     "Plan",
     "PoolBrake",
     "Purge",
+    "Quarantine",
     "Rearm",
     "Refusal",
     "Refused",
@@ -131,18 +133,16 @@ __all__ = [
     "Snapshot",
     "Source",
     "Steering",
-    "Stint",
     "Taint",
     "TaintedNode",
-    "TallyKey",
     "Threshold",
     "Together",
     "Trace",
     "TraceKey",
     "Unparsed",
-    "Unsettled",
     "Verb",
     "Window",
+    "listed",
     "printable",
     "span_text",
 ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from konductor_like.model.text import span_text
+
 SETTLE_SECONDS_MOST = 60.0
 """No rule's faults wait longer than this."""
 
@@ -75,11 +77,3 @@ class Escalation:
 
 
 NO_ESCALATION = Escalation()
-
-
-def span_text(seconds: int) -> str:
-    """``24h``, ``10m``, ``90s``."""
-    for unit, size in (("h", 3600), ("m", 60)):
-        if seconds % size == 0:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"

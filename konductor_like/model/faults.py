@@ -11,20 +11,6 @@ EVIDENCE_CHARS = 512
 """A fault keeps at most this much of its line; a Node's record keeps less."""
 
 
-def printable(text: str) -> str:
-    """The text on one line, every control and format character spelt out (``\\x1b``, ``\\u202e``).
-
-    A log line must neither drive a terminal nor turn around the order in which its characters are read.
-    """
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _spelt(char) for char in text)
-
-
-def _spelt(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")
-
-
 class Source(StrEnum):
     """Where a line comes from. Only the stream decides this, never the text."""
 
@@ -80,6 +66,10 @@ class FaultKind(StrEnum):
     def proves_gpu(self) -> bool:
         """Whether such a line in a node's own kernel log proves that it has a GPU (design rule 20)."""
         return self in (FaultKind.XID, FaultKind.SXID, FaultKind.NVRM)
+
+
+APPLICATION_XIDS = frozenset({"xid.13", "xid.31", "xid.43", "xid.45"})
+"""What a job's end prints on healthy nodes: by default nothing taints on a single one (design rule 16)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Stint:
+class Quarantine:
     """One time that the node was out of service by us and came back."""
 
     tainted_at: datetime
@@ -172,7 +172,7 @@ class NodeRecord:
     past_boots: tuple[str, ...] = ()
     booted_after_ns: int | None = None
     """See :attr:`NodeState.booted_after_ns`; of ``machine``'s boot, so that a restart of ours keeps it."""
-    stints: tuple[Stint, ...] = ()
+    quarantines: tuple[Quarantine, ...] = ()
     """Earlier times out of service, the latest first; how repeat offenders are known."""
     hold_until: datetime | None = None
     """While it is tainted: nothing but a person brings it back before this."""
@@ -185,7 +185,7 @@ class NodeRecord:
     @property
     def empty(self) -> bool:
         """Nothing worth keeping on the node."""
-        return not (self.tainted_at or self.incidents or self.releases or self.stints)
+        return not (self.tainted_at or self.incidents or self.releases or self.quarantines)
 
     def incident(self, key: IncidentKey) -> Incident | None:
         """The incident of that key, if there is one."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 
 from konductor_like.model.brake import BrakeState, Refusal
@@ -58,20 +57,15 @@ class EventReason(StrEnum):
     """Kernel faults come under a name that no Node has; on the Lease."""
 
 
-TallyKey = tuple[IncidentKey, bool, str | None]
-"""Which incident a tally belongs to: its key, whether it taints, and the boot."""
-
-
 @dataclass(frozen=True, slots=True)
-class Unsettled:
-    """Evidence counted in memory but not yet on the node: writes are rare (design rule 22)."""
+class Growth:
+    """Occurrences of a known incident that its node does not tell of yet: writes are rare (rule 22)."""
 
     count: int
+    """How often the incident was seen in all. It is no sum to be added, so that nothing can count twice."""
     latest: Fault
-    """The latest of it; its position is the furthest of all, and a user wrote it only if a user wrote all."""
-    since: datetime
-    latest_at: datetime
-    """When the latest of it was counted; counts have settled once that is a while ago."""
+    """The latest occurrence, for ``times`` of them that are not written yet. Its position is the
+    furthest of theirs, and a user wrote it only if a user wrote all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +88,7 @@ class Change:
     """The line that led to it just now; None for a taint that the brake had held."""
     news: tuple[Fault, ...] = ()
     """All that opened or reopened an incident on the node, ``evidence`` among them."""
-    grown: tuple[Unsettled, ...] = ()
+    grown: tuple[Growth, ...] = ()
     """Further occurrences of known incidents that the record now counts too."""
 
     @property
@@ -137,9 +131,8 @@ class Snapshot:
     """Nodes whose taint may have been written although no answer came."""
     unwritable: frozenset[str] = frozenset()
     """Nodes that could not be tainted just now: they must not keep others from the brake's room."""
-    unsettled: Mapping[str, Mapping[TallyKey, Unsettled]] = field(default_factory=dict)
-    counts_written: Mapping[str, datetime] = field(default_factory=dict)
-    """When a node was last written for no other reason than that its counts had grown."""
+    grown: Mapping[str, tuple[Growth, ...]] = field(default_factory=dict)
+    """By node, what was counted earlier and is not written yet."""
     read_ns: Mapping[Source, int] = field(default_factory=dict)
     """Up to where each source had been judged before the faults at hand, for releases seen now."""
     ambiguous: frozenset[str] = frozenset()
@@ -193,8 +186,8 @@ class Plan:
     ignored: tuple[Ignored, ...] = ()
     waiting: tuple[Fault, ...] = ()
     """Faults of Nodes that the cluster does not know (yet)."""
-    unsettled: Mapping[str, Mapping[TallyKey, Unsettled]] = field(default_factory=dict)
-    """What to carry to the next decision once the changes are applied."""
+    grown: Mapping[str, tuple[Growth, ...]] = field(default_factory=dict)
+    """By node, what is counted and not written yet, to be carried to the next decision."""
     window: Window = field(default_factory=Window)
     """Recent evidence, to be carried to the next decision."""
     refused: tuple[Refused, ...] = ()

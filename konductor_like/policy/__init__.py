@@ -1,11 +1,4 @@
 """Deciding: what faults mean for nodes, as values only.
 
-``decide`` is the one path: the controller, dry run, the demo and every later command render its ``Plan``.
+``decide.decide`` is the one path: controller, dry run, demo and every command render its ``Plan``.
 """
-
-from konductor_like.policy.brake import brake_state
-from konductor_like.policy.decide import decide, needs_attention
-from konductor_like.policy.release import purge, release
-from konductor_like.policy.rules import Rules
-
-__all__ = ["Rules", "brake_state", "decide", "needs_attention", "purge", "release"]

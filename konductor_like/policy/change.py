@@ -1,8 +1,8 @@
-"""One node's write, from what was judged and admitted: what to set, and the words for it."""
+"""One node's write, from what was decided: what to set and what to say; and why nodes are not tainted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -11,74 +11,82 @@ from konductor_like.model import (
     Change,
     EventReason,
     Fault,
+    Ignored,
     Incident,
     IncidentKey,
     IncidentState,
     NodeRecord,
     NodeState,
     Refusal,
+    Refused,
     Role,
-    Severity,
-    TallyKey,
-    Unsettled,
+    Source,
     Verb,
 )
-from konductor_like.policy.acts import act_of
-from konductor_like.policy.brakewords import settling_words, why_held
-from konductor_like.policy.contest import words as contested
-from konductor_like.policy.holds import held_longer
-from konductor_like.policy.judge import Judgement
-from konductor_like.policy.release import name_of
-from konductor_like.policy.rules import Rules
-from konductor_like.policy.suspicion import bears_suspect_taint
+from konductor_like.policy.brake import urgency
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.correlation import Waiting
+from konductor_like.policy.incident_builder import with_boot
+from konductor_like.policy.incidents import (
+    NO_GPU,
+    OPTED_OUT,
+    SUSPECT,
+    Folded,
+    health_of,
+    tainting,
+    with_taint,
+)
+from konductor_like.policy.release import contest_words, held_longer
+from konductor_like.policy.wording import act_of, describe, settling_words, why_held
+
+USER_WRITTEN = "a user wrote it into the kernel log"
+_OF_IGNORED = {
+    OPTED_OUT: Refusal.OPTED_OUT,
+    NO_GPU: Refusal.NO_GPU,
+    USER_WRITTEN: Refusal.USER_WRITTEN,
+}
+"""Why a line led to nothing, where it would have tainted otherwise. Other reasons say that it is no news."""
+_EXCLUDED = {
+    Refusal.OPTED_OUT: OPTED_OUT,
+    Refusal.NOT_SELECTED: "the node selector leaves it out",
+    Refusal.BLOCKED: "another's taint has our key and effect",
+    Refusal.AMBIGUOUS: "two machines report under this name",
+}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Case:
     """One node that needs looking at, and what came of it."""
 
     state: NodeState
-    judgement: Judgement
+    folded: Folded
     removed_by_hand: bool
     ambiguous: bool
     """Two machines report under its name: nobody can say whose fault it is (design rule 3)."""
-    gravest: Incident | None = None
-    """The incident to taint for, if there is one."""
     settling: Mapping[IncidentKey, int] = field(default_factory=dict)
     """What may taint only once it has settled, and until when (a Loki timestamp)."""
 
+    @property
+    def gravest(self) -> Incident | None:
+        """The incident to taint for, if there is one."""
+        grave = [i for i in tainting(self.folded.record) if i.key not in self.settling]
+        return min(grave, key=urgency, default=None)
 
-def tainting(record: NodeRecord) -> list[Incident]:
-    """The incidents that a taint stands for, or would stand for if the brake let it."""
-    open_states = (IncidentState.ACTIVE, IncidentState.HELD)
-    return [
-        i for i in record.incidents if i.taints and i.state in open_states and i.role is not Role.COLLATERAL
-    ]
-
-
-def health_of(record: NodeRecord, *, tainted: bool) -> str | None:
-    """The value of the health label; None for a node that nothing stands against."""
-    if tainted:
-        return "faulty"
-    if tainting(record):
-        return "held"
-    return "suspect" if any(map(_is_suspicious, record.incidents)) else None
-
-
-def _is_suspicious(incident: Incident) -> bool:
-    """Whether it makes a node suspect; what a person has acknowledged does not."""
-    if incident.ack is not None:
-        return False
-    if incident.state is not IncidentState.ACTIVE:
-        return incident.state is IncidentState.PENDING
-    if incident.role is Role.COLLATERAL:
-        return incident.severity.taints  # it looked fatal: worth a look still
-    return incident.severity is Severity.SUSPECT
+    @property
+    def excluded(self) -> Refusal | None:
+        """Why this node would not be tainted whatever stands against it."""
+        if self.state.opted_out:
+            return Refusal.OPTED_OUT
+        if not self.state.selected:
+            return Refusal.NOT_SELECTED
+        if self.state.blocked:
+            return Refusal.BLOCKED
+        return Refusal.AMBIGUOUS if self.ambiguous else None
 
 
 def change_of(
     case: Case,
-    rules: Rules,
+    rules: PolicyConfig,
     now: datetime,
     *,
     admitted: bool,
@@ -90,16 +98,16 @@ def change_of(
 
     ``refused`` says why the ``brake`` holds it back, if it does.
     """
-    state, judgement = case.state, case.judgement
-    record, gravest = judgement.record, case.gravest
+    state, folded = case.state, case.folded
+    record, gravest = folded.record, case.gravest
     taint = admitted or (gravest is not None and state.tainted)
     if taint:
-        record = held_longer(judgement.record, with_taint(record, now), rules, now)
+        record = held_longer(folded.record, with_taint(record, now), rules, now)
     tainted = state.tainted or admitted
     health = health_of(record, tainted=tainted)
-    softly = bears_suspect_taint(state, health, rules, news=bool(judgement.news))
+    softly = bears_suspect_taint(state, health, rules, news=bool(folded.news))
     lingers = state.suspect_tainted and not softly
-    if not (due or judgement.urgent or lingers or record != judgement.record):
+    if not (due or folded.urgent or lingers or record != folded.record):
         return None
     if record.empty and state.record.empty and state.as_read.record is None:
         return None
@@ -117,38 +125,21 @@ def change_of(
         event=event,
         message=message,
         incident=gravest if newly_tainted else None,
-        evidence=_evidence(judgement, gravest if newly_tainted else None),
-        news=tuple(judgement.news),
-        grown=tuple(judgement.unsettled.values()),
+        evidence=_evidence(folded, gravest if newly_tainted else None),
+        news=tuple(folded.news),
+        grown=folded.grown,
     )
 
 
-def with_taint(record: NodeRecord, now: datetime) -> NodeRecord:
-    """The record once the taint stands: what was held holds, and the taint is claimed as ours."""
-    incidents = tuple(
-        replace(incident, state=IncidentState.ACTIVE) if incident.state is IncidentState.HELD else incident
-        for incident in record.incidents
-    )
-    return replace(record, incidents=incidents, tainted_at=record.tainted_at or now)
+def is_due(record: NodeRecord, rules: PolicyConfig, now: datetime) -> bool:
+    """Whether counts that have only grown may be written: our last write of the node is an interval ago.
 
-
-def is_due(
-    unsettled: Mapping[TallyKey, Unsettled], written: datetime | None, rules: Rules, now: datetime
-) -> bool:
-    """Whether counts that have only grown are to be written (design rule 22).
-
-    Once they have settled, or have waited for the interval while they grow; and either way only when the
-    node's last such write is an interval ago.
+    The first line of a storm is written at once, the next count ten minutes later (design rule 22).
     """
-    if not unsettled:
-        return False
-    interval = timedelta(seconds=rules.record_interval_seconds)
-    if written is not None and timedelta(0) <= now - written < interval:
-        return False
-    # Whatever lies in the future was noted before our clock was put back.
-    quiet = abs(now - max(tally.latest_at for tally in unsettled.values()))
-    waited = abs(now - min(tally.since for tally in unsettled.values()))
-    return waited >= interval or quiet >= timedelta(seconds=rules.settle_seconds)
+    if record.act is None:
+        return True
+    # A write that lies in the future was made before our clock was put back.
+    return abs(now - record.act.at) >= timedelta(seconds=rules.record_interval_seconds)
 
 
 def _announcement(
@@ -156,7 +147,7 @@ def _announcement(
 ) -> tuple[EventReason | None, str]:
     """Which Event the write deserves, and its words."""
     gravest = case.gravest
-    contest = contested(record) if case.removed_by_hand else ""
+    contest = contest_words(record) if case.removed_by_hand else ""
     if newly_tainted and gravest is not None:
         written = next((i for i in tainting(record) if i.key == gravest.key), gravest)
         return EventReason.TAINTED, " ".join((describe(written), *_marks(record), contest)).rstrip()
@@ -165,19 +156,12 @@ def _announcement(
     if case.removed_by_hand and not case.state.tainted and gravest is None:
         by = record.releases[0].by
         return EventReason.RELEASED, f"The taint was removed by {by}; its evidence will not taint again."
-    if not case.judgement.news:
-        ended = case.judgement.ended
-        return (None, "") if ended is None else (EventReason.RECORDED, describe(ended))
-    if gravest is not None and case.state.blocked:
-        return (
-            EventReason.RECORDED,
-            f"{describe(gravest)} Not tainted: another's taint has our key and effect.",
-        )
-    if gravest is not None and case.ambiguous and not case.state.tainted:
-        return EventReason.RECORDED, f"{describe(gravest)} Not tainted: two machines report under this name."
-    if gravest is not None and not (case.state.selected or case.state.tainted):
-        return EventReason.RECORDED, f"{describe(gravest)} Not tainted: the node selector leaves it out."
+    if not case.folded.news:
+        notable = case.folded.notable
+        return (None, "") if notable is None else (EventReason.RECORDED, describe(notable))
     if gravest is not None and not case.state.tainted:
+        if case.excluded is not None:
+            return EventReason.RECORDED, f"{describe(gravest)} Not tainted: {_EXCLUDED[case.excluded]}."
         why = why_held(refused or Refusal.BRAKE, brake, case.state.pool)
         return EventReason.HELD, f"{describe(gravest)} Held: {why}."
     newest = record.incidents[-1]
@@ -194,21 +178,84 @@ def _marks(record: NodeRecord) -> Iterator[str]:
         yield f"It failed before and is held until {record.hold_until:%Y-%m-%dT%H:%M:%SZ} at least."
 
 
-def describe(incident: Incident) -> str:
-    """One incident in one or two sentences, with its line."""
-    name = name_of(incident)
-    test = " (a test)" if incident.severity is Severity.TEST else ""
-    by_user = " (written by a user)" if incident.user_written else ""
-    evidence = f' Line: "{incident.evidence}"' if incident.evidence else ""
-    if incident.role is Role.COLLATERAL and incident.origin is not None:
-        return (
-            f"{name}{by_user}: {incident.title}. It followed from a failure on {incident.origin}.{evidence}"
-        )
-    grounds = f" Tainted for: {incident.grounds}." if incident.grounds else ""
-    return f"{name}{test}{by_user}: {incident.title}.{grounds} {incident.advice}{evidence}"
-
-
-def _evidence(judgement: Judgement, tainted_for: Incident | None) -> Fault | None:
+def _evidence(folded: Folded, tainted_for: Incident | None) -> Fault | None:
     if tainted_for is None:
-        return judgement.news[-1] if judgement.news else None
-    return next((fault for fault in judgement.news if fault.key == tainted_for.key), None)
+        return folded.news[-1] if folded.news else None
+    return next((fault for fault in folded.news if fault.key == tainted_for.key), None)
+
+
+def bears_suspect_taint(state: NodeState, health: str | None, rules: PolicyConfig, *, news: bool) -> bool:
+    """Whether the node is to bear the softer taint, given the ``health`` that is written with it.
+
+    It comes with the suspicion, or with ``news`` of another one. One that a person took off by hand stays off
+    until then.
+    """
+    if health != SUSPECT or not rules.suspect_taint or state.opted_out or not state.selected:
+        return False
+    return state.suspect_tainted or news or state.as_read.health != SUSPECT
+
+
+def refusals(
+    cases: Mapping[str, Case],
+    settling: Waiting,
+    refused: Mapping[str, Refusal],
+    ignored: Iterable[Ignored],
+) -> tuple[Refused, ...]:
+    """Every node that is not tainted although something stands against it, once for each reason.
+
+    ``settling`` are incidents that wait, ``refused`` is what the brake said; ``ignored`` faults would have
+    tainted but for what their node or their line is.
+    """
+    told: dict[Refused, None] = {}
+    for name, case in cases.items():
+        if case.state.tainted:
+            continue
+        record, gravest = case.folded.record, case.gravest
+        for key, until_ns in sorted(settling.get(name, {}).items(), key=str):
+            told[Refused(name, key, Refusal.SETTLING, settling_words(until_ns), record.incident(key))] = None
+        why = None if gravest is None else case.excluded or refused.get(name)
+        if why is not None and gravest is not None:
+            told[Refused(name, gravest.key, why, about=gravest)] = None
+        told |= dict.fromkeys(_of_incidents(name, record))
+    for item in ignored:
+        reason = _OF_IGNORED.get(item.reason)
+        if reason is not None and item.fault.severity.taints and item.fault.node is not None:
+            told[Refused(item.fault.node, item.fault.key, reason, about=item.fault)] = None
+    return tuple(told)
+
+
+def _of_incidents(name: str, record: NodeRecord) -> Iterator[Refused]:
+    """What would taint, and is no reason to: it waits for its boot, or followed from something elsewhere."""
+    for incident in record.incidents:
+        if not incident.taints or incident.state is IncidentState.RELEASED:
+            continue
+        if incident.state is IncidentState.PENDING:
+            yield Refused(name, incident.key, Refusal.PENDING, f"boot {incident.last.boot_id}", incident)
+        elif incident.role is Role.COLLATERAL:
+            yield Refused(name, incident.key, Refusal.COLLATERAL, incident.event or "", incident)
+
+
+def would_taint(state: NodeState, fault: Fault) -> bool:
+    """Whether such a fault is a reason to taint this node; what the brake would say is not asked."""
+    if state.opted_out or not state.selected or not fault.severity.taints:
+        return False
+    return state.is_gpu_node or (fault.source is Source.KERNEL and fault.finding.kind.proves_gpu)
+
+
+def shadow_event(state: NodeState, fault: Fault) -> Change:
+    """The Event that tells of it, as a change that writes nothing; the same for its rule, GPU and boot."""
+    finding = fault.finding
+    device = f" on GPU {finding.gpu}" if finding.gpu else ""
+    message = (
+        f"Would have tainted this node: {finding.rule}{device}, {finding.title}, but the rule is on trial "
+        f'(shadow). Line: "{finding.text}"'
+    )
+    return Change(
+        state.name,
+        Verb.RECORD,
+        record=None,
+        health=None,
+        event=EventReason.SHADOW,
+        message=message,
+        evidence=with_boot(fault, state.machine.boot_id),
+    )

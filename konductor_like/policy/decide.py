@@ -1,7 +1,8 @@
 """The decision: a snapshot and faults in, a plan out. Pure; ``now`` is an argument.
 
-Each node is judged by itself; then all that happened lately is weighed together, because many nodes may tell
-of one event; then the brake looks at all that would be tainted and lets through what it may.
+Evidence is folded into the record of each node by itself. Then all that happened lately is looked at
+together, because many nodes may tell of one failure. Then the brake lets through what it may of all that
+would be tainted.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 from konductor_like.model import (
     BrakeState,
@@ -21,21 +23,20 @@ from konductor_like.model import (
     NodeState,
     Plan,
     Snapshot,
-    TallyKey,
-    Unsettled,
     Verb,
 )
-from konductor_like.policy.boots import leave_boots
 from konductor_like.policy.brake import Admission, admit, urgency
-from konductor_like.policy.change import Case, change_of, is_due, tainting
-from konductor_like.policy.judge import OPTED_OUT, SEEN_BEFORE, judge
-from konductor_like.policy.refusing import USER_WRITTEN, refusals
-from konductor_like.policy.rules import Rules
-from konductor_like.policy.weigh import Weighed, weigh
+from konductor_like.policy.change import USER_WRITTEN, Case, change_of, is_due, refusals
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.escalation import Assessment, assess_fleet
+from konductor_like.policy.evidence import renewed_window
+from konductor_like.policy.incidents import OPTED_OUT, SEEN_BEFORE, fold_faults
+from konductor_like.policy.machines import leave_boots
+from konductor_like.policy.release import released_by_hand
 
 
 @dataclass(slots=True)
-class _Sorted:
+class _Faults:
     """Faults by what can be done with them."""
 
     by_node: defaultdict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
@@ -46,7 +47,7 @@ class _Sorted:
 def decide(
     snapshot: Snapshot,
     faults: Sequence[Fault],
-    rules: Rules,
+    rules: PolicyConfig,
     now: datetime,
     *,
     past: Sequence[Fault] | None = None,
@@ -55,61 +56,42 @@ def decide(
 
     Nodes without new faults are looked at too: what the brake held may pass now, a taint may have been
     removed by hand, a node may have rebooted, counts may be due. Deciding again on what was already applied
-    changes nothing. ``past`` are faults that were acted upon before this process began: they are weighed with
-    the others and lead to nothing by themselves; None where none are handed in.
+    changes nothing. ``past`` are faults that were acted upon before this process began: they are looked at
+    with the others and lead to nothing by themselves; None where none are handed in.
     """
-    found = _sorted(snapshot, faults, rules)
-    cases = {
-        state.name: _look_at(state, found.by_node.get(state.name, ()), snapshot, now)
-        for state in _to_look_at(snapshot, found)
+    found = _by_node(snapshot, faults, rules)
+    folded = {
+        state.name: _folded(state, found.by_node.get(state.name, ()), snapshot, now)
+        for state in _nodes_to_decide(snapshot, found)
     }
-    counted = [fault for case in cases.values() for fault in case.judgement.counted]
-    records = {name: case.judgement.record for name, case in cases.items()}
-    again = [fault for case in cases.values() for fault in _first_heard(case)]
-    weighed = weigh(records, counted, past, snapshot, rules, now, again=again)
-    _heed(weighed, cases, snapshot, now)
-    candidates = _candidates(cases, weighed, snapshot)
-    if candidates or snapshot.attention is None:
-        admission = admit(candidates, snapshot, rules, now, weighed.settling)
-    else:  # who follows the nodes himself counts them himself too
-        admission = Admission(frozenset(), {}, BrakeState(0, 0, 0))
-
-    changes: list[Change] = []
-    ignored = found.ignored
-    unsettled: dict[str, Mapping[TallyKey, Unsettled]] = {}
-    for name, case in cases.items():
-        ignored.extend(case.judgement.ignored)
-        due = is_due(case.judgement.unsettled, snapshot.counts_written.get(name), rules, now)
-        admitted = name in admission.admitted
-        change = change_of(
-            case,
-            rules,
-            now,
-            admitted=admitted,
-            brake=admission.brake,
-            due=due,
-            refused=admission.refused.get(name),
-        )
-        if change is not None:
-            changes.append(change)
-        elif case.judgement.unsettled:
-            unsettled[name] = case.judgement.unsettled
-    changes.sort(key=_write_order)
+    counted = tuple(fault for case in folded.values() for fault in case.folded.counted)
+    again = [fault for case in folded.values() for fault in _first_heard(case)]
+    window = renewed_window(counted, past or (), again, snapshot, rules, now)
+    records = {name: case.folded.record for name, case in folded.items()}
+    fleet = assess_fleet(records, window, snapshot, rules, now, more_past=past is not None)
+    cases = _assessed(folded, fleet, snapshot, now)
+    admission = _admission(cases, fleet, snapshot, rules, now)
+    changes = {name: _change(case, admission, rules, now) for name, case in cases.items()}
+    ignored = (*found.ignored, *(item for case in cases.values() for item in case.folded.ignored))
     return Plan(
-        tuple(changes),
+        tuple(sorted((change for change in changes.values() if change is not None), key=_write_order)),
         admission.brake,
-        tuple(counted),
-        tuple(ignored),
+        counted,
+        ignored,
         tuple(found.waiting),
-        unsettled,
-        window=weighed.window,
-        refused=refusals(cases, weighed.settling, admission.refused, ignored),
-        events=weighed.events,
+        {
+            name: cases[name].folded.grown
+            for name, change in changes.items()
+            if change is None and cases[name].folded.grown
+        },
+        window=window,
+        refused=refusals(cases, fleet.settling, admission.refused, ignored),
+        events=fleet.events,
     )
 
 
-def _sorted(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules) -> _Sorted:
-    found = _Sorted()
+def _by_node(snapshot: Snapshot, faults: Sequence[Fault], rules: PolicyConfig) -> _Faults:
+    found = _Faults()
     for fault in faults:
         if fault.node is None:
             found.ignored.append(Ignored(fault, "the line names no node"))
@@ -122,18 +104,15 @@ def _sorted(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules) -> _Sorte
     return found
 
 
-def _to_look_at(snapshot: Snapshot, found: _Sorted) -> list[NodeState]:
+def _nodes_to_decide(snapshot: Snapshot, found: _Faults) -> list[NodeState]:
     """The nodes that anything can follow for; of all others nothing can."""
     if snapshot.attention is not None:
-        names = {*found.by_node, *snapshot.unsettled, *snapshot.left, *snapshot.attention}
+        names = {*found.by_node, *snapshot.grown, *snapshot.left, *snapshot.attention}
         return [snapshot.nodes[name] for name in sorted(names) if name in snapshot.nodes]
     return [
         state
         for name, state in snapshot.nodes.items()
-        if name in found.by_node
-        or name in snapshot.unsettled
-        or name in snapshot.left
-        or needs_attention(state)
+        if name in found.by_node or name in snapshot.grown or name in snapshot.left or needs_attention(state)
     ]
 
 
@@ -158,14 +137,15 @@ def _has_met_its_boot(incident: Incident, state: NodeState) -> bool:
     return incident.state is IncidentState.PENDING and incident.last.boot_id == state.machine.boot_id
 
 
-def _look_at(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: datetime) -> Case:
+def _folded(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: datetime) -> Case:
+    """The node with new evidence folded into its record."""
     # Taint and claim are written in one patch: a claim without a taint is a removal, whatever is in flight.
     removed = state.record.tainted_at is not None and not state.tainted
-    tallies = snapshot.unsettled.get(state.name, {})
     met = replace(state, record=leave_boots(state, snapshot.left.get(state.name, ())))
-    judgement = judge(met, faults, tallies, now, removed_by_hand=removed, read_ns=snapshot.read_ns)
-    judgement.urgent = judgement.urgent or met.record is not state.record
-    return Case(state, judgement, removed, state.name in snapshot.ambiguous)
+    removal = partial(released_by_hand, state=met, now=now, read_ns=snapshot.read_ns) if removed else None
+    folded = fold_faults(met, faults, snapshot.grown.get(state.name, ()), now, removal=removal)
+    folded.urgent = folded.urgent or met.record is not state.record
+    return Case(state, folded, removed, state.name in snapshot.ambiguous)
 
 
 def _first_heard(case: Case) -> Iterator[Fault]:
@@ -175,8 +155,8 @@ def _first_heard(case: Case) -> Iterator[Fault]:
     A replay of the same lines has later timestamps, and says nothing about when they happened. Of a node that
     is opted out there is no record to count them.
     """
-    incidents = case.judgement.record.incidents
-    for item in case.judgement.ignored:
+    incidents = case.folded.record.incidents
+    for item in case.folded.ignored:
         fault = item.fault
         if item.reason == OPTED_OUT or (
             item.reason == SEEN_BEFORE
@@ -185,33 +165,54 @@ def _first_heard(case: Case) -> Iterator[Fault]:
             yield fault
 
 
-def _heed(weighed: Weighed, cases: dict[str, Case], snapshot: Snapshot, now: datetime) -> None:
-    """Take over what weighing changed, on nodes too that had nothing new themselves."""
-    for name, record in weighed.records.items():
-        if name not in cases and name not in weighed.urgent:
+def _assessed(
+    cases: Mapping[str, Case], fleet: Assessment, snapshot: Snapshot, now: datetime
+) -> Mapping[str, Case]:
+    """The cases with what the fleet's evidence changes, on nodes too that had nothing new themselves."""
+    found = {name: replace(case, settling=fleet.settling.get(name, {})) for name, case in cases.items()}
+    for name, record in fleet.records.items():
+        if name not in cases and name not in fleet.urgent:
             continue
-        if name not in cases:
-            cases[name] = _look_at(snapshot.nodes[name], (), snapshot, now)
-        judgement = cases[name].judgement
-        judgement.record, judgement.urgent = record, judgement.urgent or name in weighed.urgent
+        case = cases.get(name) or _folded(snapshot.nodes[name], (), snapshot, now)
+        folded = replace(
+            case.folded,
+            record=record,
+            urgent=case.folded.urgent or name in fleet.urgent,
+            notable=fleet.suspects.get(name, case.folded.notable),
+        )
+        found[name] = replace(case, folded=folded, settling=fleet.settling.get(name, {}))
+    return found
 
 
-def _candidates(cases: Mapping[str, Case], weighed: Weighed, snapshot: Snapshot) -> dict[str, Incident]:
-    """What would be tainted now but for the brake: node to gravest incident."""
-    candidates: dict[str, Incident] = {}
-    for name, case in cases.items():
-        case.settling = weighed.settling.get(name, {})
-        grave = [i for i in tainting(case.judgement.record) if i.key not in case.settling]
-        case.gravest = min(grave, key=urgency, default=None)
-        if case.gravest is None or case.ambiguous or name in snapshot.unwritable:
-            continue
-        if _may_be_tainted(case.state):
-            candidates[name] = case.gravest
-    return candidates
+def _admission(
+    cases: Mapping[str, Case], fleet: Assessment, snapshot: Snapshot, rules: PolicyConfig, now: datetime
+) -> Admission:
+    """What the brake says of all that would be tainted now."""
+    candidates = {
+        name: case.gravest
+        for name, case in cases.items()
+        if case.gravest is not None
+        and case.excluded is None
+        and not case.state.tainted
+        and name not in snapshot.unwritable
+    }
+    if candidates or snapshot.attention is None:
+        return admit(candidates, snapshot, rules, now, fleet.settling)
+    # who follows the nodes himself counts them himself too
+    return Admission(frozenset(), {}, BrakeState(0, 0, 0))
 
 
-def _may_be_tainted(state: NodeState) -> bool:
-    return not (state.tainted or state.opted_out or not state.selected or state.blocked)
+def _change(case: Case, admission: Admission, rules: PolicyConfig, now: datetime) -> Change | None:
+    name = case.state.name
+    return change_of(
+        case,
+        rules,
+        now,
+        admitted=name in admission.admitted,
+        brake=admission.brake,
+        due=bool(case.folded.grown) and is_due(case.state.record, rules, now),
+        refused=admission.refused.get(name),
+    )
 
 
 def _write_order(change: Change) -> tuple[bool, bool, int, str]:

@@ -6,23 +6,38 @@ bore the name before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from konductor_like.model import (
     Episode,
-    Incident,
+    Fault,
     IncidentKey,
-    IncidentState,
     NodeRecord,
     NodeState,
     Severity,
+    Snapshot,
     Source,
     Trace,
     TraceKey,
     Window,
 )
-from konductor_like.policy.release import unix_ns
+from konductor_like.model.time import SECOND_NS, span_ns, unix_ns
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.evidence_window import (
+    boot_in,
+    by_clock,
+    pruned,
+    with_jobs,
+    with_news,
+    with_past,
+    with_pods,
+)
+from konductor_like.policy.incidents import is_of_this_node, open_incidents
+
+RECENT_NS = 900 * SECOND_NS
+"""Evidence from before our start acts by itself only if it is younger: the crash may have come in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +96,6 @@ def settled_ns(state: NodeState, record: NodeRecord) -> int:
     """Up to when what was said of the node is dealt with: its latest release, or its own beginning."""
     released_ns = unix_ns(record.releases[0].at) if record.releases else 0
     return max(state.created_ns, released_ns)
-
-
-def open_incidents(record: NodeRecord, state: NodeState) -> list[Incident]:
-    """The incidents that stand, of this boot."""
-    return [
-        incident
-        for incident in record.incidents
-        if incident.state in (IncidentState.ACTIVE, IncidentState.HELD)
-        and not incident.before_install
-        and incident.last.boot_id in (None, state.machine.boot_id)
-    ]
 
 
 def _of_window(
@@ -156,14 +160,14 @@ def _of_record(
 
 
 def _with_jobs(mine: list[Evidence], seconds: float) -> Iterator[Evidence]:
-    span_ns = round(seconds * 1e9)
+    margin_ns = span_ns(seconds)
     pods = [each for each in mine if each.source is Source.POD and each.jobs]
     for each in mine:
         if each.source is Source.KERNEL:
             near = [
                 pod
                 for pod in pods
-                if pod.start_ns <= each.end_ns + span_ns and each.start_ns <= pod.end_ns + span_ns
+                if pod.start_ns <= each.end_ns + margin_ns and each.start_ns <= pod.end_ns + margin_ns
             ]
             jobs = each.jobs.union(*(pod.jobs for pod in near))
             heard_ns = each.heard_ns
@@ -174,3 +178,48 @@ def _with_jobs(mine: list[Evidence], seconds: float) -> Iterator[Evidence]:
             yield each if same else replace(each, jobs=jobs, heard_ns=heard_ns)
         else:
             yield each
+
+
+def renewed_window(
+    counted: Sequence[Fault],
+    past: Sequence[Fault],
+    again: Sequence[Fault],
+    snapshot: Snapshot,
+    rules: PolicyConfig,
+    now: datetime,
+) -> Window:
+    """The window with new evidence, what happened before our start, and whose jobs it was.
+
+    ``again`` is what an earlier process counted and this one reads for the first time, and what is said of
+    nodes that are opted out: it counts against nobody and explains what happens elsewhere.
+    """
+    states, now_ns = snapshot.nodes, unix_ns(now)
+    window = by_clock(snapshot.window, now_ns)
+
+    def boot_of(fault: Fault) -> str | None:
+        state = states.get(fault.node or "")
+        return boot_in(None if state is None else state.machine.boot_id, fault)
+
+    if past or again:
+        known = [fault for fault in (*past, *again) if _counts(fault, states, rules, now)]
+        window = with_past(window, known, boot_of)
+        # Whoever recorded it may have died before it was weighed; what comes late may join what is heard.
+        young = {str(f.node): now_ns for f in known if f.timestamp_ns >= now_ns - RECENT_NS}
+        late = {str(f.node): now_ns for f in again if f.node in states}
+        window = replace(window, heard_ns={**young, **window.heard_ns, **late})
+    window = with_news(window, counted, boot_of, now_ns)
+    if snapshot.pods:
+        window = with_pods(window, snapshot.pods)
+    if snapshot.jobs:
+        window = with_jobs(window, snapshot.jobs, now_ns)
+    return pruned(window, rules.window_seconds, now_ns)
+
+
+def _counts(fault: Fault, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime) -> bool:
+    state = states.get(fault.node or "")
+    if state is None or fault.finding.shadow:
+        return False
+    if fault.finding.user_written and not rules.count_user_written:
+        return False
+    # A node that is opted out is left alone, and may all the same be where an event began.
+    return is_of_this_node(replace(state, opted_out=False) if state.opted_out else state, fault, now)

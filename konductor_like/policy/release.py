@@ -1,40 +1,53 @@
-"""Letting a node go, so that it stays let go (design rule 4).
+"""Letting a node go, so that it stays let go (design rule 4); nodes that keep failing; contested taints.
 
 A release covers incidents, not a span of time: every recorded incident up to the release, and any other
 evidence only up to what had been read by then. Covered evidence never taints again; new evidence does, at
 once.
+
+A node that keeps failing is held longer each time, and in the end marked for replacement. Both marks keep it
+from coming back by itself. A person's word is above them: ``reset`` works, says what it overrides and clears
+them, and the times out stay on record, so that the next fault sets them again.
+
+Where somebody else keeps taking our taint off (design rule 23), that is a release all the same: two
+controllers that fight over a node help nobody. It is said, so that a person can settle it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from konductor_like.model import (
     Change,
     EventReason,
-    Fault,
     Incident,
     IncidentState,
-    Machine,
     NodeRecord,
     NodeState,
+    Quarantine,
     Release,
+    Role,
+    Severity,
     Source,
     Verb,
 )
-from konductor_like.policy.acts import act_of
-from konductor_like.policy.holds import DEFAULTS, may_return, with_stint
-from konductor_like.policy.rules import Rules
+from konductor_like.model.time import stamp, unix_ns
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.wording import act_of, name_of
 
 RELEASES_KEPT = 5
 REBOOT = "reboot"
 """The catalogue's ``Needs.REBOOT``; the catalogue itself would make every command start slowly."""
-REMEMBERED = timedelta(days=1)
-"""As far back as the kernel lines of a Node that was made anew are read again."""
-REMEMBERED_MOST = 50
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+BY_HAND = "taint removed"
+"""How a release came about when our taint was taken off by other means than ``reset``."""
+TIMES = 3
+WITHIN = timedelta(hours=1)
+_PEOPLE = re.compile(r"(kubectl|k9s|(open)?lens|mozilla|node-fetch|headlamp|curl)\b|oc$", re.IGNORECASE)
+"""Field managers of the tools through which people edit Nodes."""
+DEFAULTS = PolicyConfig()
+QUARANTINES_KEPT = 10
 
 
 def release(
@@ -45,7 +58,7 @@ def release(
     reason: str,
     how: str,
     read_ns: Mapping[Source, int],
-    rules: Rules | None = DEFAULTS,
+    rules: PolicyConfig | None = DEFAULTS,
 ) -> Change | None:
     """The change that lets a node go; None where there is neither our taint nor anything recorded.
 
@@ -92,7 +105,7 @@ def released_record(
 
     Recorded incidents are covered up to Loki timestamp ``until_ns``; None covers only what is counted.
     """
-    record = with_stint(state.record, at)
+    record = with_quarantine(state.record, at)
     read = replace(record.read, boot_id=record.read.boot_id or state.machine.boot_id)
     mark = Release(at, by, reason, how, read, _read_at_least(record, read_ns, unix_ns(at)), _warning(state))
     return replace(
@@ -134,76 +147,6 @@ def purge(state: NodeState) -> Change | None:
     return Change(state.name, Verb.PURGE, record=None, health=None)
 
 
-def covers(mark: Release, fault: Fault, *, names_boot: bool) -> bool:
-    """Whether a release covers evidence of an incident that was not recorded when it was made.
-
-    By kernel position within the boot where both are known, else by what had been read of the source. A line
-    that names no boot may be of the boot before, read again after a restart: then only the latter can tell.
-    """
-    position = fault.finding.position
-    if mark.read.boot_id != position.boot_id:
-        return had_been_read(mark, fault) and not names_boot
-    if position.known and mark.read.known:
-        return bool(position.at_or_before(mark.read))
-    return had_been_read(mark, fault)
-
-
-def had_been_read(mark: Release, fault: Fault) -> bool:
-    """Whether this very line had been read when a release was made; a replay of it has a later timestamp."""
-    return fault.timestamp_ns < mark.read_ns.get(fault.source, 0)
-
-
-def remembered(
-    before: Iterable[NodeRecord], states: Iterable[NodeState], now: datetime
-) -> tuple[NodeRecord, ...]:
-    """What the releases of the last day cover, a record for each machine, the newest first.
-
-    It is for machines whose Node is deleted and registers again while nobody looks. ``before`` is what was
-    remembered until now; where a machine has a Node, the record there is what counts.
-    """
-    states = list(states)
-    found = {
-        machine: _what_it_covers(state.record)
-        for state in states
-        if _is_recent(state.record, now) and (machine := same_boot(state.machine)) is not None
-        if same_boot(state.record.machine) == machine
-    }
-    gone = {
-        machine: record
-        for record in before
-        if _is_recent(record, now) and (machine := same_boot(record.machine)) and machine not in found
-    }
-    if gone:
-        there = {same_boot(state.machine) for state in states}
-        found |= {machine: record for machine, record in gone.items() if machine not in there}
-    newest = sorted(found.values(), key=lambda record: record.releases[0].at, reverse=True)
-    return tuple(newest[:REMEMBERED_MOST])
-
-
-def same_boot(machine: Machine | None) -> tuple[str, str] | None:
-    """What two Nodes share that are one machine in one boot; None where that is not known."""
-    if machine is None or machine.system_id is None or machine.boot_id is None:
-        return None
-    return machine.system_id, machine.boot_id
-
-
-def _is_recent(record: NodeRecord, now: datetime) -> bool:
-    return bool(record.releases) and record.releases[0].at > now - REMEMBERED
-
-
-def _what_it_covers(record: NodeRecord) -> NodeRecord:
-    """The last release and what is released; a taint of later is decided anew, from its lines."""
-    released = tuple(i for i in record.incidents if i.state is IncidentState.RELEASED)
-    mark = record.releases[0]
-    return NodeRecord(machine=record.machine, incidents=released, releases=(mark,), read=mark.read)
-
-
-def unix_ns(moment: datetime) -> int:
-    """An aware datetime as integer nanoseconds since the epoch, without passing through a float."""
-    since = moment - _EPOCH
-    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000
-
-
 def _released(incident: Incident, boot_id: str | None, until_ns: int | None) -> Incident:
     if incident.state is IncidentState.RELEASED:
         return incident
@@ -228,12 +171,128 @@ def _warning(state: NodeState) -> str | None:
     return "The node has not rebooted since: " + "; ".join(open_faults)
 
 
-def name_of(incident: Incident) -> str:
-    """``xid 79 on GPU 0000:4e:00``, as people say it."""
-    if incident.by_person:
-        return "operator's taint"
-    what = incident.kind.value if incident.code is None else f"{incident.kind.value} {incident.code}"
-    if incident.code is None and "." in incident.key.rule:
-        what = incident.key.rule.replace(".", " ").replace("_", " ")
-    device = "switch" if incident.kind.value == "sxid" else "GPU"
-    return what if incident.key.gpu is None else f"{what} on {device} {incident.key.gpu}"
+def released_by_hand(
+    record: NodeRecord, *, state: NodeState, now: datetime, read_ns: Mapping[Source, int]
+) -> NodeRecord:
+    """The record after our taint was taken off by other means than ``reset``."""
+    released = released_record(
+        replace(state, record=record),
+        at=now,
+        by=state.last_writer or "somebody",
+        reason="",
+        how=BY_HAND,
+        read_ns=read_ns,
+        # We may see it long after it happened: only what was counted is covered, not the time in between.
+        until_ns=None,
+    )
+    return with_contest(released, state.last_writer)
+
+
+def with_contest(record: NodeRecord, remover: str | None) -> NodeRecord:
+    """The record after a release by removal, marked where that release is contested.
+
+    ``remover`` is the field manager that changed the Node; None where nobody can say. The release stands in
+    front of ``record.releases``.
+    """
+    if not is_controller(remover) and len(_lately(record)) < TIMES:
+        return record
+    return replace(record, contested_at=record.releases[0].at)
+
+
+def contest_words(record: NodeRecord) -> str:
+    """A sentence about the contest that the latest release is part of; empty where it is part of none."""
+    if not record.releases or record.contested_at != record.releases[0].at:
+        return ""
+    by, times = record.releases[0].by, len(_lately(record))
+    often = f" {times} times in an hour, the last time by {by}" if times >= TIMES else f" by {by}"
+    return (
+        f"Contested: our taint was removed{often}. Find out what does it; its evidence does not taint again."
+    )
+
+
+def is_controller(manager: str | None) -> bool:
+    """Whether a field manager is neither unknown nor a tool that people use."""
+    return manager is not None and not _PEOPLE.match(manager)
+
+
+def _lately(record: NodeRecord) -> list[Release]:
+    latest = record.releases[0].at
+    return [mark for mark in record.releases if mark.how == BY_HAND and latest - mark.at < WITHIN]
+
+
+def with_quarantine(record: NodeRecord, released_at: datetime) -> NodeRecord:
+    """The record of a node that comes back at ``released_at``: one more time out, and no marks.
+
+    A test (Xid 14) and a person's own taint are no failures and do not count.
+    """
+    cleared = replace(record, hold_until=None, replace_since=None)
+    failures = [i for i in record.incidents if _is_failure(i) and i.state is not IncidentState.RELEASED]
+    if record.tainted_at is None or not failures:
+        return cleared
+    gravest = min(failures, key=lambda incident: (incident.severity is not Severity.FATAL, incident.first_ns))
+    quarantine = Quarantine(record.tainted_at, released_at, gravest.key.rule)
+    return replace(cleared, quarantines=(quarantine, *record.quarantines)[:QUARANTINES_KEPT])
+
+
+def held_longer(before: NodeRecord, record: NodeRecord, rules: PolicyConfig, now: datetime) -> NodeRecord:
+    """The record of a tainted node with its marks, where it is out for a failure that it was not out for yet.
+
+    ``before`` is what the record said before ``now``. The first time out within ``repeat_days`` sets no hold,
+    the second one of ``hold_base_seconds``, each further one twice that of the one before. What a node that
+    is marked for replacement is out for asks for that, and no more for the reboot that did not help.
+    """
+    if before.tainted_at is not None and any(_stands(i) for i in before.incidents):
+        return record
+    if not any(_stands(i) for i in record.incidents):
+        return record
+    earlier = times_out(record, rules, now)
+    hold_until = now + _hold(earlier, rules) if earlier else None
+    if not 0 < rules.repeat_count <= earlier + 1:
+        return replace(record, hold_until=hold_until, replace_since=None)
+    advice = (
+        f"It failed {earlier + 1} times in {rules.repeat_days:g} days: "
+        "drain it and have its hardware checked or replaced."
+    )
+    incidents = tuple(replace(i, advice=advice) if _stands(i) else i for i in record.incidents)
+    return replace(record, incidents=incidents, hold_until=hold_until, replace_since=now)
+
+
+def may_return(record: NodeRecord, now: datetime, rules: PolicyConfig | None = DEFAULTS) -> str | None:
+    """Why a node must not come back by itself, in words; None where nothing here is against it.
+
+    Without ``rules``, because they are not known, how often it failed within how long is left out.
+    """
+    failed = "it failed before"
+    if rules is not None:
+        times = times_out(record, rules, now) + (record.tainted_at is not None)
+        failed = f"it failed {times} times in {rules.repeat_days:g} days"
+    if record.replace_since is not None:
+        return f"marked for replacement: {failed}"
+    if record.hold_until is not None and now < record.hold_until:
+        return f"held until {stamp(record.hold_until)}: {failed}"
+    return None
+
+
+def times_out(record: NodeRecord, rules: PolicyConfig, now: datetime) -> int:
+    """How often the node came back from a failure within the last ``repeat_days``."""
+    since = now - timedelta(days=rules.repeat_days)
+    return sum(quarantine.released_at > since for quarantine in record.quarantines)
+
+
+def _hold(earlier: int, rules: PolicyConfig) -> timedelta:
+    # Ten times out are remembered, so the doubling has an end of its own.
+    return timedelta(seconds=min(rules.hold_max_seconds, rules.hold_base_seconds * 2 ** (earlier - 1)))
+
+
+def _stands(incident: Incident) -> bool:
+    return _is_failure(incident) and incident.state is IncidentState.ACTIVE
+
+
+def _is_failure(incident: Incident) -> bool:
+    return (
+        incident.taints
+        and incident.severity is not Severity.TEST
+        and incident.role is not Role.COLLATERAL
+        and not incident.by_person
+        and incident.state is not IncidentState.PENDING
+    )

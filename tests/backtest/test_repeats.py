@@ -18,7 +18,8 @@ from konductor_like.backtest.values import Verdicts
 from konductor_like.catalog import load_catalog, read_user_rules
 from konductor_like.detection import Detector
 from konductor_like.model import Fault, NodeState, Plan, Snapshot, Source
-from konductor_like.policy import Rules, decide
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.decide import decide
 from tests.backtest.histories import GPUS, SECOND_NS, START_NS, Said, nccl, xid
 
 POLL_NS = 5 * SECOND_NS
@@ -51,7 +52,7 @@ def said_by(rng: random.Random, nodes: int, hours: float) -> list[Said]:
 
 def played(said: list[Said], hours: float, rules: str) -> Verdicts:
     book = read_user_rules(rules, "rules.yaml", load_catalog())
-    policy = Rules(brake_max_percent=25).under(book.catalog.escalations, "1")
+    policy = PolicyConfig(brake_max_percent=25).under(book.catalog.escalations, "1")
     fleet = Fleet([node(f"gpu-{number}") for number in range(1, 9)], complete=True)
     player = Player(Detector(book.catalog), policy, Assumed(HOUR * SECOND_NS, POLL_NS), fleet)
     end_ns = START_NS + round(hours * HOUR) * SECOND_NS
@@ -105,7 +106,7 @@ def test_looking_only_where_something_may_have_changed_changes_no_decision(
 
 def test_of_one_node_only_so_many_wait_and_none_is_lost() -> None:
     fleet = Fleet([node("gpu-1")], complete=True)
-    player = Player(Detector(load_catalog()), Rules(), Assumed(None, POLL_NS), fleet)
+    player = Player(Detector(load_catalog()), PolicyConfig(), Assumed(None, POLL_NS), fleet)
     lines = [xid("gpu-1", seconds, 43).line for seconds in range(3 * WAIT_MOST)]
     most = 0
 

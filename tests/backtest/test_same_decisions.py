@@ -26,7 +26,7 @@ from konductor_like.loki.client import LokiClient
 from konductor_like.loki.logql import kernel_query, pod_query
 from konductor_like.loki.reader import SourceReader
 from konductor_like.model import Checkpoint, LogLine, Machine, NodeState, Source, Verb
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.settings import Settings
 from tests.backtest.histories import POD, SECOND_NS, START_NS, Said, history, nccl, xid
@@ -88,7 +88,7 @@ class Case:
             **{"brake_max_percent": 100, **self.settings},
         )
 
-    def policy(self) -> Rules:
+    def policy(self) -> PolicyConfig:
         return self.settled().rules().under(self.book.catalog.escalations, "1")
 
 

@@ -13,7 +13,7 @@ from konductor_like.backtest.values import difference
 from konductor_like.catalog import load_catalog, read_user_rules
 from konductor_like.detection import Detector
 from konductor_like.model import LogLine, Refusal, Source
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 from tests.backtest.histories import SECOND_NS, START_NS, Said, pages, xid
 
 POLL_NS = 5 * SECOND_NS
@@ -31,7 +31,9 @@ def player(
     catalog = read_user_rules(rules, "rules.yaml", load_catalog()).catalog if rules else load_catalog()
     release_ns = None if release_hours is None else round(release_hours * HOUR_NS)
     nodes = fleet or Fleet([node(f"gpu-{number}") for number in range(1, 11)], complete=True)
-    return Player(Detector(catalog), Rules(brake_max_percent=percent), Assumed(release_ns, POLL_NS), nodes)
+    return Player(
+        Detector(catalog), PolicyConfig(brake_max_percent=percent), Assumed(release_ns, POLL_NS), nodes
+    )
 
 
 def played(said: list[Said], *players: Player) -> None:

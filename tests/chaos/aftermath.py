@@ -6,9 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from konductor_like.model import IncidentState, NodeState, Role, Severity, Source
-from konductor_like.policy.brake import bound
-from konductor_like.policy.release import unix_ns
-from konductor_like.policy.room import share
+from konductor_like.model.time import unix_ns
+from konductor_like.policy.brake import bound, share
 from tests.chaos.evidence import same
 from tests.chaos.ledger import MARGIN_NS
 from tests.chaos.machines import Machine, Occurrence, seconds

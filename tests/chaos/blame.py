@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from konductor_like.model import NodeState, Role
-from konductor_like.policy.release import unix_ns
+from konductor_like.model.time import unix_ns
 from tests.chaos.common import EVENT_NS, LONGEST_NS, MARGIN_NS, PROVABLE, QUIET_NS
 from tests.chaos.machines import RULES_THAT_SETTLE, SETTLE_NS, Occurrence, seconds
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from konductor_like.model import NodeState, Source
-from konductor_like.policy.release import unix_ns
+from konductor_like.model.time import unix_ns
 from tests.chaos.common import MARGIN_NS, CommonNode
 from tests.chaos.confirmed import may_confirm, must_confirm
 from tests.chaos.machines import Occurrence, seconds

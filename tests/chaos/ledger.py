@@ -17,7 +17,7 @@ from konductor_like.model import (
     NodeState,
     Source,
 )
-from konductor_like.policy.release import unix_ns
+from konductor_like.model.time import unix_ns
 from tests.chaos.blame import Blame
 from tests.chaos.evidence import (
     Node,

@@ -25,24 +25,21 @@ from konductor_like.loki import client, poll, window_query
 from konductor_like.loki.backlog import ReaderConfig
 from konductor_like.loki.dedup import DeliveredLines
 from konductor_like.model import BrakeState, Checkpoint, KernelPosition, Role, Source
-from konductor_like.policy import correlate, evidence, roles, thresholds
-from konductor_like.policy.book import Entry
-from konductor_like.policy.brake import Admission
-from konductor_like.policy.census import Census
-from konductor_like.policy.common import Failures
-from konductor_like.policy.room import Room
+from konductor_like.policy.brake import Admission, Budget, FleetCount
+from konductor_like.policy.incident_builder import IncidentBuilder
 from tests.chaos import wire
 from tests.chaos.schedule import play, schedule_of
 
-# Functions of the package hide these modules.
+# Mutants reach into what these modules import.
 decide: Any = import_module("konductor_like.policy.decide")
 brake: Any = import_module("konductor_like.policy.brake")
-census: Any = import_module("konductor_like.policy.census")
-judge: Any = import_module("konductor_like.policy.judge")
-release: Any = import_module("konductor_like.policy.release")
 change: Any = import_module("konductor_like.policy.change")
-weigh: Any = import_module("konductor_like.policy.weigh")
-recent: Any = import_module("konductor_like.policy.window")
+correlation: Any = import_module("konductor_like.policy.correlation")
+escalation: Any = import_module("konductor_like.policy.escalation")
+evidence: Any = import_module("konductor_like.policy.evidence")
+evidence_window: Any = import_module("konductor_like.policy.evidence_window")
+incidents: Any = import_module("konductor_like.policy.incidents")
+release: Any = import_module("konductor_like.policy.release")
 
 Mutant = Callable[[], AbstractContextManager[Any]]
 
@@ -119,47 +116,34 @@ def _applied_on_any_refusal(self: Any, _state: Any, change: Any, _refusal: Any, 
 
 @contextmanager
 def _no_line_names_its_boot() -> Iterator[None]:
-    def judge_fault(judgement: Any, book: Any, state: Any, fault: Any, now: Any) -> Any:
+    def fold_fault(folded: Any, builder: Any, state: Any, fault: Any, now: Any) -> Any:
         position = fault.finding.position
         bare = KernelPosition(None, position.sequence, position.stamp_us)
         finding = fault.finding._replace(position=bare)
-        return real(judgement, book, state, decide.replace(fault, finding=finding), now)
+        return real(folded, builder, state, decide.replace(fault, finding=finding), now)
 
-    real = judge._judge_fault
-    with patched.object(judge, "_judge_fault", judge_fault):
-        yield
-
-
-@contextmanager
-def _counts_fold_again() -> Iterator[None]:
-    """A tally is added although the node tells of it already, as it was once."""
-
-    def fold(judgement: Any, book: Any, unsettled: Any, own_boot: Any) -> Any:
-        with patched.object(Entry, "seen", lambda _self, _fault: False):
-            return real(judgement, book, unsettled, own_boot)
-
-    real = judge._fold_unsettled
-    with patched.object(judge, "_fold_unsettled", fold):
+    real = incidents._fold_fault
+    with patched.object(incidents, "_fold_fault", fold_fault):
         yield
 
 
 @contextmanager
 def _hands_unnoticed() -> Iterator[None]:
-    def judged(*args: Any, **more: Any) -> Any:
-        return real(*args, **{**more, "removed_by_hand": False})
+    def folded(*args: Any, **more: Any) -> Any:
+        return real(*args, **{**more, "removal": None})
 
-    real = decide.judge
-    with patched.object(decide, "judge", judged):
+    real = decide.fold_faults
+    with patched.object(decide, "fold_faults", folded):
         yield
 
 
 @contextmanager
 def _acks_forgotten() -> Iterator[None]:
-    def incident(self: Entry) -> Any:
+    def incident(self: IncidentBuilder) -> Any:
         return decide.replace(real(self), ack=None)
 
-    real = Entry.incident
-    with patched.object(Entry, "incident", incident):
+    real = IncidentBuilder.incident
+    with patched.object(IncidentBuilder, "incident", incident):
         yield
 
 
@@ -169,8 +153,8 @@ def _collateral_taints() -> Iterator[None]:
         found = real(incident, *rest)
         return decide.replace(found, role=None) if found.role is Role.COLLATERAL else found
 
-    real = roles._in_event
-    with patched.object(roles, "_in_event", in_event):
+    real = correlation._in_event
+    with patched.object(correlation, "_in_event", in_event):
         yield
 
 
@@ -182,7 +166,7 @@ def _all_settle(record: Any, _state: Any, _mine: Any, rules: Any, now_ns: int) -
 @contextmanager
 def _every_fatal_line_may_be_collateral() -> Iterator[None]:
     with ExitStack() as stack:
-        for module in (correlate, roles, weigh):
+        for module in (correlation, escalation):
             stack.enter_context(patched.object(module, "is_soft", lambda each, _rules: each.taints))
         yield
 
@@ -192,8 +176,8 @@ def _threshold_off_by(number: int) -> Iterator[None]:
     def reached(threshold: Any, incident: Any, mine: Any) -> str:
         return str(real(decide.replace(threshold, count=threshold.count + number), incident, mine))
 
-    real = thresholds._threshold
-    with patched.object(thresholds, "_threshold", reached):
+    real = escalation._threshold
+    with patched.object(escalation, "_threshold", reached):
         yield
 
 
@@ -208,22 +192,12 @@ def _softer_taint_lingers() -> Iterator[None]:
 
 
 @contextmanager
-def _any_common_node_is_blamed() -> Iterator[None]:
-    def grounds(self: Failures, node: str, *_fleet: Any) -> str:
-        most = self.rules.common_node_jobs
-        return "common to many" if most and len(self.jobs.get(node, ())) >= most else ""
-
-    with patched.object(Failures, "grounds", grounds):
-        yield
-
-
-@contextmanager
 def _no_event_keeps_its_name() -> Iterator[None]:
     def named(event: Any, *rest: Any) -> Any:
-        return decide.replace(real(event, *rest), name=f"{event.shared}@{next(numbers)}")
+        return decide.replace(real(event, *rest), known_as=f"{event.shared}@{next(numbers)}")
 
-    real, numbers = weigh.named, count()
-    with patched.object(weigh, "named", named):
+    real, numbers = escalation.named, count()
+    with patched.object(escalation, "named", named):
         yield
 
 
@@ -236,18 +210,18 @@ def _confirmed_at_any_time() -> Iterator[None]:
     def together(together: Any, *rest: Any) -> str:
         return str(real(decide.replace(together, within_seconds=86_400), *rest))
 
-    real = thresholds._together
-    with patched.object(thresholds, "_together", together):
+    real = escalation._together
+    with patched.object(escalation, "_together", together):
         yield
 
 
 @contextmanager
 def _only_a_pods_line_is_news() -> Iterator[None]:
     def together(together: Any, incident: Any, own: Any, mine: Any, now_ns: int) -> str:
-        return str(real(together, incident, own, mine, now_ns)) if thresholds.is_news(own, now_ns) else ""
+        return str(real(together, incident, own, mine, now_ns)) if escalation.is_news(own, now_ns) else ""
 
-    real = thresholds._together
-    with patched.object(thresholds, "_together", together):
+    real = escalation._together
+    with patched.object(escalation, "_together", together):
         yield
 
 
@@ -287,48 +261,47 @@ MUTANTS: dict[str, Mutant] = {
     "our taint replaces the others": _others_taints_replaced,
     "the watch is not followed": _swap(NodeStore, "_watch", lambda _self: None),
     "kernel positions tell no replay": _swap(KernelPosition, "at_or_before", lambda _self, _other: None),
-    "nothing was seen before": _swap(Entry, "seen", lambda _self, _fault: False),
+    "nothing was seen before": _swap(IncidentBuilder, "seen", lambda _self, _fault: False),
     "no answer is asked for with fewer entries": _swap(window_query, "_is_too_large", lambda _error: False),
     "no line counts as delivered": _swap(DeliveredLines, "has", lambda *_args: False),
-    "a count is added twice": _counts_fold_again,
     "a release covers no incident": _swap(release, "_released", lambda incident, _boot, _until: incident),
-    "a release covers everything": _swap(judge, "covers", lambda *_args, **_more: True),
+    "a release covers everything": _swap(incidents, "covers", lambda *_args, **_more: True),
     "a taint taken off by hand is set again": _hands_unnoticed,
     "a line counts for the present boot, whatever it names": _no_line_names_its_boot,
-    "boots are never past": _swap(judge, "PAST_BOOTS_KEPT", 0),
+    "boots are never past": _swap(incidents, "PAST_BOOTS_KEPT", 0),
     "the brake lets nobody pass": _swap(decide, "admit", _admit_nobody),
     "the brake lets everybody pass": _swap(decide, "admit", _admit_all),
     "a pause is not heeded": _swap(brake, "_holding", lambda _steering, _now: None),
-    "pools have no brake of their own": _swap(census, "_rooms", lambda found, _state, _rules: (found.fleet,)),
-    "the pace is not kept": _swap(Census, "pace", lambda _self, _rules: None),
-    "the brake does not cool down": _swap(Room, "released", lambda *_args: None),
-    "a deleted node is forgotten": _swap(census, "_note_deleted", lambda *_args: None),
+    "pools have no brake of their own": _swap(
+        brake, "_budgets", lambda count, _state, _rules: (count.fleet,)
+    ),
+    "the pace is not kept": _swap(FleetCount, "pace", lambda _self, _rules: None),
+    "the brake does not cool down": _swap(Budget, "released", lambda *_args: None),
+    "a deleted node is forgotten": _swap(brake, "_note_deleted", lambda *_args: None),
     "an acknowledgement is forgotten": _acks_forgotten,
     "every growth is written at once": _swap(decide, "is_due", lambda *_args: True),
     "collateral taints": _collateral_taints,
-    "no event has an origin": _swap(correlate, "_origins", lambda *_args: frozenset()),
+    "no event has an origin": _swap(correlation, "_origins", lambda *_args: frozenset()),
     "hardware's own failure may be collateral": _every_fatal_line_may_be_collateral,
-    "nothing waits to be told apart": _swap(weigh, "settling", lambda *_args: {}),
-    "what is to be told apart waits for ever": _swap(weigh, "settling", _all_settle),
+    "nothing waits to be told apart": _swap(escalation, "settling", lambda *_args: {}),
+    "what is to be told apart waits for ever": _swap(escalation, "settling", _all_settle),
     "no event keeps its name": _no_event_keeps_its_name,
     "a threshold is one too low": lambda: _threshold_off_by(-1),
     "a threshold is one too high": lambda: _threshold_off_by(1),
-    "lines of one failure count one by one": _swap(recent, "EPISODE_NS", 0),
+    "lines of one failure count one by one": _swap(evidence_window, "EPISODE_NS", 0),
     "a release does not end the counting": _swap(evidence, "settled_ns", lambda *_args: 0),
-    "a reboot does not end the counting": _swap(weigh, "boot_in", lambda *_args: None),
-    "the past is forgotten at a restart": _swap(weigh, "with_past", lambda found, *_args: found),
-    "no common node is ever blamed": _swap(Failures, "grounds", lambda *_args: ""),
-    "every common node is blamed": _any_common_node_is_blamed,
+    "a reboot does not end the counting": _swap(evidence, "boot_in", lambda *_args: None),
+    "the past is forgotten at a restart": _swap(evidence, "with_past", lambda found, *_args: found),
     "the softer taint lingers": _softer_taint_lingers,
-    "a pod's word of its memory is enough": _swap(thresholds, "_together", lambda *_args: "a pod says so"),
-    "nothing confirms a pod": _swap(thresholds, "_together", lambda *_args: ""),
-    "a job's end confirms a pod": _swap(thresholds, "_is_meant", _any_kernel_line),
+    "a pod's word of its memory is enough": _swap(escalation, "_together", lambda *_args: "a pod says so"),
+    "nothing confirms a pod": _swap(escalation, "_together", lambda *_args: ""),
+    "a job's end confirms a pod": _swap(escalation, "_is_meant", _any_kernel_line),
     "a pod is confirmed however long ago": _confirmed_at_any_time,
     "a kernel's word that comes late confirms nothing": _only_a_pods_line_is_news,
-    "all the jobs of one failure count": _swap(thresholds, "_distinct_jobs", _every_job_named),
-    "one job counts again and again": _swap(thresholds, "_distinct_jobs", _every_line_of_a_job),
+    "all the jobs of one failure count": _swap(escalation, "_distinct_jobs", _every_job_named),
+    "one job counts again and again": _swap(escalation, "_distinct_jobs", _every_line_of_a_job),
     "whose a page fault was nobody learns from pods": _swap(evidence, "_with_jobs", lambda mine, _span: mine),
-    "what a failure elsewhere explains counts": _swap(weigh, "counting", _all_that_is_not_recorded),
+    "what a failure elsewhere explains counts": _swap(escalation, "counting", _all_that_is_not_recorded),
 }
 
 GUARDED_TWICE = {

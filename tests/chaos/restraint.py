@@ -11,9 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from konductor_like.model import IncidentState, NodeState
-from konductor_like.policy.brake import bound
-from konductor_like.policy.release import unix_ns
-from konductor_like.policy.room import share
+from konductor_like.model.time import unix_ns
+from konductor_like.policy.brake import bound, share
 from tests.chaos.machines import RULES_THAT_SETTLE
 
 if TYPE_CHECKING:
@@ -147,9 +146,9 @@ class Restraint:
     def _latest_release(self, states: Collection[NodeState], turn: int, now: datetime) -> datetime | None:
         """When a node in service was last released, as far as the process knew."""
         found = (
-            state.record.stints[0].released_at
+            state.record.quarantines[0].released_at
             for state in states
-            if state.record.stints and not state.tainted and self._released.get(state.name, turn) < turn
+            if state.record.quarantines and not state.tainted and self._released.get(state.name, turn) < turn
         )
         return max((at for at in found if self._rearmed < at <= now), default=None)
 
@@ -162,6 +161,6 @@ def _held_at(state: NodeState, at_ns: int) -> bool:
 
 
 def _tainted(state: NodeState) -> Iterator[datetime]:
-    yield from (stint.tainted_at for stint in state.record.stints)
+    yield from (stint.tainted_at for stint in state.record.quarantines)
     if state.record.tainted_at is not None:
         yield state.record.tainted_at

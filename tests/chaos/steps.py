@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tests.chaos.machines import GPUS, Machine, seconds
-from tests.chaos.troubles import KUBE, KUBE_TARGETS, LOKI, Strike, Trouble
+from tests.chaos.troubles import KUBE_TARGETS, Strike, Trouble
+from tests.chaos.wire import KUBE, LOKI
 
 if TYPE_CHECKING:
     from tests.chaos.process import Process

@@ -126,15 +126,6 @@ def test_a_broken_promise_is_caught(name: str, seed: int) -> None:
     assert caught_by(name, range(seed, seed + 1)) is not None
 
 
-def _jobs_fail_on(*pairs: tuple[int, int]) -> tuple[Step, ...]:
-    """One job after the other dies on two nodes, and no kernel says anything."""
-    return tuple(
-        step
-        for job, (one, other) in enumerate(pairs, start=1)
-        for step in (s.PodLine(one, 0.0, job), s.PodLine(other, 0.0, job), s.Beat(0), s.Wait(400.0))
-    )
-
-
 _RACK_FAILS: tuple[Step, ...] = (
     *(s.Beat(0), s.Wait(60.0), s.Xid(0, 79), s.Wait(1.0), s.Xid(1, 145), s.Xid(2, 149), s.Beat(0)),
     *(s.Wait(6.0), s.Beat(0)),
@@ -156,11 +147,8 @@ _CONFIRMED_LATE: tuple[Step, ...] = (
 )
 
 RARELY_MET: dict[str, tuple[Step, ...]] = {
-    "a count is added twice": FOUND["a count whose write went through unanswered is not added again"].steps,
     "every growth is written at once": (s.Xid(0, 95, 1), s.Wait(10.0), s.Beat(0)) * 40,
     "lines of one failure count one by one": (s.Beat(0), s.Xid(0, 94, 0, times=12), s.Beat(0)),
-    "no common node is ever blamed": _jobs_fail_on((0, 1), (0, 2), (0, 3), (0, 4)),
-    "every common node is blamed": _jobs_fail_on((0, 1), (0, 1), (0, 1), (0, 1)),
     "the past is forgotten at a restart": (
         *(s.Beat(0), s.Xid(0, 94), s.Beat(0), s.Wait(130.0), s.Xid(0, 94), s.Beat(0), s.Kill(0)),
         *(s.Wait(1500.0), s.Beat(0), s.Xid(0, 94), s.Beat(0)),

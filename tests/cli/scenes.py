@@ -37,8 +37,8 @@ from konductor_like.model import (
     Severity,
     Source,
 )
-from konductor_like.policy import Rules
-from konductor_like.policy.release import unix_ns
+from konductor_like.model.time import unix_ns
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.sandbox.fleet import make_cpu_node, make_node
 from konductor_like.sandbox.kubernetes import KubernetesServer
 
@@ -190,7 +190,7 @@ def in_event() -> list[dict[str, Any]]:
     return nodes
 
 
-def settings_of(policy: Rules = Rules(), **settings: Any) -> Published:  # noqa: B008  # a frozen value
+def settings_of(policy: PolicyConfig = PolicyConfig(), **settings: Any) -> Published:  # noqa: B008  # a frozen value
     """What the controller of the scenes publishes; by default it runs with default settings."""
     given = {"stale_seconds": 300.0, "domain_label": "nvidia.com/gpu.clique", "namespaces": ("default",)}
     return Published(

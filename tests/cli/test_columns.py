@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.cli.columns import age, columns, count, fault_name, natural, printable
+from konductor_like.cli.columns import age, columns, count, fault_name, natural
+from konductor_like.model import printable
 
 AGES = {
     -5: "<invalid>",

@@ -17,8 +17,8 @@ from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.decode import decode_node
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, encode_settings
 from konductor_like.cluster.record import encode
-from konductor_like.model import RECORD_ANNOTATION, Stint
-from konductor_like.policy import Rules
+from konductor_like.model import RECORD_ANNOTATION, Quarantine
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.sandbox.fleet import make_cpu_node
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from tests.cli.scenes import ago, faulty, note_on_the_lease, settings_of
@@ -65,10 +65,10 @@ def test_the_brakes_bound_is_the_controllers(
     monkeypatch.setenv("KONDUCTOR_BRAKE_MAX_NODES", "7")
     assert bound(capsys) == 2
 
-    publish(tmp_path, settings_of(Rules(brake_max_percent=50)))
+    publish(tmp_path, settings_of(PolicyConfig(brake_max_percent=50)))
     assert bound(capsys) == 6
 
-    publish(tmp_path, settings_of(Rules(brake_max_nodes=0)))
+    publish(tmp_path, settings_of(PolicyConfig(brake_max_nodes=0)))
     assert bound(capsys) == 0
 
 
@@ -145,7 +145,7 @@ def test_pools_are_the_controllers(
     node = faulty("gpu-3")
     node["metadata"]["labels"]["pool"] = "h100"
     server.put_node(node)
-    publish(tmp_path, settings_of(Rules(brake_pool_max_percent=30), pool_label="pool"))
+    publish(tmp_path, settings_of(PolicyConfig(brake_pool_max_percent=30), pool_label="pool"))
 
     assert document(capsys, "status")["brake"]["pools"] == [
         {"pool": "h100", "gpuNodes": 1, "out": 1, "bound": 1}
@@ -167,7 +167,7 @@ def test_a_held_node_that_nothing_holds_waits_for_a_controller_that_runs(
     cluster: Cluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     cluster("brake full")
-    publish(tmp_path, settings_of(Rules(brake_max_percent=100)))
+    publish(tmp_path, settings_of(PolicyConfig(brake_max_percent=100)))
     assert run("brake", "status") == 0
     assert "it is tainted at the next poll" in capsys.readouterr().out
 
@@ -204,11 +204,11 @@ def test_a_resets_warning_counts_by_the_controllers_days_or_not_at_all(
 ) -> None:
     server = cluster("healthy")
     node = faulty("gpu-3")
-    stint = Stint(ago(172_800), ago(172_700), "xid.79")
-    record = replace(decode_node(node).record, hold_until=ago(-3600), stints=(stint,))
+    stint = Quarantine(ago(172_800), ago(172_700), "xid.79")
+    record = replace(decode_node(node).record, hold_until=ago(-3600), quarantines=(stint,))
     node["metadata"]["annotations"][RECORD_ANNOTATION] = encode(record)
     server.put_node(node)
-    publish(tmp_path, settings_of(Rules(repeat_days=3)))
+    publish(tmp_path, settings_of(PolicyConfig(repeat_days=3)))
     assert run("reset", "gpu-3", "--dry-run") == 0
     assert "it failed 2 times in 3 days" in capsys.readouterr().err
 

@@ -19,7 +19,7 @@ from konductor_like.cluster.checkpoint import (
     encode_coverage,
 )
 from konductor_like.model import Checkpoint, Coverage, Source
-from konductor_like.policy.release import unix_ns
+from konductor_like.model.time import unix_ns
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cli.scenes import NOW, ago, note_on_the_lease
 

@@ -24,13 +24,13 @@ from konductor_like.model import (
     IncidentState,
     NodeState,
     Pause,
+    Quarantine,
     Refusal,
     Release,
     Severity,
     Steering,
-    Stint,
 )
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from tests.cli.scenes import HOLDER, NOW, SCENES, ago, ago_ns, every_state, incident, settings_of
 
@@ -50,7 +50,7 @@ def story(
     *,
     steering: Steering = Steering(),  # noqa: B008  # a frozen value
     coverage: Coverage | None = None,
-    rules: Rules = Rules(),  # noqa: B008  # a frozen value
+    rules: PolicyConfig = PolicyConfig(),  # noqa: B008  # a frozen value
 ) -> NodeStory:
     return story_of(name, states, rules, replace(RUNNING, steering=steering, coverage=coverage), NOW)
 
@@ -77,7 +77,7 @@ def test_a_pause_is_the_reason_while_it_lasts() -> None:
 
 
 def test_what_the_next_look_lets_through_is_not_called_held_back() -> None:
-    roomy = story("gpu-2", nodes("brake full"), rules=Rules(brake_max_percent=100))
+    roomy = story("gpu-2", nodes("brake full"), rules=PolicyConfig(brake_max_percent=100))
 
     assert roomy.held_back == ()
     assert "it is tainted at the next poll" in told(roomy)["Decided"]
@@ -112,7 +112,7 @@ def test_earlier_times_out_and_who_let_it_go_are_told() -> None:
     state = states["gpu-1"]
     record = replace(
         state.record,
-        stints=tuple(Stint(ago(9_000 - n), ago(8_000 - n), "xid.79") for n in range(5)),
+        quarantines=tuple(Quarantine(ago(9_000 - n), ago(8_000 - n), "xid.79") for n in range(5)),
         replace_since=ago(100),
         releases=(Release(ago(8_000), "kim@laptop", "riser swapped", "reset"),),
     )

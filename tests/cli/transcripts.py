@@ -34,7 +34,7 @@ import pytest
 from konductor_like.cli import session
 from konductor_like.cli.app import execute
 from konductor_like.cluster.client import KubeClient
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from tests.cli.scenes import NOW, RULES, SCENES, seed_lease, settings_of
 
@@ -153,7 +153,7 @@ def _cluster(
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
         if scene.lease != "none":
             with closing(KubeClient.connect(str(kubeconfig), None, 10)) as client:
-                settings = settings_of(Rules(**scene.policy))  # type: ignore[arg-type]  # its whole numbers
+                settings = settings_of(PolicyConfig(**scene.policy))  # type: ignore[arg-type]  # its whole numbers
                 seed_lease(server, client, None if scene.lease == "old" else settings)
         yield server
 

@@ -25,7 +25,7 @@ from konductor_like.cluster.published import (
     encode_settings,
     published,
 )
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.settings import Settings
 from tests.cluster.lease_scenes import NAME, NAMESPACE, PATH, Clock, candidate
@@ -47,7 +47,7 @@ def of(settings: Settings) -> Published:
         st.text(),
         st.text(),
         st.builds(
-            Rules,
+            PolicyConfig,
             brake_max_percent=REALS,
             brake_max_nodes=st.none() | COUNTS,
             brake_pool_max_percent=st.none() | REALS,
@@ -70,7 +70,7 @@ def test_every_number_of_the_policy_is_published() -> None:
     """A setting that is added to the rules is shown to people, or left out on purpose."""
     here = json.loads(encode_settings(of(Settings())))["policy"]
 
-    assert {field.name for field in fields(Rules)} - here.keys() == {"version", "escalations"}
+    assert {field.name for field in fields(PolicyConfig)} - here.keys() == {"version", "escalations"}
 
 
 def _secrets() -> Iterator[tuple[str, Any]]:

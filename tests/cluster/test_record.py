@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from konductor_like.cluster.record import RECORD_BYTES, decode, encode
+from konductor_like.cluster.record import decode, encode
+from konductor_like.cluster.shrink import RECORD_BYTES
 from konductor_like.detection import find
 from konductor_like.model import (
     Ack,
@@ -22,11 +23,11 @@ from konductor_like.model import (
     KernelPosition,
     Machine,
     NodeRecord,
+    Quarantine,
     Release,
     Role,
     Severity,
     Source,
-    Stint,
 )
 from tests.cluster.scenes import BOOT, NOON, incident, record, release
 
@@ -83,7 +84,7 @@ RECORDS = st.builds(
     read=POSITIONS,
     past_boots=st.lists(TEXTS, max_size=3).map(tuple),
     booted_after_ns=st.none() | STAMPS,
-    stints=st.lists(st.builds(Stint, MOMENTS, MOMENTS, TEXTS), max_size=3).map(tuple),
+    quarantines=st.lists(st.builds(Quarantine, MOMENTS, MOMENTS, TEXTS), max_size=3).map(tuple),
     hold_until=st.none() | MOMENTS,
     replace_since=st.none() | MOMENTS,
     contested_at=st.none() | MOMENTS,
@@ -107,7 +108,7 @@ def test_what_is_written_is_read_again(written: NodeRecord) -> None:
         (
             NodeRecord,
             (
-                "machine tainted_at incidents releases read past_boots booted_after_ns stints "
+                "machine tainted_at incidents releases read past_boots booted_after_ns quarantines "
                 "hold_until replace_since contested_at act"
             ),
         ),
@@ -121,7 +122,7 @@ def test_what_is_written_is_read_again(written: NodeRecord) -> None:
         (Release, "at by reason how read read_ns warning"),
         (Machine, "node_uid system_id boot_id"),
         (KernelPosition, "boot_id sequence stamp_us"),
-        (Stint, "tainted_at released_at rule"),
+        (Quarantine, "tainted_at released_at rule"),
         (Act, "id at rules"),
         (Ack, "at by reason"),
         (IncidentKey, "rule gpu"),

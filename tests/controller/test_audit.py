@@ -14,7 +14,7 @@ from konductor_like.controller import audit, logs
 from konductor_like.controller.audit import Audit
 from konductor_like.controller.metrics import Metrics
 from konductor_like.model import IncidentKey, Refusal, Refused, Severity
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 from tests.policy.scenes import Cluster, at, fault, fleet, node
 
 PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text("utf-8")
@@ -43,7 +43,7 @@ def refused(name: str = "gpu-1", why: Refusal = Refusal.BRAKE) -> Refused:
 
 
 def test_a_taint_is_told_by_the_name_that_its_record_has() -> None:
-    cluster, trail = Cluster(fleet(3), Rules(version="abc")), Trail()
+    cluster, trail = Cluster(fleet(3), PolicyConfig(version="abc")), Trail()
     [change] = cluster.tick(fault()).changes
 
     trail.audit.written(change, "applied")
@@ -154,7 +154,7 @@ def test_a_dry_run_says_that_nothing_was_written() -> None:
 
 def test_growing_counts_name_what_grew() -> None:
     suspect: dict[str, Any] = {"rule": "xid.63", "severity": Severity.SUSPECT}
-    cluster, trail = Cluster(fleet(3), replace(Rules(), settle_seconds=0.0)), Trail()
+    cluster, trail = Cluster(fleet(3), replace(PolicyConfig(), record_interval_seconds=0.0)), Trail()
     cluster.tick(fault(**suspect))
     [change] = cluster.tick(fault(**suspect, seconds=1, stamp=101), seconds=1).changes
 

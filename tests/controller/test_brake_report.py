@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from konductor_like.controller.brake_report import BrakeReport
 from konductor_like.model import EventReason
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 from tests.policy.scenes import Cluster, at, fault, fleet, let_go
 
 
@@ -51,7 +51,7 @@ def test_one_event_names_how_many_are_held_and_why() -> None:
 
 def test_where_no_taint_is_allowed_nobody_is_told_to_release_nodes() -> None:
     desk = Desk()
-    desk.cluster.rules = Rules(brake_max_nodes=0)
+    desk.cluster.rules = PolicyConfig(brake_max_nodes=0)
 
     desk.tick(1, seconds=5)
 

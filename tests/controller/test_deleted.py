@@ -12,7 +12,7 @@ from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.report import Report
 from konductor_like.controller.tick import Tick
 from konductor_like.model import Checkpoint, EventReason, Machine, Source, Steering
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 from tests.controller.ticks import UNANSWERED, Cluster, xid
 from tests.policy.scenes import at, fleet, node, ns
 
@@ -43,7 +43,7 @@ class Desk:
             self.cluster,
             Report(self.metrics, fleet_event=fleet_event),
             self.metrics,
-            rules=Rules,
+            rules=PolicyConfig,
             start=Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
             unknown_node_seconds=600,
             steering=steer,

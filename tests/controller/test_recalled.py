@@ -7,7 +7,7 @@ from dataclasses import replace
 from konductor_like.cluster import lease_object
 from konductor_like.controller.returning import Returning
 from konductor_like.model import EventReason, IncidentState, LogLine, Machine, NodeRecord, Source, Verb
-from konductor_like.policy import release
+from konductor_like.policy.release import release
 from tests.controller.ticks import Scene, xid
 from tests.policy.scenes import at, node, ns
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from konductor_like.cluster.writer import RehearsedWriter
 from konductor_like.controller.rehearsal import RehearsedNodes
 from konductor_like.model import NodeState, Severity, Snapshot
-from konductor_like.policy import Rules, decide
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.decide import decide
 from tests.policy.scenes import at, fault, fleet
 
 
@@ -29,7 +30,7 @@ def test_a_rehearsed_taint_stands_when_something_more_is_recorded() -> None:
 
     for one in faults:
         states = nodes.snapshot()
-        for change in decide(Snapshot(states), [one], Rules(), at(30)).changes:
+        for change in decide(Snapshot(states), [one], PolicyConfig(), at(30)).changes:
             applied = writer.write(states[change.node], change).state
             assert applied is not None
             nodes.apply(applied)

@@ -13,8 +13,8 @@ from konductor_like.model import (
     NodeState,
     Source,
 )
-from konductor_like.policy import release
-from konductor_like.policy.window import TRACES_OF_NODE_MOST
+from konductor_like.policy.evidence_window import TRACES_OF_NODE_MOST
+from konductor_like.policy.release import release
 from tests.catalog.user_files import POD_RULE, read
 from tests.controller.ticks import Scene, xid
 from tests.policy.scenes import at, fleet, ns
@@ -103,7 +103,7 @@ def test_a_storm_is_a_few_lines_of_the_log_and_not_one_for_each_of_its_own() -> 
         scene.run(
             *(xid(seconds=second + i / 500, stamp=second + i / 500) for i in range(500)), seconds=second + 1
         )
-    scene.run(seconds=75)
+    scene.run(seconds=603)
 
     assert scene.count("faults_total", source="kernel", kind="xid", code="79", severity="fatal") == 5000
     assert scene.cluster.nodes["gpu-1"].record.incidents[0].count == 5000

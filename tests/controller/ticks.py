@@ -21,7 +21,7 @@ from konductor_like.model import (
     Source,
     Verb,
 )
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 from tests.policy.scenes import at, fleet, ns
 
 XID_79 = (
@@ -87,7 +87,7 @@ class Scene:
             self.cluster,
             Report(self.metrics, fleet_event=lambda *told: self.fleet_events.append(told)),
             self.metrics,
-            rules=Rules,
+            rules=PolicyConfig,
             start=start or Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
             unknown_node_seconds=600,
             detect=detect,

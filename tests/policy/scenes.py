@@ -22,14 +22,18 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Plan,
+    Refusal,
     Severity,
     Snapshot,
     Source,
     Taint,
     Verb,
 )
-from konductor_like.policy import Rules, decide, release
-from konductor_like.policy.release import unix_ns
+from konductor_like.model.time import unix_ns
+from konductor_like.policy.brake import brake_state
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.decide import decide
+from konductor_like.policy.release import release
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 GPU = "0000:4e:00"
@@ -78,6 +82,12 @@ def let_go(cluster: Cluster, name: str, seconds: float, who: str = "ann") -> Cha
     return change
 
 
+def why(cluster: Cluster, seconds: float = 0) -> dict[str, Refusal | None]:
+    """By node, why the brake holds it, as ``status`` sees it."""
+    brake = brake_state(cluster.nodes, cluster.rules, steering=cluster.snapshot.steering, now=at(seconds))
+    return {held.node: held.why for held in brake.held}
+
+
 def fault(
     name: str | None = "gpu-1",
     *,
@@ -116,9 +126,9 @@ def fault(
 class Cluster:
     """A cluster in memory that does exactly what plans say, and remembers what was written."""
 
-    def __init__(self, nodes: Mapping[str, NodeState], rules: Rules | None = None) -> None:
+    def __init__(self, nodes: Mapping[str, NodeState], rules: PolicyConfig | None = None) -> None:
         self.nodes = dict(nodes)
-        self.rules = rules or Rules()
+        self.rules = rules or PolicyConfig()
         self.writes: list[Change] = []
         self.snapshot = Snapshot(self.nodes)
 
@@ -126,14 +136,9 @@ class Cluster:
         """Decide and apply."""
         self.snapshot = replace(self.snapshot, nodes=self.nodes)
         plan = decide(self.snapshot, faults, self.rules, at(seconds), past=past)
-        written = dict(self.snapshot.counts_written)
         for change in plan.changes:
             self.apply(change)
-            if change.counts_only:
-                written[change.node] = at(seconds)
-        self.snapshot = replace(
-            self.snapshot, unsettled=plan.unsettled, counts_written=written, window=plan.window
-        )
+        self.snapshot = replace(self.snapshot, grown=plan.grown, window=plan.window)
         return plan
 
     def apply(self, change: Change | None) -> None:

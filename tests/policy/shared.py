@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from konductor_like.catalog import load_catalog
 from konductor_like.model import Fault, FaultKind, IncidentState, NodeState, Role, Severity, Source
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 from tests.policy.scenes import GPU, Cluster, fault, fleet, node
 
-RULES = Rules(brake_max_percent=100).under(load_catalog().escalations, "test")
+RULES = PolicyConfig(brake_max_percent=100).under(load_catalog().escalations, "test")
 """The built-in escalations, and a brake that is in nobody's way."""
 
 
@@ -87,6 +87,15 @@ def labels(cluster: Cluster) -> dict[str | None, int]:
     return found
 
 
+def suspected(cluster: Cluster) -> set[str]:
+    """The nodes whose records say that failed jobs have them in common."""
+    return {
+        name
+        for name, state in cluster.nodes.items()
+        if any("only node common to 4 or more jobs" in incident.advice for incident in state.record.incidents)
+    }
+
+
 def gpu_fleet(size: int) -> Cluster:
     """A fleet under the built-in rules."""
     return Cluster(fleet(size), RULES)
@@ -103,5 +112,6 @@ __all__ = [
     "rack",
     "remote",
     "roles",
+    "suspected",
     "xid",
 ]

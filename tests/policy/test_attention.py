@@ -8,14 +8,15 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.model import Severity
-from konductor_like.policy import Rules, decide, needs_attention
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.decide import decide, needs_attention
 from tests.policy.scenes import Cluster, at, fault, fleet
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_caller_that_names_the_nodes_to_look_at_gets_the_same_plan(seed: int) -> None:
     rng = random.Random(seed)
-    cluster = Cluster(fleet(8), Rules(brake_max_percent=30))
+    cluster = Cluster(fleet(8), PolicyConfig(brake_max_percent=30))
     taints = 0
     for step in range(40):
         seconds = 30.0 * step
@@ -41,7 +42,7 @@ def test_a_caller_that_names_the_nodes_to_look_at_gets_the_same_plan(seed: int) 
 
         assert asked.changes == plan.changes
         assert set(asked.refused) == set(plan.refused)
-        assert (asked.unsettled, asked.window) == (plan.unsettled, plan.window)
+        assert (asked.grown, asked.window) == (plan.grown, plan.window)
         assert asked.brake == plan.brake or not asked.refused
         taints += sum(change.verb.value == "taint" for change in plan.changes)
     assert taints > 1

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from konductor_like import policy
 from konductor_like.model import IncidentState, Machine, Severity, Source
+from konductor_like.policy.release import release as let_go
 from tests.policy.scenes import GPU, Cluster, at, fault, fleet, node, ns
 
 
@@ -88,9 +88,7 @@ def release(cluster: Cluster, *, seconds: float, read: float) -> None:
     """What ``konductor-like reset gpu-1`` writes when everything before ``read`` had been read."""
     read_ns = {Source.KERNEL: ns(read)}
     cluster.apply(
-        policy.release(
-            cluster.nodes["gpu-1"], at=at(seconds), by="ann", reason="", how="reset", read_ns=read_ns
-        )
+        let_go(cluster.nodes["gpu-1"], at=at(seconds), by="ann", reason="", how="reset", read_ns=read_ns)
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.model import EventReason, NodeState, PoolBrake, Rearm, Refusal, Severity, Steering, Verb
-from konductor_like.policy import Rules, brake_state
-from tests.policy.scenes import Cluster, at, fault, fleet, let_go, node, ns
+from konductor_like.policy.config import PolicyConfig
+from tests.policy.scenes import Cluster, at, fault, fleet, let_go, node, ns, why
 
 HOUR = 3600.0
 
@@ -23,14 +24,8 @@ def pools(**sizes: int) -> dict[str, NodeState]:
     }
 
 
-def why(cluster: Cluster, seconds: float = 0) -> dict[str, Refusal | None]:
-    """By node, why it is held, as ``status`` sees it."""
-    brake = brake_state(cluster.nodes, cluster.rules, steering=cluster.snapshot.steering, now=at(seconds))
-    return {held.node: held.why for held in brake.held}
-
-
 def test_a_full_pool_holds_its_own_and_leaves_the_others_their_room() -> None:
-    cluster = Cluster(pools(a=10, b=10), Rules(brake_max_percent=50, brake_pool_max_percent=20))
+    cluster = Cluster(pools(a=10, b=10), PolicyConfig(brake_max_percent=50, brake_pool_max_percent=20))
 
     plan = cluster.tick(*(fault(f"a-{i}", seconds=i) for i in range(1, 5)), fault("b-1", seconds=9))
 
@@ -42,7 +37,7 @@ def test_a_full_pool_holds_its_own_and_leaves_the_others_their_room() -> None:
 
 
 def test_the_bound_of_the_fleet_holds_above_the_pools() -> None:
-    cluster = Cluster(pools(a=5, b=5, c=5), Rules(brake_max_percent=20, brake_pool_max_percent=100))
+    cluster = Cluster(pools(a=5, b=5, c=5), PolicyConfig(brake_max_percent=20, brake_pool_max_percent=100))
 
     cluster.tick(*(fault(f"{pool}-{i}", seconds=i) for pool in "abc" for i in range(1, 6)))
 
@@ -50,7 +45,7 @@ def test_the_bound_of_the_fleet_holds_above_the_pools() -> None:
 
 
 def test_a_pool_of_one_node_may_lose_it_and_a_hundred_such_pools_only_what_the_fleet_may() -> None:
-    cluster = Cluster(pools(**{f"p{i}": 1 for i in range(100)}), Rules(brake_pool_max_percent=20))
+    cluster = Cluster(pools(**{f"p{i}": 1 for i in range(100)}), PolicyConfig(brake_pool_max_percent=20))
 
     cluster.tick(*(fault(f"p{i}-1", seconds=i) for i in range(100)))
 
@@ -58,7 +53,7 @@ def test_a_pool_of_one_node_may_lose_it_and_a_hundred_such_pools_only_what_the_f
 
 
 def test_a_cap_of_zero_holds_the_first_of_a_pool_too() -> None:
-    cluster = Cluster(pools(a=3), Rules(brake_max_nodes=0, brake_pool_max_percent=50))
+    cluster = Cluster(pools(a=3), PolicyConfig(brake_max_nodes=0, brake_pool_max_percent=50))
 
     cluster.tick(fault("a-1"))
 
@@ -66,7 +61,7 @@ def test_a_cap_of_zero_holds_the_first_of_a_pool_too() -> None:
 
 
 def test_nodes_without_a_pool_have_the_bound_of_the_fleet_alone() -> None:
-    cluster = Cluster(fleet(10), Rules(brake_pool_max_percent=0))
+    cluster = Cluster(fleet(10), PolicyConfig(brake_pool_max_percent=0))
 
     cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 5)))
 
@@ -80,7 +75,7 @@ def cordoned(state: NodeState) -> NodeState:
 def test_nodes_that_are_out_for_other_reasons_count_only_when_asked() -> None:
     nodes = fleet(10)
     nodes |= {"gpu-9": cordoned(nodes["gpu-9"]), "gpu-10": replace(nodes["gpu-10"], ready=False)}
-    indifferent, asked = Cluster(nodes), Cluster(nodes, Rules(brake_count_unavailable=True))
+    indifferent, asked = Cluster(nodes), Cluster(nodes, PolicyConfig(brake_count_unavailable=True))
 
     indifferent.tick(fault("gpu-1"))
     plan = asked.tick(fault("gpu-1"))
@@ -93,37 +88,36 @@ def test_nodes_that_are_out_for_other_reasons_count_only_when_asked() -> None:
 def test_a_node_that_counts_as_out_already_takes_no_further_room() -> None:
     nodes = fleet(10)
     nodes |= {name: cordoned(nodes[name]) for name in ("gpu-8", "gpu-9", "gpu-10")}
-    cluster = Cluster(nodes, Rules(brake_count_unavailable=True))
+    cluster = Cluster(nodes, PolicyConfig(brake_count_unavailable=True))
 
     cluster.tick(fault("gpu-1"), *(fault(f"gpu-{i}", seconds=i) for i in (8, 9, 10)))
 
     assert cluster.tainted == {"gpu-8", "gpu-9"}
 
 
-def test_a_hundred_new_nodes_that_are_not_ready_yet_do_not_trip_the_brake() -> None:
-    joining = {f"new-{i}": replace(node(f"new-{i}"), ready=False, created_ns=ns(-60)) for i in range(100)}
-    cluster = Cluster(fleet(30) | joining, Rules(brake_count_unavailable=True))
-    cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 6)))
+@pytest.mark.parametrize(("seconds", "away"), [(1700, 0), (1800, 10)])
+def test_nodes_that_are_not_ready_count_half_an_hour_after_they_joined(seconds: float, away: int) -> None:
+    joining = {f"new-{i}": replace(node(f"new-{i}"), ready=False, created_ns=ns(-60)) for i in range(10)}
+    cluster = Cluster(fleet(5) | joining, PolicyConfig(brake_count_unavailable=True))
 
-    plan = cluster.tick(fault("gpu-6", seconds=10), seconds=11)
+    plan = cluster.tick(fault("gpu-1"), seconds=seconds)
 
-    assert len(cluster.tainted) == 6
-    assert not plan.brake.holding
-    assert (plan.brake.gpu_nodes, plan.brake.unavailable) == (130, 0)
+    assert (plan.brake.gpu_nodes, plan.brake.unavailable) == (15, away)
+    assert cluster.tainted == (set() if away else {"gpu-1"})
 
 
-def test_nodes_that_stay_unready_count_half_an_hour_after_they_joined() -> None:
-    joined = {f"new-{i}": replace(node(f"new-{i}"), ready=False, created_ns=ns(-60)) for i in range(10)}
-    cluster = Cluster(fleet(5) | joined, Rules(brake_count_unavailable=True))
+@pytest.mark.parametrize(("in_flight", "tainted"), [("gpu-1", {"gpu-1", "gpu-2"}), ("gpu-9", {"gpu-1"})])
+def test_a_taint_without_an_answer_counts_for_the_rate_once(in_flight: str, tainted: set[str]) -> None:
+    cluster = Cluster(fleet(100), PolicyConfig(brake_rate_nodes=2))
+    cluster.snapshot = replace(cluster.snapshot, in_flight=frozenset({in_flight}))
 
-    plan = cluster.tick(fault("gpu-1"), seconds=1800)
+    cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1), seconds=2)
 
-    assert cluster.tainted == set()
-    assert plan.brake.unavailable == 10
+    assert cluster.tainted == tainted
 
 
 def test_no_more_nodes_are_tainted_within_the_window_than_the_rate_allows() -> None:
-    cluster = Cluster(fleet(100), Rules(brake_rate_nodes=2, brake_rate_window_seconds=HOUR))
+    cluster = Cluster(fleet(100), PolicyConfig(brake_rate_nodes=2, brake_rate_window_seconds=HOUR))
 
     plan = cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 5)), seconds=10)
 
@@ -134,7 +128,7 @@ def test_no_more_nodes_are_tainted_within_the_window_than_the_rate_allows() -> N
 
 
 def test_what_the_rate_held_passes_once_the_window_has_moved_on() -> None:
-    cluster = Cluster(fleet(100), Rules(brake_rate_nodes=1, brake_rate_window_seconds=HOUR))
+    cluster = Cluster(fleet(100), PolicyConfig(brake_rate_nodes=1, brake_rate_window_seconds=HOUR))
     cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1), seconds=10)
 
     cluster.tick(seconds=10 + HOUR - 1)
@@ -145,7 +139,7 @@ def test_what_the_rate_held_passes_once_the_window_has_moved_on() -> None:
 
 
 def test_taints_that_a_wrong_clock_wrote_do_not_hold_the_rate_until_that_day_comes() -> None:
-    cluster = Cluster(fleet(100), Rules(brake_rate_nodes=1, brake_rate_window_seconds=HOUR))
+    cluster = Cluster(fleet(100), PolicyConfig(brake_rate_nodes=1, brake_rate_window_seconds=HOUR))
     cluster.tick(fault("gpu-1"), seconds=10 * 24 * HOUR)
 
     cluster.tick(fault("gpu-2", seconds=1), seconds=2)
@@ -154,7 +148,7 @@ def test_taints_that_a_wrong_clock_wrote_do_not_hold_the_rate_until_that_day_com
 
 
 def test_a_release_gives_the_rate_nothing_back() -> None:
-    cluster = Cluster(fleet(100), Rules(brake_rate_nodes=1, brake_cooldown_seconds=0))
+    cluster = Cluster(fleet(100), PolicyConfig(brake_rate_nodes=1, brake_cooldown_seconds=0))
     cluster.tick(fault("gpu-1"))
     let_go(cluster, "gpu-1", 60)
 
@@ -163,26 +157,8 @@ def test_a_release_gives_the_rate_nothing_back() -> None:
     assert why(cluster, 61) == {"gpu-2": Refusal.RATE}
 
 
-def test_a_taint_that_is_tried_again_counts_for_the_rate_once() -> None:
-    cluster = Cluster(fleet(100), Rules(brake_rate_nodes=2))
-    cluster.snapshot = replace(cluster.snapshot, in_flight=frozenset({"gpu-1"}))
-
-    cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1), seconds=2)
-
-    assert cluster.tainted == {"gpu-1", "gpu-2"}
-
-
-def test_a_taint_without_an_answer_counts_for_the_rate() -> None:
-    cluster = Cluster(fleet(100), Rules(brake_rate_nodes=1))
-    cluster.snapshot = replace(cluster.snapshot, in_flight=frozenset({"gpu-9"}))
-
-    cluster.tick(fault("gpu-1"))
-
-    assert cluster.tainted == set()
-
-
 def test_a_reset_of_the_brake_starts_the_window_anew_but_moves_no_bound() -> None:
-    cluster = Cluster(fleet(10), Rules(brake_rate_nodes=1))
+    cluster = Cluster(fleet(10), PolicyConfig(brake_rate_nodes=1))
     cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 5)), seconds=10)
     cluster.snapshot = replace(cluster.snapshot, steering=Steering(rearm=Rearm(at(20), "kim")))
 
@@ -218,7 +194,7 @@ def test_no_order_of_arrival_gets_past_any_bound(
 ) -> None:
     nodes = pools(a=6, b=6)
     nodes |= {name: cordoned(nodes[name]) for name in (f"{pool}-{i}" for pool, i in away)}
-    rules = Rules(percent, None, pool_percent, rate, brake_count_unavailable=asked)
+    rules = PolicyConfig(percent, None, pool_percent, rate, brake_count_unavailable=asked)
     cluster = Cluster(nodes, rules)
     for second, arrival in enumerate(arrivals):
         before = cluster.tainted
@@ -251,12 +227,12 @@ def test_no_higher_bound_taints_fewer(
 ) -> None:
     faults = [fault(f"{pool}-{i}", severity=Severity(how)) for i, pool, how in arrival]
 
-    def out(rules: Rules) -> int:
+    def out(rules: PolicyConfig) -> int:
         cluster = Cluster(pools(a=6, b=6), rules)
         cluster.tick(*faults)
         return len(cluster.tainted)
 
-    base = Rules(percent, None, pool_percent, rate)
+    base = PolicyConfig(percent, None, pool_percent, rate)
     higher = [
         replace(base, brake_max_percent=percent + more),
         replace(base, brake_pool_max_percent=pool_percent + more),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.model import EventReason, Pause, Purge, Rearm, Refusal, Severity, Steering
-from konductor_like.policy import Rules, brake_state
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.release import purge
-from tests.policy.scenes import Cluster, at, fault, fleet, let_go
+from tests.policy.scenes import Cluster, at, fault, fleet, let_go, why
 
 COOLDOWN = 300.0
 
@@ -24,32 +25,59 @@ def tripped(size: int = 5) -> Cluster:
     return cluster
 
 
-def why(cluster: Cluster, seconds: float) -> dict[str, Refusal | None]:
-    brake = brake_state(cluster.nodes, cluster.rules, steering=cluster.snapshot.steering, now=at(seconds))
-    return {held.node: held.why for held in brake.held}
+def purged(cluster: Cluster, name: str, seconds: float) -> None:
+    """``konductor-like reset NAME --purge``."""
+    cluster.apply(purge(cluster.nodes[name]))
+    steering = Steering(purge=Purge(at(seconds), "ann", 1))
+    cluster.snapshot = replace(cluster.snapshot, steering=steering)
 
 
-def test_an_operator_who_undoes_a_false_alarm_is_not_raced_by_the_brake() -> None:
+def by_hand(cluster: Cluster, name: str, _seconds: float) -> None:
+    """``kubectl taint nodes NAME …-``; we see it a second later."""
+    cluster.untaint_by_hand(name)
+
+
+@pytest.mark.parametrize("make_room", [let_go, purged, by_hand])
+def test_room_that_an_operator_makes_is_not_used_before_the_cool_down_is_over(
+    make_room: Callable[[Cluster, str, float], object],
+) -> None:
     cluster = tripped()
-    let_go(cluster, "gpu-1", 60)
+    make_room(cluster, "gpu-1", 61)
 
     plan = cluster.tick(seconds=61)
-
     assert cluster.tainted == set()
     assert set(why(cluster, 61).values()) == {Refusal.COOLDOWN}
-    assert (plan.brake.cooling, plan.brake.rearms_at) == (1, at(60 + COOLDOWN))
-
-
-def test_the_brake_arms_itself_again_when_the_cool_down_is_over() -> None:
-    cluster = tripped()
-    let_go(cluster, "gpu-1", 60)
-
-    cluster.tick(seconds=59 + COOLDOWN)
+    assert (plan.brake.cooling, plan.brake.rearms_at) == (1, at(61 + COOLDOWN))
+    cluster.tick(seconds=60 + COOLDOWN)
     assert cluster.tainted == set()
-    plan = cluster.tick(seconds=60 + COOLDOWN)
+    plan = cluster.tick(seconds=61 + COOLDOWN)
 
     assert cluster.tainted == {"gpu-2"}
     assert plan.brake.rearms_at is None
+
+
+def test_a_purge_that_was_noted_by_a_clock_a_little_ahead_counts_at_once() -> None:
+    cluster = tripped()
+    purged(cluster, "gpu-1", 63)
+
+    cluster.tick(seconds=61)
+
+    assert cluster.tainted == set()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "tainted"),
+    [(70, {"gpu-2"}), (50, set()), (500, set())],
+    ids=["ends it", "before the release", "in the future"],
+)
+def test_a_reset_of_the_brake_ends_the_cool_down_that_began_before(seconds: float, tainted: set[str]) -> None:
+    cluster = tripped()
+    let_go(cluster, "gpu-1", 60)
+    cluster.snapshot = replace(cluster.snapshot, steering=Steering(rearm=Rearm(at(seconds), "kim")))
+
+    cluster.tick(seconds=71)
+
+    assert cluster.tainted == tainted
 
 
 def test_a_graver_fault_on_a_node_that_was_held_does_not_end_the_cool_down() -> None:
@@ -62,45 +90,6 @@ def test_a_graver_fault_on_a_node_that_was_held_does_not_end_the_cool_down() -> 
 
     assert cluster.tainted == set()
     assert why(cluster, 62) == {"gpu-2": Refusal.COOLDOWN}
-
-
-def test_a_taint_that_was_removed_by_hand_makes_no_room_at_once_either() -> None:
-    cluster = tripped()
-    cluster.untaint_by_hand("gpu-1")
-
-    cluster.tick(seconds=60)
-    assert cluster.tainted == set()
-    cluster.tick(seconds=60 + COOLDOWN)
-
-    assert cluster.tainted == {"gpu-2"}
-
-
-def purged(cluster: Cluster, name: str, seconds: float) -> None:
-    """``konductor-like reset NAME --purge``."""
-    cluster.apply(purge(cluster.nodes[name]))
-    steering = Steering(purge=Purge(at(seconds), "ann", 1))
-    cluster.snapshot = replace(cluster.snapshot, steering=steering)
-
-
-def test_a_purge_makes_no_room_at_once_either() -> None:
-    cluster = tripped()
-    purged(cluster, "gpu-1", 60)
-
-    plan = cluster.tick(seconds=61)
-    assert cluster.tainted == set()
-    assert (plan.brake.cooling, plan.brake.rearms_at) == (1, at(60 + COOLDOWN))
-    cluster.tick(seconds=60 + COOLDOWN)
-
-    assert cluster.tainted == {"gpu-2"}
-
-
-def test_a_purge_that_was_noted_by_a_clock_a_little_ahead_counts_at_once() -> None:
-    cluster = tripped()
-    purged(cluster, "gpu-1", 63)
-
-    cluster.tick(seconds=61)
-
-    assert cluster.tainted == set()
 
 
 def test_a_reset_of_the_brake_forgets_a_purge() -> None:
@@ -169,32 +158,11 @@ def test_room_that_no_release_made_is_used_meanwhile() -> None:
     assert cluster.tainted == {"gpu-2"}
 
 
-def test_a_reset_of_the_brake_ends_the_cool_down() -> None:
-    cluster = tripped()
-    let_go(cluster, "gpu-1", 60)
-    cluster.snapshot = replace(cluster.snapshot, steering=Steering(rearm=Rearm(at(70), "kim")))
-
-    cluster.tick(seconds=71)
-
-    assert cluster.tainted == {"gpu-2"}
-
-
-@pytest.mark.parametrize("seconds", [50, 500], ids=["before the release", "in the future"])
-def test_another_reset_of_the_brake_changes_nothing(seconds: float) -> None:
-    cluster = tripped()
-    let_go(cluster, "gpu-1", 60)
-    cluster.snapshot = replace(cluster.snapshot, steering=Steering(rearm=Rearm(at(seconds), "kim")))
-
-    cluster.tick(seconds=71)
-
-    assert cluster.tainted == set()
-
-
 def test_a_pool_that_holds_nothing_does_not_cool_down_with_another() -> None:
     nodes = {
         name: replace(state, pool="a" if i < 5 else "b") for i, (name, state) in enumerate(fleet(10).items())
     }
-    cluster = Cluster(nodes, Rules(brake_max_percent=100, brake_pool_max_percent=20))
+    cluster = Cluster(nodes, PolicyConfig(brake_max_percent=100, brake_pool_max_percent=20))
     cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in (1, 2, 6)), seconds=7)
     assert cluster.tainted == {"gpu-1", "gpu-6"}
     let_go(cluster, "gpu-1", 60)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.model import Machine, Plan, Rearm, Refusal, Steering, TaintedNode
-from konductor_like.policy import Rules, brake_state
-from konductor_like.policy.brake import bound
-from konductor_like.policy.brakewords import why_held
-from konductor_like.policy.deleted import follow
+from konductor_like.policy.brake import bound, brake_state
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.machines import follow
+from konductor_like.policy.wording import why_held
 from tests.policy.scenes import Cluster, at, fault, fleet, let_go, node
 
 COOLDOWN = 300.0
@@ -119,7 +119,7 @@ def test_a_node_that_was_let_go_before_it_was_deleted_takes_no_room() -> None:
 
 
 def test_a_deleted_node_keeps_its_place_in_the_pace() -> None:
-    cluster = Watched(fleet(20), Rules(brake_rate_nodes=1))
+    cluster = Watched(fleet(20), PolicyConfig(brake_rate_nodes=1))
     cluster.turn("gpu-1", seconds=0)
     cluster.delete("gpu-1")
 
@@ -134,7 +134,7 @@ def test_a_deleted_node_keeps_its_place_in_the_pace() -> None:
 
 
 def test_a_reset_of_the_brake_gives_back_room_and_pace() -> None:
-    cluster = Watched(fleet(5), Rules(brake_rate_nodes=1))
+    cluster = Watched(fleet(5), PolicyConfig(brake_rate_nodes=1))
     cluster.turn("gpu-1", "gpu-2", seconds=0)
     cluster.delete("gpu-1")
     cluster.turn(seconds=10)
@@ -169,8 +169,8 @@ def test_another_machine_under_the_name_is_new_and_the_deleted_one_counts_on() -
     assert cluster.why(10) == {"gpu-1": Refusal.COOLDOWN}
 
 
-@pytest.mark.parametrize("rules", [Rules(), Rules(brake_rate_nodes=1)], ids=["room", "pace"])
-def test_the_same_machine_that_registers_again_has_its_own_place(rules: Rules) -> None:
+@pytest.mark.parametrize("rules", [PolicyConfig(), PolicyConfig(brake_rate_nodes=1)], ids=["room", "pace"])
+def test_the_same_machine_that_registers_again_has_its_own_place(rules: PolicyConfig) -> None:
     cluster = Watched(fleet(5), rules)
     cluster.turn("gpu-1", seconds=0)
     cluster.delete("gpu-1")
@@ -191,7 +191,7 @@ def test_room_stays_empty_in_the_pool_of_the_deleted_node_alone() -> None:
         name: replace(state, pool="a" if number < 5 else "b")
         for number, (name, state) in enumerate(fleet(10).items())
     }
-    cluster = Watched(nodes, Rules(brake_max_percent=100, brake_pool_max_percent=20))
+    cluster = Watched(nodes, PolicyConfig(brake_max_percent=100, brake_pool_max_percent=20))
     cluster.turn("gpu-1", seconds=0)
     cluster.delete("gpu-1")
 
@@ -219,7 +219,7 @@ def test_a_deletion_that_was_noted_by_a_clock_ahead_counts_unless_it_is_absurd(
 ) -> None:
     gone = TaintedNode("gpu-9", Machine("uid-gpu-9"), at(0), None, deleted)
 
-    brake = brake_state(fleet(5), Rules(), steering=Steering(tainted=(gone,)), now=at(10))
+    brake = brake_state(fleet(5), PolicyConfig(), steering=Steering(tainted=(gone,)), now=at(10))
 
     assert brake.cooling == int(counts)
 
@@ -246,7 +246,7 @@ _STEPS = st.lists(
 def test_no_order_of_faults_and_deletions_takes_more_than_the_bound_within_a_cool_down(
     steps: list[tuple[str, int]], percent: int
 ) -> None:
-    cluster = Watched(fleet(12), Rules(brake_max_percent=percent))
+    cluster = Watched(fleet(12), PolicyConfig(brake_max_percent=percent))
     most = bound(12, cluster.rules)
     lost: dict[str, float] = {}
     seconds = 0.0

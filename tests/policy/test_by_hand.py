@@ -13,8 +13,8 @@ from konductor_like.model import (
     Source,
     Verb,
 )
-from konductor_like.policy import release
-from konductor_like.policy.by_hand import acknowledge, operator_taint
+from konductor_like.policy.operator import acknowledge, operator_taint
+from konductor_like.policy.release import release
 from tests.policy.scenes import OURS, Cluster, at, fault, fleet, ns
 
 SUSPECT = fault(rule="xid.63", severity=Severity.SUSPECT)

@@ -1,111 +1,124 @@
-"""A node that failed jobs have in common: when that accuses it, and when it says nothing."""
+"""A node that failed jobs have in common: a suspect that is told of, and never tainted for it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from random import Random
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pytest
 
-from konductor_like.model import Fault
-from konductor_like.policy.thresholds import COMMON_ADVICE
-from tests.policy.scenes import Cluster
-from tests.policy.shared import gpu_fleet, nccl, xid
+from konductor_like.model import Plan
+from tests.policy.scenes import Cluster, fleet, let_go
+from tests.policy.shared import RULES, gpu_fleet, nccl, suspected, xid
 
 HOUR = 3600.0
-MINUTE = 60.0
+COMMON = "It is the only node common to 4 or more jobs that failed within 24h"
 
 
-def failed(cluster: Cluster, job: str, nodes: Iterable[str], *, seconds: float) -> None:
+def failed(cluster: Cluster, job: str, nodes: Iterable[str], *, seconds: float) -> Plan:
     """A job ends on these nodes with nothing but its pods' complaints."""
-    lines: list[Fault] = [nccl(name, job, seconds=seconds + n) for n, name in enumerate(nodes)]
-    cluster.tick(*lines, seconds=seconds + len(lines))
-    cluster.tick(seconds=seconds + 60)
+    lines = [nccl(name, job, seconds=seconds + n) for n, name in enumerate(nodes)]
+    return cluster.tick(*lines, seconds=seconds + len(lines))
 
 
-def alone_in_common(cluster: Cluster, *, every: float = HOUR, job: str = "ml/JobSet/{}") -> None:
-    """Four jobs of two nodes fail; gpu-1 is in each, with another every time."""
-    for number, name in enumerate(("ant", "bee", "cow", "dog")):
-        failed(cluster, job.format(name), ("gpu-1", f"gpu-{number + 2}"), seconds=number * every)
+def alone_in_common(cluster: Cluster, *, others: Sequence[int] = (2, 3, 4, 5)) -> Plan:
+    """Four jobs of two nodes fail, an hour apart; gpu-1 is in each, with one of the others every time."""
+    plans = [
+        failed(cluster, f"ml/JobSet/job-{hour}", ("gpu-1", f"gpu-{other}"), seconds=hour * HOUR)
+        for hour, other in enumerate(others)
+    ]
+    return plans[-1]
 
 
-def test_jobs_that_fail_one_after_the_other_accuse_the_node_that_they_share() -> None:
+def told(plan: Plan) -> list[str]:
+    """What the plan's Events say of gpu-1."""
+    return [change.message for change in plan.changes if change.node == "gpu-1" and change.event is not None]
+
+
+def test_a_node_that_failed_jobs_have_in_common_is_a_suspect_told_of_once_and_ranked_first() -> None:
     cluster = gpu_fleet(20)
+
+    plan = alone_in_common(cluster)
+
+    [message] = told(plan)
+    assert COMMON in message
+    assert plan.events[-1].nodes == ("gpu-1", "gpu-5")
+    assert cluster.nodes["gpu-1"].as_read.health == "suspect"
+    assert (suspected(cluster), cluster.tainted) == ({"gpu-1"}, set())
+
+    assert told(failed(cluster, "ml/JobSet/elk", ("gpu-6", "gpu-1"), seconds=4 * HOUR)) == []
+    assert cluster.tainted == set()
+
+
+def test_it_is_suspected_as_well_where_three_of_the_jobs_failed_before_a_restart() -> None:
+    cluster = gpu_fleet(20)
+    past = [
+        nccl(name, f"ml/JobSet/job-{hour}", seconds=hour * HOUR)
+        for hour in range(3)
+        for name in ("gpu-1", f"gpu-{hour + 2}")
+    ]
+    cluster.tick(seconds=2.5 * HOUR, past=past)
+    assert suspected(cluster) == set()
+
+    failed(cluster, "ml/JobSet/job-3", ("gpu-1", "gpu-5"), seconds=3 * HOUR)
+
+    assert suspected(cluster) == {"gpu-1"}
+
+
+def test_jobs_that_failed_for_a_known_origin_make_no_common_node() -> None:
+    cluster = gpu_fleet(20)
+
+    for hour in range(5):
+        cluster.tick(xid(f"gpu-{hour + 3}", 79, seconds=hour * HOUR), seconds=hour * HOUR)
+        failed(cluster, f"ml/JobSet/job-{hour}", ("gpu-1", f"gpu-{hour + 3}"), seconds=hour * HOUR + 1)
+
+    assert suspected(cluster) == set()
+
+
+@pytest.mark.parametrize(
+    ("others", "found"), [((2, 2, 3, 4), {"gpu-1"}), ((2, 2, 2, 3), set()), ((2, 2, 2, 2), set())]
+)
+def test_no_other_node_may_be_part_of_more_than_half_of_these_jobs(
+    others: Sequence[int], found: set[str]
+) -> None:
+    cluster = gpu_fleet(20)
+
+    alone_in_common(cluster, others=others)
+
+    assert suspected(cluster) == found
+
+
+def test_one_that_has_a_better_reason_to_be_out_is_no_suspect() -> None:
+    cluster = gpu_fleet(20)
+    cluster.tick(xid("gpu-1", 79, seconds=-2 * HOUR), seconds=-2 * HOUR)
 
     alone_in_common(cluster)
 
-    assert cluster.tainted == {"gpu-1"}
-    [incident] = [each for each in cluster.nodes["gpu-1"].record.incidents if each.grounds]
-    assert incident.advice == COMMON_ADVICE[0]
+    assert (suspected(cluster), cluster.tainted) == (set(), {"gpu-1"})
 
 
-def test_jobs_that_fail_all_at_once_accuse_nobody_for_they_share_more_than_a_node() -> None:
+def test_what_a_release_covers_is_no_failed_job_of_the_node_any_more() -> None:
     cluster = gpu_fleet(20)
-
-    alone_in_common(cluster, every=MINUTE)
-
-    assert cluster.tainted == set()
-
-
-def test_where_many_nodes_see_as_many_jobs_fail_none_of_them_stands_out() -> None:
-    cluster, dice = gpu_fleet(200), Random(7)
-    names = sorted(cluster.nodes)
-
-    for number in range(48):  # each node is in four of them, and hardly two nodes in the same ones
-        job = f"ml/JobSet/{chr(97 + number // 24)}{chr(97 + number % 24)}"
-        failed(cluster, job, dice.sample(names, 16), seconds=number * HOUR / 2)
-
-    assert cluster.tainted == set()
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_in_a_small_cluster_chance_alone_accuses_nobody(seed: int) -> None:
-    cluster, dice = gpu_fleet(16), Random(seed)
-    names = sorted(cluster.nodes)
-
-    for number in range(20):
-        job = f"ml/JobSet/{chr(97 + number)}"
-        failed(cluster, job, dice.sample(names, 2), seconds=number * HOUR)
-
-    assert cluster.tainted == set()
-
-
-def test_a_job_that_fails_without_the_node_too_does_not_accuse_it() -> None:
-    cluster = gpu_fleet(20)
-
-    failed(cluster, "ml/JobSet/dog", ("gpu-8", "gpu-9"), seconds=-HOUR)
     alone_in_common(cluster)
+    let_go(cluster, "gpu-1", 3.5 * HOUR)
 
-    assert cluster.tainted == set()
+    failed(cluster, "ml/JobSet/elk", ("gpu-1", "gpu-6"), seconds=4 * HOUR)
 
-
-def test_runs_of_a_program_that_fails_elsewhere_too_do_not_accuse_it() -> None:
-    cluster = gpu_fleet(20)
-
-    failed(cluster, "ml/JobSet/run-9", ("gpu-8", "gpu-9"), seconds=-HOUR)
-    for number in range(4):
-        failed(cluster, f"ml/JobSet/run-{number}", ("gpu-1", f"gpu-{number + 2}"), seconds=number * HOUR)
-
-    assert cluster.tainted == set()
+    assert not [
+        i
+        for i in cluster.nodes["gpu-1"].record.incidents
+        if i.advice.startswith(COMMON) and not i.released_ns
+    ]
 
 
-def test_runs_of_a_program_that_fails_on_that_node_alone_accuse_it() -> None:
-    cluster = gpu_fleet(20)
+def test_nobody_is_suspected_while_the_past_is_being_read_or_where_the_settings_say_never() -> None:
+    replaying, never = gpu_fleet(20), Cluster(fleet(20), replace(RULES, common_node_jobs=0))
+    replaying.snapshot = replace(replaying.snapshot, replaying=True)
 
-    for number in range(4):
-        failed(cluster, f"ml/JobSet/run-{number}", ("gpu-1", f"gpu-{number + 2}"), seconds=number * HOUR)
+    alone_in_common(replaying)
+    alone_in_common(never)
 
-    assert cluster.tainted == {"gpu-1"}
-
-
-def test_another_node_that_is_out_already_stands_in_nobodys_way() -> None:
-    cluster = gpu_fleet(30)
-    alone_in_common(cluster)
-
-    for number, name in enumerate(("elk", "fox", "gnu", "hen")):
-        failed(cluster, f"ml/JobSet/{name}", ("gpu-20", f"gpu-{number + 21}"), seconds=(number + 5) * HOUR)
-
-    assert cluster.tainted == {"gpu-1", "gpu-20"}
+    assert (suspected(replaying), suspected(never)) == (set(), set())
 
 
 def test_a_page_fault_of_one_programs_many_runs_is_that_programs_and_not_the_gpus() -> None:

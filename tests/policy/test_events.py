@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from konductor_like.model import Fault, IncidentState, Role, Severity, Snapshot, Window
+from konductor_like.model import Fault, IncidentState, Role, Severity, Snapshot
 from tests.policy.scenes import OURS, Cluster, let_go
 from tests.policy.shared import RULES, crash, events, gpu_fleet, labels, nccl, rack, remote, roles, xid
 
@@ -339,7 +339,3 @@ def test_hardwares_own_failure_always_taints_and_something_fatal_is_never_lost(l
     assert hard <= cluster.tainted
     if any(one.severity is Severity.FATAL for one in lines):
         assert cluster.tainted
-
-
-def test_the_window_is_all_that_a_decision_carries_on() -> None:
-    assert Window().size == 0

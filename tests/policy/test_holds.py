@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from konductor_like.model import EventReason, IncidentState, NodeRecord, Severity, Stint
-from konductor_like.policy import Rules
-from konductor_like.policy.holds import STINTS_KEPT, may_return
+from konductor_like.model import EventReason, IncidentState, NodeRecord, Quarantine, Severity
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.release import QUARANTINES_KEPT, may_return
 from tests.policy.scenes import Cluster, at, fault, fleet, let_go
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -25,9 +25,9 @@ def fails(cluster: Cluster, seconds: float, **how: object) -> None:
     assert cluster.tainted == {"gpu-1"}
 
 
-def failed_times(times: int, rules: Rules | None = None, every: float = 4 * HOUR) -> Cluster:
+def failed_times(times: int, rules: PolicyConfig | None = None, every: float = 4 * HOUR) -> Cluster:
     """``gpu-1`` is out for the so-manieth time; each time it was out for an hour."""
-    cluster = Cluster(fleet(5), rules or Rules(repeat_count=0))
+    cluster = Cluster(fleet(5), rules or PolicyConfig(repeat_count=0))
     for number in range(times):
         if number:
             let_go(cluster, "gpu-1", (number - 1) * every + HOUR)
@@ -47,7 +47,7 @@ def test_each_time_out_doubles_the_hold(times: int, hold_hours: float | None) ->
 
 
 def test_no_hold_is_longer_than_the_longest() -> None:
-    found = record(failed_times(9, Rules(repeat_count=0, hold_max_seconds=1.5 * HOUR)))
+    found = record(failed_times(9, PolicyConfig(repeat_count=0, hold_max_seconds=1.5 * HOUR)))
 
     assert found.tainted_at is not None
     assert found.hold_until == found.tainted_at + timedelta(hours=1.5)
@@ -76,14 +76,14 @@ def test_fault_reset_fault_reset_fault_within_a_day_marks_the_node_for_replaceme
 def test_what_it_came_back_from_stands_in_the_record_the_latest_first() -> None:
     cluster = failed_times(3)
 
-    assert record(cluster).stints == (
-        Stint(at(4 * HOUR), at(5 * HOUR), "xid.79"),
-        Stint(at(0), at(HOUR), "xid.79"),
+    assert record(cluster).quarantines == (
+        Quarantine(at(4 * HOUR), at(5 * HOUR), "xid.79"),
+        Quarantine(at(0), at(HOUR), "xid.79"),
     )
 
 
 def test_times_out_long_ago_count_no_more() -> None:
-    cluster = failed_times(2, Rules(repeat_days=7))
+    cluster = failed_times(2, PolicyConfig(repeat_days=7))
     let_go(cluster, "gpu-1", 5 * HOUR)
 
     fails(cluster, 5 * HOUR + 7 * DAY)
@@ -92,11 +92,11 @@ def test_times_out_long_ago_count_no_more() -> None:
 
 
 def test_the_memory_is_bounded() -> None:
-    assert len(record(failed_times(STINTS_KEPT + 5)).stints) == STINTS_KEPT
+    assert len(record(failed_times(QUARANTINES_KEPT + 5)).quarantines) == QUARANTINES_KEPT
 
 
 def test_a_persons_reset_works_and_says_what_it_overrides() -> None:
-    cluster = failed_times(3, Rules())
+    cluster = failed_times(3, PolicyConfig())
 
     change = let_go(cluster, "gpu-1", 9 * HOUR)
 
@@ -110,7 +110,7 @@ def test_a_persons_reset_works_and_says_what_it_overrides() -> None:
 
 
 def test_after_such_a_reset_the_next_fault_marks_it_again() -> None:
-    cluster = failed_times(3, Rules())
+    cluster = failed_times(3, PolicyConfig())
     let_go(cluster, "gpu-1", 9 * HOUR)
 
     fails(cluster, 10 * HOUR)
@@ -153,7 +153,7 @@ def test_a_test_is_no_failure() -> None:
         fails(cluster, hour * HOUR, rule="xid.14", severity=Severity.TEST)
         let_go(cluster, "gpu-1", (hour + 1) * HOUR)
 
-    assert record(cluster).stints == ()
+    assert record(cluster).quarantines == ()
     fails(cluster, 8 * HOUR)
     assert record(cluster).hold_until is None
 
@@ -174,7 +174,7 @@ def test_a_persons_own_taint_is_no_failure() -> None:
     fails(cluster, 0, rule="operator")
     let_go(cluster, "gpu-1", HOUR)
 
-    assert record(cluster).stints == ()
+    assert record(cluster).quarantines == ()
 
 
 def test_a_second_fault_of_a_node_that_is_out_moves_no_mark() -> None:
@@ -193,7 +193,7 @@ def test_a_reset_of_a_node_that_was_never_out_is_no_time_out() -> None:
     change = let_go(cluster, "gpu-1", 60)
 
     assert change.event is EventReason.RELEASED
-    assert record(cluster).stints == ()
+    assert record(cluster).quarantines == ()
 
 
 @pytest.mark.parametrize(
@@ -208,6 +208,6 @@ def test_a_reset_of_a_node_that_was_never_out_is_no_time_out() -> None:
     ids=["no marks", "over", "over just now", "held", "to be replaced"],
 )
 def test_what_keeps_a_node_from_coming_back_by_itself(marks: dict[str, object], reason: str | None) -> None:
-    held = NodeRecord(tainted_at=at(-100), stints=(Stint(at(-DAY), at(-DAY / 2), "xid.79"),))
+    held = NodeRecord(tainted_at=at(-100), quarantines=(Quarantine(at(-DAY), at(-DAY / 2), "xid.79"),))
 
     assert may_return(replace(held, **marks), at(0)) == reason  # type: ignore[arg-type]  # fields by name

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from konductor_like.model import (
     TAINT_EFFECT,
     TAINT_KEY,
     FaultKind,
     IncidentKey,
     Machine,
+    NodeState,
     Refusal,
     Role,
     Severity,
     Taint,
 )
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 from tests.policy.scenes import GPU, Cluster, fault, fleet, node
 
 KEY = IncidentKey("xid.79", GPU)
@@ -57,25 +60,21 @@ def test_opting_out_a_node_that_the_brake_holds_is_the_reason_from_then_on() -> 
     assert told(cluster, seconds=5) == [("gpu-2", Refusal.OPTED_OUT)]
 
 
-def test_a_node_outside_the_selector_is_told() -> None:
-    cluster = Cluster({"gpu-1": replace(node(), selected=False)})
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (replace(node(), selected=False), Refusal.NOT_SELECTED),
+        (replace(node(), taints=(Taint(TAINT_KEY, "someone-elses", TAINT_EFFECT),)), Refusal.BLOCKED),
+        (node(), Refusal.AMBIGUOUS),
+    ],
+)
+def test_a_node_that_is_never_tainted_as_it_stands_is_told(state: NodeState, reason: Refusal) -> None:
+    cluster = Cluster({"gpu-1": state})
+    ambiguous = frozenset({"gpu-1"} if reason is Refusal.AMBIGUOUS else ())
+    cluster.snapshot = replace(cluster.snapshot, ambiguous=ambiguous)
 
-    assert told(cluster, "gpu-1") == [("gpu-1", Refusal.NOT_SELECTED)]
+    assert told(cluster, "gpu-1") == [("gpu-1", reason)]
     assert cluster.tainted == set()
-
-
-def test_anothers_taint_in_our_place_is_told() -> None:
-    theirs = Taint(TAINT_KEY, "someone-elses", TAINT_EFFECT)
-    cluster = Cluster({"gpu-1": replace(node(), taints=(theirs,))})
-
-    assert told(cluster, "gpu-1") == [("gpu-1", Refusal.BLOCKED)]
-
-
-def test_a_name_that_two_machines_share_is_told() -> None:
-    cluster = Cluster(fleet(3))
-    cluster.snapshot = replace(cluster.snapshot, ambiguous=frozenset({"gpu-1"}))
-
-    assert told(cluster, "gpu-1") == [("gpu-1", Refusal.AMBIGUOUS)]
 
 
 def test_a_line_of_another_boot_is_pending_for_as_long_as_the_node_is_not_there() -> None:
@@ -100,7 +99,7 @@ def test_a_node_without_a_gpu_is_told_unless_its_kernel_proves_one() -> None:
 
 
 def test_a_line_that_a_user_wrote_is_told_where_the_settings_say_that_it_does_not_count() -> None:
-    cluster = Cluster(fleet(3), Rules(count_user_written=False))
+    cluster = Cluster(fleet(3), PolicyConfig(count_user_written=False))
 
     plan = cluster.tick(fault(user_written=True))
 

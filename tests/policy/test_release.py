@@ -18,8 +18,8 @@ from konductor_like.model import (
     Source,
     Verb,
 )
-from konductor_like.policy import purge, release
-from konductor_like.policy.release import remembered
+from konductor_like.policy.machines import remembered
+from konductor_like.policy.release import purge, release
 from tests.policy.scenes import Cluster, at, fault, fleet, node, ns
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from konductor_like.model import Fault, Snapshot
 from tests.policy.scenes import Cluster
-from tests.policy.shared import gpu_fleet, nccl, xid
+from tests.policy.shared import gpu_fleet, nccl, suspected, xid
 
 HOUR = 3600.0
 DAY = [xid("gpu-1", 94, seconds=n * HOUR) for n in range(2)]
@@ -78,18 +78,18 @@ def test_however_the_past_is_cut_and_whatever_is_read_twice_nothing_counts_twice
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_common_node_is_accused_only_once_all_of_the_past_is_known() -> None:
+def test_a_common_node_is_suspected_only_once_all_of_the_past_is_known() -> None:
     cluster = gpu_fleet(20)
     past = failures(range(3))
     restarted(cluster, replaying=True)
 
     cluster.tick(*failures([3]), seconds=3 * HOUR + 1)
     cluster.tick(seconds=3 * HOUR + 60, past=past)
-    assert cluster.tainted == set()
+    assert suspected(cluster) == set()
     cluster.snapshot = replace(cluster.snapshot, replaying=False)
     cluster.tick(seconds=5 * HOUR, past=())
 
-    assert cluster.tainted == {"gpu-1"}
+    assert suspected(cluster) == {"gpu-1"}
 
 
 def test_an_origin_that_is_read_last_accuses_no_common_node() -> None:
@@ -102,4 +102,4 @@ def test_an_origin_that_is_read_last_accuses_no_common_node() -> None:
     cluster.snapshot = replace(cluster.snapshot, replaying=False)
     cluster.tick(seconds=3 * HOUR + 3, past=origins)
 
-    assert cluster.tainted == set()
+    assert suspected(cluster) == set()

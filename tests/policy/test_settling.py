@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from konductor_like.model import EventReason, Refusal
-from konductor_like.policy import brake_state
+from konductor_like.policy.brake import brake_state
 from tests.policy.scenes import Cluster, at, let_go
 from tests.policy.shared import RULES, gpu_fleet, rack, xid
 

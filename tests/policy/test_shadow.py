@@ -8,7 +8,7 @@ import pytest
 
 from konductor_like.cluster.events import about
 from konductor_like.model import EventReason, Fault, FaultKind, NodeState, Severity, Source
-from konductor_like.policy.shadow import shadow_event, would_taint
+from konductor_like.policy.change import shadow_event, would_taint
 from tests.policy.scenes import fault, node
 
 

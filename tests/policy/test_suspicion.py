@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.model import Change, Severity, Source, Verb
-from konductor_like.policy import Rules, brake_state, purge, release
-from konductor_like.policy.by_hand import acknowledge, operator_taint
+from konductor_like.policy.brake import brake_state
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.operator import acknowledge, operator_taint
+from konductor_like.policy.release import purge, release
 from tests.policy.scenes import OURS, SUSPECTS, Cluster, at, fault, fleet, node
 
-SOFT = Rules(suspect_taint=True)
+SOFT = PolicyConfig(suspect_taint=True)
 SUSPECT = fault(rule="xid.63", severity=Severity.SUSPECT)
 
 
@@ -90,7 +92,7 @@ def test_acknowledging_one_of_two_faults_leaves_it_there() -> None:
 
 def test_switched_off_it_goes_by_itself_and_once() -> None:
     cluster = suspected()
-    cluster.rules = Rules()
+    cluster.rules = PolicyConfig()
 
     [change] = cluster.tick(seconds=5).changes
 

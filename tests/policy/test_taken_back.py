@@ -8,7 +8,7 @@ import pytest
 
 from konductor_like.detection import find
 from konductor_like.model import EventReason, Fault, Incident, IncidentState, Severity, Source
-from konductor_like.policy.by_hand import acknowledge
+from konductor_like.policy.operator import acknowledge
 from tests.policy.scenes import GPU, Cluster, at, fault, fleet, let_go, ns
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
 from tests.policy.scenes import Cluster, fault, fleet
 
@@ -25,7 +25,7 @@ def test_what_the_driver_prints_is_not_called_written_by_a_user() -> None:
 
 
 def test_by_the_setting_such_a_record_is_counted_as_ignored_and_leaves_no_trace() -> None:
-    cluster = Cluster(fleet(2), Rules(count_user_written=False))
+    cluster = Cluster(fleet(2), PolicyConfig(count_user_written=False))
 
     plan = cluster.tick(fault("gpu-1", user_written=True), fault("gpu-2"))
 

@@ -9,14 +9,13 @@ from typing import Any
 
 from konductor_like.catalog import Catalog, Entry, Mode, SxidEntry, XidEntry
 from konductor_like.catalog.descriptions import Blame, Explanation, explain
-from konductor_like.catalog.lint import APPLICATION_XIDS
 from konductor_like.cli.columns import NONE, fault_name, natural
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.output import API_VERSION, Paragraph, fields_of
 from konductor_like.detection import Detector
 from konductor_like.detection.why_not import why_no_fault
 from konductor_like.exits import Exit
-from konductor_like.model import FaultKind, Finding, Severity, Source
+from konductor_like.model import APPLICATION_XIDS, FaultKind, Finding, Severity, Source
 
 _CODE = re.compile(r"([a-z]+)(?:-|[\s.:]*)(-?\d{1,9})", re.ASCII)
 _MENTION = re.compile(r"\b(xid|sxid|cuda)(?:-|[\s.:#]*)(\d{1,5})\b", re.ASCII)

@@ -35,16 +35,17 @@ from konductor_like.model import (
     Incident,
     IncidentState,
     NodeState,
+    Quarantine,
     Refusal,
     Refused,
     Release,
     Role,
     Snapshot,
-    Stint,
 )
-from konductor_like.policy import Rules, decide
-from konductor_like.policy.holds import may_return
-from konductor_like.policy.release import name_of
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.decide import decide
+from konductor_like.policy.release import may_return
+from konductor_like.policy.wording import name_of
 from konductor_like.settings import Settings
 
 FAULTS_SHOWN = 4
@@ -106,7 +107,11 @@ def read_story(client: ReadOnlyKubeClient, settings: Settings, name: str, now: d
 
 
 def story_of(
-    name: str, nodes: Mapping[str, NodeState], rules: Rules, controller: ControllerReport, now: datetime
+    name: str,
+    nodes: Mapping[str, NodeState],
+    rules: PolicyConfig,
+    controller: ControllerReport,
+    now: datetime,
 ) -> NodeStory:
     """What ``nodes`` and the Lease say about one of them, by ``rules``.
 
@@ -163,8 +168,8 @@ def _against(story: NodeStory) -> Iterator[Paragraph]:
 
 def _before(story: NodeStory) -> Iterator[Paragraph]:
     record, now = story.report.state.record, story.now
-    if record.stints:
-        yield "Times out", list(_stints(record.stints, now))
+    if record.quarantines:
+        yield "Times out", list(_quarantines(record.quarantines, now))
     if record.releases:
         yield "Released", [_release(mark, now) for mark in record.releases[:2]]
     yield "Coverage", [_coverage(story), *notes_on(story.report.name, story.controller.coverage)]
@@ -187,7 +192,7 @@ def _next(story: NodeStory) -> Iterator[Paragraph]:
     if report.warnings:
         yield "Warning", list(report.warnings)
     if differs := story.controller.other_rules(story.own_rules):
-        yield "Rules", [differs]
+        yield "PolicyConfig", [differs]
     if story.problem:
         yield "Not known", [story.problem]
     if report.advice:
@@ -309,11 +314,11 @@ def _event(event: SharedFailure, name: str, now: datetime) -> Iterator[str]:
     yield f"this node: {mine.value}; with it: {listed}"
 
 
-def _stints(stints: tuple[Stint, ...], now: datetime) -> Iterator[str]:
-    for stint in stints[:STINTS_SHOWN]:
-        span = age((stint.released_at - stint.tainted_at).total_seconds())
-        yield f"{_when(stint.tainted_at, now)} for {span}, for {stint.rule}"
-    if (more := len(stints) - STINTS_SHOWN) > 0:
+def _quarantines(quarantines: tuple[Quarantine, ...], now: datetime) -> Iterator[str]:
+    for quarantine in quarantines[:STINTS_SHOWN]:
+        span = age((quarantine.released_at - quarantine.tainted_at).total_seconds())
+        yield f"{_when(quarantine.tainted_at, now)} for {span}, for {quarantine.rule}"
+    if (more := len(quarantines) - STINTS_SHOWN) > 0:
         yield f"and {count(more, 'time')} before that"
 
 

@@ -28,12 +28,13 @@ from konductor_like.model import (
     Source,
     Verb,
 )
+from konductor_like.model.time import unix_ns
 from konductor_like.policy.brake import admit
-from konductor_like.policy.brakewords import why_held
-from konductor_like.policy.by_hand import acknowledge, operator_taint
-from konductor_like.policy.change import tainting
-from konductor_like.policy.release import name_of, purge, release, unix_ns
-from konductor_like.policy.rules import Rules
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.incidents import tainting
+from konductor_like.policy.operator import acknowledge, operator_taint
+from konductor_like.policy.release import purge, release
+from konductor_like.policy.wording import name_of, why_held
 
 
 @dataclass(eq=False)
@@ -46,7 +47,7 @@ class Reset(NodeWrites):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._read_ns: Mapping[Source, int] = {}
-        self._policy: Rules | None = None
+        self._policy: PolicyConfig | None = None
 
     def affected(self, selector: str | None) -> list[NodeState]:
         """Every node that a reset without names is about: those that ``status`` calls faulty or held."""
@@ -111,7 +112,7 @@ class Purge(NodeWrites):
         at = self.at()
 
         def notes(before: LeaseView) -> Notes:
-            policy = before.settings.policy if before.settings else Rules()
+            policy = before.settings.policy if before.settings else PolicyConfig()
             cooldown = timedelta(seconds=policy.brake_cooldown_seconds)
             last = before.steering.purge
             lately = last.nodes if last is not None and at - last.at < cooldown else 0

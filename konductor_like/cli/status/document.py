@@ -131,7 +131,7 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         **fields_of(record, "hold_until", "replace_since", "contested_at"),
         "timesOut": [
             {"from": stamp(stint.tainted_at), "to": stamp(stint.released_at), "rule": stint.rule}
-            for stint in record.stints
+            for stint in record.quarantines
         ],
         **fields_of(node, "warnings", "notes"),
     }

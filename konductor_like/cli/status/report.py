@@ -39,12 +39,11 @@ from konductor_like.model import (
     Severity,
 )
 from konductor_like.model.escalation import SETTLE_SECONDS_MOST
-from konductor_like.policy import Rules
+from konductor_like.model.time import unix_ns
 from konductor_like.policy.brake import brake_state
-from konductor_like.policy.brakewords import why_held
-from konductor_like.policy.change import health_of
-from konductor_like.policy.release import name_of, unix_ns
-from konductor_like.policy.roles import is_waiting
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.incidents import health_of, is_waiting
+from konductor_like.policy.wording import name_of, why_held
 from konductor_like.settings import Settings
 
 
@@ -174,7 +173,7 @@ def _brake(nodes: Mapping[str, NodeState], controller: ControllerReport, now: da
     return BrakeState(state.gpu_nodes, state.out, state.bound, held, pause=state.pause)
 
 
-def rules_for(nodes: Mapping[str, NodeState], controller: ControllerReport, now: datetime) -> Rules:
+def rules_for(nodes: Mapping[str, NodeState], controller: ControllerReport, now: datetime) -> PolicyConfig:
     """The rules by which nodes are looked at: with the catalogue's settling where something may settle now.
 
     To read the catalogue takes longer than all else, and it is seldom needed.

@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 from konductor_like.cli.columns import age, count, moment, natural
 from konductor_like.cli.status.coverage import named
 from konductor_like.model import Incident, IncidentState, NodeState, Role, Source
-from konductor_like.policy.change import health_of, tainting
-from konductor_like.policy.correlate import DOMAIN, job_key, parts_of
+from konductor_like.policy.correlation import DOMAIN, parts_of
+from konductor_like.policy.evidence_window import job_key
+from konductor_like.policy.incidents import health_of, tainting
 
 RECENT = timedelta(hours=24)
 """So long an event is shown although nothing stands against any of its nodes any more."""

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from konductor_like.cli.columns import NONE, age, columns, count, fault_name, moment, printable, stamp
+from konductor_like.cli.columns import NONE, age, columns, count, fault_name, moment, stamp
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.coverage import ALARMING, coverage_lines
 from konductor_like.cli.status.report import Health, NodeReport, StatusReport
 from konductor_like.cli.status.shared_failures import failure_lines
-from konductor_like.model import BrakeState, Pace, Pause, Source
+from konductor_like.model import BrakeState, Pace, Pause, Source, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

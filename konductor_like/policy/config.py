@@ -13,7 +13,7 @@ LONGEST_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class PolicyConfig:
     """Bounds and spans of the policy: the settings give them, and the rules' data."""
 
     brake_max_percent: float = 20.0
@@ -39,8 +39,6 @@ class Rules:
     """The time out within ``repeat_days`` that marks a node for replacement; 0 for none."""
     record_interval_seconds: float = 600.0
     """Growing counts reach a node at most this often."""
-    settle_seconds: float = 60.0
-    """Counts that did not grow for this long have settled, and need not wait for the interval."""
     suspect_taint: bool = False
     """Whether nodes that are merely suspect get the softer taint."""
     version: str = ""
@@ -52,7 +50,7 @@ class Rules:
     correlation_seconds: float = 30.0
     """Nodes that share a job or an NVLink domain and report within so long tell of one event."""
     common_node_jobs: int = 4
-    """A node is to be tainted that alone is common to so many failed jobs of a day; 0 for never."""
+    """A node that alone is common to so many failed jobs of a day is a suspect; 0 for never."""
 
     def under(self, escalations: Mapping[str, Escalation], version: str) -> Self:
         """The same under a catalogue's escalations, and with its name."""

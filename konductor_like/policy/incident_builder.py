@@ -6,53 +6,29 @@ the values that everything else speaks in are made once, at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
 
 from konductor_like.model import (
     Fault,
+    Growth,
     Incident,
     IncidentState,
     KernelPosition,
     NodeRecord,
-    TallyKey,
-    Unsettled,
 )
-from konductor_like.policy.release import unix_ns
+from konductor_like.model.time import unix_ns
 
 Key = tuple[str, str | None, bool, str | None]
-"""A ``TallyKey`` laid flat, because it is looked up for every line: rule, GPU, whether it taints, boot."""
+"""Which incident an occurrence belongs to: rule, GPU, whether it taints, boot."""
 
 
-class Entry:
+class IncidentBuilder:
     """One incident on the way to its next value.
 
-    ``counted`` occurrences since ``since`` are in no record on the node yet, the newest of them ``latest``;
-    together they reach to ``reached`` in the kernel log.
+    The node does not tell of ``unwritten`` occurrences yet: ``latest`` is the newest of them, and together
+    they reach to ``reached`` in the kernel log.
     """
-
-    __slots__ = (
-        "_changed",
-        "_incident",
-        "ack",
-        "advice",
-        "boot_id",
-        "by_user",
-        "count",
-        "counted",
-        "ended_ns",
-        "last",
-        "last_ns",
-        "latest",
-        "latest_at",
-        "needs",
-        "reached",
-        "released_ns",
-        "since",
-        "state",
-        "user_written",
-    )
 
     def __init__(self, incident: Incident) -> None:
         self._incident = incident
@@ -66,12 +42,9 @@ class Entry:
         self.last_ns = incident.last_ns
         self.released_ns = incident.released_ns
         self.user_written = incident.user_written
-        self.counted = 0
         self.latest: Fault | None = None
-        self.since: datetime | None = None
-        self.latest_at: datetime | None = None
+        self.unwritten = 0
         self.reached = KernelPosition()
-        self.by_user = True
 
     @property
     def key(self) -> Key:
@@ -124,20 +97,18 @@ class Entry:
         self.last = self.last.later(fault.finding.position)
         self.user_written = self.user_written and fault.finding.user_written
 
-    def tally(self, fault: Fault, now: datetime) -> None:
-        """Note that something was counted that no record on the node tells of yet."""
-        if self.since is None:
-            self.since = now
-        self.counted += fault.times
-        self.latest, self.latest_at = fault, now
+    def grow(self, fault: Fault) -> None:
+        """Count an occurrence that may wait to be written."""
+        self.extend(fault, fault.times)
+        self.latest = fault
+        self.unwritten += fault.times
         self.reached = self.reached.later(fault.finding.position)
-        self.by_user = self.by_user and fault.finding.user_written
 
-    def carry(self, tally: Unsettled) -> None:
-        """Take over what was counted in earlier decisions."""
-        self.since, self.counted = tally.since, tally.count
-        self.latest, self.latest_at = tally.latest, tally.latest_at
-        self.reached, self.by_user = tally.latest.finding.position, tally.latest.finding.user_written
+    def catch_up(self, growth: Growth) -> None:
+        """Count what earlier decisions counted and the node does not tell of."""
+        self.extend(growth.latest, max(0, growth.count - self.count))
+        self.latest, self.unwritten = growth.latest, growth.latest.times
+        self.reached = growth.latest.finding.position
 
     def release(self, released_ns: int) -> None:
         """It has ended."""
@@ -182,18 +153,16 @@ class Entry:
             ended_ns=self.ended_ns,
         )
 
-    def unsettled(self) -> tuple[TallyKey, Unsettled] | None:
-        """What is to be carried to the next decision, if anything."""
-        if self.latest is None or self.since is None or self.latest_at is None:
+    def growth(self) -> Growth | None:
+        """What is to be carried to the next decision unless the record is written now."""
+        if self.latest is None:
             return None
-        key = (self._incident.key, self._incident.severity.taints, self.boot_id)
         position = booted(self.reached, self.boot_id)
-        finding = self.latest.finding._replace(position=position, user_written=self.by_user)
-        latest = replace(self.latest, finding=finding, times=1)
-        return key, Unsettled(self.counted, latest, self.since, self.latest_at)
+        finding = self.latest.finding._replace(position=position, user_written=self.user_written)
+        return Growth(self.count, replace(self.latest, finding=finding, times=self.unwritten))
 
 
-class Book:
+class RecordBuilder:
     """The incidents of one node, found by their key, and how far its kernel log was judged."""
 
     def __init__(self, record: NodeRecord) -> None:
@@ -201,33 +170,33 @@ class Book:
         self._read, self._read_boot = record.read, record.read.boot_id
         self.releases = record.releases
         self.past_boots = record.past_boots
-        self._entries: list[Entry] = []
-        self._by_key: dict[Key, Entry] = {}
+        self._entries: list[IncidentBuilder] = []
+        self._by_key: dict[Key, IncidentBuilder] = {}
         for incident in record.incidents:
-            entry = Entry(incident)
+            entry = IncidentBuilder(incident)
             self._entries.append(entry)
             self._by_key.setdefault(entry.key, entry)
         self.remembered = [entry for entry in self._entries if entry.before_install]
         self.of_past_boots = [entry for entry in self._entries if entry.boot_id in record.past_boots]
 
-    def find(self, key: Key) -> Entry | None:
+    def find(self, key: Key) -> IncidentBuilder | None:
         """The incident of such a fault. What taints hides behind nothing else: a rule may print both."""
         return self._by_key.get(key)
 
     def open(self, incident: Incident) -> None:
         """A new incident, in place of a released one of its key."""
-        entry = Entry(incident)
+        entry = IncidentBuilder(incident)
         before = self._by_key.get(entry.key)
         self._entries = [*(other for other in self._entries if other is not before), entry]
         self._by_key[entry.key] = entry
         remembered = [other for other in self.remembered if other is not before]
         self.remembered = [*remembered, entry] if entry.before_install else remembered
 
-    def taken_back(self, fault: Fault, boot_id: str | None) -> Iterable[Entry]:
+    def taken_back(self, fault: Fault, boot_id: str | None) -> Iterable[IncidentBuilder]:
         """The incidents that ``fault`` says have ended."""
         return [entry for entry in self._entries if entry.takes_back(fault, boot_id)]
 
-    def standing(self, rule: str, gpu: str | None, boot_id: str | None) -> list[Entry]:
+    def standing(self, rule: str, gpu: str | None, boot_id: str | None) -> list[IncidentBuilder]:
         """The incidents of a rule on a GPU in a boot that no release covers, whether they taint or not."""
         return [
             entry
@@ -256,32 +225,9 @@ class Book:
         """Whether anything was seen again that a person had acknowledged, or the driver had called over."""
         return any(entry.goes_on for entry in self._entries)
 
-    def unsettled(self) -> Mapping[TallyKey, Unsettled]:
+    def growths(self) -> tuple[Growth, ...]:
         """What is to be carried to the next decision unless the record is written now."""
-        return dict(found for entry in self._entries if (found := entry.unsettled()))
-
-
-def without_told(
-    record: NodeRecord, tallies: Mapping[TallyKey, Unsettled], written: Iterable[Unsettled]
-) -> Mapping[TallyKey, Unsettled]:
-    """The tallies without what the record tells of by now: ``written`` may have reached the node.
-
-    All of them began on the record as it was before, so that each holds what was written.
-    """
-    book, left = Book(record), dict(tallies)
-    told: dict[TallyKey, int] = {}
-    for each in written:
-        latest = each.latest
-        key = (latest.key, latest.severity.taints, latest.finding.position.boot_id)
-        entry = book.find((latest.key.rule, latest.key.gpu, key[1], key[2]))
-        if entry is not None and entry.seen(latest):
-            told[key] = max(told.get(key, 0), each.count)
-    for key, count in told.items():
-        if key in left and left[key].count > count:
-            left[key] = replace(left[key], count=left[key].count - count)
-        else:
-            left.pop(key, None)
-    return left
+        return tuple(growth for entry in self._entries if (growth := entry.growth()) is not None)
 
 
 def booted(position: KernelPosition, boot_id: str | None) -> KernelPosition:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from konductor_like.model import (
     EVIDENCE_CHARS,
@@ -24,11 +25,10 @@ from konductor_like.model import (
     Severity,
     Verb,
 )
-from konductor_like.policy.acts import act_of
-from konductor_like.policy.change import health_of, with_taint
-from konductor_like.policy.judge import judge
-from konductor_like.policy.release import name_of, unix_ns
-from konductor_like.policy.suspicion import SUSPECT
+from konductor_like.model.time import unix_ns
+from konductor_like.policy.incidents import SUSPECT, fold_faults, health_of, with_taint
+from konductor_like.policy.release import released_by_hand
+from konductor_like.policy.wording import act_of, name_of
 
 OPERATOR = IncidentKey(OPERATOR_RULE, None)
 _SURELY_KEPT = 60
@@ -111,7 +111,8 @@ def acknowledge(state: NodeState, rule: str | None, *, at: datetime, by: str, re
 def _up_to_date(state: NodeState, at: datetime) -> NodeRecord:
     """The record as the controller would have it now: after a reboot, after a removal by hand."""
     removed = state.record.tainted_at is not None and not state.tainted
-    return judge(state, (), {}, at, removed_by_hand=removed, read_ns={}).record
+    removal = partial(released_by_hand, state=state, now=at, read_ns={}) if removed else None
+    return fold_faults(state, (), (), at, removal=removal).record
 
 
 def _is_open(incident: Incident) -> bool:

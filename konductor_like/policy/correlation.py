@@ -1,0 +1,475 @@
+"""Telling one failure from many lines: nodes that share a job or an NVLink domain and report within seconds.
+
+Hardware that failed by its node's own kernel log is the origin. What every rank of a job prints when another
+one dies (Xid 13, 31, 43, 45, NCCL's and CUDA's complaints) is collateral then, and accuses nobody. Roles only
+ever follow from a failure that is in sight: where the evidence is gone, what was written stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from konductor_like.model import (
+    APPLICATION_XIDS,
+    Incident,
+    IncidentKey,
+    IncidentState,
+    NodeRecord,
+    NodeState,
+    Role,
+    Source,
+)
+from konductor_like.model.time import SECOND_NS, moment_of, parsed_stamp, span_ns, stamp, unix_ns
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.evidence import Evidence
+from konductor_like.policy.evidence_window import job_key
+from konductor_like.policy.incidents import is_waiting, open_incidents
+
+_LINK_XIDS = frozenset({148, 149, 150})
+"""NVLink 5: the link itself, its power and its management engine; 144 to 147 are the layers above it."""
+STANDING_NS = 3_600 * SECOND_NS
+"""Ranks that wait for one that hangs give up when their watchdog does: after 10 to 30 minutes by default."""
+FIRST_BY_NS = SECOND_NS
+"""So much earlier than all others a line must be to have come first: clocks of nodes differ."""
+_CHAIN = 10
+"""An event lasts no longer than so many times the span within which the next line must come."""
+DOMAIN = "domain "
+Waiting = Mapping[str, Mapping[IncidentKey, int]]
+"""By node, the incidents that settle, and the Loki timestamp until which each does."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """Evidence that belongs together, the oldest first."""
+
+    shared: str
+    """The job, or ``domain NAME``."""
+    members: tuple[Evidence, ...]
+    origins: frozenset[str] = frozenset()
+    """Nodes where the hardware failed."""
+    nearest: Mapping[str | None, str] = field(default_factory=dict)
+    """By domain, the first of the origins in it."""
+    standing: tuple[Evidence, ...] = ()
+    """What was wrong with origins before, and came to light in it."""
+    known_as: str = ""
+    """The name that its nodes' records have for it already."""
+    decided: bool = False
+    """Whether what is known of its origins will stay."""
+
+    @property
+    def start_ns(self) -> int:
+        """Its first line."""
+        return self.members[0].start_ns
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Where it shows."""
+        return frozenset(each.node for each in self.members)
+
+    def origin_for(self, domain: str | None) -> str | None:
+        """Of its origins the one that spoke up first, in that domain if there is one."""
+        first = next((each.node for each in self.members if each.node in self.origins), None)
+        return self.nearest.get(domain, first)
+
+    @property
+    def name(self) -> str:
+        """What its nodes share, and when it began."""
+        return self.known_as or f"{self.shared}@{stamp(moment_of(self.start_ns))}"
+
+    @property
+    def began_ns(self) -> int:
+        """When it began, by its name."""
+        began_ns = parts_of(self.name)[1]
+        return self.start_ns if began_ns is None else began_ns
+
+    def is_named(self, name: str, rules: PolicyConfig) -> bool:
+        """Whether an event of that name is this one: lines that come later may begin earlier."""
+        shared, began_ns = parts_of(name)
+        if began_ns is None or job_key(shared) != job_key(self.shared):
+            return False
+        return abs(began_ns - self.start_ns) <= longest_ns(rules)
+
+
+def failure_groups(
+    evidence: Sequence[Evidence], states: Mapping[str, NodeState], rules: PolicyConfig
+) -> list[FailureGroup]:
+    """The events in it. A piece of evidence is part of one event only: of that with the most nodes."""
+    chains = [
+        FailureGroup(_shared(key, members), tuple(members))
+        for key, group in _groups(evidence, states, rules).items()
+        for members in _chains(group, rules)
+    ]
+    found = [_whole(parts) for parts in _linked(chains)]
+    found.sort(key=_by_size)
+    hard = [each for each in evidence if is_hard(each, rules)]
+    taken: set[int] = set()
+    events: list[FailureGroup] = []
+    for one in found:
+        left = tuple(each for each in one.members if id(each) not in taken)
+        if len({each.node for each in left}) > 1:
+            taken.update(map(id, left))
+            origins = _origins(left, states, rules)
+            standing = () if origins else _standing(left, hard, rules)
+            origins |= {each.node for each in standing}
+            nearest = {states[each.node].domain: each.node for each in reversed(left) if each.node in origins}
+            events.append(FailureGroup(one.shared, left, origins, nearest, standing))
+    events.sort(key=lambda one: (one.start_ns, one.shared))
+    return events
+
+
+def related(
+    touched: Collection[str],
+    jobs_of: Mapping[str, frozenset[str]],
+    states: Mapping[str, NodeState],
+) -> set[str]:
+    """The nodes that may be part of an event with one of the ``touched`` ones.
+
+    ``jobs_of`` says which jobs (:func:`job_key`) are known of a node.
+    """
+    jobs = {job for name in touched for job in jobs_of.get(name, ())}
+    domains = {states[name].domain for name in touched if name in states} - {None}
+    alike = {name for name, mine in jobs_of.items() if not jobs.isdisjoint(mine)} if jobs else set()
+    if domains:
+        alike |= {name for name, state in states.items() if state.domain in domains}
+    return alike.union(touched)
+
+
+def connected(
+    names: Collection[str], jobs_of: Mapping[str, frozenset[str]], states: Mapping[str, NodeState]
+) -> set[str]:
+    """The nodes that any chain of shared jobs and domains leads to from ``names``."""
+    reached: set[str] = set(names)
+    while True:
+        further = related(reached, jobs_of, states)
+        if len(further) == len(reached):
+            return further
+        reached = further
+
+
+def is_soft(each: Evidence, rules: PolicyConfig) -> bool:
+    """Whether it is fatal by a rule that waits to tell origin from collateral."""
+    return each.taints and rules.escalation(each.key.rule).settle_seconds > 0
+
+
+def is_hard(each: Evidence, rules: PolicyConfig) -> bool:
+    """Whether it is hardware's own failure, which nothing demotes."""
+    if each.source is not Source.KERNEL:
+        return False
+    return each.proven or (each.taints and not is_soft(each, rules))
+
+
+def is_symptom(each: Evidence, rules: PolicyConfig) -> bool:
+    """Whether a failure elsewhere explains it."""
+    if each.taints or each.proven:
+        return False
+    settles = rules.escalation(each.key.rule).settle_seconds > 0
+    return each.source is Source.POD or each.key.rule in APPLICATION_XIDS or settles
+
+
+@lru_cache(maxsize=16_384)
+def parts_of(name: str) -> tuple[str, int | None]:
+    """What an event's nodes share, and when it began, by its name; None where that cannot be read."""
+    shared, _, began = name.rpartition("@")
+    try:
+        return shared, unix_ns(parsed_stamp(began))
+    except ValueError:
+        return shared, None
+
+
+def longest_ns(rules: PolicyConfig) -> int:
+    """How long an event may last."""
+    return span_ns(_CHAIN * rules.correlation_seconds)
+
+
+def _groups(
+    evidence: Iterable[Evidence], states: Mapping[str, NodeState], rules: PolicyConfig
+) -> Mapping[str, list[Evidence]]:
+    """Evidence by job, and by domain what one has in common: its links, hardware, what is of no known job.
+
+    A symptom whose job is known says nothing about other jobs that happen to be in the same rack.
+    """
+    groups: defaultdict[str, list[Evidence]] = defaultdict(list)
+    for each in evidence:
+        for key in {job_key(job) for job in each.jobs}:
+            groups[key].append(each)
+        domain = states[each.node].domain
+        if domain is not None and (not each.jobs or _is_of_links(each, rules) or is_hard(each, rules)):
+            groups[DOMAIN + domain].append(each)
+    return groups
+
+
+def _is_of_links(each: Evidence, rules: PolicyConfig) -> bool:
+    return rules.escalation(each.key.rule).settle_seconds > 0
+
+
+def _linked(chains: Sequence[FailureGroup]) -> Iterator[list[FailureGroup]]:
+    """What a domain had in common is one event with the jobs that it hit there."""
+    of_domains = {
+        id(each): number
+        for number, chain in enumerate(chains)
+        if chain.shared.startswith(DOMAIN) and len(chain.nodes) > 1
+        for each in chain.members
+    }
+    parents = list(range(len(chains)))
+
+    def root(number: int) -> int:
+        while parents[number] != number:
+            number = parents[number]
+        return number
+
+    for number, chain in enumerate(chains):
+        for domain in {of_domains[id(each)] for each in chain.members if id(each) in of_domains}:
+            parents[root(number)] = root(domain)
+    linked: defaultdict[int, list[FailureGroup]] = defaultdict(list)
+    for number, chain in enumerate(chains):
+        linked[root(number)].append(chain)
+    yield from linked.values()
+
+
+def _whole(parts: Sequence[FailureGroup]) -> FailureGroup:
+    """Clusters that are one event, under the name of the largest."""
+    if len(parts) == 1:
+        return parts[0]
+    members = {id(each): each for part in parts for each in part.members}
+    ordered = sorted(members.values(), key=_by_time)
+    largest = min(parts, key=_by_size)
+    return FailureGroup(largest.shared, tuple(ordered))
+
+
+def _by_size(one: FailureGroup) -> tuple[int, int, bool, str]:
+    return (-len(one.nodes), one.start_ns, one.shared.startswith(DOMAIN), one.shared)
+
+
+def _by_time(each: Evidence) -> tuple[int, str, str]:
+    return (each.start_ns, each.node, str(each.key))
+
+
+def _shared(key: str, members: Iterable[Evidence]) -> str:
+    """The job's full name: the one most often heard, and a kind that says more than ``Pod`` before that."""
+    names = Counter(job for each in members for job in each.jobs if job_key(job) == key)
+    ranked = sorted(names.items(), key=lambda item: ("/Pod/" in item[0], -item[1], item[0]))
+    return ranked[0][0] if ranked else key
+
+
+def _chains(group: Sequence[Evidence], rules: PolicyConfig) -> Iterator[list[Evidence]]:
+    """Evidence, the oldest first, cut where the next is too late to be of the same event."""
+    most_apart_ns, most_ns = span_ns(rules.correlation_seconds), longest_ns(rules)
+    chain: list[Evidence] = []
+    for each in group:
+        if chain and (
+            each.start_ns - chain[-1].start_ns > most_apart_ns or each.start_ns - chain[0].start_ns > most_ns
+        ):
+            yield chain
+            chain = []
+        chain.append(each)
+    if chain:
+        yield chain
+
+
+def _origins(
+    members: Sequence[Evidence], states: Mapping[str, NodeState], rules: PolicyConfig
+) -> frozenset[str]:
+    """Where it began: hardware's own failure, or of those that print alike the one that stands out."""
+    hard = frozenset(each.node for each in members if is_hard(each, rules))
+    soft = [each for each in members if is_soft(each, rules)]
+    origins = hard or _outstanding(soft)
+    if origins and soft:
+        # A link's failure is heard within its own domain: one elsewhere explains none there.
+        domains: defaultdict[str | None, list[Evidence]] = defaultdict(list)
+        for each in soft:
+            domains[states[each.node].domain].append(each)
+        explained = {states[node].domain for node in origins}
+        for domain, alike in domains.items():
+            if domain is not None and explained.isdisjoint({domain, None}):
+                origins |= _outstanding(alike) or {each.node for each in alike}
+    return origins
+
+
+def _standing(
+    members: Sequence[Evidence], hard: Sequence[Evidence], rules: PolicyConfig
+) -> tuple[Evidence, ...]:
+    """What had failed on its nodes shortly before, where nothing but symptoms came of it now."""
+    if not all(is_symptom(each, rules) for each in members):
+        return ()
+    nodes, until_ns = {each.node for each in members}, members[0].start_ns
+    since_ns = until_ns - STANDING_NS
+    return tuple(h for h in hard if h.node in nodes and h.end_ns >= since_ns and h.start_ns <= until_ns)
+
+
+def _outstanding(soft: Iterable[Evidence]) -> frozenset[str]:
+    """Of nodes that print alike the one nearest to what failed, or the first; none where nothing tells."""
+    best: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for each in soft:
+        best[each.node] = min(best.get(each.node, _REMOTE), _distance(each))
+        first[each.node] = min(first.get(each.node, each.start_ns), each.start_ns)
+    if not best:
+        return frozenset()
+    nearest = min(best.values())
+    leading = sorted(node for node, distance in best.items() if distance == nearest)
+    if len(leading) == 1 or len(leading) < len(best):
+        return frozenset(leading)
+    by_time = sorted(leading, key=lambda node: first[node])
+    stands_out = first[by_time[1]] - first[by_time[0]] >= FIRST_BY_NS
+    return frozenset(by_time[:1]) if stands_out else frozenset()
+
+
+_REMOTE = 2
+
+
+def _distance(each: Evidence) -> int:
+    """How far from the hardware that failed such a line is printed."""
+    if each.remote:
+        return _REMOTE
+    return 0 if each.code in _LINK_XIDS else 1
+
+
+Parts = Mapping[tuple[IncidentKey, bool], Sequence[tuple[FailureGroup, Evidence]]]
+"""What one node has in events, by its incidents' key and whether they taint by themselves."""
+
+
+def parts_by_node(events: Iterable[FailureGroup]) -> Mapping[str, Parts]:
+    """What each node has in them, or had before they began."""
+    found: defaultdict[str, defaultdict[tuple[IncidentKey, bool], list[tuple[FailureGroup, Evidence]]]]
+    found = defaultdict(lambda: defaultdict(list))
+    for event in events:
+        for each in (*event.members, *event.standing):
+            found[each.node][each.key, each.taints].append((event, each))
+    return found
+
+
+def named(
+    event: FailureGroup, records: Mapping[str, NodeRecord], waiting: Waiting, rules: PolicyConfig
+) -> FailureGroup:
+    """The event under the name that a record has for it already, the earliest if there are several."""
+    told = {i.event for node in event.nodes if node in records for i in records[node].incidents}
+    known = {name for name in told if name is not None and event.is_named(name, rules)}
+    name = min(known, key=lambda name: (parts_of(name)[1], name), default=event.name)
+    return replace(event, known_as=name, decided=is_decided(event, waiting, rules))
+
+
+def settling(
+    record: NodeRecord, state: NodeState, mine: Sequence[Evidence], rules: PolicyConfig, now_ns: int
+) -> Mapping[IncidentKey, int]:
+    """The node's incidents that wait a few seconds before they may taint, and until when.
+
+    They are of rules with ``settle_seconds``, and wait from when they were heard; after a restart, from
+    their first line.
+    """
+    if state.tainted:
+        return {}
+    waiting: dict[IncidentKey, int] = {}
+    for incident in record.incidents:
+        seconds = rules.escalation(incident.key.rule).settle_seconds
+        if not seconds or not is_waiting(incident):
+            continue
+        heard = [e.heard_ns for e in mine if e.key == incident.key and e.taints and e.heard_ns is not None]
+        since_ns = max(heard, default=incident.first_ns)
+        if abs(now_ns - since_ns) < seconds * 1e9:  # a clock may be a little ahead
+            waiting[incident.key] = since_ns + round(seconds * 1e9)
+    return waiting
+
+
+def with_roles(
+    record: NodeRecord,
+    state: NodeState,
+    mine: Sequence[Evidence],
+    parts: Parts,
+    waiting: Waiting,
+    rules: PolicyConfig,
+) -> NodeRecord:
+    """The node's record with the roles that its incidents have in the events that it has ``parts`` of."""
+    standing = {id(incident) for incident in open_incidents(record, state)}
+    incidents = []
+    for incident in record.incidents:
+        changed = incident
+        if id(incident) in standing:
+            own = parts.get((incident.key, incident.severity.taints), ())
+            was_part = incident.event is not None or incident.role is not None
+            if (own or was_part) and _goes_on_alone(incident, own, mine, rules):
+                if incident.role is Role.COLLATERAL:
+                    changed = replace(incident, role=None, event=None, origin=None)
+            elif own:
+                event, each = max(own, key=lambda part: part[1].start_ns)
+                changed = _in_event(incident, event, each, state, waiting, rules)
+            changed = _held_again(changed, incident, state)
+        incidents.append(changed)
+    return replace(record, incidents=tuple(incidents)) if incidents != list(record.incidents) else record
+
+
+def is_decided(group: FailureGroup, waiting: Waiting, rules: PolicyConfig) -> bool:
+    """Whether what is known of its origin will stay: nothing there waits to be told apart any more."""
+    return any(is_hard(each, rules) for each in group.members) or not any(
+        each.key in waiting.get(each.node, ()) for each in group.members if each.node in group.origins
+    )
+
+
+def _in_event(
+    incident: Incident,
+    event: FailureGroup,
+    each: Evidence,
+    state: NodeState,
+    waiting: Waiting,
+    rules: PolicyConfig,
+) -> Incident:
+    if incident.event not in (None, event.name):
+        before_ns = parts_of(incident.event)[1]
+        if before_ns is not None and before_ns > each.end_ns + span_ns(rules.correlation_seconds):
+            return incident  # it was part of a later one since
+    role = incident.role if incident.event == event.name else None
+    if event.origins:
+        if is_symptom(each, rules):
+            role = Role.COLLATERAL if event.decided else role
+        elif each.node in event.origins:
+            role = Role.ORIGIN if event.decided else role
+        elif is_soft(each, rules) and not state.tainted and each.key not in waiting.get(each.node, ()):
+            # Its time is up, and another is nearer to what failed, even if that one still waits itself.
+            role = Role.COLLATERAL
+    elif role is None and each.key not in waiting.get(each.node, ()):
+        role = Role.UNCLEAR
+    origin = event.origin_for(state.domain) if role is Role.COLLATERAL else None
+    if origin is None and incident.event == event.name and role is Role.COLLATERAL:
+        origin = incident.origin
+    job = _job(incident, each, event)
+    if (event.name, role, job, origin) == (incident.event, incident.role, incident.job, incident.origin):
+        return incident  # as nearly always: an event is looked at in every tick
+    return replace(incident, event=event.name, role=role, job=job, origin=origin)
+
+
+def _job(incident: Incident, each: Evidence, group: FailureGroup) -> str | None:
+    """The event's own job if this is of it; else the only one that it is of."""
+    if job_key(group.shared) in map(job_key, each.jobs):
+        return group.shared
+    return next(iter(each.jobs)) if len(each.jobs) == 1 else incident.job
+
+
+def _goes_on_alone(
+    incident: Incident,
+    own: Sequence[tuple[FailureGroup, Evidence]],
+    mine: Sequence[Evidence],
+    rules: PolicyConfig,
+) -> bool:
+    """Whether it was heard long after the event that explained it, with no event to explain it now."""
+    taints = incident.severity.taints
+    # What is fatal and does not stop is its own; symptoms may go on for as long as a job hangs.
+    latest_ns = max(
+        (e.end_ns if taints else e.start_ns for e in mine if e.key == incident.key and e.taints == taints),
+        default=0,
+    )
+    began_ns = parts_of(incident.event)[1] if incident.event else 0
+    if began_ns is None:
+        return False
+    explained_ns = max((each.start_ns for _, each in own), default=began_ns)
+    return latest_ns > max(explained_ns, began_ns) + longest_ns(rules)
+
+
+def _held_again(changed: Incident, before: Incident, state: NodeState) -> Incident:
+    """What taints by itself does nothing as collateral, and may taint again once it is none."""
+    if not changed.taints or state.tainted or changed.role is before.role:
+        return changed
+    if changed.role is Role.COLLATERAL:
+        return replace(changed, state=IncidentState.ACTIVE)
+    return replace(changed, state=IncidentState.HELD) if before.role is Role.COLLATERAL else changed

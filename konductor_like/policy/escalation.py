@@ -1,0 +1,447 @@
+"""What recent evidence of the whole fleet makes of a node's incidents.
+
+Doubt becomes reason enough by so many occurrences, or by two kinds of evidence that confirm each other. Jobs
+fail for many reasons, and pods' words alone accuse nobody. But a node that one failed job after the other has
+in common, each time with different others, is a suspect that is told of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import lru_cache
+
+from konductor_like.jobs import stem
+from konductor_like.model import (
+    APPLICATION_XIDS,
+    Distinct,
+    FaultKind,
+    Incident,
+    IncidentKey,
+    IncidentState,
+    NodeRecord,
+    NodeState,
+    Same,
+    Severity,
+    SharedEvent,
+    Snapshot,
+    Source,
+    Threshold,
+    Together,
+    Window,
+    span_text,
+)
+from konductor_like.model.time import SECOND_NS, span_ns, unix_ns
+from konductor_like.policy.config import LONGEST_SECONDS, PolicyConfig
+from konductor_like.policy.correlation import (
+    DOMAIN,
+    FailureGroup,
+    Waiting,
+    connected,
+    failure_groups,
+    is_decided,
+    is_soft,
+    is_symptom,
+    named,
+    parts_by_node,
+    related,
+    settling,
+    with_roles,
+)
+from konductor_like.policy.evidence import RECENT_NS, Evidence, evidence_of
+from konductor_like.policy.evidence_window import job_key
+from konductor_like.policy.incidents import health_of, is_waiting, open_incidents, tainting
+
+LASTING_NS = 600 * SECOND_NS
+ADVICE = ("Drain the node and run diagnostics on its GPUs before it takes work again.", "inspection")
+"""What to do about a node that doubt took out, where the rule says nothing of its own; and what it needs."""
+_NUMBERED = re.compile(r"[-._][^-._]*\d[^-._]*|\d+$")
+_WORSE = (Severity.FATAL, Severity.SUSPECT)
+JobsOf = Mapping[str, frozenset[str]]
+"""By node, jobs (:func:`job_key`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What recent evidence of the whole fleet comes to."""
+
+    records: Mapping[str, NodeRecord] = field(default_factory=dict)
+    """The records that it changed, by node."""
+    urgent: frozenset[str] = frozenset()
+    """Those of them to be written now; what only adds words waits for the next write (design rule 22)."""
+    suspects: Mapping[str, Incident] = field(default_factory=dict)
+    """The nodes that failed jobs turned out to have in common just now, and the incident that says so."""
+    settling: Waiting = field(default_factory=dict)
+    """By node, incidents that wait a few seconds before they may taint, and until when."""
+    events: tuple[SharedEvent, ...] = ()
+
+
+def assess_fleet(
+    records: Mapping[str, NodeRecord],
+    window: Window,
+    snapshot: Snapshot,
+    rules: PolicyConfig,
+    now: datetime,
+    *,
+    more_past: bool,
+) -> Assessment:
+    """Look at the evidence of all nodes together, for many nodes may tell of one failure.
+
+    ``records`` are those that evidence was folded into just now; of other nodes the snapshot's hold.
+    ``more_past`` says that the window holds more of the time before our start than the last time.
+    """
+    now_ns = unix_ns(now)
+    jobs_of = _jobs_of(window, snapshot)
+    may_have_changed = _may_have_changed(window, records, jobs_of, snapshot)
+    # More of the past may add to what any node said since the start.
+    since_ns = 0 if more_past else now_ns - RECENT_NS
+    touched = _touched(window, may_have_changed, records, snapshot.nodes, rules, since_ns)
+    if not touched:
+        return Assessment()
+    names = related(touched, jobs_of, snapshot.nodes)
+    evidence = evidence_of(names, window, records, snapshot.nodes, rules.correlation_seconds)
+    mine: defaultdict[str, list[Evidence]] = defaultdict(list)
+    for each in evidence:
+        mine[each.node].append(each)
+    known = {
+        name: records.get(name) or snapshot.nodes[name].record
+        for name in names
+        if name in snapshot.nodes and not snapshot.nodes[name].opted_out
+    }
+    waiting = {
+        name: keys
+        for name, record in known.items()
+        if (keys := settling(record, snapshot.nodes[name], mine[name], rules, now_ns))
+    }
+    events = [
+        named(event, known, waiting, rules) for event in failure_groups(evidence, snapshot.nodes, rules)
+    ]
+    parts = parts_by_node(events)
+    failed = failed_jobs(events)
+    counts: defaultdict[str, list[Evidence]] = defaultdict(list)
+    for each in counting(evidence, events, rules):
+        counts[each.node].append(each)
+
+    changed: dict[str, NodeRecord] = {}
+    suspects: dict[str, Incident] = {}
+    for name, record in known.items():
+        state = snapshot.nodes[name]
+        new = with_roles(record, state, mine[name], parts.get(name, {}), waiting, rules)
+        if name in touched:
+            new = _escalated(new, state, counts[name], rules, now_ns)
+            # Who else took part, and where it began, may stand in what is not read again yet.
+            if not snapshot.replaying and is_common_node(name, failed, rules):
+                new, suspect = _suspected(new, state, counts[name], rules, now_ns)
+                if suspect is not None:
+                    suspects[name] = suspect
+        if new != record:
+            changed[name] = new
+            # What was collateral and goes on alone waits, too.
+            if keys := settling(new, state, mine[name], rules, now_ns):
+                waiting[name] = keys
+    quiet_ns = now_ns - span_ns(rules.correlation_seconds)
+    over = {event.name for event in events if event.members[-1].end_ns < quiet_ns}
+    urgent = {
+        name
+        for name, new in changed.items()
+        if _matters(known[name], new, snapshot.nodes[name]) or _joined(known[name], new, over)
+    } | suspects.keys()
+    recent = (event for event in events if event.members[-1].end_ns >= now_ns - RECENT_NS)
+    told = tuple(_told(event, failed, waiting, rules) for event in recent)
+    return Assessment(changed, frozenset(urgent), suspects, waiting, told)
+
+
+def _may_have_changed(
+    window: Window,
+    records: Mapping[str, NodeRecord],
+    jobs_of: Mapping[str, frozenset[str]],
+    snapshot: Snapshot,
+) -> Iterable[str]:
+    """The nodes that may be weighed otherwise than the last time: all that were heard of, unless the caller
+    follows the nodes itself. Then those with something new, and whoever may be part of an event with them."""
+    if snapshot.attention is None:
+        return window.heard_ns
+    states, before = snapshot.nodes, snapshot.window
+    if (window.pruned_ns, window.dropped) == (before.pruned_ns, before.dropped):
+        return connected(records, jobs_of, states)
+    # What went for its age may have been a part of any event.
+    domains = (name for name in window.heard_ns if name in states and states[name].domain is not None)
+    return connected({*records, *jobs_of, *domains}, jobs_of, states)
+
+
+def _touched(
+    window: Window,
+    may_have_changed: Iterable[str],
+    records: Mapping[str, NodeRecord],
+    states: Mapping[str, NodeState],
+    rules: PolicyConfig,
+    since_ns: int,
+) -> set[str]:
+    """The nodes that something may have changed for: those heard of lately, and those that wait to settle."""
+    heard_ns = window.heard_ns
+    touched = {name for name in may_have_changed if heard_ns.get(name, -1) >= since_ns and name in states}
+    for name, record in records.items():
+        if any(
+            is_waiting(incident) and rules.escalation(incident.key.rule).settle_seconds
+            for incident in record.incidents
+        ):
+            touched.add(name)
+    return touched
+
+
+def _jobs_of(window: Window, snapshot: Snapshot) -> Mapping[str, frozenset[str]]:
+    """The jobs that are known of each node: by its pods' lines, by the API server, by its record."""
+    jobs = dict(window.jobs)
+    for name in snapshot.nodes if snapshot.attention is None else snapshot.with_jobs:
+        there = {job_key(i.job) for i in snapshot.nodes[name].record.incidents if i.job is not None}
+        if there:
+            jobs[name] = jobs.get(name, frozenset()) | there
+    return jobs
+
+
+def _escalated(
+    record: NodeRecord, state: NodeState, counts: Sequence[Evidence], rules: PolicyConfig, now_ns: int
+) -> NodeRecord:
+    """The record with the grounds that doubt has become; where there are some already they stay."""
+    found = {
+        id(incident): escalated(incident, grounds, rules)
+        for incident in open_incidents(record, state)
+        if not incident.taints and (grounds := grounds_of(incident, counts, rules, now_ns))
+    }
+    return _with_incidents(record, found) if found else record
+
+
+def _suspected(
+    record: NodeRecord, state: NodeState, counts: Sequence[Evidence], rules: PolicyConfig, now_ns: int
+) -> tuple[NodeRecord, Incident | None]:
+    """The record of a common node, and its latest suspicion, which says so; None where that is no news."""
+    doubts = [i for i in open_incidents(record, state) if i.severity is Severity.SUSPECT and not i.taints]
+    if not doubts or tainting(record) or not is_news(counts, now_ns):
+        return record, None
+    latest = max(doubts, key=lambda incident: incident.last_ns)
+    suspect = suspected(latest, rules)
+    if any(doubt.advice == suspect.advice for doubt in doubts):
+        return record, None
+    return _with_incidents(record, {id(latest): suspect}), suspect
+
+
+def _with_incidents(record: NodeRecord, changed: Mapping[int, Incident]) -> NodeRecord:
+    incidents = tuple(changed.get(id(incident), incident) for incident in record.incidents)
+    return replace(record, incidents=incidents)
+
+
+def _matters(before: NodeRecord, after: NodeRecord, state: NodeState) -> bool:
+    if health_of(before, tainted=state.tainted) != health_of(after, tainted=state.tainted):
+        return True
+    return _why(before) != _why(after) or _was_corrected(before, after)
+
+
+def _was_corrected(before: NodeRecord, after: NodeRecord) -> bool:
+    """Whether what it was said to be, or where that began, turned out otherwise."""
+    pairs = zip(before.incidents, after.incidents, strict=True)
+    return any(old.role and (old.role, old.origin) != (new.role, new.origin) for old, new in pairs)
+
+
+def _joined(before: NodeRecord, after: NodeRecord, over: Collection[str]) -> bool:
+    """Whether it turned out to be part of an event to which nothing more is added: that is written once.
+
+    Of which event it is now, where it was part of one before, waits with the counts: a job may crash all day.
+    """
+    pairs = zip(before.incidents, after.incidents, strict=True)
+    return any(old.event is None and new.event in over for old, new in pairs)
+
+
+def _why(record: NodeRecord) -> list[tuple[IncidentKey, str]]:
+    return [(incident.key, incident.grounds) for incident in tainting(record)]
+
+
+def _told(event: FailureGroup, failed: JobsOf, waiting: Waiting, rules: PolicyConfig) -> SharedEvent:
+    first: dict[str, int] = {}
+    own: set[str] = set()
+    for each in event.members:
+        first.setdefault(each.node, each.start_ns)
+        if not (is_symptom(each, rules) or is_soft(each, rules)):
+            own.add(each.node)
+    origins = event.origins if is_decided(event, waiting, rules) else frozenset()
+    ranked = sorted(
+        first, key=lambda node: (node not in origins, -len(failed.get(node, ())), first[node], node)
+    )
+    collateral = frozenset(first).difference(origins, own) if origins else frozenset()
+    return SharedEvent(event.name, event.shared, event.began_ns, tuple(ranked), origins, collateral)
+
+
+def counting(
+    evidence: Iterable[Evidence], events: Iterable[FailureGroup], rules: PolicyConfig
+) -> list[Evidence]:
+    """What counts: all but what a failure elsewhere explains, and what only the record tells of."""
+    explained = {
+        id(each)
+        for event in events
+        if event.origins
+        for each in event.members
+        if each.node not in event.origins and is_symptom(each, rules)
+    }
+    return [each for each in evidence if id(each) not in explained and not each.recorded]
+
+
+def grounds_of(incident: Incident, mine: Sequence[Evidence], rules: PolicyConfig, now_ns: int) -> str:
+    """Why an incident that does not taint by itself is to taint now; empty where nothing says so.
+
+    ``mine`` is what counts against its node.
+    """
+    escalation = rules.escalation(incident.key.rule)
+    threshold, together = escalation.threshold, escalation.together_with
+    if threshold is None and together is None:
+        return ""
+    own = [each for each in mine if each.key == incident.key and not each.taints]
+    reached = _threshold(threshold, incident, mine) if threshold and is_news(own, now_ns) else ""
+    return reached or (_together(together, incident, own, mine, now_ns) if together is not None else "")
+
+
+def escalated(incident: Incident, grounds: str, rules: PolicyConfig) -> Incident:
+    """The incident once it is reason enough, with the advice that follows from its grounds.
+
+    A user's own rule says itself what to do.
+    """
+    escalation = rules.escalation(incident.key.rule)
+    if escalation.advice:
+        advice, needs = escalation.advice, escalation.needs
+    elif incident.kind is FaultKind.CUSTOM:
+        advice, needs = incident.advice, incident.needs
+    else:
+        advice, needs = ADVICE
+    return replace(
+        incident,
+        grounds=grounds,
+        advice=advice,
+        needs=needs,
+        state=IncidentState.HELD,
+        role=None,
+        origin=None,
+    )
+
+
+def is_news(own: Collection[Evidence], now_ns: int) -> bool:
+    """Whether some of it was heard by this process, or is so young that nobody may have acted on it yet."""
+    return any(each.heard_ns is not None or each.end_ns >= now_ns - RECENT_NS for each in own)
+
+
+def _threshold(threshold: Threshold, incident: Incident, mine: Iterable[Evidence]) -> str:
+    key = incident.key
+    own = [
+        each
+        for each in mine
+        if each.key.rule == key.rule
+        and not each.taints
+        and (threshold.same is Same.NODE or each.key.gpu == key.gpu)
+    ]
+    latest_ns = max((each.end_ns for each in own), default=0)
+    since_ns = latest_ns - threshold.within_seconds * SECOND_NS
+    own = [each for each in own if each.end_ns >= since_ns]
+    match threshold.distinct:
+        case Distinct.JOBS:
+            count = _distinct_jobs(own)
+        case Distinct.PODS:
+            count = len({pod for each in own for pod in each.pods})
+        case _:
+            count = sum(_times(each, since_ns) for each in own)
+    if count < threshold.count:
+        return ""
+    where = "this GPU" if threshold.same is Same.GPU and key.gpu else "this node"
+    from_what = f", from {count} {threshold.distinct}" if threshold.distinct else ""
+    times = sum(_times(each, since_ns) for each in own)
+    return f"{times} times within {span_text(threshold.within_seconds)} on {where}{from_what}"
+
+
+def _times(each: Evidence, since_ns: int) -> int:
+    """How often it counts: once, and again for every ten minutes in which it did not stop."""
+    return 1 + (each.end_ns - max(each.start_ns, since_ns)) // LASTING_NS
+
+
+def _distinct_jobs(own: Iterable[Evidence]) -> int:
+    """How many jobs it was for certain: where several ran on the node, nobody knows whose the line was.
+
+    Runs of one program are one: its fault follows it.
+    """
+    seen: set[str] = set()
+    count = 0
+    # The surest first: a line of any of three jobs takes nothing from lines that are of one alone.
+    for jobs in sorted(({_program(job) for job in each.jobs} for each in own), key=len):
+        if jobs and seen.isdisjoint(jobs):
+            count += 1
+        seen |= jobs
+    return count
+
+
+@lru_cache(maxsize=4096)
+def _program(job: str) -> str:
+    """What runs of one program have in common by their names: ``ml//run-7`` is of ``ml//run``.
+
+    A name that is a number, such as Slurm's, says nothing of its program, and stands for itself.
+    """
+    space, _, name = job_key(job).rpartition("/")
+    return f"{space}/{_NUMBERED.sub('', stem(name)) or name}"
+
+
+def _together(
+    together: Together, incident: Incident, own: Sequence[Evidence], mine: Iterable[Evidence], now_ns: int
+) -> str:
+    """Either of the two may be the news that joins the other."""
+    own_is_news = is_news(own, now_ns)
+    within_ns = together.within_seconds * SECOND_NS
+    others = [
+        each
+        for each in mine
+        if each.key != incident.key
+        and any(_is_meant(rule, each) for rule in together.rules)
+        and (own_is_news or is_news([each], now_ns))
+        and (together.same is Same.NODE or each.key.gpu == incident.key.gpu)
+    ]
+    for each in own:
+        for other in others:
+            if other.start_ns <= each.end_ns + within_ns and each.start_ns <= other.end_ns + within_ns:
+                where = "GPU" if together.same is Same.GPU else "node"
+                within = span_text(together.within_seconds)
+                return f"together with {other.key.rule} on the same {where} within {within}"
+    return ""
+
+
+def _is_meant(rule: str, other: Evidence) -> bool:
+    if not rule.endswith(".*"):
+        return other.key.rule == rule
+    if other.source is not Source.KERNEL or other.key.rule in APPLICATION_XIDS:
+        return False  # what any end of a job prints confirms nothing
+    return other.key.rule.startswith(rule[:-1]) and other.severity in _WORSE
+
+
+def failed_jobs(events: Iterable[FailureGroup]) -> JobsOf:
+    """The jobs that failed with each node while no origin was in sight."""
+    jobs: defaultdict[str, set[str]] = defaultdict(set)
+    for event in events:
+        # A job that is cancelled prints Xid 45 and is none that failed: its pods would say so.
+        failed = any(each.source is Source.POD for each in event.members)
+        if failed and not event.origins and not event.shared.startswith(DOMAIN):
+            for node in event.nodes:
+                jobs[node].add(job_key(event.shared))
+    return {node: frozenset(names) for node, names in jobs.items()}
+
+
+def is_common_node(node: str, failed: JobsOf, rules: PolicyConfig) -> bool:
+    """Whether enough jobs failed with this node, and no other node was part of more than half of them."""
+    mine = failed.get(node, frozenset())
+    if not 0 < rules.common_node_jobs <= len(mine):
+        return False
+    return all(len(mine & theirs) * 2 <= len(mine) for other, theirs in failed.items() if other != node)
+
+
+def suspected(incident: Incident, rules: PolicyConfig) -> Incident:
+    """The incident of a common node, which says so from now on."""
+    jobs, within = rules.common_node_jobs, span_text(LONGEST_SECONDS)
+    advice = (
+        f"It is the only node common to {jobs} or more jobs that failed within {within}: "
+        "run diagnostics on its GPUs and network."
+    )
+    return replace(incident, advice=advice, needs="inspection")

@@ -1,0 +1,112 @@
+"""Words for people: what incidents, writes and the brake are called in Events, the log and the CLI."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from datetime import datetime
+
+from konductor_like.model import (
+    Act,
+    BrakeState,
+    Incident,
+    NodeState,
+    Pause,
+    Refusal,
+    Role,
+    Severity,
+    Verb,
+    span_text,
+)
+from konductor_like.model.time import SECOND_NS, moment_of, stamp
+
+
+def name_of(incident: Incident) -> str:
+    """``xid 79 on GPU 0000:4e:00``, as people say it."""
+    if incident.by_person:
+        return "operator's taint"
+    what = incident.kind.value if incident.code is None else f"{incident.kind.value} {incident.code}"
+    if incident.code is None and "." in incident.key.rule:
+        what = incident.key.rule.replace(".", " ").replace("_", " ")
+    device = "switch" if incident.kind.value == "sxid" else "GPU"
+    return what if incident.key.gpu is None else f"{what} on {device} {incident.key.gpu}"
+
+
+def describe(incident: Incident) -> str:
+    """One incident in one or two sentences, with its line."""
+    name = name_of(incident)
+    test = " (a test)" if incident.severity is Severity.TEST else ""
+    by_user = " (written by a user)" if incident.user_written else ""
+    evidence = f' Line: "{incident.evidence}"' if incident.evidence else ""
+    if incident.role is Role.COLLATERAL and incident.origin is not None:
+        return (
+            f"{name}{by_user}: {incident.title}. It followed from a failure on {incident.origin}.{evidence}"
+        )
+    grounds = f" Tainted for: {incident.grounds}." if incident.grounds else ""
+    return f"{name}{test}{by_user}: {incident.title}.{grounds} {incident.advice}{evidence}"
+
+
+def why_held(why: Refusal, brake: BrakeState, pool: str | None = None) -> str:
+    """Why a node of this pool is held back, given how the brake stands."""
+    match why:
+        case Refusal.PAUSED if brake.pause is not None:
+            return f"tainting is {pause_words(brake.pause)}"
+        case Refusal.COOLDOWN if brake.rearms_at is not None:
+            how = "deleted" if brake.deleted else "released"
+            return (
+                f"{_made_room(brake)} lately, the brake arms itself again at {stamp(brake.rearms_at)} "
+                f"unless more are {how}"
+            )
+        case Refusal.RATE if brake.pace is not None:
+            within = span_text(round(brake.pace.window_seconds))
+            return f"{brake.pace.taints} taints within {within}, the brake allows {brake.pace.most}"
+    full = next((p for p in brake.pools if p.pool == pool and p.out >= p.bound), None)
+    if full is not None:
+        return (
+            f"{full.out} of {full.gpu_nodes} GPU nodes of pool {pool} are out, the brake allows {full.bound}"
+        )
+    also = f" and {brake.unavailable} unavailable" if brake.unavailable else ""
+    return f"{brake.out} of {brake.gpu_nodes} GPU nodes are out{also}, the brake allows {brake.bound}"
+
+
+def _made_room(brake: BrakeState) -> str:
+    """``2 released and 1 deleted while tainted``."""
+    released = brake.cooling - brake.deleted
+    parts = ([f"{released} released"] if released else []) + (
+        [f"{brake.deleted} deleted while tainted"] if brake.deleted else []
+    )
+    return " and ".join(parts)
+
+
+def pause_words(pause: Pause) -> str:
+    """``paused by kim until 2026-05-06T14:00:00Z: driver roll-out``."""
+    until = f" until {stamp(pause.until)}" if pause.until else ""
+    return f"paused by {pause.by}{until}: {pause.reason}"
+
+
+def settling_words(until_ns: int) -> str:
+    """``it settles until 2026-05-06T14:00:05Z, to tell origin from collateral``; rounded up to a second."""
+    rounded_up_ns = -(-until_ns // SECOND_NS) * SECOND_NS
+    return f"it settles until {stamp(moment_of(rounded_up_ns))}, to tell origin from collateral"
+
+
+ID_CHARS = 12
+
+
+def act_of(state: NodeState, verb: Verb, at: datetime, rules_version: str = "") -> Act:
+    """What a write of this kind to the node as it was read is called.
+
+    The same decision on the same state has the same name, so that a write tried twice is one act.
+    """
+    seen = state.as_read
+    parts = (state.name, seen.uid, seen.resource_version, seen.record or "", verb.value)
+    return Act(_named(parts), at, rules_version)
+
+
+def steering_act(verb: str, at: datetime, by: str, reason: str = "") -> str:
+    """What a person's word on the Lease is called."""
+    return _named((verb, at.isoformat(), by, reason))
+
+
+def _named(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:ID_CHARS]
