@@ -17,6 +17,7 @@ from konductor_like.controller.metrics import Metrics
 from konductor_like.detection import Detector
 from konductor_like.detection.validate_rules import load_rules
 from konductor_like.model import Escalation
+from konductor_like.policy.config import PolicyConfig
 
 _SHOWN_MOST = 20
 MOUNTED = Path("/etc/konductor-like/rules/rules.yaml")
