@@ -55,7 +55,8 @@ def of_nodes(query: str, node_label: str, nodes: Iterable[str], *, without: bool
     names = sorted(nodes)
     if not names:
         return query
-    pattern = "|".join(_RE2_SPECIAL.sub(r"\\\g<0>", name) for name in names)
+    # Loki takes an empty expression in a label filter for anything: =~"" finds all lines and !~"" none.
+    pattern = "|".join(_RE2_SPECIAL.sub(r"\\\g<0>", name) or "^$" for name in names)
     return f"{query} | {node_label}{'!~' if without else '=~'}{quote(pattern)}"
 
 

@@ -78,7 +78,9 @@ def test_selectors(loki: Target, namespace: str, at_ns: int, selector: str, foun
     [
         pytest.param('| k8s_node_name=~"[ab]|i"', "abi", id="an expression"),
         pytest.param('| k8s_node_name!~"[ab]"', "ix", id="an expression excluded; a missing one differs"),
-        pytest.param('| k8s_node_name=~""', "x", id="missing"),
+        pytest.param('| k8s_node_name=~"^$"', "x", id="missing"),
+        pytest.param('| k8s_node_name=~"^$|a"', "ax", id="missing, or named"),
+        pytest.param('| k8s_node_name!~"^$|a"', "bi", id="neither missing nor named"),
         pytest.param('| k8s_node_name=~".+" | k8s_node_name!~"a"', "bi", id="two filters"),
         pytest.param('|= `line` | k8s_node_name=~"b"', "b", id="after a line filter"),
     ],

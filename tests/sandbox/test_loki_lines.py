@@ -121,6 +121,12 @@ def test_any_other_shape_is_refused_even_if_loki_knows_it(query: str) -> None:
     assert refusal.value.status == 400
 
 
+@pytest.mark.parametrize("pattern", ["", "|gpu-1", "gpu-1|", "gpu-1||gpu-2"])
+def test_an_empty_alternative_in_a_label_filter_is_refused(pattern: str) -> None:
+    with pytest.raises(LokiError, match="empty alternative"):
+        parse(f'{{app="x"}} | node!~"{pattern}"')
+
+
 @pytest.mark.parametrize(
     ("pattern", "value", "found"),
     [

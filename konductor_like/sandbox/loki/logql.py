@@ -36,6 +36,8 @@ _LOG_QUERY = re.compile(
     (?P<filters>(?:{_LABEL_FILTER.pattern})*)""",
     re.VERBOSE,
 )
+_EMPTY_ALTERNATIVE = re.compile(r"(?:^|\|)(?:\||$)")
+"""Seen on a real Loki: ``=~""`` finds every line, ``!~""`` none, and ``=~"|a"`` what is named ``a`` alone."""
 _COUNT_QUERY = re.compile(r"sum\(count_over_time\((?P<log>.*) \[(?P<ms>\d+)ms\]\)\)", re.DOTALL)
 
 
@@ -124,6 +126,8 @@ def _log_query(text: str) -> LogQuery:
         raise ParseError(_NO_SELECTOR)
     texts = tuple(map(_unquoted, re.findall(_STRING, found["texts"] or "")))
     label_filters = tuple(Matcher.of(*matcher) for matcher in _LABEL_FILTER.findall(found["filters"]))
+    if any(_EMPTY_ALTERNATIVE.search(one.value) for one in label_filters):
+        raise ParseError("Loki takes an empty alternative in a label filter for anything or for nothing")
     # An empty text among others finds nothing, although alone it finds everything.
     return LogQuery(matchers, tuple(filter(None, texts)) or texts, label_filters)
 
