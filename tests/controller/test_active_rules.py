@@ -15,6 +15,7 @@ from konductor_like.controller.active_rules import ActiveRules
 from konductor_like.controller.metrics import Metrics
 from konductor_like.detection.validate_rules import load_rules
 from konductor_like.model import Source
+from konductor_like.policy import Rules
 from tests.catalog.user_files import OWN_RULE, POD_RULE
 
 XID_63 = "NVRM: Xid (PCI:0000:3d:00): 63, pid=1, Row Remapper"
@@ -164,6 +165,17 @@ def test_a_file_that_goes_changes_nothing_until_it_is_back(
     scene.mount(None)
     assert scene.rules.reload() is True
     assert scene.gauge("rules_rejected") == 0
+
+
+def test_rules_once_taken_stay_whole_when_others_come_into_force(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, OFF)
+    taken, digest = scene.rules.in_force, scene.rules.in_force.digest
+    scene.mount(FATAL)
+
+    assert scene.rules.reload() is True
+    assert taken.detector.find(XID_63, Source.KERNEL) is None
+    assert (taken.digest, taken.under(Rules()).version) == (digest, digest)
+    assert scene.rules.in_force.digest != digest
 
 
 @pytest.mark.parametrize("swapped", [True, False], ids=["a ConfigMap is swapped", "edited in place"])
