@@ -1,4 +1,4 @@
-"""What is known about faults: tables and pattern rules as data files, loaded and checked once.
+"""Everything known about faults: tables and pattern rules as data files, loaded and checked once.
 
 The files in ``data`` hold the facts, with their sources; ``load_catalog`` reads them, refuses a broken one
 with its file, entry and field, and lets every pattern rule prove itself on its own examples.

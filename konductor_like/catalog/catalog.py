@@ -22,7 +22,7 @@ class Catalog:
     xids: Mapping[int, XidEntry]
     sxids: Mapping[int, SxidEntry]
     recovery_actions: Mapping[int, Entry]
-    """What an Xid 154 asks for, by the number in its text."""
+    """The actions that an Xid 154 asks for, by the number in its text."""
     link_rules: Mapping[int, tuple[LinkRule, ...]]
     """The decode table of Xid 144 to 150, by Xid."""
     register_bits: Mapping[tuple[int, int], RegisterBit]
@@ -36,7 +36,7 @@ class Catalog:
     """By rule, what makes more of it than one line says."""
 
     def xid(self, code: int) -> XidEntry:
-        """What an Xid means. An unknown one is recorded: peers either taint or drop it, and both go wrong."""
+        """The entry of an Xid. An unknown one is recorded: peers taint or drop it, and both go wrong."""
         known = self.xids.get(code)
         if known is not None:
             return known
@@ -44,7 +44,7 @@ class Catalog:
         return XidEntry(f"xid.{code}", FaultKind.XID, Severity.SUSPECT, title, self.advice["unknown"], code)
 
     def sxid(self, code: int) -> SxidEntry:
-        """What an SXid means. Of an unknown one the driver's own word Fatal says whether it is."""
+        """The entry of an SXid. Of an unknown one the driver's own word Fatal says whether it is."""
         known = self.sxids.get(code)
         if known is not None:
             return known

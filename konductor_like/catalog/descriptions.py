@@ -1,4 +1,4 @@
-"""What a fault is, for people: an entry of the catalogue with the words that belong to it.
+"""A fault described for people: an entry of the catalogue with the words that belong to it.
 
 The words are in ``explanations.toml``: by rule where a code has a story of its own, else by range or family.
 """
@@ -40,7 +40,7 @@ class Blame(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What the file says about some rules; ``look_for`` are rules, or families such as ``ib.*``.
+    """The file's words about some rules; ``look_for`` are rules, or families such as ``ib.*``.
 
     ``link`` and ``vendor`` are empty where what holds for the family or class holds for them.
     """

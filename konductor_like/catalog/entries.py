@@ -1,4 +1,4 @@
-"""What the catalogue knows, as values."""
+"""Entries of the catalogue, as values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from konductor_like.model import FaultKind, Severity
 
 
 class Needs(StrEnum):
-    """What a machine needs before a fault can be called gone."""
+    """The repair that a machine needs before a fault can be called gone."""
 
     NOTHING = "nothing"
     APPLICATION_RESTART = "application restart"
@@ -25,10 +25,10 @@ class Needs(StrEnum):
 
 
 class Mode(StrEnum):
-    """What a rule's findings lead to."""
+    """The effect of a rule's findings."""
 
     ENFORCE = "enforce"
-    """What their severity says."""
+    """As their severity says."""
     SHADOW = "shadow"
     """Counted and logged, never recorded and never acted upon: a rule on trial."""
     OFF = "off"
@@ -50,7 +50,7 @@ class Detail(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do, for people, and what the machine needs."""
+    """The way to repair a fault: in words for people, and as the machine's need."""
 
     text: str
     needs: Needs
@@ -72,11 +72,11 @@ class Entry:
     origin: str = field(default="built-in", kw_only=True)
     """``built-in``, or the user's file that made it or changed it."""
     fixed: frozenset[str] = field(default=frozenset(), kw_only=True)
-    """What a user's file set (``severity``, ``title``, ``advice``): a line's details no longer change it."""
+    """The fields that a user's file set, such as ``severity``: a line's details no longer change them."""
 
     @property
     def line_decides(self) -> bool:
-        """Whether what else its line says changes the severity, unless a user's file has set it."""
+        """Whether details of its line change the severity, unless a user's file has set it."""
         return False
 
 

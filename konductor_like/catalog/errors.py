@@ -1,4 +1,4 @@
-"""What can be wrong with the catalogue.
+"""Errors of the catalogue's files and of a user's.
 
 ValueError
 ├── CatalogError    a file of the catalogue is broken: says which file, line, entry and field
@@ -14,7 +14,7 @@ SHOWN_CHARS = 80
 
 
 def short(text: str) -> str:
-    """What a user wrote, for a message: on one line, and cut."""
+    """A user's text, for a message: on one line, and cut."""
     shown = text if text.isprintable() else repr(text)[1:-1]
     return shown if len(shown) <= SHOWN_CHARS else f"{shown[: SHOWN_CHARS - 1]}…"
 

@@ -35,7 +35,7 @@ def with_advice(escalation: Escalation, advice: Advice) -> Escalation:
 
 
 def read_escalation(record: Record) -> Escalation:
-    """What a rule's own fields say. Raises CatalogError."""
+    """The escalation in a rule's own fields. Raises CatalogError."""
     escalation = NO_ESCALATION
     for field in FIELDS:
         if record.optional_text(field):

@@ -21,7 +21,7 @@ from konductor_like.model import FaultKind, Source
 PCI = r"(?P<gpu>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?"
 PATTERN_CHARS_MOST = 1000
 _MEMORY_BYTES = 128 * 1024
-"""What RE2 may use for one pattern; a larger one, which would also be a slow one, is refused."""
+"""Memory that RE2 may use for one pattern; a larger one, which would also be a slow one, is refused."""
 
 
 class Pattern(Protocol):
@@ -29,7 +29,7 @@ class Pattern(Protocol):
 
     @property
     def pattern(self) -> str:
-        """What it was compiled from."""
+        """Its source text."""
 
     def match(self, text: str, pos: int = 0, endpos: int = ..., /) -> re.Match[str] | None:
         """Where it fits at ``pos``."""
@@ -135,7 +135,7 @@ def fits_whole(pattern: str) -> Callable[[str], bool]:
 
 
 def finder_in_bytes(literals: Iterable[str]) -> Callable[[bytes, int], re.Match[bytes] | None]:
-    """What finds the first of some literals in bytes, from a place on; RE2 looks for all of them at once."""
+    """Gives a function that finds the first of some literals in bytes, from a place on, with RE2."""
     import re2
 
     compiled = re2.compile("|".join(map(re.escape, literals)).encode())
@@ -163,7 +163,7 @@ def _compile(pattern: str, **wanted: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """What detection asks of a match, with places in the whole text."""
+    """The part of a match that detection uses, with places in the whole text."""
 
     _found: Any
     _first: int

@@ -18,7 +18,7 @@ from konductor_like.catalog.errors import CatalogError, RulesError, quoted
 E = TypeVar("E", bound=StrEnum)
 
 FILE_BYTES_MOST = 1024 * 1024
-"""What a ConfigMap can hold."""
+"""A ConfigMap can hold no more."""
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEPTH_MOST = 8
@@ -119,7 +119,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """What a file says. A rule without ``source`` has the file's."""
+    """The content of a file. A rule without ``source`` has the file's."""
 
     file: str
     rules: tuple[Record, ...] = ()

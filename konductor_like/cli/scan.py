@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _STDIN = "-"
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNREADABLE = (OSError, EOFError, zlib.error)
-"""What reading may raise; the last two come from a damaged gzip file."""
+"""Reading may raise these; the last two come from a damaged gzip file."""
 _LINE_DIGITS = 8
 _COLOURS = {Severity.FATAL: "red", Severity.TEST: "magenta", Severity.SUSPECT: "yellow"}
 

@@ -25,7 +25,7 @@ MOUNTED = Path("/etc/konductor-like/rules/rules.yaml")
 
 
 class _Version(NamedTuple):
-    """What tells one version of a file from the next; a mounted ConfigMap is a link that is swapped."""
+    """One version of a file; a mounted ConfigMap is a link that is swapped."""
 
     device: int
     inode: int
@@ -47,12 +47,12 @@ class RulesInForce:
 
     @property
     def digest(self) -> str:
-        """What names the rules, in log lines and records."""
+        """The name of the rules in log lines and records."""
         return self.user_rules.digest
 
     @property
     def escalations(self) -> Mapping[str, Escalation]:
-        """What makes more of a rule than one line says, by rule."""
+        """Thresholds and corroboration, by rule."""
         return self.user_rules.catalog.escalations
 
     def under(self, rules: PolicyConfig) -> PolicyConfig:
@@ -132,7 +132,7 @@ class ActiveRules:
 
 
 def differences(before: UserRules, now: UserRules) -> list[str]:
-    """What one file says and the other does not, in a few words each."""
+    """The differences between two files, in a few words each."""
     old, new = {**before.overrides, **before.own}, {**now.overrides, **now.own}
     parts = {
         "new": sorted(new.keys() - old.keys()),

@@ -32,7 +32,7 @@ __all__ = [
 
 
 def find(text: str, source: Source) -> Finding | None:
-    """What the text of one line says by the packaged rules. Raises nothing, whatever the text."""
+    """The finding in the text of one line, by the packaged rules. Raises nothing, whatever the text."""
     return packaged().find(text, source)
 
 

@@ -17,12 +17,12 @@ class Detector:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self.find_in_kernel_log = kernel_finder(catalog)
-        """What the text of a kernel log's line says, if it is a fault."""
+        """The finding in the text of a kernel log's line; None where there is no fault."""
         self.find_in_pod_log = pod_finder(catalog)
-        """What the text of a pod's line says, if it is a fault."""
+        """The same for a pod's line."""
 
     def find(self, text: str, source: Source) -> Finding | None:
-        """What the text of one line says, if it is a fault. Raises nothing, whatever the text."""
+        """The finding in the text of one line; None where there is no fault. Raises nothing."""
         return self.find_in_kernel_log(text) if source is Source.KERNEL else self.find_in_pod_log(text)
 
     def detect(self, line: LogLine) -> Fault | None:

@@ -11,7 +11,7 @@ from konductor_like.model import EVIDENCE_CHARS, Finding, Severity, printable
 
 
 class Verdict(NamedTuple):
-    """What a line means once its details are read."""
+    """The meaning of a line once its details are read."""
 
     severity: Severity
     title: str
@@ -63,8 +63,8 @@ def kernel_finding(
     )
 
 
-def ruling(catalog: Catalog) -> Callable[[Finding, PatternRule], Finding | None]:
-    """What marks a finding as its rule's mode and a user's file want it; None for one whose rule is off."""
+def mode_applier(catalog: Catalog) -> Callable[[Finding, PatternRule], Finding | None]:
+    """Gives a function that marks a finding by its rule's mode, or drops it where the rule is off."""
     entries = (
         *catalog.xids.values(),
         *catalog.sxids.values(),
@@ -72,10 +72,10 @@ def ruling(catalog: Catalog) -> Callable[[Finding, PatternRule], Finding | None]
         *(rule.entry for rule in catalog.pattern_rules if rule.entry is not None),
     )
     # Those that are not simply enforced as the package has them: few, and mostly none.
-    ruled = {entry.rule: entry for entry in entries if entry.mode is not Mode.ENFORCE or entry.fixed}
+    changed = {entry.rule: entry for entry in entries if entry.mode is not Mode.ENFORCE or entry.fixed}
 
-    def as_ruled(finding: Finding, rule: PatternRule) -> Finding | None:
-        entry = ruled.get(finding.rule)
+    def apply_mode(finding: Finding, rule: PatternRule) -> Finding | None:
+        entry = changed.get(finding.rule)
         if entry is None:
             return finding._replace(shadow=True) if rule.mode is Mode.SHADOW else finding
         if entry.mode is Mode.OFF:
@@ -83,11 +83,11 @@ def ruling(catalog: Catalog) -> Callable[[Finding, PatternRule], Finding | None]
         shadow = Mode.SHADOW in (entry.mode, rule.mode)
         return finding._replace(shadow=shadow, severity_by_user="severity" in entry.fixed)
 
-    return as_ruled
+    return apply_mode
 
 
 def evidence(message: str) -> str:
-    """What a finding keeps of its one-line message, ready for Events and logs, which spell out nothing."""
+    """The part of a one-line message that a finding keeps, printable for Events and logs."""
     if len(message) <= EVIDENCE_CHARS and message.isprintable():
         return message
     shown = printable(message[: EVIDENCE_CHARS + 1])

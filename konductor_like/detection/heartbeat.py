@@ -1,4 +1,4 @@
-"""What our own kernel-log reader says about itself: how far it has read, and what it could not read.
+"""Lines of our own kernel-log reader about itself: how far it has read, and what it could not read.
 
 ``kmsg/1 heartbeat boot=<uuid> seq=<last seq> uptime=<seconds.micros> wall=<RFC 3339>``
 ``kmsg/1 gap boot=<uuid> from=<first seq> to=<last seq> lost=<n>``

@@ -6,21 +6,21 @@ import re
 from collections.abc import Callable
 
 from konductor_like.catalog import Catalog, PatternRule
-from konductor_like.detection.finding import kernel_finding, normal_pci, ruling
+from konductor_like.detection.finding import kernel_finding, mode_applier, normal_pci
 from konductor_like.detection.kernel_record import KernelRecord, open_record
 from konductor_like.detection.xid import read_sxid, read_xid
 from konductor_like.model import Finding, Source
 
 
 def kernel_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
-    """What finds a fault in a line of a kernel log by the catalogue's rules. It raises nothing."""
+    """Gives the function that finds a fault in a line of a kernel log. It raises nothing."""
     anchors = catalog.scan_anchors(Source.KERNEL)
     tried = tuple(
         (literal, _anchors_of(rule, anchors), rule)
         for rule in catalog.rules(Source.KERNEL)
         for literal in rule.contains
     )
-    as_ruled = ruling(catalog)
+    apply_mode = mode_applier(catalog)
 
     def find(text: str) -> Finding | None:
         if not _any_in(anchors, text):
@@ -35,7 +35,7 @@ def kernel_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
                     return None
             match = rule.find(record.message)
             if match is not None and _any_in(needed, text):
-                return as_ruled(_finding(catalog, rule, record, match), rule)
+                return apply_mode(_finding(catalog, rule, record, match), rule)
         return None
 
     return find

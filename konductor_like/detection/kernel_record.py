@@ -30,7 +30,7 @@ _DRIVERS = ("NVRM: ", "Xid (", "nvidia-nvswitch", "nvidia-peermem", "nv_mem ")
 """How most messages start; no prefix starts like this, so this only saves time."""
 _STAMPS = ("own", "raw", "stamp")
 _BEHIND_STAMP = ("stamp", "raw", "caller", "priority", "level", "wall", "tag")
-"""What may stand behind the record's own stamp; any other header there is quoted. ``tag``: journalctl's
+"""Prefixes that may stand behind the record's own stamp; any other one there is quoted. ``tag``: journalctl's
 short-monotonic puts host and ``kernel:`` there."""
 _NOWHERE = KernelPosition()
 
@@ -128,7 +128,7 @@ class Origin(NamedTuple):
 
 
 class _Inner(NamedTuple):
-    """What was inside a wrapper. ``position`` is not None where the wrapper vouches for the kernel."""
+    """The line inside a wrapper. ``position`` is not None where the wrapper vouches for the kernel."""
 
     text: str
     position: KernelPosition | None = None
@@ -145,14 +145,14 @@ class KernelRecord(NamedTuple):
     around: Sequence[re.Match[str] | _Inner]
 
     def origin(self) -> Origin:
-        """What the prefixes and wrappers tell; of two, the one further outside is right.
+        """Position and writer by the prefixes and wrappers; of two, the one further outside is right.
 
         This takes as long as opening the record, so only records of faults are asked.
         """
         position: KernelPosition | None = None
         facility: int | None = None
         for each in self.around:
-            found = (each.position, each.facility) if isinstance(each, _Inner) else _told_by(each)
+            found = (each.position, each.facility) if isinstance(each, _Inner) else _read_prefix(each)
             position = position or found[0]
             facility = found[1] if facility is None else facility
         return Origin(position or _NOWHERE, bool(facility))
@@ -195,7 +195,7 @@ def _strip_prefixes(text: str, around: list[re.Match[str] | _Inner]) -> str:
     return text[start:].lstrip()
 
 
-def _told_by(prefix: re.Match[str]) -> tuple[KernelPosition | None, int | None]:
+def _read_prefix(prefix: re.Match[str]) -> tuple[KernelPosition | None, int | None]:
     """Position and facility, as far as a prefix tells them."""
     match prefix.lastgroup:
         case "stamp":
@@ -273,7 +273,7 @@ def _is_docker(record: Mapping[str, Any]) -> bool:
 
 
 def _printed(record: Mapping[str, Any]) -> str | None:
-    """What a container printed, or a file holds, in the record of Docker or of a collector that read it."""
+    """The line that a container printed or a file holds, in a record of Docker or of a collector."""
     if _is_docker(record) or ("log" in record and (len(record) == 1 or "kubernetes" in record)):
         key = "log"  # Fluent Bit gives it alone, or with what it knows of the pod
     elif "_entry" in record:  # Promtail's stage ``pack``

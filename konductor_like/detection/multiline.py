@@ -1,4 +1,4 @@
-"""What only several lines of one kernel log say together. Pure: the context goes in and comes out.
+"""Faults that only several lines of one kernel log tell together. Pure: the context goes in and comes out.
 
 - A lost GPU may take three lines, of which the first has the address and the last the fault.
 - An SXid's ``Severity`` and ``Data`` lines belong to the line before, and mean what its word Fatal says.
@@ -71,7 +71,7 @@ class _PcieError:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What one kernel log said just before, as far as its next lines may need it."""
+    """The last lines of one kernel log, as far as its next ones may need them."""
 
     lines: int = 0
     gpu: tuple[_Place, str] | None = None
@@ -110,7 +110,7 @@ class MultilineDetector:
         self._contexts: OrderedDict[Hashable, Context] = OrderedDict()
 
     def find(self, text: str, log: Hashable = None) -> Finding | None:
-        """What the next line of the kernel log ``log`` says, if it is a fault."""
+        """The finding in the next line of the kernel log ``log``; None where there is no fault."""
         detector = self._detector()
         finding = detector.find_in_kernel_log(text)
         if finding is None and _GPU_FIRST not in text and log not in self._contexts:

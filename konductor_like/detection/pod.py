@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from konductor_like.catalog import Catalog, PatternRule
-from konductor_like.detection.finding import evidence, normal_pci, ruling
+from konductor_like.detection.finding import evidence, mode_applier, normal_pci
 from konductor_like.detection.heartbeat import HEARTBEAT_ANCHOR
 from konductor_like.detection.kernel_record import one_line, strip_colours, unwrap_pod_record
 from konductor_like.model import EVIDENCE_CHARS, Finding, Source
@@ -55,10 +55,10 @@ _TRAINING_DATA = re.compile(
 
 
 def pod_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
-    """What finds a fault in a line, or a whole entry of several lines, of a pod. It raises nothing."""
+    """Gives the function that finds a fault in a pod's line or entry of lines. It raises nothing."""
     anchors = catalog.scan_anchors(Source.POD)
     rules = tuple((literal, rule) for rule in catalog.rules(Source.POD) for literal in rule.contains)
-    as_ruled = ruling(catalog)
+    apply_mode = mode_applier(catalog)
 
     def find(text: str) -> Finding | None:
         for anchor in anchors:
@@ -76,7 +76,7 @@ def pod_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
                     return None
             for match in _matches(rule, literal, message):
                 if _is_said(message, match.start()):
-                    return as_ruled(_finding(catalog, rule, message, match), rule)
+                    return apply_mode(_finding(catalog, rule, message, match), rule)
         return None
 
     return find

@@ -11,7 +11,7 @@ from konductor_like.model import Source
 
 _SHOWN_CHARS = 60
 _XID = "Xid ("
-"""What every Xid and SXid has, whatever stands around it."""
+"""Every Xid and SXid has this, whatever stands around it."""
 
 
 def why_no_fault(catalog: Catalog, text: str, source: Source) -> str | None:

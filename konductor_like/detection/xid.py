@@ -36,7 +36,7 @@ _STATUS = re.compile(r"\(0x([0-9A-Fa-f]{8})(?:\s|$)(?:\s*0x([0-9A-Fa-f]{8})(?:[\
 _LINK = re.compile(r"\b(?:Link +(\d{2,3}|\d(?=\D))|link +(\d{1,3}))", re.ASCII)
 _LINK_EVENT = "NETIR_LINK_EVT"
 _ELSEWHERE = ("INVESTIGATE_PEER_DEVICE", "SYMPATHETIC_REPORT_SOLO")
-"""What NVIDIA's table says to look into where the link went down because of the other end."""
+"""Actions of NVIDIA's table for a link that went down because of its other end."""
 
 
 def read_xid(catalog: Catalog, record: KernelRecord, match: re.Match[str]) -> Finding:
@@ -128,7 +128,7 @@ def read_sxid(catalog: Catalog, record: KernelRecord, match: re.Match[str]) -> F
 
 
 def sxid_verdict(catalog: Catalog, entry: SxidEntry, *, fatal: bool, port: int | None) -> Verdict:
-    """What an SXid means where it is, or is not, called fatal."""
+    """The meaning of an SXid that is, or is not, called fatal."""
     if entry.word_decides and entry.severity.taints and not fatal:
         return Verdict(Severity.SUSPECT, entry.title, catalog.advice["switch_watch"], port=port)
     return Verdict(entry.severity, entry.title, entry.advice, port=port)

@@ -39,9 +39,9 @@ def test_a_pattern_takes_linear_time_on_what_it_nearly_fits(rule: PatternRule) -
             # The start of a match, then every last piece of it over and over, and no end to it.
             for width in (1, 2, 5):
                 hostile = example[:end] + example[max(0, end - width) : end] * (2000 // width) + "\x01"
-                begun = time.perf_counter()
+                begun = time.process_time()
                 rule.find(hostile)
-                assert time.perf_counter() - begun < 0.1, hostile[:200]
+                assert time.process_time() - begun < 1, hostile[:200]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)

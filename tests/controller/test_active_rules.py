@@ -15,6 +15,7 @@ from konductor_like.controller.active_rules import ActiveRules
 from konductor_like.controller.metrics import Metrics
 from konductor_like.detection.validate_rules import load_rules
 from konductor_like.model import Source
+from konductor_like.policy import Rules
 from tests.catalog.user_files import OWN_RULE, POD_RULE
 
 XID_63 = "NVRM: Xid (PCI:0000:3d:00): 63, pid=1, Row Remapper"
@@ -166,28 +167,33 @@ def test_a_file_that_goes_changes_nothing_until_it_is_back(
     assert scene.gauge("rules_rejected") == 0
 
 
-def test_a_configmap_that_is_swapped_for_one_of_the_same_size_and_time_is_read(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, FATAL)
-    before = scene.file.stat()
+def test_rules_once_taken_stay_whole_when_others_come_into_force(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, OFF)
+    taken, digest = scene.rules.in_force, scene.rules.in_force.digest
+    scene.mount(FATAL)
 
-    scene.mount(FATAL.replace("fatal", "info "))
-    os.utime(scene.file, ns=(before.st_atime_ns, before.st_mtime_ns))
-
-    now = scene.file.stat()
-    assert (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
     assert scene.rules.reload() is True
-    assert scene.finds() == "info"
+    assert taken.detector.find(XID_63, Source.KERNEL) is None
+    assert (taken.digest, taken.under(Rules()).version) == (digest, digest)
+    assert scene.rules.in_force.digest != digest
 
 
-def test_a_file_that_is_edited_in_place_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("swapped", [True, False], ids=["a ConfigMap is swapped", "edited in place"])
+def test_a_file_of_the_same_size_is_read_where_anything_else_changed(tmp_path: Path, swapped: bool) -> None:
     scene = Scene(tmp_path, FATAL)
     before = scene.file.stat()
+    changed = FATAL.replace("fatal", "info ")
 
-    scene.file.write_text(FATAL.replace("fatal", "info "), "utf-8")
-    os.utime(scene.file, ns=(before.st_atime_ns, before.st_mtime_ns + 1_000_000))
+    if swapped:
+        scene.mount(changed)
+    else:
+        scene.file.write_text(changed, "utf-8")
+    os.utime(scene.file, ns=(before.st_atime_ns, before.st_mtime_ns + (0 if swapped else 1_000_000)))
 
     now = scene.file.stat()
-    assert (now.st_ino, now.st_size) == (before.st_ino, before.st_size)
+    assert now.st_size == before.st_size
+    assert (now.st_ino == before.st_ino) is not swapped
+    assert (now.st_mtime_ns == before.st_mtime_ns) is swapped
     assert scene.rules.reload() is True
     assert scene.finds() == "info"
 

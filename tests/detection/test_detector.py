@@ -19,11 +19,6 @@ def found(text: str, line: str, source: Source = Source.KERNEL) -> Finding | Non
     return Detector(read(text).catalog).find(line, source)
 
 
-def test_the_packaged_detector_is_made_once_and_is_what_find_uses() -> None:
-    assert packaged() is packaged()
-    assert find(XID_79, Source.KERNEL) == packaged().find(XID_79, Source.KERNEL)
-
-
 def test_an_overridden_severity_is_final_whatever_the_line_says_more() -> None:
     before = find(RST, Source.KERNEL)
     now = found("overrides:\n  xid.94.severity: info\n", RST)

@@ -30,8 +30,8 @@ LOST = (
 
 def said(*lines: str) -> list[Finding | None]:
     """What each line comes to, one after the other."""
-    joiner = MultilineDetector()
-    return [joiner.find(line) for line in lines]
+    logs = MultilineDetector()
+    return [logs.find(line) for line in lines]
 
 
 def last(*lines: str) -> Finding:
@@ -138,9 +138,9 @@ def test_one_failed_recovery_is_counted_once() -> None:
 
 
 def test_logs_are_not_mixed_up() -> None:
-    joiner = MultilineDetector()
-    joiner.find(LOST[0], "gpu-1")
-    finding = joiner.find(LOST[2], "gpu-2")
+    logs = MultilineDetector()
+    logs.find(LOST[0], "gpu-1")
+    finding = logs.find(LOST[2], "gpu-2")
     assert finding is not None
     assert finding.gpu is None
 
@@ -160,27 +160,27 @@ def test_what_a_user_wrote_adds_nothing_to_what_the_kernel_said() -> None:
 
 
 def test_lines_of_loki_are_joined_by_node_and_pods_are_left_alone() -> None:
-    joiner = MultilineDetector()
+    logs = MultilineDetector()
 
     def line(text: str, node: str | None, source: Source = Source.KERNEL) -> LogLine:
         return LogLine(source, 42, text, {}, node, "dmesg-logging", "dmesg-x", "dmesg")
 
-    assert joiner.detect(line(LOST[0], "gpu-1")) is None
-    fault = joiner.detect(line(LOST[2], "gpu-1"))
+    assert logs.detect(line(LOST[0], "gpu-1")) is None
+    fault = logs.detect(line(LOST[2], "gpu-1"))
     assert fault is not None
     assert (fault.finding.gpu, fault.node, fault.timestamp_ns) == ("0000:c7:00", "gpu-1", 42)
-    nobodys = joiner.detect(line(LOST[2], None))
+    nobodys = logs.detect(line(LOST[2], None))
     assert nobodys is not None
     assert nobodys.finding.gpu is None
-    assert joiner.detect(line("RuntimeError: CUDA error: unknown error", "gpu-1", Source.POD)) is not None
-    assert joiner.detect(line("nothing", "gpu-1")) is None
+    assert logs.detect(line("RuntimeError: CUDA error: unknown error", "gpu-1", Source.POD)) is not None
+    assert logs.detect(line("nothing", "gpu-1")) is None
 
 
 def test_a_users_word_on_the_severity_is_final() -> None:
     rules = read_user_rules("overrides: {aer.uncorrected.severity: info}", "mine.yaml", load_catalog())
     detector = Detector(rules.catalog)
-    joiner = MultilineDetector(lambda: detector)
-    findings = [joiner.find(line) for line in (PORT_FATAL, GPU_MILD)]
+    logs = MultilineDetector(lambda: detector)
+    findings = [logs.find(line) for line in (PORT_FATAL, GPU_MILD)]
     assert [f.severity for f in findings if f] == [Severity.INFO] * 2
 
 
@@ -190,18 +190,18 @@ def test_a_users_word_on_the_severity_is_final() -> None:
 def test_the_mode_of_the_gpus_rule_holds_for_what_is_raised(mode: str, severity: str, shadow: bool) -> None:
     rules = read_user_rules(f"overrides: {{aer.gpu_error.mode: '{mode}'}}", "mine.yaml", load_catalog())
     detector = Detector(rules.catalog)
-    joiner = MultilineDetector(lambda: detector)
-    joiner.find(PORT_FATAL)
-    finding = joiner.find(GPU_MILD)
+    logs = MultilineDetector(lambda: detector)
+    logs.find(PORT_FATAL)
+    finding = logs.find(GPU_MILD)
     assert finding is not None
     assert (finding.severity.value, finding.shadow) == (severity, shadow)
 
 
 def test_the_memory_is_bounded() -> None:
-    joiner = MultilineDetector()
+    logs = MultilineDetector()
     for number in range(LOGS_MOST + 10):
-        joiner.find(LOST[0], number)
-    assert len(joiner._contexts) == LOGS_MOST
+        logs.find(LOST[0], number)
+    assert len(logs._contexts) == LOGS_MOST
     context = Context()
     finding = last(FATAL)
     for _ in range(100):

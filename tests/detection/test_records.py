@@ -26,54 +26,35 @@ def found(text: str) -> Finding:
     return finding
 
 
-@pytest.mark.parametrize(
-    ("prefix", "position"),
-    [
-        pytest.param("", KernelPosition(), id="nothing"),
-        pytest.param("[812.300441] ", KernelPosition(stamp_us=812_300_441), id="a stamp"),
-        pytest.param("[    0.000007] ", KernelPosition(stamp_us=7), id="a padded stamp"),
-        pytest.param("[812.3] ", KernelPosition(stamp_us=812_300_000), id="a short stamp"),
-        pytest.param(
-            "[812.300441] [99.000001] ", KernelPosition(stamp_us=812_300_441), id="the outermost stamp"
-        ),
-        pytest.param("[812.300441] [T4711] ", KernelPosition(stamp_us=812_300_441), id="stamp and caller"),
-        pytest.param("[812.300441 <    0.000002>] ", KernelPosition(stamp_us=812_300_441), id="dmesg -d"),
-        pytest.param("[Tue Mar  3 10:00:00 2026] ", KernelPosition(), id="a wall time"),
-        pytest.param(
-            "[Tue Mar  3 10:00:00 2026] [99.000001] ", KernelPosition(), id="an echo under dmesg -T"
-        ),
-        pytest.param(
-            "2026-03-03T10:00:00,000000+00:00 [99.000001] ", KernelPosition(), id="an echo under dmesg iso"
-        ),
-        pytest.param("4,5512,812300441,-;", KernelPosition(None, 5512, 812_300_441), id="/dev/kmsg"),
-        pytest.param(
-            "4,5512,812300441,-;[99.000001] ", KernelPosition(None, 5512, 812_300_441), id="an echo there"
-        ),
-        pytest.param(
-            "4,5512,812300441,c,caller=T9;", KernelPosition(None, 5512, 812_300_441), id="with a caller"
-        ),
-        pytest.param(
-            f"kmsg/1 boot={BOOT} seq=5512 facility=0 priority=4 [812.300441] ",
-            KernelPosition(BOOT, 5512, 812_300_441),
-            id="our reader",
-        ),
-        pytest.param(
-            "2026-03-03T10:00:00.000000001Z stdout F "
-            f"kmsg/1 boot={BOOT} seq=5512 facility=0 priority=4 [812.300441] [99.000001] ",
-            KernelPosition(BOOT, 5512, 812_300_441),
-            id="an echo through our reader, in CRI",
-        ),
-        pytest.param(
-            "Mar  3 10:00:00 gpu-9 kernel: [812.300441] ", KernelPosition(stamp_us=812_300_441), id="syslog"
-        ),
-        pytest.param(
-            "2026-03-03T10:00:00.1+00:00 gpu-9 kernel: [812.300441] ",
-            KernelPosition(stamp_us=812_300_441),
-            id="syslog with an ISO time",
-        ),
-        pytest.param("Mar 03 10:00:00 gpu-9 kernel: ", KernelPosition(), id="the journal"),
-    ],
-)
+AT = KernelPosition(stamp_us=812_300_441)
+IN_KMSG = KernelPosition(None, 5512, 812_300_441)
+OURS = f"kmsg/1 boot={BOOT} seq=5512 facility=0 priority=4 [812.300441] "
+POSITIONS = {
+    "nothing": ("", KernelPosition()),
+    "a stamp": ("[812.300441] ", AT),
+    "a padded stamp": ("[    0.000007] ", KernelPosition(stamp_us=7)),
+    "a short stamp": ("[812.3] ", KernelPosition(stamp_us=812_300_000)),
+    "the outermost stamp": ("[812.300441] [99.000001] ", AT),
+    "stamp and caller": ("[812.300441] [T4711] ", AT),
+    "dmesg -d": ("[812.300441 <    0.000002>] ", AT),
+    "a wall time": ("[Tue Mar  3 10:00:00 2026] ", KernelPosition()),
+    "an echo under dmesg -T": ("[Tue Mar  3 10:00:00 2026] [99.000001] ", KernelPosition()),
+    "an echo under dmesg iso": ("2026-03-03T10:00:00,000000+00:00 [99.000001] ", KernelPosition()),
+    "/dev/kmsg": ("4,5512,812300441,-;", IN_KMSG),
+    "an echo there": ("4,5512,812300441,-;[99.000001] ", IN_KMSG),
+    "with a caller": ("4,5512,812300441,c,caller=T9;", IN_KMSG),
+    "our reader": (OURS, KernelPosition(BOOT, 5512, 812_300_441)),
+    "an echo through our reader, in CRI": (
+        f"2026-03-03T10:00:00.000000001Z stdout F {OURS}[99.000001] ",
+        KernelPosition(BOOT, 5512, 812_300_441),
+    ),
+    "syslog": ("Mar  3 10:00:00 gpu-9 kernel: [812.300441] ", AT),
+    "syslog with an ISO time": ("2026-03-03T10:00:00.1+00:00 gpu-9 kernel: [812.300441] ", AT),
+    "the journal": ("Mar 03 10:00:00 gpu-9 kernel: ", KernelPosition()),
+}
+
+
+@pytest.mark.parametrize(("prefix", "position"), POSITIONS.values(), ids=POSITIONS)
 def test_the_position_is_the_records_own(prefix: str, position: KernelPosition) -> None:
     assert found(prefix + MESSAGE).position == position
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from konductor_like.detection import packaged, parse_heartbeat
-from konductor_like.model import EVIDENCE_CHARS, Finding, Source
+from konductor_like.model import EVIDENCE_CHARS, FaultKind, Finding, Source
 from tests.fuzz.mutate import HUGE_CHARS, lines
 
 BATCH = 10_000
@@ -79,6 +79,8 @@ def unsound(finding: Finding, line: str, source: Source) -> str:
         return "the line has no anchor"
     if source is Source.POD and finding.severity.taints:
         return "a pod's line taints"
+    if source is Source.KERNEL and finding.kind is FaultKind.CUDA:
+        return "a kernel line is an error of CUDA"
     if finding.text.encode("utf-8", "replace").decode() != finding.text or "\n" in finding.text:
         return "its evidence cannot be printed"
     return ""
