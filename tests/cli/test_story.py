@@ -21,7 +21,6 @@ from konductor_like.model import (
     IncidentState,
     NodeState,
     Pause,
-    Refusal,
     Release,
     Severity,
     Steering,
@@ -55,14 +54,6 @@ def story(
 def told(one: NodeStory) -> dict[str, str]:
     """Each paragraph by its label."""
     return {label: "\n".join(lines) for label, lines in paragraphs(one)}
-
-
-def test_what_the_brake_holds_is_told_with_its_numbers() -> None:
-    one = story("gpu-8", nodes("brake full"))
-
-    [held] = one.held_back
-    assert held.refused.why is Refusal.BRAKE
-    assert told(one)["Held back"] == "xid 95 on GPU 0000:5d:00: 1 of 8 GPU nodes are out, the brake allows 1"
 
 
 def test_a_pause_is_the_reason_while_it_lasts() -> None:
@@ -162,13 +153,6 @@ def test_of_many_faults_the_open_and_tainting_ones_are_told_and_the_others_count
     assert len(faults) == FAULTS_SHOWN
     assert faults[0].startswith("xid 79 ")
     assert told(story("gpu-1", states))["And"].startswith("2 more faults")
-
-
-def test_a_node_with_nothing_against_it_says_that_and_how_it_stands() -> None:
-    told = dict(paragraphs(story("gpu-2", nodes("one faulty"))))
-
-    assert list(told) == ["Node", "Decided", "Coverage"]
-    assert told["Decided"] == ["nothing: nothing is recorded against it"]
 
 
 @pytest.mark.parametrize("name", sorted(nodes("every state").keys() | nodes("events").keys()))
