@@ -146,6 +146,13 @@ def test_a_record_that_cannot_be_read_is_not_taken_for_health() -> None:
     assert "--purge" in report.advice
 
 
+def test_a_taint_removed_by_hand_is_noted_until_the_controller_records_it() -> None:
+    node = faulty("gpu-1")
+    node["spec"]["taints"] = []
+
+    assert "the taint was removed by hand" in report_of(node).notes
+
+
 @pytest.mark.parametrize(("rebooted", "warned"), [(False, True), (True, False)])
 def test_the_warning_of_a_release_stays_until_the_boot_changes(rebooted: bool, warned: bool) -> None:
     node = make_node("gpu-1")
