@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from konductor_like.controller.announcer import about
+from konductor_like.cluster.events import about
 from konductor_like.model import (
     Change,
     EventReason,

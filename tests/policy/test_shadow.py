@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from konductor_like.controller.announcer import about
+from konductor_like.cluster.events import about
 from konductor_like.model import EventReason, Fault, FaultKind, NodeState, Severity, Source
 from konductor_like.policy.shadow import shadow_event, would_taint
 from tests.policy.scenes import fault, node
