@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -25,9 +24,6 @@ PREFIX = "KONDUCTOR_"
 _POLICY = PolicyConfig()
 """Its numbers are the defaults of the settings of the same name."""
 
-_SERVICE_LINK = re.compile(
-    r"KONDUCTOR_\w*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
-)
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _MATCHER = re.compile(
@@ -350,20 +346,3 @@ def parse_listen(listen: str) -> tuple[str, int]:
         raise ValueError(f"{listen!r} is not an address such as :8080 or 127.0.0.1:8080 (or off for none)")
     # Every interface unless told otherwise: the kubelet and Prometheus come from outside the pod.
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104  # see above
-
-
-def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """Variables with our prefix that nothing reads, most likely misspelt.
-
-    The variables that Kubernetes makes of a Service named ``konductor-like`` (``KONDUCTOR_LIKE_PORT`` and so
-    on) are not ours, and those of the test suite are its own.
-    """
-    known = {PREFIX + name.upper() for name in Settings.model_fields}
-    return sorted(
-        name
-        for name in environ
-        if name.upper().startswith(PREFIX)
-        and name.upper() not in known
-        and not name.upper().startswith(PREFIX + "TEST_")
-        and not _SERVICE_LINK.fullmatch(name)
-    )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, get_args
 
 from pydantic import AliasChoices, SecretStr, ValidationError
 
-from konductor_like.settings import PREFIX, Settings, unknown_variables
+from konductor_like.settings import PREFIX, Settings
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -26,6 +26,10 @@ _SHOWN_CHARS = 120
 _NEARLY_OURS = 0.91
 """How like a setting's name (1.0 is equal) a variable without our prefix must be to be taken for a slip:
 `LOG_ENDPONT` is (0.96); other programs' `WATCH_NAMESPACE` (0.909) and `LOKI_ENDPOINT` (0.88) are not."""
+_SERVICE_LINK = re.compile(
+    r"KONDUCTOR_\w*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
+"""What Kubernetes makes of a Service named ``konductor-like``: ``KONDUCTOR_LIKE_PORT`` and so on."""
 _USERINFO = re.compile(r"(?<=://)[^/\s]*@")
 _UP_TO_THE_HOST = re.compile(r"^(\s*\w+://)?.*@", re.DOTALL)
 """A wrong address, too, hides everything before its last @: a password may hold a /, a blank or a #."""
@@ -68,19 +72,19 @@ def explain_settings_error(error: ValidationError, environ: Mapping[str, str]) -
 def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
     """One line per variable that no setting reads and that has our prefix, or almost the name of a setting.
 
-    Case does not matter in a name.
+    Case does not matter in a name. Variables of the test suite are its own.
     """
     known = [name for field in Settings.model_fields for name in _variables(field)]
-    unknown = unknown_variables(environ)
-    near = {name: difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.75) for name in unknown}
-    for name in environ.keys() - set(unknown):
-        if not name.upper().startswith(PREFIX) and name.upper() not in known:
-            near[name] = difflib.get_close_matches(name.upper(), known, n=1, cutoff=_NEARLY_OURS)
-    return [
-        f"{name}: no such setting" + (f"; did you mean {meant[0]}?" if meant else "")
-        for name, meant in sorted(near.items())
-        if meant or name in unknown
-    ]
+    lines = []
+    for name in sorted(environ):
+        upper = name.upper()
+        ours = upper.startswith(PREFIX)
+        if upper in known or upper.startswith(PREFIX + "TEST_") or _SERVICE_LINK.fullmatch(name):
+            continue
+        meant = difflib.get_close_matches(upper, known, n=1, cutoff=0.75 if ours else _NEARLY_OURS)
+        if meant or ours:
+            lines.append(f"{name}: no such setting" + (f"; did you mean {meant[0]}?" if meant else ""))
+    return lines
 
 
 def effective(settings: Settings, environ: Mapping[str, str]) -> list[Effective]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 
 from konductor_like.catalog import CatalogError
-from konductor_like.cli.app import execute
 from konductor_like.cli.check_config import inspect
+from tests.cli.conftest import Run
 from tests.cli.transcripts import forget_settings
 
 
@@ -99,14 +98,12 @@ def test_a_broken_catalogue_is_a_problem_like_any_other(monkeypatch: pytest.Monk
     assert inspect(os.environ).problems == ["xid.csv, row 7, severity: 'grave' is none"]
 
 
-def test_json_holds_settings_and_problems(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_holds_settings_and_problems(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     monkeypatch.setenv("KONDUCTOR_LISTEN", "8080")
-    status = execute(["check-config", "-o", "json"], "konductor-like")
-    document = json.loads(capsys.readouterr().out)
+    done = run("check-config", "-o", "json")
+    document = done.document
 
-    assert status == 2
+    assert done.code == 2
     assert {"name": "KONDUCTOR_LISTEN", "value": "8080", "from": "environment"} in document["settings"]
     assert len(document["problems"]) == 1
 
@@ -127,17 +124,17 @@ def test_the_rules_file_is_checked_too(
     warnings: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    run: Run,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KONDUCTOR_RULES_FILE", "rules.yaml")
     if text is not None:
         Path("rules.yaml").write_text(text)
 
-    assert execute(["check-config", "-o", "json"], "konductor-like") == (2 if problems else 0)
-    printed = capsys.readouterr()
-    document = json.loads(printed.out)
+    done = run("check-config", "-o", "json")
+    document = done.document
 
+    assert done.code == (2 if problems else 0)
     for found, said in ((document["problems"], problems), (document["warnings"], warnings)):
         assert [any(each.startswith(part) for each in found) for part in said] == [True] * len(found)
-    assert ("rules.yaml: 1 override, 0 rules" in printed.err) == (text is not None and not problems)
+    assert ("rules.yaml: 1 override, 0 rules" in done.err) == (text is not None and not problems)

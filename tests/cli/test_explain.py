@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
 from konductor_like.catalog import load_catalog
-from konductor_like.cli.app import execute
 from konductor_like.cli.explain.fault import Answer, document, explain_text, paragraphs
 from konductor_like.cli.output import paragraphs_view, plain_paragraphs
 from konductor_like.detection import packaged
 from konductor_like.model import Source
+from tests.cli.conftest import Run
 from tests.cli.test_docs import names
 
 SECTION = (
@@ -28,18 +27,6 @@ USER_WRITTEN = (
     "<12>NVRM: Xid (PCI:0000:2a:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 )
 LINK_DOWN = "NVRM: Xid (PCI:0000:2a:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 07 (0x00000000 0x00000000 0x0)"
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def execute_explain(*arguments: str) -> tuple[int, str, str]:
-        status = execute(["explain", *arguments], "konductor-like")
-        printed = capsys.readouterr()
-        return status, printed.out, printed.err
-
-    return execute_explain
 
 
 def answer_to(text: str, source: Source | None = None) -> Answer:
@@ -81,7 +68,7 @@ def test_a_rule_may_be_named_as_people_and_status_write_it(asked: str, rule: str
 
 @pytest.mark.parametrize("asked", ["cuda 5", "nccl.nothing", "sxid", "nccl", "no.such", "gpu-7", "x", ""])
 def test_what_is_neither_rule_nor_line_is_a_usage_error_with_a_hint(asked: str, run: Run) -> None:
-    status, out, err = run(asked)
+    status, out, err = run("explain", asked)
 
     assert (status, out) == (2, "")
     assert err.startswith("error: ")
@@ -101,39 +88,45 @@ def test_what_is_neither_rule_nor_line_is_a_usage_error_with_a_hint(asked: str, 
     ],
 )
 def test_what_was_probably_meant_is_shown(asked: str, meant: str, run: Run) -> None:
-    _, out, err = run(asked)
+    _, out, err = run("explain", asked)
 
     assert f"Did you mean: konductor-like explain {meant}?" in out + err
 
 
 @pytest.mark.parametrize("asked", ["xid 0", "xid -1", "xid 145.4", "xid 94 RST"])
 def test_a_code_that_cannot_be_is_no_rule(asked: str, run: Run) -> None:
-    status, out, err = run(asked)
+    status, out, err = run("explain", asked)
 
     assert (status, out) == (2, "")
     assert f"error: there is no rule {asked}\n" in err
 
 
+BY_LINE = "Severity:     by the line ({} where it says nothing)"
+XID_74 = "NVRM: Xid (PCI:0000:2a:00): 74, pid=1, name=a, NVLink: error"
+
+
 @pytest.mark.parametrize(
-    ("rule", "otherwise"), [("xid.154", "suspect"), ("xid.149", "suspect"), ("xid.74", "fatal")]
+    ("asked", "line"),
+    [
+        ("xid.154", BY_LINE.format("suspect")),
+        ("xid.149", BY_LINE.format("suspect")),
+        ("xid.74", BY_LINE.format("fatal")),
+        ("sxid 99999", BY_LINE.format("suspect")),
+        (
+            "xid.74",
+            "We:           what the line says (see But); where it says nothing, taint the node at once",
+        ),
+        (XID_74, "So we:        taint the node at once, as far as the brake allows"),
+        (USER_WRITTEN, "Written by:   a user"),
+        (LINK_DOWN, "Port:         7"),
+        (LINK_DOWN, "Detail:       NETIR_LINK_EVT.0"),
+        ("amd.ras", "We:           do nothing: its rule is off"),
+        ("amd.ras", "To change:    amd.ras.mode: enforce   (under `overrides:` in the rules file)"),
+        ("fm.topology", "We:           find it with `scan` alone"),
+    ],
 )
-def test_where_the_line_decides_no_severity_is_promised(rule: str, otherwise: str) -> None:
-    lines = told(rule)
-
-    assert f"Severity:     by the line ({otherwise} where it says nothing)" in lines
-    assert any(line.startswith("We:           what the line says (see But)") for line in lines)
-
-
-def test_an_sxid_that_the_word_decides_is_suspect_without_it() -> None:
-    lines = told("sxid 99999")
-
-    assert "Severity:     by the line (suspect where it says nothing)" in lines
-
-
-def test_a_line_that_decides_is_always_told_apart_from_its_rule() -> None:
-    lines = told("NVRM: Xid (PCI:0000:2a:00): 74, pid=1, name=a, NVLink: error")
-
-    assert "So we:        taint the node at once, as far as the brake allows" in lines
+def test_what_the_rule_or_the_line_says_is_told(asked: str, line: str) -> None:
+    assert any(each.startswith(line) for each in told(asked))
 
 
 @pytest.mark.parametrize(
@@ -156,12 +149,12 @@ def test_no_setting_but_the_rules_file_counts(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("LOG_ENDPOINT", "garbage")
-    assert run("xid 79")[0] == 0
+    assert run("explain", "xid 79")[0] == 0
 
     rules = tmp_path / "rules.yaml"
     rules.write_text("overrides:\n  xid.79.severity: deadly\n", "utf-8")
     monkeypatch.setenv("KONDUCTOR_RULES_FILE", str(rules))
-    status, _, err = run("xid 79")
+    status, _, err = run("explain", "xid 79")
 
     assert (status, "'deadly' is not one of" in err) == (2, True)
 
@@ -183,7 +176,7 @@ def test_every_rule_of_the_catalogue_is_explained_in_full() -> None:
 
 def test_a_line_may_come_in_by_standard_input(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(f"\n  {USER_WRITTEN}\nanother\n"))
-    status, out, _ = run("-", "-o", "json")
+    status, out, _ = run("explain", "-", "-o", "json")
 
     line = json.loads(out)["line"]
     assert (status, line["text"], line["gpu"]) == (0, USER_WRITTEN, "0000:2a:00")
@@ -191,32 +184,18 @@ def test_a_line_may_come_in_by_standard_input(monkeypatch: pytest.MonkeyPatch, r
 
 def test_a_line_without_quotation_marks_is_a_line_all_the_same(run: Run) -> None:
     status, out, _ = run(
-        "RuntimeError:", "CUDA", "error:", "device-side", "assert", "triggered", "-o", "json"
+        "explain", "RuntimeError:", "CUDA", "error:", "device-side", "assert", "triggered", "-o", "json"
     )
 
     assert (status, json.loads(out)["rule"]["rule"]) == (0, "cuda.710")
 
 
 def test_the_kernel_is_believed_before_a_pod_and_the_source_may_be_said(run: Run) -> None:
-    tried = json.loads(run(USER_WRITTEN, "-o", "json")[1])["line"]
-    said = json.loads(run(USER_WRITTEN, "-o", "json", "--source", "pod")[1])["line"]
+    tried = json.loads(run("explain", USER_WRITTEN, "-o", "json")[1])["line"]
+    said = json.loads(run("explain", USER_WRITTEN, "-o", "json", "--source", "pod")[1])["line"]
 
     assert (tried["source"], tried["fault"]) == ("kernel", True)
     assert (said["source"], said["fault"]) == ("pod", False)
-
-
-def test_a_line_that_a_user_wrote_is_told_as_such() -> None:
-    answer = answer_to(USER_WRITTEN)
-
-    assert any(line.startswith("Written by:   a user") for line in plain_paragraphs(paragraphs(answer)))
-    assert document(answer)["line"]["userWritten"] is True
-
-
-def test_the_port_and_the_detail_of_an_nvlink_line_are_shown() -> None:
-    lines = told(LINK_DOWN, Source.KERNEL)
-
-    assert "Port:         7" in lines
-    assert "Detail:       NETIR_LINK_EVT.0" in lines
 
 
 def test_where_the_line_says_what_its_rule_says_it_is_said_once() -> None:
@@ -227,9 +206,9 @@ def test_where_the_line_says_what_its_rule_says_it_is_said_once() -> None:
 
 
 def test_yaml_and_json_hold_the_same(run: Run) -> None:
-    as_json = json.loads(run("xid 154", "-o", "json")[1])
+    as_json = json.loads(run("explain", "xid 154", "-o", "json")[1])
 
-    assert as_json == yaml.safe_load(run("xid 154", "-o", "yaml")[1])
+    assert as_json == yaml.safe_load(run("explain", "xid 154", "-o", "yaml")[1])
     assert as_json["kind"] == "Explanation"
 
 
@@ -238,19 +217,6 @@ def test_every_field_of_the_document_is_described() -> None:
 
     assert len(fields) > 40
     assert {field for field in fields if f"`{field}`" not in SECTION and f".{field}`" not in SECTION} == set()
-
-
-def test_a_rule_that_is_off_says_so_and_how_to_turn_it_on() -> None:
-    lines = told("amd.ras")
-
-    assert "We:           do nothing: its rule is off" in lines
-    assert "To change:    amd.ras.mode: enforce   (under `overrides:` in the rules file)" in lines
-
-
-def test_what_only_scan_looks_for_says_so() -> None:
-    lines = told("fm.topology")
-
-    assert any(line.startswith("We:           find it with `scan` alone") for line in lines)
 
 
 def test_a_narrow_terminal_folds_the_text_and_loses_no_word() -> None:
@@ -266,7 +232,7 @@ def test_a_narrow_terminal_folds_the_text_and_loses_no_word() -> None:
 
 
 def test_a_control_character_in_a_pasted_line_does_not_drive_the_terminal(run: Run) -> None:
-    _, out, _ = run("hello \x1b[2J world")
+    _, out, _ = run("explain", "hello \x1b[2J world")
 
     assert "\x1b" not in out
     assert "\\x1b[2J" in out

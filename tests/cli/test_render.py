@@ -10,16 +10,12 @@ from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.document import status_document
 from konductor_like.cli.status.report import StatusReport, node_reports
 from konductor_like.cli.status.text import (
-    HEADERS,
-    WIDE_HEADERS,
     brake_sentence,
     controller_sentence,
-    tables,
 )
 from konductor_like.cluster.decode import decode_node
-from konductor_like.model import BrakeState, Coverage, Held, Pace, PoolBrake, Severity, Source
-from konductor_like.sandbox.fleet import make_node
-from tests.cli.scenes import NOW, ago, ago_ns, every_state, incident, with_record
+from konductor_like.model import BrakeState, Coverage, Held, Pace, PoolBrake, Source
+from tests.cli.scenes import NOW, ago, ago_ns, every_state, incident
 
 CONTROLLER = ControllerReport(
     "ns/lease",
@@ -118,38 +114,6 @@ def test_the_brake_in_one_sentence(brake: BrakeState, sentence: str) -> None:
 )
 def test_the_controller_in_one_sentence(controller: ControllerReport, sentence: str) -> None:
     assert controller_sentence(controller, NOW) == sentence
-
-
-@pytest.mark.parametrize("wide", [False, True])
-def test_a_table_starts_with_the_brake(*, wide: bool) -> None:
-    lines = tables(report(), wide=wide)
-
-    assert lines[0].startswith("Brake:")
-    assert lines[1].startswith("Controller:")
-    assert tuple(lines[3].split()) == (WIDE_HEADERS if wide else HEADERS)
-
-
-def test_without_headers_there_is_one_line_per_node() -> None:
-    assert len(tables(report(), wide=False, headers=False)) == len(report().nodes)
-
-
-def test_the_pipe_gets_whole_names_and_whole_lines() -> None:
-    node = make_node("ip-10-0-113-217.eu-central-1.compute.internal.example.com")
-    long_line = "NVRM: Xid (PCI:0000:9b:00): 79, " + "x" * 400
-    with_record(node, incident(evidence=long_line, severity=Severity.SUSPECT))
-    wide = StatusReport(NOW, BrakeState(1, 0, 1), CONTROLLER, node_reports([decode_node(node)], None))
-
-    row = tables(wide, wide=False, headers=False)[0]
-
-    assert node["metadata"]["name"] in row
-    assert decode_node(node).record.incidents[0].evidence in row
-
-
-def test_further_faults_are_counted_beside_the_gravest() -> None:
-    node = with_record(make_node("gpu-1"), incident(), incident("xid.48", seconds_ago=300), tainted=True)
-    one = StatusReport(NOW, BrakeState(1, 1, 1), CONTROLLER, node_reports([decode_node(node)], None))
-
-    assert "xid 48 (+1)" in tables(one, wide=False, headers=False)[0]
 
 
 def test_every_node_of_the_document_has_the_same_fields() -> None:

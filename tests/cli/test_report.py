@@ -21,7 +21,7 @@ from konductor_like.model import (
     Severity,
 )
 from konductor_like.sandbox.fleet import make_cpu_node, make_node
-from tests.cli.scenes import NOW, OUR_TAINT, ago, boot_of, every_state, faulty, held, incident, with_record
+from tests.cli.scenes import NOW, OUR_TAINT, ago, boot_of, every_state, faulty, incident, with_record
 
 MEASURED = CoverageState.MEASURED
 NO_MEASURE = CoverageState.NOT_MEASURED
@@ -55,23 +55,19 @@ def test_a_tainted_node_is_faulty_since_it_was_tainted() -> None:
     assert (report.health, report.since, report.fault and report.fault.code) == (Health.FAULTY, ago(192), 79)
 
 
-def test_a_held_node_says_so_and_since_when_it_waits() -> None:
-    report = report_of(held("gpu-1"))
-
-    assert (report.health, report.since, report.state.tainted) == (Health.HELD, ago(61), False)
-
-
 @pytest.mark.parametrize(
     ("found", "health", "qualifier"),
     [
         (incident(severity=Severity.SUSPECT), Health.SUSPECT, ""),
         (incident(severity=Severity.SUSPECT, before_install=True), Health.SUSPECT, "before install"),
+        (incident(state=IncidentState.HELD), Health.HELD, ""),
+        (incident("xid.14", severity=Severity.TEST, state=IncidentState.HELD), Health.HELD, "test"),
         (incident(state=IncidentState.PENDING), Health.SUSPECT, "other boot"),
         (incident(severity=Severity.APPLICATION), Health.HEALTHY, ""),
         (incident(severity=Severity.INFO), Health.HEALTHY, ""),
         (incident(state=IncidentState.RELEASED), Health.HEALTHY, ""),
     ],
-    ids=["suspect", "before install", "other boot", "application", "info", "released"],
+    ids=["suspect", "before install", "held", "held test", "other boot", "application", "info", "released"],
 )
 def test_what_is_recorded_decides_the_state(found: Incident, health: Health, qualifier: str) -> None:
     report = report_of(recorded(found))
@@ -91,12 +87,6 @@ def test_a_node_shows_what_it_is_out_for_and_its_advice_before_what_is_only_susp
 
     assert report.fault == grounds
     assert report.advice == "Drain the node and run diagnostics on this GPU."
-
-
-def test_a_test_says_that_it_is_one() -> None:
-    report = report_of(recorded(incident("xid.14", severity=Severity.TEST), tainted=True))
-
-    assert (report.health, report.qualifier) == (Health.FAULTY, "test")
 
 
 def test_the_notes_say_what_a_user_wrote_into_the_kernel_log() -> None:
@@ -145,25 +135,6 @@ def test_another_boots_fault_does_not_explain_a_taint() -> None:
     report = report_of(recorded(incident(state=IncidentState.PENDING), tainted=True))
 
     assert (report.health, report.fault) == (Health.FAULTY, None)
-
-
-def test_konduktors_own_taint_is_faulty_and_says_that_nobody_claims_it() -> None:
-    node = make_node("gpu-1")
-    node["spec"]["taints"] = [dict(OUR_TAINT)]
-    report = report_of(node)
-
-    assert (report.health, report.fault, report.since) == (Health.FAULTY, None, None)
-    assert report.notes == ("tainted by somebody else: no record of ours claims it",)
-    assert "konductor-like reset gpu-1" in report.advice
-
-
-def test_a_taint_with_our_key_but_not_our_effect_is_a_warning_and_no_state() -> None:
-    node = make_node("gpu-1")
-    node["spec"]["taints"] = [{**OUR_TAINT, "value": "maybe"}]
-    report = report_of(node)
-
-    assert report.health is Health.HEALTHY
-    assert "trainy.konduktor.ai/faulty=maybe:NoSchedule" in report.warnings[0]
 
 
 def test_a_record_that_cannot_be_read_is_not_taken_for_health() -> None:

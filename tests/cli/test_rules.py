@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from konductor_like.catalog import load_catalog
-from konductor_like.cli.app import execute
 from konductor_like.cli.rules import rule_yaml
 from tests.catalog.user_files import OWN_RULE, POD_RULE, read
+from tests.cli.conftest import Run
 from tests.cli.transcripts import forget_settings
 
 
@@ -19,15 +18,14 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     forget_settings(monkeypatch)
 
 
-def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, dict[str, str]]:
-    assert execute(["rules", "list", "-o", "json", *arguments], "konductor-like") == 0
-    rows = json.loads(capsys.readouterr().out)["rules"]
+def listed(run: Run, *arguments: str) -> dict[str, dict[str, str]]:
+    rows = run("rules", "list", "-o", "json", *arguments).document["rules"]
     assert len({row["rule"] for row in rows}) == len(rows)
     return {row["rule"]: row for row in rows}
 
 
-def test_every_rule_is_listed_with_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
-    rules, catalog = listed(capsys), load_catalog()
+def test_every_rule_is_listed_with_what_it_does(run: Run) -> None:
+    rules, catalog = listed(run), load_catalog()
 
     names = {entry.rule for entry in (*catalog.xids.values(), *catalog.sxids.values())}
     names |= {rule.id for rule in (*catalog.kernel_rules, *catalog.pod_rules)}
@@ -45,25 +43,24 @@ def test_every_rule_is_listed_with_what_it_does(capsys: pytest.CaptureFixture[st
 
 
 def test_a_file_shows_in_the_list_by_flag_and_by_setting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(
         OWN_RULE + "overrides:\n  xid.mode: shadow\n  xid.63.mode: 'off'\n  sxid.12028.title: Ours\n"
     )
-    rules = listed(capsys, "--file", str(file))
+    rules = listed(run, "--file", str(file))
 
     assert (rules["xid.79"]["mode"], rules["xid.63"]["mode"]) == ("shadow", "off")
     assert (rules["sxid.12028"]["title"], rules["sxid.12028"]["from"]) == ("Ours", "rules.yaml")
     assert rules["site.nic_down"]["from"] == "rules.yaml"
     monkeypatch.setenv("KONDUCTOR_RULES_FILE", str(file))
-    assert listed(capsys) == rules
+    assert listed(run) == rules
 
 
-def test_the_table_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
-    number = len(listed(capsys))
-    assert execute(["rules", "list"], "konductor-like") == 0
-    header, *lines = capsys.readouterr().out.splitlines()
+def test_the_table_has_a_line_for_each(run: Run) -> None:
+    number = len(listed(run))
+    header, *lines = run("rules", "list").out.splitlines()
 
     assert header.split() == ["RULE", "SOURCE", "SEVERITY", "MODE", "FROM", "TITLE"]
     assert len(lines) == number
@@ -94,9 +91,11 @@ def test_an_unlisted_code_can_be_shown() -> None:
     assert rule_yaml(load_catalog(), "xid.many") is None
 
 
-def test_a_log_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_that_cannot_be_read_is_told(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(OWN_RULE)
 
-    assert execute(["rules", "test", str(file), str(tmp_path / "no.log")], "konductor-like") == 1
-    assert "no.log: No such file" in capsys.readouterr().err
+    done = run("rules", "test", str(file), str(tmp_path / "no.log"))
+
+    assert done.code == 1
+    assert "no.log: No such file" in done.err

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from konductor_like.cli import session
-from konductor_like.cli.app import execute
 from konductor_like.cluster.checkpoint import (
     COVERAGE_ANNOTATION,
     CURSOR_ANNOTATION,
@@ -20,87 +17,77 @@ from konductor_like.cluster.checkpoint import (
 )
 from konductor_like.model import Checkpoint, Coverage, Source
 from konductor_like.model.time import unix_ns
-from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
+from konductor_like.sandbox.kubernetes import matching, refusal
+from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import NOW, ago, note_on_the_lease
 
-Cluster = Callable[[str], KubernetesServer]
+JSON = ("status", "-o", "json")
 
 
-def status(*arguments: str) -> int:
-    """Run the command; its exit status."""
-    return execute(["status", *arguments], "konductor-like")
+def states(run: Run) -> list[str]:
+    """The nodes' states as ``-o json`` has them."""
+    done = run(*JSON)
+    assert done.code == 0
+    return [node["state"] for node in done.document["nodes"]]
 
 
-def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    """What ``-o json`` says."""
-    assert status("-o", "json", *arguments) == 0
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return answer
+def heard_but_read_up_to(folder: Path, kernel: datetime, pod: datetime = NOW) -> None:
+    """Heartbeats of all nodes were heard a moment ago; faults were read up to here."""
+    read_ns = {Source.KERNEL: unix_ns(kernel), Source.POD: unix_ns(pod)}
+    heard = Coverage(ago(20), listed_are_measured=False, read_ns=read_ns)
+    note_on_the_lease(folder, COVERAGE_ANNOTATION, encode_coverage(heard))
 
 
-def test_it_only_reads(cluster: Cluster) -> None:
+def acted_upon_up_to_an_hour_ago(folder: Path) -> None:
+    cursor = Checkpoint({Source.KERNEL: unix_ns(ago(3600))}, 0)
+    note_on_the_lease(folder, CURSOR_ANNOTATION, encode_checkpoint(cursor))
+
+
+def test_it_only_reads(cluster: Cluster, run: Run) -> None:
     server = cluster("every state")
-    status()
+    run("status")
 
     assert {call.verb for call in server.calls()} == {"list", "get"}
 
 
 def test_hours_after_the_controller_died_nobody_is_called_healthy(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     cluster("healthy")
-    assert {node["state"] for node in document(capsys)["nodes"]} == {"healthy"}
+    assert set(states(run)) == {"healthy"}
 
     monkeypatch.setattr(session, "now", lambda: NOW + timedelta(hours=3))
-    later = document(capsys)
-    assert {node["state"] for node in later["nodes"]} == {"unknown"}
-    assert later["controller"]["running"] is False
 
-    status()
-    assert "the kernel logs have not been read since 2026-05-06T11:59:40Z" in capsys.readouterr().err
-
-
-def heard_but_read_up_to(folder: Path, kernel: datetime, pod: datetime = NOW) -> None:
-    """Heartbeats of all nodes were heard a moment ago; faults were read up to here."""
-    heard = Coverage(
-        ago(20),
-        listed_are_measured=False,
-        read_ns={Source.KERNEL: unix_ns(kernel), Source.POD: unix_ns(pod)},
-    )
-    note_on_the_lease(folder, COVERAGE_ANNOTATION, encode_coverage(heard))
+    assert set(states(run)) == {"unknown"}
+    assert run(*JSON).document["controller"]["running"] is False
+    assert "the kernel logs have not been read since 2026-05-06T11:59:40Z" in run("status").err
 
 
 def test_a_kernel_log_that_is_not_read_makes_nobody_healthy_whatever_heartbeats_are_heard(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    cluster: Cluster, run: Run, tmp_path: Path
 ) -> None:
     cluster("one faulty")
     heard_but_read_up_to(tmp_path, ago(400))
 
-    assert status("gpu-2", "--exit-code") == 5
-    shown = capsys.readouterr()
+    shown = run("status", "gpu-2", "--exit-code")
+
+    assert shown.code == 5
     assert shown.out.startswith("Unread:      kernel logs since 2026-05-06T11:53:20Z (6m40s ago): every node")
     assert "kernel logs read up to 6m40s ago" in shown.out
     assert "0 of 2 kernel logs heard" in shown.out
-    assert "gpu-2   unknown" in shown.out
     assert shown.err.startswith("warning: the kernel logs have not been read since 2026-05-06T11:53:20Z")
-
-    assert status("--exit-code") == 1  # a faulty node stays faulty
-    capsys.readouterr()
-    found = document(capsys)
-    assert [node["state"] for node in found["nodes"]] == ["faulty", "unknown"]
-    assert found["controller"]["unreadSince"] == {"kernel": "2026-05-06T11:53:20Z"}
-    assert status() == 0
+    assert run("status", "--exit-code").code == 1  # a faulty node stays faulty
+    assert states(run) == ["faulty", "unknown"]
+    assert run(*JSON).document["controller"]["unreadSince"] == {"kernel": "2026-05-06T11:53:20Z"}
+    assert run("status").code == 0
 
 
-def test_explain_says_that_a_nodes_kernel_log_is_not_read(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_explain_says_that_a_nodes_kernel_log_is_not_read(cluster: Cluster, run: Run, tmp_path: Path) -> None:
     cluster("healthy")
     heard_but_read_up_to(tmp_path, ago(400))
 
-    assert execute(["explain", "node", "gpu-2"], "konductor-like") == 0
+    lines = run("explain", "node", "gpu-2").out.splitlines()
 
-    lines = capsys.readouterr().out.splitlines()
     assert "Node:         gpu-2 is unknown" in lines
     assert "Decided:      nothing: nothing is recorded against it up to 2026-05-06T11:53:20Z" in lines
     assert (
@@ -110,91 +97,81 @@ def test_explain_says_that_a_nodes_kernel_log_is_not_read(
 
 
 def test_a_log_that_was_read_within_the_stale_span_vouches_for_the_nodes(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    cluster: Cluster, run: Run, tmp_path: Path
 ) -> None:
     cluster("healthy")
     heard_but_read_up_to(tmp_path, ago(299))
 
-    assert status("--exit-code") == 0
-    shown = capsys.readouterr()
+    shown = run("status", "--exit-code")
+
+    assert (shown.code, shown.err) == (0, "")
     assert "Unread" not in shown.out
-    assert shown.err == ""
-    assert {node["state"] for node in document(capsys)["nodes"]} == {"healthy"}
+    assert set(states(run)) == {"healthy"}
 
 
 def test_an_older_controllers_cursor_counts_where_it_says_no_more(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    cluster: Cluster, run: Run, tmp_path: Path
 ) -> None:
     cluster("healthy")
-    cursor = Checkpoint({Source.KERNEL: unix_ns(ago(3600))}, 0)
-    note_on_the_lease(tmp_path, CURSOR_ANNOTATION, encode_checkpoint(cursor))
+    acted_upon_up_to_an_hour_ago(tmp_path)
 
-    assert {node["state"] for node in document(capsys)["nodes"]} == {"unknown"}
+    assert set(states(run)) == {"unknown"}
 
 
-def test_what_waits_to_be_acted_upon_was_read(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_what_waits_to_be_acted_upon_was_read(cluster: Cluster, run: Run, tmp_path: Path) -> None:
     """A fault of a node that the cluster does not know, or a write that fails, holds the cursor."""
     cluster("healthy")
     heard_but_read_up_to(tmp_path, ago(5))
-    cursor = Checkpoint({Source.KERNEL: unix_ns(ago(3600))}, 0)
-    note_on_the_lease(tmp_path, CURSOR_ANNOTATION, encode_checkpoint(cursor))
+    acted_upon_up_to_an_hour_ago(tmp_path)
 
-    assert status("--exit-code") == 0
-    assert "kernel logs read up to 5s ago and acted upon up to 60m ago" in capsys.readouterr().out
+    shown = run("status", "--exit-code")
+
+    assert shown.code == 0
+    assert "kernel logs read up to 5s ago and acted upon up to 60m ago" in shown.out
 
 
 def test_pod_logs_that_are_not_read_are_told_and_leave_the_nodes_as_they_are(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    cluster: Cluster, run: Run, tmp_path: Path
 ) -> None:
     cluster("healthy")
     heard_but_read_up_to(tmp_path, ago(5), pod=ago(900))
 
-    assert status("--exit-code") == 0
-    assert capsys.readouterr().out.startswith("Unread:      pod logs since 2026-05-06T11:45:00Z (15m ago)")
+    shown = run("status", "--exit-code")
+
+    assert shown.code == 0
+    assert shown.out.startswith("Unread:      pod logs since 2026-05-06T11:45:00Z (15m ago)")
 
 
 def test_where_nothing_tells_that_logs_are_read_the_exit_status_says_so(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster("healthy")
-    assert status("--exit-code") == 0
+    assert run("status", "--exit-code").code == 0
+
     monkeypatch.setenv("KONDUCTOR_LEASE_NAME", "another")
 
-    assert status("--exit-code") == 5
-    assert "warning: no controller has said yet which kernel logs arrive" in capsys.readouterr().err
+    assert run("status", "--exit-code").code == 5
+    assert run(*JSON).document["controller"]["lease"] == "konductor-like/another"
 
 
-def test_a_node_whose_heartbeat_stopped_is_unknown_to_the_exit_status(cluster: Cluster) -> None:
+def test_a_node_whose_heartbeat_stopped_is_unknown_to_the_exit_status(cluster: Cluster, run: Run) -> None:
     cluster("every state")
 
-    assert status("gpu-11", "--exit-code") == 5
-    assert status("gpu-11") == 0
-    assert status("gpu-11", "gpu-99", "--exit-code") == 3
+    assert run("status", "gpu-11", "--exit-code").code == 5
+    assert run("status", "gpu-11").code == 0
+    assert run("status", "gpu-11", "gpu-99", "--exit-code").code == 3
 
 
-def test_a_mangled_cursor_is_told_and_costs_nothing_else(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_mangled_cursor_is_told_and_costs_nothing_else(cluster: Cluster, run: Run, tmp_path: Path) -> None:
     cluster("healthy")
     note_on_the_lease(tmp_path, CURSOR_ANNOTATION, "oops")
-    controller = document(capsys)["controller"]
+    controller = run(*JSON).document["controller"]
 
     assert controller["running"] is True
     assert "annotation trainy.konduktor.ai/cursor" in controller["problem"]
 
 
-def test_the_leases_place_follows_the_settings(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cluster("healthy")
-    monkeypatch.setenv("KONDUCTOR_LEASE_NAME", "another")
-
-    assert document(capsys)["controller"]["lease"] == "konductor-like/another"
-
-
-def test_nodes_come_page_by_page(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nodes_come_page_by_page(cluster: Cluster, run: Run) -> None:
     server = cluster("healthy")
     template = server.node("gpu-1")
     for number in range(3, 520):
@@ -203,32 +180,28 @@ def test_nodes_come_page_by_page(cluster: Cluster, capsys: pytest.CaptureFixture
         node["metadata"].pop("uid")
         server.put_node(node)
 
-    assert len(document(capsys)["nodes"]) == 519
+    assert len(states(run)) == 519
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [(401, "Unauthorized"), (403, "forbidden by the test"), (500, "etcdserver"), (410, "too old")],
-)
-def test_what_the_server_refuses_is_said_in_its_words_with_a_way_out(
-    code: int, said: str, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("code", "said"), [(401, "Unauthorized"), (500, "etcdserver"), (410, "too old")])
+def test_what_the_server_refuses_is_said_in_its_words(
+    code: int, said: str, cluster: Cluster, run: Run
 ) -> None:
     server = cluster("healthy")
     server.mishaps.add(refusal(code), times=None, when=matching("GET", "/api/v1/nodes"))
 
-    assert status() == 1
-    error = capsys.readouterr().err
-    assert error.startswith("error: cannot list nodes: ")
-    assert said in error
-    assert "Traceback" not in error
+    done = run("status")
+
+    assert done.code == 1
+    assert done.err.startswith("error: cannot list nodes: ")
+    assert said in done.err
 
 
-def test_a_server_that_is_not_there_is_one_clear_message(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_that_is_not_there_is_one_clear_message(cluster: Cluster, run: Run) -> None:
     cluster("healthy").stop()
 
-    assert status() == 1
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert "hint: " in error
+    done = run("status")
+
+    assert done.code == 1
+    assert done.err.startswith("error: ")
+    assert "hint: " in done.err

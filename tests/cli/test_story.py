@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cli.app import execute
 from konductor_like.cli.explain.node import FAULTS_SHOWN, NodeStory, document, paragraphs, story_of
 from konductor_like.cli.output import console, paragraphs_view, plain_paragraphs
 from konductor_like.cli.session import ControllerReport
@@ -25,13 +22,12 @@ from konductor_like.model import (
     NodeState,
     Pause,
     Quarantine,
-    Refusal,
     Release,
     Severity,
     Steering,
 )
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.sandbox.kubernetes import KubernetesServer
+from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import HOLDER, NOW, SCENES, ago, ago_ns, every_state, incident, settings_of
 
 RUNNING = ControllerReport(
@@ -58,14 +54,6 @@ def story(
 def told(one: NodeStory) -> dict[str, str]:
     """Each paragraph by its label."""
     return {label: "\n".join(lines) for label, lines in paragraphs(one)}
-
-
-def test_what_the_brake_holds_is_told_with_its_numbers() -> None:
-    one = story("gpu-8", nodes("brake full"))
-
-    [held] = one.held_back
-    assert held.refused.why is Refusal.BRAKE
-    assert told(one)["Held back"] == "xid 95 on GPU 0000:5d:00: 1 of 8 GPU nodes are out, the brake allows 1"
 
 
 def test_a_pause_is_the_reason_while_it_lasts() -> None:
@@ -167,13 +155,6 @@ def test_of_many_faults_the_open_and_tainting_ones_are_told_and_the_others_count
     assert told(story("gpu-1", states))["And"].startswith("2 more faults")
 
 
-def test_a_node_with_nothing_against_it_says_that_and_how_it_stands() -> None:
-    told = dict(paragraphs(story("gpu-2", nodes("one faulty"))))
-
-    assert list(told) == ["Node", "Decided", "Coverage"]
-    assert told["Decided"] == ["nothing: nothing is recorded against it"]
-
-
 @pytest.mark.parametrize("name", sorted(nodes("every state").keys() | nodes("events").keys()))
 def test_on_a_terminal_of_100_columns_nothing_is_lost(name: str) -> None:
     for scene in ("every state", "events"):
@@ -201,26 +182,31 @@ def test_every_field_of_the_document_is_described() -> None:
         assert f"`{name}`" in section or f"`{name}[]`" in section, name
 
 
-def test_a_nodes_name_is_looked_up_where_it_is_no_rule(
-    cluster: Callable[[str], KubernetesServer], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_nodes_name_is_looked_up_where_it_is_no_rule(cluster: Cluster, run: Run) -> None:
     server = cluster("one faulty")
 
-    assert execute(["explain", "gpu-1", "-o", "json"], "konductor-like") == 0
-    by_name = json.loads(capsys.readouterr().out)
-    assert execute(["explain", "node", "gpu-1", "-o", "json"], "konductor-like") == 0
+    by_name = run("explain", "gpu-1", "-o", "json").document
 
-    assert json.loads(capsys.readouterr().out) == by_name
+    assert run("explain", "node", "gpu-1", "-o", "json").document == by_name
     assert by_name["node"]["state"] == "faulty"
     assert server.calls("patch") == []
 
 
-def test_a_rule_needs_no_cluster(
-    cluster: Callable[[str], KubernetesServer], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rule_needs_no_cluster(cluster: Cluster, run: Run) -> None:
     server = cluster("one faulty")
 
-    assert execute(["explain", "xid-79"], "konductor-like") == 0
+    assert "Fault:" in run("explain", "xid-79").out
 
     assert server.calls() == []
-    assert "Fault:" in capsys.readouterr().out
+
+
+def test_a_node_that_may_not_be_looked_at_is_a_failure_and_not_a_wrong_word(
+    cluster: Cluster, run: Run
+) -> None:
+    server = cluster("one faulty")
+    server.access.deny("list", "nodes")
+
+    done = run("explain", "gpu-2")
+
+    assert done.code == 1
+    assert "to check: kubectl auth can-i list nodes" in done.err

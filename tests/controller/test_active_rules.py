@@ -15,7 +15,7 @@ from konductor_like.controller.active_rules import ActiveRules
 from konductor_like.controller.metrics import Metrics
 from konductor_like.detection.validate_rules import load_rules
 from konductor_like.model import Source
-from konductor_like.policy import Rules
+from konductor_like.policy.config import PolicyConfig
 from tests.catalog.user_files import OWN_RULE, POD_RULE
 
 XID_63 = "NVRM: Xid (PCI:0000:3d:00): 63, pid=1, Row Remapper"
@@ -174,7 +174,7 @@ def test_rules_once_taken_stay_whole_when_others_come_into_force(tmp_path: Path)
 
     assert scene.rules.reload() is True
     assert taken.detector.find(XID_63, Source.KERNEL) is None
-    assert (taken.digest, taken.under(Rules()).version) == (digest, digest)
+    assert (taken.digest, taken.under(PolicyConfig()).version) == (digest, digest)
     assert scene.rules.in_force.digest != digest
 
 

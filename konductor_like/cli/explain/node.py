@@ -5,13 +5,13 @@ What is held back, and why, comes of the controller's own decision on the nodes'
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from konductor_like.cli.columns import age, count, moment, stamp
-from konductor_like.cli.output import API_VERSION, Paragraph
+from konductor_like.cli.output import API_VERSION, Paragraph, fields_of
 from konductor_like.cli.rules import digest_of
 from konductor_like.cli.session import ControllerReport, read_controller
 from konductor_like.cli.status.coverage import notes_on
@@ -61,22 +61,14 @@ _BY_SETTINGS = (Refusal.BRAKE, Refusal.RATE, Refusal.COOLDOWN, Refusal.NOT_SELEC
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBack:
-    """Something that would taint the node but does not, and why."""
-
-    refused: Refused
-    why: str
-    """In words; for the brake with its numbers."""
-
-
-@dataclass(frozen=True, slots=True)
 class NodeStory:
     """One node at one moment."""
 
     now: datetime
     report: NodeReport
     controller: ControllerReport
-    held_back: tuple[HeldBack, ...]
+    held_back: tuple[tuple[Refused, str], ...]
+    """What would taint the node but does not, and why; for the brake with its numbers."""
     events: tuple[SharedFailure, ...]
     """Those that it is part of."""
     stays: str | None
@@ -126,7 +118,7 @@ def story_of(
         now=now,
         report=node_report(state, coverage, controller.unread_since(now)),
         controller=controller,
-        held_back=tuple(HeldBack(item, why_not_tainted(item, state, plan.brake)) for item in mine),
+        held_back=tuple((item, why_not_tainted(item, state, plan.brake)) for item in mine),
         events=tuple(event for event in shared_failures(nodes, now) if name in (*event.nodes, *event.gone)),
         stays=may_return(state.record, now, rules if known else None) if state.tainted else None,
     )
@@ -150,14 +142,17 @@ def _standing(story: NodeStory) -> Iterator[Paragraph]:
         until = f" up to {stamp(story.unread_since)}" if story.unread_since else ""
         yield "Decided", [f"nothing: nothing is recorded against it{until}"]
     if story.held_back:
-        yield "Held back", [f"{_name(story, item.refused)}: {item.why}" for item in story.held_back]
+        yield "Held back", [f"{_name(story, refused)}: {why}" for refused, why in story.held_back]
     if story.stays:
         yield "Stays out", [f"{story.stays}; only a person brings it back"]
 
 
 def _against(story: NodeStory) -> Iterator[Paragraph]:
     report, now = story.report, story.now
-    shown = _by_need(report.state.record.incidents)
+    shown = sorted(
+        report.state.record.incidents,
+        key=lambda each: (each.state is IncidentState.RELEASED, not each.taints, -each.last_ns),
+    )
     for incident in shown[:FAULTS_SHOWN]:
         yield "Fault", list(_fault(incident, now))
     if (more := len(shown) - FAULTS_SHOWN) > 0:
@@ -218,13 +213,8 @@ def document(story: NodeStory) -> dict[str, Any]:
         "time": stamp(story.now),
         "node": node_document(story.report),
         "heldBack": [
-            {
-                "rule": item.refused.key.rule,
-                "gpu": item.refused.key.gpu,
-                "why": item.refused.why.value,
-                "detail": item.why,
-            }
-            for item in story.held_back
+            {**fields_of(refused.key, "rule", "gpu"), "why": refused.why.value, "detail": why}
+            for refused, why in story.held_back
         ],
         "events": [event_document(event) for event in story.events],
         "otherRules": story.controller.other_rules(story.own_rules) or None,
@@ -263,13 +253,6 @@ def _decided(story: NodeStory) -> str:
 def _name(story: NodeStory, refused: Refused) -> str:
     incident = story.report.state.record.incident(refused.key)
     return name_of(incident) if incident else refused.key.rule
-
-
-def _by_need(incidents: Iterable[Incident]) -> list[Incident]:
-    """What stands first, what taints before the rest, the newest first."""
-    return sorted(
-        incidents, key=lambda each: (each.state is IncidentState.RELEASED, not each.taints, -each.last_ns)
-    )
 
 
 def _fault(incident: Incident, now: datetime) -> Iterator[str]:
