@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import socket
 import ssl
 import threading
@@ -141,11 +140,6 @@ def test_an_endless_error_is_cut_off() -> None:
 
     assert isinstance(error, LokiRefused)
     assert "parse error" in str(error)
-
-
-def test_a_compressed_answer_is_read() -> None:
-    with ScriptedServer(respond(gzip.compress(ANSWER), headers="Content-Encoding: gzip\r\n")) as server:
-        assert len(_ask(server.url).entries) == 1
 
 
 def test_broken_compression_is_a_bad_answer() -> None:

@@ -19,11 +19,6 @@ def test_every_error_says_what_failed_and_what_to_do_next(kind: type[LokiError])
     assert isinstance(error.transient, bool)
 
 
-def test_the_tree_is_drawn_in_the_docstring() -> None:
-    assert errors.__doc__ is not None
-    assert all(kind.__name__ in errors.__doc__ for kind in ALL)
-
-
 @pytest.mark.parametrize(
     ("words", "limit"),
     [

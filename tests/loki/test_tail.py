@@ -22,7 +22,6 @@ from konductor_like.loki.errors import (
     LokiRefused,
     LokiUnauthorized,
     LokiUnavailable,
-    LokiUnreachable,
 )
 from konductor_like.loki.tail import _proxy, oldest_in, wait_seconds
 from konductor_like.sandbox.loki import LokiServer
@@ -147,19 +146,6 @@ def test_it_comes_back_when_loki_ends_it_all_the_same(loki: LokiServer) -> None:
         notes.until(lambda told: told == (NUDGE, None))
         assert str(notes.next()) == "Loki ended its tail: reached tail max duration limit"
         assert notes.next() == CONNECTED
-
-
-def test_it_comes_back_after_a_restart_of_loki(loki: LokiServer) -> None:
-    with following(loki.url) as (_, notes):
-        assert notes.next() == CONNECTED
-        loki.stop()
-        assert isinstance(notes.failure(), LokiUnavailable)
-        assert isinstance(notes.failure(), LokiUnreachable)
-        loki.start()
-        notes.until(lambda told: told == CONNECTED)
-        listened(loki, notes)
-        push(loki, THEN_NS)
-        notes.nudge_of(THEN_NS)
 
 
 def test_a_message_that_is_garbage_nudges_and_harms_nothing() -> None:
