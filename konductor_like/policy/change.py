@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from konductor_like.model import (
-    BrakeState,
     Change,
     EventReason,
     Fault,
@@ -23,7 +22,7 @@ from konductor_like.model import (
     Source,
     Verb,
 )
-from konductor_like.policy.brake import urgency
+from konductor_like.policy.brake import Admission, urgency
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.correlation import Waiting
 from konductor_like.policy.incident_builder import with_boot
@@ -84,22 +83,12 @@ class Case:
         return Refusal.AMBIGUOUS if self.ambiguous else None
 
 
-def change_of(
-    case: Case,
-    rules: PolicyConfig,
-    now: datetime,
-    *,
-    admitted: bool,
-    brake: BrakeState,
-    due: bool,
-    refused: Refusal | None = None,
-) -> Change | None:
-    """The write for one node, or None where memory will do for now.
-
-    ``refused`` says why the ``brake`` holds it back, if it does.
-    """
+def change_of(case: Case, admission: Admission, rules: PolicyConfig, now: datetime) -> Change | None:
+    """The write for one node, or None where memory will do for now."""
     state, folded = case.state, case.folded
     record, gravest = folded.record, case.gravest
+    admitted = state.name in admission.admitted
+    due = bool(folded.grown) and is_due(state.record, rules, now)
     taint = admitted or (gravest is not None and state.tainted)
     if taint:
         record = held_longer(folded.record, with_taint(record, now), rules, now)
@@ -112,7 +101,7 @@ def change_of(
     if record.empty and state.record.empty and state.as_read.record is None:
         return None
     newly_tainted = admitted and not state.tainted
-    event, message = _announcement(case, record, newly_tainted=newly_tainted, brake=brake, refused=refused)
+    event, message = _announcement(case, record, admission, newly_tainted=newly_tainted)
     verb = Verb.TAINT if newly_tainted else Verb.RECORD
     if newly_tainted or lingers or record != state.record:
         record = replace(record, act=act_of(state, verb, now, rules.version))
@@ -143,7 +132,7 @@ def is_due(record: NodeRecord, rules: PolicyConfig, now: datetime) -> bool:
 
 
 def _announcement(
-    case: Case, record: NodeRecord, *, newly_tainted: bool, brake: BrakeState, refused: Refusal | None
+    case: Case, record: NodeRecord, admission: Admission, *, newly_tainted: bool
 ) -> tuple[EventReason | None, str]:
     """Which Event the write deserves, and its words."""
     gravest = case.gravest
@@ -162,7 +151,8 @@ def _announcement(
     if gravest is not None and not case.state.tainted:
         if case.excluded is not None:
             return EventReason.RECORDED, f"{describe(gravest)} Not tainted: {_EXCLUDED[case.excluded]}."
-        why = why_held(refused or Refusal.BRAKE, brake, case.state.pool)
+        refusal = admission.refused.get(case.state.name, Refusal.BRAKE)
+        why = why_held(refusal, admission.brake, case.state.pool)
         return EventReason.HELD, f"{describe(gravest)} Held: {why}."
     newest = record.incidents[-1]
     settles_ns = case.settling.get(newest.key)

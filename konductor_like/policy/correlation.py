@@ -43,7 +43,7 @@ Waiting = Mapping[str, Mapping[IncidentKey, int]]
 
 @dataclass(frozen=True, slots=True)
 class FailureGroup:
-    """Evidence that belongs together, the oldest first."""
+    """Evidence of one failure on several nodes, the oldest first."""
 
     shared: str
     """The job, or ``domain NAME``."""
@@ -96,7 +96,7 @@ class FailureGroup:
 def failure_groups(
     evidence: Sequence[Evidence], states: Mapping[str, NodeState], rules: PolicyConfig
 ) -> list[FailureGroup]:
-    """The events in it. A piece of evidence is part of one event only: of that with the most nodes."""
+    """The failures in the evidence. Each piece is part of one only: of that with the most nodes."""
     chains = [
         FailureGroup(_shared(key, members), tuple(members))
         for key, group in _groups(evidence, states, rules).items()
@@ -104,7 +104,7 @@ def failure_groups(
     ]
     found = [_whole(parts) for parts in _linked(chains)]
     found.sort(key=_by_size)
-    hard = [each for each in evidence if is_hard(each, rules)]
+    hard = [each for each in evidence if is_conclusive(each, rules)]
     taken: set[int] = set()
     events: list[FailureGroup] = []
     for one in found:
@@ -149,16 +149,16 @@ def connected(
         reached = further
 
 
-def is_soft(each: Evidence, rules: PolicyConfig) -> bool:
+def is_deferrable(each: Evidence, rules: PolicyConfig) -> bool:
     """Whether it is fatal by a rule that waits to tell origin from collateral."""
     return each.taints and rules.escalation(each.key.rule).settle_seconds > 0
 
 
-def is_hard(each: Evidence, rules: PolicyConfig) -> bool:
+def is_conclusive(each: Evidence, rules: PolicyConfig) -> bool:
     """Whether it is hardware's own failure, which nothing demotes."""
     if each.source is not Source.KERNEL:
         return False
-    return each.proven or (each.taints and not is_soft(each, rules))
+    return each.proven or (each.taints and not is_deferrable(each, rules))
 
 
 def is_symptom(each: Evidence, rules: PolicyConfig) -> bool:
@@ -196,7 +196,7 @@ def _groups(
         for key in {job_key(job) for job in each.jobs}:
             groups[key].append(each)
         domain = states[each.node].domain
-        if domain is not None and (not each.jobs or _is_of_links(each, rules) or is_hard(each, rules)):
+        if domain is not None and (not each.jobs or _is_of_links(each, rules) or is_conclusive(each, rules)):
             groups[DOMAIN + domain].append(each)
     return groups
 
@@ -273,8 +273,8 @@ def _origins(
     members: Sequence[Evidence], states: Mapping[str, NodeState], rules: PolicyConfig
 ) -> frozenset[str]:
     """Where it began: hardware's own failure, or of those that print alike the one that stands out."""
-    hard = frozenset(each.node for each in members if is_hard(each, rules))
-    soft = [each for each in members if is_soft(each, rules)]
+    hard = frozenset(each.node for each in members if is_conclusive(each, rules))
+    soft = [each for each in members if is_deferrable(each, rules)]
     origins = hard or _outstanding(soft)
     if origins and soft:
         # A link's failure is heard within its own domain: one elsewhere explains none there.
@@ -402,7 +402,7 @@ def with_roles(
 
 def is_decided(group: FailureGroup, waiting: Waiting, rules: PolicyConfig) -> bool:
     """Whether what is known of its origin will stay: nothing there waits to be told apart any more."""
-    return any(is_hard(each, rules) for each in group.members) or not any(
+    return any(is_conclusive(each, rules) for each in group.members) or not any(
         each.key in waiting.get(each.node, ()) for each in group.members if each.node in group.origins
     )
 
@@ -425,7 +425,7 @@ def _in_event(
             role = Role.COLLATERAL if event.decided else role
         elif each.node in event.origins:
             role = Role.ORIGIN if event.decided else role
-        elif is_soft(each, rules) and not state.tainted and each.key not in waiting.get(each.node, ()):
+        elif is_deferrable(each, rules) and not state.tainted and each.key not in waiting.get(each.node, ()):
             # Its time is up, and another is nearer to what failed, even if that one still waits itself.
             role = Role.COLLATERAL
     elif role is None and each.key not in waiting.get(each.node, ()):

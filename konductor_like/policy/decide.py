@@ -26,7 +26,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.brake import Admission, admit, urgency
-from konductor_like.policy.change import USER_WRITTEN, Case, change_of, is_due, refusals
+from konductor_like.policy.change import USER_WRITTEN, Case, change_of, refusals
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.escalation import Assessment, assess_fleet
 from konductor_like.policy.evidence import renewed_window
@@ -71,7 +71,7 @@ def decide(
     fleet = assess_fleet(records, window, snapshot, rules, now, more_past=past is not None)
     cases = _assessed(folded, fleet, snapshot, now)
     admission = _admission(cases, fleet, snapshot, rules, now)
-    changes = {name: _change(case, admission, rules, now) for name, case in cases.items()}
+    changes = {name: change_of(case, admission, rules, now) for name, case in cases.items()}
     ignored = (*found.ignored, *(item for case in cases.values() for item in case.folded.ignored))
     return Plan(
         tuple(sorted((change for change in changes.values() if change is not None), key=_write_order)),
@@ -200,19 +200,6 @@ def _admission(
         return admit(candidates, snapshot, rules, now, fleet.settling)
     # who follows the nodes himself counts them himself too
     return Admission(frozenset(), {}, BrakeState(0, 0, 0))
-
-
-def _change(case: Case, admission: Admission, rules: PolicyConfig, now: datetime) -> Change | None:
-    name = case.state.name
-    return change_of(
-        case,
-        rules,
-        now,
-        admitted=name in admission.admitted,
-        brake=admission.brake,
-        due=bool(case.folded.grown) and is_due(case.state.record, rules, now),
-        refused=admission.refused.get(name),
-    )
 
 
 def _write_order(change: Change) -> tuple[bool, bool, int, str]:

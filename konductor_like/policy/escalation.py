@@ -43,7 +43,7 @@ from konductor_like.policy.correlation import (
     connected,
     failure_groups,
     is_decided,
-    is_soft,
+    is_deferrable,
     is_symptom,
     named,
     parts_by_node,
@@ -160,7 +160,7 @@ def _may_have_changed(
     jobs_of: Mapping[str, frozenset[str]],
     snapshot: Snapshot,
 ) -> Iterable[str]:
-    """The nodes that may be weighed otherwise than the last time: all that were heard of, unless the caller
+    """The nodes whose evidence may mean more than the last time: all that were heard of, unless the caller
     follows the nodes itself. Then those with something new, and whoever may be part of an event with them."""
     if snapshot.attention is None:
         return window.heard_ns
@@ -205,11 +205,11 @@ def _jobs_of(window: Window, snapshot: Snapshot) -> Mapping[str, frozenset[str]]
 def _escalated(
     record: NodeRecord, state: NodeState, counts: Sequence[Evidence], rules: PolicyConfig, now_ns: int
 ) -> NodeRecord:
-    """The record with the grounds that doubt has become; where there are some already they stay."""
+    """The record with what escalates its incidents now; one that was escalated before stays as it is."""
     found = {
         id(incident): escalated(incident, grounds, rules)
         for incident in open_incidents(record, state)
-        if not incident.taints and (grounds := grounds_of(incident, counts, rules, now_ns))
+        if not incident.taints and (grounds := escalated_because(incident, counts, rules, now_ns))
     }
     return _with_incidents(record, found) if found else record
 
@@ -263,7 +263,7 @@ def _told(event: FailureGroup, failed: JobsOf, waiting: Waiting, rules: PolicyCo
     own: set[str] = set()
     for each in event.members:
         first.setdefault(each.node, each.start_ns)
-        if not (is_symptom(each, rules) or is_soft(each, rules)):
+        if not (is_symptom(each, rules) or is_deferrable(each, rules)):
             own.add(each.node)
     origins = event.origins if is_decided(event, waiting, rules) else frozenset()
     ranked = sorted(
@@ -287,7 +287,7 @@ def counting(
     return [each for each in evidence if id(each) not in explained and not each.recorded]
 
 
-def grounds_of(incident: Incident, mine: Sequence[Evidence], rules: PolicyConfig, now_ns: int) -> str:
+def escalated_because(incident: Incident, mine: Sequence[Evidence], rules: PolicyConfig, now_ns: int) -> str:
     """Why an incident that does not taint by itself is to taint now; empty where nothing says so.
 
     ``mine`` is what counts against its node.

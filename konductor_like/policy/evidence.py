@@ -203,7 +203,7 @@ def renewed_window(
     if past or again:
         known = [fault for fault in (*past, *again) if _counts(fault, states, rules, now)]
         window = with_past(window, known, boot_of)
-        # Whoever recorded it may have died before it was weighed; what comes late may join what is heard.
+        # The process that recorded it may have died before it looked at the fleet; late lines may join it.
         young = {str(f.node): now_ns for f in known if f.timestamp_ns >= now_ns - RECENT_NS}
         late = {str(f.node): now_ns for f in again if f.node in states}
         window = replace(window, heard_ns={**young, **window.heard_ns, **late})

@@ -1,7 +1,7 @@
-"""A node's record while evidence is folded into it: what ``NodeRecord`` says, made to be changed.
+"""A node's record while evidence is folded into it: ``NodeRecord`` and ``Incident``, made to be changed.
 
 A storm is hundreds of thousands of lines of one incident. One more occurrence is a few additions here, and
-the values that everything else speaks in are made once, at the end.
+the frozen values are made once, at the end.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def _all_settle(record: Any, _state: Any, _mine: Any, rules: Any, now_ns: int) -
 def _every_fatal_line_may_be_collateral() -> Iterator[None]:
     with ExitStack() as stack:
         for module in (correlation, escalation):
-            stack.enter_context(patched.object(module, "is_soft", lambda each, _rules: each.taints))
+            stack.enter_context(patched.object(module, "is_deferrable", lambda each, _rules: each.taints))
         yield
 
 
@@ -279,7 +279,7 @@ MUTANTS: dict[str, Mutant] = {
     "the brake does not cool down": _swap(Budget, "released", lambda *_args: None),
     "a deleted node is forgotten": _swap(brake, "_note_deleted", lambda *_args: None),
     "an acknowledgement is forgotten": _acks_forgotten,
-    "every growth is written at once": _swap(decide, "is_due", lambda *_args: True),
+    "every growth is written at once": _swap(change, "is_due", lambda *_args: True),
     "collateral taints": _collateral_taints,
     "no event has an origin": _swap(correlation, "_origins", lambda *_args: frozenset()),
     "hardware's own failure may be collateral": _every_fatal_line_may_be_collateral,

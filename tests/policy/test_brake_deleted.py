@@ -14,7 +14,7 @@ from konductor_like.policy.brake import bound, brake_state
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.machines import follow
 from konductor_like.policy.wording import why_held
-from tests.policy.scenes import Cluster, at, fault, fleet, let_go, node
+from tests.policy.scenes import Cluster, at, fault, fleet, let_go, node, why
 
 COOLDOWN = 300.0
 
@@ -50,11 +50,6 @@ class Watched(Cluster):
         steering = replace(self.snapshot.steering, rearm=Rearm(at(seconds), "kim"))
         self.snapshot = replace(self.snapshot, steering=steering)
 
-    def why(self, seconds: float) -> dict[str, Refusal | None]:
-        """What is held, and why, as ``status`` tells it."""
-        brake = brake_state(self.nodes, self.rules, steering=self.snapshot.steering, now=at(seconds))
-        return {held.node: held.why for held in brake.held}
-
 
 def names(first: int, last: int) -> list[str]:
     return [f"gpu-{number}" for number in range(first, last + 1)]
@@ -71,7 +66,7 @@ def test_an_autoscaler_that_takes_away_what_is_tainted_gets_no_more_than_the_bra
         lost += len(cluster.tainted)
 
     assert lost == 4
-    assert set(cluster.why(299).values()) == {Refusal.COOLDOWN}
+    assert set(why(cluster, 299).values()) == {Refusal.COOLDOWN}
     plan = cluster.turn(seconds=1 + COOLDOWN)
     assert len(cluster.tainted) == 3  # a fifth of the sixteen that are left
     assert (plan.brake.cooling, plan.brake.deleted, plan.brake.rearms_at) == (0, 0, None)
@@ -87,7 +82,7 @@ def test_neither_does_one_that_comes_before_the_brake_held_anything() -> None:
         cluster.turn(seconds=10 * second + 1)
 
     assert lost == 3  # with three gone seventeen are left, of which a fifth may be out
-    assert set(cluster.why(200).values()) == {Refusal.COOLDOWN}
+    assert set(why(cluster, 200).values()) == {Refusal.COOLDOWN}
 
 
 def test_the_words_tell_of_deletions() -> None:
@@ -125,7 +120,7 @@ def test_a_deleted_node_keeps_its_place_in_the_pace() -> None:
 
     cluster.turn("gpu-2", seconds=COOLDOWN + 1)
     assert cluster.tainted == set()
-    assert cluster.why(COOLDOWN + 1) == {"gpu-2": Refusal.RATE}
+    assert why(cluster, COOLDOWN + 1) == {"gpu-2": Refusal.RATE}
     cluster.turn(seconds=3599)
     assert cluster.tainted == set()
     cluster.turn(seconds=3600)
@@ -154,7 +149,7 @@ def test_a_reset_of_the_brake_before_the_deletion_gives_nothing_back() -> None:
 
     cluster.turn(seconds=10)
 
-    assert cluster.why(10) == {"gpu-2": Refusal.COOLDOWN}
+    assert why(cluster, 10) == {"gpu-2": Refusal.COOLDOWN}
 
 
 def test_another_machine_under_the_name_is_new_and_the_deleted_one_counts_on() -> None:
@@ -166,7 +161,7 @@ def test_another_machine_under_the_name_is_new_and_the_deleted_one_counts_on() -
     cluster.turn("gpu-1", seconds=10)
 
     assert cluster.tainted == set()
-    assert cluster.why(10) == {"gpu-1": Refusal.COOLDOWN}
+    assert why(cluster, 10) == {"gpu-1": Refusal.COOLDOWN}
 
 
 @pytest.mark.parametrize("rules", [PolicyConfig(), PolicyConfig(brake_rate_nodes=1)], ids=["room", "pace"])
@@ -198,7 +193,7 @@ def test_room_stays_empty_in_the_pool_of_the_deleted_node_alone() -> None:
     cluster.turn("gpu-2", "gpu-6", seconds=10)
 
     assert cluster.tainted == {"gpu-6"}
-    assert cluster.why(10) == {"gpu-2": Refusal.COOLDOWN}
+    assert why(cluster, 10) == {"gpu-2": Refusal.COOLDOWN}
 
 
 def test_a_node_whose_write_was_never_answered_counts_when_it_is_deleted() -> None:
