@@ -15,7 +15,6 @@ import typer
 from konductor_like import __version__
 from konductor_like.cli import (
     ack,
-    backtest,
     breaker,
     check_config,
     explain,
@@ -27,6 +26,7 @@ from konductor_like.cli import (
     status,
     taint,
 )
+from konductor_like.cli.backtest.command import backtest
 from konductor_like.cli.dryrun import DryRunCommand
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import begin, report
@@ -83,7 +83,7 @@ def build() -> typer.Typer:
     app.command("resume")(pause.resume)
     app.add_typer(breaker.application(), name="breaker")
     app.command("scan")(scan.scan)
-    app.command("backtest")(backtest.backtest)
+    app.command("backtest")(backtest)
     app.command("explain")(explain.explain)
     app.add_typer(rules.application(), name="rules")
     app.command("check-config")(check_config.check_config)

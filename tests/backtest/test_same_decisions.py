@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from konductor_like.backtest.arriving import arrivals
-from konductor_like.backtest.fleet import Fleet
-from konductor_like.backtest.play import Player, play
-from konductor_like.backtest.reading import Page
-from konductor_like.backtest.simulation import Assumed
+from konductor_like.backtest.history import Page, polls
+from konductor_like.backtest.nodes import SimulatedNodes
+from konductor_like.backtest.simulation import Assumptions, Simulation
 from konductor_like.catalog import UserRules, load_catalog, read_user_rules
 from konductor_like.cluster.writer import RehearsedWriter
 from konductor_like.controller.metrics import Metrics
@@ -205,14 +203,16 @@ def by_the_controller(said: list[Said], case: Case) -> list[Taint]:
 
 def by_the_backtest(said: list[Said], case: Case) -> list[Taint]:
     """The same history played."""
-    grid_ns = POLL_SECONDS * SECOND_NS
-    fleet = Fleet(case.nodes.values(), complete=True)
-    player = Player(Detector(case.book.catalog), case.policy(), Assumed(None, grid_ns), fleet)
+    nodes = SimulatedNodes(case.nodes.values(), complete=True)
+    assumptions = Assumptions(None, POLL_SECONDS * SECOND_NS)
+    simulation = Simulation(Detector(case.book.catalog), case.policy(), assumptions, nodes)
     pages = {
         source: [Page([one.line for one in said if one.source is source], END_NS)] for source in INTERVAL_NS
     }
-    play(arrivals(pages, INTERVAL_NS, grid_ns), [player])
-    outages = sorted(player.finish(END_NS).outages, key=lambda one: one.start_ns)
+    for poll_ns, lines in polls(pages, INTERVAL_NS):
+        simulation.poll(poll_ns, lines)
+    simulation.finish(END_NS)
+    outages = simulation.verdicts().outages
     return [Taint(one.node, one.incident.key.rule, one.incident.grounds, one.start_ns) for one in outages]
 
 

@@ -2,7 +2,7 @@
 
 Lines are kept as Loki gave them, and not the faults found in them: other rules, brakes and nodes are then
 tried on the very same history, and an interrupted run goes on where it was. One directory per Loki, tenant
-and query (:func:`name_of`), in it one file for each window that was proven complete, named by its ends. A
+and query (:func:`cache_name`), in it one file for each window that was proven complete, named by its ends. A
 file is written whole or not at all, is known by its digest, and nobody else may read it; a damaged one goes,
 and its window is read again. Of all directories together the files used longest ago go beyond
 :data:`BYTES_MOST`.
@@ -31,12 +31,12 @@ _DIRECTORY = re.compile(r"[0-9a-f]{20}")
 _FILE = re.compile(r"\d+-\d+|\.\d+\.part")
 
 
-def name_of(*parts: str) -> str:
+def cache_name(*parts: str) -> str:
     """The directory of what these parts (address, tenant, query) tell apart."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 
-class Kept:
+class HistoryCache:
     """The windows of one history. For one thread; other processes may use the same directory."""
 
     def __init__(self, root: Path, name: str, bytes_most: int = BYTES_MOST) -> None:
@@ -48,7 +48,7 @@ class Kept:
         self._windows = sorted(self._found(), key=_ends)
         self._bytes = sum(size for _, size, _ in _files(root))
 
-    def reaching(self, at_ns: int) -> tuple[Window, list[Entry]] | None:
+    def window_at(self, at_ns: int) -> tuple[Window, list[Entry]] | None:
         """The kept window that holds this moment, with its lines; None where none does."""
         while True:
             place = bisect_right(self._windows, at_ns, key=_start)
@@ -67,7 +67,7 @@ class Kept:
         place = bisect_right(self._windows, at_ns, key=_start)
         return self._windows[place].start_ns if place < len(self._windows) else None
 
-    def keep(self, window: Window, entries: Iterable[Entry]) -> None:
+    def store(self, window: Window, entries: Iterable[Entry]) -> None:
         """Keep what a window holds. Raises OSError where that cannot be."""
         content = _packed(entries)
         if len(content) > self._bytes_most // 2:
