@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 from konductor_like.backtest.history import round_up
 from konductor_like.backtest.nodes import SimulatedNodes
 from konductor_like.backtest.result import HeldSpan, Load, Outage, Verdicts
-from konductor_like.cluster.writer import RehearsedWriter
+from konductor_like.cluster.writer import DryRunWriter
 from konductor_like.controller import logs
+from konductor_like.controller.dry_run import DryRunEvents
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.rehearsal import RehearsedEvents
 from konductor_like.controller.report import Report
 from konductor_like.controller.term import IDLE_SECONDS
 from konductor_like.controller.tick import Tick
@@ -63,13 +63,13 @@ class Simulation:
         self._rules = rules
         self._assumptions = assumptions
         self._nodes = nodes
-        self._writer = RehearsedWriter()
+        self._writer = DryRunWriter()
         metrics = Metrics()
         self._tick = Tick(
             nodes,
             self._writer,
-            RehearsedEvents(),
-            Report(metrics, rehearsal=True),
+            DryRunEvents(),
+            Report(metrics, dry_run=True),
             metrics,
             rules=lambda: rules,
             start=Checkpoint(dict.fromkeys(Source, start_ns), start_ns),

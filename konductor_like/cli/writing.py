@@ -22,7 +22,7 @@ from konductor_like.cluster.events import NodeEvents
 from konductor_like.cluster.fence import NoFence
 from konductor_like.cluster.published import Published
 from konductor_like.cluster.transport import JSON_PATCH, JsonObject
-from konductor_like.cluster.writer import NodeWriter, Outcome, RehearsedWriter, WriteResult
+from konductor_like.cluster.writer import DryRunWriter, NodeWriter, Outcome, WriteResult
 from konductor_like.controller.announcer import about
 from konductor_like.model import Change, NodeState
 from konductor_like.settings import Settings
@@ -89,7 +89,7 @@ class NodeWork(ABC):
         self._suffix = _SUFFIX[dry_run]
         self._names_only = names_only
         self._hints: dict[str, None] = {}
-        self._writer: NodeWriter | RehearsedWriter = RehearsedWriter()
+        self._writer: NodeWriter | DryRunWriter = DryRunWriter()
         self._events: NodeEvents | None = None
         if isinstance(client, KubeClient):
             self._writer = NodeWriter(

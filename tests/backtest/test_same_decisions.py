@@ -13,9 +13,9 @@ from konductor_like.backtest.history import Page, polls
 from konductor_like.backtest.nodes import SimulatedNodes
 from konductor_like.backtest.simulation import Assumptions, Simulation
 from konductor_like.catalog import UserRules, load_catalog, read_user_rules
-from konductor_like.cluster.writer import RehearsedWriter
+from konductor_like.cluster.writer import DryRunWriter
+from konductor_like.controller.dry_run import DryRunEvents, DryRunNodes
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes
 from konductor_like.controller.report import Report
 from konductor_like.controller.tick import Tick
 from konductor_like.detection import Detector
@@ -153,7 +153,7 @@ def told(seed: int) -> list[Said]:
 def by_the_controller(said: list[Said], case: Case) -> list[Taint]:
     """What the controller's own readers and tick do, polling while the lines come."""
     clock_ns = START_NS
-    nodes, metrics, writer = RehearsedNodes(_Cluster(case.nodes)), Metrics(), RehearsedWriter()
+    nodes, metrics, writer = DryRunNodes(_Cluster(case.nodes)), Metrics(), DryRunWriter()
     detector, policy, taints = Detector(case.book.catalog), case.policy(), list[Taint]()
     with LokiServer(now_ns=lambda: clock_ns) as loki, LokiClient(case.settled(loki.url)) as client:
         settings = case.settled(loki.url)
@@ -169,8 +169,8 @@ def by_the_controller(said: list[Said], case: Case) -> list[Taint]:
         tick = Tick(
             nodes,
             writer,
-            RehearsedEvents(),
-            Report(metrics, rehearsal=True),
+            DryRunEvents(),
+            Report(metrics, dry_run=True),
             metrics,
             rules=lambda: policy,
             start=Checkpoint(dict.fromkeys(readers, START_NS), 0),

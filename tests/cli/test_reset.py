@@ -311,7 +311,7 @@ def test_a_purge_notes_on_the_lease_how_many_it_brought_back(cluster: Cluster) -
 
 
 @pytest.mark.parametrize("how", ["--dry-run", "--dry-run=server"])
-def test_a_rehearsed_purge_notes_nothing(how: str, cluster: Cluster) -> None:
+def test_a_purge_in_a_dry_run_notes_nothing(how: str, cluster: Cluster) -> None:
     server = cluster("every state")
 
     assert reset("--purge", how) == 0
