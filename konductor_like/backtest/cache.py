@@ -18,6 +18,7 @@ import re
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from pathlib import Path
 
 from konductor_like.loki.response import Entry
@@ -29,6 +30,7 @@ _HEAD = b"konductor-like history 1\n"
 _DIGEST_BYTES = 32
 _DIRECTORY = re.compile(r"[0-9a-f]{20}")
 _FILE = re.compile(r"\d+-\d+|\.\d+\.part")
+_START, _END = attrgetter("start_ns"), attrgetter("end_ns")
 
 
 def cache_name(*parts: str) -> str:
@@ -45,17 +47,17 @@ class HistoryCache:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._directory.stat().st_uid != os.getuid():
             raise PermissionError(errno.EPERM, "belongs to another user", str(self._directory))
-        self._windows = sorted(self._found(), key=_ends)
+        self._windows = sorted(self._found(), key=attrgetter("start_ns", "end_ns"))
         self._bytes = sum(size for _, size, _ in _files(root))
 
     def window_at(self, at_ns: int) -> tuple[Window, list[Entry]] | None:
         """The kept window that holds this moment, with its lines; None where none does."""
         while True:
-            place = bisect_right(self._windows, at_ns, key=_start)
+            place = bisect_right(self._windows, at_ns, key=_START)
             holding = [window for window in self._windows[:place] if window.end_ns > at_ns]
             if not holding:
                 return None
-            window = max(holding, key=_end)
+            window = max(holding, key=_END)
             try:
                 return window, _unpacked(self._used(window).read_bytes())
             except (OSError, ValueError):  # gone, or damaged: as if it had never been kept
@@ -64,7 +66,7 @@ class HistoryCache:
 
     def next_ns(self, at_ns: int) -> int | None:
         """Where the next kept window after this moment begins."""
-        place = bisect_right(self._windows, at_ns, key=_start)
+        place = bisect_right(self._windows, at_ns, key=_START)
         return self._windows[place].start_ns if place < len(self._windows) else None
 
     def store(self, window: Window, entries: Iterable[Entry]) -> None:
@@ -80,7 +82,7 @@ class HistoryCache:
         except OSError:
             part.unlink(missing_ok=True)
             raise
-        self._windows.insert(bisect_right(self._windows, window.start_ns, key=_start), window)
+        self._windows.insert(bisect_right(self._windows, window.start_ns, key=_START), window)
         self._bytes += len(content)
         if self._bytes > self._bytes_most:
             self._make_room()
@@ -143,15 +145,3 @@ def _unpacked(content: bytes) -> list[Entry]:
         raise ValueError("no history, or a damaged one")
     labels, lines = json.loads(zlib.decompress(packed))
     return [Entry(timestamp_ns, text, labels[place]) for timestamp_ns, text, place in lines]
-
-
-def _start(window: Window) -> int:
-    return window.start_ns
-
-
-def _end(window: Window) -> int:
-    return window.end_ns
-
-
-def _ends(window: Window) -> tuple[int, int]:
-    return window.start_ns, window.end_ns

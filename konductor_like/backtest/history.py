@@ -66,7 +66,10 @@ class HistoryReader:
     incomplete: int = 0
     waited_seconds: float = 0.0
     """For the budget's sake."""
-    upto_ns: int = field(default=0)
+    upto_ns: int = 0
+    oldest_ns: int | None = None
+    """Of the lines found, since the start of the span."""
+    newest_ns: int | None = None
     _naming: Naming = field(init=False)
     _read_any: bool = field(init=False, default=False)
 
@@ -122,6 +125,9 @@ class HistoryReader:
         lines = [line for line in found if line is not None]
         lines.sort(key=_time)
         self.lines += len(lines)
+        if lines:
+            self.oldest_ns = self.oldest_ns or lines[0].timestamp_ns
+            self.newest_ns = lines[-1].timestamp_ns
         self.upto_ns = end_ns
         return Page(lines, end_ns)
 

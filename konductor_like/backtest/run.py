@@ -67,9 +67,8 @@ def run(
     shadows = _has_shadow_rules(rule_sets[0].detector.catalog)
     enforced = simulation(rule_sets[0], enforce_shadow=True) if shadows else None
     simulations = [first, *others, *([enforced] if enforced else [])]
-    found = _TimesFound()
     pages = {
-        source: found.watched(reader.pages(span), lambda: progress(min(r.upto_ns for r in readers.values())))
+        source: _telling(reader.pages(span), lambda: progress(min(r.upto_ns for r in readers.values())))
         for source, reader in readers.items()
     }
     ended_by = ""
@@ -91,8 +90,8 @@ def run(
         asked=span,
         read=TimeSpan(span.start_ns, upto_ns),
         lines={source: reader.lines for source, reader in readers.items()},
-        oldest_ns=found.oldest_ns,
-        newest_ns=found.newest_ns,
+        oldest_ns=min((r.oldest_ns for r in readers.values() if r.oldest_ns), default=None),
+        newest_ns=max((r.newest_ns for r in readers.values() if r.newest_ns), default=None),
         queries=sum(reader.queries for reader in readers.values()),
         bytes_processed=sum(reader.bytes_processed for reader in readers.values()),
         incomplete=sum(reader.incomplete for reader in readers.values()),
@@ -132,21 +131,10 @@ def _has_shadow_rules(catalog: Catalog) -> bool:
     return Mode.SHADOW in (*modes, *(entry.mode for entry in ruled_entries(catalog).values()))
 
 
-class _TimesFound:
-    """The times between which lines were found at all: what Loki's retention left."""
-
-    def __init__(self) -> None:
-        self.oldest_ns: int | None = None
-        self.newest_ns: int | None = None
-
-    def watched(self, pages: Iterable[Page], each: Callable[[], object]) -> Iterator[Page]:
-        for page in pages:
-            if page.lines:
-                oldest, newest = page.lines[0].timestamp_ns, page.lines[-1].timestamp_ns
-                self.oldest_ns = oldest if self.oldest_ns is None else min(self.oldest_ns, oldest)
-                self.newest_ns = newest if self.newest_ns is None else max(self.newest_ns, newest)
-            each()
-            yield page
+def _telling(pages: Iterable[Page], tell: Callable[[], object]) -> Iterator[Page]:
+    for page in pages:
+        tell()
+        yield page
 
 
 def _ns(seconds: float) -> int:

@@ -22,6 +22,7 @@ from konductor_like.detection.joining import Joiner
 from konductor_like.model import Checkpoint, Fault, Incident, LogLine, Plan, Refusal, Refused, Source, Verb
 from konductor_like.policy import Rules, release
 from konductor_like.policy.holds import may_return
+from konductor_like.policy.release import unix_ns
 
 KEPT_MOST = 50_000
 """Outages, held spans and changes of the load, each; a bad rule may act without end, and more are counted."""
@@ -165,9 +166,9 @@ class Simulation:
         )
         times = [now_ns + _IDLE_NS] if is_shared or Refusal.SETTLING in reasons else []
         if Refusal.COOLDOWN in reasons and brake.rearms_at is not None:
-            times.append(ns_of(brake.rearms_at))
+            times.append(unix_ns(brake.rearms_at))
         if Refusal.RATE in reasons and brake.pace is not None and brake.pace.frees_at is not None:
-            times.append(ns_of(brake.pace.frees_at))
+            times.append(unix_ns(brake.pace.frees_at))
         return max(now_ns + _IDLE_NS, round_up(min(times), _IDLE_NS)) if times else None
 
     def _polled_ns(self, ns: int) -> int:
@@ -180,7 +181,7 @@ class Simulation:
         if why is not None:
             self._out[name] = replace(self._out[name], why_longer=why)
             if state.record.replace_since is None and state.record.hold_until is not None:
-                heapq.heappush(self._returns, (self._polled_ns(ns_of(state.record.hold_until)), name))
+                heapq.heappush(self._returns, (self._polled_ns(unix_ns(state.record.hold_until)), name))
             return
         change = release(
             state,
@@ -226,8 +227,3 @@ class Simulation:
 def moment(ns: int) -> datetime:
     """Loki's nanoseconds as an aware datetime, to the microsecond."""
     return _EPOCH + timedelta(microseconds=ns // 1000)
-
-
-def ns_of(when: datetime) -> int:
-    """An aware datetime as nanoseconds since the epoch."""
-    return (when - _EPOCH) // timedelta(microseconds=1) * 1000

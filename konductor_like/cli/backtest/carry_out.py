@@ -16,10 +16,10 @@ from konductor_like.backtest.history import HistoryReader
 from konductor_like.backtest.nodes import healthy_node
 from konductor_like.backtest.result import Result, TimeSpan
 from konductor_like.backtest.run import INTERRUPTED, RuleSet, run
-from konductor_like.backtest.simulation import moment, ns_of
 from konductor_like.catalog import UserRules
 from konductor_like.cli import clock
 from konductor_like.cli.backtest.report import document, show, text
+from konductor_like.cli.columns import moment
 from konductor_like.cli.configuration import load_settings
 from konductor_like.cli.exits import Exit
 from konductor_like.cli.failures import CommandError, describe
@@ -36,6 +36,7 @@ from konductor_like.loki.budget import ByteBudget
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.logql import kernel_query, pod_query
 from konductor_like.model import NodeState, Source
+from konductor_like.policy.release import unix_ns
 from konductor_like.settings import Settings
 
 NEVER = "never"
@@ -110,9 +111,9 @@ def _span(asked: Asked) -> TimeSpan:
     end = now if asked.until is None else min(now, moment_of(asked.until, "--until", now))
     if start >= end:
         raise CommandError("--since is not before --until, or in the future", status=Exit.USAGE)
-    if ns_of(start) < 0:
+    if unix_ns(start) < 0:
         raise CommandError(f"--since {asked.since!r} is before there were logs", status=Exit.USAGE)
-    return TimeSpan(ns_of(start), ns_of(end))
+    return TimeSpan(unix_ns(start), unix_ns(end))
 
 
 def _rules(file: Path | None, *, given: bool) -> UserRules:
@@ -167,7 +168,7 @@ def _readers(
         Source.KERNEL: kernel_query(settings, anchors[Source.KERNEL]),
         Source.POD: pod_query(settings, anchors[Source.POD]),
     }
-    upto_ns = ns_of(clock.now()) - CACHED_AFTER_NS
+    upto_ns = unix_ns(clock.now()) - CACHED_AFTER_NS
     return {
         source: HistoryReader(
             source, loki, query, settings, budget, time.sleep, warn, _cache(asked, settings, query), upto_ns
