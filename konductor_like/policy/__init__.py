@@ -4,8 +4,8 @@
 """
 
 from konductor_like.policy.brake import brake_state
-from konductor_like.policy.decide import decide, needs_attention
+from konductor_like.policy.decide import decide
 from konductor_like.policy.release import purge, release
 from konductor_like.policy.rules import Rules
 
-__all__ = ["Rules", "brake_state", "decide", "needs_attention", "purge", "release"]
+__all__ = ["Rules", "brake_state", "decide", "purge", "release"]

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from konductor_like.model import (
-    BrakeState,
     Change,
     Fault,
     Ignored,
@@ -26,7 +25,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.boots import leave_boots
-from konductor_like.policy.brake import Admission, admit, urgency
+from konductor_like.policy.brake import admit, urgency
 from konductor_like.policy.change import Case, change_of, is_due, tainting
 from konductor_like.policy.judge import OPTED_OUT, SEEN_BEFORE, judge
 from konductor_like.policy.refusing import USER_WRITTEN, refusals
@@ -69,10 +68,7 @@ def decide(
     weighed = weigh(records, counted, past, snapshot, rules, now, again=again)
     _heed(weighed, cases, snapshot, now)
     candidates = _candidates(cases, weighed, snapshot)
-    if candidates or snapshot.attention is None:
-        admission = admit(candidates, snapshot, rules, now, weighed.settling)
-    else:  # who follows the nodes himself counts them himself too
-        admission = Admission(frozenset(), {}, BrakeState(0, 0, 0))
+    admission = admit(candidates, snapshot, rules, now, weighed.settling)
 
     changes: list[Change] = []
     ignored = found.ignored
@@ -124,20 +120,17 @@ def _sorted(snapshot: Snapshot, faults: Sequence[Fault], rules: Rules) -> _Sorte
 
 def _to_look_at(snapshot: Snapshot, found: _Sorted) -> list[NodeState]:
     """The nodes that anything can follow for; of all others nothing can."""
-    if snapshot.attention is not None:
-        names = {*found.by_node, *snapshot.unsettled, *snapshot.left, *snapshot.attention}
-        return [snapshot.nodes[name] for name in sorted(names) if name in snapshot.nodes]
     return [
         state
         for name, state in snapshot.nodes.items()
         if name in found.by_node
         or name in snapshot.unsettled
         or name in snapshot.left
-        or needs_attention(state)
+        or _needs_attention(state)
     ]
 
 
-def needs_attention(state: NodeState) -> bool:
+def _needs_attention(state: NodeState) -> bool:
     """Whether a node is to be looked at although nothing new was said of it."""
     record = state.record
     return not record.empty and (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -20,7 +20,7 @@ from konductor_like.model import (
 )
 from konductor_like.policy.change import health_of, tainting
 from konductor_like.policy.common import Failures, Fleet
-from konductor_like.policy.correlate import clusters, connected, is_soft, is_symptom, job_key, related
+from konductor_like.policy.correlate import clusters, is_soft, is_symptom, job_key, related
 from konductor_like.policy.evidence import Evidence, evidence_of, open_incidents
 from konductor_like.policy.judge import is_of_this_node
 from konductor_like.policy.release import unix_ns
@@ -74,10 +74,7 @@ def weigh(
     now_ns = unix_ns(now)
     window = _window(counted, past or (), again, snapshot, rules, now)
     jobs_of = _jobs_of(window, snapshot)
-    may_have_changed = _may_have_changed(window, records, jobs_of, snapshot)
-    # More of the past may add to what any node said since the start.
-    since_ns = 0 if past is not None else now_ns - RECENT_NS
-    touched = _touched(window, may_have_changed, records, snapshot.nodes, rules, since_ns)
+    touched = _touched(window, records, jobs_of, snapshot.nodes, rules, None if past is not None else now_ns)
     if not touched:
         return Weighed(window)
     names = related(touched, jobs_of, snapshot.nodes)
@@ -169,35 +166,32 @@ def _counts(fault: Fault, states: Mapping[str, NodeState], rules: Rules, now: da
     return is_of_this_node(replace(state, opted_out=False) if state.opted_out else state, fault, now)
 
 
-def _may_have_changed(
+def _touched(
     window: Window,
     records: Mapping[str, NodeRecord],
     jobs_of: Mapping[str, frozenset[str]],
-    snapshot: Snapshot,
-) -> Iterable[str]:
-    """The nodes that may be weighed otherwise than the last time: all that were heard of, unless the caller
-    follows the nodes itself. Then those with something new, and whoever may be part of an event with them."""
-    if snapshot.attention is None:
-        return window.heard_ns
-    states, before = snapshot.nodes, snapshot.window
-    if (window.pruned_ns, window.dropped) == (before.pruned_ns, before.dropped):
-        return connected(records, jobs_of, states)
-    # What went for its age may have been a part of any event.
-    domains = (name for name in window.heard_ns if name in states and states[name].domain is not None)
-    return connected({*records, *jobs_of, *domains}, jobs_of, states)
-
-
-def _touched(
-    window: Window,
-    may_have_changed: Iterable[str],
-    records: Mapping[str, NodeRecord],
     states: Mapping[str, NodeState],
     rules: Rules,
-    since_ns: int,
+    now_ns: int | None,
 ) -> set[str]:
-    """The nodes that something may have changed for: those heard of lately, and those that wait to settle."""
-    heard_ns = window.heard_ns
-    touched = {name for name in may_have_changed if heard_ns.get(name, -1) >= since_ns and name in states}
+    """The nodes that something may have changed for: those heard of lately, and those that wait to settle.
+
+    A node without a known job or NVLink domain depends on no other: only what is new of itself changes it,
+    and then it is among ``records``. ``now_ns`` is None where more of the past was read, which may add to
+    what any node said since the start.
+    """
+    touched = {
+        name
+        for name, heard_ns in window.heard_ns.items()
+        if name in states
+        and (
+            now_ns is None
+            or (
+                heard_ns >= now_ns - RECENT_NS
+                and (name in records or name in jobs_of or states[name].domain is not None)
+            )
+        )
+    }
     for name, record in records.items():
         if any(
             is_waiting(incident) and rules.escalation(incident.key.rule).settle_seconds
@@ -210,8 +204,8 @@ def _touched(
 def _jobs_of(window: Window, snapshot: Snapshot) -> Mapping[str, frozenset[str]]:
     """The jobs that are known of each node: by its pods' lines, by the API server, by its record."""
     jobs = dict(window.jobs)
-    for name in snapshot.nodes if snapshot.attention is None else snapshot.with_jobs:
-        there = {job_key(i.job) for i in snapshot.nodes[name].record.incidents if i.job is not None}
+    for name, state in snapshot.nodes.items():
+        there = {job_key(i.job) for i in state.record.incidents if i.job is not None}
         if there:
             jobs[name] = jobs.get(name, frozenset()) | there
     return jobs
