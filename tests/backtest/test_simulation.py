@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
+
 from konductor_like.backtest.history import Page, polled_ns, polls
 from konductor_like.backtest.nodes import SimulatedNodes, healthy_node
-from konductor_like.backtest.result import difference
-from konductor_like.backtest.simulation import Assumptions, Simulation
+from konductor_like.backtest.result import TimeSpan, difference
+from konductor_like.backtest.run import poll_intervals
+from konductor_like.backtest.simulation import Assumptions, Simulation, moment
 from konductor_like.catalog import load_catalog, read_user_rules
+from konductor_like.cluster.writer import DryRunWriter
 from konductor_like.detection import Detector
-from konductor_like.model import LogLine, Refusal, Source
+from konductor_like.model import Change, LogLine, NodeRecord, NodeState, Refusal, Source, Verb
 from konductor_like.policy import Rules
+from konductor_like.settings import Settings
 from tests.backtest.histories import SECOND_NS, START_NS, Said, pages, xid
 
 POLL_NS = 5 * SECOND_NS
@@ -118,6 +123,32 @@ def test_a_node_that_only_lines_name_is_there_from_its_first_line_on() -> None:
 
     assert [outage.node for outage in one.verdicts().outages] == ["new-1"]
     assert one.verdicts().gpu_nodes == 1
+
+
+def test_a_node_that_bears_our_taint_today_was_in_service_then() -> None:
+    today = tainting(DryRunWriter(), healthy_node("gpu-1"))
+    one = simulation(nodes=SimulatedNodes([today]))
+
+    played([xid("gpu-1", 7)], one)
+
+    assert today.tainted
+    assert [outage.start_ns - START_NS for outage in one.verdicts().outages] == [10 * SECOND_NS]
+
+
+def tainting(writer: DryRunWriter, state: NodeState) -> NodeState:
+    change = Change(state.name, Verb.TAINT, NodeRecord(tainted_at=moment(START_NS)), "faulty")
+    tainted = writer.write(state, change).state
+    assert tainted is not None
+    return tainted
+
+
+@pytest.mark.parametrize(("days", "seconds"), [(0.25, (5, 15)), (2, (40, 40)), (30, (600, 600))])
+def test_a_long_span_is_polled_less_often(days: float, seconds: tuple[int, int]) -> None:
+    span = TimeSpan(START_NS, START_NS + round(days * 24 * HOUR_NS))
+
+    found = poll_intervals(Settings(log_endpoint="http://loki"), span)
+
+    assert tuple(found.values()) == tuple(each * SECOND_NS for each in seconds)
 
 
 def test_a_rule_in_shadow_mode_takes_nothing_and_what_it_would_have_taken_is_told() -> None:
