@@ -1,5 +1,5 @@
-"""Backtest: Loki's history through the same detection and the same decision, on a simulated clock.
+"""Backtest: Loki's history through the controller's own reconciler, on a simulated clock.
 
-There is no second path: lines are read in windows proven complete, ``detection`` finds, ``policy.decide``
-decides. What a history cannot tell is assumed, and :class:`konductor_like.backtest.values.Result` says so.
+Lines are read in windows proven complete; the reconciler detects, decides and writes as in a dry run. What a
+history cannot tell is assumed, and :class:`konductor_like.backtest.result.Result` says so.
 """

@@ -1,159 +1,187 @@
-"""One set of rules on a simulated clock: faults come, decisions happen, nodes come back as assumed."""
+"""The controller's reconciler under one set of rules, on a simulated clock and in a dry run."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from konductor_like.backtest.arriving import round_up
-from konductor_like.backtest.fleet import Fleet
-from konductor_like.backtest.journal import Journal
-from konductor_like.backtest.repeats import Repeats
-from konductor_like.backtest.values import Verdicts
-from konductor_like.model import Fault, Growth, Plan, Refusal, Snapshot, Source, Window
+from konductor_like.backtest.history import round_up
+from konductor_like.backtest.nodes import SimulatedNodes
+from konductor_like.backtest.result import HeldSpan, Load, Outage, Verdicts
+from konductor_like.cluster.writer import DryRunWriter
+from konductor_like.controller import logs
+from konductor_like.controller.dry_run import DryRunEvents
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.report import Report
+from konductor_like.controller.term import IDLE_SECONDS
+from konductor_like.controller.tick import Tick
+from konductor_like.detection import Detector
+from konductor_like.detection.multiline import MultilineDetector
+from konductor_like.model import Checkpoint, Fault, Incident, LogLine, Plan, Refusal, Refused, Source, Verb
+from konductor_like.model.time import unix_ns
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.decide import decide
 from konductor_like.policy.release import may_return, release
 
+KEPT_MOST = 50_000
+"""Outages, held spans and changes of the load, each; a bad rule may act without end, and more are counted."""
+_WAITING = frozenset({Refusal.BRAKE, Refusal.RATE, Refusal.COOLDOWN, Refusal.OPTED_OUT, Refusal.NOT_SELECTED})
+_IDLE_NS = round(IDLE_SECONDS * 1e9)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Assumed:
-    """What no history tells: when a node comes back, and how often the controller looks."""
+class Assumptions:
+    """What no history tells: when a node comes back, and how often the controller polls."""
 
     release_after_ns: int | None
     """None: nobody brings a node back."""
-    grid_ns: int
-    """The poll interval."""
+    poll_ns: int
 
 
 class Simulation:
-    """``step`` with each tick's faults, in order; ``finish`` in the end."""
+    """``poll`` with each poll's lines, in order; ``finish`` in the end."""
 
-    def __init__(self, rules: PolicyConfig, assumed: Assumed, fleet: Fleet) -> None:
-        self.fleet = fleet
-        self.journal = Journal()
+    def __init__(
+        self,
+        detector: Detector,
+        rules: PolicyConfig,
+        assumptions: Assumptions,
+        nodes: SimulatedNodes,
+        start_ns: int = 0,
+        *,
+        enforce_shadow: bool = False,
+    ) -> None:
+        """``enforce_shadow``: as if no rule were in shadow mode."""
+        self.without_boot = 0
+        """Faults of kernel lines that name no boot."""
+        self.found_shadow = False
+        """Whether a rule in shadow mode found anything."""
+        self._anchors = {source: detector.anchors(source) for source in Source}
+        self._joiner = MultilineDetector(lambda: detector)
+        self._enforce_shadow = enforce_shadow
         self._rules = rules
-        self._assumed = assumed
-        self._window = Window()
-        self._grown: dict[str, tuple[Growth, ...]] = {}
+        self._assumptions = assumptions
+        self._nodes = nodes
+        self._writer = DryRunWriter()
+        metrics = Metrics()
+        self._tick = Tick(
+            nodes,
+            self._writer,
+            DryRunEvents(),
+            Report(metrics, dry_run=True),
+            metrics,
+            rules=lambda: rules,
+            start=Checkpoint(dict.fromkeys(Source, start_ns), start_ns),
+            unknown_node_seconds=0.0,
+            detect=self._detect,
+            records_per_tick=None,
+        )
         self._returns: list[tuple[int, str]] = []
         self._look_ns: int | None = None
-        self._read_upto_ns = 0
-        self._repeats = Repeats(rules)
+        self._out: dict[str, Outage] = {}
+        self._held: dict[str, HeldSpan] = {}
+        self._outages: list[Outage] = []
+        self._held_spans: list[HeldSpan] = []
+        self._loads: list[Load] = []
+        self._faults = 0
+        self._dropped = 0
 
-    def twin(self) -> Simulation:
-        """Another one that has seen the same so far."""
-        twin = Simulation(self._rules, self._assumed, self.fleet.copy())
-        twin.journal, twin._window = self.journal.copy(), self._window
-        twin._grown, twin._returns = dict(self._grown), list(self._returns)
-        twin._look_ns, twin._read_upto_ns = self._look_ns, self._read_upto_ns
-        twin._repeats = self._repeats.copy()
-        return twin
-
-    def step(self, now_ns: int, faults: Sequence[Fault]) -> None:
-        """One tick, after whatever was due before it."""
-        self._catch_up(now_ns - 1)
-        kept = [fault for fault in faults if not self._waits(fault)]
-        if kept:
-            names = dict.fromkeys(fault.node for fault in kept if fault.node is not None)
-            waited = [fault for name in names for fault in self._repeats.take(name)]
-            self._tick(now_ns, [*waited, *kept])
-        self._read_upto_ns = now_ns
+    def poll(self, now_ns: int, lines: Iterable[LogLine]) -> None:
+        """Reconcile with these lines, after whatever was due before them."""
+        self._run_until(now_ns - 1)
+        self._reconcile(now_ns, lines)
 
     def finish(self, end_ns: int) -> None:
         """Let the time run out."""
-        self._catch_up(end_ns)
-        for name in self._repeats.names():
-            self._tick(end_ns, self._repeats.take(name))
+        self._run_until(end_ns)
 
     def verdicts(self) -> Verdicts:
-        """What came of it so far."""
-        return self.journal.verdicts(self._rules.version, self.fleet.gpu_nodes)
+        """What came of it so far, by time."""
+        return Verdicts(
+            self._rules.version,
+            tuple(sorted([*self._outages, *self._out.values()], key=lambda each: (each.start_ns, each.node))),
+            tuple(sorted([*self._held_spans, *self._held.values()], key=lambda s: (s.start_ns, s.node))),
+            tuple(self._loads),
+            self._faults,
+            sum(state.is_gpu_node for state in self._nodes.snapshot().values()),
+            self._dropped,
+        )
 
-    def _catch_up(self, upto_ns: int) -> None:
-        """Everything that happens by itself up to there: nodes that come back, what waits for a time."""
+    def _detect(self, line: LogLine) -> Fault | None:
+        """The fault of a line that these rules would have asked Loki for."""
+        if not any(anchor in line.text for anchor in self._anchors[line.source]):
+            return None
+        fault = self._joiner.detect(line)
+        if fault is None:
+            return None
+        self.without_boot += fault.finding.position.boot_id is None and fault.source is Source.KERNEL
+        if fault.finding.shadow:
+            self.found_shadow = True
+            if not self._enforce_shadow:
+                return fault
+            fault = replace(fault, finding=fault.finding._replace(shadow=False))
+        self._nodes.learn_from(fault)
+        return fault
+
+    def _run_until(self, upto_ns: int) -> None:
+        """All that happens without a line: nodes that come back, refusals that last for a time."""
         while True:
-            back_ns = self._returns[0][0] if self._returns else None
-            due = [ns for ns in (back_ns, self._look_ns) if ns is not None]
+            due = [self._returns[0][0]] if self._returns else []
+            if self._look_ns is not None:
+                due.append(self._look_ns)
             if not due or min(due) > upto_ns:
                 return
             now_ns = min(due)
             while self._returns and self._returns[0][0] <= now_ns:
-                name = heapq.heappop(self._returns)[1]
-                if waited := self._repeats.take(name):
-                    self._tick(now_ns, waited)
-                self._bring_back(now_ns, name)
-            self._tick(now_ns, ())
+                self._bring_back(now_ns, heapq.heappop(self._returns)[1])
+            self._reconcile(now_ns, ())
 
-    def _tick(self, now_ns: int, faults: Sequence[Fault]) -> None:
-        fleet, nodes = self.fleet, self.fleet.nodes
-        # What was written may change what evidence of others means.
-        attention = fleet.attention.union(filter(self._is_related, fleet.written()))
-        concerned = attention.union(fault.node for fault in faults if fault.node is not None)
-        snapshot = Snapshot(
-            nodes,
-            grown={name: self._grown.pop(name) for name in concerned & self._grown.keys()},
-            read_ns=self._read_ns(),
-            window=self._window,
-            attention=frozenset(attention),
-            with_jobs=frozenset(fleet.with_jobs),
-        )
-        plan = decide(snapshot, faults, self._rules, moment(now_ns))
-        self._window = plan.window
-        self._grown.update(plan.grown)
+    def _reconcile(self, now_ns: int, lines: Iterable[LogLine]) -> None:
+        with logs.silenced():
+            plan = self._tick.run(lines, dict.fromkeys(Source, now_ns), moment(now_ns))
+        self._faults += len(plan.counted)
         for change in plan.changes:
-            fleet.apply(change)
-        for outage in self.journal.decided(now_ns, plan):
-            if self._assumed.release_after_ns is not None:
-                back_ns = self._polled_ns(now_ns + self._assumed.release_after_ns)
-                heapq.heappush(self._returns, (back_ns, outage.node))
-        if plan.changes:
-            self.journal.load(now_ns, fleet.out)
-        self._read_upto_ns = now_ns
+            if change.verb is Verb.TAINT and change.incident is not None:
+                self._out[change.node] = Outage(change.node, now_ns, None, change.incident)
+                if self._assumptions.release_after_ns is not None:
+                    back_ns = self._polled_ns(now_ns + self._assumptions.release_after_ns)
+                    heapq.heappush(self._returns, (back_ns, change.node))
+        if plan.refused or self._held:
+            self._note_held(now_ns, plan.refused)
+        self._note_load(now_ns)
         self._look_ns = self._next_look_ns(now_ns, plan)
-
-    def _waits(self, fault: Fault) -> bool:
-        self.fleet.hear(fault)
-        state = self.fleet.nodes.get(fault.node or "")
-        return state is not None and self._repeats.keep(fault, state, is_related=self._is_related(state.name))
-
-    def _read_ns(self) -> Mapping[Source, int]:
-        return dict.fromkeys(Source, self._read_upto_ns)
-
-    def _is_related(self, name: str) -> bool:
-        """Whether evidence on it may mean something for other nodes."""
-        domain = self.fleet.nodes[name].domain
-        return name in self._window.jobs or name in self.fleet.with_jobs or domain is not None
 
     def _next_look_ns(self, now_ns: int, plan: Plan) -> int | None:
         """When to look again although nothing is said.
 
-        What the brake's bound holds passes when a node comes back, and that is looked at then anyway.
+        What the brake's bound holds passes when a node comes back, and that is looked at then anyway. A write
+        on one node may change what evidence on others of its job or NVLink domain means.
         """
-        reasons, brake = {item.why for item in plan.refused}, plan.brake
-        changed = any(self._is_related(change.node) for change in plan.changes)
-        times = [now_ns + self._assumed.grid_ns] if Refusal.SETTLING in reasons or changed else []
+        reasons, brake, states = {item.why for item in plan.refused}, plan.brake, self._nodes.snapshot()
+        is_shared = any(
+            change.node in plan.window.jobs or states[change.node].domain is not None
+            for change in plan.changes
+        )
+        times = [now_ns + _IDLE_NS] if is_shared or Refusal.SETTLING in reasons else []
         if Refusal.COOLDOWN in reasons and brake.rearms_at is not None:
-            times.append(ns_of(brake.rearms_at))
+            times.append(unix_ns(brake.rearms_at))
         if Refusal.RATE in reasons and brake.pace is not None and brake.pace.frees_at is not None:
-            times.append(ns_of(brake.pace.frees_at))
-        return max(now_ns + self._assumed.grid_ns, self._polled_ns(min(times))) if times else None
+            times.append(unix_ns(brake.pace.frees_at))
+        return max(now_ns + _IDLE_NS, round_up(min(times), _IDLE_NS)) if times else None
 
     def _polled_ns(self, ns: int) -> int:
-        return round_up(ns, self._assumed.grid_ns)
+        return round_up(ns, self._assumptions.poll_ns)
 
     def _bring_back(self, now_ns: int, name: str) -> None:
         """The assumed release, unless its failures keep the node out: then later, or never."""
-        state, now = self.fleet.nodes[name], moment(now_ns)
+        state, now = self._nodes.snapshot()[name], moment(now_ns)
         why = may_return(state.record, now, self._rules)
         if why is not None:
-            self.journal.kept_out(name, why)
+            self._out[name] = replace(self._out[name], why_longer=why)
             if state.record.replace_since is None and state.record.hold_until is not None:
-                heapq.heappush(self._returns, (self._polled_ns(ns_of(state.record.hold_until)), name))
+                heapq.heappush(self._returns, (self._polled_ns(unix_ns(state.record.hold_until)), name))
             return
         change = release(
             state,
@@ -161,20 +189,41 @@ class Simulation:
             by="backtest",
             reason="assumed",
             how="reset",
-            read_ns=self._read_ns(),
+            read_ns=self._tick.checkpoint().read_ns,
             rules=self._rules,
         )
-        if change is not None:
-            self.fleet.apply(change)
-            self.journal.released(now_ns, name)
-            self.journal.load(now_ns, self.fleet.out)
+        released = None if change is None else self._writer.write(state, change).state
+        if released is not None:
+            self._nodes.apply(released)
+            self._keep(self._outages, replace(self._out.pop(name), end_ns=now_ns))
+            self._note_load(now_ns)
+
+    def _note_load(self, now_ns: int) -> None:
+        if len(self._out) != (self._loads[-1].out if self._loads else 0):
+            self._keep(self._loads, Load(now_ns, len(self._out)))
+
+    def _note_held(self, now_ns: int, refused: Iterable[Refused]) -> None:
+        held: dict[str, HeldSpan] = {}
+        for item in refused:
+            if item.why not in _WAITING or not isinstance(item.about, Incident) or item.node in held:
+                continue
+            before = self._held.get(item.node)
+            is_same = before is not None and before.why is item.why
+            held[item.node] = (
+                before if before and is_same else HeldSpan(item.node, now_ns, None, item.why, item.about)
+            )
+        for name, span in self._held.items():
+            if held.get(name) is not span:
+                self._keep(self._held_spans, replace(span, end_ns=now_ns))
+        self._held = held
+
+    def _keep(self, into: list, what: object) -> None:  # type: ignore[type-arg]  # one of three lists
+        if len(into) < KEPT_MOST:
+            into.append(what)
+        else:
+            self._dropped += 1
 
 
 def moment(ns: int) -> datetime:
     """Loki's nanoseconds as an aware datetime, to the microsecond."""
     return _EPOCH + timedelta(microseconds=ns // 1000)
-
-
-def ns_of(when: datetime) -> int:
-    """An aware datetime as nanoseconds since the epoch."""
-    return (when - _EPOCH) // timedelta(microseconds=1) * 1000

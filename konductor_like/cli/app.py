@@ -13,7 +13,8 @@ from typing import Annotated
 import typer
 
 from konductor_like import __version__
-from konductor_like.cli import backtest, check_config, controls, demo, rules, run, scan
+from konductor_like.cli import check_config, controls, demo, rules, run, scan
+from konductor_like.cli.backtest.command import backtest
 from konductor_like.cli.errors import report
 from konductor_like.cli.explain import command as explain
 from konductor_like.cli.nodes import commands as nodes
@@ -74,7 +75,7 @@ def build() -> typer.Typer:
     brake.command("status")(controls.brake_status)
     brake.command("reset")(controls.brake_reset)
     app.command("scan")(scan.scan)
-    app.command("backtest")(backtest.backtest)
+    app.command("backtest")(backtest)
     app.command("explain")(explain.explain)
     catalogue = _group(app, "rules", "List the rules, show one, check a file of your own.")
     catalogue.command("list")(rules.list_rules)

@@ -66,7 +66,9 @@ def applied(state: NodeState, change: Change) -> NodeState:
         taints = tuple(taint for taint in taints if not (taint.ours or taint.suspects))
         mine = (each for each in raw or () if _is(each, OUR_TAINT) or _is(each, SUSPECT_TAINT))
         taints = (*taints, *(Taint(each["key"], each["value"], each["effect"]) for each in mine))
-    record, problem = (NodeRecord(), None) if text is None else records.decode(text)
+    record = change.record or NodeRecord()
+    if text is not None and records.is_shortened(text):
+        record = records.decode(text)[0]
     as_read = replace(
         seen,
         taints=raw,
@@ -75,7 +77,7 @@ def applied(state: NodeState, change: Change) -> NodeState:
         has_annotations=seen.has_annotations or text is not None,
         has_labels=seen.has_labels or change.health is not None,
     )
-    return replace(state, taints=taints, record=record, record_problem=problem, as_read=as_read)
+    return replace(state, taints=taints, record=record, record_problem=None, as_read=as_read)
 
 
 def same_ground(old: NodeState, new: NodeState) -> bool:

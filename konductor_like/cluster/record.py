@@ -33,12 +33,17 @@ from konductor_like.model import (
 )
 
 VERSION = 1
-__all__ = ["RECORD_BYTES", "VERSION", "decode", "encode", "record_in"]
+__all__ = ["RECORD_BYTES", "VERSION", "decode", "encode", "is_shortened", "record_in"]
 
 
 def encode(record: NodeRecord) -> str:
     """The annotation's text, at most ``RECORD_BYTES`` bytes of UTF-8."""
     return fit(record, _text)
+
+
+def is_shortened(text: str) -> bool:
+    """Whether :func:`encode` had to leave something out."""
+    return '"truncated":' in text
 
 
 def decode(text: str) -> tuple[NodeRecord, str | None]:

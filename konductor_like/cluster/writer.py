@@ -162,7 +162,7 @@ class NodeWriter:
         return WriteResult(change, Outcome.CONFLICT, fresh)
 
 
-class RehearsedWriter:
+class DryRunWriter:
     """Stands in for a ``NodeWriter`` in a dry run: says what would come of it, and has no client."""
 
     def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:

@@ -24,9 +24,9 @@ ENDED = timedelta(minutes=10)
 class Audit:
     """Writes the trail, and remembers which refusals it holds already."""
 
-    def __init__(self, metrics: Metrics, *, rehearsal: bool = False) -> None:
+    def __init__(self, metrics: Metrics, *, dry_run: bool = False) -> None:
         self._metrics = metrics
-        self._applied = "rehearsed" if rehearsal else "applied"
+        self._applied = "dry-run" if dry_run else "applied"
         self._told: dict[tuple[str, IncidentKey, Refusal], datetime] = {}
         """What was said, and when it was last repeated; the oldest first."""
 

@@ -191,7 +191,7 @@ class Controller:
         tick, term = self._make_term(checkpoint, status.coverage if status else None, ended)
         self._term, self._obstacle, self._lost = term, "", False
         self._metrics.leader.set(1 if status else 0)
-        _say_start(checkpoint, rehearsal=status is None)
+        _say_start(checkpoint, dry_run=status is None)
         watcher = threading.Thread(target=_link, args=(stop, ended, term), name="stop", daemon=True)
         watcher.start()
         keeper = self._keeper(tick, term, ended) if status else None
@@ -251,8 +251,8 @@ def _link(stop: threading.Event, ended: threading.Event, term: Term) -> None:
             term.wake()
 
 
-def _say_start(checkpoint: Checkpoint | None, *, rehearsal: bool) -> None:
-    if rehearsal:
+def _say_start(checkpoint: Checkpoint | None, *, dry_run: bool) -> None:
+    if dry_run:
         logs.info("Reading Loki as on a first start: a dry run has no cursor of its own.")
         return
     if checkpoint is None:

@@ -10,7 +10,8 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, TextIO
 
@@ -66,6 +67,16 @@ def set_up(style: Literal["auto", "text", "json"], level: str, *, stream: TextIO
     LOGGER.handlers[:] = [handler]
     LOGGER.setLevel(level.upper())
     LOGGER.propagate = False
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Log nothing meanwhile: what a backtest reconciles is no news of today."""
+    LOGGER.disabled = True
+    try:
+        yield
+    finally:
+        LOGGER.disabled = False
 
 
 class Explained(Protocol):

@@ -56,17 +56,17 @@ class Report:
         self,
         metrics: Metrics,
         *,
-        rehearsal: bool = False,
+        dry_run: bool = False,
         fleet_event: Callable[[EventReason, str], None] | None = None,
     ) -> None:
         """``fleet_event`` sends an Event about the fleet; without it none are sent."""
         self.lags: Lags | None = None
         """Told of every taint; each term sets its own."""
         self._metrics = metrics
-        self._audit = Audit(metrics, rehearsal=rehearsal)
+        self._audit = Audit(metrics, dry_run=dry_run)
         self._fleet_event = fleet_event or (lambda _reason, _message: None)
         self._brake = BrakeReport(self._fleet_event)
-        self._suffix = " (dry run)" if rehearsal else ""
+        self._suffix = " (dry run)" if dry_run else ""
         self._tainted: dict[str, str] = {}
         self._said_waiting: set[str] = set()
         self._told_misnamed: set[str] = set()

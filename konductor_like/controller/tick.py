@@ -66,14 +66,17 @@ class Tick:
         detect: Callable[[LogLine], Fault | None] = detect,
         steering: Steer | None = None,
         jobs: Jobs | None = None,
+        records_per_tick: int | None = RECORDS_PER_TICK,
     ) -> None:
         """``start`` is where reading begins; until a tick was finished it is the checkpoint.
 
         ``misnamed`` is what is known of names that no Node has.
         ``steering`` tells what people told us, ``jobs`` which ones run on nodes; each may be missing.
+        ``records_per_tick`` is None where writes cost no time.
         """
         self._steering = steering
         self._jobs = jobs
+        self._records_per_tick = records_per_tick
         self._detect = detect
         self._nodes = nodes
         self._writer = writer
@@ -312,7 +315,8 @@ class Tick:
         """What to write in this tick: every taint that may be tried, and so much of the bookkeeping."""
         changes = [change for change in plan.changes if not self._stalls.holds(change, now)]
         taints = [change for change in changes if change.verb is Verb.TAINT]
-        return taints + [change for change in changes if change.verb is not Verb.TAINT][:RECORDS_PER_TICK]
+        records = [change for change in changes if change.verb is not Verb.TAINT]
+        return taints + records[: self._records_per_tick]
 
     def _applied(self, change: Change, state: NodeState, now: datetime) -> None:
         self._report.applied(change, now)

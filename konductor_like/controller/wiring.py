@@ -20,19 +20,19 @@ from konductor_like.cluster.lease_object import LeaseView
 from konductor_like.cluster.pods import jobs_on
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_settings, published
 from konductor_like.cluster.store import NodeStore
-from konductor_like.cluster.writer import NodeWriter, RehearsedWriter
+from konductor_like.cluster.writer import DryRunWriter, NodeWriter
 from konductor_like.controller import logs
 from konductor_like.controller.active_rules import ActiveRules, RulesInForce
 from konductor_like.controller.announcer import Announcer
 from konductor_like.controller.controller import Controller
 from konductor_like.controller.coverage_report import CoverageReport, FleetEvent
+from konductor_like.controller.dry_run import DryRunEvents, DryRunNodes, dry_run_fleet_event
 from konductor_like.controller.edges import EventSink, Nodes, Writer
 from konductor_like.controller.fleetwatch import FleetWatch
 from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.podjobs import PodJobs
 from konductor_like.controller.poller import Reader
-from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes, rehearsed_fleet_event
 from konductor_like.controller.report import Report
 from konductor_like.controller.steering import TIMEOUT_SECONDS, Wheel
 from konductor_like.controller.term import SOURCES, Term
@@ -86,7 +86,7 @@ def wired(
     used.
     """
     rulebook = ActiveRules(settings.rules_file, metrics, reload)
-    wire = _rehearsal if options.dry_run else _earnest
+    wire = _dry_run if options.dry_run else _earnest
     loki = LokiClient(
         settings, retrying(stop.wait, attempts=LOKI_ATTEMPTS, total_seconds=LOKI_PATIENCE_SECONDS)
     )
@@ -162,7 +162,7 @@ def _earnest(
 
 
 @contextmanager
-def _rehearsal(
+def _dry_run(
     settings: Settings,
     options: Options,
     metrics: Metrics,
@@ -177,9 +177,9 @@ def _rehearsal(
             client, settled_decoder(settings, client), on_change=lambda: controller.nodes_changed()
         )
         namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
-        nodes = RehearsedNodes(store)
-        report = Report(metrics, rehearsal=True, fleet_event=rehearsed_fleet_event)
-        writer, events = RehearsedWriter(), RehearsedEvents()
+        nodes = DryRunNodes(store)
+        report = Report(metrics, dry_run=True, fleet_event=dry_run_fleet_event)
+        writer, events = DryRunWriter(), DryRunEvents()
         terms = _Terms(
             settings,
             metrics,
@@ -189,8 +189,8 @@ def _rehearsal(
             writer,
             events,
             report,
-            rehearsed_fleet_event,
-            _wheel(settings, client, namespace, rehearsed_fleet_event, metrics, lambda _: None),
+            dry_run_fleet_event,
+            _wheel(settings, client, namespace, dry_run_fleet_event, metrics, lambda _: None),
             exits.enter_context(_jobs(settings, client, metrics, lambda: controller.nodes_changed())),
         )
         controller = Controller(store, None, terms.make, list, metrics, once=options.once)

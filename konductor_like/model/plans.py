@@ -148,13 +148,6 @@ class Snapshot:
     """By node, the jobs that ran there lately, as far as the API server was asked."""
     pods: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By node, of each pod (``namespace/name``) the job that it is of, as far as that server was asked."""
-    attention: frozenset[str] | None = None
-    """The nodes to look at beside those with something new, where the caller follows that itself: those that
-    need it (``policy.needs_attention``), and those that were written since the last decision. None: look
-    through all of them. The plan tells of the brake then only where something asks for its room, and of
-    events only where there is something new."""
-    with_jobs: frozenset[str] = frozenset()
-    """Beside ``attention``: the nodes whose records name a job."""
 
 
 @dataclass(frozen=True, slots=True)

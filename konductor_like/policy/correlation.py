@@ -137,18 +137,6 @@ def related(
     return alike.union(touched)
 
 
-def connected(
-    names: Collection[str], jobs_of: Mapping[str, frozenset[str]], states: Mapping[str, NodeState]
-) -> set[str]:
-    """The nodes that any chain of shared jobs and domains leads to from ``names``."""
-    reached: set[str] = set(names)
-    while True:
-        further = related(reached, jobs_of, states)
-        if len(further) == len(reached):
-            return further
-        reached = further
-
-
 def is_deferrable(each: Evidence, rules: PolicyConfig) -> bool:
     """Whether it is fatal by a rule that waits to tell origin from collateral."""
     return each.taints and rules.escalation(each.key.rule).settle_seconds > 0

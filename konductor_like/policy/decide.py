@@ -14,7 +14,6 @@ from datetime import datetime
 from functools import partial
 
 from konductor_like.model import (
-    BrakeState,
     Change,
     Fault,
     Ignored,
@@ -106,17 +105,14 @@ def _by_node(snapshot: Snapshot, faults: Sequence[Fault], rules: PolicyConfig) -
 
 def _nodes_to_decide(snapshot: Snapshot, found: _Faults) -> list[NodeState]:
     """The nodes that anything can follow for; of all others nothing can."""
-    if snapshot.attention is not None:
-        names = {*found.by_node, *snapshot.grown, *snapshot.left, *snapshot.attention}
-        return [snapshot.nodes[name] for name in sorted(names) if name in snapshot.nodes]
     return [
         state
         for name, state in snapshot.nodes.items()
-        if name in found.by_node or name in snapshot.grown or name in snapshot.left or needs_attention(state)
+        if name in found.by_node or name in snapshot.grown or name in snapshot.left or _needs_attention(state)
     ]
 
 
-def needs_attention(state: NodeState) -> bool:
+def _needs_attention(state: NodeState) -> bool:
     """Whether a node is to be looked at although nothing new was said of it."""
     record = state.record
     return not record.empty and (
@@ -196,10 +192,7 @@ def _admission(
         and not case.state.tainted
         and name not in snapshot.unwritable
     }
-    if candidates or snapshot.attention is None:
-        return admit(candidates, snapshot, rules, now, fleet.settling)
-    # who follows the nodes himself counts them himself too
-    return Admission(frozenset(), {}, BrakeState(0, 0, 0))
+    return admit(candidates, snapshot, rules, now, fleet.settling)
 
 
 def _write_order(change: Change) -> tuple[bool, bool, int, str]:

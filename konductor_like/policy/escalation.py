@@ -40,7 +40,6 @@ from konductor_like.policy.correlation import (
     DOMAIN,
     FailureGroup,
     Waiting,
-    connected,
     failure_groups,
     is_decided,
     is_deferrable,
@@ -95,10 +94,9 @@ def assess_fleet(
     """
     now_ns = unix_ns(now)
     jobs_of = _jobs_of(window, snapshot)
-    may_have_changed = _may_have_changed(window, records, jobs_of, snapshot)
     # More of the past may add to what any node said since the start.
     since_ns = 0 if more_past else now_ns - RECENT_NS
-    touched = _touched(window, may_have_changed, records, snapshot.nodes, rules, since_ns)
+    touched = _touched(window, records, snapshot.nodes, rules, since_ns)
     if not touched:
         return Assessment()
     names = related(touched, jobs_of, snapshot.nodes)
@@ -154,35 +152,15 @@ def assess_fleet(
     return Assessment(changed, frozenset(urgent), suspects, waiting, told)
 
 
-def _may_have_changed(
-    window: Window,
-    records: Mapping[str, NodeRecord],
-    jobs_of: Mapping[str, frozenset[str]],
-    snapshot: Snapshot,
-) -> Iterable[str]:
-    """The nodes whose evidence may mean more than the last time: all that were heard of, unless the caller
-    follows the nodes itself. Then those with something new, and whoever may be part of an event with them."""
-    if snapshot.attention is None:
-        return window.heard_ns
-    states, before = snapshot.nodes, snapshot.window
-    if (window.pruned_ns, window.dropped) == (before.pruned_ns, before.dropped):
-        return connected(records, jobs_of, states)
-    # What went for its age may have been a part of any event.
-    domains = (name for name in window.heard_ns if name in states and states[name].domain is not None)
-    return connected({*records, *jobs_of, *domains}, jobs_of, states)
-
-
 def _touched(
     window: Window,
-    may_have_changed: Iterable[str],
     records: Mapping[str, NodeRecord],
     states: Mapping[str, NodeState],
     rules: PolicyConfig,
     since_ns: int,
 ) -> set[str]:
     """The nodes that something may have changed for: those heard of lately, and those that wait to settle."""
-    heard_ns = window.heard_ns
-    touched = {name for name in may_have_changed if heard_ns.get(name, -1) >= since_ns and name in states}
+    touched = {name for name, at_ns in window.heard_ns.items() if at_ns >= since_ns and name in states}
     for name, record in records.items():
         if any(
             is_waiting(incident) and rules.escalation(incident.key.rule).settle_seconds
@@ -195,8 +173,8 @@ def _touched(
 def _jobs_of(window: Window, snapshot: Snapshot) -> Mapping[str, frozenset[str]]:
     """The jobs that are known of each node: by its pods' lines, by the API server, by its record."""
     jobs = dict(window.jobs)
-    for name in snapshot.nodes if snapshot.attention is None else snapshot.with_jobs:
-        there = {job_key(i.job) for i in snapshot.nodes[name].record.incidents if i.job is not None}
+    for name, state in snapshot.nodes.items():
+        there = {job_key(i.job) for i in state.record.incidents if i.job is not None}
         if there:
             jobs[name] = jobs.get(name, frozenset()) | there
     return jobs

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from konductor_like.backtest.reading import Page
+from konductor_like.backtest.history import Page
 from konductor_like.model import LogLine, Source
 
 START_NS = 1_772_323_200_000_000_000

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from konductor_like.backtest.arriving import arrivals, polled_ns
-from konductor_like.backtest.fleet import Fleet, node
-from konductor_like.backtest.play import Player, play
-from konductor_like.backtest.reading import Page
-from konductor_like.backtest.simulation import Assumed
-from konductor_like.backtest.values import difference
+import pytest
+
+from konductor_like.backtest.history import Page, polled_ns, polls
+from konductor_like.backtest.nodes import SimulatedNodes, healthy_node
+from konductor_like.backtest.result import TimeSpan, difference
+from konductor_like.backtest.run import poll_intervals
+from konductor_like.backtest.simulation import Assumptions, Simulation, moment
 from konductor_like.catalog import load_catalog, read_user_rules
+from konductor_like.cluster.writer import DryRunWriter
 from konductor_like.detection import Detector
-from konductor_like.model import LogLine, Refusal, Source
+from konductor_like.model import Change, LogLine, NodeRecord, NodeState, Refusal, Source, Verb
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.settings import Settings
 from tests.backtest.histories import SECOND_NS, START_NS, Said, pages, xid
 
 POLL_NS = 5 * SECOND_NS
@@ -21,35 +24,42 @@ HOUR_NS = 3600 * SECOND_NS
 END_NS = START_NS + 48 * HOUR_NS
 
 
-def player(
+def simulation(
     *,
     percent: float = 100,
     release_hours: float | None = 4,
     rules: str = "",
-    fleet: Fleet | None = None,
-) -> Player:
+    nodes: SimulatedNodes | None = None,
+    enforce_shadow: bool = False,
+) -> Simulation:
     catalog = read_user_rules(rules, "rules.yaml", load_catalog()).catalog if rules else load_catalog()
     release_ns = None if release_hours is None else round(release_hours * HOUR_NS)
-    nodes = fleet or Fleet([node(f"gpu-{number}") for number in range(1, 11)], complete=True)
-    return Player(
-        Detector(catalog), PolicyConfig(brake_max_percent=percent), Assumed(release_ns, POLL_NS), nodes
+    nodes = nodes or SimulatedNodes([healthy_node(f"gpu-{number}") for number in range(1, 11)], complete=True)
+    return Simulation(
+        Detector(catalog),
+        PolicyConfig(brake_max_percent=percent),
+        Assumptions(release_ns, POLL_NS),
+        nodes,
+        enforce_shadow=enforce_shadow,
     )
 
 
-def played(said: list[Said], *players: Player) -> None:
+def played(said: list[Said], *simulations: Simulation) -> None:
     ordered = sorted(said, key=lambda one: one.at_ns)
-    deliveries = arrivals({Source.KERNEL: pages(ordered, END_NS)}, {Source.KERNEL: POLL_NS}, POLL_NS)
-    play(deliveries, players)
-    for one in players:
+    for poll_ns, lines in polls({Source.KERNEL: pages(ordered, END_NS)}, {Source.KERNEL: POLL_NS}):
+        kept = list(lines)
+        for one in simulations:
+            one.poll(poll_ns, kept)
+    for one in simulations:
         one.finish(END_NS)
 
 
 def test_a_node_is_out_from_the_poll_after_its_line_until_the_assumed_release() -> None:
-    one = player()
+    one = simulation()
 
     played([xid("gpu-1", 7)], one)
 
-    (outage,) = one.simulation.verdicts().outages
+    (outage,) = one.verdicts().outages
     assert outage.node == "gpu-1"
     assert outage.start_ns == START_NS + 10 * SECOND_NS
     assert outage.end_ns == outage.start_ns + 4 * HOUR_NS
@@ -58,19 +68,19 @@ def test_a_node_is_out_from_the_poll_after_its_line_until_the_assumed_release() 
 
 
 def test_a_node_that_nobody_releases_is_out_to_the_end() -> None:
-    one = player(release_hours=None)
+    one = simulation(release_hours=None)
 
     played([xid("gpu-1", 7)], one)
 
-    assert [outage.end_ns for outage in one.simulation.verdicts().outages] == [None]
+    assert [outage.end_ns for outage in one.verdicts().outages] == [None]
 
 
 def test_what_the_brake_held_goes_out_after_the_first_came_back() -> None:
-    one = player(percent=10)
+    one = simulation(percent=10)
 
     played([xid("gpu-1", 7), xid("gpu-2", 60)], one)
 
-    verdicts = one.simulation.verdicts()
+    verdicts = one.verdicts()
     first, second = verdicts.outages
     assert (first.node, second.node) == ("gpu-1", "gpu-2")
     assert first.end_ns is not None
@@ -83,20 +93,20 @@ def test_what_the_brake_held_goes_out_after_the_first_came_back() -> None:
 
 
 def test_after_its_release_a_node_is_out_again_for_a_new_line_and_for_no_replay() -> None:
-    one = player()
+    one = simulation()
 
     played([xid("gpu-1", 7), xid("gpu-1", 6 * 3600, stamp=1007), xid("gpu-1", 7 * 3600)], one)
 
-    starts = [outage.start_ns - START_NS for outage in one.simulation.verdicts().outages]
+    starts = [outage.start_ns - START_NS for outage in one.verdicts().outages]
     assert starts == [10 * SECOND_NS, 7 * HOUR_NS + 5 * SECOND_NS]
 
 
 def test_a_node_that_fails_again_and_again_is_held_longer_and_then_stays_out() -> None:
-    one = player(release_hours=0.1)
+    one = simulation(release_hours=0.1)
 
     played([xid("gpu-1", 3600 * hour) for hour in (1, 3, 5)], one)
 
-    first, second, third = one.simulation.verdicts().outages
+    first, second, third = one.verdicts().outages
     assert first.end_ns is not None
     assert first.end_ns - first.start_ns == 360 * SECOND_NS
     assert second.end_ns is not None
@@ -107,39 +117,67 @@ def test_a_node_that_fails_again_and_again_is_held_longer_and_then_stays_out() -
 
 
 def test_a_node_that_only_lines_name_is_there_from_its_first_line_on() -> None:
-    one = player(fleet=Fleet())
+    one = simulation(nodes=SimulatedNodes())
 
     played([xid("new-1", 7)], one)
 
-    assert [outage.node for outage in one.simulation.verdicts().outages] == ["new-1"]
-    assert one.simulation.verdicts().gpu_nodes == 1
+    assert [outage.node for outage in one.verdicts().outages] == ["new-1"]
+    assert one.verdicts().gpu_nodes == 1
+
+
+def test_a_node_that_bears_our_taint_today_was_in_service_then() -> None:
+    today = tainting(DryRunWriter(), healthy_node("gpu-1"))
+    one = simulation(nodes=SimulatedNodes([today]))
+
+    played([xid("gpu-1", 7)], one)
+
+    assert today.tainted
+    assert [outage.start_ns - START_NS for outage in one.verdicts().outages] == [10 * SECOND_NS]
+
+
+def tainting(writer: DryRunWriter, state: NodeState) -> NodeState:
+    change = Change(state.name, Verb.TAINT, NodeRecord(tainted_at=moment(START_NS)), "faulty")
+    tainted = writer.write(state, change).state
+    assert tainted is not None
+    return tainted
+
+
+@pytest.mark.parametrize(("days", "seconds"), [(0.25, (5, 15)), (2, (40, 40)), (30, (600, 600))])
+def test_a_long_span_is_polled_less_often(days: float, seconds: tuple[int, int]) -> None:
+    span = TimeSpan(START_NS, START_NS + round(days * 24 * HOUR_NS))
+
+    found = poll_intervals(Settings(log_endpoint="http://loki"), span)
+
+    assert tuple(found.values()) == tuple(each * SECOND_NS for each in seconds)
 
 
 def test_a_rule_in_shadow_mode_takes_nothing_and_what_it_would_have_taken_is_told() -> None:
-    one = player(rules="overrides:\n  xid.79.mode: shadow\n")
+    rules = "overrides:\n  xid.79.mode: shadow\n"
+    one, enforced = simulation(rules=rules), simulation(rules=rules, enforce_shadow=True)
 
-    played([xid("gpu-1", 7), xid("gpu-2", 60, code=48)], one)
+    played([xid("gpu-1", 7), xid("gpu-2", 60, code=48)], one, enforced)
 
-    assert [outage.node for outage in one.simulation.verdicts().outages] == ["gpu-2"]
-    shadow = one.shadow()
-    assert shadow is not None
-    assert [outage.node for outage in shadow.added] == ["gpu-1"]
-    assert shadow.gone == ()
+    assert one.found_shadow
+    assert [outage.node for outage in one.verdicts().outages] == ["gpu-2"]
+    assert [outage.node for outage in enforced.verdicts().outages] == ["gpu-1", "gpu-2"]
 
 
 def test_two_sets_of_rules_are_compared_in_one_pass() -> None:
-    one, other = player(), player(rules="overrides:\n  xid.31.severity: fatal\n  xid.79.severity: info\n")
+    one, other = (
+        simulation(),
+        simulation(rules="overrides:\n  xid.31.severity: fatal\n  xid.79.severity: info\n"),
+    )
 
     played([xid("gpu-1", 7), xid("gpu-2", 60, code=31), xid("gpu-3", 90, code=48)], one, other)
 
-    found = difference(one.simulation.verdicts().outages, other.simulation.verdicts().outages)
+    found = difference(one.verdicts().outages, other.verdicts().outages)
     assert [outage.node for outage in found.added] == ["gpu-2"]
     assert [outage.node for outage in found.gone] == ["gpu-1"]
     assert found.same == 1
 
 
 def test_a_line_that_names_another_boot_is_a_reboot_and_what_the_old_boot_said_is_history() -> None:
-    one = player(release_hours=1)
+    one = simulation(release_hours=1)
     wire = (
         "kmsg/1 boot={boot} seq=4 facility=0 priority=3 [{at}.000000] "
         "NVRM: Xid (PCI:0000:4e:00): 79, GPU has fallen off the bus."
@@ -153,7 +191,7 @@ def test_a_line_that_names_another_boot_is_a_reboot_and_what_the_old_boot_said_i
 
     played(said, one)
 
-    starts = [(outage.start_ns - START_NS) // SECOND_NS for outage in one.simulation.verdicts().outages]
+    starts = [(outage.start_ns - START_NS) // SECOND_NS for outage in one.verdicts().outages]
     assert starts == [15, 7205]
 
 
@@ -166,7 +204,7 @@ def test_pods_lines_arrive_with_the_polls_of_pods_and_all_ticks_are_in_order() -
 
     ticks = [
         ((tick - START_NS) // second, [line.source for line in lines])
-        for tick, lines in arrivals(both, {Source.KERNEL: 5 * second, Source.POD: 15 * second}, 5 * second)
+        for tick, lines in polls(both, {Source.KERNEL: 5 * second, Source.POD: 15 * second})
     ]
 
     assert ticks == [(5, [Source.KERNEL]), (10, [Source.KERNEL]), (15, [Source.POD])]
@@ -183,7 +221,7 @@ def test_what_was_read_of_both_sources_is_given_before_more_is_read() -> None:
             yield Page([line], START_NS + (start + width) * SECOND_NS)
 
     both = {Source.KERNEL: slow(Source.KERNEL, 10), Source.POD: slow(Source.POD, 20)}
-    given = arrivals(both, {Source.KERNEL: POLL_NS, Source.POD: 3 * POLL_NS}, POLL_NS)
+    given = polls(both, {Source.KERNEL: POLL_NS, Source.POD: 3 * POLL_NS})
     ahead = {(tick - START_NS) // SECOND_NS: max(read) for tick, _ in given}
 
     assert list(ahead) == [5, 15, 25, 30, 35, 45, 55]

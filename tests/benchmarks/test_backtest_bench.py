@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
 
 LINES = int(os.environ.get("KONDUCTOR_BENCH_LINES", "2000000"))
 NODES, DAYS = 1000, 30
-MINUTES, RSS_MIB = 5.0, 256.0
+MINUTES, RSS_MIB = 10.0, 256.0
 
 
 def test_a_month_of_1000_nodes(tmp_path: Path) -> None:

@@ -9,10 +9,18 @@ from datetime import timedelta
 
 import pytest
 
+from konductor_like.backtest.result import (
+    HeldSpan,
+    History,
+    Load,
+    Outage,
+    Result,
+    TimeSpan,
+    Verdicts,
+    difference,
+)
 from konductor_like.backtest.simulation import moment
-from konductor_like.backtest.values import HeldBack, History, Load, Outage, Result, Span, Verdicts, difference
-from konductor_like.cli.backtest_terminal import show
-from konductor_like.cli.backtest_view import text
+from konductor_like.cli.backtest.report import show, text
 from konductor_like.model import (
     FaultKind,
     Incident,
@@ -26,7 +34,7 @@ from konductor_like.model import (
 from tests.backtest.histories import SECOND_NS, START_NS
 
 DAY_NS = 86_400 * SECOND_NS
-SPAN = Span(START_NS, START_NS + 30 * DAY_NS)
+SPAN = TimeSpan(START_NS, START_NS + 30 * DAY_NS)
 EVIDENCE = "NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', GPU has fallen off the bus. \x1b[31m"
 
 
@@ -55,7 +63,7 @@ def out(name: str, day: float, days: float | None, rule: str = "xid.79") -> Outa
 
 def result(*, compared: bool) -> Result:
     outages = (out("gpu-7", 1, 4), out("gpu-12", 12, None))
-    held = (HeldBack("gpu-3", START_NS + 12 * DAY_NS, START_NS + 15 * DAY_NS, Refusal.BRAKE, incident()),)
+    held = (HeldSpan("gpu-3", START_NS + 12 * DAY_NS, START_NS + 15 * DAY_NS, Refusal.BRAKE, incident()),)
     verdicts = Verdicts("1", outages, held, (Load(START_NS, 1),), 9, 240)
     other = Verdicts("2", (outages[0], out("gpu-1", 2, 1, "xid.31")), (), (), 9, 240)
     return Result(
@@ -63,6 +71,7 @@ def result(*, compared: bool) -> Result:
         verdicts,
         4 * 3600.0,
         "cluster",
+        600.0,
         compared=other if compared else None,
         difference=difference(outages, other.outages) if compared else None,
     )

@@ -111,7 +111,7 @@ def test_an_object_goes_through_its_life(client: KubeClient) -> None:
         client.get(path)
 
 
-def test_a_patch_may_be_rehearsed_by_the_server(server: KubernetesServer, client: KubeClient) -> None:
+def test_the_server_may_check_a_patch_in_a_dry_run(server: KubernetesServer, client: KubeClient) -> None:
     server.put_node(raw_node())
 
     client.patch(

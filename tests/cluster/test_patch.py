@@ -342,7 +342,7 @@ def test_the_node_ends_up_as_the_change_wants_it(node: dict[str, Any], change: C
 
 
 @given(nodes(), CHANGES)
-def test_the_rehearsed_state_is_the_written_one(node: dict[str, Any], change: Change) -> None:
+def test_the_state_of_a_dry_run_is_the_written_one(node: dict[str, Any], change: Change) -> None:
     before = state_of(node)
 
     assert _comparable(patch.applied(before, change)) == _comparable(state_of(written(node, change)))

@@ -12,7 +12,7 @@ from konductor_like.cluster.errors import (
     KubeInvalid,
 )
 from konductor_like.cluster.store import list_nodes
-from konductor_like.cluster.writer import NodeWriter, Outcome, RehearsedWriter
+from konductor_like.cluster.writer import DryRunWriter, NodeWriter, Outcome
 from konductor_like.model import HEALTH_LABEL, TAINT_KEY, Change, NodeState, Verb
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
 from tests.cluster.scenes import OURS, TEAM, incident, raw_node, record, taint
@@ -205,10 +205,10 @@ def test_nothing_to_write_needs_no_server(client: KubeClient, waits: Waits) -> N
 # Dry run.
 
 
-def test_a_rehearsal_tells_what_would_come_of_it_and_writes_nothing(
+def test_a_dry_run_tells_what_would_come_of_it_and_writes_nothing(
     server: KubernetesServer, state: NodeState
 ) -> None:
-    (result,) = RehearsedWriter().write_all([(state, taint())])
+    (result,) = DryRunWriter().write_all([(state, taint())])
 
     assert result.outcome is Outcome.APPLIED
     assert result.state is not None

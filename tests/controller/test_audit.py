@@ -23,11 +23,11 @@ PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text("utf-8")
 class Trail:
     """An audit whose lines can be read."""
 
-    def __init__(self, style: str = "json", *, rehearsal: bool = False) -> None:
+    def __init__(self, style: str = "json", *, dry_run: bool = False) -> None:
         self._log = io.StringIO()
         logs.set_up("text" if style == "text" else "json", "info", stream=self._log)
         self.metrics = Metrics()
-        self.audit = Audit(self.metrics, rehearsal=rehearsal)
+        self.audit = Audit(self.metrics, dry_run=dry_run)
 
     @property
     def text(self) -> str:
@@ -144,12 +144,12 @@ def test_what_was_not_written_says_so_and_a_lost_race_is_no_line() -> None:
 
 
 def test_a_dry_run_says_that_nothing_was_written() -> None:
-    cluster, trail = Cluster(fleet(3)), Trail(rehearsal=True)
+    cluster, trail = Cluster(fleet(3)), Trail(dry_run=True)
     [change] = cluster.tick(fault()).changes
 
     trail.audit.written(change, "applied")
 
-    assert trail.lines[0]["outcome"] == "rehearsed"
+    assert trail.lines[0]["outcome"] == "dry-run"
 
 
 def test_growing_counts_name_what_grew() -> None:

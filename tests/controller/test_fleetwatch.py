@@ -7,9 +7,9 @@ from datetime import datetime
 
 from konductor_like.catalog import load_catalog
 from konductor_like.controller.coverage_report import CoverageReport
+from konductor_like.controller.dry_run import DryRunEvents, dry_run_fleet_event
 from konductor_like.controller.fleetwatch import FleetWatch
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.rehearsal import RehearsedEvents, rehearsed_fleet_event
 from konductor_like.loki.heartbeat_reader import Reread
 from konductor_like.model import Coverage, CoverageState, LogLine, Loss, Machine, NodeState, Source, Unparsed
 from tests.policy.scenes import NOON, Cluster, at, fault, fleet, ns
@@ -38,7 +38,7 @@ class Scene:
         self.metrics = Metrics()
         self.watch = FleetWatch(
             self.metrics,
-            CoverageReport(self.metrics, RehearsedEvents(), rehearsed_fleet_event),
+            CoverageReport(self.metrics, DryRunEvents(), dry_run_fleet_event),
             before=before,
             stale_seconds=300,
             gap_max_age_seconds=86_400,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.cluster.errors import KubeOverloaded
-from konductor_like.cluster.writer import Outcome, RehearsedWriter, WriteResult
+from konductor_like.cluster.writer import DryRunWriter, Outcome, WriteResult
 from konductor_like.model import (
     Change,
     EventReason,
@@ -262,7 +262,7 @@ def test_a_reset_that_arrives_between_decision_and_write_is_not_overwritten() ->
 
     def write_all(pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
         written.extend(state for state, _ in pairs)
-        return [RehearsedWriter().write(*pair) for pair in pairs]
+        return [DryRunWriter().write(*pair) for pair in pairs]
 
     scene.cluster.snapshot = snapshot  # type: ignore[method-assign]  # a view that changes under us
     scene.cluster.write_all = write_all  # type: ignore[method-assign]  # to see what it was given

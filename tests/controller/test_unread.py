@@ -13,10 +13,10 @@ import pytest
 from konductor_like.cluster.store import NodeStore
 from konductor_like.controller.controller import Controller
 from konductor_like.controller.coverage_report import CoverageReport
+from konductor_like.controller.dry_run import DryRunEvents, dry_run_fleet_event
 from konductor_like.controller.fleetwatch import FleetWatch
 from konductor_like.controller.lags import Lags
 from konductor_like.controller.poller import Delivery, Reader
-from konductor_like.controller.rehearsal import RehearsedEvents, rehearsed_fleet_event
 from konductor_like.controller.term import Term
 from konductor_like.loki.poll import PollResult
 from konductor_like.model import LogLine, Source
@@ -36,7 +36,7 @@ class Turning:
         monkeypatch.setattr("konductor_like.controller.term.COVERAGE_SECONDS", 0.0)
         watch = FleetWatch(
             self.scene.metrics,
-            CoverageReport(self.scene.metrics, RehearsedEvents(), rehearsed_fleet_event),
+            CoverageReport(self.scene.metrics, DryRunEvents(), dry_run_fleet_event),
             before=None,
             stale_seconds=STALE_SECONDS,
             gap_max_age_seconds=86_400,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from konductor_like.cluster.errors import KubeForbidden, KubeTimeout
-from konductor_like.cluster.writer import Outcome, RehearsedWriter, WriteResult
+from konductor_like.cluster.writer import DryRunWriter, Outcome, WriteResult
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.report import Report
 from konductor_like.controller.tick import Tick
@@ -57,7 +57,7 @@ class Cluster:
                 raise mood
             return replace(mood, change=change)
         self.written.append(change)
-        return RehearsedWriter().write(state, change)
+        return DryRunWriter().write(state, change)
 
     def announce(self, state: NodeState, change: Change) -> None:
         self.events.append((state.name, change.event))

@@ -231,12 +231,12 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(stage: Stage) -> Non
     stage.kernel("gpu-02", XID_63)
     stage.cluster.clear_calls()
 
-    rehearsal = stage.start_controller("--dry-run", "--once", **QUICK)
-    until(lambda: rehearsal.process.poll() is not None, "it ends", rehearsal)
+    dry_run = stage.start_controller("--dry-run", "--once", **QUICK)
+    until(lambda: dry_run.process.poll() is not None, "it ends", dry_run)
 
-    assert rehearsal.process.returncode == 0
-    until(says(rehearsal, "Node gpu-01 tainted. (dry run)"), "it says so")
-    assert says(rehearsal, "a dry run has no cursor")()
+    assert dry_run.process.returncode == 0
+    until(says(dry_run, "Node gpu-01 tainted. (dry run)"), "it says so")
+    assert says(dry_run, "a dry run has no cursor")()
     assert {call.verb for call in stage.cluster.calls()} <= {"get", "list", "watch"}
 
 

@@ -51,8 +51,8 @@ def test_a_brake_that_lets_nothing_through_is_told_as_it_is_from_anywhere(stage:
     story = stage.run("explain", "node", name).stdout
     assert "Held back:    xid 79 on GPU 0000:4e:00: 0 of 5 GPU nodes are out, the brake allows 0" in story
     assert "other rules" not in story
-    rehearsed = stage.run("taint", stage.gpu_nodes[1], "--reason", "x", "--dry-run")
-    assert "the controller would not have tainted it now" in rehearsed.stderr
+    dry_run = stage.run("taint", stage.gpu_nodes[1], "--reason", "x", "--dry-run")
+    assert "the controller would not have tainted it now" in dry_run.stderr
     (lease,) = stage.cluster.objects("leases", "konductor-like")
     stored = json.dumps(lease)
     assert "trainy.konduktor.ai/settings" in stored

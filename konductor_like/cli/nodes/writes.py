@@ -21,7 +21,7 @@ from konductor_like.cluster.errors import KubeNotFound
 from konductor_like.cluster.events import NodeEvents, about
 from konductor_like.cluster.fence import NoFence
 from konductor_like.cluster.transport import JSON_PATCH, JsonObject
-from konductor_like.cluster.writer import NodeWriter, Outcome, RehearsedWriter, WriteResult
+from konductor_like.cluster.writer import DryRunWriter, NodeWriter, Outcome, WriteResult
 from konductor_like.model import Change, NodeState
 from konductor_like.settings import Settings
 
@@ -87,7 +87,7 @@ class NodeWrites(ABC):
         self.decode = settled_decoder(self.controller.settings if self.controller else None, self.client)
         self.by = session.who()
         self._hints: dict[str, None] = {}
-        self._writer: NodeWriter | RehearsedWriter = RehearsedWriter()
+        self._writer: NodeWriter | DryRunWriter = DryRunWriter()
         self._events: NodeEvents | None = None
         if isinstance(self.client, KubeClient):
             self._writer = NodeWriter(

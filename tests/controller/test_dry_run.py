@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from konductor_like.cluster.writer import RehearsedWriter
-from konductor_like.controller.rehearsal import RehearsedNodes
+from konductor_like.cluster.writer import DryRunWriter
+from konductor_like.controller.dry_run import DryRunNodes
 from konductor_like.model import NodeState, Severity, Snapshot
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
@@ -20,8 +20,8 @@ class _Live:
         return self._nodes
 
 
-def test_a_rehearsed_taint_stands_when_something_more_is_recorded() -> None:
-    nodes, writer = RehearsedNodes(_Live()), RehearsedWriter()
+def test_a_taint_of_a_dry_run_stands_when_something_more_is_recorded() -> None:
+    nodes, writer = DryRunNodes(_Live()), DryRunWriter()
     faults = [
         fault(),
         fault(seconds=10, stamp=110, rule="xid.31", severity=Severity.APPLICATION),

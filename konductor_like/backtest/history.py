@@ -1,15 +1,19 @@
-"""Loki's past of one source, read forward in windows that are proven complete, one page at a time.
+"""Loki's past, in the order in which the controller's polls would have had it.
 
-What an earlier run kept is not asked for again (:mod:`konductor_like.backtest.keeping`).
+Each source is read forward in windows that are proven complete, one page at a time. The cache of an earlier
+run is used first (:mod:`konductor_like.backtest.cache`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 
-from konductor_like.backtest.keeping import Kept
-from konductor_like.backtest.values import Span
+from konductor_like.backtest.cache import HistoryCache
+from konductor_like.backtest.result import TimeSpan
 from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.errors import LokiError, LokiTimeout
 from konductor_like.loki.response import Entry, Naming, log_line
@@ -37,7 +41,7 @@ class Page:
 
 
 @dataclass(slots=True)
-class Past:
+class HistoryReader:
     """One source's history; what it adds up to so far stands beside it."""
 
     source: Source
@@ -49,7 +53,7 @@ class Past:
     """Waits that many seconds, for the budget's sake."""
     tell: Callable[[str], object] = lambda _: None
     """Told of what it waits for."""
-    kept: Kept | None = None
+    cache: HistoryCache | None = None
     keep_upto_ns: int = 0
     """Nothing later is kept: lines may yet come there."""
     lines: int = 0
@@ -60,21 +64,24 @@ class Past:
     incomplete: int = 0
     waited_seconds: float = 0.0
     """For the budget's sake."""
-    upto_ns: int = field(default=0)
+    upto_ns: int = 0
+    oldest_ns: int | None = None
+    """Of the lines found, since the start of the span."""
+    newest_ns: int | None = None
     _naming: Naming = field(init=False)
     _read_any: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self._naming = Naming.of(self.settings)
 
-    def pages(self, span: Span) -> Iterator[Page]:
+    def pages(self, span: TimeSpan) -> Iterator[Page]:
         """All of ``span``, page by page. Raises a LokiError once asking again and for less did not help."""
         asking = WindowQuery(self.client, self.query, self._naming.node, self.settings.loki_limit, WIDEST_NS)
         self.upto_ns = span.start_ns
         while self.upto_ns < span.end_ns:
-            found = None if self.kept is None else self.kept.reaching(self.upto_ns)
+            found = None if self.cache is None else self.cache.window_at(self.upto_ns)
             if found is None:
-                next_ns = None if self.kept is None else self.kept.next_ns(self.upto_ns)
+                next_ns = None if self.cache is None else self.cache.next_ns(self.upto_ns)
                 yield from self._asked_for(asking, min(next_ns or span.end_ns, span.end_ns))
                 continue
             window, entries = found
@@ -116,17 +123,20 @@ class Past:
         lines = [line for line in found if line is not None]
         lines.sort(key=_time)
         self.lines += len(lines)
+        if lines:
+            self.oldest_ns = self.oldest_ns or lines[0].timestamp_ns
+            self.newest_ns = lines[-1].timestamp_ns
         self.upto_ns = end_ns
         return Page(lines, end_ns)
 
     def _keep(self, piece: Piece) -> None:
         window = Window(piece.window.start_ns, min(piece.window.end_ns, self.keep_upto_ns))
-        if self.kept is None or not piece.complete or window.width_ns <= 0:
+        if self.cache is None or not piece.complete or window.width_ns <= 0:
             return
         try:
-            self.kept.keep(window, (e for e in piece.entries if e.timestamp_ns < window.end_ns))
+            self.cache.store(window, (e for e in piece.entries if e.timestamp_ns < window.end_ns))
         except OSError:
-            self.kept = None  # a full disk ends the keeping, not the run
+            self.cache = None  # a full disk ends the keeping, not the run
 
     def _account(self, asking: WindowQuery) -> None:
         self.queries += asking.queries
@@ -143,3 +153,58 @@ class Past:
 
 def _time(line: LogLine) -> int:
     return line.timestamp_ns
+
+
+_POLL, _ORDER, _LINE = itemgetter(0), itemgetter(0, 1), itemgetter(2)
+
+
+def polls(
+    pages: Mapping[Source, Iterable[Page]], interval_ns: Mapping[Source, int]
+) -> Iterator[tuple[int, Iterable[LogLine]]]:
+    """The polls that have lines, in order: each one's time and lines.
+
+    All times are multiples of the shortest interval. The source that was read least far is read next, and a
+    poll is given as soon as no source can add to it. So when reading ends early, all that was read of every
+    source has been given.
+    """
+    grid_ns = min(interval_ns.values())
+    unread = {source: iter(pages[source]) for source in Source if source in pages}
+    reached = dict.fromkeys(unread, 0)
+    """No line still to come is delivered before this poll."""
+    waiting: dict[Source, deque[tuple[int, int, LogLine]]] = {source: deque() for source in unread}
+    places = {source: place for place, source in enumerate(unread)}
+    while unread:
+        source = min(unread, key=lambda each: reached[each])
+        page, interval = next(unread[source], None), interval_ns[source]
+        if page is None:
+            del unread[source], reached[source]
+        else:
+            waiting[source].extend(
+                (polled_ns(line.timestamp_ns, interval, grid_ns), places[source], line) for line in page.lines
+            )
+            reached[source] = polled_ns(page.upto_ns, interval, grid_ns)
+        due = _taken(waiting.values(), min(reached.values(), default=None))
+        for poll_ns, group in groupby(due, key=_POLL):
+            yield poll_ns, map(_LINE, group)
+
+
+def _taken(
+    waiting: Iterable[deque[tuple[int, int, LogLine]]], before_ns: int | None
+) -> list[tuple[int, int, LogLine]]:
+    """The lines of polls before that time, in order; all of them where there is none."""
+    due: list[tuple[int, int, LogLine]] = []
+    for lines in waiting:
+        while lines and (before_ns is None or lines[0][0] < before_ns):
+            due.append(lines.popleft())
+    due.sort(key=_ORDER)
+    return due
+
+
+def polled_ns(timestamp_ns: int, interval_ns: int, grid_ns: int) -> int:
+    """The first poll that sees a line of that time."""
+    return round_up(round_up(timestamp_ns + 1, interval_ns), grid_ns)
+
+
+def round_up(ns: int, step_ns: int) -> int:
+    """The next multiple of the step."""
+    return -(-ns // step_ns) * step_ns

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.backtest.keeping import Kept, name_of
+from konductor_like.backtest.cache import HistoryCache, cache_name
 from konductor_like.loki.response import Entry
 from konductor_like.loki.window_query import Window
 
 LABELS = {"k8s_node_name": "gpu-1", "k8s_namespace_name": "dmesg-logging"}
-NAME = name_of("http://loki:3100", "tenant", "{}")
+NAME = cache_name("http://loki:3100", "tenant", "{}")
 
 
 def entries(*at: int) -> list[Entry]:
@@ -26,25 +26,25 @@ def files(root: Path) -> Iterable[Path]:
 
 
 def test_what_was_kept_is_there_for_the_next_run(tmp_path: Path) -> None:
-    Kept(tmp_path, NAME).keep(Window(100, 200), entries(100, 150, 199))
+    HistoryCache(tmp_path, NAME).store(Window(100, 200), entries(100, 150, 199))
 
-    found = Kept(tmp_path, NAME).reaching(150)
+    found = HistoryCache(tmp_path, NAME).window_at(150)
 
     assert found == (Window(100, 200), entries(100, 150, 199))
 
 
 def test_of_two_windows_that_hold_a_moment_the_one_that_reaches_further_is_taken(tmp_path: Path) -> None:
-    kept = Kept(tmp_path, NAME)
+    cache = HistoryCache(tmp_path, NAME)
     for window in (Window(100, 200), Window(150, 300), Window(160, 170), Window(400, 500)):
-        kept.keep(window, entries(window.start_ns))
+        cache.store(window, entries(window.start_ns))
 
-    found = kept.reaching(165)
+    found = cache.window_at(165)
 
     assert found is not None
     assert found[0] == Window(150, 300)
-    assert kept.reaching(300) is None
-    assert kept.next_ns(300) == 400
-    assert kept.next_ns(400) is None
+    assert cache.window_at(300) is None
+    assert cache.next_ns(300) == 400
+    assert cache.next_ns(400) is None
 
 
 @pytest.mark.parametrize(
@@ -61,19 +61,19 @@ def test_a_damaged_file_goes_and_its_window_is_as_if_never_kept(
     tmp_path: Path,
     damage: object,
 ) -> None:
-    Kept(tmp_path, NAME).keep(Window(100, 200), entries(100))
+    HistoryCache(tmp_path, NAME).store(Window(100, 200), entries(100))
     (file,) = files(tmp_path)
     assert callable(damage)
     file.write_bytes(damage(file.read_bytes()))
-    kept = Kept(tmp_path, NAME)
+    cache = HistoryCache(tmp_path, NAME)
 
-    assert kept.reaching(100) is None
+    assert cache.window_at(100) is None
     assert list(files(tmp_path)) == []
-    assert kept.next_ns(0) is None
+    assert cache.next_ns(0) is None
 
 
 def test_nobody_else_may_read_it(tmp_path: Path) -> None:
-    Kept(tmp_path / "new", NAME).keep(Window(100, 200), entries(100))
+    HistoryCache(tmp_path / "new", NAME).store(Window(100, 200), entries(100))
 
     (file,) = files(tmp_path / "new")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -85,27 +85,27 @@ def test_the_windows_used_longest_ago_make_room_and_nothing_that_is_not_ours_goe
     theirs.mkdir()
     (theirs / "1-2").write_bytes(bytes(100_000))
     other = tmp_path / NAME / "notes.txt"
-    kept = Kept(tmp_path, NAME, bytes_most=4000)
+    cache = HistoryCache(tmp_path, NAME, bytes_most=4000)
     other.write_text("keep me")
     for number in range(1, 31):
-        kept.keep(Window(100 * number, 100 * number + 100), entries(100 * number))
+        cache.store(Window(100 * number, 100 * number + 100), entries(100 * number))
         os.utime(tmp_path / NAME / f"{100 * number}-{100 * number + 100}", (number, number))
         if number == 20:
-            assert kept.reaching(1900) is not None  # used just now
+            assert cache.window_at(1900) is not None  # used just now
 
-    again = Kept(tmp_path, NAME)
+    again = HistoryCache(tmp_path, NAME)
     assert sum(path.stat().st_size for path in files(tmp_path)) <= 4000 + len("keep me")
-    assert again.reaching(100) is None
-    assert again.reaching(1900) is not None
-    assert again.reaching(3000) is not None
+    assert again.window_at(100) is None
+    assert again.window_at(1900) is not None
+    assert again.window_at(3000) is not None
     assert other.exists()
     assert (theirs / "1-2").exists()
 
 
 def test_a_file_that_another_process_removed_is_no_error(tmp_path: Path) -> None:
-    kept = Kept(tmp_path, NAME)
-    kept.keep(Window(100, 200), entries(100))
+    cache = HistoryCache(tmp_path, NAME)
+    cache.store(Window(100, 200), entries(100))
     (file,) = files(tmp_path)
     file.unlink()
 
-    assert kept.reaching(100) is None
+    assert cache.window_at(100) is None

@@ -2,7 +2,7 @@
 
 Lines are kept as Loki gave them, and not the faults found in them: other rules, brakes and nodes are then
 tried on the very same history, and an interrupted run goes on where it was. One directory per Loki, tenant
-and query (:func:`name_of`), in it one file for each window that was proven complete, named by its ends. A
+and query (:func:`cache_name`), in it one file for each window that was proven complete, named by its ends. A
 file is written whole or not at all, is known by its digest, and nobody else may read it; a damaged one goes,
 and its window is read again. Of all directories together the files used longest ago go beyond
 :data:`BYTES_MOST`.
@@ -18,6 +18,7 @@ import re
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from pathlib import Path
 
 from konductor_like.loki.response import Entry
@@ -29,14 +30,15 @@ _HEAD = b"konductor-like history 1\n"
 _DIGEST_BYTES = 32
 _DIRECTORY = re.compile(r"[0-9a-f]{20}")
 _FILE = re.compile(r"\d+-\d+|\.\d+\.part")
+_START, _END = attrgetter("start_ns"), attrgetter("end_ns")
 
 
-def name_of(*parts: str) -> str:
+def cache_name(*parts: str) -> str:
     """The directory of what these parts (address, tenant, query) tell apart."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 
-class Kept:
+class HistoryCache:
     """The windows of one history. For one thread; other processes may use the same directory."""
 
     def __init__(self, root: Path, name: str, bytes_most: int = BYTES_MOST) -> None:
@@ -45,17 +47,17 @@ class Kept:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._directory.stat().st_uid != os.getuid():
             raise PermissionError(errno.EPERM, "belongs to another user", str(self._directory))
-        self._windows = sorted(self._found(), key=_ends)
+        self._windows = sorted(self._found(), key=attrgetter("start_ns", "end_ns"))
         self._bytes = sum(size for _, size, _ in _files(root))
 
-    def reaching(self, at_ns: int) -> tuple[Window, list[Entry]] | None:
+    def window_at(self, at_ns: int) -> tuple[Window, list[Entry]] | None:
         """The kept window that holds this moment, with its lines; None where none does."""
         while True:
-            place = bisect_right(self._windows, at_ns, key=_start)
+            place = bisect_right(self._windows, at_ns, key=_START)
             holding = [window for window in self._windows[:place] if window.end_ns > at_ns]
             if not holding:
                 return None
-            window = max(holding, key=_end)
+            window = max(holding, key=_END)
             try:
                 return window, _unpacked(self._used(window).read_bytes())
             except (OSError, ValueError):  # gone, or damaged: as if it had never been kept
@@ -64,10 +66,10 @@ class Kept:
 
     def next_ns(self, at_ns: int) -> int | None:
         """Where the next kept window after this moment begins."""
-        place = bisect_right(self._windows, at_ns, key=_start)
+        place = bisect_right(self._windows, at_ns, key=_START)
         return self._windows[place].start_ns if place < len(self._windows) else None
 
-    def keep(self, window: Window, entries: Iterable[Entry]) -> None:
+    def store(self, window: Window, entries: Iterable[Entry]) -> None:
         """Keep what a window holds. Raises OSError where that cannot be."""
         content = _packed(entries)
         if len(content) > self._bytes_most // 2:
@@ -80,7 +82,7 @@ class Kept:
         except OSError:
             part.unlink(missing_ok=True)
             raise
-        self._windows.insert(bisect_right(self._windows, window.start_ns, key=_start), window)
+        self._windows.insert(bisect_right(self._windows, window.start_ns, key=_START), window)
         self._bytes += len(content)
         if self._bytes > self._bytes_most:
             self._make_room()
@@ -143,15 +145,3 @@ def _unpacked(content: bytes) -> list[Entry]:
         raise ValueError("no history, or a damaged one")
     labels, lines = json.loads(zlib.decompress(packed))
     return [Entry(timestamp_ns, text, labels[place]) for timestamp_ns, text, place in lines]
-
-
-def _start(window: Window) -> int:
-    return window.start_ns
-
-
-def _end(window: Window) -> int:
-    return window.end_ns
-
-
-def _ends(window: Window) -> tuple[int, int]:
-    return window.start_ns, window.end_ns

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.backtest.keeping import Kept
-from konductor_like.backtest.reading import FAILURES_MOST, Past
-from konductor_like.backtest.values import Span
+from konductor_like.backtest.cache import HistoryCache
+from konductor_like.backtest.history import FAILURES_MOST, HistoryReader
+from konductor_like.backtest.result import TimeSpan
 from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.errors import LokiError, LokiRefused, LokiUnavailable
 from konductor_like.loki.response import Count, Entry, QueryResult
@@ -20,7 +20,7 @@ from konductor_like.settings import Settings
 from tests.backtest.histories import KERNEL, SECOND_NS, START_NS
 
 HOUR_NS = 3600 * SECOND_NS
-SPAN = Span(START_NS, START_NS + 48 * HOUR_NS)
+SPAN = TimeSpan(START_NS, START_NS + 48 * HOUR_NS)
 Fails = Callable[[int], LokiError | None]
 
 
@@ -47,34 +47,34 @@ class OneLineAMinute:
         raise AssertionError("nothing here is sharded")
 
 
-def past(loki: OneLineAMinute, kept: Kept | None = None, **more: object) -> Past:
-    return Past(
+def past(loki: OneLineAMinute, cache: HistoryCache | None = None, **more: object) -> HistoryReader:
+    return HistoryReader(
         Source.KERNEL,
         loki,
         "{}",
         Settings(log_endpoint="http://loki"),
         ByteBudget(2**40),
         lambda _: None,
-        kept=kept,
+        cache=cache,
         keep_upto_ns=SPAN.end_ns - HOUR_NS,
         **more,  # type: ignore[arg-type]  # of the tests' own choice
     )
 
 
-def times(one: Past, span: Span = SPAN) -> Iterator[int]:
+def times(one: HistoryReader, span: TimeSpan = SPAN) -> Iterator[int]:
     for page in one.pages(span):
         yield from (line.timestamp_ns for line in page.lines)
 
 
-def every_minute(span: Span) -> list[int]:
+def every_minute(span: TimeSpan) -> list[int]:
     return list(range(span.start_ns, span.end_ns, 60 * SECOND_NS))
 
 
 def test_a_second_run_asks_only_for_what_is_too_young_to_be_kept(tmp_path: Path) -> None:
     first, second = OneLineAMinute(), OneLineAMinute()
 
-    assert list(times(past(first, Kept(tmp_path, "0" * 20)))) == every_minute(SPAN)
-    again = past(second, Kept(tmp_path, "0" * 20))
+    assert list(times(past(first, HistoryCache(tmp_path, "0" * 20)))) == every_minute(SPAN)
+    again = past(second, HistoryCache(tmp_path, "0" * 20))
     assert list(times(again)) == every_minute(SPAN)
 
     assert len(first.asked) > 5
@@ -83,23 +83,25 @@ def test_a_second_run_asks_only_for_what_is_too_young_to_be_kept(tmp_path: Path)
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
-    first = past(OneLineAMinute(), Kept(tmp_path, "0" * 20))
+    first = past(OneLineAMinute(), HistoryCache(tmp_path, "0" * 20))
     for _, page in zip(range(5), first.pages(SPAN), strict=False):
         assert page.lines
     second = OneLineAMinute()
 
-    assert list(times(past(second, Kept(tmp_path, "0" * 20)))) == every_minute(SPAN)
+    assert list(times(past(second, HistoryCache(tmp_path, "0" * 20)))) == every_minute(SPAN)
     assert second.asked[0][0] == first.upto_ns
 
 
 def test_another_span_takes_what_is_kept_of_it_and_asks_for_what_lies_between(tmp_path: Path) -> None:
-    early, late = Span(START_NS, START_NS + 10 * HOUR_NS), Span(START_NS + 20 * HOUR_NS, SPAN.end_ns)
+    early, late = TimeSpan(START_NS, START_NS + 10 * HOUR_NS), TimeSpan(START_NS + 20 * HOUR_NS, SPAN.end_ns)
     for span in (early, late):
-        assert list(times(past(OneLineAMinute(), Kept(tmp_path, "0" * 20)), span)) == every_minute(span)
-    middle = Span(START_NS + 5 * HOUR_NS, START_NS + 25 * HOUR_NS)
+        assert list(times(past(OneLineAMinute(), HistoryCache(tmp_path, "0" * 20)), span)) == every_minute(
+            span
+        )
+    middle = TimeSpan(START_NS + 5 * HOUR_NS, START_NS + 25 * HOUR_NS)
     loki = OneLineAMinute()
 
-    assert list(times(past(loki, Kept(tmp_path, "0" * 20)), middle)) == every_minute(middle)
+    assert list(times(past(loki, HistoryCache(tmp_path, "0" * 20)), middle)) == every_minute(middle)
 
     assert (loki.asked[0][0], loki.asked[-1][1]) == (early.end_ns, late.start_ns)
 
@@ -110,9 +112,9 @@ def test_a_directory_that_takes_no_more_ends_the_keeping_and_not_the_run(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Kept, "keep", full)
+    monkeypatch.setattr(HistoryCache, "store", full)
 
-    assert list(times(past(OneLineAMinute(), Kept(tmp_path, "0" * 20)))) == every_minute(SPAN)
+    assert list(times(past(OneLineAMinute(), HistoryCache(tmp_path, "0" * 20)))) == every_minute(SPAN)
 
 
 def test_a_loki_that_fails_for_a_while_is_asked_again_later_and_that_is_told() -> None:

@@ -50,9 +50,6 @@ def backtest(
         ),
     ] = "cluster",
     output: Annotated[Format, typer.Option("-o", "--output", help="A table, or JSON.")] = Format.TABLE,
-    svg: Annotated[
-        Path | None, typer.Option("--svg", metavar="FILE", help="Draw the timeline into this file.")
-    ] = None,
     cache: Annotated[
         Path | None,
         typer.Option(
@@ -79,7 +76,7 @@ def backtest(
 
     Reads Loki's history and changes nothing. Lines are judged and decided upon as the controller does it.
     """
-    from konductor_like.cli.backtesting import Asked, carry_out
+    from konductor_like.cli.backtest.carry_out import Asked, carry_out
 
     asked = Asked(
         since,
@@ -88,12 +85,10 @@ def backtest(
         compare,
         release_after,
         nodes,
-        output,
-        svg,
         cache,
         not no_cache,
         mib_per_minute,
         context,
         kubeconfig,
     )
-    raise typer.Exit(carry_out(asked))
+    raise typer.Exit(carry_out(asked, as_json=output is Format.JSON))

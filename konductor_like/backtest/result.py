@@ -1,15 +1,15 @@
-"""What a backtest comes to, as values."""
+"""The result of a backtest, as values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from konductor_like.model import Incident, Refusal, Source
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeSpan:
     """The half-open span ``[start_ns, end_ns)`` of Loki's time."""
 
     start_ns: int
@@ -17,7 +17,7 @@ class Span:
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Its length."""
         return (self.end_ns - self.start_ns) / 1e9
 
 
@@ -35,7 +35,7 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBack:
+class HeldSpan:
     """A span in which a node would have been tainted but for ``why``; open where ``end_ns`` is None."""
 
     node: str
@@ -60,7 +60,7 @@ class Verdicts:
     rules: str
     """The rules' digest."""
     outages: tuple[Outage, ...]
-    held: tuple[HeldBack, ...]
+    held: tuple[HeldSpan, ...]
     loads: tuple[Load, ...]
     """Changes of the number out, the oldest first."""
     faults: int
@@ -93,8 +93,8 @@ class Difference:
 class History:
     """What was read, and what could not be."""
 
-    asked: Span
-    read: Span
+    asked: TimeSpan
+    read: TimeSpan
     """How far it came: shorter where it was ended early."""
     lines: Mapping[Source, int]
     oldest_ns: int | None
@@ -106,28 +106,14 @@ class History:
     kept_lines: int = 0
     """Lines that an earlier run had read."""
     waited_seconds: float = 0.0
-    """To spare Loki."""
+    """To keep within the byte budget."""
     without_boot: int = 0
     """Faults of kernel lines that name no boot."""
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
-    """Whose heartbeats were missing, as far as samples tell."""
-
-    every_seconds: float
-    """Time between two samples, and so how exact it is."""
-    heard: int
-    """Nodes that ever sent a heartbeat."""
-    silent: tuple[tuple[str, float], ...]
-    """Node and seconds, of those that were silent since they were first heard; the longest first."""
-    nobody_seconds: float
-    """For so long no node was heard at all."""
-
-
-@dataclass(frozen=True, slots=True)
 class Result:
-    """All of it."""
+    """The result of one backtest."""
 
     history: History
     verdicts: Verdicts
@@ -135,15 +121,14 @@ class Result:
     """None: nobody releases."""
     nodes_from: str
     """``cluster``, ``file`` or ``lines``."""
+    poll_seconds: float
+    """Time between two polls."""
     shadow: Difference | None = None
     """What the rules in shadow mode would have added; None where nothing of theirs was found."""
     compared: Verdicts | None = None
     difference: Difference | None = None
     ended_by: str = ""
     """What ended it before the end of the span."""
-    silence: Silence | None = None
-    """None: no node sends heartbeats, or nobody could be asked."""
-    notes: Sequence[str] = field(default_factory=tuple)
 
 
 def difference(before: Sequence[Outage], after: Sequence[Outage]) -> Difference:

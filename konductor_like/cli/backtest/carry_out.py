@@ -1,27 +1,27 @@
-"""The work of ``backtest``: what is asked for, whose nodes, which rules; then the run and its report."""
+"""The work of ``backtest``: whose nodes, which rules, which span; then the run and its report."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from konductor_like.backtest.fleet import Fleet, node
-from konductor_like.backtest.play import Player
-from konductor_like.backtest.run import INTERRUPTED, run
-from konductor_like.backtest.simulation import Assumed, moment, ns_of
-from konductor_like.backtest.svg import drawing
-from konductor_like.backtest.values import Result, Span
+from konductor_like.backtest.cache import HistoryCache, cache_name
+from konductor_like.backtest.history import HistoryReader
+from konductor_like.backtest.nodes import healthy_node
+from konductor_like.backtest.result import Result, TimeSpan
+from konductor_like.backtest.run import INTERRUPTED, RuleSet, run
 from konductor_like.catalog import UserRules
 from konductor_like.cli import session
-from konductor_like.cli.backtest import Format
-from konductor_like.cli.backtest_document import document
-from konductor_like.cli.backtest_reading import heard, pasts
-from konductor_like.cli.backtest_view import text
+from konductor_like.cli.backtest.report import document, show, text
+from konductor_like.cli.columns import moment
 from konductor_like.cli.durations import moment_of, span_of
-from konductor_like.cli.errors import CommandError
+from konductor_like.cli.errors import CommandError, describe
 from konductor_like.cli.output import is_terminal, say, tell, warn
 from konductor_like.cli.progress import through_time
 from konductor_like.cli.rules import load
@@ -32,12 +32,17 @@ from konductor_like.cluster.errors import KubeConfigError, KubeError
 from konductor_like.cluster.store import list_nodes
 from konductor_like.detection import Detector
 from konductor_like.exits import Exit
+from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.client import LokiClient
-from konductor_like.model import NodeState
+from konductor_like.loki.logql import kernel_query, pod_query
+from konductor_like.model import NodeState, Source
+from konductor_like.model.time import unix_ns
 from konductor_like.settings import Settings
 
 NEVER = "never"
 CLUSTER, LINES = "cluster", "lines"
+CACHED_AFTER_NS = 6 * 3600 * 10**9
+"""Younger lines are read anew each time: collectors that were cut off deliver late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +55,6 @@ class Asked:
     compare: Path | None
     release_after: str
     nodes: str
-    output: Format
-    svg: Path | None
     cache: Path | None
     use_cache: bool
     mib_per_minute: int | None
@@ -59,55 +62,40 @@ class Asked:
     kubeconfig: str | None
 
 
-def carry_out(asked: Asked) -> Exit:
+def carry_out(asked: Asked, *, as_json: bool) -> Exit:
     """Run it and print the report. Raises CommandError, LokiError, KubeConfigError."""
     settings = load_settings()
     span = _span(asked)
     release_after = None if asked.release_after == NEVER else span_of(asked.release_after, "--release-after")
-    books = [_rules(asked.rules or settings.rules_file, given=asked.rules is not None)]
+    users = [_rules(asked.rules or settings.rules_file, given=asked.rules is not None)]
     if asked.compare is not None:
-        books.append(_rules(asked.compare, given=True))
-    detectors = [Detector(book.catalog) for book in books]
-    states, nodes_from = _nodes(asked, settings)
-    grid_ns = round(min(settings.poll_interval_seconds, settings.pod_poll_interval_seconds) * 1e9)
-    seconds = None if release_after is None else release_after.total_seconds()
-    assumed = Assumed(None if seconds is None else round(seconds * 1e9), grid_ns)
-    players = [
-        Player(
-            detector,
-            settings.rules().under(book.catalog.escalations, book.digest),
-            assumed,
-            Fleet(states, complete=nodes_from != LINES),
-        )
-        for detector, book in zip(detectors, books, strict=True)
+        users.append(_rules(asked.compare, given=True))
+    rule_sets = [
+        RuleSet(Detector(each.catalog), settings.rules().under(each.catalog.escalations, each.digest))
+        for each in users
     ]
+    states, nodes_from = _nodes(asked, settings)
     with closing(LokiClient(settings)) as loki, through_time(span.start_ns, span.end_ns) as progress:
         result = run(
-            pasts(loki, settings, detectors, asked),
-            players,
+            _readers(loki, settings, rule_sets, asked),
+            rule_sets,
+            states,
             span,
             settings,
-            release_after_seconds=seconds,
+            release_after_seconds=None if release_after is None else release_after.total_seconds(),
             nodes_from=nodes_from,
             progress=progress,
         )
-        if not result.ended_by:
-            result = replace(result, silence=heard(loki, settings, result.history.read, asked))
-    return _report(result, asked)
-
-
-def _report(result: Result, asked: Asked) -> Exit:
-    if asked.output is Format.JSON:
+    if as_json:
         say([json.dumps(document(result), indent=2)])
     elif is_terminal(sys.stdout):
-        from konductor_like.cli.backtest_terminal import show  # a pipe never needs rich
-
         show(result)
     else:
         say(text(result))
-    if asked.svg is not None:
-        asked.svg.write_text(drawing(result), "utf-8")
-        tell(f"The timeline is in {asked.svg}.")
+    return _status(result, asked)
+
+
+def _status(result: Result, asked: Asked) -> Exit:
     if not result.ended_by:
         return Exit.OK
     upto = f"{moment(result.history.read.end_ns):%Y-%m-%dT%H:%M:%SZ}"
@@ -117,15 +105,15 @@ def _report(result: Result, asked: Asked) -> Exit:
     return Exit.INTERRUPTED if result.ended_by == INTERRUPTED else Exit.PARTLY
 
 
-def _span(asked: Asked) -> Span:
+def _span(asked: Asked) -> TimeSpan:
     now = session.now()
     start = moment_of(asked.since, "--since", now)
     end = now if asked.until is None else min(now, moment_of(asked.until, "--until", now))
     if start >= end:
         raise CommandError("--since is not before --until, or in the future", status=Exit.USAGE)
-    if ns_of(start) < 0:
+    if unix_ns(start) < 0:
         raise CommandError(f"--since {asked.since!r} is before there were logs", status=Exit.USAGE)
-    return Span(ns_of(start), ns_of(end))
+    return TimeSpan(unix_ns(start), unix_ns(end))
 
 
 def _rules(file: Path | None, *, given: bool) -> UserRules:
@@ -154,7 +142,7 @@ def _nodes_in(file: Path, settings: Settings) -> list[NodeState]:
     content = file.read_text("utf-8", "replace")
     if not content.lstrip().startswith("{"):
         names = dict.fromkeys(line.strip().removeprefix("node/") for line in content.splitlines())
-        return [node(name) for name in names if name and not name.startswith("#")]
+        return [healthy_node(name) for name in names if name and not name.startswith("#")]
     try:
         listed = json.loads(content)
         decode = settled_decoder(settings)
@@ -165,3 +153,47 @@ def _nodes_in(file: Path, settings: Settings) -> list[NodeState]:
             hint="a name per line, or what `kubectl get nodes -o json` prints",
             status=Exit.USAGE,
         ) from error
+
+
+def _readers(
+    loki: LokiClient, settings: Settings, rule_sets: list[RuleSet], asked: Asked
+) -> dict[Source, HistoryReader]:
+    """Each source's lines that any of the rules may need, in one query. Raises OSError for ``--cache``."""
+    anchors = {
+        source: tuple(dict.fromkeys(a for each in rule_sets for a in each.detector.anchors(source)))
+        for source in Source
+    }
+    budget = ByteBudget((asked.mib_per_minute or settings.loki_budget_mib_per_minute) * 2**20)
+    queries = {
+        Source.KERNEL: kernel_query(settings, anchors[Source.KERNEL]),
+        Source.POD: pod_query(settings, anchors[Source.POD]),
+    }
+    upto_ns = unix_ns(session.now()) - CACHED_AFTER_NS
+    return {
+        source: HistoryReader(
+            source, loki, query, settings, budget, time.sleep, warn, _cache(asked, settings, query), upto_ns
+        )
+        for source, query in queries.items()
+        if query is not None
+    }
+
+
+def _cache(asked: Asked, settings: Settings, query: str) -> HistoryCache | None:
+    if not asked.use_cache:
+        return None
+    address = urlsplit(settings.log_endpoint)
+    place = f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}"
+    name = cache_name(place, settings.loki_tenant or "", query)
+    if asked.cache is not None:
+        return HistoryCache(asked.cache, name)
+    try:
+        return HistoryCache(_users_cache() / "konductor-like" / "backtest", name)
+    except (OSError, RuntimeError) as error:  # a home that is read-only, or none: nobody asked for it
+        warn(f"nothing is kept for another run: {describe(error)}")
+        return None
+
+
+def _users_cache() -> Path:
+    """Raises RuntimeError where the user has no home."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(given) if Path(given).is_absolute() else Path.home() / ".cache"

@@ -19,22 +19,22 @@ class _Live(Protocol):
         """Why the view may be stale right now."""
 
 
-class RehearsedNodes:
+class DryRunNodes:
     """The live nodes, with the taints and records that would have been written laid over them."""
 
     def __init__(self, live: _Live) -> None:
         self._live = live
-        self._rehearsed: dict[str, NodeState] = {}
+        self._written: dict[str, NodeState] = {}
 
     def snapshot(self) -> Mapping[str, NodeState]:
         """All nodes as they would be."""
         nodes = dict(self._live.snapshot())
-        for name, rehearsed in self._rehearsed.items():
+        for name, written in self._written.items():
             live = nodes.get(name)
-            if live is not None and live.as_read.uid == rehearsed.as_read.uid:
-                then = rehearsed.as_read
+            if live is not None and live.as_read.uid == written.as_read.uid:
+                then = written.as_read
                 seen = replace(live.as_read, taints=then.taints, record=then.record, health=then.health)
-                nodes[name] = replace(live, taints=rehearsed.taints, record=rehearsed.record, as_read=seen)
+                nodes[name] = replace(live, taints=written.taints, record=written.record, as_read=seen)
         return nodes
 
     @property
@@ -44,10 +44,10 @@ class RehearsedNodes:
 
     def apply(self, state: NodeState) -> None:
         """Remember what would have been written."""
-        self._rehearsed[state.name] = state
+        self._written[state.name] = state
 
 
-class RehearsedEvents:
+class DryRunEvents:
     """Tells the log instead of the cluster."""
 
     def announce(self, state: NodeState, change: Change) -> None:
@@ -61,7 +61,7 @@ class RehearsedEvents:
         )
 
 
-def rehearsed_fleet_event(reason: EventReason, message: str, act: str = "") -> None:
+def dry_run_fleet_event(reason: EventReason, message: str, act: str = "") -> None:
     """Log the Event about the fleet that would have been sent."""
     del act
     logs.info(f"would send Event {reason} on the Lease: {message}", event=reason)
