@@ -150,7 +150,7 @@ def read_controller(
         why_unset="" if known else _OLDER,
         coverage_at=seen.coverage.at if seen.coverage else None,
         problem=seen.problem,
-        steering=seen.steering,
+        steering=seen.controls,
     )
     return controller, seen.coverage
 

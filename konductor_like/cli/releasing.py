@@ -11,11 +11,9 @@ from konductor_like.cli.streams import warn
 from konductor_like.cli.writing import NodeWork
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.errors import KubeError, KubeNotFound
-from konductor_like.cluster.lease_notes import Notes, note_on_lease
-from konductor_like.cluster.lease_object import LeaseView
-from konductor_like.cluster.steering import PURGE_ANNOTATION, encode_purge
+from konductor_like.cluster.lease_annotations import LeaseView, add_control_act
 from konductor_like.cluster.store import list_nodes
-from konductor_like.model import Change, NodeState, Purge, Source, Verb
+from konductor_like.model import Change, Control, ControlAct, NodeState, Source, Verb
 from konductor_like.policy.change import tainting
 from konductor_like.policy.release import purge, release, unix_ns
 from konductor_like.policy.rules import Rules
@@ -71,16 +69,16 @@ class Reset(NodeWork):
             return
         at = self.at()
 
-        def notes(before: LeaseView) -> Notes:
+        def purge(before: LeaseView) -> ControlAct:
             policy = before.settings.policy if before.settings else Rules()
             cooldown = timedelta(seconds=policy.brake_cooldown_seconds)
-            last = before.steering.purge
+            last = before.controls.purge
             lately = last.nodes if last is not None and at - last.at < cooldown else 0
-            return {PURGE_ANNOTATION: encode_purge(Purge(at, self.by, lately + nodes))}
+            return ControlAct(Control.PURGE, at, self.by, nodes=lately + nodes)
 
         namespace = self.settings.lease_namespace(client.namespace if client.in_cluster else None)
         try:
-            note_on_lease(client, namespace, self.settings.lease_name, notes)
+            add_control_act(client, namespace, self.settings.lease_name, purge)
         except KubeNotFound:
             return  # no controller has ever run: there is no brake
         except KubeError as error:

@@ -12,7 +12,7 @@ from konductor_like.cli.covering import coverage_lines
 from konductor_like.cli.document import stamp, status_document
 from konductor_like.cli.happenings import event_lines
 from konductor_like.cli.report import ControllerReport, NodeReport, StatusReport
-from konductor_like.model import BrakeState, Pace, Pause, Source
+from konductor_like.model import BrakeState, ControlAct, Pace, Source
 
 NAMES_SHOWN = 5
 """The sentence about the brake names this many held nodes; the list has them all."""
@@ -80,7 +80,7 @@ def unread_lines(report: StatusReport) -> Iterable[tuple[str, str]]:
             yield "Unread", f"{source.value} logs since {stamp(since)} ({ago} ago): {means}"
 
 
-def pause_sentence(pause: Pause) -> str:
+def pause_sentence(pause: ControlAct) -> str:
     """Who paused tainting, until when and why, and how to end it."""
     until = f"until {stamp(pause.until)}" if pause.until else "without an end"
     return f"NO NODE IS TAINTED, {until}: {pause.reason} ({pause.by}); `konductor-like resume` ends it"

@@ -19,6 +19,7 @@ from konductor_like.model import (
     OPT_OUT_LABEL,
     TAINT_KEY,
     BrakeState,
+    Controls,
     Coverage,
     CoverageState,
     Incident,
@@ -29,7 +30,6 @@ from konductor_like.model import (
     Role,
     Severity,
     Source,
-    Steering,
     Stint,
 )
 from konductor_like.policy.change import health_of
@@ -112,7 +112,7 @@ class ControllerReport:
     why_unset: str = ""
     """Why the settings are not known."""
     coverage_at: datetime | None = None
-    steering: Steering = field(default_factory=Steering)
+    steering: Controls = field(default_factory=Controls)
     """What people told it."""
     problem: str | None = None
     """Why the Lease, or something in it, could not be read."""

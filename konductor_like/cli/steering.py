@@ -14,17 +14,8 @@ from konductor_like.cli.streams import say, tell, warn
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeNotFound
 from konductor_like.cluster.lease import read_lease
-from konductor_like.cluster.lease_notes import Notes, note_on_lease
-from konductor_like.cluster.lease_object import LeaseView
-from konductor_like.cluster.steering import (
-    PAUSE_ANNOTATION,
-    REARM_ANNOTATION,
-    RESUME_ANNOTATION,
-    encode_pause,
-    encode_rearm,
-    encode_resume,
-)
-from konductor_like.model import Pause, Rearm, Resume
+from konductor_like.cluster.lease_annotations import LeaseView, add_control_act
+from konductor_like.model import Control, ControlAct
 from konductor_like.policy.acts import steering_act
 from konductor_like.policy.brakewords import pause_words, stamp
 from konductor_like.settings import Settings
@@ -46,10 +37,10 @@ def pause_tainting(
         if end is not None and end <= now:
             raise CommandError(f"{stamp(end)} is over already", status=Exit.USAGE)
         by = writing.who()
-        pause = Pause(now, by, reason, end, steering_act("pause", now, by, reason))
-        before = _note(client, settings, {PAUSE_ANNOTATION: encode_pause(pause), RESUME_ANNOTATION: None})
-    if before.steering.pause is not None and before.steering.pause.holds(now):
-        warn(f"this replaces a pause: {pause_words(before.steering.pause)}")
+        pause = ControlAct(Control.PAUSE, now, by, reason, end, act=steering_act("pause", now, by, reason))
+        before = _write(client, settings, pause)
+    if before.controls.pause is not None and before.controls.pause.holds(now):
+        warn(f"this replaces a pause: {pause_words(before.controls.pause)}")
     say([f"tainting {pause_words(pause)}"])
     _tell_act(pause.act)
 
@@ -59,10 +50,9 @@ def resume_tainting(kubeconfig: str | None, context: str | None) -> None:
     settings = load_settings()
     with closing(_client(settings, kubeconfig, context)) as client:
         now, by = _now(client, settings), writing.who()
-        resume = Resume(now, by, steering_act("resume", now, by))
-        resumed = {PAUSE_ANNOTATION: None, RESUME_ANNOTATION: encode_resume(resume)}
-        before = _note(client, settings, resumed, only_if_paused=True)
-    pause = before.steering.pause
+        resume = ControlAct(Control.RESUME, now, by, act=steering_act("resume", now, by))
+        before = _write(client, settings, resume, only_if_paused=True)
+    pause = before.controls.pause
     if pause is None:
         say(["tainting unchanged (it was not paused)"])
     elif not pause.holds(now):
@@ -77,10 +67,11 @@ def rearm_brake(kubeconfig: str | None, context: str | None, reason: str) -> Non
     settings = load_settings()
     with closing(_client(settings, kubeconfig, context)) as client:
         now, by = _now(client, settings), writing.who()
-        rearm = Rearm(now, by, reason, steering_act("breaker-reset", now, by, reason))
-        _note(client, settings, {REARM_ANNOTATION: encode_rearm(rearm)})
+        name = steering_act("breaker-reset", now, by, reason)
+        brake_reset = ControlAct(Control.BRAKE_RESET, now, by, reason, act=name)
+        _write(client, settings, brake_reset)
     say(["brake reset"])
-    _tell_act(rearm.act)
+    _tell_act(brake_reset.act)
 
 
 def _end(now: datetime, lasting: timedelta) -> datetime:
@@ -101,12 +92,14 @@ def _now(client: KubeClient, settings: Settings) -> datetime:
     return clock.now() + timedelta(seconds=client.clock_ahead_seconds)
 
 
-def _note(client: KubeClient, settings: Settings, notes: Notes, *, only_if_paused: bool = False) -> LeaseView:
-    def wanted(before: LeaseView) -> Notes:
-        return {} if only_if_paused and before.steering.pause is None else notes
+def _write(
+    client: KubeClient, settings: Settings, act: ControlAct, *, only_if_paused: bool = False
+) -> LeaseView:
+    def act_for(before: LeaseView) -> ControlAct | None:
+        return None if only_if_paused and before.controls.pause is None else act
 
     try:
-        return note_on_lease(client, _namespace(client, settings), settings.lease_name, wanted)
+        return add_control_act(client, _namespace(client, settings), settings.lease_name, act_for)
     except KubeNotFound as error:
         raise _no_lease(client, settings) from error
 

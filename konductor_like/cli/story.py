@@ -91,7 +91,7 @@ def story_of(
     """
     state = nodes[name]
     ambiguous = coverage.ambiguous if coverage else frozenset()
-    plan = decide(Snapshot(nodes, steering=controller.steering, ambiguous=ambiguous), (), rules, now)
+    plan = decide(Snapshot(nodes, controls=controller.steering, ambiguous=ambiguous), (), rules, now)
     unread_since = controller.unread_since(now)
     known = controller.settings is not None
     mine = (item for item in plan.refused if item.node == name and (known or item.why not in _BY_SETTINGS))

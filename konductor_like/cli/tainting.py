@@ -51,7 +51,7 @@ class OperatorTaint(NodeWork):
         if wanted:
             snapshot = Snapshot(
                 list_nodes(self.client, self.decode),
-                steering=self._controller.steering,
+                controls=self._controller.steering,
                 ambiguous=self._coverage.ambiguous if self._coverage else frozenset(),
             )
             wanted = {name: incident for name, incident in wanted.items() if name in snapshot.nodes}

@@ -8,12 +8,13 @@ write ends earlier, at the renew deadline, counted from before the last successf
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from konductor_like.cluster import lease_object, paths
+from konductor_like.cluster import paths, times
 from konductor_like.cluster.backoff import Backoff
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.errors import (
@@ -25,7 +26,15 @@ from konductor_like.cluster.errors import (
 )
 from konductor_like.cluster.fence import suspend_aware_seconds
 from konductor_like.cluster.identity import is_dead
-from konductor_like.cluster.lease_object import Carried, JsonObject, LeaseView
+from konductor_like.cluster.lease_annotations import (
+    Carried,
+    JsonObject,
+    LeaseView,
+    annotated,
+    carrying,
+    json_object,
+    view,
+)
 from konductor_like.cluster.namespaces import namespace_missing
 from konductor_like.model import Checkpoint, Coverage
 
@@ -38,7 +47,7 @@ def read_lease(
 ) -> LeaseView | None:
     """What the Lease says now; None if there is none. Raises a KubeError."""
     try:
-        return lease_object.view(client.get(paths.lease(namespace, name), timeout_seconds=timeout_seconds))
+        return view(client.get(paths.lease(namespace, name), timeout_seconds=timeout_seconds))
     except KubeNotFound:
         return None
 
@@ -116,18 +125,18 @@ class LeaderLease:
         if term is None or term.renewed_at <= since_seconds:
             return None
         # What a renewal found is set before the term is: it is as new as that, if not newer.
-        return term.renewed_at, lease_object.view(self._lease)
+        return term.renewed_at, view(self._lease)
 
     @property
     def reference(self) -> dict[str, str]:
         """The Lease as an Event names what it is about."""
-        uid = lease_object.uid_of(self._lease)
+        uid = json_object(self._lease, "metadata").get("uid")
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "namespace": self._namespace,
             "name": self._name,
-            **({"uid": uid} if uid else {}),
+            **({"uid": str(uid)} if uid else {}),
         }
 
     def try_acquire(self) -> LeaseStatus:
@@ -142,14 +151,14 @@ class LeaderLease:
                 lease = self._client.get(self._path)
             except KubeNotFound:
                 return self._create()
-            seen = lease_object.view(lease)
+            seen = view(lease)
             if not self._may_take(seen):
                 return _status(False, seen)
             sent_at, wanted = self._clock(), self._taken(lease)
             try:
                 answer = self._client.replace(self._path, wanted, timeout_seconds=self._patience_seconds)
             except KubeConflict:
-                return _status(False, lease_object.view(self._client.get(self._path)))
+                return _status(False, view(self._client.get(self._path)))
             return self._hold(answer, sent_at)
 
     def renew(self, carried: Carried) -> None:
@@ -176,10 +185,10 @@ class LeaderLease:
                 return False
             try:
                 try:
-                    self._replace(lease_object.released(self._lease, self._now(), carried))
+                    self._replace(_released(self._lease, self._now(), carried))
                 except KubeConflict:
                     self._look_again(term)
-                    self._replace(lease_object.released(self._lease, self._now(), carried))
+                    self._replace(_released(self._lease, self._now(), carried))
             except KubeError:
                 return False
             return True
@@ -194,22 +203,18 @@ class LeaderLease:
 
     def _create(self) -> LeaseStatus:
         sent_at = self._clock()
-        wanted = self._taken(lease_object.new(self._namespace, self._name))
+        wanted = self._taken(_new(self._namespace, self._name))
         try:
             answer = self._client.create(paths.leases(self._namespace), wanted, self._patience_seconds)
         except KubeConflict:
-            return _status(False, lease_object.view(self._client.get(self._path)))
+            return _status(False, view(self._client.get(self._path)))
         except KubeNotFound as error:
             raise namespace_missing(self._namespace) from error
         return self._hold(answer, sent_at)
 
     def _taken(self, lease: JsonObject) -> JsonObject:
-        return self._noted(lease_object.taken(lease, self._identity, self._duration_seconds, self._now()))
-
-    def _noted(self, lease: JsonObject) -> JsonObject:
-        for key, value in self._notes().items():
-            lease = lease_object.annotated(lease, key, value)
-        return lease
+        taken = _taken(lease, self._identity, self._duration_seconds, self._now())
+        return annotated(taken, self._notes())
 
     def _may_take(self, seen: LeaseView) -> bool:
         if seen.holder in ("", self._identity) or is_dead(seen.holder):
@@ -222,7 +227,7 @@ class LeaderLease:
         return unchanged_seconds >= (seen.duration_seconds or self._duration_seconds)
 
     def _hold(self, lease: JsonObject, sent_at: float) -> LeaseStatus:
-        seen = lease_object.view(lease)
+        seen = view(lease)
         self._lease = lease
         self._term = _Term(seen.acquired, sent_at)
         return _status(True, seen)
@@ -234,21 +239,23 @@ class LeaderLease:
             raise LeadershipLost("the Lease is not ours")
         sent_at = self._clock()
         try:
-            self._replace(lease_object.renewed(self._lease, self._now(), carried))
+            self._replace(_renewed(self._lease, self._now(), carried))
         except KubeConflict:
             self._look_again(term)
             sent_at = self._clock()
-            self._replace(lease_object.renewed(self._lease, self._now(), carried))
+            self._replace(_renewed(self._lease, self._now(), carried))
         except (KubeNotFound, KubeUnavailable):
             # An update of a Lease that was deleted is not found on some servers and an error 500 on others.
             if not self._was_deleted():
                 raise
-            self._recreate(lease_object.renewed(self._lease, self._now(), carried))
+            self._recreate(_renewed(self._lease, self._now(), carried))
         self._term = _Term(term.acquired, sent_at)
 
     def _replace(self, wanted: JsonObject) -> None:
         timeout = self._patience_seconds
-        self._lease = self._client.replace(self._path, self._noted(wanted), timeout_seconds=timeout)
+        self._lease = self._client.replace(
+            self._path, annotated(wanted, self._notes()), timeout_seconds=timeout
+        )
 
     def _look_again(self, term: _Term) -> None:
         """Somebody changed the Lease: go on with it if the term is still ours, else it is lost."""
@@ -256,7 +263,7 @@ class LeaderLease:
             lease = self._client.get(self._path)
         except KubeNotFound as error:
             raise LeadershipLost("the Lease was deleted") from error
-        seen = lease_object.view(lease)
+        seen = view(lease)
         if (seen.holder, seen.acquired) != (self._identity, term.acquired):
             raise LeadershipLost(f"the Lease is now held by {seen.holder or 'nobody'}")
         self._lease = lease
@@ -270,7 +277,7 @@ class LeaderLease:
 
     def _recreate(self, wanted: JsonObject) -> None:
         """Somebody deleted the Lease: put it back, cursor included, unless another was faster."""
-        anew = lease_object.as_new(self._noted(wanted))
+        anew = _as_new(annotated(wanted, self._notes()))
         try:
             self._lease = self._client.create(paths.leases(self._namespace), anew, self._patience_seconds)
         except KubeConflict as error:
@@ -332,3 +339,49 @@ class LeaseKeeper:
 
 def _status(held: bool, seen: LeaseView) -> LeaseStatus:
     return LeaseStatus(held, seen.holder, seen.checkpoint, seen.coverage, seen.problem)
+
+
+def _new(namespace: str, name: str) -> JsonObject:
+    """A Lease that nobody holds yet."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"leaseTransitions": 0},
+    }
+
+
+def _taken(lease: JsonObject, identity: str, duration_seconds: int, now: datetime) -> JsonObject:
+    """The Lease with us as its new holder; cursor and everything else in it stay."""
+    before = view(lease)
+    changed_hands = before.holder not in ("", identity)
+    return _with_spec(
+        lease,
+        now,
+        holderIdentity=identity,
+        leaseDurationSeconds=duration_seconds,
+        acquireTime=times.micro_time(now),
+        leaseTransitions=before.transitions + (1 if changed_hands else 0),
+    )
+
+
+def _renewed(lease: JsonObject, now: datetime, carried: Carried) -> JsonObject:
+    return carrying(_with_spec(lease, now), carried)
+
+
+def _released(lease: JsonObject, now: datetime, carried: Carried) -> JsonObject:
+    # A duration of one second is what client-go leaves behind, for readers that wait for it to pass.
+    return carrying(_with_spec(lease, now, holderIdentity="", leaseDurationSeconds=1), carried)
+
+
+def _with_spec(lease: JsonObject, now: datetime, **values: object) -> JsonObject:
+    spec = json_object(lease, "spec")
+    return {**lease, "spec": {**spec, "renewTime": times.micro_time(now), **values}}
+
+
+def _as_new(lease: JsonObject) -> JsonObject:
+    """The same Lease to be created anew after somebody deleted it."""
+    anew = copy.deepcopy(lease)
+    for server_set in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):
+        anew["metadata"].pop(server_set, None)
+    return anew

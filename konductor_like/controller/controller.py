@@ -16,7 +16,7 @@ from typing import Protocol
 
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.lease import LeaderLease, LeaseKeeper, LeaseStatus
-from konductor_like.cluster.lease_object import Carried
+from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.cluster.store import NodeStore
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics

@@ -23,6 +23,7 @@ from konductor_like.jobs import by_name
 from konductor_like.model import (
     Change,
     Checkpoint,
+    Controls,
     Fault,
     LogLine,
     Misnamed,
@@ -32,7 +33,6 @@ from konductor_like.model import (
     Severity,
     Snapshot,
     Source,
-    Steering,
     TaintedNode,
     TallyKey,
     Unsettled,
@@ -222,7 +222,7 @@ class Tick:
         known = self._jobs.known() if self._jobs else {}
         snapshot = Snapshot(
             states,
-            steering=steering,
+            controls=steering,
             in_flight=self.in_flight,
             unwritable=self._stalls.unwritable(now),
             unsettled=self._unsettled,
@@ -239,15 +239,15 @@ class Tick:
         if self._steering and any(change.verb is Verb.TAINT for change in plan.changes):
             # A pause holds from the moment it was written: no taint without a look.
             latest = replace(self._steering(now, at_once=True), tainted=steering.tainted)
-            if latest != snapshot.steering:
-                plan = decide(replace(snapshot, steering=latest), faults, rules, now, past=past)
+            if latest != snapshot.controls:
+                plan = decide(replace(snapshot, controls=latest), faults, rules, now, past=past)
         self._metrics.evidence_dropped.inc(plan.window.dropped - self._window.dropped)
         self._window = plan.window  # what is read again adds nothing to it
         return plan, states
 
-    def _steered(self, states: Mapping[str, NodeState], rules: Rules, now: datetime) -> Steering:
+    def _steered(self, states: Mapping[str, NodeState], rules: Rules, now: datetime) -> Controls:
         """What the Lease says; of the Nodes with our taint, what is known here, once a term has begun."""
-        steering = self._steering(now) if self._steering else Steering()
+        steering = self._steering(now) if self._steering else Controls()
         if self._tainted is None:
             self._tainted = steering.tainted
         return replace(steering, tainted=self._follow(states, rules, now))

@@ -15,8 +15,8 @@ from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.events import NodeEvents
 from konductor_like.cluster.identity import own_identity
 from konductor_like.cluster.lease import LeaderLease, read_lease
+from konductor_like.cluster.lease_annotations import LeaseView
 from konductor_like.cluster.lease_events import LeaseEvents
-from konductor_like.cluster.lease_object import LeaseView
 from konductor_like.cluster.pods import jobs_on
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_settings, published
 from konductor_like.cluster.store import NodeStore
@@ -31,12 +31,12 @@ from konductor_like.controller.history import history_reader
 from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.nudging import TailNudges
+from konductor_like.controller.operator_controls import TIMEOUT_SECONDS, OperatorControls
 from konductor_like.controller.podjobs import PodJobs
 from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes, rehearsed_fleet_event
 from konductor_like.controller.report import Report
 from konductor_like.controller.rulebook import Rulebook
 from konductor_like.controller.sources import Reader
-from konductor_like.controller.steering import TIMEOUT_SECONDS, Wheel
 from konductor_like.controller.term import SOURCES, Term
 from konductor_like.controller.tick import Tick
 from konductor_like.detection.joining import Joiner
@@ -147,7 +147,7 @@ def _earnest(
             announcer,
             Report(metrics, fleet_event=about_lease.send_soon),
             about_lease.send_soon,
-            _wheel(settings, client, namespace, about_lease.send_soon, metrics, lease.news),
+            _operator_controls(settings, client, namespace, about_lease.send_soon, metrics, lease.news),
             exits.enter_context(_jobs(settings, client, metrics, lambda: controller.nodes_changed())),
         )
         controller = Controller(
@@ -191,7 +191,7 @@ def _rehearsal(
             events,
             report,
             rehearsed_fleet_event,
-            _wheel(settings, client, namespace, rehearsed_fleet_event, metrics, lambda _: None),
+            _operator_controls(settings, client, namespace, rehearsed_fleet_event, metrics, lambda _: None),
             exits.enter_context(_jobs(settings, client, metrics, lambda: controller.nodes_changed())),
         )
         controller = Controller(store, None, terms.make, list, metrics, once=options.once)
@@ -211,7 +211,7 @@ class _Terms:
     events: EventSink
     report: Report
     fleet_event: FleetEvent
-    wheel: Wheel | None = None
+    operator_controls: OperatorControls | None = None
     jobs: PodJobs | None = None
 
     def make(
@@ -260,7 +260,7 @@ class _Terms:
             detect=lags.watching(
                 watch.unparsed.watching(joiner.detect, lambda: self.rulebook.detector.catalog)
             ),
-            steering=None if self.wheel is None else self.wheel.steering,
+            steering=None if self.operator_controls is None else self.operator_controls.update,
             jobs=self.jobs,
         )
         readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "node": targeted}
@@ -349,21 +349,21 @@ def _notes(settings: Settings, identity: str, rulebook: Rulebook) -> dict[str, s
     return {SETTINGS_ANNOTATION: encode_settings(ours)}
 
 
-def _wheel(
+def _operator_controls(
     settings: Settings,
     client: ReadOnlyKubeClient,
     namespace: str,
     fleet_event: Callable[[EventReason, str, str], None],
     metrics: Metrics,
     renewed: Callable[[float], tuple[float, LeaseView] | None],
-) -> Wheel:
+) -> OperatorControls:
     """What follows the word of people on the Lease, in a dry run too."""
 
     def read() -> LeaseView | None:
         return read_lease(client, namespace, settings.lease_name, TIMEOUT_SECONDS)
 
     interval_seconds = LOOK_RENEWALS * settings.lease_renew_interval_seconds
-    return Wheel(read, fleet_event, metrics, interval_seconds=interval_seconds, renewed=renewed)
+    return OperatorControls(read, fleet_event, metrics, interval_seconds=interval_seconds, renewed=renewed)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ are aware and UTC.
 """
 
 from konductor_like.model.brake import BrakeState, Held, Pace, PoolBrake, Refusal
+from konductor_like.model.controls import Control, ControlAct, Controls, TaintedNode
 from konductor_like.model.escalation import (
     NO_ESCALATION,
     Distinct,
@@ -71,7 +72,6 @@ from konductor_like.model.progress import (
     Misnamed,
     Unparsed,
 )
-from konductor_like.model.steering import Pause, Purge, Rearm, Resume, Steering, TaintedNode
 from konductor_like.model.window import Episode, Trace, TraceKey, Window
 
 __all__ = [
@@ -92,6 +92,9 @@ __all__ = [
     "BrakeState",
     "Change",
     "Checkpoint",
+    "Control",
+    "ControlAct",
+    "Controls",
     "Coverage",
     "CoverageState",
     "Distinct",
@@ -115,22 +118,17 @@ __all__ = [
     "NodeRecord",
     "NodeState",
     "Pace",
-    "Pause",
     "Plan",
     "PoolBrake",
-    "Purge",
-    "Rearm",
     "Refusal",
     "Refused",
     "Release",
-    "Resume",
     "Role",
     "Same",
     "Severity",
     "SharedEvent",
     "Snapshot",
     "Source",
-    "Steering",
     "Stint",
     "Taint",
     "TaintedNode",

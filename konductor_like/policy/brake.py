@@ -12,13 +12,13 @@ from datetime import datetime
 
 from konductor_like.model import (
     BrakeState,
+    ControlAct,
+    Controls,
     Held,
     Incident,
     NodeState,
-    Pause,
     Refusal,
     Snapshot,
-    Steering,
 )
 from konductor_like.policy.census import (
     NOTHING_SETTLES,
@@ -35,7 +35,7 @@ from konductor_like.policy.rules import Rules
 __all__ = ["Admission", "admit", "bound", "brake_state", "urgency"]
 
 
-UNSTEERED = Steering()
+UNSTEERED = Controls()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,13 @@ def admit(
         snapshot.nodes,
         rules,
         now,
-        steering=snapshot.steering,
+        steering=snapshot.controls,
         in_flight=snapshot.in_flight,
         ambiguous=snapshot.ambiguous,
         suspected=candidates.keys(),
         settling=settling,
     )
-    pause = _holding(snapshot.steering, now)
+    pause = _holding(snapshot.controls, now)
     left = _left(census, rules)
     admitted: set[str] = set()
     held: list[Held] = []
@@ -93,7 +93,7 @@ def brake_state(
     rules: Rules,
     ambiguous: Collection[str] = (),
     *,
-    steering: Steering = UNSTEERED,
+    steering: Controls = UNSTEERED,
     now: datetime,
 ) -> BrakeState:
     """The brake as the records on the nodes tell it, for people to look at.
@@ -121,7 +121,7 @@ def brake_state(
     return _state(census, rules, tuple(held), pause)
 
 
-def _holding(steering: Steering, now: datetime) -> Pause | None:
+def _holding(steering: Controls, now: datetime) -> ControlAct | None:
     return steering.pause if steering.pause is not None and steering.pause.holds(now) else None
 
 
@@ -137,7 +137,7 @@ def _refusal(census: Census, state: NodeState, left: int | None) -> Refusal | No
     return census.refusal(state) or (Refusal.RATE if left is not None and left <= 0 else None)
 
 
-def _state(census: Census, rules: Rules, held: tuple[Held, ...], pause: Pause | None) -> BrakeState:
+def _state(census: Census, rules: Rules, held: tuple[Held, ...], pause: ControlAct | None) -> BrakeState:
     fleet, rooms = census.fleet, (census.fleet, *census.pools.values())
     return BrakeState(
         gpu_nodes=fleet.gpu_nodes,

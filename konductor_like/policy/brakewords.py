@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from konductor_like.model import BrakeState, Pause, Refusal, span_text
+from konductor_like.model import BrakeState, ControlAct, Refusal, span_text
 
 
 def why_held(why: Refusal, brake: BrakeState, pool: str | None = None) -> str:
@@ -39,7 +39,7 @@ def _made_room(brake: BrakeState) -> str:
     return " and ".join(parts)
 
 
-def pause_words(pause: Pause) -> str:
+def pause_words(pause: ControlAct) -> str:
     """``paused by kim until 2026-05-06T14:00:00Z: driver roll-out``."""
     until = f" until {stamp(pause.until)}" if pause.until else ""
     return f"paused by {pause.by}{until}: {pause.reason}"

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from konductor_like.model import (
+    ControlAct,
+    Controls,
     Incident,
     IncidentKey,
     IncidentState,
     NodeState,
     Pace,
     PoolBrake,
-    Purge,
     Refusal,
     Role,
     Severity,
-    Steering,
 )
 from konductor_like.policy.release import unix_ns
 from konductor_like.policy.room import Room, share
@@ -96,7 +96,7 @@ def take_census(
     rules: Rules,
     now: datetime,
     *,
-    steering: Steering,
+    steering: Controls,
     in_flight: Collection[str] = (),
     ambiguous: Collection[str] = (),
     suspected: Collection[str] = (),
@@ -178,7 +178,7 @@ def _rooms(census: Census, state: NodeState, rules: Rules) -> tuple[Room, ...]:
     return (census.fleet, census.pools.setdefault(state.pool, Room()))
 
 
-def _note_purge(census: Census, purge: Purge, rules: Rules, now: datetime) -> None:
+def _note_purge(census: Census, purge: ControlAct, rules: Rules, now: datetime) -> None:
     """Count the nodes that remember nothing; of which pools they were, nobody knows, so it is of all."""
     if abs(now - purge.at) < timedelta(seconds=rules.brake_cooldown_seconds):
         for room in (census.fleet, *census.pools.values()):
@@ -186,7 +186,7 @@ def _note_purge(census: Census, purge: Purge, rules: Rules, now: datetime) -> No
 
 
 def _note_deleted(
-    census: Census, steering: Steering, nodes: Mapping[str, NodeState], rules: Rules, now: datetime
+    census: Census, steering: Controls, nodes: Mapping[str, NodeState], rules: Rules, now: datetime
 ) -> None:
     """Count the Nodes that were deleted with our taint, but those whose machine has registered again."""
     rearmed = _rearmed(steering, now)
@@ -203,9 +203,13 @@ def _note_deleted(
                 room.lost(min(each.deleted_at, now))
 
 
-def _rearmed(steering: Steering, now: datetime) -> datetime | None:
+def _rearmed(steering: Controls, now: datetime) -> datetime | None:
     """When a person last reset the brake."""
-    return steering.rearm.at if steering.rearm is not None and steering.rearm.at <= now else None
+    return (
+        steering.brake_reset.at
+        if steering.brake_reset is not None and steering.brake_reset.at <= now
+        else None
+    )
 
 
 def _pace_span(rules: Rules, rearmed: datetime | None, now: datetime) -> tuple[datetime, datetime]:

@@ -17,16 +17,16 @@ from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeError, LeadershipLost
 from konductor_like.cluster.events import NodeEvents
 from konductor_like.cluster.lease import LeaderLease, read_lease
-from konductor_like.cluster.lease_object import Carried
+from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.cluster.store import NodeStore
 from konductor_like.cluster.writer import NodeWriter, WriteResult
 from konductor_like.controller.announcer import about
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.nudging import Nudge
+from konductor_like.controller.operator_controls import AGAIN_SECONDS, TIMEOUT_SECONDS, OperatorControls
 from konductor_like.controller.report import Report
 from konductor_like.controller.rulebook import Rulebook
 from konductor_like.controller.sources import Delivery
-from konductor_like.controller.steering import AGAIN_SECONDS, TIMEOUT_SECONDS, Wheel
 from konductor_like.controller.term import Term
 from konductor_like.controller.tick import Tick
 from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _notes, _Terms
@@ -200,7 +200,7 @@ class Process:
         self._terms = _Terms(
             *(settings, metrics, self._loki, rulebook, self.store, writer, events, Report(metrics)),
             fleet_event=lambda *_: None,
-            wheel=Wheel(
+            operator_controls=OperatorControls(
                 lambda: read_lease(self._kube, NAMESPACE, LEASE, TIMEOUT_SECONDS),
                 lambda *_: None,
                 metrics,

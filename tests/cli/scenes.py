@@ -12,7 +12,7 @@ from typing import Any
 from konductor_like.cluster import paths
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.lease import LeaderLease
-from konductor_like.cluster.lease_object import Carried
+from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, encode_settings
 from konductor_like.cluster.record import encode
 from konductor_like.model import (

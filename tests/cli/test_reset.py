@@ -13,9 +13,9 @@ from konductor_like.cli.app import execute
 from konductor_like.cli.dryrun import with_plain_dry_run
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.decode import decode_node
+from konductor_like.cluster.lease_annotations import view
 from konductor_like.cluster.record import decode
-from konductor_like.cluster.steering import decode_steering
-from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, IncidentState, NodeRecord, Source, Steering
+from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, Controls, IncidentState, NodeRecord, Source
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cli.scenes import NOW, OUR_TAINT, ago_ns, faulty
 
@@ -34,10 +34,10 @@ def record_of(server: KubernetesServer, name: str) -> NodeRecord:
     return record
 
 
-def steering_of(server: KubernetesServer) -> Steering:
+def controls_of(server: KubernetesServer) -> Controls:
     """What people wrote on the Lease."""
     [lease] = server.objects("leases", "konductor-like")
-    return decode_steering(lease["metadata"]["annotations"])[0]
+    return view(lease).controls
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_a_purge_notes_on_the_lease_how_many_it_brought_back(cluster: Cluster) -
     assert reset("--purge", "gpu-1") == 0
     assert reset("--purge", "--yes") == 0
 
-    purge = steering_of(server).purge
+    purge = controls_of(server).purge
     assert purge is not None
     assert (purge.at, purge.nodes) == (NOW, tainted)
 
@@ -316,7 +316,7 @@ def test_a_rehearsed_purge_notes_nothing(how: str, cluster: Cluster) -> None:
 
     assert reset("--purge", how) == 0
 
-    assert steering_of(server).purge is None
+    assert controls_of(server).purge is None
 
 
 def test_a_purge_of_nodes_in_service_notes_nothing(cluster: Cluster) -> None:
@@ -324,7 +324,7 @@ def test_a_purge_of_nodes_in_service_notes_nothing(cluster: Cluster) -> None:
 
     assert reset("gpu-2", "--purge") == 0
 
-    assert steering_of(server).purge is None
+    assert controls_of(server).purge is None
 
 
 def test_a_purge_without_the_right_to_the_lease_goes_on_and_says_what_that_means(

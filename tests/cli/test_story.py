@@ -22,14 +22,15 @@ from konductor_like.cli.terminal import console
 from konductor_like.cluster.decode import decode_node
 from konductor_like.model import (
     OPT_OUT_LABEL,
+    Control,
+    ControlAct,
+    Controls,
     Coverage,
     IncidentState,
     NodeState,
-    Pause,
     Refusal,
     Release,
     Severity,
-    Steering,
     Stint,
 )
 from konductor_like.policy import Rules
@@ -50,7 +51,7 @@ def story(
     name: str,
     states: dict[str, NodeState],
     *,
-    steering: Steering = Steering(),  # noqa: B008  # a frozen value
+    steering: Controls = Controls(),  # noqa: B008  # a frozen value
     coverage: Coverage | None = None,
     rules: Rules = Rules(),  # noqa: B008  # a frozen value
 ) -> Story:
@@ -71,7 +72,9 @@ def test_what_the_brake_holds_is_told_with_its_numbers() -> None:
 
 
 def test_a_pause_is_the_reason_while_it_lasts() -> None:
-    pause = Steering(pause=Pause(ago(60), "kim", "driver roll-out", NOW + timedelta(hours=1)))
+    pause = Controls(
+        (ControlAct(Control.PAUSE, ago(60), "kim", "driver roll-out", NOW + timedelta(hours=1)),)
+    )
     one = story("gpu-2", nodes("brake full"), steering=pause)
 
     assert "paused by kim" in told(one)["Held back"]

@@ -6,7 +6,7 @@ import pytest
 
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import LeadershipLost
-from konductor_like.cluster.lease_object import Carried
+from konductor_like.cluster.lease_annotations import Carried
 from tests.cluster.lease_scenes import (
     Clock,
     candidate,

@@ -11,7 +11,7 @@ from konductor_like.cluster.lease import (
     LeaderLease,
     LeaseKeeper,
 )
-from konductor_like.cluster.lease_object import Carried
+from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
 from tests.cluster.lease_scenes import (
     WRITES,

@@ -9,8 +9,7 @@ from konductor_like.cluster.errors import KubeError, KubeUnavailable, Leadership
 from konductor_like.cluster.lease import (
     LeaseStatus,
 )
-from konductor_like.cluster.lease_object import Carried
-from konductor_like.cluster.steering import PAUSE_ANNOTATION
+from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION, Carried
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from konductor_like.sandbox.mishaps import Drop, Mishap
 from tests.cluster.lease_scenes import (
@@ -125,7 +124,7 @@ def test_a_renewal_tells_what_people_wrote_meanwhile(client: KubeClient, clock: 
     assert lease.news(float("-inf")) is None
     lease.try_acquire()
     taken_at = clock.seconds
-    note(client, key=PAUSE_ANNOTATION, value='{"at":"2026-03-04T12:00:00Z","by":"kim"}')
+    note(client, CONTROLS_ANNOTATION, '{"acts":[{"control":"pause","by":"kim"}]}')
     clock.seconds += 10
 
     assert lease.news(taken_at) is None
@@ -133,7 +132,7 @@ def test_a_renewal_tells_what_people_wrote_meanwhile(client: KubeClient, clock: 
 
     news = lease.news(taken_at)
     assert news is not None
-    assert (news[0], news[1].steering.pause and news[1].steering.pause.by) == (clock.seconds, "kim")
+    assert (news[0], news[1].controls.pause and news[1].controls.pause.by) == (clock.seconds, "kim")
     assert lease.news(clock.seconds) is None
 
 

@@ -15,7 +15,7 @@ from konductor_like.cluster.errors import KubeConfigError
 from konductor_like.cluster.fence import suspend_aware_seconds
 from konductor_like.cluster.identity import own_identity
 from konductor_like.cluster.lease import read_lease
-from konductor_like.cluster.lease_object import Carried
+from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.model import Coverage
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cluster.lease_scenes import (

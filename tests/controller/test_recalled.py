@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from konductor_like.cluster import lease_object
+from konductor_like.cluster import lease_annotations
 from konductor_like.controller.returning import Returning
 from konductor_like.model import EventReason, IncidentState, LogLine, Machine, NodeRecord, Source, Verb
 from konductor_like.policy import release
@@ -54,8 +54,8 @@ class Story:
     def stop(self, seconds: float) -> None:
         """The controller ends; what it knew is on the nodes and on the Lease."""
         self.stopped_seconds = seconds
-        lease = lease_object.released({}, at(seconds), lease_object.Carried(self.scene.tick.checkpoint()))
-        self.start = lease_object.view(lease).checkpoint
+        lease = lease_annotations.carrying({}, lease_annotations.Carried(self.scene.tick.checkpoint()))
+        self.start = lease_annotations.view(lease).checkpoint
 
     def begin(self) -> None:
         """The next controller begins, at the Lease's cursor."""

@@ -15,8 +15,8 @@ import pytest
 from konductor_like.cluster.access import controller_permissions
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.lease import LeaderLease
+from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.cluster.lease_events import LeaseEvents
-from konductor_like.cluster.lease_object import Carried
 from konductor_like.demo.stage import RunningController, Stage
 from konductor_like.demo.story import XID_31, XID_79
 from konductor_like.model import EventReason

@@ -7,7 +7,17 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.model import EventReason, NodeState, PoolBrake, Rearm, Refusal, Severity, Steering, Verb
+from konductor_like.model import (
+    Control,
+    ControlAct,
+    Controls,
+    EventReason,
+    NodeState,
+    PoolBrake,
+    Refusal,
+    Severity,
+    Verb,
+)
 from konductor_like.policy import Rules, brake_state
 from tests.policy.scenes import Cluster, at, fault, fleet, let_go, node, ns
 
@@ -25,7 +35,7 @@ def pools(**sizes: int) -> dict[str, NodeState]:
 
 def why(cluster: Cluster, seconds: float = 0) -> dict[str, Refusal | None]:
     """By node, why it is held, as ``status`` sees it."""
-    brake = brake_state(cluster.nodes, cluster.rules, steering=cluster.snapshot.steering, now=at(seconds))
+    brake = brake_state(cluster.nodes, cluster.rules, steering=cluster.snapshot.controls, now=at(seconds))
     return {held.node: held.why for held in brake.held}
 
 
@@ -184,11 +194,15 @@ def test_a_taint_without_an_answer_counts_for_the_rate() -> None:
 def test_a_reset_of_the_brake_starts_the_window_anew_but_moves_no_bound() -> None:
     cluster = Cluster(fleet(10), Rules(brake_rate_nodes=1))
     cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 5)), seconds=10)
-    cluster.snapshot = replace(cluster.snapshot, steering=Steering(rearm=Rearm(at(20), "kim")))
+    cluster.snapshot = replace(
+        cluster.snapshot, controls=Controls((ControlAct(Control.BRAKE_RESET, at(20), "kim"),))
+    )
 
     cluster.tick(seconds=21)
     assert cluster.tainted == {"gpu-1", "gpu-2"}
-    cluster.snapshot = replace(cluster.snapshot, steering=Steering(rearm=Rearm(at(30), "kim")))
+    cluster.snapshot = replace(
+        cluster.snapshot, controls=Controls((ControlAct(Control.BRAKE_RESET, at(30), "kim"),))
+    )
     cluster.tick(seconds=31)
 
     assert cluster.tainted == {"gpu-1", "gpu-2"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from konductor_like.cluster import paths
-from konductor_like.cluster.steering import PURGE_ANNOTATION
+from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION
 from tests.chaos.processes.actors import Actor
 from tests.chaos.processes.invariants import Story, unmet, violations
@@ -207,7 +207,7 @@ def test_a_renewal_by_who_lost_the_lease_is_found(world: World) -> None:
 def test_a_note_on_the_lease_is_fine_if_it_is_nothing_else(
     spec: dict[str, Any], fine: bool, world: World
 ) -> None:
-    note = {"metadata": {"annotations": {PURGE_ANNOTATION: "{}"}}, "spec": spec}
+    note = {"metadata": {"annotations": {CONTROLS_ANNOTATION: "{}"}}, "spec": spec}
     assert world.ask(RESETTER, "PATCH", f"{LEASES}/konductor-like", note, MERGE)[0] == 200
 
     assert (f"{RESETTER} wrote konductor-like" not in found(world)) == fine

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from konductor_like.cluster.errors import KubeUnavailable
-from konductor_like.cluster.lease_object import LeaseView
+from konductor_like.cluster.lease_annotations import LeaseView
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.steering import AGAIN_SECONDS, Wheel
-from konductor_like.model import EventReason, Pause, Rearm, Resume, Steering
+from konductor_like.controller.operator_controls import AGAIN_SECONDS, OperatorControls
+from konductor_like.model import Control, ControlAct, Controls, EventReason
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 LEASE = LeaseView("a", "then", NOON, 30, 0, None, None, None)
-PAUSE = Pause(NOON, "kim", "driver roll-out", NOON + timedelta(hours=1), "a1b2")
+PAUSE = ControlAct(Control.PAUSE, NOON, "kim", "driver roll-out", NOON + timedelta(hours=1), act="a1b2")
+PAUSED = Controls((PAUSE,))
 INTERVAL = 10.0
 
 
@@ -29,7 +30,7 @@ def facts(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class Desk:
-    """A wheel, the Lease that it reads, a clock, and the Events that it sends."""
+    """What follows the controls, the Lease that it reads, a clock, and the Events that it sends."""
 
     def __init__(self) -> None:
         self.lease: LeaseView | None = LEASE
@@ -40,7 +41,7 @@ class Desk:
         self.events: list[EventReason] = []
         self.acts: list[str] = []
         self.metrics = Metrics()
-        self.wheel = Wheel(
+        self.controls = OperatorControls(
             self._read,
             self._event,
             self.metrics,
@@ -63,12 +64,12 @@ class Desk:
     def _renewed(self, since_seconds: float) -> tuple[float, LeaseView] | None:
         return self.renewal if self.renewal is not None and self.renewal[0] > since_seconds else None
 
-    def renew(self, steering: Steering) -> None:
-        self.renewal = (self.seconds, replace(LEASE, steering=steering))
+    def renew(self, controls: Controls) -> None:
+        self.renewal = (self.seconds, replace(LEASE, controls=controls))
 
-    def steer(self, steering: Steering) -> None:
+    def write(self, controls: Controls) -> None:
         assert self.lease is not None
-        self.lease = replace(self.lease, steering=steering)
+        self.lease = replace(self.lease, controls=controls)
 
     def paused(self) -> float:
         return self.metrics.registry.get_sample_value("konductor_like_paused") or 0.0
@@ -76,23 +77,23 @@ class Desk:
 
 def test_the_lease_is_read_once_an_interval_and_at_once_before_a_taint() -> None:
     desk = Desk()
-    desk.wheel.steering(NOON)
-    desk.steer(Steering(PAUSE))
+    desk.controls.update(NOON)
+    desk.write(PAUSED)
 
     desk.seconds = INTERVAL - 1
-    assert desk.wheel.steering(NOON) == Steering()
-    assert desk.wheel.steering(NOON, at_once=True) == Steering(PAUSE)
+    assert desk.controls.update(NOON) == Controls()
+    assert desk.controls.update(NOON, at_once=True) == PAUSED
     assert desk.reads == 2
     desk.seconds = 2 * INTERVAL
-    desk.steer(Steering())
-    assert desk.wheel.steering(NOON) == Steering()
+    desk.write(Controls())
+    assert desk.controls.update(NOON) == Controls()
 
 
 def test_what_a_renewal_found_is_heeded_without_reading_the_lease() -> None:
     desk = Desk()
-    for steering in (Steering(), Steering(PAUSE), Steering()):
-        desk.renew(steering)
-        assert desk.wheel.steering(NOON) == steering
+    for controls in (Controls(), PAUSED, Controls()):
+        desk.renew(controls)
+        assert desk.controls.update(NOON) == controls
         desk.seconds += INTERVAL - 1
 
     assert (desk.reads, desk.events) == (0, [EventReason.PAUSED, EventReason.RESUMED])
@@ -100,65 +101,65 @@ def test_what_a_renewal_found_is_heeded_without_reading_the_lease() -> None:
 
 def test_without_a_renewal_for_an_interval_the_lease_is_read() -> None:
     desk = Desk()
-    desk.renew(Steering())
-    desk.wheel.steering(NOON)
-    desk.steer(Steering(PAUSE))
+    desk.renew(Controls())
+    desk.controls.update(NOON)
+    desk.write(PAUSED)
     desk.seconds += INTERVAL
 
-    assert desk.wheel.steering(NOON) == Steering(PAUSE)
+    assert desk.controls.update(NOON) == PAUSED
 
 
 def test_an_older_renewal_that_is_answered_late_ends_no_pause_that_was_read_since() -> None:
     desk = Desk()
-    desk.renew(Steering())
+    desk.renew(Controls())
     under_way, desk.renewal = desk.renewal, None
     desk.seconds += 1
-    desk.steer(Steering(PAUSE))
-    desk.wheel.steering(NOON, at_once=True)
+    desk.write(PAUSED)
+    desk.controls.update(NOON, at_once=True)
 
     desk.renewal = under_way
 
-    assert desk.wheel.steering(NOON) == Steering(PAUSE)
+    assert desk.controls.update(NOON) == PAUSED
     assert desk.events == [EventReason.PAUSED]
 
 
 def test_a_renewal_makes_the_lease_readable_again() -> None:
     desk = Desk()
     desk.down = True
-    desk.wheel.steering(NOON, at_once=True)
+    desk.controls.update(NOON, at_once=True)
     desk.seconds, desk.down = 1.0, False
-    desk.renew(Steering())
-    desk.wheel.steering(NOON)
-    desk.steer(Steering(PAUSE))
+    desk.renew(Controls())
+    desk.controls.update(NOON)
+    desk.write(PAUSED)
 
-    assert desk.wheel.steering(NOON, at_once=True) == Steering(PAUSE)
+    assert desk.controls.update(NOON, at_once=True) == PAUSED
 
 
 def test_while_the_lease_cannot_be_read_what_is_known_holds_and_no_taint_waits_for_it_twice() -> None:
     desk = Desk()
-    desk.steer(Steering(PAUSE))
-    desk.wheel.steering(NOON)
+    desk.write(PAUSED)
+    desk.controls.update(NOON)
 
     desk.down = True
     for _ in range(5):
-        assert desk.wheel.steering(NOON, at_once=True) == Steering(PAUSE)
+        assert desk.controls.update(NOON, at_once=True) == PAUSED
     assert desk.reads == 2
     desk.seconds, desk.down = AGAIN_SECONDS, False
-    desk.steer(Steering())
+    desk.write(Controls())
 
-    assert desk.wheel.steering(NOON) == Steering()
+    assert desk.controls.update(NOON) == Controls()
 
 
 def test_a_pause_and_its_end_are_said_once_in_log_metric_and_event(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "konductor_like")
     desk = Desk()
-    desk.steer(Steering(PAUSE))
+    desk.write(PAUSED)
 
     for _ in range(3):
-        desk.wheel.steering(NOON, at_once=True)
+        desk.controls.update(NOON, at_once=True)
     assert (desk.events, desk.paused()) == ([EventReason.PAUSED], 1)
     for _ in range(3):
-        desk.wheel.steering(NOON + timedelta(hours=1), at_once=True)
+        desk.controls.update(NOON + timedelta(hours=1), at_once=True)
 
     assert (desk.events, desk.paused()) == ([EventReason.PAUSED, EventReason.RESUMED], 0)
     said = [record.getMessage() for record in caplog.records]
@@ -174,11 +175,11 @@ def test_a_pause_and_its_end_are_said_once_in_log_metric_and_event(caplog: pytes
 def test_a_pause_that_somebody_ends_is_said_to_be_resumed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "konductor_like")
     desk = Desk()
-    desk.steer(Steering(PAUSE))
-    desk.wheel.steering(NOON)
-    desk.steer(Steering())
+    desk.write(PAUSED)
+    desk.controls.update(NOON)
+    desk.write(Controls())
 
-    desk.wheel.steering(NOON, at_once=True)
+    desk.controls.update(NOON, at_once=True)
 
     assert caplog.records[-2].getMessage().startswith("Tainting was resumed:")
     assert facts(caplog.records[-1])["by"] is None
@@ -187,11 +188,11 @@ def test_a_pause_that_somebody_ends_is_said_to_be_resumed(caplog: pytest.LogCapt
 def test_who_resumed_is_said_with_the_act_that_it_was(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "konductor_like")
     desk = Desk()
-    desk.steer(Steering(PAUSE))
-    desk.wheel.steering(NOON)
-    desk.steer(Steering(resume=Resume(NOON + timedelta(minutes=5), "ann", "c3d4")))
+    desk.write(PAUSED)
+    desk.controls.update(NOON)
+    desk.write(Controls((ControlAct(Control.RESUME, NOON + timedelta(minutes=5), "ann", act="c3d4"),)))
 
-    desk.wheel.steering(NOON + timedelta(minutes=5), at_once=True)
+    desk.controls.update(NOON + timedelta(minutes=5), at_once=True)
 
     assert caplog.records[-2].getMessage().startswith("Tainting was resumed by ann:")
     told = facts(caplog.records[-1])
@@ -201,12 +202,12 @@ def test_who_resumed_is_said_with_the_act_that_it_was(caplog: pytest.LogCaptureF
 
 def test_the_word_of_a_resume_before_the_pause_is_not_taken_for_its_end() -> None:
     desk = Desk()
-    old = Resume(NOON - timedelta(hours=1), "ann", "c3d4")
-    desk.steer(Steering(PAUSE, resume=old))
-    desk.wheel.steering(NOON)
-    desk.steer(Steering(resume=old))
+    old = ControlAct(Control.RESUME, NOON - timedelta(hours=1), "ann", act="c3d4")
+    desk.write(Controls((old, PAUSE)))
+    desk.controls.update(NOON)
+    desk.write(Controls((old,)))
 
-    desk.wheel.steering(NOON, at_once=True)
+    desk.controls.update(NOON, at_once=True)
 
     assert desk.acts == ["a1b2", ""]
 
@@ -214,10 +215,10 @@ def test_the_word_of_a_resume_before_the_pause_is_not_taken_for_its_end() -> Non
 def test_a_reset_of_the_brake_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "konductor_like")
     desk = Desk()
-    desk.steer(Steering(rearm=Rearm(NOON, "kim", "false alarm", "e5f6")))
+    desk.write(Controls((ControlAct(Control.BRAKE_RESET, NOON, "kim", "false alarm", act="e5f6"),)))
 
     for _ in range(3):
-        desk.wheel.steering(NOON, at_once=True)
+        desk.controls.update(NOON, at_once=True)
 
     assert (desk.events, desk.acts) == ([EventReason.REARMED], ["e5f6"])
     told = facts(caplog.records[-1])
@@ -226,9 +227,9 @@ def test_a_reset_of_the_brake_is_said_once(caplog: pytest.LogCaptureFixture) -> 
 
 def test_a_restart_does_not_say_again_that_the_brake_was_reset_yesterday() -> None:
     desk = Desk()
-    desk.steer(Steering(rearm=Rearm(NOON - timedelta(days=1), "kim", "false alarm", "e5f6")))
+    desk.write(Controls((ControlAct(Control.BRAKE_RESET, NOON - timedelta(days=1), "kim"),)))
 
-    desk.wheel.steering(NOON)
+    desk.controls.update(NOON)
 
     assert desk.events == []
 
@@ -238,7 +239,7 @@ def test_a_note_that_cannot_be_read_is_said_once(caplog: pytest.LogCaptureFixtur
     desk.lease = replace(LEASE, problem="annotation x: it is not JSON")
 
     for _ in range(3):
-        desk.wheel.steering(NOON, at_once=True)
+        desk.controls.update(NOON, at_once=True)
 
     assert [record.getMessage() for record in caplog.records] == [
         "What the Lease carries cannot be read in full: annotation x: it is not JSON."
@@ -247,12 +248,12 @@ def test_a_note_that_cannot_be_read_is_said_once(caplog: pytest.LogCaptureFixtur
 
 def test_a_lease_that_is_deleted_ends_no_pause() -> None:
     desk = Desk()
-    desk.steer(Steering(PAUSE))
-    desk.wheel.steering(NOON)
+    desk.write(PAUSED)
+    desk.controls.update(NOON)
 
     desk.lease = None
 
-    assert desk.wheel.steering(NOON, at_once=True) == Steering(PAUSE)
+    assert desk.controls.update(NOON, at_once=True) == PAUSED
     assert (desk.events, desk.paused()) == ([EventReason.PAUSED], 1)
 
 
@@ -260,4 +261,4 @@ def test_without_a_lease_nobody_told_anything() -> None:
     desk = Desk()
     desk.lease = None
 
-    assert desk.wheel.steering(NOON) == Steering()
+    assert desk.controls.update(NOON) == Controls()

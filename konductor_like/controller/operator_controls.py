@@ -1,6 +1,6 @@
 """What people told the controller, read from the Lease: a pause holds before the next taint is written.
 
-Who leads has the Lease as it is in the answer to each renewal, and looks at it only before a taint.
+Who leads has the Lease as it is in the answer to each renewal, and reads it again only before a taint.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.fence import suspend_aware_seconds
-from konductor_like.cluster.lease_object import LeaseView
+from konductor_like.cluster.lease_annotations import LeaseView
 from konductor_like.controller import audit, logs
 from konductor_like.controller.metrics import Metrics
-from konductor_like.model import EventReason, Pause, Rearm, Steering
+from konductor_like.model import ControlAct, Controls, EventReason
 from konductor_like.policy.brakewords import pause_words, stamp
 
 TIMEOUT_SECONDS = 2.0
@@ -21,11 +21,11 @@ TIMEOUT_SECONDS = 2.0
 AGAIN_SECONDS = 5.0
 """When it could not be read, what is known holds for so long before it is tried again."""
 NEWS = timedelta(minutes=10)
-"""A reset of the brake that is older was said by whoever led then."""
+"""A reset of the brake that is older was reported by the controller that led then."""
 
 
-class Wheel:
-    """Knows what the Lease says: from renewals, else by reading it; says what changed."""
+class OperatorControls:
+    """Knows what people wrote on the Lease, from renewals or by reading it, and reports what changed."""
 
     def __init__(
         self,
@@ -51,25 +51,29 @@ class Wheel:
         self._as_of_seconds = float("-inf")
         self._due_seconds = float("-inf")
         self._failed = False
-        self._steering = Steering()
+        self._controls = Controls()
         self._problem: str | None = None
-        self._pause: Pause | None = None
-        self._rearm: Rearm | None = None
+        self._reported_pause: ControlAct | None = None
+        self._reported_reset: ControlAct | None = None
 
-    def steering(self, now: datetime, *, at_once: bool = False) -> Steering:
-        """What holds, at most an interval old; ``at_once`` looks now, unless that failed a moment ago."""
+    def update(self, now: datetime, *, at_once: bool = False) -> Controls:
+        """Read the Lease if that is due, report what changed, and give what holds.
+
+        What it gives is at most an interval old. ``at_once`` reads now, unless that failed a moment ago.
+        """
         seconds = self._clock()
-        news = self._renewed(self._as_of_seconds)
-        if news is not None:
-            self._as_of_seconds, seen = news
+        renewal = self._renewed(self._as_of_seconds)
+        if renewal is not None:
+            self._as_of_seconds, seen = renewal
             self._failed, self._due_seconds = False, self._as_of_seconds + self._interval_seconds
-            self._heed(seen)
+            self._take(seen)
         if seconds >= self._due_seconds or (at_once and not self._failed):
-            self._look(seconds)
-        self._tell(now)
-        return self._steering
+            self._read_lease(seconds)
+        self._report_pause(now)
+        self._report_brake_reset(now)
+        return self._controls
 
-    def _look(self, seconds: float) -> None:
+    def _read_lease(self, seconds: float) -> None:
         try:
             seen = self._read()
         except KubeError as error:
@@ -79,39 +83,31 @@ class Wheel:
         self._failed, self._due_seconds = False, seconds + self._interval_seconds
         # A renewal that was under way meanwhile may have been answered from before what was read.
         self._as_of_seconds = self._clock()
-        if seen is not None:  # who holds a Lease that was deleted puts it back, with the pause
-            self._heed(seen)
+        if seen is not None:  # the holder of a Lease that was deleted puts it back, with the pause
+            self._take(seen)
 
-    def _heed(self, seen: LeaseView) -> None:
-        self._steering, problem = seen.steering, seen.problem
-        if problem is not None and problem != self._problem:
-            logs.warning(f"What the Lease carries cannot be read in full: {problem}.")
-        self._problem = problem
+    def _take(self, seen: LeaseView) -> None:
+        self._controls = seen.controls
+        if seen.problem is not None and seen.problem != self._problem:
+            logs.warning(f"What the Lease carries cannot be read in full: {seen.problem}.")
+        self._problem = seen.problem
 
-    def _tell(self, now: datetime) -> None:
-        """Say once when a pause begins or ends, and when the brake was reset."""
-        pause, rearm = self._steering.pause, self._steering.rearm
+    def _report_pause(self, now: datetime) -> None:
+        pause = self._controls.pause
         holding = pause if pause is not None and pause.holds(now) else None
         self._metrics.paused.set(holding is not None)
-        if holding is not None and holding != self._pause:
+        if holding is not None and holding != self._reported_pause:
             message = f"Tainting is {pause_words(holding)}. Releases and records go on."
             logs.warning(message, by=holding.by)
             audit.heeded("pause", by=holding.by, act=holding.act, why=holding.reason)
             self._fleet_event(EventReason.PAUSED, message, holding.act)
-        elif holding is None and self._pause is not None:
-            self._tell_end(self._pause, expired=pause is not None)
-        self._pause = holding
-        if rearm is not None and rearm != self._rearm and now - rearm.at < NEWS:
-            why = f": {rearm.reason}" if rearm.reason else ""
-            message = f"{rearm.by} reset the brake at {stamp(rearm.at)}{why}."
-            logs.info(message, by=rearm.by)
-            audit.heeded("breaker-reset", by=rearm.by, act=rearm.act, why=rearm.reason)
-            self._fleet_event(EventReason.REARMED, message, rearm.act)
-        self._rearm = rearm
+        elif holding is None and self._reported_pause is not None:
+            self._report_end(self._reported_pause, expired=pause is not None)
+        self._reported_pause = holding
 
-    def _tell_end(self, pause: Pause, *, expired: bool) -> None:
-        """A pause is over: by itself, or by the word of somebody who may have left a name."""
-        resume = self._steering.resume
+    def _report_end(self, pause: ControlAct, *, expired: bool) -> None:
+        """A pause is over: it expired, or somebody ended it, who may have left a name."""
+        resume = self._controls.resume
         if expired:
             how, by, act = "The pause has expired", None, pause.act
         elif resume is not None and resume.at >= pause.at:
@@ -122,3 +118,13 @@ class Wheel:
         logs.info(message, by=by)
         audit.heeded("resume", by=by, act=act, why="the pause has expired" if expired else "")
         self._fleet_event(EventReason.RESUMED, message, act)
+
+    def _report_brake_reset(self, now: datetime) -> None:
+        reset = self._controls.brake_reset
+        if reset is not None and reset != self._reported_reset and now - reset.at < NEWS:
+            why = f": {reset.reason}" if reset.reason else ""
+            message = f"{reset.by} reset the brake at {stamp(reset.at)}{why}."
+            logs.info(message, by=reset.by)
+            audit.heeded("breaker-reset", by=reset.by, act=reset.act, why=reset.reason)
+            self._fleet_event(EventReason.REARMED, message, reset.act)
+        self._reported_reset = reset
