@@ -128,10 +128,10 @@ def _missing(coverage: Coverage) -> dict[str, object]:
     left = _GAP_NAMES_BYTES
     gaps = []
     for gap in coverage.gaps:
-        left -= _bytes_of(gap.nodes)
-        nodes, all_but = (sorted(gap.nodes), gap.all_but) if left >= 0 else ([], True)
+        left -= _bytes_of(gap.nodes or ())
+        nodes = None if gap.nodes is None or left < 0 else sorted(gap.nodes)
         end = None if gap.end_ns is None else times.text_of_ns(gap.end_ns)
-        gaps.append({"from": times.text_of_ns(gap.start_ns), "to": end, "nodes": nodes, "all_but": all_but})
+        gaps.append({"from": times.text_of_ns(gap.start_ns), "to": end, "nodes": nodes})
     if gaps:
         found["gaps"] = gaps
     if coverage.ambiguous:
@@ -162,7 +162,8 @@ def _gap(fields: Fields) -> Gap | None:
     if start_ns is None:
         fields.complain("from is missing")
         return None
-    return Gap(start_ns, fields.ns("to"), frozenset(fields.texts("nodes")), fields.flag("all_but"))
+    nodes = fields.texts("nodes")
+    return Gap(start_ns, fields.ns("to"), frozenset(nodes) if nodes else None)
 
 
 def _loss(fields: Fields) -> tuple[str, Loss] | None:

@@ -36,7 +36,6 @@ class CoverageReport:
         self._events = events
         self._fleet_event = fleet_event
         self._unsaid: dict[str, int] = {}
-        self._said: set[str] = set()
         self._gather_until_ns: int | None = None
         self._fleet_said_ns = -QUIET_NS
         self._ambiguous: frozenset[str] = frozenset()

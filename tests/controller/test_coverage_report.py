@@ -150,7 +150,7 @@ def test_an_ambiguous_name_is_said_when_it_begins_and_when_it_ends(caplog: pytes
 
 def test_the_metrics_count_nodes_and_spans(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(10, caplog)
-    gaps = (Gap(ns(0), None, frozenset({"gpu-1"})), Gap(ns(0), ns(600), frozenset({"gpu-1"}), all_but=True))
+    gaps = (Gap(ns(0), None, frozenset({"gpu-1"})), Gap(ns(0), ns(600), None))
 
     scene.tell(0, gaps=gaps, ambiguous=frozenset({"gpu-2"}), unknown=frozenset({"gpu-1"}))
 
