@@ -12,10 +12,10 @@ from konductor_like.cli.document import stamp
 from konductor_like.cli.happenings import event_reports
 from konductor_like.cli.report import ControllerReport, StatusReport, node_reports, worth_reporting
 from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.lease import read_lease
-from konductor_like.cluster.store import list_nodes
+from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_store import list_nodes, listed_slices
 from konductor_like.model import BrakeState, Coverage, NodeState, Refusal
 from konductor_like.model.escalation import SETTLE_SECONDS_MOST
 from konductor_like.policy import Rules
@@ -65,7 +65,7 @@ def observe(
     the controller's settings, never of ours.
     """
     controller, coverage = read_controller(client, settings)
-    decode = settled_decoder(controller.settings, client)
+    decode = node_decoder(controller.settings, listed_slices(client))
     nodes = list_nodes(client, decode)
     chosen = set(names) or (list_nodes(client, decode, selector).keys() if selector else nodes.keys())
     states = [state for name, state in nodes.items() if name in chosen]

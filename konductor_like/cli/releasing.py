@@ -12,7 +12,7 @@ from konductor_like.cli.writing import NodeWork
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.errors import KubeError, KubeNotFound
 from konductor_like.cluster.lease_annotations import LeaseView, add_control_act
-from konductor_like.cluster.store import list_nodes
+from konductor_like.cluster.node_store import list_nodes
 from konductor_like.model import Change, Control, ControlAct, NodeState, Source, Verb
 from konductor_like.policy.change import tainting
 from konductor_like.policy.release import purge, release, unix_ns

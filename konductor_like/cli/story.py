@@ -15,8 +15,8 @@ from konductor_like.cli.observation import read_controller, rules_for
 from konductor_like.cli.report import ControllerReport, NodeReport, node_report
 from konductor_like.cli.ruling import digest_of
 from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.decode import settled_decoder
-from konductor_like.cluster.store import list_nodes
+from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_store import list_nodes, listed_slices
 from konductor_like.model import (
     OPT_OUT_LABEL,
     BrakeState,
@@ -69,7 +69,7 @@ class Story:
 def read_story(client: ReadOnlyKubeClient, settings: Settings, name: str, now: datetime) -> Story | None:
     """The story of the node of that name; None where there is none. Raises KubeError."""
     controller, coverage = read_controller(client, settings)
-    nodes = list_nodes(client, settled_decoder(controller.settings, client))
+    nodes = list_nodes(client, node_decoder(controller.settings, listed_slices(client)))
     if name not in nodes:
         return None
     rules = rules_for(nodes, controller, now)

@@ -9,7 +9,7 @@ from konductor_like.cli.dryrun import DryRun
 from konductor_like.cli.observation import read_controller
 from konductor_like.cli.writing import NodeWork
 from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.store import list_nodes
+from konductor_like.cluster.node_store import list_nodes, listed_slices
 from konductor_like.model import OPT_OUT_LABEL, Change, Incident, NodeState, Refusal, Snapshot, Verb
 from konductor_like.policy.brake import admit
 from konductor_like.policy.brakewords import why_held
@@ -35,7 +35,12 @@ class OperatorTaint(NodeWork):
     ) -> None:
         self._controller, self._coverage = read_controller(client, settings)
         super().__init__(
-            client, settings, dry_run, names_only=names_only, controllers=self._controller.settings
+            client,
+            settings,
+            dry_run,
+            names_only=names_only,
+            controllers=self._controller.settings,
+            sliced=listed_slices(client),
         )
         self._reason = reason
         self._why_not: Mapping[str, str] = {}

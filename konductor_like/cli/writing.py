@@ -7,22 +7,20 @@ import logging
 import os
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 
 from konductor_like.cli import clock
 from konductor_like.cli.dryrun import DryRun
 from konductor_like.cli.streams import say, tell, warn
-from konductor_like.cluster import paths
-from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
-from konductor_like.cluster.decode import settled_decoder
+from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, node_path
 from konductor_like.cluster.errors import KubeNotFound
 from konductor_like.cluster.events import NodeEvents
-from konductor_like.cluster.fence import NoFence
+from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_writer import NoDeadline, NodeWriter, Outcome, RehearsedWriter, WriteResult
 from konductor_like.cluster.published import Published
 from konductor_like.cluster.transport import JSON_PATCH, JsonObject
-from konductor_like.cluster.writer import NodeWriter, Outcome, RehearsedWriter, WriteResult
 from konductor_like.controller.announcer import about
 from konductor_like.model import Change, NodeState
 from konductor_like.settings import Settings
@@ -75,16 +73,18 @@ class NodeWork(ABC):
         *,
         names_only: bool = False,
         controllers: Published | None = None,
+        sliced: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         """``names_only``: print ``node/NAME`` for each node that was written, as ``-o name`` does.
 
         ``controllers``: the controller's settings, which say what a GPU node is; where that matters.
+        ``sliced``: the nodes that are known to have a ResourceSlice, where that matters.
         """
         self.done = 0
         self.failed = 0
         self.client = client
         self.settings = settings
-        self.decode = settled_decoder(controllers, client)
+        self.decode = node_decoder(controllers, sliced)
         self.by = who()
         self._suffix = _SUFFIX[dry_run]
         self._names_only = names_only
@@ -95,7 +95,7 @@ class NodeWork(ABC):
             self._writer = NodeWriter(
                 client,
                 self.decode,
-                NoFence(),
+                NoDeadline(),
                 timeout_seconds=settings.kube_timeout_seconds,
                 write_concurrency=settings.write_concurrency,
             )
@@ -128,7 +128,7 @@ class NodeWork(ABC):
         states = []
         for name in dict.fromkeys(names):
             try:
-                states.append(self.decode(self.client.get(paths.node(name))))
+                states.append(self.decode(self.client.get(node_path(name))))
             except KubeNotFound:
                 self.fail(f"node/{name} not found")
         return states

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from konductor_like.cluster import record, times
-from konductor_like.cluster.tolerant import Fields, read
+from konductor_like.cluster import node_record, times
+from konductor_like.cluster.lenient_json import Fields, read
 from konductor_like.model import Checkpoint, Coverage, Gap, Loss, Misnamed, NodeRecord, Source, Unparsed
 
 CURSOR_ANNOTATION = "trainy.konduktor.ai/cursor"
@@ -55,7 +55,7 @@ def encode_releases(released: Iterable[NodeRecord]) -> str | None:
     texts: list[str] = []
     left = _RELEASES_BYTES
     for each in released:
-        text = record.encode(each)
+        text = node_record.encode(each)
         left -= len(text.encode())
         if left < 0:
             break
@@ -66,7 +66,7 @@ def encode_releases(released: Iterable[NodeRecord]) -> str | None:
 def decode_releases(text: str) -> tuple[tuple[NodeRecord, ...], str | None]:
     """What releases cover, and what was wrong with it. Never raises."""
     fields = read(text)
-    records = [record.record_in(item) for item in fields.items("nodes")]
+    records = [node_record.record_in(item) for item in fields.items("nodes")]
     return tuple(each for each in records if each.machine and each.releases), fields.problem
 
 

@@ -6,22 +6,30 @@ dry run and ``status`` are made of (design rule 26).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
+from urllib.parse import quote
 
-from konductor_like.cluster import kubeconfig as kubeconfigs
-from konductor_like.cluster import paths
+from konductor_like.cluster import auth
 from konductor_like.cluster.errors import KubeBadAnswer, KubeGone
-from konductor_like.cluster.managers import FIELD_MANAGER
-from konductor_like.cluster.streamed import Objects
-from konductor_like.cluster.transport import JSON_PATCH, JsonObject, Transport
+from konductor_like.cluster.transport import FIELD_MANAGER, JSON_PATCH, JsonObject, Transport, parsed
 from konductor_like.cluster.watch import WatchStream
 
 PAGE_SIZE = 100
 """client-go asks for 500; that many GPU Nodes are 10 MB of JSON, and some 80 MB of memory once parsed, which
 stay with the process."""
+NODES_PATH = "/api/v1/nodes"
+NAMESPACES_PATH = "/api/v1/namespaces"
+PODS_PATH = "/api/v1/pods"
+"""Of all namespaces."""
+RESOURCE_SLICES_PATHS = tuple(
+    f"/apis/resource.k8s.io/{version}/resourceslices" for version in ("v1", "v1beta2", "v1beta1")
+)
+"""Of Kubernetes 1.34, 1.33 and 1.32; the newest first."""
+ACCESS_REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _RESTARTS = 3
 _PIECE_BYTES = 1 << 16
 
@@ -48,7 +56,7 @@ class ReadOnlyKubeClient:
 
         Sends nothing yet. Raises KubeConfigError when none of these can be used.
         """
-        return cls(Transport(partial(kubeconfigs.load, kubeconfig, context), timeout_seconds))
+        return cls(Transport(partial(auth.load, kubeconfig, context), timeout_seconds))
 
     @property
     def server(self) -> str:
@@ -78,12 +86,12 @@ class ReadOnlyKubeClient:
         self, path: str, params: Mapping[str, str] | None = None, timeout_seconds: float | None = None
     ) -> JsonObject:
         """One object, as the server has it now."""
-        what = f"get {paths.spoken(path)}"
+        what = f"get {spoken_path(path)}"
         return self._transport.ask(what, "GET", path, params=params, timeout_seconds=timeout_seconds)
 
     def list(self, path: str, params: Mapping[str, str] | None = None) -> JsonObject:
         """One page of a list. Raises KubeBadAnswer for anything else: failure is not absence."""
-        what = f"list {paths.spoken(path)}"
+        what = f"list {spoken_path(path)}"
         page = self._transport.ask(what, "GET", path, params=params)
         items, metadata = page.get("items"), page.get("metadata")
         if not str(page.get("kind", "")).endswith("List") or not isinstance(metadata, dict):
@@ -135,7 +143,7 @@ class ReadOnlyKubeClient:
         Whether these were all: one larger than ``object_bytes`` is passed over, and reading stops after
         ``total_bytes``. ``take`` raises ValueError for an object that is not as it should be.
         """
-        what = f"list {paths.spoken(path)}"
+        what = f"list {spoken_path(path)}"
         answer = self._transport.open(what, path, params)
         objects = Objects(self._pieces(what, answer), object_bytes=object_bytes, total_bytes=total_bytes)
         try:
@@ -160,7 +168,7 @@ class ReadOnlyKubeClient:
 
     def stream(self, path: str, params: Mapping[str, str], read_timeout_seconds: float) -> WatchStream:
         """Watch a list. ``read_timeout_seconds`` of silence end it with KubeTimeout."""
-        what = f"watch {paths.spoken(path)}"
+        what = f"watch {spoken_path(path)}"
         watch = {"watch": "true", "allowWatchBookmarks": "true", **params}
         answer = self._transport.open(what, path, watch, read_timeout_seconds)
         return WatchStream(answer, what, self._transport.reading)
@@ -174,7 +182,7 @@ class ReadOnlyKubeClient:
         }
         what = "ask for our own permissions"
         answer = self._transport.ask(
-            what, "POST", paths.ACCESS_REVIEWS, body=review, content_type="application/json"
+            what, "POST", ACCESS_REVIEWS_PATH, body=review, content_type="application/json"
         )
         status = answer.get("status")
         if not isinstance(status, dict) or not isinstance(status.get("allowed"), bool):
@@ -188,7 +196,7 @@ class KubeClient(ReadOnlyKubeClient):
     def create(self, path: str, body: JsonObject, timeout_seconds: float | None = None) -> JsonObject:
         """Create ``body`` in the list at ``path``."""
         name = body.get("metadata", {}).get("name", "")
-        what = f"create {paths.spoken(f'{path}/{name}')}"
+        what = f"create {spoken_path(f'{path}/{name}')}"
         return self._write(what, "POST", path, body, "application/json", timeout_seconds)
 
     def patch(
@@ -200,18 +208,13 @@ class KubeClient(ReadOnlyKubeClient):
         timeout_seconds: float | None = None,
     ) -> JsonObject:
         """Patch one object; a JSON Patch unless ``content_type`` says otherwise."""
-        what = f"patch {paths.spoken(path)}"
+        what = f"patch {spoken_path(path)}"
         return self._write(what, "PATCH", path, body, content_type, timeout_seconds, params)
 
     def replace(self, path: str, body: JsonObject, timeout_seconds: float | None = None) -> JsonObject:
         """Replace one object, which must still have the resourceVersion that ``body`` names."""
-        what = f"update {paths.spoken(path)}"
+        what = f"update {spoken_path(path)}"
         return self._write(what, "PUT", path, body, "application/json", timeout_seconds)
-
-    def delete(self, path: str, timeout_seconds: float | None = None) -> JsonObject:
-        """Delete one object."""
-        what = f"delete {paths.spoken(path)}"
-        return self._transport.ask(what, "DELETE", path, timeout_seconds=timeout_seconds)
 
     def _write(
         self,
@@ -232,3 +235,149 @@ class KubeClient(ReadOnlyKubeClient):
             content_type=content_type,
             timeout_seconds=timeout_seconds,
         )
+
+
+def node_path(name: str) -> str:
+    """One Node."""
+    return f"{NODES_PATH}/{_segment(name)}"
+
+
+def namespace_path(name: str) -> str:
+    """One Namespace."""
+    return f"{NAMESPACES_PATH}/{_segment(name)}"
+
+
+def events_path(namespace: str) -> str:
+    """The core/v1 Events of a namespace."""
+    return f"{NAMESPACES_PATH}/{_segment(namespace)}/events"
+
+
+def leases_path(namespace: str) -> str:
+    """The Leases of a namespace."""
+    return f"/apis/coordination.k8s.io/v1/namespaces/{_segment(namespace)}/leases"
+
+
+def lease_path(namespace: str, name: str) -> str:
+    """One Lease."""
+    return f"{leases_path(namespace)}/{_segment(name)}"
+
+
+def spoken_path(path: str) -> str:
+    """A path as people say it: ``nodes/gpu-7``, ``leases`` of a namespace as ``leases in NAME``."""
+    parts = path.strip("/").split("/")
+    rest = parts[2:] if parts[0] == "api" else parts[3:]
+    if len(rest) > 2 and rest[0] == "namespaces":
+        return f"{'/'.join(rest[2:])} in namespace {rest[1]}"
+    return "/".join(rest)
+
+
+def _segment(name: str) -> str:
+    """A name that cannot leave its place in the path, whatever a person typed."""
+    quoted = quote(name, safe="")
+    return quoted.replace(".", "%2E") if name in (".", "..") else quoted
+
+
+FRAME_BYTES_MOST = 1 << 20
+"""Of what stands around the objects: kind, metadata, and a comma each."""
+_BETWEEN = re.compile(rb'[^"{}\[\]]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}\[\]]*+)*+', re.DOTALL)
+"""Everything up to a bracket, or up to a string that does not end in this piece."""
+_IN_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_QUOTE, _BACKSLASH = b'"\\'
+_OPENING, _CLOSING = b"{[", b"}]"
+_IN_ITEMS = b"{["
+"""What is open between two objects of a list: the list itself, and its array of items."""
+_IN_OBJECT = b"{[{"
+
+
+class Objects:
+    """Iterate over it for the objects. Raises ValueError or RecursionError for what is no list in JSON."""
+
+    def __init__(self, pieces: Iterable[bytes], *, object_bytes: int, total_bytes: int) -> None:
+        """Objects larger than ``object_bytes`` are passed over; nothing is read after ``total_bytes``."""
+        self.passed_over = 0
+        """How many objects were too large."""
+        self.complete = False
+        """Whether the answer was read to its end."""
+        self._pieces = pieces
+        self._object_bytes = object_bytes
+        self._total_bytes = total_bytes
+        self._frame = bytearray()
+        """The answer with a 0 in place of each object."""
+        self._object = bytearray()
+        self._too_large = False
+        self._open = bytearray()
+        """The brackets that are open."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        read, rest, in_string = 0, b"", False
+        for piece in self._pieces:
+            read += len(piece)
+            data, start, at = rest + piece, 0, 0
+            rest = b""
+            while at < len(data):
+                if in_string:
+                    at = _match_end(_IN_STRING, data, at)
+                    if at == len(data):
+                        break
+                    if data[at] == _BACKSLASH:  # the character that it escapes is in the next piece
+                        data, rest = data[:at], data[at:]
+                        break
+                    in_string, at = False, at + 1
+                    continue
+                at = _match_end(_BETWEEN, data, at)
+                if at == len(data):
+                    break
+                mark, at = data[at], at + 1
+                if mark == _QUOTE:
+                    in_string = True
+                elif mark in _OPENING:
+                    if self._open == _IN_ITEMS and mark == _OPENING[0]:
+                        self._keep(data[start : at - 1])
+                        start = at - 1
+                    self._open.append(mark)
+                else:
+                    self._close(mark)
+                    if self._open == _IN_ITEMS and mark == _CLOSING[0]:
+                        self._keep(data[start:at], inside=True)
+                        start = at
+                        yield from self._taken()
+            self._keep(data[start:], inside=self._open.startswith(_IN_OBJECT))
+            if read > self._total_bytes:
+                return
+        self._end()
+
+    def _close(self, mark: int) -> None:
+        if not self._open or _OPENING.index(self._open.pop()) != _CLOSING.index(mark):
+            raise ValueError("brackets do not match")
+
+    def _keep(self, data: bytes, *, inside: bool = False) -> None:
+        if not inside:
+            self._frame += data
+            if len(self._frame) > FRAME_BYTES_MOST:
+                raise ValueError("too much around the objects")
+        elif len(self._object) + len(data) > self._object_bytes:
+            self._too_large = True
+            self._object.clear()
+        elif not self._too_large:
+            self._object += data
+
+    def _taken(self) -> Iterator[dict[str, Any]]:
+        """The object that just ended, unless it was too large."""
+        self._frame += b"0"
+        if self._too_large:
+            self.passed_over += 1
+        else:
+            yield parsed(self._object)
+        self._object.clear()
+        self._too_large = False
+
+    def _end(self) -> None:
+        found = parsed(self._frame)
+        if not (isinstance(found, dict) and str(found.get("kind", "")).endswith("List")):
+            raise ValueError("it is not a list")
+        self.complete = True
+
+
+def _match_end(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
+    found = pattern.match(data, at)  # which may be empty
+    return at if found is None else found.end()

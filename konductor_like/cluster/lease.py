@@ -9,23 +9,26 @@ write ends earlier, at the renew deadline, counted from before the last successf
 from __future__ import annotations
 
 import copy
+import hashlib
+import os
+import socket
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
-from konductor_like.cluster import paths, times
-from konductor_like.cluster.backoff import Backoff
-from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
+from konductor_like.cluster import times
+from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, lease_path, leases_path
 from konductor_like.cluster.errors import (
+    Backoff,
     KubeConflict,
     KubeError,
     KubeNotFound,
     KubeUnavailable,
     LeadershipLost,
 )
-from konductor_like.cluster.fence import suspend_aware_seconds
-from konductor_like.cluster.identity import is_dead
 from konductor_like.cluster.lease_annotations import (
     Carried,
     JsonObject,
@@ -35,7 +38,8 @@ from konductor_like.cluster.lease_annotations import (
     json_object,
     view,
 )
-from konductor_like.cluster.namespaces import namespace_missing
+from konductor_like.cluster.preflight import namespace_missing
+from konductor_like.cluster.transport import suspend_aware_seconds
 from konductor_like.model import Checkpoint, Coverage
 
 _TRIES_PER_DEADLINE = 4
@@ -47,7 +51,7 @@ def read_lease(
 ) -> LeaseView | None:
     """What the Lease says now; None if there is none. Raises a KubeError."""
     try:
-        return view(client.get(paths.lease(namespace, name), timeout_seconds=timeout_seconds))
+        return view(client.get(lease_path(namespace, name), timeout_seconds=timeout_seconds))
     except KubeNotFound:
         return None
 
@@ -195,7 +199,7 @@ class LeaderLease:
 
     @property
     def _path(self) -> str:
-        return paths.lease(self._namespace, self._name)
+        return lease_path(self._namespace, self._name)
 
     @property
     def _patience_seconds(self) -> float:
@@ -205,7 +209,7 @@ class LeaderLease:
         sent_at = self._clock()
         wanted = self._taken(_new(self._namespace, self._name))
         try:
-            answer = self._client.create(paths.leases(self._namespace), wanted, self._patience_seconds)
+            answer = self._client.create(leases_path(self._namespace), wanted, self._patience_seconds)
         except KubeConflict:
             return _status(False, view(self._client.get(self._path)))
         except KubeNotFound as error:
@@ -279,7 +283,7 @@ class LeaderLease:
         """Somebody deleted the Lease: put it back, cursor included, unless another was faster."""
         anew = _as_new(annotated(wanted, self._notes()))
         try:
-            self._lease = self._client.create(paths.leases(self._namespace), anew, self._patience_seconds)
+            self._lease = self._client.create(leases_path(self._namespace), anew, self._patience_seconds)
         except KubeConflict as error:
             raise LeadershipLost("the Lease was deleted, and another took it") from error
 
@@ -294,8 +298,6 @@ class LeaseKeeper:
         on_loss: Callable[[str], object],
     ) -> None:
         """``on_loss`` is told why, once, from the keeper's thread; nothing is renewed after that."""
-        self.problem: KubeError | None = None
-        """Why the latest renewal failed; None if it did not."""
         self._lease = lease
         self._newest = newest
         self._on_loss = on_loss
@@ -329,12 +331,11 @@ class LeaseKeeper:
                 self._lease.renew(self._newest())
             except LeadershipLost:
                 raise
-            except KubeError as error:
-                self.problem = error
+            except KubeError:
                 failures += 1
                 wait = self._backoff.seconds(failures)
             else:
-                self.problem, failures, wait = None, 0, self._lease.renew_interval_seconds
+                failures, wait = 0, self._lease.renew_interval_seconds
 
 
 def _status(held: bool, seen: LeaseView) -> LeaseStatus:
@@ -385,3 +386,60 @@ def _as_new(lease: JsonObject) -> JsonObject:
     for server_set in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):
         anew["metadata"].pop(server_set, None)
     return anew
+
+
+_DEAD_STATES = frozenset("ZX")
+
+
+def own_identity(environ: Mapping[str, str] | None = None) -> str:
+    """The identity of this process."""
+    environ = os.environ if environ is None else environ
+    pod, uid = environ.get("POD_NAME"), environ.get("POD_UID")
+    if pod and uid:
+        return f"{pod}_{uid}"
+    host, pid = socket.gethostname() or "localhost", os.getpid()
+    # Where the kernel shows no process table, nobody can be found dead in it.
+    place = _place() or uuid.uuid4().hex[:16]
+    _, start = _state_and_start(pid) or ("", "0")
+    return f"{host}_{place}_{pid}_{start}"
+
+
+def is_dead(identity: str) -> bool:
+    """Whether this is a process of this very machine, boot and process namespace that has ended."""
+    parts = identity.rsplit("_", 3)
+    if len(parts) != 4 or parts[1] != _place():
+        return False
+    pid, start = parts[2], parts[3]
+    if not (pid.isdecimal() and start.isdecimal() and 0 < int(pid) < 1 << 31):
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass  # somebody else's, so it is there
+    found = _state_and_start(int(pid))
+    if found is None:
+        return False  # hidden from us: there, for all we know
+    return found[0] in _DEAD_STATES or found[1] != start
+
+
+def _place() -> str | None:
+    """A hash of this boot and this process namespace; None where the kernel does not show them."""
+    try:
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return None
+    return hashlib.sha256(f"{boot_id} {namespace}".encode()).hexdigest()[:16]
+
+
+def _state_and_start(pid: int) -> tuple[str, str] | None:
+    """State letter and start time of a process (proc(5), fields 3 and 22)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The name in parentheses may itself hold spaces and parentheses.
+    fields = stat.rpartition(")")[2].split()
+    return (fields[0], fields[19]) if len(fields) > 19 else None

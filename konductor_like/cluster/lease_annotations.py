@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from konductor_like.cluster import paths, times
+from konductor_like.cluster import times
 from konductor_like.cluster.checkpoint import (
     COVERAGE_ANNOTATION,
     CURSOR_ANNOTATION,
@@ -28,10 +28,10 @@ from konductor_like.cluster.checkpoint import (
     encode_coverage,
     encode_releases,
 )
-from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.client import KubeClient, lease_path
 from konductor_like.cluster.errors import KubeConflict
+from konductor_like.cluster.lenient_json import Fields, read
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, decode_settings
-from konductor_like.cluster.tolerant import Fields, read
 from konductor_like.model import Checkpoint, Control, ControlAct, Controls, Coverage, Machine, TaintedNode
 
 JsonObject = dict[str, Any]
@@ -150,7 +150,7 @@ def add_control_act(
     Nothing is written where ``act_for`` gives None. Guarded by the Lease's resourceVersion. Raises
     KubeNotFound where there is no Lease, or another KubeError.
     """
-    path = paths.lease(namespace, name)
+    path = lease_path(namespace, name)
     left = _TRIES
     while True:
         lease = client.get(path)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from konductor_like.cluster import paths
-from konductor_like.cluster.client import ReadOnlyKubeClient
+from konductor_like.cluster.client import PODS_PATH, ReadOnlyKubeClient
 from konductor_like.cluster.times import moment_of
 from konductor_like.jobs import job_of_pod
 
@@ -50,7 +49,7 @@ def jobs_on(client: ReadOnlyKubeClient, node: str, now: datetime) -> NodeJobs:
 
     def look(phase: str, total_bytes: int) -> bool:
         params = {"fieldSelector": f"spec.nodeName={node},status.phase{phase}", "resourceVersion": "0"}
-        return client.scan(paths.PODS, found.take, params, object_bytes=POD_BYTES, total_bytes=total_bytes)
+        return client.scan(PODS_PATH, found.take, params, object_bytes=POD_BYTES, total_bytes=total_bytes)
 
     complete = look("=Running", RUNNING_BYTES)
     look("!=Running", OTHERS_BYTES)

@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from konductor_like.cluster.gpu import parse_selector
-from konductor_like.cluster.tolerant import Fields, read
+from konductor_like.cluster.lenient_json import Fields, read
+from konductor_like.cluster.node_decoder import parse_selector
 from konductor_like.policy.rules import Rules
 from konductor_like.settings import Settings
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from konductor_like.cluster.node_writer import WriteResult
 from konductor_like.cluster.pods import NodeJobs
-from konductor_like.cluster.writer import WriteResult
 from konductor_like.model import Change, Controls, NodeState
 
 

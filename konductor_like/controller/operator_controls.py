@@ -9,8 +9,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from konductor_like.cluster.errors import KubeError
-from konductor_like.cluster.fence import suspend_aware_seconds
 from konductor_like.cluster.lease_annotations import LeaseView
+from konductor_like.cluster.transport import suspend_aware_seconds
 from konductor_like.controller import audit, logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.model import ControlAct, Controls, EventReason

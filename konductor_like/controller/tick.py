@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from konductor_like.cluster.writer import Outcome, WriteResult
+from konductor_like.cluster.node_writer import Outcome, WriteResult
 from konductor_like.controller import logs
 from konductor_like.controller.backlog import THIN_ABOVE, Stalls, Waiting, thinned
 from konductor_like.controller.edges import EventSink, Jobs, Nodes, Steer, Writer

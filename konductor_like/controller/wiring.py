@@ -9,18 +9,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from konductor_like import __version__
-from konductor_like.cluster.access import ready_to_write
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
-from konductor_like.cluster.decode import settled_decoder
-from konductor_like.cluster.events import NodeEvents
-from konductor_like.cluster.identity import own_identity
-from konductor_like.cluster.lease import LeaderLease, read_lease
+from konductor_like.cluster.events import LeaseEvents, NodeEvents
+from konductor_like.cluster.lease import LeaderLease, own_identity, read_lease
 from konductor_like.cluster.lease_annotations import LeaseView
-from konductor_like.cluster.lease_events import LeaseEvents
+from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_store import NodeStore, ResourceSlices
+from konductor_like.cluster.node_writer import NodeWriter, RehearsedWriter
 from konductor_like.cluster.pods import jobs_on
+from konductor_like.cluster.preflight import ready_to_write
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_settings, published
-from konductor_like.cluster.store import NodeStore
-from konductor_like.cluster.writer import NodeWriter, RehearsedWriter
 from konductor_like.controller import logs
 from konductor_like.controller.announcer import Announcer
 from konductor_like.controller.controller import Controller
@@ -105,7 +103,8 @@ def _earnest(
     stop: threading.Event,
 ) -> Iterator[Controller]:
     client = KubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
-    decode = settled_decoder(settings, client)
+    slices = ResourceSlices(client)
+    decode = node_decoder(settings, slices.nodes)
     namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
     identity = own_identity()
     with ExitStack() as exits:
@@ -121,7 +120,7 @@ def _earnest(
             renew_interval_seconds=settings.lease_renew_interval_seconds,
             notes=lambda: _notes(settings, identity, rulebook),
         )
-        store = NodeStore(client, decode, on_change=lambda: controller.nodes_changed())
+        store = NodeStore(client, decode, on_change=lambda: controller.nodes_changed(), slices=slices)
         writer = NodeWriter(
             client,
             decode,
@@ -136,7 +135,7 @@ def _earnest(
         def prepare() -> list[str]:
             return ready_to_write(client, namespace, settings.lease_name)
 
-        about_lease = LeaseEvents(client, lease, identity)
+        about_lease = LeaseEvents(client, lambda: lease.reference, identity)
         terms = _Terms(
             settings,
             metrics,
@@ -174,9 +173,9 @@ def _rehearsal(
     client = ReadOnlyKubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
     with ExitStack() as exits:
         exits.enter_context(closing(client))
-        store = NodeStore(
-            client, settled_decoder(settings, client), on_change=lambda: controller.nodes_changed()
-        )
+        slices = ResourceSlices(client)
+        decode = node_decoder(settings, slices.nodes)
+        store = NodeStore(client, decode, on_change=lambda: controller.nodes_changed(), slices=slices)
         namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
         nodes = RehearsedNodes(store)
         report = Report(metrics, rehearsal=True, fleet_event=rehearsed_fleet_event)

@@ -15,7 +15,7 @@ from konductor_like.backtest.play import Player, play
 from konductor_like.backtest.reading import Page
 from konductor_like.backtest.simulation import Assumed
 from konductor_like.catalog import UserRules, load_catalog, read_user_rules
-from konductor_like.cluster.writer import RehearsedWriter
+from konductor_like.cluster.node_writer import RehearsedWriter
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.rehearsal import RehearsedEvents, RehearsedNodes
 from konductor_like.controller.report import Report

@@ -16,9 +16,8 @@ from konductor_like.cli.tainting import Acknowledgement, OperatorTaint
 from konductor_like.cli.writing import NodeWork
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeError
-from konductor_like.cluster.fence import NoFence
 from konductor_like.cluster.lease_annotations import add_control_act
-from konductor_like.cluster.writer import NodeWriter
+from konductor_like.cluster.node_writer import NoDeadline, NodeWriter
 from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
 from tests.chaos import wire
 from tests.chaos.process import LEASE, NAMESPACE, SerialCrew
@@ -182,12 +181,12 @@ def carry_out(world: World, work: NodeWork, name: str | None) -> None:
     """Do a command's work on one node, or where there is no name on all that it concerns."""
     assert isinstance(work.client, KubeClient)
     writer = NodeWriter(
-        *(work.client, work.decode, NoFence()),
+        *(work.client, work.decode, NoDeadline()),
         timeout_seconds=10.0,
         sleep=world.advance,
         clock=world.clock.seconds,
     )
-    writer._crew = SerialCrew(world)  # type: ignore[assignment]  # stands in
+    writer._pool = SerialCrew(world)  # type: ignore[assignment]  # stands in
     work._writer = writer
     if work._events is not None:
         work._events._sleep = lambda _: True

@@ -9,7 +9,7 @@ import pytest
 from konductor_like.cli.ack import rule_of
 from konductor_like.cli.app import execute
 from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.decode import decode_node
+from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import HEALTH_LABEL
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from tests.cli.scenes import NOW, OUR_TAINT

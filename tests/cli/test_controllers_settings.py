@@ -13,11 +13,10 @@ import pytest
 
 from konductor_like.cli import report
 from konductor_like.cli.app import execute
-from konductor_like.cluster import paths
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.decode import decode_node
+from konductor_like.cluster.client import KubeClient, lease_path
+from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.cluster.node_record import encode
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, encode_settings
-from konductor_like.cluster.record import encode
 from konductor_like.model import RECORD_ANNOTATION, Stint
 from konductor_like.policy import Rules
 from konductor_like.sandbox.fleet import make_cpu_node
@@ -48,7 +47,7 @@ def stop_the_controller(folder: Path) -> None:
     """It lets go of the Lease, as at its end."""
     with closing(KubeClient.connect(str(folder / "kubeconfig"), None, 10)) as client:
         client.patch(
-            paths.lease("konductor-like", "konductor-like"),
+            lease_path("konductor-like", "konductor-like"),
             {"spec": {"holderIdentity": ""}},
             "application/merge-patch+json",
         )

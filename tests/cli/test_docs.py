@@ -14,7 +14,7 @@ from konductor_like.cli.exits import Exit
 from konductor_like.cli.happenings import event_reports
 from konductor_like.cli.render import WIDE_HEADERS, Output
 from konductor_like.cli.report import ControllerReport, Health, StatusReport, node_reports
-from konductor_like.cluster.decode import decode_node
+from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import BrakeState, Held
 from tests.cli.scenes import NOW, every_state, in_event, incident, settings_of
 

@@ -14,7 +14,7 @@ from konductor_like.cli.happenings import (
     event_reports,
     event_sentence,
 )
-from konductor_like.cluster.decode import decode_node
+from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import IncidentState, NodeState, Role, Severity, Source
 from tests.cli.scenes import NOW, ago_ns, in_event, incident
 

@@ -17,7 +17,7 @@ from konductor_like.cli.render import (
     render,
 )
 from konductor_like.cli.report import ControllerReport, StatusReport, node_reports
-from konductor_like.cluster.decode import decode_node
+from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import BrakeState, Coverage, Held, Pace, PoolBrake, Severity, Source
 from konductor_like.sandbox.fleet import make_node
 from tests.cli.scenes import NOW, ago, ago_ns, every_state, incident, with_record

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from konductor_like.cli.report import ControllerReport, Health, NodeReport, node_report, node_reports
-from konductor_like.cluster.decode import decode_node
+from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import (
     Coverage,
     CoverageState,

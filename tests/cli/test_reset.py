@@ -12,9 +12,9 @@ import pytest
 from konductor_like.cli.app import execute
 from konductor_like.cli.dryrun import with_plain_dry_run
 from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.decode import decode_node
 from konductor_like.cluster.lease_annotations import view
-from konductor_like.cluster.record import decode
+from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.cluster.node_record import decode
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, Controls, IncidentState, NodeRecord, Source
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cli.scenes import NOW, OUR_TAINT, ago_ns, faulty

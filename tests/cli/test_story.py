@@ -19,7 +19,7 @@ from konductor_like.cli.report import ControllerReport
 from konductor_like.cli.story import Story, story_of
 from konductor_like.cli.story_view import FAULTS_SHOWN, document, rows
 from konductor_like.cli.terminal import console
-from konductor_like.cluster.decode import decode_node
+from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import (
     OPT_OUT_LABEL,
     Control,

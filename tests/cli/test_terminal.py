@@ -10,7 +10,7 @@ from rich.console import Console
 from konductor_like.cli.report import ControllerReport, StatusReport, node_reports
 from konductor_like.cli.streams import colourful, is_terminal
 from konductor_like.cli.terminal import console, status_view, table_view
-from konductor_like.cluster.decode import decode_node
+from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import BrakeState, Coverage, Severity
 from konductor_like.sandbox.fleet import make_node
 from tests.cli.scenes import NOW, every_state, incident, with_record

@@ -5,10 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.cluster.access import controller_permissions, missing_permissions, ready_to_write
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeBadAnswer, KubeConfigError, KubeError, KubeUnavailable
-from konductor_like.cluster.namespaces import ensure_namespace
+from konductor_like.cluster.preflight import (
+    controller_permissions,
+    ensure_namespace,
+    missing_permissions,
+    ready_to_write,
+)
 from konductor_like.sandbox.kubernetes import KubernetesServer, Rule, matching, refusal
 from konductor_like.sandbox.mishaps import Mishap
 from konductor_like.sandbox.wire import JSON

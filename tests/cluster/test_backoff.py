@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from konductor_like.cluster.backoff import Backoff
+from konductor_like.cluster.errors import Backoff
 
 
 def test_waits_double_and_are_spread() -> None:

@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 
 from konductor_like.cluster import client as module
-from konductor_like.cluster import paths
-from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
+from konductor_like.cluster.client import (
+    NODES_PATH,
+    KubeClient,
+    ReadOnlyKubeClient,
+    lease_path,
+    leases_path,
+    node_path,
+)
 from konductor_like.cluster.errors import KubeBadAnswer, KubeConflict, KubeForbidden, KubeGone, KubeNotFound
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from konductor_like.sandbox.mishaps import Mishap
@@ -25,7 +31,7 @@ LEASE = {
 
 def names(client: ReadOnlyKubeClient, **params: str) -> list[str]:
     """The names of all Nodes."""
-    return client.list_pages(paths.NODES, lambda node: str(node["metadata"]["name"]), params).items
+    return client.list_pages(NODES_PATH, lambda node: str(node["metadata"]["name"]), params).items
 
 
 @pytest.fixture
@@ -45,7 +51,7 @@ def test_a_list_is_read_page_by_page(server: KubernetesServer, client: KubeClien
 
 @pytest.mark.usefixtures("fleet")
 def test_a_list_says_of_which_moment_it_is(client: KubeClient) -> None:
-    listing = client.list_pages(paths.NODES, lambda node: node)
+    listing = client.list_pages(NODES_PATH, lambda node: node)
 
     newest = max(int(node["metadata"]["resourceVersion"]) for node in listing.items)
     assert int(listing.resource_version) >= newest
@@ -97,25 +103,25 @@ def test_a_list_of_null_is_empty_as_go_writes_it(server: KubernetesServer, clien
 
 
 def test_an_object_goes_through_its_life(client: KubeClient) -> None:
-    path = paths.lease("default", "x")
-    made = client.create(paths.leases("default"), LEASE)
+    path = lease_path("default", "x")
+    made = client.create(leases_path("default"), LEASE)
 
     changed = client.replace(path, {**made, "spec": {"holderIdentity": "me"}})
     with pytest.raises(KubeConflict, match="cannot update leases/x in namespace default"):
         client.replace(path, made)
     client.patch(path, {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json")
-    client.delete(path)
 
     assert changed["spec"]["holderIdentity"] == "me"
-    with pytest.raises(KubeNotFound, match="cannot get leases/x in namespace default"):
-        client.get(path)
+    assert client.get(path)["metadata"]["labels"] == {"a": "b"}
+    with pytest.raises(KubeNotFound, match="cannot get leases/y in namespace default"):
+        client.get(lease_path("default", "y"))
 
 
 def test_a_patch_may_be_rehearsed_by_the_server(server: KubernetesServer, client: KubeClient) -> None:
     server.put_node(raw_node())
 
     client.patch(
-        paths.node("gpu-1"),
+        node_path("gpu-1"),
         [{"op": "add", "path": "/metadata/labels/a", "value": "b"}],
         params={"dryRun": "All"},
     )
@@ -136,12 +142,12 @@ def test_a_reader_has_no_means_to_write(server: KubernetesServer, tmp_path: Path
     assert reader.server == server.url
     assert not reader.in_cluster
     assert reader.namespace is None
-    assert [name for name in ("create", "patch", "replace", "delete") if hasattr(reader, name)] == []
+    assert [name for name in ("create", "patch", "replace") if hasattr(reader, name)] == []
     reader.close()
 
 
 def test_the_official_client_is_not_imported_before_it_is_needed() -> None:
-    modules = "access, client, decode, events, lease, store, writer"
+    modules = "client, events, lease, node_decoder, node_store, node_writer, preflight"
     program = f"from konductor_like.cluster import {modules}; import sys; print('kubernetes' in sys.modules)"
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

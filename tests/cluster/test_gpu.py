@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from konductor_like.cluster.gpu import parse_selector, says_gpu
+from konductor_like.cluster.node_decoder import parse_selector, says_gpu
 
 
 @pytest.mark.parametrize(

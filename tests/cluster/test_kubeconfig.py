@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster import kubeconfig
+from konductor_like.cluster import auth
+from konductor_like.cluster.auth import Credentials
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeConfigError, KubeUnauthorized
-from konductor_like.cluster.kubeconfig import Access
 from konductor_like.sandbox.kubernetes import KubernetesServer
 
 CERTIFICATES = Path(__file__).parent.parent / "loki" / "certificates"
@@ -49,11 +49,9 @@ def load(
     context: str | None = None,
     folder: Path = Path("/none"),
     **environ: str,
-) -> Access:
+) -> Credentials:
     """Load as with these flags, environment variables and service account."""
-    return kubeconfig.load(
-        None if kubeconfig_file is None else str(kubeconfig_file), context, environ, folder
-    )
+    return auth.load(None if kubeconfig_file is None else str(kubeconfig_file), context, environ, folder)
 
 
 @pytest.fixture
@@ -238,7 +236,7 @@ def test_a_login_command_that_fails_is_told_and_not_logged(
 def test_an_expired_token_is_renewed_by_the_command_and_a_failure_then_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kubeconfig, "_RENEW_SECONDS", 0.0)
+    monkeypatch.setattr(auth, "_RENEW_SECONDS", 0.0)
     user = login(tmp_path, granted("t-1"))
     access = load(config(tmp_path / "c", user=user))
     login(tmp_path, granted("t-2"))

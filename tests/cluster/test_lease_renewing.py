@@ -14,11 +14,11 @@ from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusa
 from konductor_like.sandbox.mishaps import Drop, Mishap
 from tests.cluster.lease_scenes import (
     NAMESPACE,
-    PATH,
     WRITES,
     Clock,
     candidate,
     cursor,
+    delete,
     may_write,
     note,
     saved,
@@ -166,11 +166,13 @@ def test_a_take_over_that_took_effect_without_an_answer_is_found(
     assert lease.try_acquire().held
 
 
-def test_a_lease_that_somebody_deleted_is_put_back_with_its_cursor(client: KubeClient, clock: Clock) -> None:
+def test_a_lease_that_somebody_deleted_is_put_back_with_its_cursor(
+    server: KubernetesServer, client: KubeClient, clock: Clock
+) -> None:
     lease = candidate(client, clock)
     lease.try_acquire()
     lease.renew(Carried(cursor(5)))
-    client.delete(PATH)
+    delete(server)
 
     lease.renew(Carried(cursor(6)))
 
@@ -179,10 +181,10 @@ def test_a_lease_that_somebody_deleted_is_put_back_with_its_cursor(client: KubeC
     assert saved(client) == cursor(7)
 
 
-def test_but_not_when_another_was_faster(client: KubeClient, clock: Clock) -> None:
+def test_but_not_when_another_was_faster(server: KubernetesServer, client: KubeClient, clock: Clock) -> None:
     lease = candidate(client, clock)
     lease.try_acquire()
-    client.delete(PATH)
+    delete(server)
     candidate(client, clock, "b").try_acquire()
 
     with pytest.raises(LeadershipLost, match="held by b"):
@@ -195,7 +197,7 @@ def test_nor_when_that_happens_between_two_looks(
     lease = candidate(client, clock)
     lease.try_acquire()
     candidate_b = candidate(client, clock, "b")
-    client.delete(PATH)
+    delete(server)
     candidate_b.try_acquire()
     for when in (WRITES, matching("GET", "leases")):
         server.mishaps.add(refusal(404), when=when)  # still gone when we renewed, back when we created

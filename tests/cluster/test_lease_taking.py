@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster import identity as identities
-from konductor_like.cluster import paths
+from konductor_like.cluster import lease as leases
 from konductor_like.cluster.checkpoint import CURSOR_ANNOTATION
-from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.client import KubeClient, leases_path
 from konductor_like.cluster.errors import KubeConfigError
-from konductor_like.cluster.fence import suspend_aware_seconds
-from konductor_like.cluster.identity import own_identity
-from konductor_like.cluster.lease import read_lease
+from konductor_like.cluster.lease import own_identity, read_lease
 from konductor_like.cluster.lease_annotations import Carried
+from konductor_like.cluster.transport import suspend_aware_seconds
 from konductor_like.model import Coverage
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cluster.lease_scenes import (
@@ -113,7 +111,7 @@ def test_a_lease_that_nobody_holds_is_free(
         "kind": "Lease",
         "metadata": {"name": NAME, "namespace": NAMESPACE},
     }
-    client.create(paths.leases(NAMESPACE), lease if spec is None else {**lease, "spec": spec})
+    client.create(leases_path(NAMESPACE), lease if spec is None else {**lease, "spec": spec})
 
     assert candidate(client, clock).try_acquire().held
 
@@ -195,9 +193,7 @@ def test_the_same_identity_takes_over_at_once(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the process table of Linux")
 def test_a_killed_process_of_this_machine_is_not_waited_for(client: KubeClient, clock: Clock) -> None:
-    program = (
-        "from konductor_like.cluster import identity as i; print(i.own_identity({}), flush=True); input()"
-    )
+    program = "from konductor_like.cluster import lease as i; print(i.own_identity({}), flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -220,7 +216,7 @@ def test_the_clock_goes_on() -> None:
 def test_a_holder_whose_place_is_ours_but_whose_name_is_odd_is_waited_for(
     client: KubeClient, clock: Clock
 ) -> None:
-    candidate(client, clock, f"host_{identities._place()}_self_x").try_acquire()
+    candidate(client, clock, f"host_{leases._place()}_self_x").try_acquire()
 
     assert not candidate(client, clock, "b").try_acquire().held
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster.managers import FIELD_MANAGER, last_writer
+from konductor_like.cluster.node_decoder import last_writer
+from konductor_like.cluster.transport import FIELD_MANAGER
 
 SPEC: dict[str, Any] = {"f:spec": {"f:taints": {}}}
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.cluster import patch
-from konductor_like.cluster.record import encode
+from konductor_like.cluster import node_patch
+from konductor_like.cluster.node_record import encode
 from konductor_like.model import (
     HEALTH_LABEL,
     RECORD_ANNOTATION,
@@ -30,7 +30,7 @@ OLD_TEXT = encode(record(incident(31)))
 
 def written(node: dict[str, Any], change: Change) -> dict[str, Any]:
     """What a server makes of the node and the patch, empty fields dropped as it does."""
-    patched: dict[str, Any] = jsonpatch.apply(copy.deepcopy(node), patch.build(state_of(node), change))
+    patched: dict[str, Any] = jsonpatch.apply(copy.deepcopy(node), node_patch.build(state_of(node), change))
     if not patched["spec"].get("taints", True):
         del patched["spec"]["taints"]
     return patched
@@ -49,7 +49,7 @@ def recorded(**parts: Any) -> dict[str, Any]:
 def test_a_taint_is_one_patch_with_its_tests_in_front() -> None:
     change = taint()
 
-    operations = patch.build(state_of(raw_node(taints=[TEAM])), change)
+    operations = node_patch.build(state_of(raw_node(taints=[TEAM])), change)
 
     assert operations == [
         {"op": "test", "path": "/metadata/uid", "value": "uid-gpu-1"},
@@ -67,20 +67,20 @@ def test_a_taint_is_one_patch_with_its_tests_in_front() -> None:
 
 
 def test_a_node_without_taints_is_tested_for_having_none() -> None:
-    operations = patch.build(state_of(raw_node()), taint())
+    operations = node_patch.build(state_of(raw_node()), taint())
 
     assert {"op": "test", "path": "/spec/taints", "value": None} in operations
     assert {"op": "add", "path": "/spec/taints", "value": [OURS]} in operations
 
 
 def test_a_taint_list_that_is_there_but_empty_is_tested_as_such() -> None:
-    operations = patch.build(state_of(raw_node(taints=[])), taint())
+    operations = node_patch.build(state_of(raw_node(taints=[])), taint())
 
     assert {"op": "test", "path": "/spec/taints", "value": []} in operations
 
 
 def test_an_untaint_takes_ours_out_by_its_place() -> None:
-    operations = patch.build(
+    operations = node_patch.build(
         state_of(recorded(taints=[TEAM, OURS, {"key": "x", "effect": "NoExecute"}])), UNTAINT
     )
 
@@ -96,7 +96,7 @@ def test_where_a_map_is_absent_the_resource_version_is_tested(missing: str) -> N
     node = raw_node(**parts)
     key = {"annotations": RECORD_ANNOTATION, "labels": HEALTH_LABEL}[missing]
 
-    operations = patch.build(state_of(node), taint())
+    operations = node_patch.build(state_of(node), taint())
 
     assert {"op": "test", "path": "/metadata/resourceVersion", "value": "7"} in operations
     assert [op["path"] for op in operations if op["op"] == "add" and key in op["value"]] == [
@@ -108,7 +108,7 @@ def test_where_a_map_is_absent_the_resource_version_is_tested(missing: str) -> N
 def test_a_text_that_can_be_written_in_two_ways_is_tested_by_the_resource_version(odd: str) -> None:
     node = raw_node(annotations={RECORD_ANNOTATION: f'{{"v":1,"x":"{odd}"}}'})
 
-    tested = {op["path"] for op in patch.build(state_of(node), taint()) if op["op"] == "test"}
+    tested = {op["path"] for op in node_patch.build(state_of(node), taint()) if op["op"] == "test"}
 
     assert tested - {"/status/nodeInfo/bootID"} == {
         *("/metadata/uid", "/spec/taints", "/metadata/resourceVersion"),
@@ -116,7 +116,7 @@ def test_a_text_that_can_be_written_in_two_ways_is_tested_by_the_resource_versio
 
 
 def test_where_the_maps_are_there_it_is_not_since_heartbeats_change_it() -> None:
-    paths = [op["path"] for op in patch.build(state_of(raw_node()), taint())]
+    paths = [op["path"] for op in node_patch.build(state_of(raw_node()), taint())]
 
     assert "/metadata/resourceVersion" not in paths
 
@@ -171,27 +171,27 @@ def test_what_is_there_already_is_not_written_again() -> None:
     change = taint()
     node = written(raw_node(), change)
 
-    assert patch.build(state_of(node), change) == []
+    assert node_patch.build(state_of(node), change) == []
 
 
 @pytest.mark.parametrize("change", [UNTAINT, PURGE], ids=["untaint", "purge"])
 def test_letting_go_twice_writes_once(change: Change) -> None:
     node = written(recorded(), change)
 
-    assert patch.build(state_of(node), change) == []
+    assert node_patch.build(state_of(node), change) == []
 
 
 def test_a_record_that_says_the_same_in_other_words_is_left_as_it_is() -> None:
     spaced = json.dumps(json.loads(encode(record(incident()))), indent=2)
     node = recorded(annotations={RECORD_ANNOTATION: spaced})
 
-    assert patch.build(state_of(node), Change("gpu-1", Verb.RECORD, record(incident()), "faulty")) == []
+    assert node_patch.build(state_of(node), Change("gpu-1", Verb.RECORD, record(incident()), "faulty")) == []
 
 
 def test_a_mangled_record_is_written_anew() -> None:
     node = recorded(annotations={RECORD_ANNOTATION: "see ticket"})
 
-    operations = patch.build(state_of(node), Change("gpu-1", Verb.RECORD, NodeRecord(), "faulty"))
+    operations = node_patch.build(state_of(node), Change("gpu-1", Verb.RECORD, NodeRecord(), "faulty"))
 
     assert operations[2] == {
         "op": "test",
@@ -226,7 +226,7 @@ def _set(*path: str, to: Any) -> Any:
 )
 @pytest.mark.parametrize("verb", [Verb.UNTAINT, Verb.RECORD, Verb.PURGE])
 def test_a_patch_fails_on_a_node_that_changed(meddle: Any, verb: Verb) -> None:
-    operations = patch.build(state_of(recorded()), Change("gpu-1", verb, None, None))
+    operations = node_patch.build(state_of(recorded()), Change("gpu-1", verb, None, None))
     changed = recorded()
     meddle(changed)
 
@@ -236,7 +236,7 @@ def test_a_patch_fails_on_a_node_that_changed(meddle: Any, verb: Verb) -> None:
 
 def test_a_taint_for_a_fault_of_one_boot_fails_on_a_node_that_rebooted() -> None:
     node = raw_node(taints=[TEAM])
-    operations = patch.build(state_of(node), taint())
+    operations = node_patch.build(state_of(node), taint())
     rebooted = raw_node(taints=[TEAM])
     rebooted["status"]["nodeInfo"]["bootID"] = "another boot"
 
@@ -249,13 +249,13 @@ def test_a_refusal_because_the_node_rebooted_is_a_lost_race() -> None:
     node, rebooted = recorded(), recorded()
     rebooted["status"]["nodeInfo"]["bootID"] = "another boot"
 
-    assert patch.same_ground(state_of(node), state_of(recorded()))
-    assert not patch.same_ground(state_of(node), state_of(rebooted))
+    assert node_patch.same_ground(state_of(node), state_of(recorded()))
+    assert not node_patch.same_ground(state_of(node), state_of(rebooted))
 
 
 def test_a_heartbeat_in_between_does_no_harm() -> None:
     node = recorded()
-    operations = patch.build(state_of(node), UNTAINT)
+    operations = node_patch.build(state_of(node), UNTAINT)
     node["metadata"]["resourceVersion"] = "8"
     node["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
 
@@ -267,8 +267,8 @@ def test_a_refusal_on_the_same_ground_is_told_from_a_lost_race() -> None:
 
     reported = raw_node(taints=[TEAM])
     reported["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
-    assert patch.same_ground(before, state_of(reported))
-    assert not patch.same_ground(before, state_of(raw_node(taints=[OURS])))
+    assert node_patch.same_ground(before, state_of(reported))
+    assert not node_patch.same_ground(before, state_of(raw_node(taints=[OURS])))
 
 
 # Properties: whatever the node, and whatever the change.
@@ -338,14 +338,14 @@ def test_the_node_ends_up_as_the_change_wants_it(node: dict[str, Any], change: C
     assert after.as_read.health == change.health
     assert after.record == (change.record or NodeRecord())
     assert (after.as_read.record is None) is (change.record is None)
-    assert patch.build(after, change) == []
+    assert node_patch.build(after, change) == []
 
 
 @given(nodes(), CHANGES)
 def test_the_rehearsed_state_is_the_written_one(node: dict[str, Any], change: Change) -> None:
     before = state_of(node)
 
-    assert _comparable(patch.applied(before, change)) == _comparable(state_of(written(node, change)))
+    assert _comparable(node_patch.applied(before, change)) == _comparable(state_of(written(node, change)))
 
 
 def _comparable(state: NodeState) -> NodeState:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.cluster import patch
-from konductor_like.cluster.patch import OUR_TAINT, SUSPECT_TAINT
+from konductor_like.cluster import node_patch
+from konductor_like.cluster.node_patch import OUR_TAINT, SUSPECT_TAINT
 from konductor_like.model import Change, Verb
 from konductor_like.sandbox.kubernetes import jsonpatch
 from tests.cluster.scenes import OURS, TEAM, incident, raw_node, record, state_of
@@ -29,10 +29,10 @@ def taints_after(before: list[dict[str, Any]] | None, wanted: Change) -> list[di
     """What a server makes of the list; what we believe it makes of it is held to that."""
     node = raw_node() if before is None else raw_node(taints=before)
     state = state_of(node)
-    after: list[dict[str, Any]] = jsonpatch.apply(copy.deepcopy(node), patch.build(state, wanted))[
+    after: list[dict[str, Any]] = jsonpatch.apply(copy.deepcopy(node), node_patch.build(state, wanted))[
         "spec"
     ].get("taints", [])
-    believed = patch.applied(state, wanted)
+    believed = node_patch.applied(state, wanted)
     assert list(believed.as_read.taints or ()) == after
     assert sorted((t.key, t.value or "", t.effect) for t in believed.taints) == sorted(
         (t["key"], t.get("value") or "", t["effect"]) for t in after
@@ -61,7 +61,7 @@ def test_the_list_after_the_patch(
 
 
 def test_the_patch_tests_the_list_that_it_changes() -> None:
-    operations = patch.build(state_of(raw_node(taints=[TEAM, SOFT])), change(soft=False))
+    operations = node_patch.build(state_of(raw_node(taints=[TEAM, SOFT])), change(soft=False))
 
     assert {"op": "test", "path": "/spec/taints", "value": [TEAM, SOFT]} in operations
     assert {"op": "remove", "path": "/spec/taints/1"} in operations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from konductor_like.cluster.reboots import witnessed
+from konductor_like.cluster.node_store import witnessed
 from konductor_like.model import NodeState
 from tests.policy.scenes import node, ns
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from konductor_like.cluster.record import RECORD_BYTES, decode, encode
+from konductor_like.cluster.node_record import RECORD_BYTES, decode, encode
 from konductor_like.detection import find
 from konductor_like.model import (
     Ack,

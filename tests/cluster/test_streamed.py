@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.cluster.streamed import FRAME_BYTES_MOST, Objects
+from konductor_like.cluster.client import FRAME_BYTES_MOST, Objects
 
 MIB = 1 << 20
 

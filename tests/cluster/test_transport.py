@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from konductor_like import __version__
-from konductor_like.cluster import kubeconfig, paths, transport
-from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster import auth, transport
+from konductor_like.cluster.auth import Credentials
+from konductor_like.cluster.client import KubeClient, node_path
 from konductor_like.cluster.errors import (
     KubeBadAnswer,
     KubeConfigError,
@@ -26,7 +27,6 @@ from konductor_like.cluster.errors import (
     KubeUnavailable,
     KubeUnreachable,
 )
-from konductor_like.cluster.kubeconfig import Access
 from konductor_like.cluster.transport import Transport
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
 from konductor_like.sandbox.mishaps import Drop, Mishap
@@ -34,7 +34,7 @@ from konductor_like.sandbox.wire import HTML, JSON
 from tests.cluster.scenes import raw_node
 
 CERTIFICATES = Path(__file__).parent.parent / "loki" / "certificates"
-NODE = paths.node("gpu-1")
+NODE = node_path("gpu-1")
 
 
 @contextmanager
@@ -234,8 +234,8 @@ class SlowLogin:
     def clock(self) -> float:
         return self.seconds
 
-    def find(self) -> Access:
-        access = kubeconfig.load(str(self._config), None)
+    def find(self) -> Credentials:
+        access = auth.load(str(self._config), None)
         access._renew = lambda _configuration: self._take_time()
         self._take_time()
         return access

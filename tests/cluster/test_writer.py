@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.decode import node_decoder
 from konductor_like.cluster.errors import (
     KubeInvalid,
 )
-from konductor_like.cluster.store import list_nodes
-from konductor_like.cluster.writer import NodeWriter, Outcome, RehearsedWriter
+from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_store import list_nodes
+from konductor_like.cluster.node_writer import NodeWriter, Outcome, RehearsedWriter
 from konductor_like.model import HEALTH_LABEL, TAINT_KEY, Change, NodeState, Verb
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
 from tests.cluster.scenes import OURS, TEAM, incident, raw_node, record, taint

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.decode import JsonObject, node_decoder
 from konductor_like.cluster.errors import (
     KubeForbidden,
     KubeOverloaded,
     KubeUnavailable,
     LeadershipLost,
 )
-from konductor_like.cluster.store import list_nodes
-from konductor_like.cluster.writer import NodeWriter, Outcome
+from konductor_like.cluster.node_decoder import JsonObject, node_decoder
+from konductor_like.cluster.node_store import list_nodes
+from konductor_like.cluster.node_writer import NodeWriter, Outcome
 from konductor_like.model import NodeState
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
 from konductor_like.sandbox.mishaps import Drop, Mishap

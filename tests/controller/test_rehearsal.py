@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from konductor_like.cluster.writer import RehearsedWriter
+from konductor_like.cluster.node_writer import RehearsedWriter
 from konductor_like.controller.rehearsal import RehearsedNodes
 from konductor_like.model import NodeState, Severity, Snapshot
 from konductor_like.policy import Rules, decide

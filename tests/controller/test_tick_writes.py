@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.cluster.errors import KubeOverloaded
-from konductor_like.cluster.writer import Outcome, RehearsedWriter, WriteResult
+from konductor_like.cluster.node_writer import Outcome, RehearsedWriter, WriteResult
 from konductor_like.model import (
     Change,
     EventReason,

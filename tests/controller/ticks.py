@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from konductor_like.cluster.errors import KubeForbidden, KubeTimeout
-from konductor_like.cluster.writer import Outcome, RehearsedWriter, WriteResult
+from konductor_like.cluster.node_writer import Outcome, RehearsedWriter, WriteResult
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.report import Report
 from konductor_like.controller.tick import Tick

@@ -14,15 +14,21 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 
-from konductor_like.cluster import paths
-from konductor_like.cluster.backoff import Backoff
-from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.decode import NodeDecoder
-from konductor_like.cluster.errors import KubeBadAnswer, KubeError, KubeGone, KubeTimeout
-from konductor_like.cluster.reboots import witnessed
+from konductor_like.cluster.client import NODES_PATH, RESOURCE_SLICES_PATHS, ReadOnlyKubeClient
+from konductor_like.cluster.errors import (
+    Backoff,
+    KubeBadAnswer,
+    KubeError,
+    KubeForbidden,
+    KubeGone,
+    KubeNotFound,
+    KubeTimeout,
+)
+from konductor_like.cluster.node_decoder import NodeDecoder
 from konductor_like.cluster.watch import WatchEvent, WatchStream
 from konductor_like.model import NodeState
 
@@ -33,6 +39,10 @@ _SILENCE_SECONDS = 120.0
 _SHORT_SECONDS = 1.0
 """A watch that ends sooner than this may end at once each time: wait a little."""
 _STOP_SECONDS = 5.0
+GPU_DRIVER = "gpu.nvidia.com"
+SLICES_SECONDS = 600.0
+SLICES_AGAIN_SECONDS = 60.0
+"""When the slices could not be listed, what is known holds for so long."""
 
 
 def list_nodes(
@@ -40,7 +50,7 @@ def list_nodes(
 ) -> dict[str, NodeState]:
     """All Nodes, or those that the label selector picks, by name. Raises a KubeError."""
     params = {"labelSelector": label_selector} if label_selector else None
-    listing = client.list_pages(paths.NODES, decode, params)
+    listing = client.list_pages(NODES_PATH, decode, params)
     return {state.name: state for state in listing.items if state.name}
 
 
@@ -59,12 +69,15 @@ class NodeStore:
         silence_seconds: float = _SILENCE_SECONDS,
         backoff: Backoff | None = None,
         on_change: Callable[[], object] = lambda: None,
+        slices: ResourceSlices | None = None,
     ) -> None:
+        """``slices`` are those that the decoder knows: they are kept up to date between two watches."""
         self._client = client
         self._decode = decode
         self._silence_seconds = silence_seconds
         self._backoff = backoff or Backoff()
         self._on_change = on_change
+        self._slices = slices
         self._lock = threading.Lock()
         self._nodes: dict[str, NodeState] = {}
         self._snapshot: Mapping[str, NodeState] | None = None
@@ -135,6 +148,8 @@ class NodeStore:
     def _follow_once(self) -> KubeError | None:
         """List if need be, then watch until the watch ends; the error that ended it, if one did."""
         try:
+            if self._slices is not None:
+                self._slices.refresh()
             if self._version and self._doubtful and self._was_restored():
                 self._version = ""
             if not self._version:
@@ -156,7 +171,7 @@ class NodeStore:
         return None
 
     def _list(self) -> None:
-        listing = self._client.list_pages(paths.NODES, self._decode)
+        listing = self._client.list_pages(NODES_PATH, self._decode)
         listed = {state.name: state for state in listing.items if state.name}
         with self._lock:
             restored = _is_newer(self._reached, listing.resource_version, if_unknown=False)
@@ -182,7 +197,7 @@ class NodeStore:
 
     def _was_restored(self) -> bool:
         """Whether the server's present version is lower than what it has told us."""
-        page = self._client.list(paths.NODES, {"limit": "1"})
+        page = self._client.list(NODES_PATH, {"limit": "1"})
         return _is_newer(self._reached, str(page["metadata"].get("resourceVersion", "")), if_unknown=False)
 
     def _watch(self) -> bool:
@@ -191,7 +206,7 @@ class NodeStore:
             "resourceVersion": self._version,
             "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 -- spreads load, no secret
         }
-        with self._client.stream(paths.NODES, params, self._silence_seconds) as stream:
+        with self._client.stream(NODES_PATH, params, self._silence_seconds) as stream:
             with self._lock:
                 self._stream = stream
                 self._problem = None
@@ -251,3 +266,75 @@ def _is_newer(version: str, than: str, *, if_unknown: bool = True) -> bool:
 def _differ(before: NodeState, after: NodeState) -> bool:
     same_version = replace(after.as_read, resource_version=before.as_read.resource_version)
     return before != replace(after, as_read=same_version)
+
+
+def witnessed(before: NodeState | None, state: NodeState, now_ns: int) -> NodeState:
+    """The newer state of a Node, with what is known from the one before it about when its boot began.
+
+    While the kubelet of the old boot still reported, the new one had not begun. Its report bears the node's
+    own time, which may be ahead: the report was made before ``now_ns``, our time, all the same.
+    """
+    if before is None or before.machine.boot_id is None or state.machine.boot_id is None:
+        return state
+    if replace(before.machine, boot_id=state.machine.boot_id) != state.machine:
+        return state  # another Node, or another machine: its boot may be older
+    known_ns = before.booted_after_ns
+    if before.machine.boot_id != state.machine.boot_id:
+        known_ns = None if before.reported_ns is None else min(before.reported_ns, now_ns)
+    return state if known_ns is None else replace(state, booted_after_ns=known_ns)
+
+
+class ResourceSlices:
+    """Which nodes have a ResourceSlice of NVIDIA's driver, that is a GPU by dynamic resource allocation.
+
+    Such a node may bear no label and no capacity of its own. The slices are listed rarely and kept by name. A
+    node that gains its first one is known after some minutes; an Xid of its kernel log proves its GPU at
+    once. For one thread, but for ``nodes``.
+    """
+
+    def __init__(self, client: ReadOnlyKubeClient, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock`` gives seconds."""
+        self._client = client
+        self._clock = clock
+        self._nodes: frozenset[str] = frozenset()
+        self._due_seconds = float("-inf")
+
+    def nodes(self) -> frozenset[str]:
+        """Their names, as last listed. Sends nothing; any thread may call it."""
+        return self._nodes
+
+    def refresh(self) -> None:
+        """List them again if that is due, at most once an interval. Raises nothing.
+
+        A server without this API, or that does not let us list them, has none.
+        """
+        if self._clock() < self._due_seconds:
+            return
+        wait_seconds = SLICES_SECONDS
+        try:
+            self._nodes = self._listed()
+        except KubeForbidden:
+            self._nodes = frozenset()
+        except KubeError:
+            wait_seconds = SLICES_AGAIN_SECONDS
+        self._due_seconds = self._clock() + wait_seconds
+
+    def _listed(self) -> frozenset[str]:
+        for path in RESOURCE_SLICES_PATHS:
+            with suppress(KubeNotFound):  # an older server has an older version, or none
+                params = {"fieldSelector": f"spec.driver={GPU_DRIVER}"}
+                return frozenset(filter(None, self._client.list_pages(path, _node_of, params).items))
+        return frozenset()
+
+
+def listed_slices(client: ReadOnlyKubeClient) -> Callable[[], frozenset[str]]:
+    """The nodes that have a ResourceSlice now, for a decoder that is used once."""
+    slices = ResourceSlices(client)
+    slices.refresh()
+    return slices.nodes
+
+
+def _node_of(piece: dict[str, object]) -> str:
+    spec = piece.get("spec")
+    name = spec.get("nodeName") if isinstance(spec, dict) else None
+    return name if isinstance(name, str) else ""

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
-from konductor_like.cluster.errors import KubeForbidden, KubeNotFound
+from konductor_like.cluster.client import NAMESPACES_PATH, KubeClient, ReadOnlyKubeClient, namespace_path
+from konductor_like.cluster.errors import KubeConfigError, KubeConflict, KubeForbidden, KubeNotFound
 from konductor_like.cluster.events import NAMESPACE as EVENTS_NAMESPACE
-from konductor_like.cluster.namespaces import ensure_namespace
 
 _LEASES = "coordination.k8s.io"
 
@@ -88,3 +87,35 @@ def ready_to_write(client: KubeClient, namespace: str, lease_name: str = "konduc
 
 def _role(permission: Permission) -> str:
     return f"Role in namespace {permission.namespace}" if permission.namespace else "ClusterRole"
+
+
+def ensure_namespace(client: KubeClient, name: str) -> None:
+    """See to it that the namespace exists, creating it if that is allowed.
+
+    Raises KubeConfigError with the command to run when it is missing and may not be created. Where
+    Namespaces may not be read, as in a pod, it is taken to exist: the Lease will tell.
+    """
+    try:
+        client.get(namespace_path(name))
+    except KubeForbidden:
+        return
+    except KubeNotFound:
+        _create(client, name)
+
+
+def namespace_missing(name: str) -> KubeConfigError:
+    """The error to raise when a namespace turns out not to exist."""
+    return KubeConfigError(
+        f"namespace {name} does not exist, and creating it is not allowed",
+        hint=f"create it with: kubectl create namespace {name}",
+    )
+
+
+def _create(client: KubeClient, name: str) -> None:
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    try:
+        client.create(NAMESPACES_PATH, body)
+    except KubeConflict:
+        return  # somebody else just did
+    except KubeForbidden as error:
+        raise namespace_missing(name) from error

@@ -6,14 +6,18 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster import paths
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.decode import settled_decoder
-from konductor_like.cluster.slices import AGAIN_SECONDS, INTERVAL_SECONDS, GpuSlices
-from konductor_like.cluster.store import list_nodes
+from konductor_like.cluster import node_store
+from konductor_like.cluster.client import RESOURCE_SLICES_PATHS, KubeClient
+from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_store import (
+    SLICES_AGAIN_SECONDS,
+    SLICES_SECONDS,
+    NodeStore,
+    ResourceSlices,
+    listed_slices,
+)
 from konductor_like.sandbox.fleet import make_cpu_node
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
-from konductor_like.settings import Settings
 
 
 class Watch:
@@ -36,7 +40,12 @@ def put_slice(client: KubeClient, node: str, driver: str = "gpu.nvidia.com") -> 
         "metadata": {"name": name},
         "spec": {**spec, **({"nodeName": node} if node else {})},
     }
-    client.create(paths.RESOURCE_SLICES[0], body)
+    client.create(RESOURCE_SLICES_PATHS[0], body)
+
+
+def refreshed(slices: ResourceSlices) -> frozenset[str]:
+    slices.refresh()
+    return slices.nodes()
 
 
 def looks(server: KubernetesServer) -> int:
@@ -49,32 +58,39 @@ def test_nodes_with_a_slice_of_the_gpu_driver_are_known_and_others_are_not(clien
     put_slice(client, "domain-1", "compute-domain.nvidia.com")
     put_slice(client, "")
 
-    assert GpuSlices(client).nodes() == {"dra-1"}
+    assert listed_slices(client)() == {"dra-1"}
 
 
-def test_a_node_that_shows_its_gpu_nowhere_else_is_a_gpu_node_by_its_slice(
+def test_the_store_knows_a_node_by_its_slice_and_its_decoder_sends_nothing(
     server: KubernetesServer, client: KubeClient
 ) -> None:
     for name in ("dra-1", "cpu-1"):
         server.put_node(make_cpu_node(name))
     put_slice(client, "dra-1")
-
-    nodes = list_nodes(client, settled_decoder(Settings(), client))
+    slices = ResourceSlices(client)
+    store = NodeStore(client, node_decoder(sliced=slices.nodes), slices=slices)
+    store.start()
+    try:
+        assert store.wait_synced(10)
+        nodes = store.snapshot()
+    finally:
+        store.stop()
 
     assert {name: state.is_gpu_node for name, state in nodes.items()} == {"dra-1": True, "cpu-1": False}
+    assert looks(server) == 1
 
 
 def test_slices_are_looked_for_once_an_interval(server: KubernetesServer, client: KubeClient) -> None:
     watch = Watch()
-    slices = GpuSlices(client, watch)
+    slices = ResourceSlices(client, watch)
     for _ in range(3):
-        assert slices.nodes() == set()
+        assert refreshed(slices) == set()
     assert looks(server) == 1
     put_slice(client, "dra-1")
 
-    watch.seconds = INTERVAL_SECONDS
+    watch.seconds = SLICES_SECONDS
 
-    assert slices.nodes() == {"dra-1"}
+    assert refreshed(slices) == {"dra-1"}
     assert looks(server) == 2
 
 
@@ -82,18 +98,18 @@ def test_what_is_known_outlasts_an_outage_which_is_over_soon(
     server: KubernetesServer, client: KubeClient
 ) -> None:
     watch = Watch()
-    slices = GpuSlices(client, watch)
+    slices = ResourceSlices(client, watch)
     put_slice(client, "dra-1")
-    assert slices.nodes() == {"dra-1"}
+    assert refreshed(slices) == {"dra-1"}
     server.mishaps.add(refusal(500), times=None, when=matching("GET", "resourceslices"))
     put_slice(client, "dra-2")
 
-    watch.seconds = INTERVAL_SECONDS
-    assert slices.nodes() == {"dra-1"}
+    watch.seconds = SLICES_SECONDS
+    assert refreshed(slices) == {"dra-1"}
     server.mishaps.clear()
-    watch.seconds += AGAIN_SECONDS
+    watch.seconds += SLICES_AGAIN_SECONDS
 
-    assert slices.nodes() == {"dra-1", "dra-2"}
+    assert refreshed(slices) == {"dra-1", "dra-2"}
 
 
 @pytest.mark.parametrize("status", [403, 404])
@@ -103,14 +119,14 @@ def test_where_there_are_none_to_see_there_are_none(
     put_slice(client, "dra-1")
     server.mishaps.add(refusal(status), times=None, when=matching("GET", "resourceslices"))
 
-    assert GpuSlices(client).nodes() == set()
+    assert listed_slices(client)() == set()
 
 
 def test_an_older_server_is_asked_in_its_older_version(
     client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_slice(client, "dra-1")
-    known = paths.RESOURCE_SLICES[0]
-    monkeypatch.setattr(paths, "RESOURCE_SLICES", (known.replace("/v1/", "/v7/"), known))
+    known = RESOURCE_SLICES_PATHS[0]
+    monkeypatch.setattr(node_store, "RESOURCE_SLICES_PATHS", (known.replace("/v1/", "/v7/"), known))
 
-    assert GpuSlices(client).nodes() == {"dra-1"}
+    assert listed_slices(client)() == {"dra-1"}

@@ -1,4 +1,4 @@
-"""Carrying out changes: one JSON Patch each, a bounded number at once, patient, and never past the fence.
+"""Carrying out changes: one JSON Patch each, a bounded number at once, patient, and never past the deadline.
 
 A conflict is not resolved here: the node is read again and handed back, because what to write is decided
 anew.
@@ -6,19 +6,19 @@ anew.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
+from typing import Protocol
 
-from konductor_like.cluster import patch, paths
-from konductor_like.cluster.backoff import Backoff
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.crew import Crew
-from konductor_like.cluster.decode import JsonObject, NodeDecoder
-from konductor_like.cluster.errors import KubeConflict, KubeError, KubeInvalid, KubeNotFound
-from konductor_like.cluster.fence import Fence
+from konductor_like.cluster import node_patch
+from konductor_like.cluster.client import KubeClient, node_path
+from konductor_like.cluster.errors import Backoff, KubeConflict, KubeError, KubeInvalid, KubeNotFound
+from konductor_like.cluster.node_decoder import JsonObject, NodeDecoder
 from konductor_like.model import Change, NodeState
 
 _PATIENCE_SECONDS = 30.0
@@ -53,6 +53,62 @@ class WriteResult:
     """FAILED, but the change may have been made: the next watch event or read will tell."""
 
 
+class WriteDeadline(Protocol):
+    """Says whether a write may start now, and how long it may take; the Lease is one (design rule 24)."""
+
+    def budget_seconds(self) -> float:
+        """How long a write that starts now may take. Raises LeadershipLost when none may start."""
+        ...
+
+
+class NoDeadline:
+    """For the command line: a person writes, guarded by the patch's own tests."""
+
+    def budget_seconds(self) -> float:
+        """No limit."""
+        return math.inf
+
+
+class _WritePool:
+    """Does jobs in threads. One that keeps everybody waiting goes on by itself: it is *late*.
+
+    Not for several threads at once, but for ``finish``.
+    """
+
+    def __init__(self, size: int, linger_seconds: float) -> None:
+        """``linger_seconds``: how long to wait, with nothing done meanwhile, for jobs that all have begun."""
+        self._size = size
+        self._linger_seconds = linger_seconds
+        self._late: dict[str, Future[WriteResult]] = {}
+
+    def is_late(self, name: str) -> bool:
+        """Whether a job of that name is still being done."""
+        return name in self._late and not self._late[name].done()
+
+    def collect(self, name: str) -> WriteResult | None:
+        """What the late job of that name has come to, told once; None if there is nothing to tell."""
+        return None if self.is_late(name) or name not in self._late else self._late.pop(name).result()
+
+    def do(self, jobs: Mapping[str, Callable[[], WriteResult]]) -> dict[str, WriteResult]:
+        """Do them all; those that are late are missing from the answer. A job must not raise."""
+        if not jobs:
+            return {}
+        pool = ThreadPoolExecutor(min(self._size, len(jobs)), thread_name_prefix="write")
+        futures = {name: pool.submit(job) for name, job in jobs.items()}
+        pool.shutdown(wait=False)  # its threads end with their jobs, late ones too
+        left = set(futures.values())
+        while left:
+            done, left = wait(left, self._linger_seconds, FIRST_COMPLETED)
+            if not done and all(future.running() or future.done() for future in left):
+                break
+        self._late |= {name: future for name, future in futures.items() if not future.done()}
+        return {name: future.result() for name, future in futures.items() if name not in self._late}
+
+    def finish(self, timeout_seconds: float) -> bool:
+        """Wait until nothing is under way; whether that was reached. May be called from another thread."""
+        return not wait(list(self._late.values()), timeout_seconds).not_done
+
+
 class NodeWriter:
     """Writes to Nodes. Thread-safe."""
 
@@ -60,7 +116,7 @@ class NodeWriter:
         self,
         client: KubeClient,
         decode: NodeDecoder,
-        fence: Fence,
+        deadline: WriteDeadline,
         *,
         timeout_seconds: float,
         write_concurrency: int = 8,
@@ -77,9 +133,9 @@ class NodeWriter:
         """
         self._client = client
         self._decode = decode
-        self._fence = fence
+        self._deadline = deadline
         self._timeout_seconds = timeout_seconds
-        self._crew: Crew[WriteResult] = Crew(write_concurrency, linger_seconds)
+        self._pool = _WritePool(write_concurrency, linger_seconds)
         self._on_state = on_state
         self._patience_seconds = patience_seconds
         self._backoff = backoff or Backoff()
@@ -94,13 +150,13 @@ class NodeWriter:
         """
         results: dict[str, WriteResult] = {}
         for _, change in pairs:
-            before = self._crew.collect(change.node)
+            before = self._pool.collect(change.node)
             if before is not None and before.outcome is Outcome.FAILED:
                 results[change.node] = replace(before, change=change)
-            elif self._crew.is_late(change.node):
+            elif self._pool.is_late(change.node):
                 results[change.node] = WriteResult(change, Outcome.UNDER_WAY, outcome_unknown=True)
         jobs = {pair[1].node: partial(self.write, *pair) for pair in pairs if pair[1].node not in results}
-        results |= self._crew.do(jobs)
+        results |= self._pool.do(jobs)
         return [
             results.get(change.node) or WriteResult(change, Outcome.UNDER_WAY, outcome_unknown=True)
             for _, change in pairs
@@ -108,26 +164,26 @@ class NodeWriter:
 
     def finish(self, timeout_seconds: float) -> bool:
         """Wait until no write is under way; whether that was reached."""
-        return self._crew.finish(timeout_seconds)
+        return self._pool.finish(timeout_seconds)
 
     def write(self, state: NodeState, change: Change) -> WriteResult:
         """Write one change that was decided on ``state``. What goes wrong is in the result, never raised."""
-        operations = patch.build(state, change)
+        operations = node_patch.build(state, change)
         if not operations:
             return WriteResult(change, Outcome.APPLIED, state)
         give_up_at = self._clock() + self._patience_seconds
         failures, unknown = 0, False
         while True:
             try:
-                budget = self._fence.budget_seconds()
+                budget = self._deadline.budget_seconds()
                 answer = self._client.patch(
-                    paths.node(change.node), operations, timeout_seconds=min(budget, self._timeout_seconds)
+                    node_path(change.node), operations, timeout_seconds=min(budget, self._timeout_seconds)
                 )
-                return WriteResult(change, Outcome.APPLIED, self._noticed(answer))
+                return WriteResult(change, Outcome.APPLIED, self._decoded(answer))
             except KubeNotFound:
                 return WriteResult(change, Outcome.GONE)
             except (KubeConflict, KubeInvalid) as error:
-                return self._look_again(state, change, error, unknown)
+                return self._read_again(state, change, error, unknown)
             except KubeError as error:
                 unknown = unknown or error.outcome_unknown
                 failures += 1
@@ -136,28 +192,28 @@ class NodeWriter:
                 if hopeless or not self._may_wait(wait) or self._sleep(wait):
                     return WriteResult(change, Outcome.FAILED, error=error, outcome_unknown=unknown)
 
-    def _noticed(self, answer: JsonObject) -> NodeState:
+    def _decoded(self, answer: JsonObject) -> NodeState:
         state = self._decode(answer)
         self._on_state(state)
         return state
 
     def _may_wait(self, seconds: float) -> bool:
         try:
-            return self._fence.budget_seconds() > seconds
+            return self._deadline.budget_seconds() > seconds
         except KubeError:
             return False
 
-    def _look_again(self, state: NodeState, change: Change, refusal: KubeError, unknown: bool) -> WriteResult:
+    def _read_again(self, state: NodeState, change: Change, refusal: KubeError, unknown: bool) -> WriteResult:
         """The server refused: read the node, to tell a lost race from a change that is not valid."""
         try:
-            fresh = self._noticed(self._client.get(paths.node(change.node)))
+            fresh = self._decoded(self._client.get(node_path(change.node)))
         except KubeNotFound:
             return WriteResult(change, Outcome.GONE)
         except KubeError as error:
             return WriteResult(change, Outcome.FAILED, error=error, outcome_unknown=unknown)
-        if fresh.as_read.uid == state.as_read.uid and not patch.build(fresh, change):
+        if fresh.as_read.uid == state.as_read.uid and not node_patch.build(fresh, change):
             return WriteResult(change, Outcome.APPLIED, fresh)  # an earlier try got through after all
-        if isinstance(refusal, KubeInvalid) and patch.same_ground(state, fresh):
+        if isinstance(refusal, KubeInvalid) and node_patch.same_ground(state, fresh):
             return WriteResult(change, Outcome.FAILED, fresh, refusal)
         return WriteResult(change, Outcome.CONFLICT, fresh)
 
@@ -171,4 +227,4 @@ class RehearsedWriter:
 
     def write(self, state: NodeState, change: Change) -> WriteResult:
         """What ``NodeWriter.write`` would give if nobody else wrote."""
-        return WriteResult(change, Outcome.APPLIED, patch.applied(state, change))
+        return WriteResult(change, Outcome.APPLIED, node_patch.applied(state, change))

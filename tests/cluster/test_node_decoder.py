@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.cluster.decode import decode_node, node_decoder
-from konductor_like.cluster.record import encode
+from konductor_like.cluster.node_decoder import decode_node, node_decoder
+from konductor_like.cluster.node_record import encode
 from konductor_like.model import (
     OPT_OUT_LABEL,
     RECORD_ANNOTATION,
@@ -20,6 +20,7 @@ from konductor_like.model import (
     Taint,
 )
 from konductor_like.sandbox.fleet import make_cpu_node, make_node
+from konductor_like.settings import Settings
 from tests.cluster.scenes import BOOT, OURS, TEAM, incident, raw_node, record, state_of
 
 
@@ -45,7 +46,9 @@ def test_a_cpu_node_is_none_of_ours() -> None:
 
 
 def test_a_cpu_node_that_the_setting_names_is() -> None:
-    assert node_decoder("pool=render")(make_cpu_node("cpu-1", labels={"pool": "render"})).is_gpu_node
+    assert node_decoder(Settings(gpu_node_selector="pool=render"))(
+        make_cpu_node("cpu-1", labels={"pool": "render"})
+    ).is_gpu_node
 
 
 def test_dead_gpus_do_not_make_it_another_kind_of_node() -> None:

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from konductor_like.cluster import client as module
-from konductor_like.cluster import patch
-from konductor_like.cluster.backoff import Backoff
+from konductor_like.cluster import node_patch
 from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.decode import node_decoder
-from konductor_like.cluster.errors import KubeForbidden, KubeRejected
-from konductor_like.cluster.store import NodeStore, list_nodes
+from konductor_like.cluster.errors import Backoff, KubeForbidden, KubeRejected
+from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_store import NodeStore, list_nodes
 from konductor_like.cluster.times import ns_of_text
 from konductor_like.model import Change, NodeState, Verb
 from konductor_like.sandbox.kubernetes import KubernetesServer, expired_watch, matching, refusal
@@ -320,7 +319,7 @@ def test_stopping_before_anything_answered_works(server: KubernetesServer, clien
 def after(state: NodeState, version: int, *, tainted: bool = True) -> NodeState:
     """The answer to a write of ours."""
     change = Change(state.name, Verb.TAINT if tainted else Verb.UNTAINT, None, None)
-    done = patch.applied(state, change)
+    done = node_patch.applied(state, change)
     return replace(done, as_read=replace(done.as_read, resource_version=str(version)))
 
 

@@ -33,7 +33,7 @@ _UNUSABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, ImportErr
 _root_logger = threading.Lock()
 
 
-class Access:
+class Credentials:
     """How to reach a cluster. ``namespace`` is the context's, or in a pod the pod's own."""
 
     def __init__(self, configuration: Any, namespace: str | None, *, in_cluster: bool) -> None:
@@ -66,7 +66,7 @@ def load(
     context: str | None,
     environ: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
-) -> Access:
+) -> Credentials:
     """Find and load the configuration. Raises KubeConfigError when there is none, or it is unusable."""
     environ = os.environ if environ is None else environ
     if kubeconfig is not None:
@@ -83,7 +83,7 @@ def load(
     return _from_service_account(environ, service_account)
 
 
-def _from_files(places: str, context: str | None) -> Access:
+def _from_files(places: str, context: str | None) -> Credentials:
     # Imported here because it takes about a second.
     from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
@@ -110,10 +110,10 @@ def _from_files(places: str, context: str | None) -> Access:
         if not configuration.host:
             raise KubeConfigError(f"kubeconfig {places} names no server for context {wanted!r}")
         namespace = loader.current_context["context"].get("namespace")
-        return Access(configuration, str(namespace) if namespace else None, in_cluster=False)
+        return Credentials(configuration, str(namespace) if namespace else None, in_cluster=False)
 
 
-def _from_service_account(environ: Mapping[str, str], folder: Path) -> Access:
+def _from_service_account(environ: Mapping[str, str], folder: Path) -> Credentials:
     from kubernetes.config.incluster_config import InClusterConfigLoader
 
     configuration = _blank_configuration()
@@ -123,7 +123,7 @@ def _from_service_account(environ: Mapping[str, str], folder: Path) -> Access:
         ).load_and_set(configuration)
         own = folder / "namespace"
         namespace = own.read_text(encoding="utf-8").strip() if own.is_file() else None
-        return Access(configuration, namespace or None, in_cluster=True)
+        return Credentials(configuration, namespace or None, in_cluster=True)
 
 
 def _blank_configuration() -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from konductor_like.cluster import record as records
+from konductor_like.cluster import node_record as records
 from konductor_like.model import (
     HEALTH_LABEL,
     RECORD_ANNOTATION,
