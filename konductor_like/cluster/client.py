@@ -6,6 +6,8 @@ dry run and ``status`` are made of (design rule 26).
 
 from __future__ import annotations
 
+import codecs
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from urllib.parse import quote
 
 from konductor_like.cluster import auth
 from konductor_like.cluster.errors import KubeBadAnswer, KubeGone
-from konductor_like.cluster.transport import FIELD_MANAGER, JSON_PATCH, JsonObject, Transport, parsed
+from konductor_like.cluster.transport import FIELD_MANAGER, JSON_PATCH, JsonObject, Transport
 from konductor_like.cluster.watch import WatchStream
 
 PAGE_SIZE = 100
@@ -31,6 +33,10 @@ RESOURCE_SLICES_PATHS = tuple(
 """Of Kubernetes 1.34, 1.33 and 1.32; the newest first."""
 ACCESS_REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _RESTARTS = 3
+FRAME_BYTES_MOST = 1 << 20
+"""Of what stands before the objects of a list: kind and metadata."""
+_LIST_ITEMS = re.compile(r'\s*\{.*?"kind"\s*:\s*"\w*List".*?"items"\s*:\s*(\[|null)', re.DOTALL)
+_JSON = json.JSONDecoder()
 _PIECE_BYTES = 1 << 16
 
 T = TypeVar("T")
@@ -140,7 +146,7 @@ class ReadOnlyKubeClient:
     ) -> bool:
         """Hand each object of a list to ``take`` as soon as it was read, and hold no more than one of them.
 
-        Whether these were all: one larger than ``object_bytes`` is passed over, and reading stops after
+        Whether these were all: reading stops after one larger than ``object_bytes``, and after
         ``total_bytes``. ``take`` raises ValueError for an object that is not as it should be.
         """
         what = f"list {spoken_path(path)}"
@@ -156,7 +162,7 @@ class ReadOnlyKubeClient:
                 answer.release_conn()
             else:
                 answer.close()
-        return objects.complete and not objects.passed_over
+        return objects.complete
 
     def _pieces(self, what: str, answer: Any) -> Iterator[bytes]:
         while True:
@@ -277,107 +283,49 @@ def _segment(name: str) -> str:
     return quoted.replace(".", "%2E") if name in (".", "..") else quoted
 
 
-FRAME_BYTES_MOST = 1 << 20
-"""Of what stands around the objects: kind, metadata, and a comma each."""
-_BETWEEN = re.compile(rb'[^"{}\[\]]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}\[\]]*+)*+', re.DOTALL)
-"""Everything up to a bracket, or up to a string that does not end in this piece."""
-_IN_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
-_QUOTE, _BACKSLASH = b'"\\'
-_OPENING, _CLOSING = b"{[", b"}]"
-_IN_ITEMS = b"{["
-"""What is open between two objects of a list: the list itself, and its array of items."""
-_IN_OBJECT = b"{[{"
-
-
 class Objects:
-    """Iterate over it for the objects. Raises ValueError or RecursionError for what is no list in JSON."""
+    """The objects of a list, one at a time out of an answer of any size. Iterate over it.
+
+    The API server's cache has no pages: with ``resourceVersion=0`` the server ignores ``limit``, and without
+    it every pod of the cluster is read from etcd. So the answer is read in small pieces, and of its objects,
+    which may have 1.5 MiB each, only one is held. Raises ValueError or RecursionError for what is no list.
+    """
 
     def __init__(self, pieces: Iterable[bytes], *, object_bytes: int, total_bytes: int) -> None:
-        """Objects larger than ``object_bytes`` are passed over; nothing is read after ``total_bytes``."""
-        self.passed_over = 0
-        """How many objects were too large."""
+        """Nothing is read after an object larger than ``object_bytes``, nor after ``total_bytes``."""
         self.complete = False
         """Whether the answer was read to its end."""
         self._pieces = pieces
         self._object_bytes = object_bytes
         self._total_bytes = total_bytes
-        self._frame = bytearray()
-        """The answer with a 0 in place of each object."""
-        self._object = bytearray()
-        self._too_large = False
-        self._open = bytearray()
-        """The brackets that are open."""
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        read, rest, in_string = 0, b"", False
+    def __iter__(self) -> Iterator[JsonObject]:
+        text, read, in_items = "", 0, False
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         for piece in self._pieces:
             read += len(piece)
-            data, start, at = rest + piece, 0, 0
-            rest = b""
-            while at < len(data):
-                if in_string:
-                    at = _match_end(_IN_STRING, data, at)
-                    if at == len(data):
-                        break
-                    if data[at] == _BACKSLASH:  # the character that it escapes is in the next piece
-                        data, rest = data[:at], data[at:]
-                        break
-                    in_string, at = False, at + 1
+            if self.complete:
+                continue  # what stands after the objects
+            text += decode(piece)
+            if not in_items:
+                # The API server writes kind and metadata first.
+                found = _LIST_ITEMS.match(text)
+                if found is None and len(text) > FRAME_BYTES_MOST:
+                    raise ValueError("it is not a list")
+                if found is None:
                     continue
-                at = _match_end(_BETWEEN, data, at)
-                if at == len(data):
-                    break
-                mark, at = data[at], at + 1
-                if mark == _QUOTE:
-                    in_string = True
-                elif mark in _OPENING:
-                    if self._open == _IN_ITEMS and mark == _OPENING[0]:
-                        self._keep(data[start : at - 1])
-                        start = at - 1
-                    self._open.append(mark)
-                else:
-                    self._close(mark)
-                    if self._open == _IN_ITEMS and mark == _CLOSING[0]:
-                        self._keep(data[start:at], inside=True)
-                        start = at
-                        yield from self._taken()
-            self._keep(data[start:], inside=self._open.startswith(_IN_OBJECT))
-            if read > self._total_bytes:
+                in_items, self.complete, text = True, found[1] == "null", text[found.end() :]
+            while not self.complete:
+                text = text.lstrip(" \t\r\n,")
+                self.complete = text.startswith("]")
+                try:
+                    each, end = _JSON.raw_decode(text)
+                except ValueError:
+                    break  # it goes on in the next piece
+                text = text[end:]
+                if isinstance(each, dict):
+                    yield each
+            if len(text) > self._object_bytes or read > self._total_bytes:
                 return
-        self._end()
-
-    def _close(self, mark: int) -> None:
-        if not self._open or _OPENING.index(self._open.pop()) != _CLOSING.index(mark):
-            raise ValueError("brackets do not match")
-
-    def _keep(self, data: bytes, *, inside: bool = False) -> None:
-        if not inside:
-            self._frame += data
-            if len(self._frame) > FRAME_BYTES_MOST:
-                raise ValueError("too much around the objects")
-        elif len(self._object) + len(data) > self._object_bytes:
-            self._too_large = True
-            self._object.clear()
-        elif not self._too_large:
-            self._object += data
-
-    def _taken(self) -> Iterator[dict[str, Any]]:
-        """The object that just ended, unless it was too large."""
-        self._frame += b"0"
-        if self._too_large:
-            self.passed_over += 1
-        else:
-            yield parsed(self._object)
-        self._object.clear()
-        self._too_large = False
-
-    def _end(self) -> None:
-        found = parsed(self._frame)
-        if not (isinstance(found, dict) and str(found.get("kind", "")).endswith("List")):
-            raise ValueError("it is not a list")
-        self.complete = True
-
-
-def _match_end(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
-    found = pattern.match(data, at)  # which may be empty
-    return at if found is None else found.end()
+        if not self.complete:
+            raise ValueError("it is cut off, or no list")

@@ -35,9 +35,9 @@ from konductor_like.cluster.lease_annotations import (
     LeaseView,
     annotated,
     carrying,
-    json_object,
     view,
 )
+from konductor_like.cluster.lenient_json import json_object
 from konductor_like.cluster.preflight import namespace_missing
 from konductor_like.cluster.transport import suspend_aware_seconds
 from konductor_like.model import Checkpoint, Coverage

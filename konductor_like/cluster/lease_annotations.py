@@ -30,7 +30,7 @@ from konductor_like.cluster.checkpoint import (
 )
 from konductor_like.cluster.client import KubeClient, lease_path
 from konductor_like.cluster.errors import KubeConflict
-from konductor_like.cluster.lenient_json import Fields, read
+from konductor_like.cluster.lenient_json import Fields, dumps, json_object, present, read
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, decode_settings
 from konductor_like.model import Checkpoint, Control, ControlAct, Controls, Coverage, Machine, TaintedNode
 
@@ -78,7 +78,7 @@ class Carried:
 
 def view(lease: JsonObject) -> LeaseView:
     """Read a Lease, whatever is in it."""
-    spec, annotations = json_object(lease, "spec"), annotations_of(lease)
+    spec, annotations = Fields(json_object(lease, "spec"), "spec", []), annotations_of(lease)
     problems: list[str] = []
 
     def decoded(key: str, decode: Callable[[str], tuple[Any, str | None]], absent: Any = None) -> Any:
@@ -95,11 +95,11 @@ def view(lease: JsonObject) -> LeaseView:
     if checkpoint is not None and released:
         checkpoint = replace(checkpoint, released=released)
     return LeaseView(
-        holder=_text(spec, "holderIdentity"),
-        acquired=_text(spec, "acquireTime"),
-        renewed=_moment(_text(spec, "renewTime")),
-        duration_seconds=_positive(spec.get("leaseDurationSeconds")),
-        transitions=_positive(spec.get("leaseTransitions")) or 0,
+        holder=spec.text("holderIdentity") or "",
+        acquired=spec.text("acquireTime") or "",
+        renewed=spec.moment("renewTime"),
+        duration_seconds=spec.number("leaseDurationSeconds") or None,
+        transitions=spec.number("leaseTransitions") or 0,
         checkpoint=checkpoint,
         coverage=decoded(COVERAGE_ANNOTATION, decode_coverage),
         settings=decoded(SETTINGS_ANNOTATION, decode_settings),
@@ -113,12 +113,6 @@ def view(lease: JsonObject) -> LeaseView:
 def annotations_of(lease: JsonObject) -> JsonObject:
     """All of the Lease's annotations."""
     return json_object(json_object(lease, "metadata"), "annotations")
-
-
-def json_object(parent: JsonObject, name: str) -> JsonObject:
-    """An object within an object; an empty one where there is none."""
-    found = parent.get(name)
-    return found if isinstance(found, dict) else {}
 
 
 def annotated(lease: JsonObject, notes: Mapping[str, str | None]) -> JsonObject:
@@ -175,7 +169,7 @@ def with_act(text: object, act: ControlAct) -> str:
     kept = [
         each for each in acts if not (isinstance(each, dict) and each.get("control") in act.control.replaces)
     ]
-    return _dumps({**found, "v": _VERSION, "acts": [*kept, _act_json(act)]})
+    return dumps({**found, "v": _VERSION, "acts": [*kept, _act_json(act)]})
 
 
 def decode_controls(text: str) -> tuple[tuple[ControlAct, ...], str | None]:
@@ -193,7 +187,7 @@ def encode_tainted(tainted: Iterable[TaintedNode]) -> str:
     latest_first = sorted(tainted, key=lambda each: each.deleted_at or _EPOCH, reverse=True)
     kept, left = [], TAINTED_BYTES
     for each in latest_first:
-        said = _present(
+        said = present(
             {
                 "name": each.name,
                 "uid": each.machine.node_uid,
@@ -204,11 +198,11 @@ def encode_tainted(tainted: Iterable[TaintedNode]) -> str:
                 "deleted": times.text_of(each.deleted_at) if each.deleted_at else None,
             }
         )
-        left -= len(_dumps(said).encode("utf-8", "replace")) + 1
+        left -= len(dumps(said).encode("utf-8", "replace")) + 1
         if left < 0:
             break
         kept.append(said)
-    return _dumps({"v": _VERSION, "nodes": kept})
+    return dumps({"v": _VERSION, "nodes": kept})
 
 
 def decode_tainted(text: str) -> tuple[tuple[TaintedNode, ...], str | None]:
@@ -231,7 +225,7 @@ def _raw(text: object) -> tuple[JsonObject, list[object]]:
 
 
 def _act_json(act: ControlAct) -> JsonObject:
-    return _present(
+    return present(
         {
             "control": act.control.value,
             "at": times.text_of(act.at),
@@ -273,27 +267,3 @@ def _tainted_node(fields: Fields) -> TaintedNode | None:
         return None
     machine = Machine(uid, fields.text("system"), fields.text("boot"))
     return TaintedNode(name, machine, tainted_at, fields.text("pool"), fields.moment("deleted"))
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        return times.moment_of(text)
-    except ValueError:
-        return None
-
-
-def _text(parent: JsonObject, name: str) -> str:
-    found = parent.get(name)
-    return found if isinstance(found, str) else ""
-
-
-def _positive(number: object) -> int | None:
-    return number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else None
-
-
-def _present(parts: JsonObject) -> JsonObject:
-    return {name: value for name, value in parts.items() if value is not None}
-
-
-def _dumps(parts: Mapping[str, object]) -> str:
-    return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))

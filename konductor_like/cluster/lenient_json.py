@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -117,6 +117,22 @@ class Fields:
         except (ValueError, OverflowError):
             self._problems.append(f"{self._path(name)} {complaint}")
             return None
+
+
+def json_object(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """An object within an object; an empty one where there is none."""
+    found = parent.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def present(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """These fields without those that are None."""
+    return {name: value for name, value in parts.items() if value is not None}
+
+
+def dumps(parts: Mapping[str, Any]) -> str:
+    """As short as it can be, for an annotation."""
+    return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
 
 
 def read(text: str) -> Fields:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from konductor_like.cluster import node_record as records
 from konductor_like.cluster import times
+from konductor_like.cluster.lenient_json import json_object
 from konductor_like.cluster.transport import FIELD_MANAGER
 from konductor_like.model import (
     HEALTH_LABEL,
@@ -76,7 +77,11 @@ def node_decoder(
 
 def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
     """Decode one Node; a Node without a name gets the name ``""``."""
-    metadata, spec, status = _object(node, "metadata"), _object(node, "spec"), _object(node, "status")
+    metadata, spec, status = (
+        json_object(node, "metadata"),
+        json_object(node, "spec"),
+        json_object(node, "status"),
+    )
     labels, annotations = _texts(metadata, "labels"), _texts(metadata, "annotations")
     text = annotations.get(RECORD_ANNOTATION)
     record, problem = (NodeRecord(), None) if text is None else records.decode(text)
@@ -91,7 +96,7 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
         machine=machine,
         created_ns=_ns(metadata, "creationTimestamp") or 0,
         is_gpu_node=name in reading.sliced()
-        or says_gpu(labels, _object(status, "capacity"), reading.gpu)
+        or says_gpu(labels, json_object(status, "capacity"), reading.gpu)
         or _seen_before(record),
         ready=ready.get("status") == "True",
         unschedulable=spec.get("unschedulable") is True,
@@ -118,7 +123,7 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
 
 
 def _machine(uid: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> Machine:
-    info = _object(status, "nodeInfo")
+    info = json_object(status, "nodeInfo")
     return Machine(uid, _text(info, "systemUUID") or _text(spec, "providerID"), _text(info, "bootID"))
 
 
@@ -144,13 +149,8 @@ def _seen_before(record: NodeRecord) -> bool:
     return any(incident.kind.proves_gpu and incident.source is Source.KERNEL for incident in record.incidents)
 
 
-def _object(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = parent.get(name)
-    return found if isinstance(found, dict) else {}
-
-
 def _texts(parent: Mapping[str, Any], name: str) -> dict[str, str]:
-    return {key: value for key, value in _object(parent, name).items() if isinstance(value, str)}
+    return {key: value for key, value in json_object(parent, name).items() if isinstance(value, str)}
 
 
 def _text(parent: Mapping[str, Any], name: str) -> str | None:

@@ -9,12 +9,13 @@ under ``truncated``.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from konductor_like.cluster import times
-from konductor_like.cluster.lenient_json import Fields, read
+from konductor_like.cluster.lenient_json import Fields, present, read
 from konductor_like.model import (
     Ack,
     Act,
@@ -33,6 +34,21 @@ from konductor_like.model import (
 )
 
 VERSION = 1
+RECORD_BYTES = 8192
+_EVIDENCE_CHARS = (240, 120, 60)
+_NAME_CHARS = 48  # the longest that still fits when every character takes six bytes
+_WORDS_CHARS = {
+    "line": _EVIDENCE_CHARS[-1],
+    "needs": _NAME_CHARS,
+    "id": _NAME_CHARS,
+    "rules": _NAME_CHARS,
+    **dict.fromkeys(("title", "advice", "job", "event", "origin", "grounds"), 120),
+    **dict.fromkeys(("by", "reason", "how", "warning"), 120),
+}
+"""How long the texts that only people read may be where there is little room."""
+_NOTHING_CUT: Mapping[str, int] = {}
+_BOOTS = 8
+_STINTS = 4
 
 
 def encode(record: NodeRecord) -> str:
@@ -72,7 +88,9 @@ def record_in(fields: Fields) -> NodeRecord:
     )
 
 
-def _text(record: NodeRecord, truncated: str | None) -> str:
+def _text(
+    record: NodeRecord, truncated: str | None = None, most_chars: Mapping[str, int] = _NOTHING_CUT
+) -> str:
     boot_id = record.machine.boot_id if record.machine else None
     rules: dict[str, dict[str, Any]] = {}
     for incident in record.incidents:
@@ -82,7 +100,7 @@ def _text(record: NodeRecord, truncated: str | None) -> str:
         "tainted": _moment_json(record.tainted_at),
         "machine": _machine_json(record.machine) if record.machine else None,
         "read": _position_json(record.read, boot_id),
-        "rules": {rule: _present(common) for rule, common in rules.items()} or None,
+        "rules": {rule: present(common) for rule, common in rules.items()} or None,
         "incidents": [_incident_json(each, rules[each.key.rule], boot_id) for each in record.incidents]
         or None,
         "releases": [_release_json(release, boot_id) for release in record.releases] or None,
@@ -95,13 +113,19 @@ def _text(record: NodeRecord, truncated: str | None) -> str:
         "act": _act_json(record.act) if record.act else None,
         "truncated": truncated,
     }
-    text = json.dumps(_present(parts), separators=(",", ":"))
+    text = json.dumps(_cut(present(parts), most_chars), separators=(",", ":"))
     # The API server compares strings as they are written and writes these three escaped (see ``patch``).
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
 
 
-def _present(parts: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in parts.items() if value is not None}
+def _cut(found: Any, most_chars: Mapping[str, int], key: str = "") -> Any:
+    """The same JSON, in which the texts of these fields are no longer than that."""
+    if isinstance(found, dict):
+        return {name: _cut(value, most_chars, name) for name, value in found.items()}
+    if isinstance(found, list):
+        return [_cut(each, most_chars) for each in found]
+    most = most_chars.get(key, 0)
+    return found[: most - 1] + "…" if isinstance(found, str) and 0 < most < len(found) else found
 
 
 def _common_json(incident: Incident) -> dict[str, Any]:
@@ -138,7 +162,7 @@ def _incident_json(incident: Incident, common: dict[str, Any], boot_id: str | No
         "ack": _ack_json(incident.ack) if incident.ack else None,
         "ended": None if incident.ended_ns is None else times.text_of_ns(incident.ended_ns),
     }
-    return {"rule": incident.key.rule, **own, **_present(parts)}
+    return {"rule": incident.key.rule, **own, **present(parts)}
 
 
 def _incident(fields: Fields, rules: Fields, boot_id: str | None) -> Incident | None:
@@ -186,7 +210,7 @@ def _incident(fields: Fields, rules: Fields, boot_id: str | None) -> Incident | 
 
 def _release_json(release: Release, boot_id: str | None) -> dict[str, Any]:
     read_ns = {s.value: times.text_of_ns(release.read_ns[s]) for s in Source if s in release.read_ns}
-    return _present(
+    return present(
         {
             "at": times.text_of(release.at),
             "by": release.by,
@@ -218,7 +242,7 @@ def _release(fields: Fields, boot_id: str | None) -> Release | None:
 
 
 def _ack_json(ack: Ack) -> dict[str, Any]:
-    return _present({"at": times.text_of(ack.at), "by": ack.by, "reason": ack.reason or None})
+    return present({"at": times.text_of(ack.at), "by": ack.by, "reason": ack.reason or None})
 
 
 def _ack(fields: Fields) -> Ack | None:
@@ -227,7 +251,7 @@ def _ack(fields: Fields) -> Ack | None:
 
 
 def _act_json(act: Act) -> dict[str, Any]:
-    return _present({"id": act.id, "at": times.text_of(act.at), "rules": act.rules or None})
+    return present({"id": act.id, "at": times.text_of(act.at), "rules": act.rules or None})
 
 
 def _act(fields: Fields) -> Act | None:
@@ -250,7 +274,7 @@ def _moment_json(moment: datetime | None) -> str | None:
 
 
 def _machine_json(machine: Machine) -> dict[str, Any]:
-    return _present({"uid": machine.node_uid, "system": machine.system_id, "boot": machine.boot_id})
+    return present({"uid": machine.node_uid, "system": machine.system_id, "boot": machine.boot_id})
 
 
 def _machine(fields: Fields) -> Machine:
@@ -261,7 +285,7 @@ def _position_json(position: KernelPosition, boot_id: str | None) -> dict[str, A
     if position == KernelPosition():
         return None
     own_boot: dict[str, Any] = {} if position.boot_id == boot_id else {"boot": position.boot_id}
-    return own_boot | _present({"seq": position.sequence, "us": position.stamp_us})
+    return own_boot | present({"seq": position.sequence, "us": position.stamp_us})
 
 
 def _position(fields: Fields, name: str, boot_id: str | None) -> KernelPosition:
@@ -272,29 +296,24 @@ def _position(fields: Fields, name: str, boot_id: str | None) -> KernelPosition:
     return KernelPosition(own_boot, parts.number("seq"), parts.number("us"))
 
 
-RECORD_BYTES = 8192
-_EVIDENCE_CHARS = (240, 120, 60)
-_WORDS_CHARS = 120
-_NAME_CHARS = 48  # the longest that still fits when every character takes six bytes
-_BOOTS = 8
-_STINTS = 4
-
-
 def _fit(record: NodeRecord) -> str:
-    """The text of ``record`` if it fits, else of as much of it as does; at most ``RECORD_BYTES`` bytes."""
-    text = _text(record, None)
-    if _fits(text):
-        return text
+    """The record's text if it fits, else that of as much of it as does; at most ``RECORD_BYTES`` bytes.
+
+    Evidence lines are shortened first. Then whole entries go, the least needed first: what never taints, then
+    released incidents, then older releases, and only then incidents that the taint stands for; of each the
+    oldest first.
+    """
+    text = _text(record)
     for limit in _EVIDENCE_CHARS:
-        record = replace(record, incidents=tuple(_with_evidence(i, limit) for i in record.incidents))
-        text = _text(record, "lines shortened")
         if _fits(text):
             return text
-    return _fewer(_terse(record))
+        text = _text(record, "lines shortened", {"line": limit})
+    return text if _fits(text) else _fewer(record)
 
 
 def _fewer(record: NodeRecord) -> str:
     """Keep as many entries as fit, in the order of how much they are needed."""
+    record = replace(record, past_boots=record.past_boots[:_BOOTS], stints=record.stints[:_STINTS])
     order = _by_need(record)
 
     def keeping(count: int) -> str:
@@ -306,7 +325,7 @@ def _fewer(record: NodeRecord) -> str:
             releases=tuple(r for n, r in enumerate(record.releases) if ("release", n) in kept),
         )
         also = f", {left_out} entries left out" if left_out else ""
-        return _text(shorter, f"words shortened{also}")
+        return _text(shorter, f"words shortened{also}", _WORDS_CHARS)
 
     low, high = 0, len(order)  # ``low`` is known to fit, unless not even an empty record does
     while low < high:
@@ -339,48 +358,6 @@ def _is_released(incident: Incident) -> bool:
     return incident.state is IncidentState.RELEASED
 
 
-def _with_evidence(incident: Incident, limit: int) -> Incident:
-    return replace(incident, evidence=_cut(incident.evidence, limit))
-
-
-def _terse(record: NodeRecord) -> NodeRecord:
-    """With every word that only people read cut short."""
-    return replace(
-        record,
-        incidents=tuple(_terse_incident(incident) for incident in record.incidents),
-        releases=tuple(_terse_release(release) for release in record.releases),
-        past_boots=record.past_boots[:_BOOTS],
-        stints=tuple(replace(stint, rule=_cut(stint.rule, _NAME_CHARS)) for stint in record.stints[:_STINTS]),
-        act=record.act
-        and replace(record.act, id=record.act.id[:_NAME_CHARS], rules=record.act.rules[:_NAME_CHARS]),
-    )
-
-
-def _terse_incident(incident: Incident) -> Incident:
-    ack = incident.ack
-    return replace(
-        incident,
-        title=_cut(incident.title, _WORDS_CHARS),
-        advice=_cut(incident.advice, _WORDS_CHARS),
-        needs=_cut(incident.needs, _NAME_CHARS),
-        job=incident.job and _cut(incident.job, _WORDS_CHARS),
-        event=incident.event and _cut(incident.event, _WORDS_CHARS),
-        origin=incident.origin and _cut(incident.origin, _WORDS_CHARS),
-        grounds=_cut(incident.grounds, _WORDS_CHARS),
-        ack=ack and replace(ack, by=_cut(ack.by, _WORDS_CHARS), reason=_cut(ack.reason, _WORDS_CHARS)),
-    )
-
-
-def _terse_release(release: Release) -> Release:
-    return replace(
-        release,
-        by=_cut(release.by, _WORDS_CHARS),
-        reason=_cut(release.reason, _WORDS_CHARS),
-        how=_cut(release.how, _WORDS_CHARS),
-        warning=None if release.warning is None else _cut(release.warning, _WORDS_CHARS),
-    )
-
-
 def _bare(record: NodeRecord) -> NodeRecord:
     """Only which machine it is, with names that long cut: nothing of this size comes from a real node."""
     known = record.machine
@@ -399,10 +376,6 @@ def _bare(record: NodeRecord) -> NodeRecord:
 
 def _name(text: str | None) -> str | None:
     return text and text[:_NAME_CHARS]
-
-
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _fits(text: str) -> bool:

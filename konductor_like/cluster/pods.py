@@ -19,8 +19,8 @@ ENDED_SECONDS = 300.0
 """A pod that ended no longer ago than this may be what a line of now is about."""
 PODS_MOST = 500
 """Of one node; kubelets take 110 unless told otherwise."""
-POD_BYTES = 2 << 20
-"""etcd takes 1.5 MiB; only what JSON escapes makes a pod larger."""
+POD_BYTES = 10 << 20
+"""etcd takes 1.5 MiB, and JSON escapes make six bytes of one: no pod is larger."""
 RUNNING_BYTES = 64 << 20
 OTHERS_BYTES = 4 << 20
 """Some 500 pods that have ended: nodes of batch jobs keep thousands, and few are of the last minutes."""
