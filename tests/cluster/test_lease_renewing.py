@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeError, KubeUnavailable, LeadershipLost
 from konductor_like.cluster.lease import (
+    LeaderLease,
+    LeaseKeeper,
     LeaseStatus,
 )
 from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION, Carried
@@ -24,7 +28,7 @@ from tests.cluster.lease_scenes import (
     saved,
     spec,
 )
-from tests.cluster.scenes import record, release
+from tests.cluster.scenes import record, release, wait_until
 
 # Renewing.
 
@@ -58,16 +62,6 @@ def test_what_releases_cover_goes_with_the_cursor_and_goes_when_nothing_is_cover
     assert saved(client) == replace(cursor(5), released=(covered,))
     lease.release(Carried(cursor(6)))
     assert saved(client) == cursor(6)
-
-
-def test_without_a_cursor_the_saved_one_stays(client: KubeClient, clock: Clock) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
-    lease.renew(Carried(cursor(5)))
-
-    lease.renew(Carried())
-
-    assert saved(client) == cursor(5)
 
 
 def test_who_lost_the_lease_can_neither_renew_it_nor_move_the_cursor(
@@ -247,3 +241,160 @@ def test_releasing_what_is_not_held_does_nothing(
 ) -> None:
     assert not candidate(client, clock).release(Carried(cursor(5)))
     assert server.calls() == []
+
+
+def test_the_budget_runs_from_before_the_renewal_was_sent(
+    client: KubeClient, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = candidate(client, clock)
+    lease.try_acquire()
+    real = client.replace
+
+    def slowly(*args: Any, **parts: Any) -> Any:
+        answer = real(*args, **parts)
+        clock.seconds += 4
+        return answer
+
+    monkeypatch.setattr(client, "replace", slowly)
+    lease.renew(Carried())
+
+    assert lease.budget_seconds() == pytest.approx(16.0)
+
+
+def test_after_the_deadline_nothing_may_be_written(client: KubeClient, clock: Clock) -> None:
+    lease = candidate(client, clock)
+    lease.try_acquire()
+    assert lease.budget_seconds() == pytest.approx(20.0)
+    clock.seconds += 19.9
+    assert lease.budget_seconds() == pytest.approx(0.1)
+
+    clock.seconds += 0.2
+
+    with pytest.raises(LeadershipLost, match="could not be renewed for 20 s"):
+        lease.budget_seconds()
+    with pytest.raises(LeadershipLost):
+        lease.renew(Carried(cursor(5)))
+    assert saved(client) is None
+
+
+def test_the_holders_right_to_write_ends_before_anybody_else_may_take_over(
+    client: KubeClient, clock: Clock
+) -> None:
+    first, second = candidate(client, clock), candidate(client, clock, "b")
+    first.try_acquire()
+    second.try_acquire()
+    while not second.try_acquire().held:
+        clock.seconds += 0.5
+
+    with pytest.raises(LeadershipLost):
+        first.budget_seconds()
+
+
+def test_before_it_is_held_nothing_may_be_written(client: KubeClient, clock: Clock) -> None:
+    with pytest.raises(LeadershipLost, match="not ours"):
+        candidate(client, clock).budget_seconds()
+    with pytest.raises(LeadershipLost, match="not ours"):
+        candidate(client, clock).renew(Carried())
+
+
+def test_two_fight_for_hours_and_never_both_may_write(client: KubeClient, clock: Clock) -> None:
+    rivals = [candidate(client, clock, name) for name in "ab"]
+    terms: list[str] = []
+    for step in range(400):
+        clock.seconds += 3
+        asleep = (step // 40) % 2  # in turns, one of them neither renews nor looks for a while
+        awake = rivals[1 - asleep]
+        try:
+            awake.renew(Carried(cursor(step)))
+        except LeadershipLost:
+            awake.try_acquire()
+        able = [name for name, rival in zip("ab", rivals, strict=True) if may_write(rival)]
+        assert len(able) <= 1
+        terms.extend(name for name in able if terms[-1:] != [name])
+
+    assert len(terms) >= 9
+
+
+class Losses:
+    """Hears why the Lease was lost."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def __call__(self, why: str) -> None:
+        self.heard.append(why)
+
+
+def kept(lease: LeaderLease, losses: Losses, newest: Any = lambda: Carried(cursor(5))) -> LeaseKeeper:
+    """A keeper that was started."""
+    keeper = LeaseKeeper(lease, newest, losses)
+    keeper.start()
+    return keeper
+
+
+def fast(client: KubeClient, clock: Clock) -> LeaderLease:
+    """A held Lease that is renewed all the time."""
+    lease = candidate(client, clock, renew_interval_seconds=0.01)
+    lease.try_acquire()
+    return lease
+
+
+def test_the_keeper_saves_the_newest_cursor(client: KubeClient, clock: Clock) -> None:
+    counted = iter(range(1_000_000))
+    losses = Losses()
+    keeper = kept(fast(client, clock), losses, lambda: Carried(cursor(next(counted))))
+    try:
+        wait_until(lambda: saved(client) == cursor(0))
+        wait_until(lambda: saved(client) != cursor(0))
+    finally:
+        keeper.stop()
+    assert losses.heard == []
+
+
+def test_the_keeper_bears_trouble(server: KubernetesServer, client: KubeClient, clock: Clock) -> None:
+    lease, losses = fast(client, clock), Losses()
+    server.mishaps.add(refusal(503), times=None, when=WRITES)
+    keeper = kept(lease, losses)
+    try:
+        wait_until(lambda: len(server.calls("update", "leases")) > 3)
+        server.mishaps.clear()
+        wait_until(lambda: saved(client) == cursor(5))
+    finally:
+        keeper.stop()
+    assert losses.heard == []
+
+
+def test_the_keeper_tells_once_that_the_lease_is_lost(
+    server: KubernetesServer, client: KubeClient, clock: Clock
+) -> None:
+    lease, losses = fast(client, clock), Losses()
+    server.mishaps.add(refusal(503), times=None, when=WRITES)
+    keeper = kept(lease, losses)
+    clock.seconds += 30
+    try:
+        wait_until(lambda: losses.heard)
+    finally:
+        keeper.stop()
+
+    assert losses.heard == ["the Lease could not be renewed for 20 s."]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_keeper_that_fails_by_a_bug_does_not_fail_in_silence(client: KubeClient, clock: Clock) -> None:
+    losses = Losses()
+    keeper = kept(fast(client, clock), losses, lambda: 1 / 0)
+    wait_until(lambda: losses.heard)
+    keeper.stop()
+
+    assert losses.heard == ["it is no longer renewed: division by zero."]
+
+
+def test_stopping_the_keeper_does_not_wait_for_the_interval(client: KubeClient, clock: Clock) -> None:
+    lease = candidate(client, clock, renew_interval_seconds=3600.0)
+    lease.try_acquire()
+    keeper = kept(lease, Losses())
+    thread = threading.Thread(target=keeper.stop)
+    thread.start()
+    thread.join(5)
+
+    assert not thread.is_alive()

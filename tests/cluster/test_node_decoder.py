@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.cluster.node_decoder import decode_node, node_decoder
+from konductor_like.cluster.node_decoder import (
+    decode_node,
+    last_writer,
+    node_decoder,
+    parse_selector,
+    says_gpu,
+)
 from konductor_like.cluster.node_record import encode
+from konductor_like.cluster.transport import FIELD_MANAGER
 from konductor_like.model import (
     OPT_OUT_LABEL,
     RECORD_ANNOTATION,
@@ -207,3 +214,138 @@ def test_no_node_is_too_odd_to_be_decoded(oddities: list[tuple[tuple[str, ...], 
 
 def test_a_node_without_anything_is_decoded_too() -> None:
     assert decode_node({}).name == ""
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"nvidia.com/gpu.present": "true"},
+        {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"},
+        {"k8s.amazonaws.com/accelerator": "nvidia-tesla-v100"},
+        {"kubernetes.azure.com/accelerator": "nvidia"},
+        {"accelerator": "nvidia"},
+        {"karpenter.k8s.aws/instance-gpu-count": "8"},
+        {
+            "karpenter.k8s.aws/instance-gpu-count": "8",
+            "karpenter.k8s.aws/instance-gpu-manufacturer": "nvidia",
+        },
+        {"karpenter.azure.com/sku-gpu-count": "4"},
+    ],
+    ids=lambda labels: next(iter(labels)),
+)
+def test_these_labels_mark_a_gpu_node(labels: dict[str, str]) -> None:
+    assert says_gpu(labels, {}, ())
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {},
+        {"nvidia.com/gpu.present": "false"},
+        {"kubernetes.io/hostname": "nvidia-1"},
+        {"kubernetes.azure.com/accelerator": "none"},
+        {"karpenter.k8s.aws/instance-gpu-manufacturer": "amd", "karpenter.k8s.aws/instance-gpu-count": "1"},
+        {"karpenter.k8s.aws/instance-gpu-manufacturer": "habana"},
+        {"karpenter.k8s.aws/instance-gpu-count": "0"},
+        {"cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice"},
+    ],
+    ids=str,
+)
+def test_these_do_not(labels: dict[str, str]) -> None:
+    assert not says_gpu(labels, {"cpu": "96", "memory": "1Ti"}, ())
+
+
+@pytest.mark.parametrize("key", ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared"])
+@pytest.mark.parametrize("amount", ["0", "8"])
+def test_a_capacity_key_marks_one_even_when_all_gpus_are_gone(key: str, amount: str) -> None:
+    assert says_gpu({}, {"cpu": "96", key: amount}, ())
+
+
+@pytest.mark.parametrize("key", ["amd.com/gpu", "nvidia.com/gpus", "google.com/tpu"])
+def test_other_resources_do_not(key: str) -> None:
+    assert not says_gpu({}, {key: "8"}, ())
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [
+        ("pool=h100", True),
+        ("pool", True),
+        ("pool, zone=a", True),
+        ("pool==h100", True),
+        ("pool=a100", False),
+        ("pool,zone=b", False),
+        ("missing", False),
+        ("", False),
+        (" , ", False),
+    ],
+)
+def test_the_users_own_selector_marks_more(selector: str, matches: bool) -> None:
+    assert says_gpu({"pool": "h100", "zone": "a"}, {}, parse_selector(selector)) is matches
+
+
+@pytest.mark.parametrize("selector", ["=h100", "pool!=a", "!pool", "pool in (a,b)", "a=b=c", "two words"])
+def test_what_is_no_selector_is_named(selector: str) -> None:
+    with pytest.raises(ValueError, match="is neither key nor key=value"):
+        parse_selector(selector)
+
+
+SPEC: dict[str, Any] = {"f:spec": {"f:taints": {}}}
+
+
+def entry(manager: str, minute: int, **parts: Any) -> dict[str, Any]:
+    """One entry of managedFields, so many minutes after noon."""
+    return {
+        "manager": manager,
+        "operation": "Update",
+        "time": f"2026-05-06T12:{minute:02}:00Z",
+        "fieldsV1": SPEC,
+        **parts,
+    }
+
+
+def test_the_latest_writer_is_named_wherever_it_stands_in_the_list() -> None:
+    fields = [entry("kubectl-edit", 5), entry("kubectl-taint", 9), entry("node-feature-discovery", 2)]
+
+    assert last_writer(fields) == "kubectl-taint"
+
+
+def test_we_are_never_the_suspect() -> None:
+    assert last_writer([entry(FIELD_MANAGER, 9)]) is None
+
+
+def test_a_writer_who_came_before_us_is_no_answer_to_who_changed_it_after_us() -> None:
+    assert last_writer([entry("kubectl-edit", 1), entry(FIELD_MANAGER, 5)]) is None
+
+
+def test_a_writer_in_our_own_second_may_have_come_after_us() -> None:
+    assert last_writer([entry(FIELD_MANAGER, 5), entry("kubectl-taint", 5)]) == "kubectl-taint"
+
+
+@pytest.mark.parametrize(
+    "routine",
+    [
+        entry("kubelet", 9),
+        entry("kube-controller-manager", 9),
+        entry("k3s", 9),
+        entry("gpu-agent", 9, subresource="status"),
+        entry("prober", 9, fieldsV1={"f:status": {}}),
+    ],
+    ids=["kubelet", "node controller", "a distribution's one binary", "subresource", "status"],
+)
+def test_routine_writes_are_passed_over(routine: dict[str, Any]) -> None:
+    assert last_writer([entry("kubectl-taint", 5), routine]) == "kubectl-taint"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [None, {}, "x", [None, 3], [{}], [{"manager": 3}], [{"manager": "kubelet", "time": 5}]],
+    ids=str,
+)
+def test_odd_fields_name_nobody(odd: object) -> None:
+    assert last_writer(odd) is None
+
+
+def test_an_entry_counts_without_fields_but_not_without_a_time() -> None:
+    assert last_writer([{"manager": "kubectl"}]) is None
+    assert last_writer([{"manager": "kubectl", "time": "2026-05-06T12:00:00Z"}]) == "kubectl"

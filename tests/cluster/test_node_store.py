@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster import client as module
 from konductor_like.cluster import node_patch
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import Backoff, KubeForbidden, KubeRejected
@@ -284,17 +283,6 @@ def test_what_came_back_from_a_backup_counts_although_its_versions_are_lower(
         server.watches.cut()
 
 
-def test_a_watch_that_ends_as_it_should_asks_for_no_version(
-    server: KubernetesServer, store: NodeStore
-) -> None:
-    seen = len(server.calls("watch", "nodes"))
-    server.watches.cut()
-    wait_until(partial(_watched_more_than, server, seen))
-
-    assert store.problem is None
-    assert len(server.calls("list", "nodes")) == 1
-
-
 def test_stopping_does_not_wait_for_the_next_event(store: NodeStore) -> None:
     thread = threading.Thread(target=store.stop)
     thread.start()
@@ -389,16 +377,6 @@ def test_a_list_of_nodes_takes_a_selector(server: KubernetesServer, client: Kube
 def test_a_selector_that_is_none_is_told_with_the_servers_words(client: KubeClient) -> None:
     with pytest.raises(KubeRejected, match="unable to parse requirement"):
         list_nodes(client, node_decoder(), "a in")
-
-
-def test_a_long_list_is_paged(
-    server: KubernetesServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "PAGE_SIZE", 2)
-    for n in range(5):
-        put(server, f"gpu-{n}")
-
-    assert len(list_nodes(client, node_decoder())) == 5
 
 
 def test_a_mistake_of_ours_is_a_problem_and_not_a_frozen_view(

@@ -21,7 +21,6 @@ from konductor_like.cluster.errors import (
     KubeConfigError,
     KubeError,
     KubeNotFound,
-    KubeOverloaded,
     KubeTimeout,
     KubeUnauthorized,
     KubeUnavailable,
@@ -119,16 +118,6 @@ def test_a_port_that_nobody_listens_on_is_told_and_nothing_was_done(
     assert "object at 0x" not in str(error)
 
 
-def test_an_unknown_host_is_told(tmp_path: Path, server: KubernetesServer) -> None:
-    config = server.kubeconfig(tmp_path / "c")
-    config.write_text(config.read_text().replace(server.url, "http://no-such-host.invalid:1"))
-
-    with connected(config) as client:
-        error = failure(client)
-
-    assert isinstance(error, KubeUnreachable)
-
-
 @pytest.mark.parametrize(
     ("mishap", "said"),
     [
@@ -168,15 +157,6 @@ def test_nothing_is_retried_here(server: KubernetesServer, client: KubeClient) -
 
     assert isinstance(failure(client), KubeUnavailable)
     assert len(server.calls()) == 1
-
-
-def test_patience_asked_for_is_passed_on(server: KubernetesServer, client: KubeClient) -> None:
-    server.mishaps.add(refusal(429, retry_after_seconds=7))
-
-    error = failure(client)
-
-    assert isinstance(error, KubeOverloaded)
-    assert error.retry_after_seconds == 7
 
 
 # Credentials.
@@ -325,14 +305,6 @@ def test_a_certificate_that_does_not_fit_is_told(tls_server: KubernetesServer, t
 def test_an_unchecked_certificate_gives_no_warning(tls_server: KubernetesServer, tmp_path: Path) -> None:
     with connected(tls_server.kubeconfig(tmp_path / "c")) as client:
         assert client.get(NODE)["metadata"]["name"] == "gpu-1"
-
-
-def test_https_to_a_plain_server_is_told(server: KubernetesServer, tmp_path: Path) -> None:
-    config = server.kubeconfig(tmp_path / "c")
-    config.write_text(config.read_text().replace("http:", "https:"))
-
-    with connected(config) as client:
-        assert isinstance(failure(client), KubeUnreachable)
 
 
 # Quiet.

@@ -145,9 +145,3 @@ def test_closing_it_before_it_is_read_ends_it_too(client: KubeClient) -> None:
         events.close()
 
         assert list(events) == []
-
-
-def test_closing_it_twice_does_no_harm(client: KubeClient) -> None:
-    with stream(client) as events:
-        events.close()
-    events.close()

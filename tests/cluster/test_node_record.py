@@ -101,34 +101,11 @@ def test_what_is_written_is_read_again(written: NodeRecord) -> None:
     assert decode(encode(written)) == (written, None)
 
 
-@pytest.mark.parametrize(
-    ("kind", "written"),
-    [
-        (
-            NodeRecord,
-            (
-                "machine tainted_at incidents releases read past_boots booted_after_ns stints "
-                "hold_until replace_since contested_at act"
-            ),
-        ),
-        (
-            Incident,
-            (
-                "key kind severity state count first_ns last_ns last code evidence title advice source "
-                "before_install released_ns user_written job event role origin needs grounds ack ended_ns"
-            ),
-        ),
-        (Release, "at by reason how read read_ns warning"),
-        (Machine, "node_uid system_id boot_id"),
-        (KernelPosition, "boot_id sequence stamp_us"),
-        (Stint, "tainted_at released_at rule"),
-        (Act, "id at rules"),
-        (Ack, "at by reason"),
-        (IncidentKey, "rule gpu"),
-    ],
-)
-def test_a_field_that_is_added_is_not_forgotten_here(kind: type, written: str) -> None:
-    assert [field.name for field in fields(kind)] == written.split()
+def test_a_field_that_is_added_is_not_forgotten_here() -> None:
+    """The strategies above and the codec name every field, so many of each kind."""
+    kinds = (NodeRecord, Incident, Release, Machine, KernelPosition, Stint, Act, Ack, IncidentKey)
+
+    assert [len(fields(kind)) for kind in kinds] == [12, 24, 7, 3, 3, 3, 3, 3, 2]
 
 
 @given(RECORDS)

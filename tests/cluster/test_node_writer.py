@@ -13,7 +13,7 @@ from konductor_like.cluster.errors import (
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import list_nodes
 from konductor_like.cluster.node_writer import NodeWriter, Outcome, RehearsedWriter
-from konductor_like.model import HEALTH_LABEL, TAINT_KEY, Change, NodeState, Verb
+from konductor_like.model import HEALTH_LABEL, TAINT_KEY, NodeState
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
 from tests.cluster.scenes import OURS, TEAM, incident, raw_node, record, taint
 from tests.cluster.writer_scenes import PATCHES, READS, Waits, make_writer, taints
@@ -44,21 +44,6 @@ def test_a_change_that_changes_nothing_is_not_sent(
     assert server.calls() == []
 
 
-def test_a_taint_and_its_release_leave_the_node_as_it_was(
-    server: KubernetesServer, writer: NodeWriter, state: NodeState
-) -> None:
-    before = server.node("gpu-1")
-    done = writer.write(state, taint()).state
-    assert done is not None
-
-    writer.write(done, Change("gpu-1", Verb.PURGE, None, None))
-
-    after = server.node("gpu-1")
-    assert after["spec"] == before["spec"]
-    for name in ("labels", "annotations"):
-        assert after["metadata"][name] == before["metadata"][name]
-
-
 # Races.
 
 
@@ -84,17 +69,6 @@ def test_who_was_faster_is_not_written_over(
     assert result.state is not None
     assert result.state.as_read.resource_version == before["metadata"]["resourceVersion"]
     assert server.node("gpu-1") == before
-
-
-def test_deciding_again_on_the_fresh_state_gets_through(
-    server: KubernetesServer, writer: NodeWriter, state: NodeState
-) -> None:
-    server.edit_node("gpu-1", lambda node: node["spec"].update(taints=[]))
-    fresh = writer.write(state, taint()).state
-    assert fresh is not None
-
-    assert writer.write(fresh, taint()).outcome is Outcome.APPLIED
-    assert taints(server) == [OURS]
 
 
 def test_heartbeats_between_reading_and_writing_cost_nothing(
@@ -196,10 +170,6 @@ def test_as_many_writes_are_under_way_as_allowed_and_no_more(
 
     assert {result.outcome for result in results} == {Outcome.APPLIED}
     assert max(under_way) == 4
-
-
-def test_nothing_to_write_needs_no_server(client: KubeClient, waits: Waits) -> None:
-    assert make_writer(client, waits).write_all([]) == []
 
 
 # Dry run.

@@ -13,7 +13,6 @@ from konductor_like.cluster.client import KubeClient, leases_path
 from konductor_like.cluster.errors import KubeConfigError
 from konductor_like.cluster.lease import own_identity, read_lease
 from konductor_like.cluster.lease_annotations import Carried
-from konductor_like.cluster.transport import suspend_aware_seconds
 from konductor_like.model import Coverage
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cluster.lease_scenes import (
@@ -207,10 +206,6 @@ def test_a_killed_process_of_this_machine_is_not_waited_for(client: KubeClient, 
 
     assert (alive.held, alive.holder) == (False, holder)
     assert killed.held
-
-
-def test_the_clock_goes_on() -> None:
-    assert suspend_aware_seconds() <= suspend_aware_seconds()
 
 
 def test_a_holder_whose_place_is_ours_but_whose_name_is_odd_is_waited_for(

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.cluster import node_patch
+from konductor_like.cluster.node_patch import OUR_TAINT, SUSPECT_TAINT
 from konductor_like.cluster.node_record import encode
 from konductor_like.model import (
     HEALTH_LABEL,
@@ -124,30 +125,6 @@ def test_where_the_maps_are_there_it_is_not_since_heartbeats_change_it() -> None
 # What it does.
 
 
-def test_a_taint_leaves_other_taints_as_and_where_they_are() -> None:
-    after = written(raw_node(taints=[TEAM, {"key": "b", "effect": "NoExecute"}]), taint())
-
-    assert after["spec"]["taints"] == [TEAM, {"key": "b", "effect": "NoExecute"}, OURS]
-
-
-def test_a_record_touches_metadata_only() -> None:
-    before = recorded()
-
-    after = written(before, Change("gpu-1", Verb.RECORD, record(incident(), incident(31)), "faulty"))
-
-    assert after["spec"] == before["spec"]
-    assert after["metadata"]["annotations"]["other"] == "1"
-    assert after["metadata"]["annotations"][RECORD_ANNOTATION] != OLD_TEXT
-
-
-def test_a_purge_leaves_no_trace_of_us_and_nothing_else_changed() -> None:
-    assert written(recorded(), PURGE) == raw_node(taints=[TEAM], annotations={"other": "1"})
-
-
-def test_konduktors_own_taint_is_removed_like_ours() -> None:
-    assert "taints" not in written(raw_node(taints=[OURS]), UNTAINT)["spec"]
-
-
 @pytest.mark.parametrize("verb", [Verb.UNTAINT, Verb.PURGE])
 @pytest.mark.parametrize(
     "twin",
@@ -165,20 +142,6 @@ def test_our_key_with_another_value_or_effect_is_left_alone(verb: Verb, twin: di
 
 
 # Nothing to do.
-
-
-def test_what_is_there_already_is_not_written_again() -> None:
-    change = taint()
-    node = written(raw_node(), change)
-
-    assert node_patch.build(state_of(node), change) == []
-
-
-@pytest.mark.parametrize("change", [UNTAINT, PURGE], ids=["untaint", "purge"])
-def test_letting_go_twice_writes_once(change: Change) -> None:
-    node = written(recorded(), change)
-
-    assert node_patch.build(state_of(node), change) == []
 
 
 def test_a_record_that_says_the_same_in_other_words_is_left_as_it_is() -> None:
@@ -251,15 +214,6 @@ def test_a_refusal_because_the_node_rebooted_is_a_lost_race() -> None:
 
     assert node_patch.same_ground(state_of(node), state_of(recorded()))
     assert not node_patch.same_ground(state_of(node), state_of(rebooted))
-
-
-def test_a_heartbeat_in_between_does_no_harm() -> None:
-    node = recorded()
-    operations = node_patch.build(state_of(node), UNTAINT)
-    node["metadata"]["resourceVersion"] = "8"
-    node["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
-
-    assert jsonpatch.apply(node, operations)["spec"]["taints"] == [TEAM]
 
 
 def test_a_refusal_on_the_same_ground_is_told_from_a_lost_race() -> None:
@@ -352,3 +306,69 @@ def _comparable(state: NodeState) -> NodeState:
     """Whether an empty list or map is there may differ, and what is known of GPUs from the record alone."""
     seen = replace(state.as_read, taints=state.as_read.taints or None, has_labels=True, has_annotations=True)
     return replace(state, as_read=seen, is_gpu_node=True)
+
+
+SOFT = dict(SUSPECT_TAINT)
+TWIN = {**SOFT, "effect": "NoSchedule"}
+STALE = {**SOFT, "timeAdded": "2026-05-01T00:00:00Z"}
+
+
+def change(verb: Verb = Verb.RECORD, *, soft: bool) -> Change:
+    tainted = verb is Verb.TAINT
+    return Change("gpu-1", verb, record(incident(), tainted=tainted), "suspect", suspect_taint=soft)
+
+
+def taints_after(before: list[dict[str, Any]] | None, wanted: Change) -> list[dict[str, Any]]:
+    """What a server makes of the list; what we believe it makes of it is held to that."""
+    node = raw_node() if before is None else raw_node(taints=before)
+    state = state_of(node)
+    after: list[dict[str, Any]] = jsonpatch.apply(copy.deepcopy(node), node_patch.build(state, wanted))[
+        "spec"
+    ].get("taints", [])
+    believed = node_patch.applied(state, wanted)
+    assert list(believed.as_read.taints or ()) == after
+    assert sorted((t.key, t.value or "", t.effect) for t in believed.taints) == sorted(
+        (t["key"], t.get("value") or "", t["effect"]) for t in after
+    )
+    return after
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted", "after"),
+    [
+        pytest.param(None, change(soft=True), [SOFT], id="on a node without taints"),
+        pytest.param([], change(soft=True), [SOFT], id="on an empty list"),
+        pytest.param([TEAM], change(soft=True), [TEAM, SOFT], id="behind another's"),
+        pytest.param([STALE, TEAM], change(soft=True), [STALE, TEAM], id="there already"),
+        pytest.param([TEAM, STALE, TWIN], change(soft=False), [TEAM, TWIN], id="off, the twin stays"),
+        pytest.param([OURS, TEAM], change(soft=True), [OURS, TEAM, SOFT], id="a record keeps our taint"),
+        pytest.param([SOFT, TEAM], change(Verb.TAINT, soft=False), [TEAM, OURS], id="a taint in its place"),
+        pytest.param([OURS, SOFT], change(Verb.UNTAINT, soft=False), [], id="both off"),
+        pytest.param([SOFT, OURS, TEAM], change(Verb.PURGE, soft=False), [TEAM], id="purged"),
+    ],
+)
+def test_the_list_after_the_patch(
+    before: list[dict[str, Any]] | None, wanted: Change, after: list[dict[str, Any]]
+) -> None:
+    assert taints_after(before, wanted) == after
+
+
+OTHERS = st.sampled_from([TEAM, TWIN, {"key": "x", "effect": "NoExecute"}])
+
+
+@given(
+    before=st.lists(st.one_of(OTHERS, st.sampled_from([SOFT, dict(OUR_TAINT)])), max_size=5, unique_by=str),
+    verb=st.sampled_from(list(Verb)),
+    soft=st.booleans(),
+)
+def test_others_and_their_order_are_never_touched(
+    before: list[dict[str, Any]], verb: Verb, soft: bool
+) -> None:
+    after = taints_after(before, change(verb, soft=soft))
+
+    mine = (SOFT, dict(OUR_TAINT))
+    assert [each for each in after if each not in mine] == [each for each in before if each not in mine]
+    assert (SOFT in after) is soft
+    assert (dict(OUR_TAINT) in after) is (
+        verb is Verb.TAINT or (verb is Verb.RECORD and dict(OUR_TAINT) in before)
+    )
