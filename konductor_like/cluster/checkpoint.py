@@ -109,7 +109,7 @@ def decode_coverage(text: str) -> tuple[Coverage | None, str | None]:
         unknown=frozenset(fields.texts("unknown")),
         listed=frozenset(fields.texts("listed")),
         listed_are_measured=fields.flag("listed_are_measured"),
-        gaps=tuple(gap for item in fields.items("gaps") if (gap := _gap(item)) is not None),
+        gaps=fields.decoded("gaps", _gap),
         ambiguous=frozenset(fields.texts("ambiguous")),
         lost=_counted(fields, "lost"),
         unparsed=_counted(fields, "unparsed"),

@@ -191,7 +191,7 @@ class LeaderLease:
                 try:
                     self._replace(_released(self._lease, self._now(), carried))
                 except KubeConflict:
-                    self._look_again(term)
+                    self._read_again(term)
                     self._replace(_released(self._lease, self._now(), carried))
             except KubeError:
                 return False
@@ -245,7 +245,7 @@ class LeaderLease:
         try:
             self._replace(_renewed(self._lease, self._now(), carried))
         except KubeConflict:
-            self._look_again(term)
+            self._read_again(term)
             sent_at = self._clock()
             self._replace(_renewed(self._lease, self._now(), carried))
         except (KubeNotFound, KubeUnavailable):
@@ -261,7 +261,7 @@ class LeaderLease:
             self._path, annotated(wanted, self._notes()), timeout_seconds=timeout
         )
 
-    def _look_again(self, term: _Term) -> None:
+    def _read_again(self, term: _Term) -> None:
         """Somebody changed the Lease: go on with it if the term is still ours, else it is lost."""
         try:
             lease = self._client.get(self._path)

@@ -208,8 +208,7 @@ def encode_tainted(tainted: Iterable[TaintedNode]) -> str:
 def decode_tainted(text: str) -> tuple[tuple[TaintedNode, ...], str | None]:
     """The Nodes with our taint, and what of it cannot be read. Never raises."""
     fields = read(text)
-    found = [node for each in fields.items("nodes") if (node := _tainted_node(each)) is not None]
-    return tuple(found), fields.problem
+    return fields.decoded("nodes", _tainted_node), fields.problem
 
 
 def _raw(text: object) -> tuple[JsonObject, list[object]]:

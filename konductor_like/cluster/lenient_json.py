@@ -88,6 +88,10 @@ class Fields:
                 self._problems.append(f"{where}: is not an object")
         return fields
 
+    def decoded(self, name: str, decode: Callable[[Fields], T | None]) -> tuple[T, ...]:
+        """What each object of a list was decoded to; those that gave None are left out."""
+        return tuple(found for item in self.items(name) if (found := decode(item)) is not None)
+
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of strings."""
         found: list[object] = self._read(name, list, "is not a list", list) or []
@@ -99,6 +103,10 @@ class Fields:
     def over(self, defaults: Fields) -> Fields:
         """These fields, completed by those of ``defaults``."""
         return Fields({**defaults._found, **self._found}, self._where, self._problems)
+
+    def is_null(self, name: str) -> bool:
+        """Whether the field is absent, or null."""
+        return self._found.get(name) is None
 
     def __contains__(self, name: str) -> bool:
         return name in self._found

@@ -70,17 +70,15 @@ def record_in(fields: Fields) -> NodeRecord:
     machine = _machine(fields.inner("machine")) if "machine" in fields else None
     boot_id = machine.boot_id if machine else None
     rules = fields.inner("rules")
-    incidents = [_incident(item, rules, boot_id) for item in fields.items("incidents")]
-    releases = [_release(item, boot_id) for item in fields.items("releases")]
     return NodeRecord(
         machine=machine,
         tainted_at=fields.moment("tainted"),
-        incidents=tuple(incident for incident in incidents if incident is not None),
-        releases=tuple(release for release in releases if release is not None),
+        incidents=fields.decoded("incidents", lambda item: _incident(item, rules, boot_id)),
+        releases=fields.decoded("releases", lambda item: _release(item, boot_id)),
         read=_position(fields, "read", boot_id),
         past_boots=fields.texts("boots"),
         booted_after_ns=fields.ns("booted_after"),
-        stints=tuple(stint for item in fields.items("stints") if (stint := _stint(item)) is not None),
+        stints=fields.decoded("stints", _stint),
         hold_until=fields.moment("hold_until"),
         replace_since=fields.moment("replace"),
         contested_at=fields.moment("contested"),

@@ -153,9 +153,11 @@ class NodeWriter:
             before = self._pool.collect(change.node)
             if before is not None and before.outcome is Outcome.FAILED:
                 results[change.node] = replace(before, change=change)
-            elif self._pool.is_late(change.node):
-                results[change.node] = WriteResult(change, Outcome.UNDER_WAY, outcome_unknown=True)
-        jobs = {pair[1].node: partial(self.write, *pair) for pair in pairs if pair[1].node not in results}
+        jobs = {
+            change.node: partial(self.write, state, change)
+            for state, change in pairs
+            if change.node not in results and not self._pool.is_late(change.node)
+        }
         results |= self._pool.do(jobs)
         return [
             results.get(change.node) or WriteResult(change, Outcome.UNDER_WAY, outcome_unknown=True)

@@ -53,7 +53,7 @@ class CoverageReport:
     ) -> None:
         """Everything that changed, given the GPU nodes.
 
-        ``unread_since_ns`` as for :meth:`FleetWatch.look`: heartbeats that are heard mean nothing then.
+        ``unread_since_ns`` as for :meth:`FleetWatch.update`: heartbeats that are heard mean nothing then.
         """
         self._measure(coverage, nodes, unread=unread_since_ns is not None)
         self._say_unread(unread_since_ns)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -273,24 +272,3 @@ def test_no_more_is_read_than_was_asked_for() -> None:
 def test_what_is_no_list_is_an_error_and_not_an_empty_list(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         list(objects(text))
-
-
-def test_many_large_pods_take_no_more_memory_than_a_few() -> None:
-    pod = json.dumps({"metadata": {"name": "a"}, "spec": {"env": "x" * 1_400_000}}).encode()
-
-    def many() -> Iterator[bytes]:
-        yield b'{"kind":"PodList","items":['
-        for number in range(40):
-            yield from pieces(pod if number == 39 else pod + b",", 1 << 16)
-        yield b"]}"
-
-    found = Objects(many(), object_bytes=2 * MIB, total_bytes=64 * MIB)
-    tracemalloc.start()
-    try:
-        count = sum(1 for _ in found)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-
-    assert (count, found.complete) == (40, True)
-    assert peak < 16 * MIB

@@ -45,10 +45,6 @@ def test_elsewhere_it_is_this_very_process(environ: dict[str, str]) -> None:
     assert int(start) > 0
 
 
-def test_it_stays_the_same() -> None:
-    assert own_identity({}) == own_identity({})
-
-
 def test_we_are_alive() -> None:
     assert not is_dead(own_identity({}))
 

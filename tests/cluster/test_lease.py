@@ -11,7 +11,7 @@ from konductor_like.cluster import lease as leases
 from konductor_like.cluster.checkpoint import CURSOR_ANNOTATION
 from konductor_like.cluster.client import KubeClient, leases_path
 from konductor_like.cluster.errors import KubeConfigError
-from konductor_like.cluster.lease import own_identity, read_lease
+from konductor_like.cluster.lease import LeaderLease, own_identity, read_lease
 from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.model import Coverage
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
@@ -223,9 +223,7 @@ def test_a_lease_that_is_not_there_reads_as_none(client: KubeClient) -> None:
     assert read_lease(client, NAMESPACE, NAME) is None
 
 
-def test_what_it_says_can_be_read(client: KubeClient, clock: Clock) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
+def test_what_it_says_can_be_read(lease: LeaderLease, client: KubeClient, clock: Clock) -> None:
     lease.renew(Carried(cursor(5), Coverage(NOON, frozenset({"gpu-3"}))))
 
     seen = read_lease(client, NAMESPACE, NAME)

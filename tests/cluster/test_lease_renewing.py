@@ -34,10 +34,8 @@ from tests.cluster.scenes import record, release, wait_until
 
 
 def test_one_write_renews_and_saves_the_cursor(
-    server: KubernetesServer, client: KubeClient, clock: Clock
+    server: KubernetesServer, lease: LeaderLease, client: KubeClient, clock: Clock
 ) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
     server.clear_calls()
     before = spec(server)["renewTime"]
     clock.seconds += 10
@@ -100,10 +98,8 @@ def test_a_second_process_under_the_same_name_puts_the_first_one_out(
 
 
 def test_a_note_on_the_lease_does_not_cost_it_and_is_kept(
-    server: KubernetesServer, client: KubeClient, clock: Clock
+    server: KubernetesServer, lease: LeaderLease, client: KubeClient
 ) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
     note(client, "ticket", "1234")
 
     lease.renew(Carried(cursor(5)))
@@ -136,10 +132,8 @@ def test_a_renewal_tells_what_people_wrote_meanwhile(client: KubeClient, clock: 
     ids=["500", "reset", "cut off"],
 )
 def test_a_renewal_that_took_effect_without_an_answer_does_not_cost_the_lease(
-    server: KubernetesServer, client: KubeClient, clock: Clock, mishap: Mishap
+    server: KubernetesServer, lease: LeaderLease, client: KubeClient, mishap: Mishap
 ) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
     server.mishaps.add(mishap, when=WRITES)
     with pytest.raises(KubeError):
         lease.renew(Carried(cursor(5)))
@@ -161,10 +155,8 @@ def test_a_take_over_that_took_effect_without_an_answer_is_found(
 
 
 def test_a_lease_that_somebody_deleted_is_put_back_with_its_cursor(
-    server: KubernetesServer, client: KubeClient, clock: Clock
+    server: KubernetesServer, lease: LeaderLease, client: KubeClient
 ) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
     lease.renew(Carried(cursor(5)))
     delete(server)
 
@@ -175,9 +167,9 @@ def test_a_lease_that_somebody_deleted_is_put_back_with_its_cursor(
     assert saved(client) == cursor(7)
 
 
-def test_but_not_when_another_was_faster(server: KubernetesServer, client: KubeClient, clock: Clock) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
+def test_but_not_when_another_was_faster(
+    server: KubernetesServer, lease: LeaderLease, client: KubeClient, clock: Clock
+) -> None:
     delete(server)
     candidate(client, clock, "b").try_acquire()
 
@@ -186,10 +178,8 @@ def test_but_not_when_another_was_faster(server: KubernetesServer, client: KubeC
 
 
 def test_nor_when_that_happens_between_two_looks(
-    server: KubernetesServer, client: KubeClient, clock: Clock
+    server: KubernetesServer, lease: LeaderLease, client: KubeClient, clock: Clock
 ) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
     candidate_b = candidate(client, clock, "b")
     delete(server)
     candidate_b.try_acquire()
@@ -204,11 +194,8 @@ def test_nor_when_that_happens_between_two_looks(
 
 
 def test_after_a_release_the_next_one_starts_at_once(
-    server: KubernetesServer, client: KubeClient, clock: Clock
+    server: KubernetesServer, lease: LeaderLease, client: KubeClient, clock: Clock
 ) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
-
     assert lease.release(Carried(cursor(5)))
 
     assert spec(server)["holderIdentity"] == ""
@@ -216,19 +203,13 @@ def test_after_a_release_the_next_one_starts_at_once(
     assert candidate(client, clock, "b").try_acquire() == LeaseStatus(True, "b", cursor(5))
 
 
-def test_a_release_is_not_hindered_by_a_note(client: KubeClient, clock: Clock) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
+def test_a_release_is_not_hindered_by_a_note(lease: LeaderLease, client: KubeClient) -> None:
     note(client, "ticket", "1234")
 
     assert lease.release(Carried(cursor(5)))
 
 
-def test_a_release_that_fails_is_left_to_expire(
-    server: KubernetesServer, client: KubeClient, clock: Clock
-) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
+def test_a_release_that_fails_is_left_to_expire(server: KubernetesServer, lease: LeaderLease) -> None:
     server.mishaps.add(refusal(503), when=WRITES)
 
     assert not lease.release(Carried(cursor(5)))
@@ -244,10 +225,8 @@ def test_releasing_what_is_not_held_does_nothing(
 
 
 def test_the_budget_runs_from_before_the_renewal_was_sent(
-    client: KubeClient, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    lease: LeaderLease, client: KubeClient, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
     real = client.replace
 
     def slowly(*args: Any, **parts: Any) -> Any:
@@ -261,9 +240,9 @@ def test_the_budget_runs_from_before_the_renewal_was_sent(
     assert lease.budget_seconds() == pytest.approx(16.0)
 
 
-def test_after_the_deadline_nothing_may_be_written(client: KubeClient, clock: Clock) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
+def test_after_the_deadline_nothing_may_be_written(
+    lease: LeaderLease, client: KubeClient, clock: Clock
+) -> None:
     assert lease.budget_seconds() == pytest.approx(20.0)
     clock.seconds += 19.9
     assert lease.budget_seconds() == pytest.approx(0.1)
@@ -275,19 +254,6 @@ def test_after_the_deadline_nothing_may_be_written(client: KubeClient, clock: Cl
     with pytest.raises(LeadershipLost):
         lease.renew(Carried(cursor(5)))
     assert saved(client) is None
-
-
-def test_the_holders_right_to_write_ends_before_anybody_else_may_take_over(
-    client: KubeClient, clock: Clock
-) -> None:
-    first, second = candidate(client, clock), candidate(client, clock, "b")
-    first.try_acquire()
-    second.try_acquire()
-    while not second.try_acquire().held:
-        clock.seconds += 0.5
-
-    with pytest.raises(LeadershipLost):
-        first.budget_seconds()
 
 
 def test_before_it_is_held_nothing_may_be_written(client: KubeClient, clock: Clock) -> None:

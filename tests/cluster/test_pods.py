@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster import pods
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.errors import KubeBadAnswer
 from konductor_like.cluster.pods import OTHERS_BYTES, PODS_MOST, RUNNING_BYTES, jobs_on
@@ -138,17 +137,6 @@ def test_a_running_job_is_found_among_any_number_of_pods_that_have_ended(
 
     assert found.jobs == {"ml/Job/zz"}
     assert (len(found.pods), found.complete) == (PODS_MOST, True)
-
-
-def test_after_a_pod_that_is_too_large_the_answer_is_not_complete(
-    server: KubernetesServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pods, "POD_BYTES", 100_000)
-    large = pod("large-0", owner=("Job", "large"))
-    large["spec"]["containers"][0]["env"] = [{"name": "DATA", "value": "x" * 400_000}]
-    server.put_pod(large)
-
-    assert not jobs_on(client, "gpu-1", NOW).complete
 
 
 class Counted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from konductor_like.cluster import lease_annotations
-from konductor_like.controller.returning import Returning
+from konductor_like.controller.reregistered import ReregisteredNodes
 from konductor_like.model import EventReason, IncidentState, LogLine, Machine, NodeRecord, Source, Verb
 from konductor_like.policy import release
 from tests.controller.ticks import Scene, xid
@@ -28,7 +28,7 @@ class Story:
         self.scene = Scene(
             nodes={f"gpu-{number}": node(f"gpu-{number}", boot=boot) for number in range(1, 11)}
         )
-        self.returning = Returning(None)
+        self.returning = ReregisteredNodes(None)
         self.turn(seconds=0)
 
     def turn(self, *lines: object, seconds: float) -> None:
@@ -37,7 +37,7 @@ class Story:
         self.recall(seconds)
 
     def recall(self, seconds: float) -> None:
-        for returned in self.returning.look(self.scene.cluster.snapshot(), ns(seconds)):
+        for returned in self.returning.update(self.scene.cluster.snapshot(), ns(seconds)):
             if not returned.record.empty:
                 self.scene.tick.recall(returned.state.name, returned.record)
 
@@ -61,7 +61,7 @@ class Story:
         """The next controller begins, at the Lease's cursor."""
         assert self.start is not None
         self.scene = Scene(nodes=self.scene.cluster.nodes, start=self.start)
-        self.returning = Returning(ns(self.stopped_seconds), self.start.released)
+        self.returning = ReregisteredNodes(ns(self.stopped_seconds), self.start.released)
 
     def delete(self, name: str) -> None:
         del self.scene.cluster.nodes[name]

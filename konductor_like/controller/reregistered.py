@@ -24,7 +24,7 @@ class Returned:
     record: NodeRecord
 
 
-class Returning:
+class ReregisteredNodes:
     """Compares each view of the nodes with the one before."""
 
     def __init__(self, unwatched_since_ns: int | None, released: Iterable[NodeRecord] = ()) -> None:
@@ -40,8 +40,8 @@ class Returning:
         self._nodes: Mapping[str, NodeState] | None = None
         self._gone: dict[str, tuple[NodeState, int]] = {}
 
-    def look(self, nodes: Mapping[str, NodeState], now_ns: int) -> list[Returned]:
-        """The nodes that came back since the last look, each once its boot is known."""
+    def update(self, nodes: Mapping[str, NodeState], now_ns: int) -> list[Returned]:
+        """The nodes that came back since the last call, each once its boot is known."""
         before, self._nodes = self._nodes, nodes
         if nodes is before:
             return []

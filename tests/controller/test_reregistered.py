@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from konductor_like.controller.returning import Returned, Returning
+from konductor_like.controller.reregistered import ReregisteredNodes, Returned
 from konductor_like.model import IncidentState, Machine, NodeRecord, NodeState, Release
 from tests.policy.scenes import OURS, Cluster, at, fault, fleet, node, ns
 
@@ -26,9 +26,9 @@ def anew(name: str = "gpu-1", *, system: str = "system-gpu-1", boot: str | None 
 
 
 def after(*views: Mapping[str, NodeState], first: Mapping[str, NodeState]) -> list[Returned]:
-    returning = Returning(None)
-    assert returning.look(first, ns(0)) == []
-    return [found for view in views for found in returning.look(view, ns(60))]
+    returning = ReregisteredNodes(None)
+    assert returning.update(first, ns(0)) == []
+    return [found for view in views for found in returning.update(view, ns(60))]
 
 
 def test_a_node_that_comes_back_gets_its_memory_and_needs_its_taint_again() -> None:
@@ -70,33 +70,33 @@ def test_a_node_that_brought_its_record_along_keeps_that_one() -> None:
 
 
 def test_gpu_nodes_made_while_no_controller_ran_are_read_too() -> None:
-    returning = Returning(ns(300))
+    returning = ReregisteredNodes(ns(300))
     nodes = {**fleet(3), "gpu-9": anew("gpu-9"), "cpu-1": replace(anew("cpu-1"), is_gpu_node=False)}
 
-    assert [returned.state.name for returned in returning.look(nodes, ns(700))] == ["gpu-9"]
+    assert [returned.state.name for returned in returning.update(nodes, ns(700))] == ["gpu-9"]
 
 
 def test_what_a_release_covers_is_known_again_of_a_node_made_while_no_controller_ran() -> None:
-    returning = Returning(ns(300), [RELEASED])
+    returning = ReregisteredNodes(ns(300), [RELEASED])
 
-    [returned] = returning.look({"gpu-1": replace(anew(), is_gpu_node=False), **fleet(0)}, ns(700))
+    [returned] = returning.update({"gpu-1": replace(anew(), is_gpu_node=False), **fleet(0)}, ns(700))
 
     assert returned.record == RELEASED
 
 
 def test_it_waits_until_the_kubelet_has_posted_the_boot() -> None:
-    returning = Returning(ns(300), [RELEASED])
+    returning = ReregisteredNodes(ns(300), [RELEASED])
 
-    assert returning.look({"gpu-1": anew(boot=None)}, ns(700)) == []
-    [returned] = returning.look({"gpu-1": anew()}, ns(710))
+    assert returning.update({"gpu-1": anew(boot=None)}, ns(700)) == []
+    [returned] = returning.update({"gpu-1": anew()}, ns(710))
     assert returned.record == RELEASED
-    assert returning.look({"gpu-1": anew()}, ns(720)) == []
+    assert returning.update({"gpu-1": anew()}, ns(720)) == []
 
 
 def test_a_release_of_another_machine_or_another_boot_is_none_of_this_one() -> None:
     for other in (anew(system="system-new"), anew(boot="boot-b")):
-        returning = Returning(ns(300), [RELEASED])
+        returning = ReregisteredNodes(ns(300), [RELEASED])
 
-        [returned] = returning.look({"gpu-1": other}, ns(700))
+        [returned] = returning.update({"gpu-1": other}, ns(700))
 
         assert returned.record.empty
