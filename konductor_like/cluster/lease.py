@@ -78,7 +78,7 @@ class _Term:
 
 
 class LeaderLease:
-    """Our side of the Lease. Thread-safe; it is the fence of all automatic writes."""
+    """Our side of the Lease. Thread-safe; it is the deadline of all automatic writes."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class LeaderLease:
             raise LeadershipLost(f"the Lease could not be renewed for {self._deadline_seconds:g} s")
         return left
 
-    def news(self, since_seconds: float) -> tuple[float, LeaseView] | None:
+    def renewal_since(self, since_seconds: float) -> tuple[float, LeaseView] | None:
         """What the last renewal found, and when it was sent, on our clock; None if not since then."""
         term = self._term
         if term is None or term.renewed_at <= since_seconds:

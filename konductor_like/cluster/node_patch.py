@@ -78,12 +78,12 @@ def applied(state: NodeState, change: Change) -> NodeState:
     return replace(state, taints=taints, record=record, record_problem=problem, as_read=as_read)
 
 
-def same_ground(old: NodeState, new: NodeState) -> bool:
+def same_preconditions(old: NodeState, new: NodeState) -> bool:
     """Whether what a patch tests is the same in both: then a refusal is no lost race."""
-    return _ground(old) == _ground(new)
+    return _preconditions(old) == _preconditions(new)
 
 
-def _ground(state: NodeState) -> tuple[object, ...]:
+def _preconditions(state: NodeState) -> tuple[object, ...]:
     seen = state.as_read
     version = None if _can_test_record(seen) and seen.has_labels else seen.resource_version
     return (seen.uid, seen.taints, seen.record, version, state.machine.boot_id)

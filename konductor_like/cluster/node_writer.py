@@ -215,7 +215,7 @@ class NodeWriter:
             return WriteResult(change, Outcome.FAILED, error=error, outcome_unknown=unknown)
         if fresh.as_read.uid == state.as_read.uid and not node_patch.build(fresh, change):
             return WriteResult(change, Outcome.APPLIED, fresh)  # an earlier try got through after all
-        if isinstance(refusal, KubeInvalid) and node_patch.same_ground(state, fresh):
+        if isinstance(refusal, KubeInvalid) and node_patch.same_preconditions(state, fresh):
             return WriteResult(change, Outcome.FAILED, fresh, refusal)
         return WriteResult(change, Outcome.CONFLICT, fresh)
 

@@ -36,7 +36,7 @@ class NodeJobs:
     pods: Mapping[str, str]
     """By pod, ``namespace/name``, the job that it is of; empty for a DaemonSet's, which is of none."""
     complete: bool = True
-    """Whether all running pods were looked at."""
+    """Whether all running pods were read."""
 
 
 def jobs_on(client: ReadOnlyKubeClient, node: str, now: datetime) -> NodeJobs:
@@ -47,12 +47,12 @@ def jobs_on(client: ReadOnlyKubeClient, node: str, now: datetime) -> NodeJobs:
     """
     found = _Found(now - timedelta(seconds=ENDED_SECONDS))
 
-    def look(phase: str, total_bytes: int) -> bool:
+    def scan(phase: str, total_bytes: int) -> bool:
         params = {"fieldSelector": f"spec.nodeName={node},status.phase{phase}", "resourceVersion": "0"}
         return client.scan(PODS_PATH, found.take, params, object_bytes=POD_BYTES, total_bytes=total_bytes)
 
-    complete = look("=Running", RUNNING_BYTES)
-    look("!=Running", OTHERS_BYTES)
+    complete = scan("=Running", RUNNING_BYTES)
+    scan("!=Running", OTHERS_BYTES)
     return NodeJobs(frozenset(found.jobs), found.pods, complete)
 
 

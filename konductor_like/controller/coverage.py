@@ -45,7 +45,7 @@ class _Node:
 
 
 @dataclass(slots=True)
-class News:
+class CoverageChanges:
     """What changed since it was last asked for: nodes, with the span that it is about."""
 
     silent: list[tuple[str, OpenSpan]] = field(default_factory=list)
@@ -78,7 +78,7 @@ class CoverageTracker:
         self._overruns: dict[str, set[tuple[str, int]]] = {}
         self._next_round_ns = now_ns + ROUND_NS
         self._look_now: set[str] = set()
-        self._news = News()
+        self._changes = CoverageChanges()
         self.revisit_spans: tuple[Span, ...] = ()
         """What the fault readers should read again: all open gaps, without overlaps, in order."""
 
@@ -96,7 +96,7 @@ class CoverageTracker:
             known.gap = longer(known.gap, known.heard_ns, timestamp_ns)
             self._look_now.add(node)
             if not known.silent:
-                self._news.heard.append((node, known.gap.span))
+                self._changes.heard.append((node, known.gap.span))
         known.heard_ns, known.fresh_ns = timestamp_ns, max(known.fresh_ns, timestamp_ns)
         known.confirmed, known.looked = True, False
 
@@ -145,10 +145,10 @@ class CoverageTracker:
             lost=dict(self._lost),
         )
 
-    def news(self) -> News:
+    def take_changes(self) -> CoverageChanges:
         """What changed; the next call tells only what came after it."""
-        news, self._news = self._news, News()
-        return news
+        changes, self._changes = self._changes, CoverageChanges()
+        return changes
 
     def looks(self, now_ns: int) -> list[Look]:
         """What to read again now: late heartbeats of nodes about to be unknown, and those of open gaps."""
@@ -216,10 +216,10 @@ class CoverageTracker:
         stale = now_ns - node.fresh_ns > self._stale_ns
         if stale and not node.silent and now_ns - self._upto_ns <= CAUGHT_UP_NS:
             node.silent = True
-            self._news.silent.append((name, (node.heard_ns, None)))
+            self._changes.silent.append((name, (node.heard_ns, None)))
         elif node.silent and not stale:
             node.silent = False
-            self._news.heard.append((name, node.gap.span if node.gap else (node.heard_ns, node.heard_ns)))
+            self._changes.heard.append((name, node.gap.span if node.gap else (node.heard_ns, node.heard_ns)))
         gap = node.gap
         if gap is None:
             return
@@ -227,10 +227,10 @@ class CoverageTracker:
             gap.found_all_ns = now_ns if gap.found_all_ns is None else gap.found_all_ns
             if abs(now_ns - gap.found_all_ns) >= CLOSING_NS:
                 node.gap = None
-                self._news.closed.append((name, gap.span))
+                self._changes.closed.append((name, gap.span))
         elif gap.end_ns <= oldest_ns:
             node.gap = None
-            self._news.given_up.append((name, gap.span))
+            self._changes.given_up.append((name, gap.span))
 
     def _state(self, name: str, now_ns: int) -> CoverageState:
         node = self._nodes.get(name)

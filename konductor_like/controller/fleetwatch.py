@@ -108,7 +108,7 @@ class FleetWatch:
         for name, overrun in self._overruns:
             self._report.overran(name, overrun, nodes.get(name))
         self._overruns.clear()
-        self._report.tell(self._tracker.news(), coverage, gpu_nodes, now_ns, unread_since_ns)
+        self._report.tell(self._tracker.take_changes(), coverage, gpu_nodes, now_ns, unread_since_ns)
         self._report.left(self._boots.left)
         self._metrics.pending.set(self._boots.overdue)
         self._revisit(self._tracker.revisit_spans)

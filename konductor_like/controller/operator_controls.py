@@ -1,6 +1,6 @@
 """What people told the controller, read from the Lease: a pause holds before the next taint is written.
 
-Who leads has the Lease as it is in the answer to each renewal, and reads it again only before a taint.
+A leader has the Lease as it is in the answer to each renewal, and reads it again only before a taint.
 """
 
 from __future__ import annotations

@@ -146,7 +146,9 @@ def _earnest(
             announcer,
             Report(metrics, fleet_event=about_lease.send_soon),
             about_lease.send_soon,
-            _operator_controls(settings, client, namespace, about_lease.send_soon, metrics, lease.news),
+            _operator_controls(
+                settings, client, namespace, about_lease.send_soon, metrics, lease.renewal_since
+            ),
             exits.enter_context(_jobs(settings, client, metrics, lambda: controller.nodes_changed())),
         )
         controller = Controller(

@@ -205,7 +205,7 @@ class Process:
                 lambda *_: None,
                 metrics,
                 interval_seconds=settings.lease_renew_interval_seconds,
-                renewed=self.lease.news,
+                renewed=self.lease.renewal_since,
                 clock=clock.seconds,
             ),
         )

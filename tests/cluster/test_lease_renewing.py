@@ -111,19 +111,19 @@ def test_a_note_on_the_lease_does_not_cost_it_and_is_kept(
 
 def test_a_renewal_tells_what_people_wrote_meanwhile(client: KubeClient, clock: Clock) -> None:
     lease = candidate(client, clock)
-    assert lease.news(float("-inf")) is None
+    assert lease.renewal_since(float("-inf")) is None
     lease.try_acquire()
     taken_at = clock.seconds
     note(client, CONTROLS_ANNOTATION, '{"acts":[{"control":"pause","by":"kim"}]}')
     clock.seconds += 10
 
-    assert lease.news(taken_at) is None
+    assert lease.renewal_since(taken_at) is None
     lease.renew(Carried(cursor(5)))
 
-    news = lease.news(taken_at)
+    news = lease.renewal_since(taken_at)
     assert news is not None
     assert (news[0], news[1].controls.pause and news[1].controls.pause.by) == (clock.seconds, "kim")
-    assert lease.news(clock.seconds) is None
+    assert lease.renewal_since(clock.seconds) is None
 
 
 @pytest.mark.parametrize(

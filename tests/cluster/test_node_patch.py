@@ -212,8 +212,8 @@ def test_a_refusal_because_the_node_rebooted_is_a_lost_race() -> None:
     node, rebooted = recorded(), recorded()
     rebooted["status"]["nodeInfo"]["bootID"] = "another boot"
 
-    assert node_patch.same_ground(state_of(node), state_of(recorded()))
-    assert not node_patch.same_ground(state_of(node), state_of(rebooted))
+    assert node_patch.same_preconditions(state_of(node), state_of(recorded()))
+    assert not node_patch.same_preconditions(state_of(node), state_of(rebooted))
 
 
 def test_a_refusal_on_the_same_ground_is_told_from_a_lost_race() -> None:
@@ -221,8 +221,8 @@ def test_a_refusal_on_the_same_ground_is_told_from_a_lost_race() -> None:
 
     reported = raw_node(taints=[TEAM])
     reported["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
-    assert node_patch.same_ground(before, state_of(reported))
-    assert not node_patch.same_ground(before, state_of(raw_node(taints=[OURS])))
+    assert node_patch.same_preconditions(before, state_of(reported))
+    assert not node_patch.same_preconditions(before, state_of(raw_node(taints=[OURS])))
 
 
 # Properties: whatever the node, and whatever the change.

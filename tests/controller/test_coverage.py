@@ -154,9 +154,9 @@ def test_a_gap_stays_whole_until_its_heartbeats_and_then_its_lines_were_read() -
     assert fleet.watch.revisit_spans == ((START + 20 * MINUTE, START + 31 * MINUTE),)
     assert spans(fleet.deliver("gpu-1", 21, 30)) == [(10, 31, ["gpu-1"])]
     assert len(fleet.watch.revisit_spans) == 0
-    assert [name for name, _ in fleet.watch.news().closed] == []
+    assert [name for name, _ in fleet.watch.take_changes().closed] == []
     assert spans(fleet.pass_(2)) == []
-    assert [name for name, _ in fleet.watch.news().closed] == ["gpu-1"]
+    assert [name for name, _ in fleet.watch.take_changes().closed] == ["gpu-1"]
 
 
 @pytest.mark.parametrize("found", [0, 20])
@@ -200,13 +200,13 @@ def test_a_gap_that_is_too_old_is_given_up_and_said_to_be() -> None:
     fleet.pass_(10)
     fleet.pass_(20, silent=["gpu-1"])
     fleet.pass_(1)
-    fleet.watch.news()
+    fleet.watch.take_changes()
 
     assert spans(fleet.pass_(24 * 60 - 1)) == [(10, 31, ["gpu-1"])]
     assert spans(fleet.pass_(1)) == []
-    news = fleet.watch.news()
-    assert [name for name, _ in news.given_up] == ["gpu-1"]
-    assert news.closed == []
+    changes = fleet.watch.take_changes()
+    assert [name for name, _ in changes.given_up] == ["gpu-1"]
+    assert changes.closed == []
 
 
 def test_while_loki_cannot_be_read_the_whole_fleet_has_one_gap_and_nobody_is_called_silent() -> None:
@@ -217,7 +217,7 @@ def test_while_loki_cannot_be_read_the_whole_fleet_has_one_gap_and_nobody_is_cal
 
     assert spans(coverage) == [(10, None, sorted(FLEET))]
     assert {coverage.of(name) for name in FLEET} == {CoverageState.UNKNOWN}
-    assert fleet.watch.news().silent == []
+    assert fleet.watch.take_changes().silent == []
 
 
 def test_after_loki_is_back_each_node_closes_the_gap_for_itself() -> None:
