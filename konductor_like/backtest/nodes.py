@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from konductor_like.cluster import patch
+from konductor_like.cluster import node_patch
 from konductor_like.model import AsRead, Fault, Machine, NodeRecord, NodeState, Source
 from konductor_like.policy.release import purge
 
@@ -63,5 +63,5 @@ def healthy_node(name: str, *, is_gpu_node: bool = True) -> NodeState:
 def _in_the_past(state: NodeState) -> NodeState:
     """A node of today as it may have been then: without our marks, and in a boot that lines must name."""
     change = purge(state)
-    clean = state if change is None else patch.applied(state, change)
+    clean = state if change is None else node_patch.applied(state, change)
     return replace(clean, machine=replace(clean.machine, boot_id=None), created_ns=0)

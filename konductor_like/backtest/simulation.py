@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from konductor_like.backtest.history import round_up
 from konductor_like.backtest.nodes import SimulatedNodes
 from konductor_like.backtest.result import HeldSpan, Load, Outage, Verdicts
-from konductor_like.cluster.writer import DryRunWriter
+from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.controller import logs
 from konductor_like.controller.dry_run import DryRunEvents
 from konductor_like.controller.metrics import Metrics

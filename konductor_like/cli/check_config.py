@@ -97,7 +97,7 @@ def _check_rules(found: Inspection, file: Path | None) -> None:
 
 def _unusable(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     """What only shows when a setting is put to use; each part is asked the way the controller asks it."""
-    from konductor_like.cluster.gpu import parse_selector
+    from konductor_like.cluster.node_decoder import parse_selector
     from konductor_like.loki.client import LokiClient
     from konductor_like.loki.errors import LokiMisconfigured
     from konductor_like.settings import parse_listen

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from konductor_like.model import printable as printable  # what views are made of is imported from here
+from konductor_like.model.text import printable as printable
 
 NONE = "<none>"
 _GAP = "   "

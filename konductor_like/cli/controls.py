@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,8 +21,8 @@ from konductor_like.exits import Exit
 if TYPE_CHECKING:
     from konductor_like.cli.session import ControllerReport
     from konductor_like.cluster.client import KubeClient
-    from konductor_like.cluster.lease_object import LeaseView
-    from konductor_like.model import BrakeState
+    from konductor_like.cluster.lease_annotations import LeaseView
+    from konductor_like.model import BrakeState, ControlAct
 
 
 def pause(
@@ -46,9 +46,8 @@ def pause(
     returns, for every taint that is not under way.
     """
     from konductor_like.cli import session
-    from konductor_like.cluster.steering import PAUSE_ANNOTATION, RESUME_ANNOTATION, encode_pause
-    from konductor_like.model import Pause
-    from konductor_like.policy.wording import pause_words, steering_act
+    from konductor_like.model import Control, ControlAct
+    from konductor_like.policy.wording import control_act_id, pause_words
 
     if span is not None and until is not None:
         raise CommandError("give --for or --until, not both", status=Exit.USAGE)
@@ -64,26 +63,25 @@ def pause(
             end = moved(now, lasting, "--for")
         if end is not None and end <= now:
             raise CommandError(f"{stamp(end)} is over already", status=Exit.USAGE)
-        paused = Pause(now, by, reason, end, steering_act("pause", now, by, reason))
-        before = lease.write({PAUSE_ANNOTATION: encode_pause(paused), RESUME_ANNOTATION: None})
-    if before.steering.pause is not None and before.steering.pause.holds(now):
-        warn(f"this replaces a pause: {pause_words(before.steering.pause)}")
+        act = control_act_id("pause", now, by, reason)
+        paused = ControlAct(Control.PAUSE, now, by, reason, end, act=act)
+        before = lease.write(paused)
+    if before.controls.pause is not None and before.controls.pause.holds(now):
+        warn(f"this replaces a pause: {pause_words(before.controls.pause)}")
     say([f"tainting {pause_words(paused)}"])
     _tell_act(paused.act)
 
 
 def resume(*, context: Context = None, kubeconfig: Kubeconfig = None, _verbose: Verbose = False) -> None:
     """End a pause: what is still true is acted upon within seconds."""
-    from konductor_like.cluster.steering import PAUSE_ANNOTATION, RESUME_ANNOTATION, encode_resume
-    from konductor_like.model import Resume
-    from konductor_like.policy.wording import steering_act
+    from konductor_like.model import Control, ControlAct
+    from konductor_like.policy.wording import control_act_id
 
     with _controllers_lease(kubeconfig, context) as lease:
-        resumed = Resume(lease.now, lease.by, steering_act("resume", lease.now, lease.by))
-        before = lease.write(
-            {PAUSE_ANNOTATION: None, RESUME_ANNOTATION: encode_resume(resumed)}, only_if_paused=True
-        )
-    paused = before.steering.pause
+        act = control_act_id("resume", lease.now, lease.by)
+        resumed = ControlAct(Control.RESUME, lease.now, lease.by, act=act)
+        before = lease.write(resumed, only_if_paused=True)
+    paused = before.controls.pause
     if paused is None:
         say(["tainting unchanged (it was not paused)"])
     elif not paused.holds(resumed.at):
@@ -157,14 +155,13 @@ def brake_reset(
 
     Its bounds hold as before; what they hold back needs room, or other settings.
     """
-    from konductor_like.cluster.steering import REARM_ANNOTATION, encode_rearm
-    from konductor_like.model import Rearm
-    from konductor_like.policy.wording import steering_act
+    from konductor_like.model import Control, ControlAct
+    from konductor_like.policy.wording import control_act_id
 
     reason = reason.strip()
     with _controllers_lease(kubeconfig, context) as lease:
-        act = steering_act("brake-reset", lease.now, lease.by, reason)
-        lease.write({REARM_ANNOTATION: encode_rearm(Rearm(lease.now, lease.by, reason, act))})
+        act = control_act_id("brake-reset", lease.now, lease.by, reason)
+        lease.write(ControlAct(Control.BRAKE_RESET, lease.now, lease.by, reason, act=act))
     say(["brake reset"])
     _tell_act(act)
 
@@ -179,15 +176,15 @@ class _Lease:
     now: datetime
     by: str
 
-    def write(self, annotations: Mapping[str, str | None], *, only_if_paused: bool = False) -> LeaseView:
-        """Set annotations, or with None remove them; gives what the Lease said before. Raises KubeError."""
-        from konductor_like.cluster.lease_notes import note_on_lease
+    def write(self, act: ControlAct, *, only_if_paused: bool = False) -> LeaseView:
+        """Write an act; gives what the Lease said before. Raises KubeError."""
+        from konductor_like.cluster.lease_annotations import add_control_act
 
-        return note_on_lease(
+        return add_control_act(
             self.client,
             self.namespace,
             self.name,
-            lambda before: {} if only_if_paused and before.steering.pause is None else annotations,
+            lambda before: None if only_if_paused and before.controls.pause is None else act,
         )
 
 

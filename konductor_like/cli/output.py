@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TextIO
 
 from konductor_like.cli.columns import NONE, columns, stamp
-from konductor_like.model import printable
+from konductor_like.model.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

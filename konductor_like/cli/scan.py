@@ -26,7 +26,8 @@ from konductor_like.cli.options import Verbose
 from konductor_like.cli.output import colourful, say, tell
 from konductor_like.cli.progress import reading
 from konductor_like.exits import Exit
-from konductor_like.model import Severity, Source, printable
+from konductor_like.model import Severity, Source
+from konductor_like.model.text import printable
 
 if TYPE_CHECKING:
     from konductor_like.detection.scan import Hit

@@ -21,7 +21,7 @@ from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.lease import read_lease
 from konductor_like.cluster.published import Published
 from konductor_like.exits import Exit
-from konductor_like.model import Coverage, Source, Steering
+from konductor_like.model import Controls, Coverage, Source
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
 from konductor_like.settings_report import explain_settings_error
@@ -51,7 +51,7 @@ class ControllerReport:
     """What it decides by; None where that is not known."""
     why_unset: str = ""
     """Why the settings are not known."""
-    steering: Steering = field(default_factory=Steering)
+    controls: Controls = field(default_factory=Controls)
     """What people told it."""
     problem: str | None = None
     """Why the Lease, or something in it, could not be read."""
@@ -174,5 +174,5 @@ def read_controller(client: ReadOnlyKubeClient, settings: Settings) -> Controlle
         settings=seen.settings if known else None,
         why_unset="" if known else _OLDER,
         problem=seen.problem,
-        steering=seen.steering,
+        controls=seen.controls,
     )

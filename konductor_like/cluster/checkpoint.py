@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from konductor_like.cluster import record, times
-from konductor_like.cluster.tolerant import Fields, read
+from konductor_like.cluster import node_record, times
+from konductor_like.cluster.lenient_json import Fields, dumps, read
 from konductor_like.model import Checkpoint, Coverage, Gap, Loss, Misnamed, NodeRecord, Source, Unparsed
 
 CURSOR_ANNOTATION = "trainy.konduktor.ai/cursor"
@@ -17,12 +17,18 @@ _NAMES_BYTES = 128 * 1024  # half of what all annotations of an object may take 
 _GAP_NAMES_BYTES = 48 * 1024
 _RELEASES_BYTES = 48 * 1024
 _ODD_MOST = 200
+_COUNTED: Mapping[str, tuple[str, str, Callable[[int, int], object]]] = {
+    "misnamed": ("name", "faults", Misnamed),
+    "lost": ("node", "records", Loss),
+    "unparsed": ("node", "lines", Unparsed),
+}
+"""Fields of the coverage that count something by node: how the node and the number are called there."""
 _VERSION = 1
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> str:
     """The cursor's annotation."""
-    return _dumps(
+    return dumps(
         {
             "v": _VERSION,
             "read": _read_texts(checkpoint.read_ns),
@@ -55,7 +61,7 @@ def encode_releases(released: Iterable[NodeRecord]) -> str | None:
     texts: list[str] = []
     left = _RELEASES_BYTES
     for each in released:
-        text = record.encode(each)
+        text = node_record.encode(each)
         left -= len(text.encode())
         if left < 0:
             break
@@ -66,7 +72,7 @@ def encode_releases(released: Iterable[NodeRecord]) -> str | None:
 def decode_releases(text: str) -> tuple[tuple[NodeRecord, ...], str | None]:
     """What releases cover, and what was wrong with it. Never raises."""
     fields = read(text)
-    records = [record.record_in(item) for item in fields.items("nodes")]
+    records = [node_record.record_in(item) for item in fields.items("nodes")]
     return tuple(each for each in records if each.machine and each.releases), fields.problem
 
 
@@ -77,7 +83,7 @@ def encode_coverage(coverage: Coverage) -> str:
     that it does not concern.
     """
     kept = _bounded([*sorted(coverage.unknown), *sorted(coverage.listed - coverage.unknown)])
-    return _dumps(
+    return dumps(
         {
             "v": _VERSION,
             "at": times.text_of(coverage.at),
@@ -103,12 +109,12 @@ def decode_coverage(text: str) -> tuple[Coverage | None, str | None]:
         unknown=frozenset(fields.texts("unknown")),
         listed=frozenset(fields.texts("listed")),
         listed_are_measured=fields.flag("listed_are_measured"),
-        gaps=tuple(gap for item in fields.items("gaps") if (gap := _gap(item)) is not None),
+        gaps=fields.decoded("gaps", _gap),
         ambiguous=frozenset(fields.texts("ambiguous")),
-        lost=dict(loss for item in fields.items("lost") if (loss := _loss(item)) is not None),
-        unparsed=dict(seen for item in fields.items("unparsed") if (seen := _unparsed(item)) is not None),
+        lost=_counted(fields, "lost"),
+        unparsed=_counted(fields, "unparsed"),
         read_ns=_read_ns(fields.inner("read")),
-        misnamed=dict(name for item in fields.items("misnamed") if (name := _misnamed(item)) is not None),
+        misnamed=_counted(fields, "misnamed"),
     )
     return coverage, fields.problem
 
@@ -128,32 +134,22 @@ def _missing(coverage: Coverage) -> dict[str, object]:
     left = _GAP_NAMES_BYTES
     gaps = []
     for gap in coverage.gaps:
-        left -= _bytes_of(gap.nodes)
-        nodes, all_but = (sorted(gap.nodes), gap.all_but) if left >= 0 else ([], True)
+        left -= _bytes_of(gap.nodes or ())
+        nodes = None if gap.nodes is None or left < 0 else sorted(gap.nodes)
         end = None if gap.end_ns is None else times.text_of_ns(gap.end_ns)
-        gaps.append({"from": times.text_of_ns(gap.start_ns), "to": end, "nodes": nodes, "all_but": all_but})
+        gaps.append({"from": times.text_of_ns(gap.start_ns), "to": end, "nodes": nodes})
     if gaps:
         found["gaps"] = gaps
     if coverage.ambiguous:
         found["ambiguous"] = sorted(coverage.ambiguous)[:_ODD_MOST]
-    if coverage.misnamed:
-        found["misnamed"] = [
-            {"name": name, "faults": each.faults, "at": times.text_of_ns(each.at_ns)}
-            for name, each in sorted(coverage.misnamed.items())
-        ]
-    if coverage.lost:
-        latest = sorted(coverage.lost.items(), key=lambda item: (-item[1].at_ns, item[0]))[:_ODD_MOST]
-        found["lost"] = [
-            {"node": node, "records": loss.records, "at": times.text_of_ns(loss.at_ns)}
-            for node, loss in latest
-        ]
-    if coverage.unparsed:
-        found["unparsed"] = [
-            {"node": node, "lines": seen.lines, "at": times.text_of_ns(seen.at_ns)}
-            for node, seen in sorted(coverage.unparsed.items(), key=lambda item: (-item[1].at_ns, item[0]))[
-                :_ODD_MOST
+    for name, (key, count, _) in _COUNTED.items():
+        seen: Mapping[str, Any] = getattr(coverage, name)
+        if seen:
+            latest = sorted(seen.items(), key=lambda item: (-item[1].at_ns, item[0]))[:_ODD_MOST]
+            found[name] = [
+                {key: node, count: getattr(each, count), "at": times.text_of_ns(each.at_ns)}
+                for node, each in latest
             ]
-        ]
     return found
 
 
@@ -162,31 +158,21 @@ def _gap(fields: Fields) -> Gap | None:
     if start_ns is None:
         fields.complain("from is missing")
         return None
-    return Gap(start_ns, fields.ns("to"), frozenset(fields.texts("nodes")), fields.flag("all_but"))
+    nodes = fields.texts("nodes")
+    return Gap(start_ns, fields.ns("to"), frozenset(nodes) if nodes else None)
 
 
-def _loss(fields: Fields) -> tuple[str, Loss] | None:
-    node, records, at_ns = fields.text("node"), fields.number("records"), fields.ns("at")
-    if node is None or records is None or at_ns is None:
-        fields.complain("node, records or at is missing")
-        return None
-    return node, Loss(records, at_ns)
-
-
-def _unparsed(fields: Fields) -> tuple[str, Unparsed] | None:
-    node, lines, at_ns = fields.text("node"), fields.number("lines"), fields.ns("at")
-    if node is None or lines is None or at_ns is None:
-        fields.complain("node, lines or at is missing")
-        return None
-    return node, Unparsed(lines, at_ns)
-
-
-def _misnamed(fields: Fields) -> tuple[str, Misnamed] | None:
-    name, faults, at_ns = fields.text("name"), fields.number("faults"), fields.ns("at")
-    if name is None or faults is None or at_ns is None:
-        fields.complain("name, faults or at is missing")
-        return None
-    return name, Misnamed(faults, at_ns)
+def _counted(fields: Fields, name: str) -> dict[str, Any]:
+    """What was counted of nodes, by node."""
+    key, count, of = _COUNTED[name]
+    found = {}
+    for item in fields.items(name):
+        node, number, at_ns = item.text(key), item.number(count), item.ns("at")
+        if node is None or number is None or at_ns is None:
+            item.complain(f"{key}, {count} or at is missing")
+        else:
+            found[node] = of(number, at_ns)
+    return found
 
 
 def _bytes_of(names: Iterable[str]) -> int:
@@ -202,7 +188,3 @@ def _bounded(names: list[str]) -> frozenset[str]:
             break
         kept.append(name)
     return frozenset(kept)
-
-
-def _dumps(parts: dict[str, object]) -> str:
-    return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))

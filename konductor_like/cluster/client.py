@@ -6,23 +6,37 @@ dry run and ``status`` are made of (design rule 26).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import codecs
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
+from urllib.parse import quote
 
-from konductor_like.cluster import kubeconfig as kubeconfigs
-from konductor_like.cluster import paths
+from konductor_like.cluster import auth
 from konductor_like.cluster.errors import KubeBadAnswer, KubeGone
-from konductor_like.cluster.managers import FIELD_MANAGER
-from konductor_like.cluster.streamed import Objects
-from konductor_like.cluster.transport import JSON_PATCH, JsonObject, Transport
+from konductor_like.cluster.transport import FIELD_MANAGER, JSON_PATCH, JsonObject, Transport
 from konductor_like.cluster.watch import WatchStream
 
 PAGE_SIZE = 100
 """client-go asks for 500; that many GPU Nodes are 10 MB of JSON, and some 80 MB of memory once parsed, which
 stay with the process."""
+NODES_PATH = "/api/v1/nodes"
+NAMESPACES_PATH = "/api/v1/namespaces"
+PODS_PATH = "/api/v1/pods"
+"""Of all namespaces."""
+RESOURCE_SLICES_PATHS = tuple(
+    f"/apis/resource.k8s.io/{version}/resourceslices" for version in ("v1", "v1beta2", "v1beta1")
+)
+"""Of Kubernetes 1.34, 1.33 and 1.32; the newest first."""
+ACCESS_REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _RESTARTS = 3
+FRAME_BYTES_MOST = 1 << 20
+"""Of what stands before the objects of a list: kind and metadata."""
+_LIST_ITEMS = re.compile(r'\s*\{.*?"kind"\s*:\s*"\w*List".*?"items"\s*:\s*(\[|null)', re.DOTALL)
+_JSON = json.JSONDecoder()
 _PIECE_BYTES = 1 << 16
 
 T = TypeVar("T")
@@ -48,7 +62,7 @@ class ReadOnlyKubeClient:
 
         Sends nothing yet. Raises KubeConfigError when none of these can be used.
         """
-        return cls(Transport(partial(kubeconfigs.load, kubeconfig, context), timeout_seconds))
+        return cls(Transport(partial(auth.load, kubeconfig, context), timeout_seconds))
 
     @property
     def server(self) -> str:
@@ -78,12 +92,12 @@ class ReadOnlyKubeClient:
         self, path: str, params: Mapping[str, str] | None = None, timeout_seconds: float | None = None
     ) -> JsonObject:
         """One object, as the server has it now."""
-        what = f"get {paths.spoken(path)}"
+        what = f"get {spoken_path(path)}"
         return self._transport.ask(what, "GET", path, params=params, timeout_seconds=timeout_seconds)
 
     def list(self, path: str, params: Mapping[str, str] | None = None) -> JsonObject:
         """One page of a list. Raises KubeBadAnswer for anything else: failure is not absence."""
-        what = f"list {paths.spoken(path)}"
+        what = f"list {spoken_path(path)}"
         page = self._transport.ask(what, "GET", path, params=params)
         items, metadata = page.get("items"), page.get("metadata")
         if not str(page.get("kind", "")).endswith("List") or not isinstance(metadata, dict):
@@ -132,10 +146,10 @@ class ReadOnlyKubeClient:
     ) -> bool:
         """Hand each object of a list to ``take`` as soon as it was read, and hold no more than one of them.
 
-        Whether these were all: one larger than ``object_bytes`` is passed over, and reading stops after
+        Whether these were all: reading stops after one larger than ``object_bytes``, and after
         ``total_bytes``. ``take`` raises ValueError for an object that is not as it should be.
         """
-        what = f"list {paths.spoken(path)}"
+        what = f"list {spoken_path(path)}"
         answer = self._transport.open(what, path, params)
         objects = Objects(self._pieces(what, answer), object_bytes=object_bytes, total_bytes=total_bytes)
         try:
@@ -148,7 +162,7 @@ class ReadOnlyKubeClient:
                 answer.release_conn()
             else:
                 answer.close()
-        return objects.complete and not objects.passed_over
+        return objects.complete
 
     def _pieces(self, what: str, answer: Any) -> Iterator[bytes]:
         while True:
@@ -160,7 +174,7 @@ class ReadOnlyKubeClient:
 
     def stream(self, path: str, params: Mapping[str, str], read_timeout_seconds: float) -> WatchStream:
         """Watch a list. ``read_timeout_seconds`` of silence end it with KubeTimeout."""
-        what = f"watch {paths.spoken(path)}"
+        what = f"watch {spoken_path(path)}"
         watch = {"watch": "true", "allowWatchBookmarks": "true", **params}
         answer = self._transport.open(what, path, watch, read_timeout_seconds)
         return WatchStream(answer, what, self._transport.reading)
@@ -174,7 +188,7 @@ class ReadOnlyKubeClient:
         }
         what = "ask for our own permissions"
         answer = self._transport.ask(
-            what, "POST", paths.ACCESS_REVIEWS, body=review, content_type="application/json"
+            what, "POST", ACCESS_REVIEWS_PATH, body=review, content_type="application/json"
         )
         status = answer.get("status")
         if not isinstance(status, dict) or not isinstance(status.get("allowed"), bool):
@@ -188,7 +202,7 @@ class KubeClient(ReadOnlyKubeClient):
     def create(self, path: str, body: JsonObject, timeout_seconds: float | None = None) -> JsonObject:
         """Create ``body`` in the list at ``path``."""
         name = body.get("metadata", {}).get("name", "")
-        what = f"create {paths.spoken(f'{path}/{name}')}"
+        what = f"create {spoken_path(f'{path}/{name}')}"
         return self._write(what, "POST", path, body, "application/json", timeout_seconds)
 
     def patch(
@@ -200,18 +214,13 @@ class KubeClient(ReadOnlyKubeClient):
         timeout_seconds: float | None = None,
     ) -> JsonObject:
         """Patch one object; a JSON Patch unless ``content_type`` says otherwise."""
-        what = f"patch {paths.spoken(path)}"
+        what = f"patch {spoken_path(path)}"
         return self._write(what, "PATCH", path, body, content_type, timeout_seconds, params)
 
     def replace(self, path: str, body: JsonObject, timeout_seconds: float | None = None) -> JsonObject:
         """Replace one object, which must still have the resourceVersion that ``body`` names."""
-        what = f"update {paths.spoken(path)}"
+        what = f"update {spoken_path(path)}"
         return self._write(what, "PUT", path, body, "application/json", timeout_seconds)
-
-    def delete(self, path: str, timeout_seconds: float | None = None) -> JsonObject:
-        """Delete one object."""
-        what = f"delete {paths.spoken(path)}"
-        return self._transport.ask(what, "DELETE", path, timeout_seconds=timeout_seconds)
 
     def _write(
         self,
@@ -232,3 +241,91 @@ class KubeClient(ReadOnlyKubeClient):
             content_type=content_type,
             timeout_seconds=timeout_seconds,
         )
+
+
+def node_path(name: str) -> str:
+    """One Node."""
+    return f"{NODES_PATH}/{_segment(name)}"
+
+
+def namespace_path(name: str) -> str:
+    """One Namespace."""
+    return f"{NAMESPACES_PATH}/{_segment(name)}"
+
+
+def events_path(namespace: str) -> str:
+    """The core/v1 Events of a namespace."""
+    return f"{NAMESPACES_PATH}/{_segment(namespace)}/events"
+
+
+def leases_path(namespace: str) -> str:
+    """The Leases of a namespace."""
+    return f"/apis/coordination.k8s.io/v1/namespaces/{_segment(namespace)}/leases"
+
+
+def lease_path(namespace: str, name: str) -> str:
+    """One Lease."""
+    return f"{leases_path(namespace)}/{_segment(name)}"
+
+
+def spoken_path(path: str) -> str:
+    """A path as people say it: ``nodes/gpu-7``, ``leases`` of a namespace as ``leases in NAME``."""
+    parts = path.strip("/").split("/")
+    rest = parts[2:] if parts[0] == "api" else parts[3:]
+    if len(rest) > 2 and rest[0] == "namespaces":
+        return f"{'/'.join(rest[2:])} in namespace {rest[1]}"
+    return "/".join(rest)
+
+
+def _segment(name: str) -> str:
+    """A name that cannot leave its place in the path, whatever a person typed."""
+    quoted = quote(name, safe="")
+    return quoted.replace(".", "%2E") if name in (".", "..") else quoted
+
+
+class Objects:
+    """The objects of a list, one at a time out of an answer of any size. Iterate over it.
+
+    The API server's cache has no pages: with ``resourceVersion=0`` the server ignores ``limit``, and without
+    it every pod of the cluster is read from etcd. So the answer is read in small pieces, and of its objects,
+    which may have 1.5 MiB each, only one is held. Raises ValueError or RecursionError for what is no list.
+    """
+
+    def __init__(self, pieces: Iterable[bytes], *, object_bytes: int, total_bytes: int) -> None:
+        """Nothing is read after an object larger than ``object_bytes``, nor after ``total_bytes``."""
+        self.complete = False
+        """Whether the answer was read to its end."""
+        self._pieces = pieces
+        self._object_bytes = object_bytes
+        self._total_bytes = total_bytes
+
+    def __iter__(self) -> Iterator[JsonObject]:
+        text, read, in_items = "", 0, False
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        for piece in self._pieces:
+            read += len(piece)
+            if self.complete:
+                continue  # what stands after the objects
+            text += decode(piece)
+            if not in_items:
+                # The API server writes kind and metadata first.
+                found = _LIST_ITEMS.match(text)
+                if found is None and len(text) > FRAME_BYTES_MOST:
+                    raise ValueError("it is not a list")
+                if found is None:
+                    continue
+                in_items, self.complete, text = True, found[1] == "null", text[found.end() :]
+            while not self.complete:
+                text = text.lstrip(" \t\r\n,")
+                self.complete = text.startswith("]")
+                try:
+                    each, end = _JSON.raw_decode(text)
+                except ValueError:
+                    break  # it goes on in the next piece
+                text = text[end:]
+                if isinstance(each, dict):
+                    yield each
+            if len(text) > self._object_bytes or read > self._total_bytes:
+                return
+        if not self.complete:
+            raise ValueError("it is cut off, or no list")

@@ -26,8 +26,10 @@ unseen, because it may be a login page, and nobody is helped by HTML in a log li
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 from konductor_like.clocks import retry_after_seconds
@@ -211,3 +213,17 @@ def _forbidden_hint(message: str) -> str | None:
     where = f" -n {missing['namespace']}" if missing["namespace"] else ""
     can_i = f"kubectl auth can-i{where} {missing['verb']} {missing['resource']}"
     return f"{KubeForbidden.default_hint}; to check: {can_i}"
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Doubling waits with jitter, so that many who failed together do not come back together."""
+
+    first_seconds: float = 0.5
+    most_seconds: float = 30.0
+
+    def seconds(self, failures: int, at_least_seconds: float | None = None) -> float:
+        """The wait after so many failures in a row (1 or more); never less than what the server asked for."""
+        longest = min(self.first_seconds * 2.0 ** min(failures - 1, 16), self.most_seconds)
+        wait = longest * random.uniform(0.5, 1.0)  # noqa: S311 -- jitter is no secret
+        return max(wait, at_least_seconds or 0.0)

@@ -1,16 +1,21 @@
-"""Events on Nodes: best effort, named so that telling the same thing twice is one Event (design rule 25)."""
+"""Events on Nodes and on the Lease: best effort.
+
+They are named so that the same thing told twice is one Event (design rule 25).
+"""
 
 from __future__ import annotations
 
 import hashlib
+import queue
+import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 
-from konductor_like.cluster import paths, times
-from konductor_like.cluster.backoff import Backoff
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.errors import KubeConflict, KubeError
+from konductor_like.cluster import times
+from konductor_like.cluster.client import KubeClient, events_path
+from konductor_like.cluster.errors import Backoff, KubeConflict, KubeError
 from konductor_like.model import Change, EventReason, NodeState
 
 COMPONENT = "konductor-like"
@@ -22,6 +27,8 @@ _TRIES = 5
 """Each waits for as long as the server asks for; five are half a minute of a server that says nothing."""
 _MESSAGE_BYTES = 1000  # the API's limit is 1,024 characters in one place and bytes in another
 _NODE_CHARS = 180
+_WAITING_MOST = 100
+"""Events about the fleet that wait for a slow server."""
 _NORMAL = frozenset(
     {
         EventReason.RELEASED,
@@ -54,8 +61,6 @@ class NodeEvents:
         self._now = now
         self._backoff = backoff or Backoff(first_seconds=2.0, most_seconds=16.0)
         self._sleep = sleep
-        self.last_error: KubeError | None = None
-        """Why the latest Event could not be sent; None if it was."""
 
     def send(self, node: NodeState, reason: EventReason, message: str, about: str, act: str = "") -> bool:
         """Send one Event, patiently; whether the server has it now. Never raises a KubeError.
@@ -73,8 +78,7 @@ class NodeEvents:
         name = event_name(node, reason, about)
         told = event(name, NAMESPACE, involved, reason, message, self._instance, self._now(), act)
         for failures in range(1, _TRIES + 1):
-            error = self._try(told)
-            self.last_error = error
+            error = _create(self._client, NAMESPACE, told)
             if error is None:
                 return True
             if not error.transient or failures == _TRIES:
@@ -82,15 +86,6 @@ class NodeEvents:
             if self._sleep(self._backoff.seconds(failures, error.retry_after_seconds)):
                 break
         return False
-
-    def _try(self, told: dict[str, object]) -> KubeError | None:
-        try:
-            self._client.create(paths.events(NAMESPACE), told)
-        except KubeConflict:
-            return None
-        except KubeError as error:
-            return error
-        return None
 
 
 def event(
@@ -160,3 +155,60 @@ def about(change: Change) -> str:
     if change.record is not None and change.record.releases:
         return change.record.releases[0].at.isoformat()
     return change.message
+
+
+class LeaseEvents:
+    """Sends Events about the fleet, on the Lease: ``kubectl describe lease`` shows them.
+
+    They are rare, and nothing waits for one.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        reference: Callable[[], dict[str, str]],
+        instance: str,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """``reference`` gives the Lease as an Event names what it is about."""
+        self._client = client
+        self._reference = reference
+        self._instance = instance[:128]
+        self._now = now
+        self._waiting: queue.Queue[tuple[EventReason, str, str]] = queue.Queue(_WAITING_MOST)
+        threading.Thread(target=self._run, name="lease-events", daemon=True).start()
+
+    def send_soon(self, reason: EventReason, message: str, act: str = "") -> None:
+        """Send one Event, after those that wait; returns at once.
+
+        One that cannot be sent, or for which too many wait, is left out: the log has said it.
+        """
+        with suppress(queue.Full):
+            self._waiting.put_nowait((reason, message, act))
+
+    def send(self, reason: EventReason, message: str, act: str = "") -> bool:
+        """Send one Event; whether the server has it now. Never raises a KubeError.
+
+        ``act`` names what a person wrote, where it tells of that; with the same reason it is the same Event.
+        """
+        involved = self._reference()
+        name, namespace = involved["name"], involved["namespace"]
+        identity = digest(involved.get("uid", ""), reason.value, act or message)
+        named = f"{name}.{reason.value.lower()}.{identity}"
+        told = event(named, namespace, involved, reason, message, self._instance, self._now(), act)
+        return _create(self._client, namespace, told) is None
+
+    def _run(self) -> None:
+        while True:
+            self.send(*self._waiting.get())
+
+
+def _create(client: KubeClient, namespace: str, told: dict[str, object]) -> KubeError | None:
+    """Create an Event; why that failed, or None where the server has it now."""
+    try:
+        client.create(events_path(namespace), told)
+    except KubeConflict:
+        return None
+    except KubeError as error:
+        return error
+    return None

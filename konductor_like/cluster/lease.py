@@ -8,25 +8,38 @@ write ends earlier, at the renew deadline, counted from before the last successf
 
 from __future__ import annotations
 
+import copy
+import hashlib
+import os
+import socket
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
-from konductor_like.cluster import lease_object, paths
-from konductor_like.cluster.backoff import Backoff
-from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
+from konductor_like.cluster import times
+from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, lease_path, leases_path
 from konductor_like.cluster.errors import (
+    Backoff,
     KubeConflict,
     KubeError,
     KubeNotFound,
     KubeUnavailable,
     LeadershipLost,
 )
-from konductor_like.cluster.fence import suspend_aware_seconds
-from konductor_like.cluster.identity import is_dead
-from konductor_like.cluster.lease_object import Carried, JsonObject, LeaseView
-from konductor_like.cluster.namespaces import namespace_missing
+from konductor_like.cluster.lease_annotations import (
+    Carried,
+    JsonObject,
+    LeaseView,
+    annotated,
+    carrying,
+    view,
+)
+from konductor_like.cluster.lenient_json import json_object
+from konductor_like.cluster.preflight import namespace_missing
+from konductor_like.cluster.transport import suspend_aware_seconds
 from konductor_like.model import Checkpoint, Coverage
 
 _TRIES_PER_DEADLINE = 4
@@ -38,7 +51,7 @@ def read_lease(
 ) -> LeaseView | None:
     """What the Lease says now; None if there is none. Raises a KubeError."""
     try:
-        return lease_object.view(client.get(paths.lease(namespace, name), timeout_seconds=timeout_seconds))
+        return view(client.get(lease_path(namespace, name), timeout_seconds=timeout_seconds))
     except KubeNotFound:
         return None
 
@@ -65,7 +78,7 @@ class _Term:
 
 
 class LeaderLease:
-    """Our side of the Lease. Thread-safe; it is the fence of all automatic writes."""
+    """Our side of the Lease. Thread-safe; it is the deadline of all automatic writes."""
 
     def __init__(
         self,
@@ -110,24 +123,24 @@ class LeaderLease:
             raise LeadershipLost(f"the Lease could not be renewed for {self._deadline_seconds:g} s")
         return left
 
-    def news(self, since_seconds: float) -> tuple[float, LeaseView] | None:
+    def renewal_since(self, since_seconds: float) -> tuple[float, LeaseView] | None:
         """What the last renewal found, and when it was sent, on our clock; None if not since then."""
         term = self._term
         if term is None or term.renewed_at <= since_seconds:
             return None
         # What a renewal found is set before the term is: it is as new as that, if not newer.
-        return term.renewed_at, lease_object.view(self._lease)
+        return term.renewed_at, view(self._lease)
 
     @property
     def reference(self) -> dict[str, str]:
         """The Lease as an Event names what it is about."""
-        uid = lease_object.uid_of(self._lease)
+        uid = json_object(self._lease, "metadata").get("uid")
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "namespace": self._namespace,
             "name": self._name,
-            **({"uid": uid} if uid else {}),
+            **({"uid": str(uid)} if uid else {}),
         }
 
     def try_acquire(self) -> LeaseStatus:
@@ -142,14 +155,14 @@ class LeaderLease:
                 lease = self._client.get(self._path)
             except KubeNotFound:
                 return self._create()
-            seen = lease_object.view(lease)
+            seen = view(lease)
             if not self._may_take(seen):
                 return _status(False, seen)
             sent_at, wanted = self._clock(), self._taken(lease)
             try:
                 answer = self._client.replace(self._path, wanted, timeout_seconds=self._patience_seconds)
             except KubeConflict:
-                return _status(False, lease_object.view(self._client.get(self._path)))
+                return _status(False, view(self._client.get(self._path)))
             return self._hold(answer, sent_at)
 
     def renew(self, carried: Carried) -> None:
@@ -176,17 +189,17 @@ class LeaderLease:
                 return False
             try:
                 try:
-                    self._replace(lease_object.released(self._lease, self._now(), carried))
+                    self._replace(_released(self._lease, self._now(), carried))
                 except KubeConflict:
-                    self._look_again(term)
-                    self._replace(lease_object.released(self._lease, self._now(), carried))
+                    self._read_again(term)
+                    self._replace(_released(self._lease, self._now(), carried))
             except KubeError:
                 return False
             return True
 
     @property
     def _path(self) -> str:
-        return paths.lease(self._namespace, self._name)
+        return lease_path(self._namespace, self._name)
 
     @property
     def _patience_seconds(self) -> float:
@@ -194,22 +207,18 @@ class LeaderLease:
 
     def _create(self) -> LeaseStatus:
         sent_at = self._clock()
-        wanted = self._taken(lease_object.new(self._namespace, self._name))
+        wanted = self._taken(_new(self._namespace, self._name))
         try:
-            answer = self._client.create(paths.leases(self._namespace), wanted, self._patience_seconds)
+            answer = self._client.create(leases_path(self._namespace), wanted, self._patience_seconds)
         except KubeConflict:
-            return _status(False, lease_object.view(self._client.get(self._path)))
+            return _status(False, view(self._client.get(self._path)))
         except KubeNotFound as error:
             raise namespace_missing(self._namespace) from error
         return self._hold(answer, sent_at)
 
     def _taken(self, lease: JsonObject) -> JsonObject:
-        return self._noted(lease_object.taken(lease, self._identity, self._duration_seconds, self._now()))
-
-    def _noted(self, lease: JsonObject) -> JsonObject:
-        for key, value in self._notes().items():
-            lease = lease_object.annotated(lease, key, value)
-        return lease
+        taken = _taken(lease, self._identity, self._duration_seconds, self._now())
+        return annotated(taken, self._notes())
 
     def _may_take(self, seen: LeaseView) -> bool:
         if seen.holder in ("", self._identity) or is_dead(seen.holder):
@@ -222,7 +231,7 @@ class LeaderLease:
         return unchanged_seconds >= (seen.duration_seconds or self._duration_seconds)
 
     def _hold(self, lease: JsonObject, sent_at: float) -> LeaseStatus:
-        seen = lease_object.view(lease)
+        seen = view(lease)
         self._lease = lease
         self._term = _Term(seen.acquired, sent_at)
         return _status(True, seen)
@@ -234,29 +243,31 @@ class LeaderLease:
             raise LeadershipLost("the Lease is not ours")
         sent_at = self._clock()
         try:
-            self._replace(lease_object.renewed(self._lease, self._now(), carried))
+            self._replace(_renewed(self._lease, self._now(), carried))
         except KubeConflict:
-            self._look_again(term)
+            self._read_again(term)
             sent_at = self._clock()
-            self._replace(lease_object.renewed(self._lease, self._now(), carried))
+            self._replace(_renewed(self._lease, self._now(), carried))
         except (KubeNotFound, KubeUnavailable):
             # An update of a Lease that was deleted is not found on some servers and an error 500 on others.
             if not self._was_deleted():
                 raise
-            self._recreate(lease_object.renewed(self._lease, self._now(), carried))
+            self._recreate(_renewed(self._lease, self._now(), carried))
         self._term = _Term(term.acquired, sent_at)
 
     def _replace(self, wanted: JsonObject) -> None:
         timeout = self._patience_seconds
-        self._lease = self._client.replace(self._path, self._noted(wanted), timeout_seconds=timeout)
+        self._lease = self._client.replace(
+            self._path, annotated(wanted, self._notes()), timeout_seconds=timeout
+        )
 
-    def _look_again(self, term: _Term) -> None:
+    def _read_again(self, term: _Term) -> None:
         """Somebody changed the Lease: go on with it if the term is still ours, else it is lost."""
         try:
             lease = self._client.get(self._path)
         except KubeNotFound as error:
             raise LeadershipLost("the Lease was deleted") from error
-        seen = lease_object.view(lease)
+        seen = view(lease)
         if (seen.holder, seen.acquired) != (self._identity, term.acquired):
             raise LeadershipLost(f"the Lease is now held by {seen.holder or 'nobody'}")
         self._lease = lease
@@ -270,9 +281,9 @@ class LeaderLease:
 
     def _recreate(self, wanted: JsonObject) -> None:
         """Somebody deleted the Lease: put it back, cursor included, unless another was faster."""
-        anew = lease_object.as_new(self._noted(wanted))
+        anew = _as_new(annotated(wanted, self._notes()))
         try:
-            self._lease = self._client.create(paths.leases(self._namespace), anew, self._patience_seconds)
+            self._lease = self._client.create(leases_path(self._namespace), anew, self._patience_seconds)
         except KubeConflict as error:
             raise LeadershipLost("the Lease was deleted, and another took it") from error
 
@@ -287,8 +298,6 @@ class LeaseKeeper:
         on_loss: Callable[[str], object],
     ) -> None:
         """``on_loss`` is told why, once, from the keeper's thread; nothing is renewed after that."""
-        self.problem: KubeError | None = None
-        """Why the latest renewal failed; None if it did not."""
         self._lease = lease
         self._newest = newest
         self._on_loss = on_loss
@@ -322,13 +331,115 @@ class LeaseKeeper:
                 self._lease.renew(self._newest())
             except LeadershipLost:
                 raise
-            except KubeError as error:
-                self.problem = error
+            except KubeError:
                 failures += 1
                 wait = self._backoff.seconds(failures)
             else:
-                self.problem, failures, wait = None, 0, self._lease.renew_interval_seconds
+                failures, wait = 0, self._lease.renew_interval_seconds
 
 
 def _status(held: bool, seen: LeaseView) -> LeaseStatus:
     return LeaseStatus(held, seen.holder, seen.checkpoint, seen.coverage, seen.problem)
+
+
+def _new(namespace: str, name: str) -> JsonObject:
+    """A Lease that nobody holds yet."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"leaseTransitions": 0},
+    }
+
+
+def _taken(lease: JsonObject, identity: str, duration_seconds: int, now: datetime) -> JsonObject:
+    """The Lease with us as its new holder; cursor and everything else in it stay."""
+    before = view(lease)
+    changed_hands = before.holder not in ("", identity)
+    return _with_spec(
+        lease,
+        now,
+        holderIdentity=identity,
+        leaseDurationSeconds=duration_seconds,
+        acquireTime=times.micro_time(now),
+        leaseTransitions=before.transitions + (1 if changed_hands else 0),
+    )
+
+
+def _renewed(lease: JsonObject, now: datetime, carried: Carried) -> JsonObject:
+    return carrying(_with_spec(lease, now), carried)
+
+
+def _released(lease: JsonObject, now: datetime, carried: Carried) -> JsonObject:
+    # A duration of one second is what client-go leaves behind, for readers that wait for it to pass.
+    return carrying(_with_spec(lease, now, holderIdentity="", leaseDurationSeconds=1), carried)
+
+
+def _with_spec(lease: JsonObject, now: datetime, **values: object) -> JsonObject:
+    spec = json_object(lease, "spec")
+    return {**lease, "spec": {**spec, "renewTime": times.micro_time(now), **values}}
+
+
+def _as_new(lease: JsonObject) -> JsonObject:
+    """The same Lease to be created anew after somebody deleted it."""
+    anew = copy.deepcopy(lease)
+    for server_set in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):
+        anew["metadata"].pop(server_set, None)
+    return anew
+
+
+_DEAD_STATES = frozenset("ZX")
+
+
+def own_identity(environ: Mapping[str, str] | None = None) -> str:
+    """The identity of this process."""
+    environ = os.environ if environ is None else environ
+    pod, uid = environ.get("POD_NAME"), environ.get("POD_UID")
+    if pod and uid:
+        return f"{pod}_{uid}"
+    host, pid = socket.gethostname() or "localhost", os.getpid()
+    # Where the kernel shows no process table, nobody can be found dead in it.
+    place = _place() or uuid.uuid4().hex[:16]
+    _, start = _state_and_start(pid) or ("", "0")
+    return f"{host}_{place}_{pid}_{start}"
+
+
+def is_dead(identity: str) -> bool:
+    """Whether this is a process of this very machine, boot and process namespace that has ended."""
+    parts = identity.rsplit("_", 3)
+    if len(parts) != 4 or parts[1] != _place():
+        return False
+    pid, start = parts[2], parts[3]
+    if not (pid.isdecimal() and start.isdecimal() and 0 < int(pid) < 1 << 31):
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass  # somebody else's, so it is there
+    found = _state_and_start(int(pid))
+    if found is None:
+        return False  # hidden from us: there, for all we know
+    return found[0] in _DEAD_STATES or found[1] != start
+
+
+def _place() -> str | None:
+    """A hash of this boot and this process namespace; None where the kernel does not show them."""
+    try:
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return None
+    return hashlib.sha256(f"{boot_id} {namespace}".encode()).hexdigest()[:16]
+
+
+def _state_and_start(pid: int) -> tuple[str, str] | None:
+    """State letter and start time of a process (proc(5), fields 3 and 22)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The name in parentheses may itself hold spaces and parentheses.
+    fields = stat.rpartition(")")[2].split()
+    return (fields[0], fields[19]) if len(fields) > 19 else None

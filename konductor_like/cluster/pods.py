@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from konductor_like.cluster import paths
-from konductor_like.cluster.client import ReadOnlyKubeClient
+from konductor_like.cluster.client import PODS_PATH, ReadOnlyKubeClient
 from konductor_like.cluster.times import moment_of
 from konductor_like.jobs import job_of_pod
 
@@ -20,8 +19,8 @@ ENDED_SECONDS = 300.0
 """A pod that ended no longer ago than this may be what a line of now is about."""
 PODS_MOST = 500
 """Of one node; kubelets take 110 unless told otherwise."""
-POD_BYTES = 2 << 20
-"""etcd takes 1.5 MiB; only what JSON escapes makes a pod larger."""
+POD_BYTES = 10 << 20
+"""etcd takes 1.5 MiB, and JSON escapes make six bytes of one: no pod is larger."""
 RUNNING_BYTES = 64 << 20
 OTHERS_BYTES = 4 << 20
 """Some 500 pods that have ended: nodes of batch jobs keep thousands, and few are of the last minutes."""
@@ -37,7 +36,7 @@ class NodeJobs:
     pods: Mapping[str, str]
     """By pod, ``namespace/name``, the job that it is of; empty for a DaemonSet's, which is of none."""
     complete: bool = True
-    """Whether all running pods were looked at."""
+    """Whether all running pods were read."""
 
 
 def jobs_on(client: ReadOnlyKubeClient, node: str, now: datetime) -> NodeJobs:
@@ -48,12 +47,12 @@ def jobs_on(client: ReadOnlyKubeClient, node: str, now: datetime) -> NodeJobs:
     """
     found = _Found(now - timedelta(seconds=ENDED_SECONDS))
 
-    def look(phase: str, total_bytes: int) -> bool:
+    def scan(phase: str, total_bytes: int) -> bool:
         params = {"fieldSelector": f"spec.nodeName={node},status.phase{phase}", "resourceVersion": "0"}
-        return client.scan(paths.PODS, found.take, params, object_bytes=POD_BYTES, total_bytes=total_bytes)
+        return client.scan(PODS_PATH, found.take, params, object_bytes=POD_BYTES, total_bytes=total_bytes)
 
-    complete = look("=Running", RUNNING_BYTES)
-    look("!=Running", OTHERS_BYTES)
+    complete = scan("=Running", RUNNING_BYTES)
+    scan("!=Running", OTHERS_BYTES)
     return NodeJobs(frozenset(found.jobs), found.pods, complete)
 
 

@@ -6,12 +6,11 @@ and with what, and the paths of files never get here.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from konductor_like.cluster.gpu import parse_selector
-from konductor_like.cluster.tolerant import Fields, read
+from konductor_like.cluster.lenient_json import Fields, dumps, read
+from konductor_like.cluster.node_decoder import parse_selector
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
 
@@ -19,7 +18,6 @@ SETTINGS_ANNOTATION = "trainy.konduktor.ai/settings"
 BYTES_MOST = 6 * 1024
 NAMESPACES_MOST = 40
 """Of up to 63 characters each; the others are counted."""
-T = TypeVar("T")
 _VERSION = 1
 _REALS = (
     *("brake_max_percent", "brake_pool_max_percent", "brake_rate_window_seconds", "brake_cooldown_seconds"),
@@ -76,7 +74,7 @@ def published(settings: Settings, *, by: str, version: str, rules_digest: str) -
 def encode_settings(settings: Published) -> str:
     """The annotation, of at most ``BYTES_MOST``; where selectors are longer than that it says so instead."""
     who = {"v": _VERSION, "by": settings.by, "version": settings.version, "rules": settings.rules_digest}
-    text = _dumps(
+    text = dumps(
         {
             **who,
             "stale_seconds": settings.stale_seconds,
@@ -88,7 +86,7 @@ def encode_settings(settings: Published) -> str:
     )
     if len(text) <= BYTES_MOST:
         return text
-    return _dumps({**who, "problem": "the controller's selectors are too long to be published"})
+    return dumps({**who, "problem": "the controller's selectors are too long to be published"})
 
 
 def decode_settings(text: str) -> tuple[Published | None, str | None]:
@@ -100,16 +98,18 @@ def decode_settings(text: str) -> tuple[Published | None, str | None]:
     if (told := fields.text("problem")) is not None:
         return None, told
     nodes = fields.inner("nodes")
+    _require(fields, "stale_seconds")
+    _require(nodes, *_TEXTS)
     found = Published(
         by=fields.text("by") or "",
         version=fields.text("version") or "",
         rules_digest=fields.text("rules") or "",
         policy=_policy(fields.inner("policy")),
-        stale_seconds=_given(fields, "stale_seconds", fields.real("stale_seconds"), 0.0),
+        stale_seconds=fields.real("stale_seconds") or 0.0,
         gpu_node_selector=_selector(nodes, "gpu_node_selector"),
         node_selector=_selector(nodes, "node_selector"),
-        pool_label=_given(nodes, "pool_label", nodes.text("pool_label"), ""),
-        domain_label=_given(nodes, "domain_label", nodes.text("domain_label"), ""),
+        pool_label=nodes.text("pool_label") or "",
+        domain_label=nodes.text("domain_label") or "",
         namespaces=fields.texts("namespaces"),
         further_namespaces=fields.number("further_namespaces") or 0,
     )
@@ -122,14 +122,12 @@ def _policy(fields: Fields) -> PolicyConfig:
         **{name: fields.number(name) for name in _COUNTS},
         **{name: fields.flag(name) for name in _FLAGS},
     }
-    for name, value in found.items():
-        if name not in fields or (value is None and name not in _MAY_BE_NONE):
-            fields.complain(f"{name} is missing")
+    _require(fields, *(name for name in found if name not in _MAY_BE_NONE or name not in fields))
     return PolicyConfig(**found)
 
 
 def _selector(fields: Fields, name: str) -> str:
-    text = _given(fields, name, fields.text(name), "")
+    text = fields.text(name) or ""
     try:
         parse_selector(text)
     except ValueError as error:
@@ -138,12 +136,7 @@ def _selector(fields: Fields, name: str) -> str:
     return text
 
 
-def _given(fields: Fields, name: str, value: T | None, otherwise: T) -> T:
-    if value is None:
-        fields.complain(f"{name} is missing")
-        return otherwise
-    return value
-
-
-def _dumps(parts: dict[str, object]) -> str:
-    return json.dumps(parts, separators=(",", ":"))
+def _require(fields: Fields, *names: str) -> None:
+    for name in names:
+        if fields.is_null(name):
+            fields.complain(f"{name} is missing")

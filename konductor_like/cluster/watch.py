@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple, Self
 
 from konductor_like.cluster.errors import KubeBadAnswer, KubeError, error_of
-from konductor_like.cluster.parsing import parsed
+from konductor_like.cluster.transport import parsed
 
 _PIECE = 1 << 16
 _GATHER_SECONDS = 0.2

@@ -1,4 +1,4 @@
-"""The boots that heartbeats tell of, for all nodes: what policy/machines.py needs, kept from look to look."""
+"""The boots that heartbeats tell of, for all nodes: what policy/machines.py needs, kept from call to call."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Boots:
         boots = self._heard.get(node, ())
         return next((boot.began_ns for boot in boots if boot.boot_id == boot_id), None)
 
-    def look(self, nodes: Mapping[str, NodeState], now_ns: int) -> None:
-        """Draw the conclusions for the nodes that exist now; forgets the others."""
+    def update(self, nodes: Mapping[str, NodeState], now_ns: int) -> None:
+        """Work out which names are ambiguous and which boots are over; forget nodes that are gone."""
         self._heard = {name: boots for name, boots in self._heard.items() if name in nodes}
         presumed = self._presumed if now_ns < self._presumed_until_ns else frozenset()
         self.ambiguous = presumed.intersection(nodes) | {

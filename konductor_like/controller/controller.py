@@ -16,8 +16,8 @@ from typing import Protocol
 
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.lease import LeaderLease, LeaseKeeper, LeaseStatus
-from konductor_like.cluster.lease_object import Carried
-from konductor_like.cluster.store import NodeStore
+from konductor_like.cluster.lease_annotations import Carried
+from konductor_like.cluster.node_store import NodeStore
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.term import Term

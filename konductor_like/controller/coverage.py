@@ -12,7 +12,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from konductor_like.controller.gaps import SECOND_NS, OpenSpan, Span, cut, fewest, grouped, merged
+from konductor_like.controller.gaps import (
+    SECOND_NS,
+    NodeGap,
+    OpenSpan,
+    Span,
+    grouped,
+    hull,
+    longer,
+    merged,
+)
 from konductor_like.loki.heartbeat_reader import Reread
 from konductor_like.model import Coverage, CoverageState, Gap, Loss
 
@@ -21,12 +30,11 @@ LATE_NS = 60 * SECOND_NS
 CAUGHT_UP_NS = 90 * SECOND_NS
 """Nobody is called silent while heartbeats are not read up to here before now."""
 ROUND_NS = 600 * SECOND_NS
-"""Time between two looks for the heartbeats of open gaps."""
+"""Time between two looks for the heartbeats of a gap in its first hour; later there is one an hour."""
 ONGOING_NS = 3600 * SECOND_NS
 """A collector delivers the oldest first, so of a silence that lasts its first hour is read again."""
 CLOSING_NS = 120 * SECOND_NS
-"""So long after a gap's last heartbeat its lines were read once more; a start before that reads them too."""
-_MINUTE_NS = 60 * SECOND_NS
+"""A gap is closed so long after its last heartbeat was read: by then its lines were read once more, too."""
 
 
 @dataclass(slots=True)
@@ -42,17 +50,11 @@ class _Node:
     silent: bool = False
     looked: bool = False
     """Its late heartbeats were asked for since it was last heard."""
-    gaps: list[Span] = field(default_factory=list)
-    told: Span | None = None
-    """The gap as it was told, until it is closed."""
-    closing: Span | None = None
-    """What was a gap until heartbeats out of it came just now."""
-    closing_ns: int | None = None
-    """When those were seen first."""
+    gap: NodeGap | None = None
 
 
 @dataclass(slots=True)
-class News:
+class CoverageChanges:
     """What changed since it was last asked for: nodes, with the span that it is about."""
 
     silent: list[tuple[str, OpenSpan]] = field(default_factory=list)
@@ -79,12 +81,13 @@ class CoverageTracker:
         self._before = before
         self._started_ns = self._upto_ns = now_ns
         self._nodes: dict[str, _Node] = {}
-        self._blind: list[Span] = []
+        self._blind: Span | None = None
+        """When heartbeats could not be read at all: for nodes that are not measured."""
         self._lost: dict[str, Loss] = dict(before.lost) if before else {}
         self._overruns: dict[str, set[tuple[str, int]]] = {}
         self._next_round_ns = now_ns + ROUND_NS
         self._look_now: set[str] = set()
-        self._news = News()
+        self._changes = CoverageChanges()
         self.revisit_spans: tuple[Span, ...] = ()
         """What the fault readers should read again: all open gaps, without overlaps, in order."""
 
@@ -95,15 +98,14 @@ class CoverageTracker:
             self._nodes[node] = _Node(timestamp_ns, timestamp_ns)
             return
         if timestamp_ns <= known.heard_ns:
-            if known.gaps:
-                gaps = cut(known.gaps, timestamp_ns, self._stale_ns)
-                if gaps != known.gaps:
-                    was = [*known.gaps, *([known.closing] if known.closing else [])]
-                    known.gaps, known.closing, known.closing_ns = gaps, _hull(was), None
+            if known.gap is not None:
+                known.gap.found(timestamp_ns, self._stale_ns)
             return
         if timestamp_ns - known.heard_ns > self._stale_ns and (known.confirmed or known.silent):
-            known.gaps = fewest([*known.gaps, (known.heard_ns, timestamp_ns)])
+            known.gap = longer(known.gap, known.heard_ns, timestamp_ns)
             self._look_now.add(node)
+            if not known.silent:
+                self._changes.heard.append((node, known.gap.span))
         known.heard_ns, known.fresh_ns = timestamp_ns, max(known.fresh_ns, timestamp_ns)
         known.confirmed, known.looked = True, False
 
@@ -125,7 +127,7 @@ class CoverageTracker:
     def read_up_to(self, upto_ns: int, now_ns: int) -> None:
         """All heartbeats before ``upto_ns`` that Loki had were read. After a long failure that is a gap."""
         if now_ns - self._upto_ns > self._stale_ns + CAUGHT_UP_NS:
-            self._blind.append((self._upto_ns, now_ns))
+            self._blind = (self._blind[0] if self._blind else self._upto_ns, now_ns)
         self._upto_ns = max(self._upto_ns, upto_ns)
 
     def coverage(self, created_ns: Mapping[str, int], now_ns: int) -> Coverage:
@@ -134,7 +136,8 @@ class CoverageTracker:
         oldest_ns = now_ns - self._max_age_ns
         for name, node in self._nodes.items():
             self._judge(name, node, oldest_ns, now_ns)
-        self._blind = [span for span in self._blind if span[1] > oldest_ns]
+        if self._blind is not None and self._blind[1] <= oldest_ns:
+            self._blind = None
         self._lost = {name: loss for name, loss in self._lost.items() if loss.at_ns > oldest_ns}
         states = {name: self._state(name, now_ns) for name in created_ns}
         measured = frozenset(name for name, state in states.items() if state is CoverageState.MEASURED)
@@ -147,14 +150,14 @@ class CoverageTracker:
             unknown=unknown,
             listed=measured if fewer_measured else unmeasured,
             listed_are_measured=fewer_measured,
-            gaps=self._gaps(unmeasured, created_ns, now_ns),
+            gaps=self._gaps(unmeasured, now_ns),
             lost=dict(self._lost),
         )
 
-    def news(self) -> News:
+    def take_changes(self) -> CoverageChanges:
         """What changed; the next call tells only what came after it."""
-        news, self._news = self._news, News()
-        return news
+        changes, self._changes = self._changes, CoverageChanges()
+        return changes
 
     def looks(self, now_ns: int) -> list[Reread]:
         """What to read again now: late heartbeats of nodes about to be unknown, and those of open gaps."""
@@ -175,7 +178,9 @@ class CoverageTracker:
             for name, node in self._nodes.items():
                 found += [(span, name) for span in self._reread(node, now_ns)]
         for name in self._look_now & self._nodes.keys():
-            found += [(span, name) for span in self._nodes[name].gaps]
+            gap = self._nodes[name].gap
+            if gap is not None and gap.missing is not None:
+                found.append((gap.missing, name))
         self._look_now.clear()
         return _looks(found, now_ns - self._max_age_ns)
 
@@ -189,14 +194,13 @@ class CoverageTracker:
         silent = state is CoverageState.UNKNOWN
         at_ns = round(self._before.at.timestamp()) * SECOND_NS
         heard_ns = min((gap.start_ns for gap in gaps if gap.end_ns is None), default=at_ns)
-        spans = _closed(gaps)
+        span = _closed(gaps)
         node = _Node(
             heard_ns,
             heard_ns if silent else self._started_ns,
             confirmed=False,
             silent=silent,
-            gaps=spans,
-            told=_hull(spans),
+            gap=None if span is None else longer(None, *span),
         )
         self._nodes[name] = node
         return node
@@ -217,30 +221,25 @@ class CoverageTracker:
         self._overruns = {name: seen for name, seen in self._overruns.items() if name in created_ns}
 
     def _judge(self, name: str, node: _Node, oldest_ns: int, now_ns: int) -> None:
-        """Keep the account of one node's silences."""
+        """Note when one node falls silent, is heard again, and when its gap is closed or too old."""
         stale = now_ns - node.fresh_ns > self._stale_ns
         if stale and not node.silent and now_ns - self._upto_ns <= CAUGHT_UP_NS:
             node.silent = True
-            self._news.silent.append((name, (node.heard_ns, None)))
+            self._changes.silent.append((name, (node.heard_ns, None)))
         elif node.silent and not stale:
             node.silent = False
-            node.told = node.told or _hull(node.gaps)
-            self._news.heard.append((name, _hull(node.gaps) or (node.heard_ns, node.heard_ns)))
-        elif node.gaps and node.told is None:
-            node.told = _hull(node.gaps)
-            self._news.heard.append((name, node.told or (0, 0)))
-        if node.closing is not None and node.closing_ns is None:
-            node.closing_ns = now_ns
-        elif node.closing_ns is not None and abs(now_ns - node.closing_ns) >= CLOSING_NS:
-            node.closing = node.closing_ns = None
-        kept = [span for span in node.gaps if span[1] > oldest_ns]
-        if len(kept) < len(node.gaps):
-            self._news.given_up += [(name, span) for span in node.gaps if span not in kept]
-            node.gaps = kept
-            node.told = node.told if kept else None
-        elif node.told is not None and not kept and node.closing is None:
-            self._news.closed.append((name, node.told))
-            node.told = None
+            self._changes.heard.append((name, node.gap.span if node.gap else (node.heard_ns, node.heard_ns)))
+        gap = node.gap
+        if gap is None:
+            return
+        if gap.missing is None:
+            gap.found_all_ns = now_ns if gap.found_all_ns is None else gap.found_all_ns
+            if abs(now_ns - gap.found_all_ns) >= CLOSING_NS:
+                node.gap = None
+                self._changes.closed.append((name, gap.span))
+        elif gap.end_ns <= oldest_ns:
+            node.gap = None
+            self._changes.given_up.append((name, gap.span))
 
     def _state(self, name: str, now_ns: int) -> CoverageState:
         node = self._nodes.get(name)
@@ -249,46 +248,44 @@ class CoverageTracker:
         stale = now_ns - node.fresh_ns > self._stale_ns
         return CoverageState.UNKNOWN if stale else CoverageState.MEASURED
 
-    def _gaps(self, unmeasured: Iterable[str], fleet: Mapping[str, int], now_ns: int) -> tuple[Gap, ...]:
+    def _gaps(self, unmeasured: Iterable[str], now_ns: int) -> tuple[Gap, ...]:
+        unread = now_ns - self._upto_ns > self._stale_ns + CAUGHT_UP_NS
         missing: list[tuple[str, OpenSpan]] = []
         for name, node in self._nodes.items():
-            spans = merged([*node.gaps, node.closing]) if node.closing else node.gaps
-            missing += [(name, span) for span in spans]
-            if node.silent:
-                missing.append((name, (node.heard_ns, None)))
-        blind: list[OpenSpan] = list(self._blind)
-        if now_ns - self._upto_ns > self._stale_ns + CAUGHT_UP_NS:
-            blind.append((self._upto_ns, None))
-            missing += [(name, blind[-1]) for name, node in self._nodes.items() if not node.silent]
-        missing += [(name, span) for name in unmeasured for span in blind]
-        return grouped(missing, fleet.keys())
+            if node.silent or unread:
+                since_ns = node.heard_ns if node.silent else self._upto_ns
+                missing.append((name, (node.gap.start_ns if node.gap else since_ns, None)))
+            elif node.gap is not None:
+                missing.append((name, node.gap.span))
+        blind = (self._blind[0] if self._blind else self._upto_ns, None) if unread else self._blind
+        if blind is not None:
+            missing += [(name, blind) for name in unmeasured]
+        return grouped(missing)
 
     def _spans_to_revisit(self, oldest_ns: int) -> tuple[Span, ...]:
-        found = [span for node in self._nodes.values() for span in node.gaps] + self._blind
-        found += [(n.heard_ns, n.heard_ns + ONGOING_NS) for n in self._nodes.values() if n.silent]
-        rounded = {
-            (max(start_ns, oldest_ns) // _MINUTE_NS * _MINUTE_NS, -(-end_ns // _MINUTE_NS) * _MINUTE_NS)
-            for start_ns, end_ns in found
-            if end_ns > oldest_ns
-        }
-        return merged(rounded)
+        nodes = self._nodes.values()
+        found = [node.gap.missing for node in nodes if node.gap is not None] + [self._blind]
+        found += [(node.heard_ns, node.heard_ns + ONGOING_NS) for node in nodes if node.silent]
+        return merged((max(span[0], oldest_ns), span[1]) for span in found if span and span[1] > oldest_ns)
 
     def _reread(self, node: _Node, now_ns: int) -> list[Span]:
-        """The spans of a node whose turn it is in this round."""
-        spans = [span for span in node.gaps if _is_due(now_ns - span[1])]
+        """The spans of a node whose heartbeats are looked for in this round."""
+        spans = []
+        if node.gap is not None and node.gap.missing is not None and _is_due(now_ns - node.gap.end_ns):
+            spans.append(node.gap.missing)
         if node.silent and _is_due(now_ns - node.heard_ns):
             spans.append((node.heard_ns, min(now_ns, node.heard_ns + ONGOING_NS)))
         return spans
 
 
 def _is_due(age_ns: int) -> bool:
-    """Whether a gap of that age is looked at in this round: always at first, then ever more rarely.
+    """Whether a gap of that age is looked at in this round: always in its first hour, then every sixth time.
 
-    What a collector kept arrives soon after it is back; reading a day again every ten minutes for a day would
+    What a collector kept arrives soon after it is back. Reading a day again every ten minutes for a day would
     cost Loki more than all else that we do.
     """
-    rounds = max(0, age_ns) // ROUND_NS
-    return bool(rounds % (1 << max(0, rounds.bit_length() - 3)) == 0)
+    rounds = age_ns // ROUND_NS
+    return rounds <= 6 or rounds % 6 == 0
 
 
 def _looks(found: Iterable[tuple[Span, str]], oldest_ns: int) -> list[Reread]:
@@ -305,9 +302,5 @@ def _looks(found: Iterable[tuple[Span, str]], oldest_ns: int) -> list[Reread]:
     return [Reread(start_ns, end_ns, frozenset(names)) for start_ns, end_ns, names in looks]
 
 
-def _closed(gaps: Iterable[Gap]) -> list[Span]:
-    return [(gap.start_ns, gap.end_ns) for gap in gaps if gap.end_ns is not None]
-
-
-def _hull(spans: list[Span]) -> Span | None:
-    return (min(span[0] for span in spans), max(span[1] for span in spans)) if spans else None
+def _closed(gaps: Iterable[Gap]) -> Span | None:
+    return hull((gap.start_ns, gap.end_ns) for gap in gaps if gap.end_ns is not None)

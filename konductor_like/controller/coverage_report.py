@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
 from konductor_like.controller import logs
-from konductor_like.controller.coverage import News
+from konductor_like.controller.coverage import CoverageChanges
 from konductor_like.controller.edges import EventSink
 from konductor_like.controller.gaps import SECOND_NS, OpenSpan
 from konductor_like.controller.metrics import Metrics
@@ -36,7 +36,6 @@ class CoverageReport:
         self._events = events
         self._fleet_event = fleet_event
         self._unsaid: dict[str, int] = {}
-        self._said: set[str] = set()
         self._gather_until_ns: int | None = None
         self._fleet_said_ns = -QUIET_NS
         self._ambiguous: frozenset[str] = frozenset()
@@ -46,7 +45,7 @@ class CoverageReport:
 
     def tell(
         self,
-        news: News,
+        changes: CoverageChanges,
         coverage: Coverage,
         nodes: Mapping[str, NodeState],
         now_ns: int,
@@ -54,18 +53,18 @@ class CoverageReport:
     ) -> None:
         """Everything that changed, given the GPU nodes.
 
-        ``unread_since_ns`` as for :meth:`FleetWatch.look`: heartbeats that are heard mean nothing then.
+        ``unread_since_ns`` as for :meth:`FleetWatch.update`: heartbeats that are heard mean nothing then.
         """
         self._measure(coverage, nodes, unread=unread_since_ns is not None)
         self._say_unread(unread_since_ns)
-        for name, (since_ns, _) in news.silent:
+        for name, (since_ns, _) in changes.silent:
             self._unsaid[name] = since_ns
             self._gather_until_ns = self._gather_until_ns or now_ns + GATHER_NS
-        heard = [item for item in news.heard if self._unsaid.pop(item[0], None) is None]
+        heard = [item for item in changes.heard if self._unsaid.pop(item[0], None) is None]
         _say(heard, "{names}: heard again; what is missing{span} is looked for until it comes or is too old.")
-        _say(news.closed, "{names}: the gap{span} is closed, its heartbeats came after all.")
+        _say(changes.closed, "{names}: the gap{span} is closed, its heartbeats came after all.")
         _say(
-            news.given_up,
+            changes.given_up,
             "{names}: the gap{span} is given up for its age; lines of that time may be lost.",
             worrying=True,
         )

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from konductor_like.cluster.node_writer import WriteResult
 from konductor_like.cluster.pods import NodeJobs
-from konductor_like.cluster.writer import WriteResult
-from konductor_like.model import Change, NodeState, Steering
+from konductor_like.model import Change, Controls, NodeState
 
 
 class Nodes(Protocol):
@@ -42,7 +42,7 @@ class EventSink(Protocol):
 class Steer(Protocol):
     """What people told us, as the Lease carries it."""
 
-    def __call__(self, now: datetime, *, at_once: bool = False) -> Steering:
+    def __call__(self, now: datetime, *, at_once: bool = False) -> Controls:
         """As known lately, or as it is right now."""
 
 

@@ -10,7 +10,7 @@ from konductor_like.controller.coverage import CoverageTracker
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.gaps import SECOND_NS
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.returning import Returned, Returning
+from konductor_like.controller.reregistered import ReregisteredNodes, Returned
 from konductor_like.controller.unparsed import UnparsedLines
 from konductor_like.detection import Overrun, parse_heartbeat, parse_overrun
 from konductor_like.loki.heartbeat_reader import Reread
@@ -56,7 +56,7 @@ class FleetWatch:
         """Kernel lines that name an Xid and are not understood."""
         self._max_age_ns = round(gap_max_age_seconds * SECOND_NS)
         unwatched_since_ns = round(before.at.timestamp()) * SECOND_NS if before else None
-        self._returning = Returning(unwatched_since_ns, released)
+        self._reregistered = ReregisteredNodes(unwatched_since_ns, released)
         self._overruns: list[tuple[str, Overrun]] = []
 
     @property
@@ -90,10 +90,10 @@ class FleetWatch:
                 self._overruns.append((line.node, overrun))
         self._tracker.read_up_to(upto_ns, now_ns)
 
-    def look(
+    def update(
         self, nodes: Mapping[str, NodeState], now_ns: int, unread_since_ns: int | None = None
     ) -> Coverage:
-        """Draw the conclusions, tell them, and ask for what is to be read again.
+        """Work out the coverage, report what changed, and ask for what is to be read again.
 
         ``unread_since_ns``: the kernel logs were read up to here and no further, for longer than the stale
         span; None where they are read.
@@ -102,13 +102,13 @@ class FleetWatch:
         coverage = self._tracker.coverage(
             {name: state.created_ns for name, state in gpu_nodes.items()}, now_ns
         )
-        self._boots.look(nodes, now_ns)
+        self._boots.update(nodes, now_ns)
         unparsed = self.unparsed.lately(nodes.keys(), now_ns - self._max_age_ns)
         coverage = replace(coverage, ambiguous=self._boots.ambiguous, unparsed=unparsed)
         for name, overrun in self._overruns:
             self._report.overran(name, overrun, nodes.get(name))
         self._overruns.clear()
-        self._report.tell(self._tracker.news(), coverage, gpu_nodes, now_ns, unread_since_ns)
+        self._report.tell(self._tracker.take_changes(), coverage, gpu_nodes, now_ns, unread_since_ns)
         self._report.left(self._boots.left)
         self._metrics.pending.set(self._boots.overdue)
         self._revisit(self._tracker.revisit_spans)
@@ -117,7 +117,7 @@ class FleetWatch:
 
     def returned(self, nodes: Mapping[str, NodeState], now_ns: int) -> list[Returned]:
         """The Nodes made anew for a known machine; their kernel lines since boot are asked for as well."""
-        found = self._returning.look(nodes, now_ns)
+        found = self._reregistered.update(nodes, now_ns)
         for returned in found:
             machine = returned.state.machine
             began_ns = self.began_ns(returned.state.name, machine.boot_id)

@@ -1,12 +1,14 @@
-"""Spans of silence: cut by heartbeats that were read late, grouped over the fleet, given up when too old.
+"""Gaps in the nodes' kernel logs: spans in which a log was not heard, one per node.
 
-Pure. A span is ``(start_ns, end_ns)`` between two heartbeats that are further apart than a silence may be.
+A span is ``(start_ns, end_ns)`` between two heartbeats that are further apart than a silence may be. After
+two outages the node has one longer gap.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from konductor_like.model import Gap
 
@@ -16,66 +18,75 @@ OpenSpan = tuple[int, int | None]
 
 SECOND_NS = 1_000_000_000
 GAPS_MOST = 50
-SPANS_PER_NODE = 8
-_NEVER_NS = 1 << 63
-# Of a week, the longest that a gap is kept, days make fewer than GAPS_MOST spans.
-_ROUNDING_NS = tuple(seconds * SECOND_NS for seconds in (60, 300, 900, 3600, 6 * 3600, 24 * 3600))
+_MINUTE_NS = 60 * SECOND_NS
 
 
-def cut(spans: Sequence[Span], at_ns: int, quiet_ns: int) -> list[Span]:
-    """What is left after a heartbeat at that time: parts no longer than ``quiet_ns`` are no gaps."""
-    left: list[Span] = []
-    for start_ns, end_ns in spans:
-        if start_ns < at_ns < end_ns:
-            parts = ((start_ns, at_ns), (at_ns, end_ns))
-            left += [part for part in parts if part[1] - part[0] > quiet_ns]
-        else:
-            left.append((start_ns, end_ns))
-    return fewest(left)
+@dataclass(slots=True)
+class NodeGap:
+    """The gap of one node. It never shrinks; it closes when all heartbeats of it were read after all."""
+
+    start_ns: int
+    """The last heartbeat before it."""
+    end_ns: int
+    """The first heartbeat after it."""
+    found_ns: int
+    """Up to here its heartbeats were read after all."""
+    found_all_ns: int | None = None
+    """When the last of them was read."""
+
+    def found(self, at_ns: int, quiet_ns: int) -> None:
+        """A heartbeat of that time was read late. One that leaves a silence before it tells nothing yet."""
+        if self.found_ns < at_ns <= self.end_ns and at_ns - self.found_ns <= quiet_ns:
+            self.found_ns = self.end_ns if self.end_ns - at_ns <= quiet_ns else at_ns
+
+    @property
+    def span(self) -> Span:
+        """All of it."""
+        return self.start_ns, self.end_ns
+
+    @property
+    def missing(self) -> Span | None:
+        """The part whose heartbeats were not read yet."""
+        return (self.found_ns, self.end_ns) if self.found_ns < self.end_ns else None
 
 
-def fewest(spans: list[Span]) -> list[Span]:
-    """At most so many as are kept of one node: the closest neighbours become one, never less than both."""
-    while len(spans) > SPANS_PER_NODE:
-        spans = sorted(spans)
-        near = min(range(len(spans) - 1), key=lambda i: spans[i + 1][0] - spans[i][1])
-        spans[near : near + 2] = [(spans[near][0], max(spans[near][1], spans[near + 1][1]))]
-    return spans
+def longer(gap: NodeGap | None, start_ns: int, end_ns: int) -> NodeGap:
+    """The node's gap after one more silence."""
+    if gap is None:
+        return NodeGap(start_ns, end_ns, start_ns)
+    return NodeGap(gap.start_ns, end_ns, gap.found_ns if gap.missing else start_ns)
 
 
-def grouped(missing: Iterable[tuple[str, OpenSpan]], fleet: Collection[str]) -> tuple[Gap, ...]:
-    """The gaps of all nodes as few values: spans rounded outwards, coarser the more there are."""
-    found = list(missing)
-    nodes_by_span: dict[OpenSpan, set[str]] = {}
-    for rounding_ns in _ROUNDING_NS:
-        nodes_by_span = defaultdict(set)
-        for node, span in found:
-            nodes_by_span[_outwards(span, rounding_ns)].add(node)
-        if len(nodes_by_span) <= GAPS_MOST:
-            break
-    ordered = sorted(nodes_by_span.items(), key=lambda item: (item[0][0], item[0][1] or _NEVER_NS))
-    return tuple(gap_of(span, nodes, fleet) for span, nodes in ordered)
+def hull(spans: Iterable[Span]) -> Span | None:
+    """One span that covers all of them."""
+    found = list(spans)
+    return (min(start for start, _ in found), max(end for _, end in found)) if found else None
 
 
-def gap_of(span: OpenSpan, nodes: Collection[str], fleet: Collection[str]) -> Gap:
-    """The gap of these nodes, told by whichever is shorter: them or the others."""
-    if 2 * len(nodes) <= len(fleet):
-        return Gap(*span, frozenset(nodes))
-    return Gap(*span, frozenset(fleet).difference(nodes), all_but=True)
+def grouped(missing: Iterable[tuple[str, OpenSpan]]) -> tuple[Gap, ...]:
+    """The gaps of all nodes, those of the same minutes as one. Of too many, the latest become one."""
+    nodes_by_span: defaultdict[OpenSpan, set[str]] = defaultdict(set)
+    for node, (start_ns, end_ns) in missing:
+        end = None if end_ns is None else -(-end_ns // _MINUTE_NS) * _MINUTE_NS
+        nodes_by_span[start_ns // _MINUTE_NS * _MINUTE_NS, end].add(node)
+    gaps = [Gap(start_ns, end_ns, frozenset(nodes)) for (start_ns, end_ns), nodes in nodes_by_span.items()]
+    gaps.sort(key=lambda gap: (gap.start_ns, gap.end_ns is None, gap.end_ns))
+    kept, latest = gaps[: GAPS_MOST - 1], gaps[GAPS_MOST - 1 :]
+    if len(latest) > 1:
+        ends = [gap.end_ns for gap in latest if gap.end_ns is not None]
+        end = max(ends) if len(ends) == len(latest) else None
+        nodes = frozenset().union(*(gap.nodes or () for gap in latest))
+        latest = [Gap(latest[0].start_ns, end, nodes)]
+    return (*kept, *latest)
 
 
 def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """The same time without overlaps, in order."""
+    """The same time without overlaps, in order, in whole minutes."""
     result: list[Span] = []
     for start_ns, end_ns in sorted(spans):
+        start_ns, end_ns = start_ns // _MINUTE_NS * _MINUTE_NS, -(-end_ns // _MINUTE_NS) * _MINUTE_NS
         if result and start_ns <= result[-1][1]:
             result[-1] = (result[-1][0], max(result[-1][1], end_ns))
         else:
             result.append((start_ns, end_ns))
     return tuple(result)
-
-
-def _outwards(span: OpenSpan, rounding_ns: int) -> OpenSpan:
-    start_ns, end_ns = span
-    rounded_ns = start_ns // rounding_ns * rounding_ns
-    return rounded_ns, None if end_ns is None else -(-end_ns // rounding_ns) * rounding_ns

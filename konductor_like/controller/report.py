@@ -27,8 +27,8 @@ from konductor_like.model import (
     Severity,
     Source,
     Verb,
-    listed,
 )
+from konductor_like.model.text import listed
 from konductor_like.model.time import unix_ns
 
 _SHADOWS_REMEMBERED = 10_000

@@ -250,7 +250,7 @@ class Term:
     def _look_at_coverage(self) -> None:
         self._looked_seconds = time.monotonic()
         self._say_clock()
-        coverage = self._watch.look(self._nodes.snapshot(), self._now_ns(), self.unread_since_ns())
+        coverage = self._watch.update(self._nodes.snapshot(), self._now_ns(), self.unread_since_ns())
         self._coverage = replace(coverage, misnamed=self._tick.misnamed(now()))
 
     def _read_ns(self) -> dict[Source, int]:

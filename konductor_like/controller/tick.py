@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from konductor_like.cluster.writer import Outcome, WriteResult
+from konductor_like.cluster.node_writer import Outcome, WriteResult
 from konductor_like.controller import logs
 from konductor_like.controller.backlog import THIN_ABOVE, Stalls, Waiting, thinned
 from konductor_like.controller.edges import EventSink, Jobs, Nodes, Steer, Writer
@@ -22,6 +22,7 @@ from konductor_like.jobs import by_name
 from konductor_like.model import (
     Change,
     Checkpoint,
+    Controls,
     Fault,
     Growth,
     LogLine,
@@ -32,7 +33,6 @@ from konductor_like.model import (
     Severity,
     Snapshot,
     Source,
-    Steering,
     TaintedNode,
     Verb,
     Window,
@@ -64,17 +64,17 @@ class Tick:
         unknown_node_seconds: float,
         misnamed: Mapping[str, Misnamed] | None = None,
         detect: Callable[[LogLine], Fault | None] = detect,
-        steering: Steer | None = None,
+        controls: Steer | None = None,
         jobs: Jobs | None = None,
         records_per_tick: int | None = RECORDS_PER_TICK,
     ) -> None:
         """``start`` is where reading begins; until a tick was finished it is the checkpoint.
 
         ``misnamed`` is what is known of names that no Node has.
-        ``steering`` tells what people told us, ``jobs`` which ones run on nodes; each may be missing.
+        ``controls`` tells what people told us, ``jobs`` which ones run on nodes; each may be missing.
         ``records_per_tick`` is None where writes cost no time.
         """
-        self._steering = steering
+        self._steering = controls
         self._jobs = jobs
         self._records_per_tick = records_per_tick
         self._detect = detect
@@ -216,11 +216,11 @@ class Tick:
         """The plan, and the very states that it was made for: a write must test these and no newer ones."""
         states = self._states()
         rules = self._rules()
-        steering = self._steered(states, rules, now)
+        controls = self._steered(states, rules, now)
         known = self._jobs.known() if self._jobs else {}
         snapshot = Snapshot(
             states,
-            steering=steering,
+            controls=controls,
             in_flight=self.in_flight,
             unwritable=self._stalls.unwritable(now),
             grown=self._grown,
@@ -235,19 +235,19 @@ class Tick:
         plan = decide(snapshot, faults, rules, now, past=past)
         if self._steering and any(change.verb is Verb.TAINT for change in plan.changes):
             # A pause holds from the moment it was written: no taint without a look.
-            latest = replace(self._steering(now, at_once=True), tainted=steering.tainted)
-            if latest != snapshot.steering:
-                plan = decide(replace(snapshot, steering=latest), faults, rules, now, past=past)
+            latest = replace(self._steering(now, at_once=True), tainted=controls.tainted)
+            if latest != snapshot.controls:
+                plan = decide(replace(snapshot, controls=latest), faults, rules, now, past=past)
         self._metrics.evidence_dropped.inc(plan.window.dropped - self._window.dropped)
         self._window = plan.window  # what is read again adds nothing to it
         return plan, states
 
-    def _steered(self, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime) -> Steering:
+    def _steered(self, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime) -> Controls:
         """What the Lease says; of the Nodes with our taint, what is known here, once a term has begun."""
-        steering = self._steering(now) if self._steering else Steering()
+        controls = self._steering(now) if self._steering else Controls()
         if self._tainted is None:
-            self._tainted = steering.tainted
-        return replace(steering, tainted=self._follow(states, rules, now))
+            self._tainted = controls.tainted
+        return replace(controls, tainted=self._follow(states, rules, now))
 
     def _follow(
         self, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime

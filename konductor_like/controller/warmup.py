@@ -11,7 +11,7 @@ from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.warmup_reader import WarmupReader, WarmupScope, WarmupTotals
 from konductor_like.loki.window_query import Queries
-from konductor_like.model import span_text
+from konductor_like.model.text import span_text
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
 

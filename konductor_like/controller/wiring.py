@@ -9,18 +9,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from konductor_like import __version__
-from konductor_like.cluster.access import ready_to_write
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
-from konductor_like.cluster.decode import settled_decoder
-from konductor_like.cluster.events import NodeEvents
-from konductor_like.cluster.identity import own_identity
-from konductor_like.cluster.lease import LeaderLease, read_lease
-from konductor_like.cluster.lease_events import LeaseEvents
-from konductor_like.cluster.lease_object import LeaseView
+from konductor_like.cluster.events import LeaseEvents, NodeEvents
+from konductor_like.cluster.lease import LeaderLease, own_identity, read_lease
+from konductor_like.cluster.lease_annotations import LeaseView
+from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_store import NodeStore, ResourceSlices
+from konductor_like.cluster.node_writer import DryRunWriter, NodeWriter
 from konductor_like.cluster.pods import jobs_on
+from konductor_like.cluster.preflight import ready_to_write
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_settings, published
-from konductor_like.cluster.store import NodeStore
-from konductor_like.cluster.writer import DryRunWriter, NodeWriter
 from konductor_like.controller import logs
 from konductor_like.controller.active_rules import ActiveRules, RulesInForce
 from konductor_like.controller.announcer import Announcer
@@ -31,10 +29,10 @@ from konductor_like.controller.edges import EventSink, Nodes, Writer
 from konductor_like.controller.fleetwatch import FleetWatch
 from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.operator_controls import TIMEOUT_SECONDS, OperatorControls
 from konductor_like.controller.podjobs import PodJobs
 from konductor_like.controller.poller import Reader
 from konductor_like.controller.report import Report
-from konductor_like.controller.steering import TIMEOUT_SECONDS, Wheel
 from konductor_like.controller.term import SOURCES, Term
 from konductor_like.controller.tick import Tick
 from konductor_like.controller.wakeups import TailWatcher
@@ -104,7 +102,8 @@ def _earnest(
     stop: threading.Event,
 ) -> Iterator[Controller]:
     client = KubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
-    decode = settled_decoder(settings, client)
+    slices = ResourceSlices(client)
+    decode = node_decoder(settings, slices.nodes)
     namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
     identity = own_identity()
     with ExitStack() as exits:
@@ -120,7 +119,7 @@ def _earnest(
             renew_interval_seconds=settings.lease_renew_interval_seconds,
             notes=lambda: _notes(settings, identity, rulebook),
         )
-        store = NodeStore(client, decode, on_change=lambda: controller.nodes_changed())
+        store = NodeStore(client, decode, on_change=lambda: controller.nodes_changed(), slices=slices)
         writer = NodeWriter(
             client,
             decode,
@@ -135,7 +134,7 @@ def _earnest(
         def prepare() -> list[str]:
             return ready_to_write(client, namespace, settings.lease_name)
 
-        about_lease = LeaseEvents(client, lease, identity)
+        about_lease = LeaseEvents(client, lambda: lease.reference, identity)
         terms = _Terms(
             settings,
             metrics,
@@ -146,7 +145,9 @@ def _earnest(
             announcer,
             Report(metrics, fleet_event=about_lease.send_soon),
             about_lease.send_soon,
-            _wheel(settings, client, namespace, about_lease.send_soon, metrics, lease.news),
+            _operator_controls(
+                settings, client, namespace, about_lease.send_soon, metrics, lease.renewal_since
+            ),
             exits.enter_context(_jobs(settings, client, metrics, lambda: controller.nodes_changed())),
         )
         controller = Controller(
@@ -173,9 +174,9 @@ def _dry_run(
     client = ReadOnlyKubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
     with ExitStack() as exits:
         exits.enter_context(closing(client))
-        store = NodeStore(
-            client, settled_decoder(settings, client), on_change=lambda: controller.nodes_changed()
-        )
+        slices = ResourceSlices(client)
+        decode = node_decoder(settings, slices.nodes)
+        store = NodeStore(client, decode, on_change=lambda: controller.nodes_changed(), slices=slices)
         namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
         nodes = DryRunNodes(store)
         report = Report(metrics, dry_run=True, fleet_event=dry_run_fleet_event)
@@ -190,7 +191,7 @@ def _dry_run(
             events,
             report,
             dry_run_fleet_event,
-            _wheel(settings, client, namespace, dry_run_fleet_event, metrics, lambda _: None),
+            _operator_controls(settings, client, namespace, dry_run_fleet_event, metrics, lambda _: None),
             exits.enter_context(_jobs(settings, client, metrics, lambda: controller.nodes_changed())),
         )
         controller = Controller(store, None, terms.make, list, metrics, once=options.once)
@@ -210,7 +211,7 @@ class _Terms:
     events: EventSink
     report: Report
     fleet_event: FleetEvent
-    wheel: Wheel | None = None
+    operator_controls: OperatorControls | None = None
     jobs: PodJobs | None = None
 
     def make(
@@ -258,7 +259,7 @@ class _Terms:
             detect=lags.watching(
                 watch.unparsed.watching(joiner.detect, lambda: self.rulebook.in_force.detector.catalog)
             ),
-            steering=None if self.wheel is None else self.wheel.steering,
+            controls=None if self.operator_controls is None else self.operator_controls.update,
             jobs=self.jobs,
         )
         readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "node": backfill}
@@ -347,21 +348,21 @@ def _notes(settings: Settings, identity: str, rulebook: ActiveRules) -> dict[str
     return {SETTINGS_ANNOTATION: encode_settings(ours)}
 
 
-def _wheel(
+def _operator_controls(
     settings: Settings,
     client: ReadOnlyKubeClient,
     namespace: str,
     fleet_event: Callable[[EventReason, str, str], None],
     metrics: Metrics,
     renewed: Callable[[float], tuple[float, LeaseView] | None],
-) -> Wheel:
+) -> OperatorControls:
     """What follows the word of people on the Lease, in a dry run too."""
 
     def read() -> LeaseView | None:
         return read_lease(client, namespace, settings.lease_name, TIMEOUT_SECONDS)
 
     interval_seconds = LOOK_RENEWALS * settings.lease_renew_interval_seconds
-    return Wheel(read, fleet_event, metrics, interval_seconds=interval_seconds, renewed=renewed)
+    return OperatorControls(read, fleet_event, metrics, interval_seconds=interval_seconds, renewed=renewed)
 
 
 @contextmanager

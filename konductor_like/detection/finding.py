@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from konductor_like.catalog import Advice, Catalog, Entry, Mode, PatternRule
 from konductor_like.detection.kernel_record import KernelRecord
-from konductor_like.model import EVIDENCE_CHARS, Finding, Severity, printable
+from konductor_like.model import EVIDENCE_CHARS, Finding, Severity
+from konductor_like.model.text import printable
 
 
 class Verdict(NamedTuple):

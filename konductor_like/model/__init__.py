@@ -6,6 +6,7 @@ are aware and UTC.
 """
 
 from konductor_like.model.brake import BrakeState, Held, Pace, PoolBrake, Refusal
+from konductor_like.model.controls import Control, ControlAct, Controls, TaintedNode
 from konductor_like.model.escalation import (
     NO_ESCALATION,
     Distinct,
@@ -69,8 +70,6 @@ from konductor_like.model.progress import (
     Misnamed,
     Unparsed,
 )
-from konductor_like.model.steering import Pause, Purge, Rearm, Resume, Steering, TaintedNode
-from konductor_like.model.text import listed, printable, span_text
 from konductor_like.model.window import Episode, Trace, TraceKey, Window
 
 __all__ = [
@@ -92,6 +91,9 @@ __all__ = [
     "BrakeState",
     "Change",
     "Checkpoint",
+    "Control",
+    "ControlAct",
+    "Controls",
     "Coverage",
     "CoverageState",
     "Distinct",
@@ -116,23 +118,18 @@ __all__ = [
     "NodeRecord",
     "NodeState",
     "Pace",
-    "Pause",
     "Plan",
     "PoolBrake",
-    "Purge",
     "Quarantine",
-    "Rearm",
     "Refusal",
     "Refused",
     "Release",
-    "Resume",
     "Role",
     "Same",
     "Severity",
     "SharedEvent",
     "Snapshot",
     "Source",
-    "Steering",
     "Taint",
     "TaintedNode",
     "Threshold",

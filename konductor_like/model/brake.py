@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from konductor_like.model.controls import ControlAct
 from konductor_like.model.nodes import Incident
-from konductor_like.model.steering import Pause
 
 
 class Refusal(StrEnum):
@@ -94,7 +94,7 @@ class BrakeState:
     """How many of these were deleted while they bore our taint."""
     rearms_at: datetime | None = None
     """When it will be, unless more are released."""
-    pause: Pause | None = None
+    pause: ControlAct | None = None
     """The one that holds now."""
 
     @property

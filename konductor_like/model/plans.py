@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from konductor_like.model.brake import BrakeState, Refusal
+from konductor_like.model.controls import Controls
 from konductor_like.model.faults import Fault, IncidentKey, Source
 from konductor_like.model.nodes import Incident, NodeRecord, NodeState
-from konductor_like.model.steering import Steering
 from konductor_like.model.window import Window
 
 
@@ -139,7 +139,7 @@ class Snapshot:
     """Names under which two machines report at once: never tainted (design rule 3)."""
     left: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By node, the boots that its present boot's heartbeats have shown to be over."""
-    steering: Steering = field(default_factory=Steering)
+    controls: Controls = field(default_factory=Controls)
     window: Window = field(default_factory=Window)
     """Recent evidence of the whole fleet, for thresholds and for telling origin from collateral."""
     replaying: bool = False

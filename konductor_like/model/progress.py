@@ -46,13 +46,12 @@ class Gap:
     """The last heartbeat before it, or earlier."""
     end_ns: int | None
     """The first heartbeat after it, or later; None while the silence lasts."""
-    nodes: frozenset[str]
-    all_but: bool = False
-    """``nodes`` are the exceptions, and all other GPU nodes are meant: fleets go silent together."""
+    nodes: frozenset[str] | None
+    """None: any GPU node, where there was no room for their names."""
 
     def concerns(self, node: str) -> bool:
         """Whether the node's log is missing for this span."""
-        return (node in self.nodes) != self.all_but
+        return self.nodes is None or node in self.nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ class Coverage:
     listed: frozenset[str] = frozenset()
     listed_are_measured: bool = True
     gaps: tuple[Gap, ...] = ()
-    """The open ones, rounded outwards where they are many; the oldest first."""
+    """One per node, nodes of the same minutes together; the oldest first."""
     ambiguous: frozenset[str] = frozenset()
     """Names under which two machines report at once: never tainted (rule 3)."""
     lost: Mapping[str, Loss] = field(default_factory=dict)

@@ -20,20 +20,19 @@ from itertools import pairwise
 
 from konductor_like.model import (
     BrakeState,
+    ControlAct,
+    Controls,
     Held,
     Incident,
     IncidentKey,
     IncidentState,
     NodeState,
     Pace,
-    Pause,
     PoolBrake,
-    Purge,
     Refusal,
     Role,
     Severity,
     Snapshot,
-    Steering,
 )
 from konductor_like.model.time import span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
@@ -45,7 +44,7 @@ JOINING = timedelta(minutes=30)
 Settling = Mapping[str, Collection[IncidentKey]]
 """By node, what waits a few seconds by its rule and not for the brake."""
 NOTHING_SETTLES: Settling = {}
-UNSTEERED = Steering()
+UNSTEERED = Controls()
 
 
 @dataclass(slots=True)
@@ -176,8 +175,8 @@ def count_fleet(
     hold, nor is what is ``settling``; ``suspected`` nodes have a GPU by the evidence at hand.
     """
     count = FleetCount()
-    nodes, steering, in_flight = snapshot.nodes, snapshot.steering, snapshot.in_flight
-    rearmed = _rearmed(steering, now)
+    nodes, controls, in_flight = snapshot.nodes, snapshot.controls, snapshot.in_flight
+    rearmed = _rearmed(controls, now)
     pace_span = _pace_span(rules, rearmed, now)
     joined_ns = unix_ns(now - JOINING)
     for name, state in nodes.items():
@@ -213,9 +212,9 @@ def count_fleet(
             if came_back is not None:
                 budget.released(came_back)
     count.unrecorded = sum(not nodes[name].tainted for name in in_flight if name in nodes)
-    if steering.purge is not None and (rearmed is None or steering.purge.at > rearmed):
-        _note_purge(count, steering.purge, rules, now)
-    _note_deleted(count, steering, nodes, rules, now)
+    if controls.purge is not None and (rearmed is None or controls.purge.at > rearmed):
+        _note_purge(count, controls.purge, rules, now)
+    _note_deleted(count, controls, nodes, rules, now)
     _close(count, rules, now)
     return count
 
@@ -247,7 +246,7 @@ def _budgets(count: FleetCount, state: NodeState, rules: PolicyConfig) -> tuple[
     return (count.fleet, count.pools.setdefault(state.pool, Budget()))
 
 
-def _note_purge(count: FleetCount, purge: Purge, rules: PolicyConfig, now: datetime) -> None:
+def _note_purge(count: FleetCount, purge: ControlAct, rules: PolicyConfig, now: datetime) -> None:
     """Count the nodes that remember nothing; of which pools they were, nobody knows, so it is of all."""
     if abs(now - purge.at) < timedelta(seconds=rules.brake_cooldown_seconds):
         for budget in (count.fleet, *count.pools.values()):
@@ -255,13 +254,13 @@ def _note_purge(count: FleetCount, purge: Purge, rules: PolicyConfig, now: datet
 
 
 def _note_deleted(
-    count: FleetCount, steering: Steering, nodes: Mapping[str, NodeState], rules: PolicyConfig, now: datetime
+    count: FleetCount, controls: Controls, nodes: Mapping[str, NodeState], rules: PolicyConfig, now: datetime
 ) -> None:
     """Count the Nodes that were deleted with our taint, but those whose machine has registered again."""
-    rearmed = _rearmed(steering, now)
+    rearmed = _rearmed(controls, now)
     since, until = _pace_span(rules, rearmed, now)
     cooldown = timedelta(seconds=rules.brake_cooldown_seconds)
-    for each in steering.tainted:
+    for each in controls.tainted:
         back = nodes.get(each.name)
         if each.deleted_at is None or (back is not None and back.machine.same_boot(each.machine)):
             continue
@@ -272,9 +271,10 @@ def _note_deleted(
                 budget.lost(min(each.deleted_at, now))
 
 
-def _rearmed(steering: Steering, now: datetime) -> datetime | None:
+def _rearmed(controls: Controls, now: datetime) -> datetime | None:
     """When a person last reset the brake."""
-    return steering.rearm.at if steering.rearm is not None and steering.rearm.at <= now else None
+    reset = controls.brake_reset
+    return reset.at if reset is not None and reset.at <= now else None
 
 
 def _pace_span(rules: PolicyConfig, rearmed: datetime | None, now: datetime) -> tuple[datetime, datetime]:
@@ -349,7 +349,7 @@ def admit(
     waits for itself: it is not held, and trips nothing.
     """
     count = count_fleet(snapshot, rules, now, settling, suspected=candidates.keys())
-    pause = _holding(snapshot.steering, now)
+    pause = _holding(snapshot.controls, now)
     left = _left(count, rules)
     admitted: set[str] = set()
     held: list[Held] = []
@@ -372,7 +372,7 @@ def brake_state(
     rules: PolicyConfig,
     ambiguous: Collection[str] = (),
     *,
-    steering: Steering = UNSTEERED,
+    controls: Controls = UNSTEERED,
     now: datetime,
 ) -> BrakeState:
     """The brake as the records on the nodes tell it, for people to look at.
@@ -385,9 +385,9 @@ def brake_state(
         for name, state in nodes.items()
         if state.record.incidents and (keys := settling_of(state.record, state, (), rules, now_ns))
     }
-    snapshot = Snapshot(nodes, steering=steering, ambiguous=frozenset(ambiguous))
+    snapshot = Snapshot(nodes, controls=controls, ambiguous=frozenset(ambiguous))
     count = count_fleet(snapshot, rules, now, settling)
-    pause, left = _holding(steering, now), _left(count, rules)
+    pause, left = _holding(controls, now), _left(count, rules)
     held = []
     for name, incident in count.waiting.items():
         why = Refusal.PAUSED if pause else _refusal(count, nodes[name], left)
@@ -396,8 +396,8 @@ def brake_state(
     return _state(count, rules, tuple(held), pause)
 
 
-def _holding(steering: Steering, now: datetime) -> Pause | None:
-    return steering.pause if steering.pause is not None and steering.pause.holds(now) else None
+def _holding(controls: Controls, now: datetime) -> ControlAct | None:
+    return controls.pause if controls.pause is not None and controls.pause.holds(now) else None
 
 
 def _left(count: FleetCount, rules: PolicyConfig) -> int | None:
@@ -412,7 +412,9 @@ def _refusal(count: FleetCount, state: NodeState, left: int | None) -> Refusal |
     return count.refusal(state) or (Refusal.RATE if left is not None and left <= 0 else None)
 
 
-def _state(count: FleetCount, rules: PolicyConfig, held: tuple[Held, ...], pause: Pause | None) -> BrakeState:
+def _state(
+    count: FleetCount, rules: PolicyConfig, held: tuple[Held, ...], pause: ControlAct | None
+) -> BrakeState:
     fleet, budgets = count.fleet, (count.fleet, *count.pools.values())
     return BrakeState(
         gpu_nodes=fleet.gpu_nodes,

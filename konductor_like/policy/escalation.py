@@ -32,8 +32,8 @@ from konductor_like.model import (
     Threshold,
     Together,
     Window,
-    span_text,
 )
+from konductor_like.model.text import span_text
 from konductor_like.model.time import SECOND_NS, span_ns, unix_ns
 from konductor_like.policy.config import LONGEST_SECONDS, PolicyConfig
 from konductor_like.policy.correlation import (

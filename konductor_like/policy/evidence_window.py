@@ -12,16 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from konductor_like.model import (
-    Episode,
-    Fault,
-    KernelPosition,
-    Severity,
-    Source,
-    Trace,
-    TraceKey,
-    Window,
-)
+from konductor_like.model import Episode, Fault, KernelPosition, Severity, Source, Trace, TraceKey, Window
 from konductor_like.model.time import SECOND_NS
 
 EPISODE_NS = 60 * SECOND_NS

@@ -9,14 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from konductor_like.model import (
-    Fault,
-    Growth,
-    Incident,
-    IncidentState,
-    KernelPosition,
-    NodeRecord,
-)
+from konductor_like.model import Fault, Growth, Incident, IncidentState, KernelPosition, NodeRecord
 from konductor_like.model.time import unix_ns
 
 Key = tuple[str, str | None, bool, str | None]

@@ -9,15 +9,15 @@ from datetime import datetime
 from konductor_like.model import (
     Act,
     BrakeState,
+    ControlAct,
     Incident,
     NodeState,
-    Pause,
     Refusal,
     Role,
     Severity,
     Verb,
-    span_text,
 )
+from konductor_like.model.text import span_text
 from konductor_like.model.time import SECOND_NS, moment_of, stamp
 
 
@@ -78,7 +78,7 @@ def _made_room(brake: BrakeState) -> str:
     return " and ".join(parts)
 
 
-def pause_words(pause: Pause) -> str:
+def pause_words(pause: ControlAct) -> str:
     """``paused by kim until 2026-05-06T14:00:00Z: driver roll-out``."""
     until = f" until {stamp(pause.until)}" if pause.until else ""
     return f"paused by {pause.by}{until}: {pause.reason}"
@@ -103,7 +103,7 @@ def act_of(state: NodeState, verb: Verb, at: datetime, rules_version: str = "") 
     return Act(_named(parts), at, rules_version)
 
 
-def steering_act(verb: str, at: datetime, by: str, reason: str = "") -> str:
+def control_act_id(verb: str, at: datetime, by: str, reason: str = "") -> str:
     """What a person's word on the Lease is called."""
     return _named((verb, at.isoformat(), by, reason))
 

@@ -13,7 +13,7 @@ from konductor_like.backtest.history import Page, polls
 from konductor_like.backtest.nodes import SimulatedNodes
 from konductor_like.backtest.simulation import Assumptions, Simulation
 from konductor_like.catalog import UserRules, load_catalog, read_user_rules
-from konductor_like.cluster.writer import DryRunWriter
+from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.controller.dry_run import DryRunEvents, DryRunNodes
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.report import Report

@@ -12,7 +12,7 @@ from konductor_like.backtest.result import TimeSpan, difference
 from konductor_like.backtest.run import poll_intervals
 from konductor_like.backtest.simulation import Assumptions, Simulation, moment
 from konductor_like.catalog import load_catalog, read_user_rules
-from konductor_like.cluster.writer import DryRunWriter
+from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.detection import Detector
 from konductor_like.model import Change, LogLine, NodeRecord, NodeState, Refusal, Source, Verb
 from konductor_like.policy.config import PolicyConfig

@@ -10,13 +10,7 @@ import logging
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from konductor_like.model import (
-    Checkpoint,
-    IncidentState,
-    NodeRecord,
-    NodeState,
-    Source,
-)
+from konductor_like.model import Checkpoint, IncidentState, NodeRecord, NodeState, Source
 from konductor_like.model.time import unix_ns
 from tests.chaos.blame import Blame
 from tests.chaos.evidence import (

@@ -17,9 +17,11 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch as patched
 
-from konductor_like.cluster import patch, paths, writer
+from konductor_like.cluster import node_patch
+from konductor_like.cluster.client import node_path
 from konductor_like.cluster.lease import LeaderLease
-from konductor_like.cluster.store import NodeStore
+from konductor_like.cluster.node_store import NodeStore
+from konductor_like.cluster.node_writer import NodeWriter, Outcome, WriteResult
 from konductor_like.controller.tick import Tick
 from konductor_like.loki import client, poll, window_query
 from konductor_like.loki.backlog import ReaderConfig
@@ -78,12 +80,12 @@ def _spans_without(name: str) -> Iterator[None]:
 @contextmanager
 def _others_taints_replaced() -> Iterator[None]:
     def on_taints(seen: Any, wanted: Any) -> list[dict[str, Any]]:
-        if patch.OUR_TAINT in (wanted or ()) and patch.OUR_TAINT not in (seen or ()):
-            return [{"op": "add", "path": "/spec/taints", "value": [dict(patch.OUR_TAINT)]}]
+        if node_patch.OUR_TAINT in (wanted or ()) and node_patch.OUR_TAINT not in (seen or ()):
+            return [{"op": "add", "path": "/spec/taints", "value": [dict(node_patch.OUR_TAINT)]}]
         return real(seen, wanted)
 
-    real = patch._on_taints
-    with patched.object(patch, "_on_taints", on_taints):
+    real = node_patch._on_taints
+    with patched.object(node_patch, "_on_taints", on_taints):
         yield
 
 
@@ -110,8 +112,8 @@ def _unwritten_faults_dropped() -> Iterator[None]:
 
 
 def _applied_on_any_refusal(self: Any, _state: Any, change: Any, _refusal: Any, _unknown: Any) -> Any:
-    fresh = self._decode(self._client.get(paths.node(change.node)))
-    return writer.WriteResult(change, writer.Outcome.APPLIED, fresh)
+    fresh = self._decode(self._client.get(node_path(change.node)))
+    return WriteResult(change, Outcome.APPLIED, fresh)
 
 
 @contextmanager
@@ -256,8 +258,8 @@ MUTANTS: dict[str, Mutant] = {
     "Loki may answer from its cache": _swap(wire, "fixed_headers", _without_no_cache),
     "the fence is always open": _swap(LeaderLease, "budget_seconds", lambda _self: 60.0),
     "another's Lease is taken at once": _swap(LeaderLease, "_may_take", lambda _self, _seen: True),
-    "a patch tests nothing": _swap(patch, "_tests", lambda _seen, _operations: []),
-    "a refused patch counts as applied": _swap(writer.NodeWriter, "_look_again", _applied_on_any_refusal),
+    "a patch tests nothing": _swap(node_patch, "_tests", lambda _seen, _operations: []),
+    "a refused patch counts as applied": _swap(NodeWriter, "_read_again", _applied_on_any_refusal),
     "our taint replaces the others": _others_taints_replaced,
     "the watch is not followed": _swap(NodeStore, "_watch", lambda _self: None),
     "kernel positions tell no replay": _swap(KernelPosition, "at_or_before", lambda _self, _other: None),

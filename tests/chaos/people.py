@@ -16,15 +16,8 @@ from konductor_like.cli.nodes.writes import NodeWrites
 from konductor_like.cli.options import DryRun
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeError
-from konductor_like.cluster.fence import NoFence
-from konductor_like.cluster.lease_notes import annotate_lease
-from konductor_like.cluster.steering import (
-    PAUSE_ANNOTATION,
-    REARM_ANNOTATION,
-    encode_pause,
-    encode_rearm,
-)
-from konductor_like.cluster.writer import NodeWriter
+from konductor_like.cluster.lease_annotations import add_control_act
+from konductor_like.cluster.node_writer import NoDeadline, NodeWriter
 from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
 from tests.chaos import wire
 from tests.chaos.process import LEASE, NAMESPACE, SerialCrew
@@ -72,7 +65,8 @@ class Pause:
         """See the class."""
         at = world.clock.moment()
         until = None if self.seconds is None else at + timedelta(seconds=self.seconds)
-        if _note(world, PAUSE_ANNOTATION, encode_pause(model.Pause(at, "ann", "a network change", until))):
+        act = model.ControlAct(model.Control.PAUSE, at, "ann", "a network change", until)
+        if _tell(world, act):
             world.ledger.restraint.person_pauses(until)
 
 
@@ -82,7 +76,7 @@ class Resume:
 
     def take(self, world: World) -> None:
         """See the class."""
-        if _note(world, PAUSE_ANNOTATION, None):
+        if _tell(world, model.ControlAct(model.Control.RESUME, world.clock.moment(), "ann")):
             world.ledger.restraint.person_resumes()
 
 
@@ -93,7 +87,7 @@ class Rearm:
     def take(self, world: World) -> None:
         """See the class."""
         at = world.clock.moment()
-        if _note(world, REARM_ANNOTATION, encode_rearm(model.Rearm(at, "ann"))):
+        if _tell(world, model.ControlAct(model.Control.BRAKE_RESET, at, "ann")):
             world.ledger.restraint.person_rearms(at)
 
 
@@ -169,10 +163,10 @@ class RemoveTwin:
         )
 
 
-def _note(world: World, key: str, value: str | None) -> bool:
+def _tell(world: World, act: model.ControlAct) -> bool:
     """Write on the Lease, whether anybody holds it or not; False where that did not work."""
     try:
-        annotate_lease(client_of(world), NAMESPACE, LEASE, key, value)
+        add_control_act(client_of(world), NAMESPACE, LEASE, lambda _: act)
     except KubeError as error:
         world.tell(f"   {error}")
         return False
@@ -188,12 +182,12 @@ def carry_out(world: World, work: NodeWrites, name: str | None) -> None:
     """Do a command's work on one node, or where there is no name on all that it concerns."""
     assert isinstance(work.client, KubeClient)
     writer = NodeWriter(
-        *(work.client, work.decode, NoFence()),
+        *(work.client, work.decode, NoDeadline()),
         timeout_seconds=10.0,
         sleep=world.advance,
         clock=world.clock.seconds,
     )
-    writer._crew = SerialCrew(world)  # type: ignore[assignment]  # stands in
+    writer._pool = SerialCrew(world)  # type: ignore[assignment]  # stands in
     work._writer = writer
     if work._events is not None:
         work._events._sleep = lambda _: True

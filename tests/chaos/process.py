@@ -13,18 +13,18 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeError, LeadershipLost
 from konductor_like.cluster.events import NodeEvents, about
 from konductor_like.cluster.lease import LeaderLease, read_lease
-from konductor_like.cluster.lease_object import Carried
-from konductor_like.cluster.store import NodeStore
-from konductor_like.cluster.writer import NodeWriter, WriteResult
+from konductor_like.cluster.lease_annotations import Carried
+from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_store import NodeStore
+from konductor_like.cluster.node_writer import NodeWriter, WriteResult
 from konductor_like.controller.active_rules import ActiveRules
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.operator_controls import AGAIN_SECONDS, TIMEOUT_SECONDS, OperatorControls
 from konductor_like.controller.poller import Delivery
 from konductor_like.controller.report import Report
-from konductor_like.controller.steering import AGAIN_SECONDS, TIMEOUT_SECONDS, Wheel
 from konductor_like.controller.term import Term
 from konductor_like.controller.tick import Tick
 from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _notes, _Terms
@@ -165,7 +165,7 @@ class Process:
         self._ended: Any = None
         self._heard_seconds = float("-inf")
         settings, clock = world.settings, world.clock
-        decode = settled_decoder(settings)
+        decode = node_decoder(settings)
         metrics, rulebook = _shared()
         exchange = world.traffic.exchange_of(self)
         self._kube = wire.kube_client(exchange, "konductor-like/test", world.date)
@@ -193,17 +193,17 @@ class Process:
             sleep=self._sleep,
             clock=clock.seconds,
         )
-        writer._crew = SerialCrew(world)  # type: ignore[assignment]  # stands in
+        writer._pool = SerialCrew(world)  # type: ignore[assignment]  # stands in
         events = _Announcer(NodeEvents(self._kube, identity, clock.wall, sleep=lambda _: True))
         self._terms = _Terms(
             *(settings, metrics, self._loki, rulebook, self.store, writer, events, Report(metrics)),
             fleet_event=lambda *_: None,
-            wheel=Wheel(
+            operator_controls=OperatorControls(
                 lambda: read_lease(self._kube, NAMESPACE, LEASE, TIMEOUT_SECONDS),
                 lambda *_: None,
                 metrics,
                 interval_seconds=settings.lease_renew_interval_seconds,
-                renewed=self.lease.news,
+                renewed=self.lease.renewal_since,
                 clock=clock.seconds,
             ),
         )

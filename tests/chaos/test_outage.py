@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from konductor_like.cluster.record import decode
+from konductor_like.cluster.node_record import decode
 from konductor_like.model import RECORD_ANNOTATION, TAINT_KEY
 from konductor_like.settings import Settings
 from tests.chaos.lines import Lines

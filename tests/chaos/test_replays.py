@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from konductor_like.cluster.decode import decode_node
+from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import IncidentState, NodeState
 from tests.chaos import others as o
 from tests.chaos import people as p

@@ -18,8 +18,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import httpx
 from urllib3 import exceptions as broken
 
+from konductor_like.cluster.auth import Credentials
 from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.kubeconfig import Access
 from konductor_like.cluster.transport import Transport
 from konductor_like.loki.client import LokiClient, Patience, fixed_headers
 from konductor_like.sandbox.http import Reply, Request
@@ -170,7 +170,7 @@ class _KubeWire:
 
     host = "http://cluster.test"
 
-    def __init__(self, exchange: Exchange, access: Access, agent: str, date: Callable[[], str]) -> None:
+    def __init__(self, exchange: Exchange, access: Credentials, agent: str, date: Callable[[], str]) -> None:
         self.access = access
         self._exchange = exchange
         self._agent = agent
@@ -208,7 +208,7 @@ def _transport_template() -> Transport:
     configuration: Any = Configuration(host=_KubeWire.host)
     configuration.retries = False
     configuration.api_key = {"BearerToken": "t"}  # the same when loaded again, so a 401 stays one
-    return Transport(lambda: Access(configuration, None, in_cluster=False), timeout_seconds=10.0)
+    return Transport(lambda: Credentials(configuration, None, in_cluster=False), timeout_seconds=10.0)
 
 
 def kube_client(exchange: Exchange, agent: str, date: Callable[[], str]) -> KubeClient:

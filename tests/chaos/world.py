@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from email.utils import format_datetime
 from typing import TYPE_CHECKING
 
-from konductor_like.cluster.decode import settled_decoder
-from konductor_like.cluster.steering import PAUSE_ANNOTATION
+from konductor_like.cluster.lease_annotations import view
+from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.sandbox.kubernetes.server import KubernetesServer
 from konductor_like.sandbox.kubernetes.store import Key
 from konductor_like.sandbox.loki.limits import LokiLimits
@@ -42,7 +42,7 @@ class World:
         self.rng = random.Random(seed)
         self.clock = Clock()
         self.settings = settings_of(setup)
-        self.decode = settled_decoder(self.settings)
+        self.decode = node_decoder(self.settings)
         limits = LokiLimits(
             max_entries_limit_per_query=setup.loki_limit,
             sharded_results_fall_short=setup.loki_cuts,
@@ -154,7 +154,7 @@ class World:
     def paused(self) -> bool:
         """Whether a person's pause stands on the Lease."""
         lease = self.kube._store.get("leases", Key(NAMESPACE, LEASE))
-        return lease is not None and PAUSE_ANNOTATION in lease.load()["metadata"].get("annotations", {})
+        return lease is not None and view(lease.load()).controls.pause is not None
 
     def beat_all(self) -> None:
         """Every controller does its round."""

@@ -9,12 +9,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from konductor_like.cluster import paths
-from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.client import KubeClient, lease_path
 from konductor_like.cluster.lease import LeaderLease
-from konductor_like.cluster.lease_object import Carried
+from konductor_like.cluster.lease_annotations import Carried
+from konductor_like.cluster.node_record import encode
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, encode_settings
-from konductor_like.cluster.record import encode
 from konductor_like.model import (
     HEALTH_LABEL,
     OPT_OUT_LABEL,
@@ -226,7 +225,7 @@ def note_on_the_lease(folder: Path, key: str, value: str | None) -> None:
     """Set an annotation of the Lease, or remove it; ``folder`` holds the kubeconfig."""
     with closing(KubeClient.connect(str(folder / "kubeconfig"), None, 10)) as client:
         client.patch(
-            paths.lease("konductor-like", "konductor-like"),
+            lease_path("konductor-like", "konductor-like"),
             {"metadata": {"annotations": {key: value}}},
             "application/merge-patch+json",
         )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.cli.columns import age, columns, count, fault_name, natural
-from konductor_like.model import printable
+from konductor_like.model.text import printable
 
 AGES = {
     -5: "<invalid>",

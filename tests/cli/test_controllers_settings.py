@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster import paths
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.decode import decode_node
+from konductor_like.cluster.client import KubeClient, lease_path
+from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.cluster.node_record import encode
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, encode_settings
-from konductor_like.cluster.record import encode
 from konductor_like.model import RECORD_ANNOTATION, Quarantine
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.sandbox.fleet import make_cpu_node
@@ -31,7 +30,7 @@ def stop_the_controller(folder: Path) -> None:
     """It lets go of the Lease, as at its end."""
     with closing(KubeClient.connect(str(folder / "kubeconfig"), None, 10)) as client:
         client.patch(
-            paths.lease("konductor-like", "konductor-like"),
+            lease_path("konductor-like", "konductor-like"),
             {"spec": {"holderIdentity": ""}},
             "application/merge-patch+json",
         )

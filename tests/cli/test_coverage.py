@@ -32,7 +32,7 @@ def test_unknown_nodes_are_named_and_others_counted() -> None:
 
 def test_what_is_missing_is_told_with_its_nodes_its_length_and_its_age() -> None:
     lasting = Gap(ago_ns(720), None, frozenset({"gpu-7"}))
-    past = Gap(ago_ns(7200), ago_ns(3600), frozenset(), all_but=True)
+    past = Gap(ago_ns(7200), ago_ns(3600), None)
 
     assert lines(gaps=(past, lasting))[1:] == [
         "Missing: all 12 nodes for 60m, 120m ago; gpu-7 for 12m until now"
@@ -96,7 +96,7 @@ def test_the_notes_on_a_node_say_from_when_to_when_its_log_is_missing() -> None:
     coverage = Coverage(
         NOW,
         gaps=(
-            Gap(ago_ns(7200), ago_ns(3600), frozenset({"gpu-2"}), all_but=True),
+            Gap(ago_ns(7200), ago_ns(3600), frozenset({"gpu-1", "gpu-3"})),
             Gap(ago_ns(720), None, frozenset({"gpu-1"})),
         ),
         lost={"gpu-1": Loss(41, ago_ns(60))},

@@ -16,7 +16,7 @@ from konductor_like.cli.status.document import status_document
 from konductor_like.cli.status.report import Health, StatusReport, node_reports
 from konductor_like.cli.status.shared_failures import shared_failures
 from konductor_like.cli.status.text import WIDE_HEADERS
-from konductor_like.cluster.decode import decode_node
+from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.exits import Exit
 from konductor_like.model import BrakeState, Held
 from tests.cli.scenes import NOW, every_state, in_event, incident, settings_of

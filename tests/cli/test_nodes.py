@@ -11,10 +11,10 @@ import pytest
 from konductor_like.cli.nodes.commands import rule_of
 from konductor_like.cli.options import with_plain_dry_run
 from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.decode import decode_node
-from konductor_like.cluster.record import decode
-from konductor_like.cluster.steering import decode_steering
-from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, IncidentState, NodeRecord, Source, Steering
+from konductor_like.cluster.lease_annotations import view
+from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.cluster.node_record import decode
+from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, Controls, IncidentState, NodeRecord, Source
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import NOW, OUR_TAINT, ago_ns, faulty
@@ -29,10 +29,10 @@ def record_of(server: KubernetesServer, name: str) -> NodeRecord:
     return record
 
 
-def steering_of(server: KubernetesServer) -> Steering:
+def controls_of(server: KubernetesServer) -> Controls:
     """What people wrote on the Lease."""
     [lease] = server.objects("leases", "konductor-like")
-    return decode_steering(lease["metadata"]["annotations"])[0]
+    return view(lease).controls
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_dry_run_changes_nothing(command: tuple[str, ...], how: str, cluster: 
 
     assert server.objects("nodes") == before
     assert server.objects("events", "default") == []
-    assert steering_of(server).purge is None
+    assert controls_of(server).purge is None
     sent = [call.request.params["dryRun"] for call in server.calls("patch")]
     assert bool(sent) is ("server" in how)
     assert all(value == ["All"] for value in sent)
@@ -285,7 +285,7 @@ def test_a_purge_notes_on_the_lease_how_many_it_brought_back(cluster: Cluster, r
     assert run("reset", "--purge", "gpu-1").code == 0
     assert run("reset", "--purge", "--yes").code == 0
 
-    purge = steering_of(server).purge
+    purge = controls_of(server).purge
     assert purge is not None
     assert (purge.at, purge.nodes) == (NOW, tainted)
 
@@ -295,7 +295,7 @@ def test_a_purge_of_nodes_in_service_notes_nothing(cluster: Cluster, run: Run) -
 
     assert run("reset", "gpu-2", "--purge").code == 0
 
-    assert steering_of(server).purge is None
+    assert controls_of(server).purge is None
 
 
 def test_a_purge_without_the_right_to_the_lease_goes_on_and_says_what_that_means(

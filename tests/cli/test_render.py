@@ -13,7 +13,7 @@ from konductor_like.cli.status.text import (
     brake_sentence,
     controller_sentence,
 )
-from konductor_like.cluster.decode import decode_node
+from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import BrakeState, Coverage, Held, Pace, PoolBrake, Source
 from tests.cli.scenes import NOW, ago, ago_ns, every_state, incident
 

@@ -9,7 +9,7 @@ import pytest
 
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.report import Health, NodeReport, node_report, node_reports
-from konductor_like.cluster.decode import decode_node
+from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import (
     Coverage,
     CoverageState,

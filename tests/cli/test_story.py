@@ -14,17 +14,18 @@ import pytest
 from konductor_like.cli.explain.node import FAULTS_SHOWN, NodeStory, document, paragraphs, story_of
 from konductor_like.cli.output import console, paragraphs_view, plain_paragraphs
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cluster.decode import decode_node
+from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import (
     OPT_OUT_LABEL,
+    Control,
+    ControlAct,
+    Controls,
     Coverage,
     IncidentState,
     NodeState,
-    Pause,
     Quarantine,
     Release,
     Severity,
-    Steering,
 )
 from konductor_like.policy.config import PolicyConfig
 from tests.cli.conftest import Cluster, Run
@@ -44,11 +45,11 @@ def story(
     name: str,
     states: dict[str, NodeState],
     *,
-    steering: Steering = Steering(),  # noqa: B008  # a frozen value
+    controls: Controls = Controls(),  # noqa: B008  # a frozen value
     coverage: Coverage | None = None,
     rules: PolicyConfig = PolicyConfig(),  # noqa: B008  # a frozen value
 ) -> NodeStory:
-    return story_of(name, states, rules, replace(RUNNING, steering=steering, coverage=coverage), NOW)
+    return story_of(name, states, rules, replace(RUNNING, controls=controls, coverage=coverage), NOW)
 
 
 def told(one: NodeStory) -> dict[str, str]:
@@ -57,8 +58,10 @@ def told(one: NodeStory) -> dict[str, str]:
 
 
 def test_a_pause_is_the_reason_while_it_lasts() -> None:
-    pause = Steering(pause=Pause(ago(60), "kim", "driver roll-out", NOW + timedelta(hours=1)))
-    one = story("gpu-2", nodes("brake full"), steering=pause)
+    pause = Controls(
+        (ControlAct(Control.PAUSE, ago(60), "kim", "driver roll-out", NOW + timedelta(hours=1)),)
+    )
+    one = story("gpu-2", nodes("brake full"), controls=pause)
 
     assert "paused by kim" in told(one)["Held back"]
     assert "driver roll-out" in told(one)["Held back"]

@@ -11,7 +11,7 @@ from konductor_like.cli.output import _table_view, colourful, console, is_termin
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.report import StatusReport, node_reports
 from konductor_like.cli.status.text import status_view
-from konductor_like.cluster.decode import decode_node
+from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import BrakeState, Coverage, Severity
 from konductor_like.sandbox.fleet import make_node
 from tests.cli.scenes import NOW, every_state, incident, with_record

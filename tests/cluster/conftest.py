@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.decode import node_decoder
-from konductor_like.cluster.store import list_nodes
-from konductor_like.cluster.writer import NodeWriter
+from konductor_like.cluster.lease import LeaderLease
+from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_store import list_nodes
+from konductor_like.cluster.node_writer import NodeWriter
 from konductor_like.model import NodeState
 from konductor_like.sandbox.kubernetes import KubernetesServer
-from tests.cluster.lease_scenes import NAMESPACE, Clock
+from tests.cluster.lease_scenes import NAMESPACE, Clock, candidate
 from tests.cluster.scenes import TEAM, raw_node
 from tests.cluster.writer_scenes import Waits, make_writer
 
@@ -48,6 +49,14 @@ def clock(server: KubernetesServer) -> Clock:
     """A hand-moved clock, and the Lease's namespace."""
     server.create_namespace(NAMESPACE)
     return Clock()
+
+
+@pytest.fixture
+def lease(client: KubeClient, clock: Clock) -> LeaderLease:
+    """Our side of a Lease that we hold."""
+    held = candidate(client, clock)
+    assert held.try_acquire().held
+    return held
 
 
 @pytest.fixture

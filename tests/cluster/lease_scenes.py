@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from konductor_like.cluster import paths
-from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.client import KubeClient, lease_path
 from konductor_like.cluster.errors import LeadershipLost
 from konductor_like.cluster.lease import (
     LeaderLease,
@@ -14,10 +13,11 @@ from konductor_like.cluster.lease import (
 )
 from konductor_like.model import Checkpoint, Source
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching
+from konductor_like.sandbox.kubernetes.store import Key
 from tests.cluster.scenes import NOON, NOON_NS
 
 NAMESPACE, NAME = "konductor-like", "konductor-like"
-PATH = paths.lease(NAMESPACE, NAME)
+PATH = lease_path(NAMESPACE, NAME)
 WRITES = matching("PUT", "leases")
 
 
@@ -64,6 +64,11 @@ def spec(server: KubernetesServer) -> dict[str, Any]:
     (lease,) = server.objects("leases", NAMESPACE)
     found: dict[str, Any] = lease["spec"]
     return found
+
+
+def delete(server: KubernetesServer) -> None:
+    """Somebody deletes the Lease."""
+    server._store.delete("leases", Key(NAMESPACE, NAME))
 
 
 def note(client: KubeClient, key: str, value: str) -> None:

@@ -1,14 +1,30 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from konductor_like.cluster import client as module
-from konductor_like.cluster import paths
-from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
+from konductor_like.cluster.client import (
+    FRAME_BYTES_MOST,
+    NODES_PATH,
+    KubeClient,
+    Objects,
+    ReadOnlyKubeClient,
+    events_path,
+    lease_path,
+    leases_path,
+    namespace_path,
+    node_path,
+    spoken_path,
+)
 from konductor_like.cluster.errors import KubeBadAnswer, KubeConflict, KubeForbidden, KubeGone, KubeNotFound
 from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.http import JSON
@@ -25,7 +41,7 @@ LEASE = {
 
 def names(client: ReadOnlyKubeClient, **params: str) -> list[str]:
     """The names of all Nodes."""
-    return client.list_pages(paths.NODES, lambda node: str(node["metadata"]["name"]), params).items
+    return client.list_pages(NODES_PATH, lambda node: str(node["metadata"]["name"]), params).items
 
 
 @pytest.fixture
@@ -45,7 +61,7 @@ def test_a_list_is_read_page_by_page(server: KubernetesServer, client: KubeClien
 
 @pytest.mark.usefixtures("fleet")
 def test_a_list_says_of_which_moment_it_is(client: KubeClient) -> None:
-    listing = client.list_pages(paths.NODES, lambda node: node)
+    listing = client.list_pages(NODES_PATH, lambda node: node)
 
     newest = max(int(node["metadata"]["resourceVersion"]) for node in listing.items)
     assert int(listing.resource_version) >= newest
@@ -97,25 +113,25 @@ def test_a_list_of_null_is_empty_as_go_writes_it(server: KubernetesServer, clien
 
 
 def test_an_object_goes_through_its_life(client: KubeClient) -> None:
-    path = paths.lease("default", "x")
-    made = client.create(paths.leases("default"), LEASE)
+    path = lease_path("default", "x")
+    made = client.create(leases_path("default"), LEASE)
 
     changed = client.replace(path, {**made, "spec": {"holderIdentity": "me"}})
     with pytest.raises(KubeConflict, match="cannot update leases/x in namespace default"):
         client.replace(path, made)
     client.patch(path, {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json")
-    client.delete(path)
 
     assert changed["spec"]["holderIdentity"] == "me"
-    with pytest.raises(KubeNotFound, match="cannot get leases/x in namespace default"):
-        client.get(path)
+    assert client.get(path)["metadata"]["labels"] == {"a": "b"}
+    with pytest.raises(KubeNotFound, match="cannot get leases/y in namespace default"):
+        client.get(lease_path("default", "y"))
 
 
 def test_the_server_may_check_a_patch_in_a_dry_run(server: KubernetesServer, client: KubeClient) -> None:
     server.put_node(raw_node())
 
     client.patch(
-        paths.node("gpu-1"),
+        node_path("gpu-1"),
         [{"op": "add", "path": "/metadata/labels/a", "value": "b"}],
         params={"dryRun": "All"},
     )
@@ -136,14 +152,123 @@ def test_a_reader_has_no_means_to_write(server: KubernetesServer, tmp_path: Path
     assert reader.server == server.url
     assert not reader.in_cluster
     assert reader.namespace is None
-    assert [name for name in ("create", "patch", "replace", "delete") if hasattr(reader, name)] == []
+    assert [name for name in ("create", "patch", "replace") if hasattr(reader, name)] == []
     reader.close()
 
 
 def test_the_official_client_is_not_imported_before_it_is_needed() -> None:
-    modules = "access, client, decode, events, lease, store, writer"
+    modules = "client, events, lease, node_decoder, node_store, node_writer, preflight"
     program = f"from konductor_like.cluster import {modules}; import sys; print('kubernetes' in sys.modules)"
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (NODES_PATH, "nodes"),
+        (node_path("gpu-1"), "nodes/gpu-1"),
+        (node_path("../x"), "nodes/..%2Fx"),
+        (node_path(".."), "nodes/%2E%2E"),
+        (namespace_path("a"), "namespaces/a"),
+        (events_path("default"), "events in namespace default"),
+        (lease_path("a", "b"), "leases/b in namespace a"),
+    ],
+)
+def test_a_path_is_spoken_of_as_people_do(path: str, words: str) -> None:
+    assert spoken_path(path) == words
+
+
+def test_a_node_name_cannot_leave_its_place_in_the_path() -> None:
+    assert node_path("a/../../b?c") == "/api/v1/nodes/a%2F..%2F..%2Fb%3Fc"
+
+
+MIB = 1 << 20
+
+_TEXT = st.text(alphabet='ab"\\\n{}[],:0é😀', max_size=12)
+_VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers() | _TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+_OBJECT = st.dictionaries(_TEXT, _VALUE, max_size=4)
+
+
+def pieces(text: bytes, size: int) -> Iterator[bytes]:
+    """The text as it may come over the network."""
+    return (text[start : start + size] for start in range(0, len(text), size))
+
+
+def objects(text: bytes, size: int = 1000, *, most: int = MIB, total: int = 64 * MIB) -> Objects:
+    return Objects(pieces(text, size), object_bytes=most, total_bytes=total)
+
+
+def pod_list(items: list[Any], **more: Any) -> bytes:
+    return json.dumps(
+        {"kind": "PodList", "metadata": {"x": ["]", {"}": "{"}]}, **more, "items": items}
+    ).encode()
+
+
+@given(items=st.lists(_OBJECT, max_size=6), size=st.integers(1, 40), escaped=st.booleans())
+def test_the_objects_are_those_of_the_list_however_it_is_cut(
+    items: list[dict[str, Any]], size: int, *, escaped: bool
+) -> None:
+    listed = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}
+    found = objects(json.dumps(listed, ensure_ascii=escaped).encode(), size)
+
+    assert list(found) == items
+    assert found.complete
+
+
+@pytest.mark.parametrize("items", [[], None, [1, "a", [{}]]], ids=str)
+def test_what_is_no_object_is_left_out(items: Any) -> None:
+    found = objects(pod_list(items))
+
+    assert list(found) == []
+    assert found.complete
+
+
+@pytest.mark.parametrize("size", [7, 65_536])
+def test_nothing_is_read_after_an_object_that_is_too_large(size: int) -> None:
+    small, large = {"name": "a"}, {"name": "b", "env": "x" * 200_000}
+    found = objects(pod_list([small, large, small]), size, most=3000)
+
+    assert list(found) == [small]
+    assert not found.complete
+
+
+def test_no_more_is_read_than_was_asked_for() -> None:
+    pulled = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal pulled
+        yield b'{"kind":"PodList","items":['
+        while True:
+            pulled += 1
+            yield b'{"name":"a"},'
+
+    found = Objects(endless(), object_bytes=100, total_bytes=1300)
+
+    assert 95 < len(list(found)) <= 101
+    assert (pulled <= 101, found.complete) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"<html>[{}]</html>", id="another page"),
+        pytest.param(b'{"kind":"Pod","items":[{}]}', id="no list"),
+        pytest.param(b'{"kind":"PodList","items":[{"a":1}', id="cut off between objects"),
+        pytest.param(b'{"kind":"PodList","items":[{"a":"1', id="cut off in an object"),
+        pytest.param(b'{"kind":"PodList","items":[{"a":1]}', id="brackets that do not match"),
+        pytest.param(b'{"kind":"PodList","items":[{"a" 1}]}', id="an object that is no JSON"),
+        pytest.param(b"]", id="a bracket too many"),
+        pytest.param(b"x" * (FRAME_BYTES_MOST + 1), id="more than a list has around its objects"),
+    ],
+)
+def test_what_is_no_list_is_an_error_and_not_an_empty_list(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        list(objects(text))

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from konductor_like.cluster.errors import (
+    Backoff,
     KubeBadAnswer,
     KubeConflict,
     KubeError,
@@ -127,3 +128,15 @@ def test_a_name_that_is_taken_is_told_from_a_lost_race() -> None:
 
     assert error_of("create events", 409, taken).reason == "AlreadyExists"
     assert error_of("update leases", 409, lost).reason == "Conflict"
+
+
+def test_waits_double_and_are_spread() -> None:
+    backoff = Backoff(first_seconds=1, most_seconds=8)
+
+    for failures, most in [(1, 1), (2, 2), (3, 4), (4, 8), (50, 8), (5000, 8)]:
+        waits = {backoff.seconds(failures) for _ in range(50)}
+        assert most / 2 <= min(waits) < max(waits) <= most
+
+
+def test_waits_are_never_shorter_than_asked_for() -> None:
+    assert Backoff(first_seconds=1).seconds(1, 30.0) == 30.0

@@ -1,40 +1,41 @@
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeError, KubeUnavailable, LeadershipLost
 from konductor_like.cluster.lease import (
+    LeaderLease,
+    LeaseKeeper,
     LeaseStatus,
 )
-from konductor_like.cluster.lease_object import Carried
-from konductor_like.cluster.steering import PAUSE_ANNOTATION
+from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION, Carried
 from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cluster.lease_scenes import (
     NAMESPACE,
-    PATH,
     WRITES,
     Clock,
     candidate,
     cursor,
+    delete,
     may_write,
     note,
     saved,
     spec,
 )
-from tests.cluster.scenes import record, release
+from tests.cluster.scenes import record, release, wait_until
 
 # Renewing.
 
 
 def test_one_write_renews_and_saves_the_cursor(
-    server: KubernetesServer, client: KubeClient, clock: Clock
+    server: KubernetesServer, lease: LeaderLease, client: KubeClient, clock: Clock
 ) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
     server.clear_calls()
     before = spec(server)["renewTime"]
     clock.seconds += 10
@@ -59,16 +60,6 @@ def test_what_releases_cover_goes_with_the_cursor_and_goes_when_nothing_is_cover
     assert saved(client) == replace(cursor(5), released=(covered,))
     lease.release(Carried(cursor(6)))
     assert saved(client) == cursor(6)
-
-
-def test_without_a_cursor_the_saved_one_stays(client: KubeClient, clock: Clock) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
-    lease.renew(Carried(cursor(5)))
-
-    lease.renew(Carried())
-
-    assert saved(client) == cursor(5)
 
 
 def test_who_lost_the_lease_can_neither_renew_it_nor_move_the_cursor(
@@ -107,10 +98,8 @@ def test_a_second_process_under_the_same_name_puts_the_first_one_out(
 
 
 def test_a_note_on_the_lease_does_not_cost_it_and_is_kept(
-    server: KubernetesServer, client: KubeClient, clock: Clock
+    server: KubernetesServer, lease: LeaderLease, client: KubeClient
 ) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
     note(client, "ticket", "1234")
 
     lease.renew(Carried(cursor(5)))
@@ -122,19 +111,19 @@ def test_a_note_on_the_lease_does_not_cost_it_and_is_kept(
 
 def test_a_renewal_tells_what_people_wrote_meanwhile(client: KubeClient, clock: Clock) -> None:
     lease = candidate(client, clock)
-    assert lease.news(float("-inf")) is None
+    assert lease.renewal_since(float("-inf")) is None
     lease.try_acquire()
     taken_at = clock.seconds
-    note(client, key=PAUSE_ANNOTATION, value='{"at":"2026-03-04T12:00:00Z","by":"kim"}')
+    note(client, CONTROLS_ANNOTATION, '{"acts":[{"control":"pause","by":"kim"}]}')
     clock.seconds += 10
 
-    assert lease.news(taken_at) is None
+    assert lease.renewal_since(taken_at) is None
     lease.renew(Carried(cursor(5)))
 
-    news = lease.news(taken_at)
+    news = lease.renewal_since(taken_at)
     assert news is not None
-    assert (news[0], news[1].steering.pause and news[1].steering.pause.by) == (clock.seconds, "kim")
-    assert lease.news(clock.seconds) is None
+    assert (news[0], news[1].controls.pause and news[1].controls.pause.by) == (clock.seconds, "kim")
+    assert lease.renewal_since(clock.seconds) is None
 
 
 @pytest.mark.parametrize(
@@ -143,10 +132,8 @@ def test_a_renewal_tells_what_people_wrote_meanwhile(client: KubeClient, clock: 
     ids=["500", "reset", "cut off"],
 )
 def test_a_renewal_that_took_effect_without_an_answer_does_not_cost_the_lease(
-    server: KubernetesServer, client: KubeClient, clock: Clock, mishap: Mishap
+    server: KubernetesServer, lease: LeaderLease, client: KubeClient, mishap: Mishap
 ) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
     server.mishaps.add(mishap, when=WRITES)
     with pytest.raises(KubeError):
         lease.renew(Carried(cursor(5)))
@@ -167,11 +154,11 @@ def test_a_take_over_that_took_effect_without_an_answer_is_found(
     assert lease.try_acquire().held
 
 
-def test_a_lease_that_somebody_deleted_is_put_back_with_its_cursor(client: KubeClient, clock: Clock) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
+def test_a_lease_that_somebody_deleted_is_put_back_with_its_cursor(
+    server: KubernetesServer, lease: LeaderLease, client: KubeClient
+) -> None:
     lease.renew(Carried(cursor(5)))
-    client.delete(PATH)
+    delete(server)
 
     lease.renew(Carried(cursor(6)))
 
@@ -180,10 +167,10 @@ def test_a_lease_that_somebody_deleted_is_put_back_with_its_cursor(client: KubeC
     assert saved(client) == cursor(7)
 
 
-def test_but_not_when_another_was_faster(client: KubeClient, clock: Clock) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
-    client.delete(PATH)
+def test_but_not_when_another_was_faster(
+    server: KubernetesServer, lease: LeaderLease, client: KubeClient, clock: Clock
+) -> None:
+    delete(server)
     candidate(client, clock, "b").try_acquire()
 
     with pytest.raises(LeadershipLost, match="held by b"):
@@ -191,12 +178,10 @@ def test_but_not_when_another_was_faster(client: KubeClient, clock: Clock) -> No
 
 
 def test_nor_when_that_happens_between_two_looks(
-    server: KubernetesServer, client: KubeClient, clock: Clock
+    server: KubernetesServer, lease: LeaderLease, client: KubeClient, clock: Clock
 ) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
     candidate_b = candidate(client, clock, "b")
-    client.delete(PATH)
+    delete(server)
     candidate_b.try_acquire()
     for when in (WRITES, matching("GET", "leases")):
         server.mishaps.add(refusal(404), when=when)  # still gone when we renewed, back when we created
@@ -209,11 +194,8 @@ def test_nor_when_that_happens_between_two_looks(
 
 
 def test_after_a_release_the_next_one_starts_at_once(
-    server: KubernetesServer, client: KubeClient, clock: Clock
+    server: KubernetesServer, lease: LeaderLease, client: KubeClient, clock: Clock
 ) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
-
     assert lease.release(Carried(cursor(5)))
 
     assert spec(server)["holderIdentity"] == ""
@@ -221,19 +203,13 @@ def test_after_a_release_the_next_one_starts_at_once(
     assert candidate(client, clock, "b").try_acquire() == LeaseStatus(True, "b", cursor(5))
 
 
-def test_a_release_is_not_hindered_by_a_note(client: KubeClient, clock: Clock) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
+def test_a_release_is_not_hindered_by_a_note(lease: LeaderLease, client: KubeClient) -> None:
     note(client, "ticket", "1234")
 
     assert lease.release(Carried(cursor(5)))
 
 
-def test_a_release_that_fails_is_left_to_expire(
-    server: KubernetesServer, client: KubeClient, clock: Clock
-) -> None:
-    lease = candidate(client, clock)
-    lease.try_acquire()
+def test_a_release_that_fails_is_left_to_expire(server: KubernetesServer, lease: LeaderLease) -> None:
     server.mishaps.add(refusal(503), when=WRITES)
 
     assert not lease.release(Carried(cursor(5)))
@@ -246,3 +222,145 @@ def test_releasing_what_is_not_held_does_nothing(
 ) -> None:
     assert not candidate(client, clock).release(Carried(cursor(5)))
     assert server.calls() == []
+
+
+def test_the_budget_runs_from_before_the_renewal_was_sent(
+    lease: LeaderLease, client: KubeClient, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = client.replace
+
+    def slowly(*args: Any, **parts: Any) -> Any:
+        answer = real(*args, **parts)
+        clock.seconds += 4
+        return answer
+
+    monkeypatch.setattr(client, "replace", slowly)
+    lease.renew(Carried())
+
+    assert lease.budget_seconds() == pytest.approx(16.0)
+
+
+def test_after_the_deadline_nothing_may_be_written(
+    lease: LeaderLease, client: KubeClient, clock: Clock
+) -> None:
+    assert lease.budget_seconds() == pytest.approx(20.0)
+    clock.seconds += 19.9
+    assert lease.budget_seconds() == pytest.approx(0.1)
+
+    clock.seconds += 0.2
+
+    with pytest.raises(LeadershipLost, match="could not be renewed for 20 s"):
+        lease.budget_seconds()
+    with pytest.raises(LeadershipLost):
+        lease.renew(Carried(cursor(5)))
+    assert saved(client) is None
+
+
+def test_before_it_is_held_nothing_may_be_written(client: KubeClient, clock: Clock) -> None:
+    with pytest.raises(LeadershipLost, match="not ours"):
+        candidate(client, clock).budget_seconds()
+    with pytest.raises(LeadershipLost, match="not ours"):
+        candidate(client, clock).renew(Carried())
+
+
+def test_two_fight_for_hours_and_never_both_may_write(client: KubeClient, clock: Clock) -> None:
+    rivals = [candidate(client, clock, name) for name in "ab"]
+    terms: list[str] = []
+    for step in range(400):
+        clock.seconds += 3
+        asleep = (step // 40) % 2  # in turns, one of them neither renews nor looks for a while
+        awake = rivals[1 - asleep]
+        try:
+            awake.renew(Carried(cursor(step)))
+        except LeadershipLost:
+            awake.try_acquire()
+        able = [name for name, rival in zip("ab", rivals, strict=True) if may_write(rival)]
+        assert len(able) <= 1
+        terms.extend(name for name in able if terms[-1:] != [name])
+
+    assert len(terms) >= 9
+
+
+class Losses:
+    """Hears why the Lease was lost."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def __call__(self, why: str) -> None:
+        self.heard.append(why)
+
+
+def kept(lease: LeaderLease, losses: Losses, newest: Any = lambda: Carried(cursor(5))) -> LeaseKeeper:
+    """A keeper that was started."""
+    keeper = LeaseKeeper(lease, newest, losses)
+    keeper.start()
+    return keeper
+
+
+def fast(client: KubeClient, clock: Clock) -> LeaderLease:
+    """A held Lease that is renewed all the time."""
+    lease = candidate(client, clock, renew_interval_seconds=0.01)
+    lease.try_acquire()
+    return lease
+
+
+def test_the_keeper_saves_the_newest_cursor(client: KubeClient, clock: Clock) -> None:
+    counted = iter(range(1_000_000))
+    losses = Losses()
+    keeper = kept(fast(client, clock), losses, lambda: Carried(cursor(next(counted))))
+    try:
+        wait_until(lambda: saved(client) == cursor(0))
+        wait_until(lambda: saved(client) != cursor(0))
+    finally:
+        keeper.stop()
+    assert losses.heard == []
+
+
+def test_the_keeper_bears_trouble(server: KubernetesServer, client: KubeClient, clock: Clock) -> None:
+    lease, losses = fast(client, clock), Losses()
+    server.mishaps.add(refusal(503), times=None, when=WRITES)
+    keeper = kept(lease, losses)
+    try:
+        wait_until(lambda: len(server.calls("update", "leases")) > 3)
+        server.mishaps.clear()
+        wait_until(lambda: saved(client) == cursor(5))
+    finally:
+        keeper.stop()
+    assert losses.heard == []
+
+
+def test_the_keeper_tells_once_that_the_lease_is_lost(
+    server: KubernetesServer, client: KubeClient, clock: Clock
+) -> None:
+    lease, losses = fast(client, clock), Losses()
+    server.mishaps.add(refusal(503), times=None, when=WRITES)
+    keeper = kept(lease, losses)
+    clock.seconds += 30
+    try:
+        wait_until(lambda: losses.heard)
+    finally:
+        keeper.stop()
+
+    assert losses.heard == ["the Lease could not be renewed for 20 s."]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_keeper_that_fails_by_a_bug_does_not_fail_in_silence(client: KubeClient, clock: Clock) -> None:
+    losses = Losses()
+    keeper = kept(fast(client, clock), losses, lambda: 1 / 0)
+    wait_until(lambda: losses.heard)
+    keeper.stop()
+
+    assert losses.heard == ["it is no longer renewed: division by zero."]
+
+
+def test_stopping_the_keeper_does_not_wait_for_the_interval(client: KubeClient, clock: Clock) -> None:
+    lease = candidate(client, clock, renew_interval_seconds=3600.0)
+    lease.try_acquire()
+    keeper = kept(lease, Losses())
+    thread = threading.Thread(target=keeper.stop)
+    thread.start()
+    thread.join(5)
+
+    assert not thread.is_alive()

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster import pods
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.errors import KubeBadAnswer
 from konductor_like.cluster.pods import OTHERS_BYTES, PODS_MOST, RUNNING_BYTES, jobs_on
@@ -138,21 +137,6 @@ def test_a_running_job_is_found_among_any_number_of_pods_that_have_ended(
 
     assert found.jobs == {"ml/Job/zz"}
     assert (len(found.pods), found.complete) == (PODS_MOST, True)
-
-
-def test_a_pod_that_is_too_large_is_passed_over_and_hides_no_other(
-    server: KubernetesServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pods, "POD_BYTES", 4000)
-    large = pod("large-0", owner=("Job", "large"))
-    large["spec"]["containers"][0]["env"] = [{"name": "DATA", "value": "x" * 4000}]
-    server.put_pod(large)
-    server.put_pod(pod("llama-0", owner=("Job", "llama")))
-
-    found = jobs_on(client, "gpu-1", NOW)
-
-    assert found.jobs == {"ml/Job/llama"}
-    assert not found.complete
 
 
 class Counted:

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.lease import LeaderLease, read_lease
-from konductor_like.cluster.lease_object import Carried
+from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.cluster.published import (
     BYTES_MOST,
     NAMESPACES_MOST,

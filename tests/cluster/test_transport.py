@@ -13,20 +13,19 @@ from pathlib import Path
 import pytest
 
 from konductor_like import __version__
-from konductor_like.cluster import kubeconfig, paths, transport
-from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster import auth, transport
+from konductor_like.cluster.auth import Credentials
+from konductor_like.cluster.client import KubeClient, node_path
 from konductor_like.cluster.errors import (
     KubeBadAnswer,
     KubeConfigError,
     KubeError,
     KubeNotFound,
-    KubeOverloaded,
     KubeTimeout,
     KubeUnauthorized,
     KubeUnavailable,
     KubeUnreachable,
 )
-from konductor_like.cluster.kubeconfig import Access
 from konductor_like.cluster.transport import Transport
 from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.http import HTML, JSON
@@ -34,7 +33,7 @@ from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
 from tests.cluster.scenes import raw_node
 
 CERTIFICATES = Path(__file__).parent.parent / "loki" / "certificates"
-NODE = paths.node("gpu-1")
+NODE = node_path("gpu-1")
 
 
 @contextmanager
@@ -119,16 +118,6 @@ def test_a_port_that_nobody_listens_on_is_told_and_nothing_was_done(
     assert "object at 0x" not in str(error)
 
 
-def test_an_unknown_host_is_told(tmp_path: Path, server: KubernetesServer) -> None:
-    config = server.kubeconfig(tmp_path / "c")
-    config.write_text(config.read_text().replace(server.url, "http://no-such-host.invalid:1"))
-
-    with connected(config) as client:
-        error = failure(client)
-
-    assert isinstance(error, KubeUnreachable)
-
-
 @pytest.mark.parametrize(
     ("mishap", "said"),
     [
@@ -168,15 +157,6 @@ def test_nothing_is_retried_here(server: KubernetesServer, client: KubeClient) -
 
     assert isinstance(failure(client), KubeUnavailable)
     assert len(server.calls()) == 1
-
-
-def test_patience_asked_for_is_passed_on(server: KubernetesServer, client: KubeClient) -> None:
-    server.mishaps.add(refusal(429, retry_after_seconds=7))
-
-    error = failure(client)
-
-    assert isinstance(error, KubeOverloaded)
-    assert error.retry_after_seconds == 7
 
 
 # Credentials.
@@ -234,8 +214,8 @@ class SlowLogin:
     def clock(self) -> float:
         return self.seconds
 
-    def find(self) -> Access:
-        access = kubeconfig.load(str(self._config), None)
+    def find(self) -> Credentials:
+        access = auth.load(str(self._config), None)
         access._renew = lambda _configuration: self._take_time()
         self._take_time()
         return access
@@ -325,14 +305,6 @@ def test_a_certificate_that_does_not_fit_is_told(tls_server: KubernetesServer, t
 def test_an_unchecked_certificate_gives_no_warning(tls_server: KubernetesServer, tmp_path: Path) -> None:
     with connected(tls_server.kubeconfig(tmp_path / "c")) as client:
         assert client.get(NODE)["metadata"]["name"] == "gpu-1"
-
-
-def test_https_to_a_plain_server_is_told(server: KubernetesServer, tmp_path: Path) -> None:
-    config = server.kubeconfig(tmp_path / "c")
-    config.write_text(config.read_text().replace("http:", "https:"))
-
-    with connected(config) as client:
-        assert isinstance(failure(client), KubeUnreachable)
 
 
 # Quiet.

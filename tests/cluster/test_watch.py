@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.cluster import paths
-from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.client import NODES_PATH, KubeClient
 from konductor_like.cluster.errors import (
     KubeBadAnswer,
     KubeError,
@@ -28,7 +27,7 @@ CERTIFICATES = Path(__file__).parent.parent / "loki" / "certificates"
 
 def stream(client: KubeClient, silence_seconds: float = 5.0, **params: str) -> WatchStream:
     """A watch on Nodes from the beginning."""
-    return client.stream(paths.NODES, {"resourceVersion": "0", **params}, silence_seconds)
+    return client.stream(NODES_PATH, {"resourceVersion": "0", **params}, silence_seconds)
 
 
 def test_what_happens_is_told_in_order(server: KubernetesServer, client: KubeClient) -> None:
@@ -146,9 +145,3 @@ def test_closing_it_before_it_is_read_ends_it_too(client: KubeClient) -> None:
         events.close()
 
         assert list(events) == []
-
-
-def test_closing_it_twice_does_no_harm(client: KubeClient) -> None:
-    with stream(client) as events:
-        events.close()
-    events.close()

@@ -6,12 +6,11 @@ import math
 from typing import Any
 
 from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.decode import node_decoder
 from konductor_like.cluster.errors import (
     LeadershipLost,
 )
-from konductor_like.cluster.fence import NoFence
-from konductor_like.cluster.writer import NodeWriter
+from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_writer import NoDeadline, NodeWriter
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching
 
 PATCHES = matching("PATCH", "nodes")
@@ -64,7 +63,7 @@ class Closing:
 
 def make_writer(client: KubeClient, waits: Waits, **parts: Any) -> NodeWriter:
     """A writer whose waiting takes no time."""
-    fence = parts.pop("fence", NoFence())
+    fence = parts.pop("fence", NoDeadline())
     parts = {"timeout_seconds": 5.0, "sleep": waits.sleep, "clock": waits, **parts}
     return NodeWriter(client, node_decoder(), fence, **parts)
 

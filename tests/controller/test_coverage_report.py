@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from konductor_like.controller.coverage import News
+from konductor_like.controller.coverage import CoverageChanges
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.gaps import OpenSpan
 from konductor_like.controller.metrics import Metrics
@@ -32,11 +32,11 @@ class Scene:
     def announce(self, state: NodeState, change: Change) -> None:
         self.events.append((state.name, change.event, change.message))
 
-    def tell(self, seconds: float, news: News | None = None, **coverage: object) -> None:
-        self.report.tell(news or News(), Coverage(NOON, **coverage), self.nodes, ns(seconds))  # type: ignore[arg-type]  # its own fields
+    def tell(self, seconds: float, changes: CoverageChanges | None = None, **coverage: object) -> None:
+        self.report.tell(changes or CoverageChanges(), Coverage(NOON, **coverage), self.nodes, ns(seconds))  # type: ignore[arg-type]  # its own fields
 
     def silent(self, *names: str, seconds: float, since: float = 0) -> None:
-        self.tell(seconds, News(silent=[(name, (ns(since), None)) for name in names]))
+        self.tell(seconds, CoverageChanges(silent=[(name, (ns(since), None)) for name in names]))
 
     @property
     def log(self) -> list[str]:
@@ -105,7 +105,7 @@ def test_in_a_fleet_of_few_one_node_is_no_failure_of_the_fleet(caplog: pytest.Lo
 def test_a_node_that_is_heard_again_at_once_was_never_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(100, caplog)
     scene.silent("gpu-7", seconds=301)
-    scene.tell(320, News(heard=[("gpu-7", (ns(0), ns(0)))]))
+    scene.tell(320, CoverageChanges(heard=[("gpu-7", (ns(0), ns(0)))]))
     scene.tell(500)
 
     assert scene.events == []
@@ -118,9 +118,9 @@ def test_opening_and_closing_of_many_is_one_line_each(caplog: pytest.LogCaptureF
         (name, (ns(0), ns(900 + number))) for number, name in enumerate(names(*range(1, 31)))
     ]
 
-    scene.tell(950, News(heard=missed))
-    scene.tell(1000, News(closed=missed))
-    scene.tell(1100, News(given_up=missed[:1]))
+    scene.tell(950, CoverageChanges(heard=missed))
+    scene.tell(1000, CoverageChanges(closed=missed))
+    scene.tell(1100, CoverageChanges(given_up=missed[:1]))
 
     assert len(scene.log) == 3
     assert "gpu-1, gpu-10, gpu-11, gpu-12, gpu-13 and 25 more: heard again" in scene.log[0]
@@ -150,7 +150,7 @@ def test_an_ambiguous_name_is_said_when_it_begins_and_when_it_ends(caplog: pytes
 
 def test_the_metrics_count_nodes_and_spans(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(10, caplog)
-    gaps = (Gap(ns(0), None, frozenset({"gpu-1"})), Gap(ns(0), ns(600), frozenset({"gpu-1"}), all_but=True))
+    gaps = (Gap(ns(0), None, frozenset({"gpu-1"})), Gap(ns(0), ns(600), None))
 
     scene.tell(0, gaps=gaps, ambiguous=frozenset({"gpu-2"}), unknown=frozenset({"gpu-1"}))
 

@@ -11,7 +11,7 @@ import pytest
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.report import Report
 from konductor_like.controller.tick import Tick
-from konductor_like.model import Checkpoint, EventReason, Machine, Source, Steering
+from konductor_like.model import Checkpoint, Controls, EventReason, Machine, Source
 from konductor_like.policy.config import PolicyConfig
 from tests.controller.ticks import UNANSWERED, Cluster, xid
 from tests.policy.scenes import at, fleet, node, ns
@@ -24,12 +24,12 @@ class Desk:
         self.cluster = Cluster(fleet(5))
         self.metrics = Metrics()
         self.told: list[str] = []
-        self.lease = Steering()
+        self.lease = Controls()
         """What the controller before this one left there."""
         self.tick = self._tick()
 
     def _tick(self) -> Tick:
-        def steer(now: datetime, *, at_once: bool = False) -> Steering:
+        def steer(now: datetime, *, at_once: bool = False) -> Controls:
             del now, at_once
             return self.lease
 
@@ -46,7 +46,7 @@ class Desk:
             rules=PolicyConfig,
             start=Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
             unknown_node_seconds=600,
-            steering=steer,
+            controls=steer,
         )
 
     def run(self, *numbers: int, seconds: float) -> None:

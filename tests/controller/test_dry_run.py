@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from konductor_like.cluster.writer import DryRunWriter
+from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.controller.dry_run import DryRunNodes
 from konductor_like.model import NodeState, Severity, Snapshot
 from konductor_like.policy.config import PolicyConfig

@@ -50,7 +50,7 @@ class Scene:
 
     def hear(self, *lines: LogLine, seconds: float) -> Coverage:
         self.watch.hear(lines, ns(seconds), ns(seconds))
-        return self.watch.look(self.nodes, ns(seconds))
+        return self.watch.update(self.nodes, ns(seconds))
 
     def pending(self) -> float | None:
         return self.metrics.registry.get_sample_value("konductor_like_boots_pending")

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from konductor_like.cluster.errors import KubeUnavailable
-from konductor_like.cluster.store import NodeStore
+from konductor_like.cluster.node_store import NodeStore
 from konductor_like.controller import controller as controllers
 from konductor_like.controller.backlog import Stalls
 from konductor_like.controller.controller import Controller

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from konductor_like.cluster import lease_object
-from konductor_like.controller.returning import Returning
+from konductor_like.cluster import lease_annotations
+from konductor_like.controller.reregistered import ReregisteredNodes
 from konductor_like.model import EventReason, IncidentState, LogLine, Machine, NodeRecord, Source, Verb
 from konductor_like.policy.release import release
 from tests.controller.ticks import Scene, xid
@@ -28,7 +28,7 @@ class Story:
         self.scene = Scene(
             nodes={f"gpu-{number}": node(f"gpu-{number}", boot=boot) for number in range(1, 11)}
         )
-        self.returning = Returning(None)
+        self.returning = ReregisteredNodes(None)
         self.turn(seconds=0)
 
     def turn(self, *lines: object, seconds: float) -> None:
@@ -37,7 +37,7 @@ class Story:
         self.recall(seconds)
 
     def recall(self, seconds: float) -> None:
-        for returned in self.returning.look(self.scene.cluster.snapshot(), ns(seconds)):
+        for returned in self.returning.update(self.scene.cluster.snapshot(), ns(seconds)):
             if not returned.record.empty:
                 self.scene.tick.recall(returned.state.name, returned.record)
 
@@ -54,14 +54,14 @@ class Story:
     def stop(self, seconds: float) -> None:
         """The controller ends; what it knew is on the nodes and on the Lease."""
         self.stopped_seconds = seconds
-        lease = lease_object.released({}, at(seconds), lease_object.Carried(self.scene.tick.checkpoint()))
-        self.start = lease_object.view(lease).checkpoint
+        lease = lease_annotations.carrying({}, lease_annotations.Carried(self.scene.tick.checkpoint()))
+        self.start = lease_annotations.view(lease).checkpoint
 
     def begin(self) -> None:
         """The next controller begins, at the Lease's cursor."""
         assert self.start is not None
         self.scene = Scene(nodes=self.scene.cluster.nodes, start=self.start)
-        self.returning = Returning(ns(self.stopped_seconds), self.start.released)
+        self.returning = ReregisteredNodes(ns(self.stopped_seconds), self.start.released)
 
     def delete(self, name: str) -> None:
         del self.scene.cluster.nodes[name]

@@ -9,13 +9,7 @@ import pytest
 from konductor_like.cluster.errors import KubeTimeout
 from konductor_like.controller.backlog import thinned
 from konductor_like.detection import Detector, detect
-from konductor_like.model import (
-    EventReason,
-    LogLine,
-    Misnamed,
-    Source,
-    Verb,
-)
+from konductor_like.model import EventReason, LogLine, Misnamed, Source, Verb
 from tests.catalog.user_files import POD_RULE, read
 from tests.controller.ticks import Scene, xid
 from tests.policy.scenes import at, fleet, ns

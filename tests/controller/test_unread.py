@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from konductor_like.cluster.store import NodeStore
+from konductor_like.cluster.node_store import NodeStore
 from konductor_like.controller.controller import Controller
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.dry_run import DryRunEvents, dry_run_fleet_event

@@ -93,7 +93,7 @@ def test_names_that_no_node_has_go_onto_the_lease_with_the_coverage() -> None:
     scene = Scene()
     scene.run(xid("GPU-2"), seconds=2)
     scene.run(seconds=700)
-    watch = SimpleNamespace(look=lambda _nodes, now_ns, *_more: Coverage(at(now_ns / 1e9)))
+    watch = SimpleNamespace(update=lambda _nodes, now_ns, *_more: Coverage(at(now_ns / 1e9)))
     term = bare_term(tick=scene.tick, nodes=scene.cluster, watch=watch)
 
     with pytest.MonkeyPatch.context() as patch:

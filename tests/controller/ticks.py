@@ -6,21 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from konductor_like.cluster.errors import KubeForbidden, KubeTimeout
-from konductor_like.cluster.writer import DryRunWriter, Outcome, WriteResult
+from konductor_like.cluster.node_writer import DryRunWriter, Outcome, WriteResult
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.report import Report
 from konductor_like.controller.tick import Tick
 from konductor_like.detection import detect
-from konductor_like.model import (
-    Change,
-    Checkpoint,
-    EventReason,
-    Fault,
-    LogLine,
-    NodeState,
-    Source,
-    Verb,
-)
+from konductor_like.model import Change, Checkpoint, EventReason, Fault, LogLine, NodeState, Source, Verb
 from konductor_like.policy.config import PolicyConfig
 from tests.policy.scenes import at, fleet, ns
 

@@ -12,9 +12,9 @@ import yaml
 
 from konductor_like import __version__
 from konductor_like.cli.app import build
-from konductor_like.cluster import gpu
-from konductor_like.cluster.identity import own_identity
-from konductor_like.cluster.patch import OUR_TAINT
+from konductor_like.cluster.lease import own_identity
+from konductor_like.cluster.node_decoder import _ACCELERATORS, _COUNTS, _PRESENT
+from konductor_like.cluster.node_patch import OUR_TAINT
 from konductor_like.controller.term import JOIN_SECONDS
 from konductor_like.settings import PREFIX, Settings, parse_listen
 from tests.manifests.manifests import MANIFESTS, byte_count, documents, only
@@ -178,7 +178,11 @@ def test_it_keeps_away_from_gpu_nodes_but_our_own_taint_cannot_lock_it_out() -> 
 
     assert affinity == "preferredDuringSchedulingIgnoredDuringExecution"
     assert {each["operator"] for each in expressions} == {"DoesNotExist"}
-    assert {each["key"] for each in expressions} == {*gpu._PRESENT, *gpu._ACCELERATORS, *gpu._COUNTS}
+    assert {each["key"] for each in expressions} == {
+        *_PRESENT,
+        *_ACCELERATORS,
+        *_COUNTS,
+    }
 
     tolerations: list[dict[str, Any]] = POD["tolerations"]
     assert {**OUR_TAINT, "operator": "Equal"} in tolerations

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from konductor_like import kmsg
-from konductor_like.cluster.gpu import says_gpu
+from konductor_like.cluster.node_decoder import says_gpu
 from konductor_like.settings import Settings, parse_matchers
 from tests.manifests.embed import HASH, MANIFEST, embedded, script, script_hash
 from tests.manifests.manifests import byte_count, documents, only

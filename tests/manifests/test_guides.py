@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from konductor_like import __version__, kmsg
-from konductor_like.cluster.gpu import says_gpu
+from konductor_like.cluster.node_decoder import says_gpu
 from konductor_like.controller.metrics import Metrics
 from konductor_like.detection import find, parse_heartbeat
 from konductor_like.model import OPT_OUT_LABEL, TAINT_EFFECT, TAINT_KEY, Severity, Source

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from konductor_like.cluster.access import controller_permissions
 from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.events import LeaseEvents
 from konductor_like.cluster.lease import LeaderLease
-from konductor_like.cluster.lease_events import LeaseEvents
-from konductor_like.cluster.lease_object import Carried
+from konductor_like.cluster.lease_annotations import Carried
+from konductor_like.cluster.preflight import controller_permissions
 from konductor_like.demo.stage import RunningController, Stage
 from konductor_like.demo.story import XID_31, XID_79
 from konductor_like.model import EventReason
@@ -101,7 +101,8 @@ def fleet_event(stage: Stage) -> None:
             renew_interval_seconds=10,
         )
         assert lease.try_acquire().held
-        assert LeaseEvents(client, lease, "third").send(EventReason.SILENT, "Not heard: gpu-01, gpu-02.")
+        events = LeaseEvents(client, lambda: lease.reference, "third")
+        assert events.send(EventReason.SILENT, "Not heard: gpu-01, gpu-02.")
         assert lease.release(Carried())
 
 

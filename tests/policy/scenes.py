@@ -84,7 +84,7 @@ def let_go(cluster: Cluster, name: str, seconds: float, who: str = "ann") -> Cha
 
 def why(cluster: Cluster, seconds: float = 0) -> dict[str, Refusal | None]:
     """By node, why the brake holds it, as ``status`` sees it."""
-    brake = brake_state(cluster.nodes, cluster.rules, steering=cluster.snapshot.steering, now=at(seconds))
+    brake = brake_state(cluster.nodes, cluster.rules, controls=cluster.snapshot.controls, now=at(seconds))
     return {held.node: held.why for held in brake.held}
 
 

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.model import EventReason, NodeState, PoolBrake, Rearm, Refusal, Severity, Steering, Verb
+from konductor_like.model import (
+    Control,
+    ControlAct,
+    Controls,
+    EventReason,
+    NodeState,
+    PoolBrake,
+    Refusal,
+    Severity,
+    Verb,
+)
 from konductor_like.policy.config import PolicyConfig
 from tests.policy.scenes import Cluster, at, fault, fleet, let_go, node, ns, why
 
@@ -160,11 +170,15 @@ def test_a_release_gives_the_rate_nothing_back() -> None:
 def test_a_reset_of_the_brake_starts_the_window_anew_but_moves_no_bound() -> None:
     cluster = Cluster(fleet(10), PolicyConfig(brake_rate_nodes=1))
     cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 5)), seconds=10)
-    cluster.snapshot = replace(cluster.snapshot, steering=Steering(rearm=Rearm(at(20), "kim")))
+    cluster.snapshot = replace(
+        cluster.snapshot, controls=Controls((ControlAct(Control.BRAKE_RESET, at(20), "kim"),))
+    )
 
     cluster.tick(seconds=21)
     assert cluster.tainted == {"gpu-1", "gpu-2"}
-    cluster.snapshot = replace(cluster.snapshot, steering=Steering(rearm=Rearm(at(30), "kim")))
+    cluster.snapshot = replace(
+        cluster.snapshot, controls=Controls((ControlAct(Control.BRAKE_RESET, at(30), "kim"),))
+    )
     cluster.tick(seconds=31)
 
     assert cluster.tainted == {"gpu-1", "gpu-2"}

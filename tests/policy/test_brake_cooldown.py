@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.model import EventReason, Pause, Purge, Rearm, Refusal, Severity, Steering
+from konductor_like.model import Control, ControlAct, Controls, EventReason, Refusal, Severity
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.release import purge
 from tests.policy.scenes import Cluster, at, fault, fleet, let_go, why
@@ -28,8 +28,8 @@ def tripped(size: int = 5) -> Cluster:
 def purged(cluster: Cluster, name: str, seconds: float) -> None:
     """``konductor-like reset NAME --purge``."""
     cluster.apply(purge(cluster.nodes[name]))
-    steering = Steering(purge=Purge(at(seconds), "ann", 1))
-    cluster.snapshot = replace(cluster.snapshot, steering=steering)
+    act = ControlAct(Control.PURGE, at(seconds), "ann", nodes=1)
+    cluster.snapshot = replace(cluster.snapshot, controls=Controls((act,)))
 
 
 def by_hand(cluster: Cluster, name: str, _seconds: float) -> None:
@@ -73,7 +73,8 @@ def test_a_purge_that_was_noted_by_a_clock_a_little_ahead_counts_at_once() -> No
 def test_a_reset_of_the_brake_ends_the_cool_down_that_began_before(seconds: float, tainted: set[str]) -> None:
     cluster = tripped()
     let_go(cluster, "gpu-1", 60)
-    cluster.snapshot = replace(cluster.snapshot, steering=Steering(rearm=Rearm(at(seconds), "kim")))
+    act = ControlAct(Control.BRAKE_RESET, at(seconds), "kim")
+    cluster.snapshot = replace(cluster.snapshot, controls=Controls((act,)))
 
     cluster.tick(seconds=71)
 
@@ -95,8 +96,8 @@ def test_a_graver_fault_on_a_node_that_was_held_does_not_end_the_cool_down() -> 
 def test_a_reset_of_the_brake_forgets_a_purge() -> None:
     cluster = tripped()
     purged(cluster, "gpu-1", 60)
-    rearm = Rearm(at(61), "ann")
-    cluster.snapshot = replace(cluster.snapshot, steering=replace(cluster.snapshot.steering, rearm=rearm))
+    reset = ControlAct(Control.BRAKE_RESET, at(61), "ann")
+    cluster.snapshot = replace(cluster.snapshot, controls=cluster.snapshot.controls.with_act(reset))
 
     cluster.tick(seconds=62)
 
@@ -177,8 +178,8 @@ def test_a_pool_that_holds_nothing_does_not_cool_down_with_another() -> None:
 def test_while_tainting_is_paused_nothing_is_added_and_releases_go_on() -> None:
     cluster = Cluster(fleet(10))
     cluster.tick(fault("gpu-1"))
-    pause = Pause(at(10), "kim", "driver roll-out", at(3600))
-    cluster.snapshot = replace(cluster.snapshot, steering=Steering(pause))
+    pause = ControlAct(Control.PAUSE, at(10), "kim", "driver roll-out", at(3600))
+    cluster.snapshot = replace(cluster.snapshot, controls=Controls((pause,)))
 
     plan = cluster.tick(fault("gpu-2", seconds=11), seconds=12)
     let_go(cluster, "gpu-1", 20)
@@ -193,11 +194,13 @@ def test_while_tainting_is_paused_nothing_is_added_and_releases_go_on() -> None:
 @pytest.mark.parametrize("how", ["expired", "resumed"])
 def test_after_a_pause_what_is_still_true_passes(how: str) -> None:
     cluster = Cluster(fleet(10))
-    cluster.snapshot = replace(cluster.snapshot, steering=Steering(Pause(at(0), "kim", "", at(3600))))
+    cluster.snapshot = replace(
+        cluster.snapshot, controls=Controls((ControlAct(Control.PAUSE, at(0), "kim", "", at(3600)),))
+    )
     cluster.tick(fault("gpu-1"), fault("gpu-2"), seconds=1)
     let_go(cluster, "gpu-2", 20)
     if how == "resumed":
-        cluster.snapshot = replace(cluster.snapshot, steering=Steering())
+        cluster.snapshot = replace(cluster.snapshot, controls=Controls())
 
     cluster.tick(seconds=3600 if how == "expired" else 30)
 
@@ -206,8 +209,8 @@ def test_after_a_pause_what_is_still_true_passes(how: str) -> None:
 
 def test_a_write_without_an_answer_is_not_sent_again_while_paused() -> None:
     cluster = Cluster(fleet(10))
-    pause = Steering(Pause(at(0), "kim", ""))
-    cluster.snapshot = replace(cluster.snapshot, steering=pause, in_flight=frozenset({"gpu-1"}))
+    pause = Controls((ControlAct(Control.PAUSE, at(0), "kim"),))
+    cluster.snapshot = replace(cluster.snapshot, controls=pause, in_flight=frozenset({"gpu-1"}))
 
     cluster.tick(fault("gpu-1"))
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.model import Machine, Plan, Rearm, Refusal, Steering, TaintedNode
+from konductor_like.model import Control, ControlAct, Controls, Machine, Plan, Refusal, TaintedNode
 from konductor_like.policy.brake import bound, brake_state
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.machines import follow
@@ -24,9 +24,9 @@ class Watched(Cluster):
 
     def look(self, seconds: float) -> None:
         """See which Nodes are there."""
-        steering = self.snapshot.steering
-        tainted = follow(steering.tainted, self.nodes, self.rules, at(seconds), self.snapshot.in_flight)
-        self.snapshot = replace(self.snapshot, steering=replace(steering, tainted=tainted))
+        controls = self.snapshot.controls
+        tainted = follow(controls.tainted, self.nodes, self.rules, at(seconds), self.snapshot.in_flight)
+        self.snapshot = replace(self.snapshot, controls=replace(controls, tainted=tainted))
 
     def turn(self, *names: str, seconds: float) -> Plan:
         """Look, decide on an Xid 79 of each of these nodes, apply, and look again."""
@@ -47,8 +47,8 @@ class Watched(Cluster):
 
     def rearm(self, seconds: float) -> None:
         """``konductor-like brake reset``."""
-        steering = replace(self.snapshot.steering, rearm=Rearm(at(seconds), "kim"))
-        self.snapshot = replace(self.snapshot, steering=steering)
+        controls = self.snapshot.controls.with_act(ControlAct(Control.BRAKE_RESET, at(seconds), "kim"))
+        self.snapshot = replace(self.snapshot, controls=controls)
 
 
 def names(first: int, last: int) -> list[str]:
@@ -214,7 +214,7 @@ def test_a_deletion_that_was_noted_by_a_clock_ahead_counts_unless_it_is_absurd(
 ) -> None:
     gone = TaintedNode("gpu-9", Machine("uid-gpu-9"), at(0), None, deleted)
 
-    brake = brake_state(fleet(5), PolicyConfig(), steering=Steering(tainted=(gone,)), now=at(10))
+    brake = brake_state(fleet(5), PolicyConfig(), controls=Controls(tainted=(gone,)), now=at(10))
 
     assert brake.cooling == int(counts)
 
@@ -224,11 +224,11 @@ def test_what_can_count_no_more_is_forgotten() -> None:
     cluster.turn("gpu-1", seconds=0)
     cluster.delete("gpu-1")
     cluster.turn(seconds=10)
-    assert [each.name for each in cluster.snapshot.steering.tainted] == ["gpu-1"]
+    assert [each.name for each in cluster.snapshot.controls.tainted] == ["gpu-1"]
 
     cluster.turn(seconds=10 + cluster.rules.brake_rate_window_seconds)
 
-    assert cluster.snapshot.steering.tainted == ()
+    assert cluster.snapshot.controls.tainted == ()
 
 
 _STEPS = st.lists(

@@ -20,7 +20,7 @@ from prometheus_client import generate_latest
 
 from konductor_like.cli import session
 from konductor_like.cli.app import execute
-from konductor_like.cluster.decode import settled_decoder
+from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.model import Incident, IncidentState, NodeRecord, NodeState, Role
 from konductor_like.sandbox.http import Reply, Request
 from konductor_like.sandbox.kubernetes.api import _whole
@@ -101,7 +101,7 @@ class Site:
         self.kube = KubernetesServer(clock=self.clock.moment, nodes=nodes)
         self.kube.create_namespace(NAMESPACE)
         self.names = sorted(node["metadata"]["name"] for node in self.kube.objects("nodes"))
-        self._decode = settled_decoder(self.settings)
+        self._decode = node_decoder(self.settings)
         self._kernels: dict[str, Kernel] = {}
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0

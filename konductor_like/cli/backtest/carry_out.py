@@ -27,9 +27,9 @@ from konductor_like.cli.progress import through_time
 from konductor_like.cli.rules import load
 from konductor_like.cli.session import connected, load_settings
 from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeConfigError, KubeError
-from konductor_like.cluster.store import list_nodes
+from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_store import list_nodes, listed_slices
 from konductor_like.detection import Detector
 from konductor_like.exits import Exit
 from konductor_like.loki.byte_budget import ByteBudget
@@ -130,7 +130,7 @@ def _nodes(asked: Asked, settings: Settings) -> tuple[list[NodeState], str]:
         return _nodes_in(Path(asked.nodes), settings), "file"
     try:
         with connected(ReadOnlyKubeClient, asked.kubeconfig, asked.context) as (client, _):
-            return list(list_nodes(client, settled_decoder(settings, client)).values()), CLUSTER
+            return list(list_nodes(client, node_decoder(settings, listed_slices(client))).values()), CLUSTER
     except (KubeConfigError, KubeError) as error:
         if asked.context or asked.kubeconfig:
             raise
@@ -145,7 +145,7 @@ def _nodes_in(file: Path, settings: Settings) -> list[NodeState]:
         return [healthy_node(name) for name in names if name and not name.startswith("#")]
     try:
         listed = json.loads(content)
-        decode = settled_decoder(settings)
+        decode = node_decoder(settings)
         return [decode(item) for item in listed.get("items", [listed])]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CommandError(

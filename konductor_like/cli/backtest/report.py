@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 from konductor_like.backtest.result import Difference, HeldSpan, Outage, Result, TimeSpan, Verdicts
 from konductor_like.cli.columns import age, columns, count, fault_name, moment, stamp
 from konductor_like.cli.output import API_VERSION
-from konductor_like.model import Source, printable
+from konductor_like.model import Source
+from konductor_like.model.text import printable
 
 if TYPE_CHECKING:
     from rich.text import Text

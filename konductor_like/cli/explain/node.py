@@ -28,8 +28,8 @@ from konductor_like.cli.status.report import (
 from konductor_like.cli.status.shared_failures import SharedFailure, failure_sentence, shared_failures
 from konductor_like.cli.status.text import state_text
 from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.decode import settled_decoder
-from konductor_like.cluster.store import list_nodes
+from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_store import list_nodes, listed_slices
 from konductor_like.model import (
     OPT_OUT_LABEL,
     Incident,
@@ -91,7 +91,7 @@ class NodeStory:
 def read_story(client: ReadOnlyKubeClient, settings: Settings, name: str, now: datetime) -> NodeStory | None:
     """The story of the node of that name; None where there is none. Raises KubeError."""
     controller = read_controller(client, settings)
-    nodes = list_nodes(client, settled_decoder(controller.settings, client))
+    nodes = list_nodes(client, node_decoder(controller.settings, listed_slices(client)))
     if name not in nodes:
         return None
     story = story_of(name, nodes, rules_for(nodes, controller, now), controller, now)
@@ -111,7 +111,7 @@ def story_of(
     """
     state, coverage = nodes[name], controller.coverage
     ambiguous = coverage.ambiguous if coverage else frozenset()
-    plan = decide(Snapshot(nodes, steering=controller.steering, ambiguous=ambiguous), (), rules, now)
+    plan = decide(Snapshot(nodes, controls=controller.controls, ambiguous=ambiguous), (), rules, now)
     known = controller.settings is not None
     mine = (item for item in plan.refused if item.node == name and (known or item.why not in _BY_SETTINGS))
     return NodeStory(

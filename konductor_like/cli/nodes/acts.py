@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from konductor_like import model
 from konductor_like.cli.columns import count, fault_name
 from konductor_like.cli.nodes.writes import CannotWriteError, NodeWrites
 from konductor_like.cli.options import DryRun
@@ -14,13 +13,13 @@ from konductor_like.cli.output import warn
 from konductor_like.cli.session import lease_namespace, read_controller
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeError, KubeNotFound
-from konductor_like.cluster.lease_notes import Notes, note_on_lease
-from konductor_like.cluster.lease_object import LeaseView
-from konductor_like.cluster.steering import PURGE_ANNOTATION, encode_purge
-from konductor_like.cluster.store import list_nodes
+from konductor_like.cluster.lease_annotations import LeaseView, add_control_act
+from konductor_like.cluster.node_store import list_nodes
 from konductor_like.model import (
     OPT_OUT_LABEL,
     Change,
+    Control,
+    ControlAct,
     Incident,
     NodeState,
     Refusal,
@@ -111,15 +110,15 @@ class Purge(NodeWrites):
         """Note on the Lease how many come back: the brake must not use their room at once."""
         at = self.at()
 
-        def notes(before: LeaseView) -> Notes:
+        def act(before: LeaseView) -> ControlAct:
             policy = before.settings.policy if before.settings else PolicyConfig()
             cooldown = timedelta(seconds=policy.brake_cooldown_seconds)
-            last = before.steering.purge
+            last = before.controls.purge
             lately = last.nodes if last is not None and at - last.at < cooldown else 0
-            return {PURGE_ANNOTATION: encode_purge(model.Purge(at, self.by, lately + nodes))}
+            return ControlAct(Control.PURGE, at, self.by, nodes=lately + nodes)
 
         try:
-            note_on_lease(client, lease_namespace(client, self.settings), self.settings.lease_name, notes)
+            add_control_act(client, lease_namespace(client, self.settings), self.settings.lease_name, act)
         except KubeNotFound:
             return  # no controller has ever run: there is no brake
         except KubeError as error:
@@ -163,7 +162,7 @@ class OperatorTaint(NodeWrites):
         """By node, why the brake would have held the taint, as far as the controller's settings are known."""
         controller, nodes = self._controller, list_nodes(self.client, self.decode)
         ambiguous = controller.coverage.ambiguous if controller.coverage else frozenset()
-        snapshot = Snapshot(nodes, steering=controller.steering, ambiguous=ambiguous)
+        snapshot = Snapshot(nodes, controls=controller.controls, ambiguous=ambiguous)
         there = {name: incident for name, incident in wanted.items() if name in nodes}
         admission = admit(there, snapshot, controller.policy, self.at())
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
@@ -14,14 +14,12 @@ from konductor_like.cli import session
 from konductor_like.cli.options import DryRun
 from konductor_like.cli.output import say, tell, warn
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cluster import paths
-from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
-from konductor_like.cluster.decode import settled_decoder
+from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, node_path
 from konductor_like.cluster.errors import KubeNotFound
 from konductor_like.cluster.events import NodeEvents, about
-from konductor_like.cluster.fence import NoFence
+from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_writer import DryRunWriter, NoDeadline, NodeWriter, Outcome, WriteResult
 from konductor_like.cluster.transport import JSON_PATCH, JsonObject
-from konductor_like.cluster.writer import DryRunWriter, NodeWriter, Outcome, WriteResult
 from konductor_like.model import Change, NodeState
 from konductor_like.settings import Settings
 
@@ -76,6 +74,8 @@ class NodeWrites(ABC):
     """Print ``node/NAME`` for each node that was written, as ``-o name`` does."""
     controller: ControllerReport | None = None
     """Where it was read: its settings say what a GPU node is."""
+    sliced: Callable[[], Collection[str]] = frozenset
+    """The nodes that are known to have a ResourceSlice, where that matters."""
     done: int = 0
     failed: int = 0
     done_word: ClassVar[str]
@@ -84,7 +84,7 @@ class NodeWrites(ABC):
     """Why there was nothing to do."""
 
     def __post_init__(self) -> None:
-        self.decode = settled_decoder(self.controller.settings if self.controller else None, self.client)
+        self.decode = node_decoder(self.controller.settings if self.controller else None, self.sliced)
         self.by = session.who()
         self._hints: dict[str, None] = {}
         self._writer: NodeWriter | DryRunWriter = DryRunWriter()
@@ -93,7 +93,7 @@ class NodeWrites(ABC):
             self._writer = NodeWriter(
                 self.client,
                 self.decode,
-                NoFence(),
+                NoDeadline(),
                 timeout_seconds=self.settings.kube_timeout_seconds,
                 write_concurrency=self.settings.write_concurrency,
             )
@@ -122,7 +122,7 @@ class NodeWrites(ABC):
         states = []
         for name in dict.fromkeys(names):
             try:
-                states.append(self.decode(self.client.get(paths.node(name))))
+                states.append(self.decode(self.client.get(node_path(name))))
             except KubeNotFound:
                 self.fail(f"node/{name} not found")
         return states

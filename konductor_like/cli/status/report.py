@@ -21,8 +21,8 @@ from konductor_like.cli.status.coverage import (
 )
 from konductor_like.cli.status.shared_failures import SharedFailure, shared_failures
 from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.decode import settled_decoder
-from konductor_like.cluster.store import list_nodes
+from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_store import list_nodes, listed_slices
 from konductor_like.model import (
     OPT_OUT_LABEL,
     TAINT_KEY,
@@ -143,7 +143,7 @@ def observe(
     """
     controller = read_controller(client, settings)
     coverage, unread_since = controller.coverage, controller.unread_since(now)
-    decode = settled_decoder(controller.settings, client)
+    decode = node_decoder(controller.settings, listed_slices(client))
     nodes = list_nodes(client, decode)
     chosen = set(names) or (list_nodes(client, decode, selector).keys() if selector else nodes.keys())
     states = [state for name, state in nodes.items() if name in chosen]
@@ -164,7 +164,7 @@ def _brake(nodes: Mapping[str, NodeState], controller: ControllerReport, now: da
     """The brake by the controller's settings; where they are not known, only what nodes and Lease tell."""
     ambiguous = controller.coverage.ambiguous if controller.coverage else frozenset()
     rules = rules_for(nodes, controller, now)
-    state = brake_state(nodes, rules, ambiguous, steering=controller.steering, now=now)
+    state = brake_state(nodes, rules, ambiguous, controls=controller.controls, now=now)
     if controller.settings is not None:
         return state
     held = tuple(

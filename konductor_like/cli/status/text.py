@@ -11,7 +11,8 @@ from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.coverage import ALARMING, coverage_lines
 from konductor_like.cli.status.report import Health, NodeReport, StatusReport
 from konductor_like.cli.status.shared_failures import failure_lines
-from konductor_like.model import BrakeState, Pace, Pause, Source, printable
+from konductor_like.model import BrakeState, ControlAct, Pace, Source
+from konductor_like.model.text import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -68,7 +69,7 @@ def unread_lines(report: StatusReport) -> Iterable[tuple[str, str]]:
             yield "Unread", f"{source.value} logs since {stamp(since)} ({ago} ago): {means}"
 
 
-def pause_sentence(pause: Pause) -> str:
+def pause_sentence(pause: ControlAct) -> str:
     """Who paused tainting, until when and why, and how to end it."""
     until = f"until {stamp(pause.until)}" if pause.until else "without an end"
     return f"NO NODE IS TAINTED, {until}: {pause.reason} ({pause.by}); `konductor-like resume` ends it"

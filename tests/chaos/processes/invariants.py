@@ -19,7 +19,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from konductor_like.cluster.steering import PURGE_ANNOTATION
+from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION
 from tests.chaos.processes.actors import Actor
 from tests.chaos.processes.journal import (
     Entry,
@@ -251,7 +251,7 @@ def _is_note(story: Story, entry: Entry) -> bool:
     if story.by_controller(entry) or entry.old is None or entry.new is None:
         return False
     old, new = (dict(each["metadata"].get("annotations") or {}) for each in (entry.old, entry.new))
-    noted = old.pop(PURGE_ANNOTATION, None) != new.pop(PURGE_ANNOTATION, None)
+    noted = old.pop(CONTROLS_ANNOTATION, None) != new.pop(CONTROLS_ANNOTATION, None)
     return noted and old == new and entry.old["spec"] == entry.new["spec"]
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster import paths
-from konductor_like.cluster.steering import PURGE_ANNOTATION
+from konductor_like.cluster.client import leases_path, node_path
+from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION
 from tests.chaos.processes.actors import Actor
 from tests.chaos.processes.invariants import Story, unmet, violations
@@ -18,7 +18,7 @@ from tests.chaos.processes.machines import KMSG, Occurrence
 from tests.chaos.processes.world import MERGE, OUR_TAINT, RESETTER, World
 
 NODE, GPU = "gpu-01", "0000:4e:00"
-LEASES = paths.leases("konductor-like")
+LEASES = leases_path("konductor-like")
 
 
 class Nobody:
@@ -80,7 +80,7 @@ def write(
         },
         "spec": {"taints": [*taints, OUR_TAINT] if tainted else taints},
     }
-    assert world.ask(user, "PATCH", paths.node(NODE), body, MERGE)[0] == 200
+    assert world.ask(user, "PATCH", node_path(NODE), body, MERGE)[0] == 200
 
 
 def fault(world: World) -> Occurrence:
@@ -180,7 +180,7 @@ def test_a_controller_that_removes_a_taint_is_found(world: World) -> None:
     ],
 )
 def test_a_controller_that_touches_what_is_others_is_found(world: World, body: dict[str, Any]) -> None:
-    world.ask("first", "PATCH", paths.node(NODE), body, MERGE)
+    world.ask("first", "PATCH", node_path(NODE), body, MERGE)
 
     assert "first changed what is others'" in found(world)
 
@@ -207,7 +207,7 @@ def test_a_renewal_by_who_lost_the_lease_is_found(world: World) -> None:
 def test_a_note_on_the_lease_is_fine_if_it_is_nothing_else(
     spec: dict[str, Any], fine: bool, world: World
 ) -> None:
-    note = {"metadata": {"annotations": {PURGE_ANNOTATION: "{}"}}, "spec": spec}
+    note = {"metadata": {"annotations": {CONTROLS_ANNOTATION: "{}"}}, "spec": spec}
     assert world.ask(RESETTER, "PATCH", f"{LEASES}/konductor-like", note, MERGE)[0] == 200
 
     assert (f"{RESETTER} wrote konductor-like" not in found(world)) == fine

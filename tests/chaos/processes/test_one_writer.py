@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from konductor_like.cluster import paths
+from konductor_like.cluster.client import node_path
 from tests.chaos.processes.actors import LINUX
 from tests.chaos.processes.gate import Held
 from tests.chaos.processes.journal import health_of, is_tainted, record_of
@@ -64,7 +64,7 @@ def test_late_patches_find_that_the_world_went_on_and_are_refused(scene: Scene) 
     world.edit("untainted", lambda seen: without_taint(seen, OUR_TAINT["key"]))
     scene.until(lambda: bool(record_of(scene.node("untainted")).get("releases")), "the release is noted")
     world.recreate("anew", new_machine=False)
-    world.ask("alice", "DELETE", paths.node("gone"))
+    world.ask("alice", "DELETE", node_path("gone"))
 
     go_on(scene)
     statuses = {name: held.arrive() for name, held in under_way.items()}

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from konductor_like.cluster import paths
 from konductor_like.cluster.checkpoint import CURSOR_ANNOTATION, decode_checkpoint
+from konductor_like.cluster.client import NODES_PATH, lease_path, node_path
 from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
 from konductor_like.sandbox.fleet import make_node
 from konductor_like.sandbox.http import Request
@@ -96,31 +96,31 @@ class World:
     def post_boot(self, node: str) -> None:
         """The kubelet posts the boot that its machine is in."""
         boot = {"status": {"nodeInfo": {"bootID": self.machines[node].boot}}}
-        self.ask(KUBELET, "PATCH", f"{paths.node(node)}/status", boot, MERGE)
+        self.ask(KUBELET, "PATCH", f"{node_path(node)}/status", boot, MERGE)
 
     def recreate(self, node: str, *, new_machine: bool) -> None:
         """The Node is deleted and registers again, perhaps with another machine under the old name."""
         if new_machine:
             self.machines[node] = Machine(node, self.machines[node].form, 50.0, reboots=1)
-        self.ask(PERSON, "DELETE", paths.node(node))
-        self.ask(KUBELET, "POST", paths.NODES, node_of(self.machines[node], register=True))
+        self.ask(PERSON, "DELETE", node_path(node))
+        self.ask(KUBELET, "POST", NODES_PATH, node_of(self.machines[node], register=True))
         self.heartbeat(node)
 
     def edit(self, node: str, change: Callable[[dict[str, Any]], Mapping[str, Any] | None]) -> None:
         """A person edits a Node: ``change`` gives a merge patch for what is there, None for none."""
         while True:
-            status, seen = self.ask(PERSON, "GET", paths.node(node))
+            status, seen = self.ask(PERSON, "GET", node_path(node))
             patch = change(seen) if status == 200 else None
             if patch is None:
                 return
             version = {"resourceVersion": seen["metadata"]["resourceVersion"]}
             body = {**patch, "metadata": {**patch.get("metadata", {}), **version}}
-            if self.ask(PERSON, "PATCH", paths.node(node), body, MERGE)[0] != 409:
+            if self.ask(PERSON, "PATCH", node_path(node), body, MERGE)[0] != 409:
                 return
 
     def delete_lease(self) -> None:
         """A person deletes the Lease."""
-        self.ask(PERSON, "DELETE", paths.lease(*LEASE))
+        self.ask(PERSON, "DELETE", lease_path(*LEASE))
 
     def nodes(self) -> dict[str, Object]:
         """All Nodes as they are now."""

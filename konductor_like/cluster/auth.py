@@ -1,0 +1,188 @@
+"""Finding the way to the cluster: which server, with which credentials.
+
+An explicit kubeconfig comes first, then ``KUBECONFIG`` or ``~/.kube/config`` where one exists, then the
+pod's own service account. The user's kubeconfig is only ever read. Certificates that it holds inline are
+written to a temporary folder for as long as it takes to load them, and removed again.
+"""
+
+# The official client is annotated in part only.
+# mypy: disable-error-code="no-untyped-call"
+from __future__ import annotations
+
+import logging
+import math
+import os
+import ssl
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from konductor_like.cluster.errors import KubeConfigError, KubeError, KubeUnauthorized, cut
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_CONNECTIONS_KEPT = 100  # more than threads that write at once: urllib3 logs a warning for each one beyond
+_RENEW_SECONDS = 1.0
+"""Whether a token is about to expire is looked at this often: it takes as long as the rest of a request."""
+_UNUSABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, ImportError)
+"""How the official client's loaders fail on a malformed file, besides their own exception."""
+
+_root_logger = threading.Lock()
+
+
+class Credentials:
+    """How to reach a cluster. ``namespace`` is the context's, or in a pod the pod's own."""
+
+    def __init__(self, configuration: Any, namespace: str | None, *, in_cluster: bool) -> None:
+        self.configuration = configuration
+        self.tls = _tls_context(configuration)
+        self.namespace = namespace
+        self.in_cluster = in_cluster
+        # The files were just read; urllib3 shall not look for them at every new connection.
+        configuration.ssl_ca_cert = configuration.cert_file = configuration.key_file = None
+        self._renew = configuration.refresh_api_key_hook
+        self._renewing = threading.Lock()
+        self._looked_at = -math.inf
+
+    def authorization(self) -> str | None:
+        """The value of the Authorization header, renewed if it is about to expire; None without a token.
+
+        Raises KubeUnauthorized when it cannot be renewed.
+        """
+        with self._renewing:
+            if self._renew is not None and time.monotonic() - self._looked_at >= _RENEW_SECONDS:
+                with _told(KubeUnauthorized, "cannot renew the login"):
+                    self._renew(self.configuration)
+                self._looked_at = time.monotonic()
+            token = self.configuration.api_key.get("BearerToken")
+        return token.strip() if isinstance(token, str) else None
+
+
+def load(
+    kubeconfig: str | None,
+    context: str | None,
+    environ: Mapping[str, str] | None = None,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> Credentials:
+    """Find and load the configuration. Raises KubeConfigError when there is none, or it is unusable."""
+    environ = os.environ if environ is None else environ
+    if kubeconfig is not None:
+        if not Path(kubeconfig).expanduser().is_file():
+            raise KubeConfigError(f"there is no kubeconfig {kubeconfig}")
+        return _from_files(kubeconfig, context)
+    places = environ.get("KUBECONFIG") or "~/.kube/config"
+    if any(Path(place).expanduser().is_file() for place in places.split(os.pathsep) if place):
+        return _from_files(places, context)
+    if context is not None:
+        raise KubeConfigError(f"context {context!r} was asked for, but there is no kubeconfig at {places}")
+    if not environ.get("KUBERNETES_SERVICE_HOST"):
+        raise KubeConfigError(f"there is no kubeconfig at {places}, and this is not a pod in a cluster")
+    return _from_service_account(environ, service_account)
+
+
+def _from_files(places: str, context: str | None) -> Credentials:
+    # Imported here because it takes about a second.
+    from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
+
+    configuration = _blank_configuration()
+    with (
+        _told(KubeConfigError, f"kubeconfig {places} cannot be used"),
+        tempfile.TemporaryDirectory(prefix="konductor-like-") as folder,
+    ):
+        merged = KubeConfigMerger(places).config
+        if merged is None:
+            raise KubeConfigError(f"kubeconfig {places} is empty")
+        wanted = context or merged.safe_get("current-context")
+        known = [entry["name"] for entry in merged.value.get("contexts") or ()]
+        if wanted not in known:
+            listed = f"its contexts: {', '.join(map(str, known)) or 'none'}"
+            which = f"context {wanted!r}" if wanted else "current context"
+            raise KubeConfigError(
+                f"kubeconfig {places} has no {which}", hint=f"choose with --context; {listed}"
+            )
+        loader = KubeConfigLoader(
+            config_dict=merged, active_context=wanted, config_base_path=None, temp_file_path=folder
+        )
+        loader.load_and_set(configuration)
+        if not configuration.host:
+            raise KubeConfigError(f"kubeconfig {places} names no server for context {wanted!r}")
+        namespace = loader.current_context["context"].get("namespace")
+        return Credentials(configuration, str(namespace) if namespace else None, in_cluster=False)
+
+
+def _from_service_account(environ: Mapping[str, str], folder: Path) -> Credentials:
+    from kubernetes.config.incluster_config import InClusterConfigLoader
+
+    configuration = _blank_configuration()
+    with _told(KubeConfigError, f"the pod's service account in {folder} cannot be used"):
+        InClusterConfigLoader(
+            token_filename=str(folder / "token"), cert_filename=str(folder / "ca.crt"), environ=environ
+        ).load_and_set(configuration)
+        own = folder / "namespace"
+        namespace = own.read_text(encoding="utf-8").strip() if own.is_file() else None
+        return Credentials(configuration, namespace or None, in_cluster=True)
+
+
+def _blank_configuration() -> Any:
+    from kubernetes.client import Configuration
+
+    configuration = Configuration(host="", connection_pool_maxsize=_CONNECTIONS_KEPT)
+    configuration.retries = False  # one policy decides about retries, and it is not urllib3's
+    configuration.keep_alive = True
+    return configuration
+
+
+def _tls_context(configuration: Any) -> ssl.SSLContext | None:
+    if not configuration.host.startswith("https"):
+        return None
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    # Python 3.13 sets this; the certificate authorities of many clusters lack what it asks for.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if configuration.cert_file:
+        # A key that needs a passphrase is an error; without a password here OpenSSL would ask the terminal.
+        context.load_cert_chain(configuration.cert_file, configuration.key_file, password=lambda: b"")
+    return context
+
+
+@contextmanager
+def _told(kind: type[KubeError], what: str) -> Iterator[None]:
+    """Turn whatever the client's loaders raise, or only log and swallow, into one error of ours."""
+    from kubernetes.config import ConfigException
+    from yaml import YAMLError
+
+    try:
+        with _swallowed() as problems:
+            yield
+    except (ConfigException, YAMLError, *_UNUSABLE) as error:
+        said = repr(error) if isinstance(error, KeyError) else str(error)
+        raise kind(f"{what}: {cut(said)}") from error
+    if problems:
+        raise kind(f"{what}: {cut(problems[0])}", hint="run the kubeconfig's login command by hand")
+
+
+@contextmanager
+def _swallowed() -> Iterator[list[str]]:
+    """What the loader of kubeconfigs says to the root logger in place of raising; nobody else hears it."""
+    said: list[str] = []
+
+    def catch(record: logging.LogRecord) -> bool:
+        if record.module != "kube_config":
+            return True
+        said.append(record.getMessage())
+        return False
+
+    root, silence = logging.getLogger(), logging.NullHandler()
+    with _root_logger:
+        root.addHandler(silence)  # with no handler at all, logging.error() would install one
+        root.addFilter(catch)
+        try:
+            yield said
+        finally:
+            root.removeFilter(catch)
+            root.removeHandler(silence)

@@ -1,0 +1,268 @@
+"""What the Lease says besides its holder: cursor, coverage, settings, tainted Nodes, and people's controls.
+
+Each has one annotation. The holder writes all but the controls, together with each renewal. The controls are
+what people told the controller, a JSON object with a list of acts:
+
+    {"v": 1, "acts": [{"control": "pause", "at": …, "by": …, "reason": …, "until": …, "act": …}]}
+
+A pause that cannot be read is a pause without an end: somebody wanted one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from konductor_like.cluster import times
+from konductor_like.cluster.checkpoint import (
+    COVERAGE_ANNOTATION,
+    CURSOR_ANNOTATION,
+    RELEASES_ANNOTATION,
+    decode_checkpoint,
+    decode_coverage,
+    decode_releases,
+    encode_checkpoint,
+    encode_coverage,
+    encode_releases,
+)
+from konductor_like.cluster.client import KubeClient, lease_path
+from konductor_like.cluster.errors import KubeConflict
+from konductor_like.cluster.lenient_json import Fields, dumps, json_object, present, read
+from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, decode_settings
+from konductor_like.model import Checkpoint, Control, ControlAct, Controls, Coverage, Machine, TaintedNode
+
+JsonObject = dict[str, Any]
+CONTROLS_ANNOTATION = "trainy.konduktor.ai/controls"
+TAINTED_ANNOTATION = "trainy.konduktor.ai/tainted"
+PURGED_MOST = 100_000
+"""More nodes than any cluster has."""
+TAINTED_BYTES = 32 * 1024
+"""Some 150 nodes; all annotations of the Lease together may take 256 KiB."""
+_VERSION = 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SOMEBODYS_PAUSE = ControlAct(Control.PAUSE, _EPOCH, "somebody", "no reason given")
+_TRIES = 8
+"""The controller renews the Lease every few seconds; so often in a row it will not be faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    """What a Lease says. ``holder`` is empty when nobody holds it."""
+
+    holder: str
+    acquired: str
+    """``acquireTime`` as it stands there: together with the holder it names one term of office."""
+    renewed: datetime | None
+    duration_seconds: int | None
+    transitions: int
+    checkpoint: Checkpoint | None
+    coverage: Coverage | None
+    problem: str | None
+    """Why something that it carries could not be read, if it is there."""
+    controls: Controls = field(default_factory=Controls)
+    settings: Published | None = None
+    """What the controller decides by; None where it does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What its holder writes on the Lease with each renewal; None leaves what is there."""
+
+    checkpoint: Checkpoint | None = None
+    coverage: Coverage | None = None
+    tainted: tuple[TaintedNode, ...] | None = None
+
+
+def view(lease: JsonObject) -> LeaseView:
+    """Read a Lease, whatever is in it."""
+    spec, annotations = Fields(json_object(lease, "spec"), "spec", []), annotations_of(lease)
+    problems: list[str] = []
+
+    def decoded(key: str, decode: Callable[[str], tuple[Any, str | None]], absent: Any = None) -> Any:
+        text = annotations.get(key)
+        if not isinstance(text, str) or not text.strip():
+            return absent
+        found, problem = decode(text)
+        if problem is not None:
+            problems.append(f"annotation {key}: {problem}")
+        return found
+
+    checkpoint = decoded(CURSOR_ANNOTATION, decode_checkpoint)
+    released = decoded(RELEASES_ANNOTATION, decode_releases)
+    if checkpoint is not None and released:
+        checkpoint = replace(checkpoint, released=released)
+    return LeaseView(
+        holder=spec.text("holderIdentity") or "",
+        acquired=spec.text("acquireTime") or "",
+        renewed=spec.moment("renewTime"),
+        duration_seconds=spec.number("leaseDurationSeconds") or None,
+        transitions=spec.number("leaseTransitions") or 0,
+        checkpoint=checkpoint,
+        coverage=decoded(COVERAGE_ANNOTATION, decode_coverage),
+        settings=decoded(SETTINGS_ANNOTATION, decode_settings),
+        controls=Controls(
+            decoded(CONTROLS_ANNOTATION, decode_controls, ()), decoded(TAINTED_ANNOTATION, decode_tainted, ())
+        ),
+        problem="; ".join(problems) or None,
+    )
+
+
+def annotations_of(lease: JsonObject) -> JsonObject:
+    """All of the Lease's annotations."""
+    return json_object(json_object(lease, "metadata"), "annotations")
+
+
+def annotated(lease: JsonObject, notes: Mapping[str, str | None]) -> JsonObject:
+    """The Lease with these annotations, without those that are None, and with all others as they are."""
+    if not notes:
+        return lease
+    kept = {key: text for key, text in {**annotations_of(lease), **notes}.items() if text is not None}
+    return {**lease, "metadata": {**json_object(lease, "metadata"), "annotations": kept}}
+
+
+def carrying(lease: JsonObject, carried: Carried) -> JsonObject:
+    """The Lease with what its holder writes on it."""
+    notes: dict[str, str | None] = {}
+    if carried.checkpoint is not None:
+        notes[CURSOR_ANNOTATION] = encode_checkpoint(carried.checkpoint)
+        notes[RELEASES_ANNOTATION] = encode_releases(carried.checkpoint.released)
+    if carried.coverage is not None:
+        notes[COVERAGE_ANNOTATION] = encode_coverage(carried.coverage)
+    if carried.tainted is not None:
+        notes[TAINTED_ANNOTATION] = encode_tainted(carried.tainted)
+    return annotated(lease, notes)
+
+
+def add_control_act(
+    client: KubeClient, namespace: str, name: str, act_for: Callable[[LeaseView], ControlAct | None]
+) -> LeaseView:
+    """Write what a person tells the controller, in view of what the Lease says; gives what it said before.
+
+    Nothing is written where ``act_for`` gives None. Guarded by the Lease's resourceVersion. Raises
+    KubeNotFound where there is no Lease, or another KubeError.
+    """
+    path = lease_path(namespace, name)
+    left = _TRIES
+    while True:
+        lease = client.get(path)
+        before = view(lease)
+        act = act_for(before)
+        if act is None:
+            return before
+        text = with_act(annotations_of(lease).get(CONTROLS_ANNOTATION), act)
+        left -= 1
+        try:
+            client.replace(path, annotated(lease, {CONTROLS_ANNOTATION: text}))
+        except KubeConflict:
+            if not left:
+                raise
+        else:
+            return before
+
+
+def with_act(text: object, act: ControlAct) -> str:
+    """The controls' annotation after one more act; what is not understood in it stays."""
+    found, acts = _raw(text)
+    kept = [
+        each for each in acts if not (isinstance(each, dict) and each.get("control") in act.control.replaces)
+    ]
+    return dumps({**found, "v": _VERSION, "acts": [*kept, _act_json(act)]})
+
+
+def decode_controls(text: str) -> tuple[tuple[ControlAct, ...], str | None]:
+    """What people told the controller, and what of it cannot be read. Never raises."""
+    fields = read(text)
+    items = fields.items("acts")
+    if fields.problem and not items:
+        return (_SOMEBODYS_PAUSE,), f"{fields.problem} (taken for a pause all the same)"
+    acts = tuple(act for each in items if (act := _act(each)) is not None)
+    return acts, fields.problem
+
+
+def encode_tainted(tainted: Iterable[TaintedNode]) -> str:
+    """The annotation of the Nodes with our taint. Of too many, the latest deletions are kept first."""
+    latest_first = sorted(tainted, key=lambda each: each.deleted_at or _EPOCH, reverse=True)
+    kept, left = [], TAINTED_BYTES
+    for each in latest_first:
+        said = present(
+            {
+                "name": each.name,
+                "uid": each.machine.node_uid,
+                "system": each.machine.system_id,
+                "boot": each.machine.boot_id,
+                "pool": each.pool,
+                "tainted": times.text_of(each.tainted_at),
+                "deleted": times.text_of(each.deleted_at) if each.deleted_at else None,
+            }
+        )
+        left -= len(dumps(said).encode("utf-8", "replace")) + 1
+        if left < 0:
+            break
+        kept.append(said)
+    return dumps({"v": _VERSION, "nodes": kept})
+
+
+def decode_tainted(text: str) -> tuple[tuple[TaintedNode, ...], str | None]:
+    """The Nodes with our taint, and what of it cannot be read. Never raises."""
+    fields = read(text)
+    return fields.decoded("nodes", _tainted_node), fields.problem
+
+
+def _raw(text: object) -> tuple[JsonObject, list[object]]:
+    """The controls as they stand there; the pause that stands for what cannot be read."""
+    if not isinstance(text, str) or not text.strip():
+        return {}, []
+    try:
+        found = json.loads(text)
+        acts = found.get("acts", [])
+    except (ValueError, RecursionError, AttributeError):
+        found, acts = {}, None
+    return (found, acts) if isinstance(acts, list) else (found, [_act_json(_SOMEBODYS_PAUSE)])
+
+
+def _act_json(act: ControlAct) -> JsonObject:
+    return present(
+        {
+            "control": act.control.value,
+            "at": times.text_of(act.at),
+            "by": act.by,
+            "reason": act.reason or None,
+            "until": times.text_of(act.until) if act.until else None,
+            "nodes": act.nodes or None,
+            "act": act.act or None,
+        }
+    )
+
+
+def _act(fields: Fields) -> ControlAct | None:
+    control = fields.choice("control", Control)
+    if control is None:
+        if "control" not in fields:
+            fields.complain("control is missing")
+        return None
+    at = fields.moment("at")
+    if at is None and control is not Control.PAUSE:
+        fields.complain("at is missing")
+        return None
+    reason = "no reason given" if control is Control.PAUSE else ""
+    return ControlAct(
+        control,
+        at or _EPOCH,
+        fields.text("by") or "somebody",
+        fields.text("reason") or reason,
+        fields.moment("until"),
+        min(fields.number("nodes") or 0, PURGED_MOST),
+        fields.text("act") or "",
+    )
+
+
+def _tainted_node(fields: Fields) -> TaintedNode | None:
+    name, uid, tainted_at = fields.text("name"), fields.text("uid"), fields.moment("tainted")
+    if not (name and uid and tainted_at):
+        fields.complain("name, uid or tainted is missing")
+        return None
+    machine = Machine(uid, fields.text("system"), fields.text("boot"))
+    return TaintedNode(name, machine, tainted_at, fields.text("pool"), fields.moment("deleted"))

@@ -1,0 +1,184 @@
+"""A change as one JSON Patch, with its preconditions (design rule 21).
+
+The patch first tests that Node, taint list and record are still what the decision was made on, then touches
+our own taints, label and annotation and nothing else. What the real server makes of it is held by the
+contract suite: a ``test`` of null holds where the value is absent, but fails below an absent map; there
+``metadata.resourceVersion`` is tested instead. So it is where a person has put something into our annotation
+that JSON can be written with in more than one way, because the server compares strings as they are *written*.
+A failed test is 422.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from konductor_like.cluster import node_record as records
+from konductor_like.model import (
+    HEALTH_LABEL,
+    RECORD_ANNOTATION,
+    SUSPECT_TAINT_EFFECT,
+    SUSPECT_TAINT_KEY,
+    TAINT_EFFECT,
+    TAINT_KEY,
+    TAINT_VALUE,
+    AsRead,
+    Change,
+    NodeRecord,
+    NodeState,
+    Taint,
+    Verb,
+)
+
+Operation = dict[str, Any]
+_ANNOTATIONS = "/metadata/annotations"
+_LABELS = "/metadata/labels"
+RawTaint = Mapping[str, str]
+OUR_TAINT: RawTaint = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}
+SUSPECT_TAINT: RawTaint = {
+    "key": SUSPECT_TAINT_KEY,
+    "value": TAINT_VALUE,
+    "effect": SUSPECT_TAINT_EFFECT,
+}
+
+
+def build(state: NodeState, change: Change) -> list[Operation]:
+    """The operations that bring the node from ``state`` to what ``change`` wants; none if it is there."""
+    seen = state.as_read
+    operations = [
+        *_on_taints(seen.taints, _wanted_taints(seen, change)),
+        *_on_map(
+            _ANNOTATIONS, seen.has_annotations, RECORD_ANNOTATION, seen.record, _wanted_text(state, change)
+        ),
+        *_on_map(_LABELS, seen.has_labels, HEALTH_LABEL, seen.health, change.health),
+    ]
+    return [*_tests(seen, operations), *_boot_test(state, change), *operations] if operations else []
+
+
+def applied(state: NodeState, change: Change) -> NodeState:
+    """The state that the patch leads to, as far as it can be known without sending it."""
+    text = _wanted_text(state, change)
+    seen = state.as_read
+    raw = _wanted_taints(seen, change)
+    taints = state.taints
+    if raw != seen.taints:
+        taints = tuple(taint for taint in taints if not (taint.ours or taint.suspects))
+        mine = (each for each in raw or () if _is(each, OUR_TAINT) or _is(each, SUSPECT_TAINT))
+        taints = (*taints, *(Taint(each["key"], each["value"], each["effect"]) for each in mine))
+    record = change.record or NodeRecord()
+    if text is not None and records.is_shortened(text):
+        record = records.decode(text)[0]
+    as_read = replace(
+        seen,
+        taints=raw,
+        record=text,
+        health=change.health,
+        has_annotations=seen.has_annotations or text is not None,
+        has_labels=seen.has_labels or change.health is not None,
+    )
+    return replace(state, taints=taints, record=record, record_problem=None, as_read=as_read)
+
+
+def same_preconditions(old: NodeState, new: NodeState) -> bool:
+    """Whether what a patch tests is the same in both: then a refusal is no lost race."""
+    return _preconditions(old) == _preconditions(new)
+
+
+def _preconditions(state: NodeState) -> tuple[object, ...]:
+    seen = state.as_read
+    version = None if _can_test_record(seen) and seen.has_labels else seen.resource_version
+    return (seen.uid, seen.taints, seen.record, version, state.machine.boot_id)
+
+
+def _wanted_text(state: NodeState, change: Change) -> str | None:
+    """The annotation's new text; the present one where it already says the same."""
+    if change.record is None:
+        return None
+    if change.record == state.record and state.record_problem is None and state.as_read.record is not None:
+        return state.as_read.record
+    return records.encode(change.record)
+
+
+def _tests(seen: AsRead, operations: list[Operation]) -> list[Operation]:
+    tests = [
+        _test("/metadata/uid", seen.uid),
+        _test("/spec/taints", None if seen.taints is None else list(seen.taints)),
+    ]
+    if _can_test_record(seen):
+        tests.append(_test(_pointer(_ANNOTATIONS, RECORD_ANNOTATION), seen.record))
+    creates_map = any(operation["path"] in (_ANNOTATIONS, _LABELS) for operation in operations)
+    if creates_map or not _can_test_record(seen):
+        tests.append(_test("/metadata/resourceVersion", seen.resource_version))
+    return tests
+
+
+def _boot_test(state: NodeState, change: Change) -> list[Operation]:
+    """A taint is for a fault of the boot that the Node was read in: after a reboot it is decided anew."""
+    boot_id = state.machine.boot_id
+    if change.verb is not Verb.TAINT or boot_id is None:
+        return []
+    return [_test("/status/nodeInfo/bootID", boot_id)]
+
+
+def _can_test_record(seen: AsRead) -> bool:
+    """Whether there is a place for the annotation, and its text is written alike by every JSON library."""
+    plain = seen.record is None or (seen.record.isascii() and seen.record.isprintable())
+    return seen.has_annotations and plain and not set("<>&") & set(seen.record or "")
+
+
+def _test(path: str, value: object) -> Operation:
+    return {"op": "test", "path": path, "value": value}
+
+
+def _wanted_taints(seen: AsRead, change: Change) -> tuple[RawTaint, ...] | None:
+    """The taint list after the change: others' as they are, ours gone or in its place, at the end if new."""
+    raw = seen.taints or ()
+    ours = change.verb is Verb.TAINT
+    if change.verb is Verb.RECORD:
+        ours = any(_is(taint, OUR_TAINT) for taint in raw)
+    for mine, wanted in ((OUR_TAINT, ours), (SUSPECT_TAINT, change.suspect_taint)):
+        if not wanted:
+            raw = tuple(taint for taint in raw if not _is(taint, mine))
+        elif not any(_is(taint, mine) for taint in raw):
+            raw = (*raw, mine)
+    return seen.taints if raw == (seen.taints or ()) else raw or None
+
+
+def _on_taints(seen: tuple[RawTaint, ...] | None, wanted: tuple[RawTaint, ...] | None) -> list[Operation]:
+    """What makes the one list of the other: what is off goes from its place, what is new comes at the end."""
+    if seen is None:
+        return (
+            [{"op": "add", "path": "/spec/taints", "value": [dict(taint) for taint in wanted]}]
+            if wanted
+            else []
+        )
+    gone = [place for place, taint in enumerate(seen) if taint not in (wanted or ())]
+    new = [taint for taint in wanted or () if taint not in seen]
+    return [
+        # From the end, so that the places of those still to go stay what they were.
+        *({"op": "remove", "path": f"/spec/taints/{place}"} for place in reversed(gone)),
+        *({"op": "add", "path": "/spec/taints/-", "value": dict(taint)} for taint in new),
+    ]
+
+
+def _on_map(parent: str, exists: bool, key: str, seen: str | None, wanted: str | None) -> list[Operation]:
+    """Set or remove one entry of labels or annotations; an absent map is created with it."""
+    if seen == wanted:
+        return []
+    path = _pointer(parent, key)
+    if wanted is None:
+        return [{"op": "remove", "path": path}]
+    if not exists:
+        return [{"op": "add", "path": parent, "value": {key: wanted}}]
+    return [{"op": "add", "path": path, "value": wanted}]
+
+
+def _is(taint: object, mine: RawTaint) -> bool:
+    """Whether it is this one of ours, whatever else the server has added to it."""
+    return isinstance(taint, Mapping) and all(taint.get(name) == value for name, value in mine.items())
+
+
+def _pointer(parent: str, key: str) -> str:
+    """A JSON pointer to one key of a map (RFC 6901)."""
+    return f"{parent}/{key.replace('~', '~0').replace('/', '~1')}"

@@ -1,0 +1,228 @@
+"""What people tell the controller and what the holder notes on the Lease, mangled notes included."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.errors import KubeConflict, KubeNotFound
+from konductor_like.cluster.lease import read_lease
+from konductor_like.cluster.lease_annotations import (
+    CONTROLS_ANNOTATION,
+    PURGED_MOST,
+    TAINTED_ANNOTATION,
+    TAINTED_BYTES,
+    Carried,
+    add_control_act,
+    encode_tainted,
+    view,
+    with_act,
+)
+from konductor_like.model import Control, ControlAct, Controls, Machine, TaintedNode
+from konductor_like.sandbox.kubernetes import KubernetesServer
+from tests.cluster.lease_scenes import NAME, NAMESPACE, Clock, candidate, cursor, saved
+from tests.cluster.scenes import NOON
+
+
+@pytest.fixture
+def kube(server: KubernetesServer, client: KubeClient) -> KubeClient:
+    """A client of a server that has our namespace."""
+    server.create_namespace(NAMESPACE)
+    return client
+
+
+HOURS = timedelta(hours=2)
+PAUSE = ControlAct(Control.PAUSE, NOON, "kim@laptop", "driver roll-out — 550 → 570", NOON + HOURS, act="a1b2")
+RESUME = ControlAct(Control.RESUME, NOON, "kim@laptop", act="ba98")
+RESET = ControlAct(Control.BRAKE_RESET, NOON, "kim@laptop", "false alarm", act="0123")
+PURGE = ControlAct(Control.PURGE, NOON, "kim@laptop", nodes=3)
+OUT = TaintedNode("gpu-1", Machine("uid-1"), NOON)
+GONE = TaintedNode(
+    "gpu-2", Machine("uid-2", "system-2", "boot-2"), NOON, "a100 — ü", NOON + timedelta(seconds=5)
+)
+
+
+def read(**notes: object) -> tuple[Controls, str | None]:
+    """What a Lease with these annotations says, and what of it cannot be read."""
+    keys = {"controls": CONTROLS_ANNOTATION, "tainted": TAINTED_ANNOTATION}
+    found = view({"metadata": {"annotations": {keys[name]: text for name, text in notes.items()}}})
+    return found.controls, found.problem
+
+
+def written(*acts: ControlAct) -> str:
+    """The annotation after these acts."""
+    text: str | None = None
+    for act in acts:
+        text = with_act(text, act)
+    assert text is not None
+    return text
+
+
+def tell(kube: KubeClient, act: ControlAct) -> Controls:
+    """Write it on the Lease; gives what was there before."""
+    return add_control_act(kube, NAMESPACE, NAME, lambda _: act).controls
+
+
+@pytest.mark.parametrize(
+    "pause", [PAUSE, ControlAct(Control.PAUSE, NOON, "kim", "x")], ids=["ends", "does not"]
+)
+def test_what_is_written_is_what_is_read(pause: ControlAct) -> None:
+    found = read(controls=written(pause, RESET, PURGE), tainted=encode_tainted([OUT, GONE]))
+
+    assert found == (Controls((pause, RESET, PURGE), (GONE, OUT)), None)
+
+
+@pytest.mark.parametrize(
+    ("acts", "left"),
+    [
+        ((PAUSE, RESET, RESUME), (RESET, RESUME)),
+        ((RESUME, PURGE, PAUSE), (PURGE, PAUSE)),
+        ((RESET, PAUSE, replace(RESET, act="4567")), (PAUSE, replace(RESET, act="4567"))),
+    ],
+    ids=["a resume ends the pause", "a pause replaces the resume", "the latest of a kind"],
+)
+def test_an_act_replaces_those_that_it_ends(
+    acts: tuple[ControlAct, ...], left: tuple[ControlAct, ...]
+) -> None:
+    controls = Controls()
+    for act in acts:
+        controls = controls.with_act(act)
+
+    assert controls.acts == left
+    assert read(controls=written(*acts))[0] == controls
+
+
+def test_what_is_not_understood_survives_a_rewrite() -> None:
+    later = {"control": "drain", "at": "tomorrow"}
+    text = json.dumps({"v": 9, "owner": "ops", "acts": [later, {"control": "pause", "ticket": 7}]})
+
+    found = json.loads(with_act(text, RESET))
+
+    assert (found["owner"], found["acts"][:2]) == ("ops", [later, {"control": "pause", "ticket": 7}])
+    assert read(controls=json.dumps(found))[0].brake_reset == RESET
+
+
+@pytest.mark.parametrize("text", ["  ", 7, "{}"])
+def test_nobody_told_anything(text: object) -> None:
+    assert read(controls=text) == (Controls(), None)
+
+
+@pytest.mark.parametrize(
+    "acts", ["please", "[]", '{"acts": "x"}', '{"acts":[{"control":"pause","at":"soon","until":5}]}']
+)
+def test_a_pause_that_cannot_be_read_is_one_without_an_end_and_is_reported(acts: str) -> None:
+    for text in (acts, with_act(acts, RESET)):
+        controls, _ = read(controls=text)
+        assert controls.pause is not None
+        assert controls.pause.until is None
+        assert (controls.pause.by, controls.pause.reason) == ("somebody", "no reason given")
+        assert controls.pause.holds(NOON)
+    assert (read(controls=acts)[1] or "").startswith(f"annotation {CONTROLS_ANNOTATION}: ")
+
+    assert read(controls=with_act(acts, RESUME))[0].acts == (RESUME,)
+
+
+@pytest.mark.parametrize("control", ["resume", "brake-reset", "purge", "drain", 5])
+def test_another_act_that_cannot_be_read_changes_nothing_and_is_reported(control: object) -> None:
+    controls, problem = read(controls=json.dumps({"acts": [{"control": control, "at": "soon"}]}))
+
+    assert controls == Controls()
+    assert problem
+
+
+def test_a_purge_of_more_nodes_than_there_can_be_is_cut_short() -> None:
+    controls, _ = read(controls=written(replace(PURGE, nodes=10**15)))
+
+    assert controls.purge is not None
+    assert controls.purge.nodes == PURGED_MOST
+
+
+@pytest.mark.parametrize("text", ["gpu-1", "[]", '{"nodes": [{"name": "gpu-1", "uid": 7}]}'])
+def test_a_mangled_note_of_tainted_nodes_is_reported_and_tells_of_none(text: str) -> None:
+    controls, problem = read(tainted=text)
+
+    assert controls == Controls()
+    assert problem
+
+
+def test_of_more_tainted_nodes_than_there_is_room_for_the_latest_deletions_are_kept() -> None:
+    tainted = [replace(OUT, name=f"out-{number:04}") for number in range(1000)]
+    deleted = [
+        replace(GONE, name=f"gone-{number:04}", deleted_at=NOON + timedelta(seconds=number))
+        for number in range(1000)
+    ]
+
+    text = encode_tainted([*tainted, *deleted])
+
+    controls, problem = read(tainted=text)
+    kept = [each.name for each in controls.tainted]
+    assert problem is None
+    assert len(text.encode()) < TAINTED_BYTES + 100
+    assert len(kept) > 150
+    assert kept == [f"gone-{number:04}" for number in range(999, 999 - len(kept), -1)]
+
+
+def test_the_holder_saves_which_nodes_are_tainted_and_whoever_follows_finds_them(kube: KubeClient) -> None:
+    lease = candidate(kube, Clock())
+    assert lease.try_acquire().held
+    lease.renew(Carried(cursor(5), None, (OUT,)))
+    lease.renew(Carried(cursor(6)))  # before its first look it leaves what is there
+    assert lease.release(Carried(cursor(7), None, (GONE,)))
+
+    seen = read_lease(kube, NAMESPACE, NAME)
+
+    assert seen is not None
+    assert seen.controls.tainted == (GONE,)
+
+
+def test_the_holder_renews_over_a_pause_that_came_in_between(kube: KubeClient) -> None:
+    lease = candidate(kube, Clock())
+    assert lease.try_acquire().held
+
+    tell(kube, PAUSE)
+    lease.renew(Carried(cursor(5)))
+
+    seen = read_lease(kube, NAMESPACE, NAME)
+    assert seen is not None
+    assert seen.controls.pause == PAUSE
+    assert saved(kube) == cursor(5)
+
+
+def test_an_act_is_written_in_view_of_what_is_there_and_none_writes_nothing(kube: KubeClient) -> None:
+    candidate(kube, Clock()).try_acquire()
+    tell(kube, PAUSE)
+    before = tell(kube, RESET)
+
+    unchanged = add_control_act(kube, NAMESPACE, NAME, lambda _: None)
+
+    assert (before, unchanged.controls) == (Controls((PAUSE,)), Controls((PAUSE, RESET)))
+    assert read_lease(kube, NAMESPACE, NAME) == unchanged
+
+
+def test_a_controller_that_is_faster_is_no_error_and_one_that_always_is_becomes_one(
+    kube: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    candidate(kube, Clock()).try_acquire()
+    real, left = KubeClient.replace, [2]
+
+    def replace(self: KubeClient, path: str, body: dict[str, object]) -> dict[str, object]:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise KubeConflict("conflict")
+        return real(self, path, body)
+
+    monkeypatch.setattr(KubeClient, "replace", replace)
+    tell(kube, PAUSE)
+    left[0] = 1000
+
+    with pytest.raises(KubeConflict):
+        tell(kube, RESUME)
+
+
+def test_without_a_lease_there_is_nothing_to_write_on(kube: KubeClient) -> None:
+    with pytest.raises(KubeNotFound):
+        tell(kube, RESUME)

@@ -1,0 +1,374 @@
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konductor_like.cluster import node_patch
+from konductor_like.cluster.node_patch import OUR_TAINT, SUSPECT_TAINT
+from konductor_like.cluster.node_record import encode
+from konductor_like.model import (
+    HEALTH_LABEL,
+    RECORD_ANNOTATION,
+    TAINT_KEY,
+    Change,
+    NodeRecord,
+    NodeState,
+    Verb,
+)
+from konductor_like.sandbox.kubernetes import jsonpatch
+from tests.cluster.scenes import BOOT, OURS, TEAM, incident, raw_node, record, state_of, taint
+
+UNTAINT = Change("gpu-1", Verb.UNTAINT, record(tainted=False), None)
+PURGE = Change("gpu-1", Verb.PURGE, None, None)
+OLD_TEXT = encode(record(incident(31)))
+
+
+def written(node: dict[str, Any], change: Change) -> dict[str, Any]:
+    """What a server makes of the node and the patch, empty fields dropped as it does."""
+    patched: dict[str, Any] = jsonpatch.apply(copy.deepcopy(node), node_patch.build(state_of(node), change))
+    if not patched["spec"].get("taints", True):
+        del patched["spec"]["taints"]
+    return patched
+
+
+def recorded(**parts: Any) -> dict[str, Any]:
+    """A tainted node with a record, as we left it."""
+    notes = {"other": "1", RECORD_ANNOTATION: OLD_TEXT}
+    labels = {"nvidia.com/gpu.present": "true", HEALTH_LABEL: "faulty"}
+    return raw_node(**{"taints": [TEAM, OURS], "annotations": notes, "labels": labels, **parts})
+
+
+# What it looks like.
+
+
+def test_a_taint_is_one_patch_with_its_tests_in_front() -> None:
+    change = taint()
+
+    operations = node_patch.build(state_of(raw_node(taints=[TEAM])), change)
+
+    assert operations == [
+        {"op": "test", "path": "/metadata/uid", "value": "uid-gpu-1"},
+        {"op": "test", "path": "/spec/taints", "value": [TEAM]},
+        {"op": "test", "path": "/metadata/annotations/trainy.konduktor.ai~1record", "value": None},
+        {"op": "test", "path": "/status/nodeInfo/bootID", "value": BOOT},
+        {"op": "add", "path": "/spec/taints/-", "value": OURS},
+        {
+            "op": "add",
+            "path": "/metadata/annotations/trainy.konduktor.ai~1record",
+            "value": encode(change.record or NodeRecord()),
+        },
+        {"op": "add", "path": "/metadata/labels/trainy.konduktor.ai~1health", "value": "faulty"},
+    ]
+
+
+def test_a_node_without_taints_is_tested_for_having_none() -> None:
+    operations = node_patch.build(state_of(raw_node()), taint())
+
+    assert {"op": "test", "path": "/spec/taints", "value": None} in operations
+    assert {"op": "add", "path": "/spec/taints", "value": [OURS]} in operations
+
+
+def test_a_taint_list_that_is_there_but_empty_is_tested_as_such() -> None:
+    operations = node_patch.build(state_of(raw_node(taints=[])), taint())
+
+    assert {"op": "test", "path": "/spec/taints", "value": []} in operations
+
+
+def test_an_untaint_takes_ours_out_by_its_place() -> None:
+    operations = node_patch.build(
+        state_of(recorded(taints=[TEAM, OURS, {"key": "x", "effect": "NoExecute"}])), UNTAINT
+    )
+
+    assert [op for op in operations if op["op"] == "remove"] == [
+        {"op": "remove", "path": "/spec/taints/1"},
+        {"op": "remove", "path": "/metadata/labels/trainy.konduktor.ai~1health"},
+    ]
+
+
+@pytest.mark.parametrize("missing", ["annotations", "labels"])
+def test_where_a_map_is_absent_the_resource_version_is_tested(missing: str) -> None:
+    parts: dict[str, Any] = {missing: None}
+    node = raw_node(**parts)
+    key = {"annotations": RECORD_ANNOTATION, "labels": HEALTH_LABEL}[missing]
+
+    operations = node_patch.build(state_of(node), taint())
+
+    assert {"op": "test", "path": "/metadata/resourceVersion", "value": "7"} in operations
+    assert [op["path"] for op in operations if op["op"] == "add" and key in op["value"]] == [
+        f"/metadata/{missing}"
+    ]
+
+
+@pytest.mark.parametrize("odd", ["<b>", "a & b", "…", "\n", "\x7f"])
+def test_a_text_that_can_be_written_in_two_ways_is_tested_by_the_resource_version(odd: str) -> None:
+    node = raw_node(annotations={RECORD_ANNOTATION: f'{{"v":1,"x":"{odd}"}}'})
+
+    tested = {op["path"] for op in node_patch.build(state_of(node), taint()) if op["op"] == "test"}
+
+    assert tested - {"/status/nodeInfo/bootID"} == {
+        *("/metadata/uid", "/spec/taints", "/metadata/resourceVersion"),
+    }
+
+
+def test_where_the_maps_are_there_it_is_not_since_heartbeats_change_it() -> None:
+    paths = [op["path"] for op in node_patch.build(state_of(raw_node()), taint())]
+
+    assert "/metadata/resourceVersion" not in paths
+
+
+# What it does.
+
+
+@pytest.mark.parametrize("verb", [Verb.UNTAINT, Verb.PURGE])
+@pytest.mark.parametrize(
+    "twin",
+    [
+        {"key": TAINT_KEY, "value": "maybe", "effect": "NoSchedule"},
+        {"key": TAINT_KEY, "value": "true", "effect": "NoExecute"},
+        {"key": TAINT_KEY, "effect": "NoSchedule"},
+    ],
+    ids=["another value", "another effect", "no value"],
+)
+def test_our_key_with_another_value_or_effect_is_left_alone(verb: Verb, twin: dict[str, str]) -> None:
+    after = written(raw_node(taints=[twin]), Change("gpu-1", verb, None, None))
+
+    assert after["spec"]["taints"] == [twin]
+
+
+# Nothing to do.
+
+
+def test_a_record_that_says_the_same_in_other_words_is_left_as_it_is() -> None:
+    spaced = json.dumps(json.loads(encode(record(incident()))), indent=2)
+    node = recorded(annotations={RECORD_ANNOTATION: spaced})
+
+    assert node_patch.build(state_of(node), Change("gpu-1", Verb.RECORD, record(incident()), "faulty")) == []
+
+
+def test_a_mangled_record_is_written_anew() -> None:
+    node = recorded(annotations={RECORD_ANNOTATION: "see ticket"})
+
+    operations = node_patch.build(state_of(node), Change("gpu-1", Verb.RECORD, NodeRecord(), "faulty"))
+
+    assert operations[2] == {
+        "op": "test",
+        "path": "/metadata/annotations/trainy.konduktor.ai~1record",
+        "value": "see ticket",
+    }
+    assert operations[3]["value"] == '{"v":1}'
+
+
+# Somebody was faster.
+
+
+def _set(*path: str, to: Any) -> Any:
+    def change(node: dict[str, Any]) -> None:
+        inner = node
+        for step in path[:-1]:
+            inner = inner.setdefault(step, {})
+        inner[path[-1]] = to
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "meddle",
+    [
+        pytest.param(_set("metadata", "uid", to="another"), id="another Node under the name"),
+        pytest.param(_set("spec", "taints", to=[TEAM]), id="our taint removed"),
+        pytest.param(_set("spec", "taints", to=[OURS, TEAM]), id="taints in another order"),
+        pytest.param(_set("spec", "taints", to=None), id="no taints any more"),
+        pytest.param(_set("metadata", "annotations", RECORD_ANNOTATION, to="{}"), id="another record"),
+    ],
+)
+@pytest.mark.parametrize("verb", [Verb.UNTAINT, Verb.RECORD, Verb.PURGE])
+def test_a_patch_fails_on_a_node_that_changed(meddle: Any, verb: Verb) -> None:
+    operations = node_patch.build(state_of(recorded()), Change("gpu-1", verb, None, None))
+    changed = recorded()
+    meddle(changed)
+
+    with pytest.raises(jsonpatch.PatchFailedError):
+        jsonpatch.apply(changed, operations)
+
+
+def test_a_taint_for_a_fault_of_one_boot_fails_on_a_node_that_rebooted() -> None:
+    node = raw_node(taints=[TEAM])
+    operations = node_patch.build(state_of(node), taint())
+    rebooted = raw_node(taints=[TEAM])
+    rebooted["status"]["nodeInfo"]["bootID"] = "another boot"
+
+    assert OURS in jsonpatch.apply(node, operations)["spec"]["taints"]
+    with pytest.raises(jsonpatch.PatchFailedError):
+        jsonpatch.apply(rebooted, operations)
+
+
+def test_a_refusal_because_the_node_rebooted_is_a_lost_race() -> None:
+    node, rebooted = recorded(), recorded()
+    rebooted["status"]["nodeInfo"]["bootID"] = "another boot"
+
+    assert node_patch.same_preconditions(state_of(node), state_of(recorded()))
+    assert not node_patch.same_preconditions(state_of(node), state_of(rebooted))
+
+
+def test_a_refusal_on_the_same_ground_is_told_from_a_lost_race() -> None:
+    before = state_of(raw_node(taints=[TEAM]))
+
+    reported = raw_node(taints=[TEAM])
+    reported["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    assert node_patch.same_preconditions(before, state_of(reported))
+    assert not node_patch.same_preconditions(before, state_of(raw_node(taints=[OURS])))
+
+
+# Properties: whatever the node, and whatever the change.
+
+TAINTS = st.lists(
+    st.sampled_from(
+        [
+            TEAM,
+            OURS,
+            {"key": TAINT_KEY, "value": "x", "effect": "NoSchedule"},
+            {"key": "a", "effect": "NoExecute"},
+            {"key": "a/b~c", "value": "", "effect": "PreferNoSchedule", "new": "field"},
+        ]
+    ),
+    unique_by=lambda each: (each["key"], each["effect"]),
+    max_size=4,
+)
+NOTES = st.none() | st.fixed_dictionaries(
+    {"other": st.just("1")},
+    optional={RECORD_ANNOTATION: st.sampled_from([OLD_TEXT, "mangled", encode(record(incident()))])},
+)
+LABELS = st.none() | st.fixed_dictionaries(
+    {"pool": st.just("a")}, optional={HEALTH_LABEL: st.sampled_from(["faulty", "suspect"])}
+)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> dict[str, Any]:
+    """Any Node, with or without traces of us."""
+    taints = draw(st.none() | TAINTS)
+    parts: dict[str, Any] = {} if taints is None else {"taints": taints}
+    return raw_node(annotations=draw(NOTES), labels=draw(LABELS), **parts)
+
+
+CHANGES = st.builds(
+    Change,
+    st.just("gpu-1"),
+    st.sampled_from([Verb.TAINT, Verb.UNTAINT, Verb.RECORD]),
+    st.none() | st.sampled_from([record(incident()), record(incident(31), tainted=False)]),
+    st.none() | st.sampled_from(["faulty", "suspect"]),
+) | st.just(PURGE)
+
+
+def without_us(node: dict[str, Any]) -> dict[str, Any]:
+    """The Node without our taint, label and annotation; empty is absent."""
+    bare = copy.deepcopy(node)
+    for name in ("labels", "annotations"):
+        held = bare["metadata"].pop(name, None) or {}
+        others = {key: value for key, value in held.items() if key not in (HEALTH_LABEL, RECORD_ANNOTATION)}
+        if others:
+            bare["metadata"][name] = others
+    taints = [each for each in bare["spec"].pop("taints", None) or [] if each != OURS]
+    return {**bare, "spec": {**bare["spec"], "taints": taints}}
+
+
+@given(nodes(), CHANGES)
+def test_nothing_but_ours_is_ever_touched(node: dict[str, Any], change: Change) -> None:
+    assert without_us(written(node, change)) == without_us(node)
+
+
+@given(nodes(), CHANGES)
+def test_the_node_ends_up_as_the_change_wants_it(node: dict[str, Any], change: Change) -> None:
+    after = state_of(written(node, change))
+
+    wanted = {Verb.TAINT: True, Verb.UNTAINT: False, Verb.PURGE: False}
+    assert after.tainted is wanted.get(change.verb, state_of(node).tainted)
+    assert after.as_read.health == change.health
+    assert after.record == (change.record or NodeRecord())
+    assert (after.as_read.record is None) is (change.record is None)
+    assert node_patch.build(after, change) == []
+
+
+@given(nodes(), CHANGES)
+def test_the_state_of_a_dry_run_is_the_written_one(node: dict[str, Any], change: Change) -> None:
+    before = state_of(node)
+
+    assert _comparable(node_patch.applied(before, change)) == _comparable(state_of(written(node, change)))
+
+
+def _comparable(state: NodeState) -> NodeState:
+    """Whether an empty list or map is there may differ, and what is known of GPUs from the record alone."""
+    seen = replace(state.as_read, taints=state.as_read.taints or None, has_labels=True, has_annotations=True)
+    return replace(state, as_read=seen, is_gpu_node=True)
+
+
+SOFT = dict(SUSPECT_TAINT)
+TWIN = {**SOFT, "effect": "NoSchedule"}
+STALE = {**SOFT, "timeAdded": "2026-05-01T00:00:00Z"}
+
+
+def change(verb: Verb = Verb.RECORD, *, soft: bool) -> Change:
+    tainted = verb is Verb.TAINT
+    return Change("gpu-1", verb, record(incident(), tainted=tainted), "suspect", suspect_taint=soft)
+
+
+def taints_after(before: list[dict[str, Any]] | None, wanted: Change) -> list[dict[str, Any]]:
+    """What a server makes of the list; what we believe it makes of it is held to that."""
+    node = raw_node() if before is None else raw_node(taints=before)
+    state = state_of(node)
+    after: list[dict[str, Any]] = jsonpatch.apply(copy.deepcopy(node), node_patch.build(state, wanted))[
+        "spec"
+    ].get("taints", [])
+    believed = node_patch.applied(state, wanted)
+    assert list(believed.as_read.taints or ()) == after
+    assert sorted((t.key, t.value or "", t.effect) for t in believed.taints) == sorted(
+        (t["key"], t.get("value") or "", t["effect"]) for t in after
+    )
+    return after
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted", "after"),
+    [
+        pytest.param(None, change(soft=True), [SOFT], id="on a node without taints"),
+        pytest.param([], change(soft=True), [SOFT], id="on an empty list"),
+        pytest.param([TEAM], change(soft=True), [TEAM, SOFT], id="behind another's"),
+        pytest.param([STALE, TEAM], change(soft=True), [STALE, TEAM], id="there already"),
+        pytest.param([TEAM, STALE, TWIN], change(soft=False), [TEAM, TWIN], id="off, the twin stays"),
+        pytest.param([OURS, TEAM], change(soft=True), [OURS, TEAM, SOFT], id="a record keeps our taint"),
+        pytest.param([SOFT, TEAM], change(Verb.TAINT, soft=False), [TEAM, OURS], id="a taint in its place"),
+        pytest.param([OURS, SOFT], change(Verb.UNTAINT, soft=False), [], id="both off"),
+        pytest.param([SOFT, OURS, TEAM], change(Verb.PURGE, soft=False), [TEAM], id="purged"),
+    ],
+)
+def test_the_list_after_the_patch(
+    before: list[dict[str, Any]] | None, wanted: Change, after: list[dict[str, Any]]
+) -> None:
+    assert taints_after(before, wanted) == after
+
+
+OTHERS = st.sampled_from([TEAM, TWIN, {"key": "x", "effect": "NoExecute"}])
+
+
+@given(
+    before=st.lists(st.one_of(OTHERS, st.sampled_from([SOFT, dict(OUR_TAINT)])), max_size=5, unique_by=str),
+    verb=st.sampled_from(list(Verb)),
+    soft=st.booleans(),
+)
+def test_others_and_their_order_are_never_touched(
+    before: list[dict[str, Any]], verb: Verb, soft: bool
+) -> None:
+    after = taints_after(before, change(verb, soft=soft))
+
+    mine = (SOFT, dict(OUR_TAINT))
+    assert [each for each in after if each not in mine] == [each for each in before if each not in mine]
+    assert (SOFT in after) is soft
+    assert (dict(OUR_TAINT) in after) is (
+        verb is Verb.TAINT or (verb is Verb.RECORD and dict(OUR_TAINT) in before)
+    )

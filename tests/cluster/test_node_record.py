@@ -1,0 +1,405 @@
+from __future__ import annotations
+
+import json
+import string
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from konductor_like.cluster.node_record import RECORD_BYTES, decode, encode
+from konductor_like.detection import find
+from konductor_like.model import (
+    Ack,
+    Act,
+    FaultKind,
+    Incident,
+    IncidentKey,
+    IncidentState,
+    KernelPosition,
+    Machine,
+    NodeRecord,
+    Quarantine,
+    Release,
+    Role,
+    Severity,
+    Source,
+)
+from tests.cluster.scenes import BOOT, NOON, incident, record, release
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+NUMBERS = st.integers(0, (1 << 64) - 1)
+STAMPS = st.integers(0, 253_402_300_799 * 10**9)
+MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 -- hypothesis wants bare bounds
+BOOTS = st.none() | st.sampled_from([BOOT, "b", ""])
+POSITIONS = st.builds(KernelPosition, BOOTS, st.none() | NUMBERS, st.none() | NUMBERS)
+INCIDENTS = st.builds(
+    Incident,
+    key=st.builds(
+        IncidentKey, st.sampled_from(["xid.79", "xid.31", "sxid.12028"]) | TEXTS, st.none() | TEXTS
+    ),
+    kind=st.sampled_from(FaultKind),
+    severity=st.sampled_from(Severity),
+    state=st.sampled_from(IncidentState),
+    count=st.integers(1, (1 << 64) - 1),
+    first_ns=STAMPS,
+    last_ns=STAMPS,
+    last=POSITIONS,
+    code=st.none() | NUMBERS,
+    evidence=TEXTS,
+    title=TEXTS,
+    advice=TEXTS,
+    needs=TEXTS,
+    source=st.sampled_from(Source),
+    before_install=st.booleans(),
+    released_ns=st.none() | STAMPS,
+    user_written=st.booleans(),
+    job=st.none() | TEXTS.filter(bool),
+    event=st.none() | TEXTS.filter(bool),
+    role=st.none() | st.sampled_from(Role),
+    origin=st.none() | TEXTS,
+    grounds=TEXTS,
+    ack=st.none() | st.builds(Ack, MOMENTS, TEXTS, TEXTS),
+)
+RELEASES = st.builds(
+    Release,
+    at=MOMENTS,
+    by=TEXTS,
+    reason=TEXTS,
+    how=TEXTS,
+    read=POSITIONS,
+    read_ns=st.dictionaries(st.sampled_from(Source), STAMPS),
+    warning=st.none() | TEXTS,
+)
+RECORDS = st.builds(
+    NodeRecord,
+    machine=st.none() | st.builds(Machine, TEXTS, st.none() | TEXTS, BOOTS),
+    tainted_at=st.none() | MOMENTS,
+    incidents=st.lists(INCIDENTS, max_size=4).map(tuple),
+    releases=st.lists(RELEASES, max_size=2).map(tuple),
+    read=POSITIONS,
+    past_boots=st.lists(TEXTS, max_size=3).map(tuple),
+    booted_after_ns=st.none() | STAMPS,
+    quarantines=st.lists(st.builds(Quarantine, MOMENTS, MOMENTS, TEXTS), max_size=3).map(tuple),
+    hold_until=st.none() | MOMENTS,
+    replace_since=st.none() | MOMENTS,
+    contested_at=st.none() | MOMENTS,
+    act=st.none() | st.builds(Act, TEXTS, MOMENTS, TEXTS),
+)
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(RECORDS)
+def test_what_is_written_is_read_again(written: NodeRecord) -> None:
+    assert decode(encode(written)) == (written, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [
+        (
+            NodeRecord,
+            (
+                "machine tainted_at incidents releases read past_boots booted_after_ns quarantines "
+                "hold_until replace_since contested_at act"
+            ),
+        ),
+        (
+            Incident,
+            (
+                "key kind severity state count first_ns last_ns last code evidence title advice source "
+                "before_install released_ns user_written job event role origin needs grounds ack ended_ns"
+            ),
+        ),
+        (Release, "at by reason how read read_ns warning"),
+        (Machine, "node_uid system_id boot_id"),
+        (KernelPosition, "boot_id sequence stamp_us"),
+        (Quarantine, "tainted_at released_at rule"),
+        (Act, "id at rules"),
+        (Ack, "at by reason"),
+        (IncidentKey, "rule gpu"),
+    ],
+)
+def test_a_field_that_is_added_is_not_forgotten_here(kind: type, written: str) -> None:
+    assert [field.name for field in fields(kind)] == written.split()
+
+
+@given(RECORDS)
+def test_every_json_library_writes_the_text_alike(written: NodeRecord) -> None:
+    """The API server compares strings as they are written: there must be only one way to write them."""
+    assert not set(encode(written)) - set(string.ascii_letters + string.digits + string.punctuation + " ")
+    assert not set(encode(written)) & set("<>&")
+
+
+@given(RECORDS)
+def test_writing_again_what_was_read_changes_nothing(written: NodeRecord) -> None:
+    text = encode(written)
+
+    assert encode(decode(text)[0]) == text
+
+
+@given(st.text(max_size=200) | ANY_JSON.map(json.dumps))
+def test_whatever_a_person_typed_is_read_without_an_error(text: str) -> None:
+    found, problem = decode(text)
+
+    assert isinstance(found, NodeRecord)
+    assert problem is None or problem
+
+
+@given(RECORDS, st.data())
+def test_a_mangled_record_can_be_written_again(written: NodeRecord, data: st.DataObject) -> None:
+    parts = json.loads(encode(written))
+    name = data.draw(st.sampled_from([*parts]))
+    parts[name] = data.draw(ANY_JSON)
+
+    saved, _ = decode(json.dumps(parts))
+
+    assert decode(encode(saved)) == (saved, None)
+
+
+def test_a_record_reads_like_this() -> None:
+    written = record(
+        incident(), incident(gpu="0000:5e:00", seconds=3), releases=(release(reason="new board"),)
+    )
+
+    assert json.loads(encode(written)) == {
+        "v": 1,
+        "tainted": "2026-05-06T12:00:00Z",
+        "machine": {"uid": "uid-gpu-1", "system": "4c4c4544-0051-3310-8052-b4c04f564d33", "boot": BOOT},
+        "read": {"seq": 1200, "us": 6_000_000},
+        "rules": {
+            "xid.79": {
+                "kind": "xid",
+                "code": 79,
+                "severity": "fatal",
+                "title": "GPU lost",
+                "advice": "Reboot the node.",
+                "needs": "reboot",
+            }
+        },
+        "incidents": [
+            {
+                "rule": "xid.79",
+                "gpu": "0000:3b:00",
+                "state": "active",
+                "count": 1,
+                "first": "2026-05-06T12:00:00Z",
+                "last": "2026-05-06T12:00:00Z",
+                "at": {"seq": 1000, "us": 5_000_000},
+                "line": "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
+            },
+            {
+                "rule": "xid.79",
+                "gpu": "0000:5e:00",
+                "state": "active",
+                "count": 1,
+                "first": "2026-05-06T12:00:03Z",
+                "last": "2026-05-06T12:00:03Z",
+                "at": {"seq": 1003, "us": 5_000_003},
+                "line": "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
+            },
+        ],
+        "releases": [
+            {
+                "at": "2026-05-06T12:00:00Z",
+                "by": "kim",
+                "reason": "new board",
+                "how": "reset",
+                "read": {"seq": 900, "us": 4_000_000},
+                "until": {"kernel": "2026-05-06T12:00:00Z", "pod": "2026-05-06T11:59:59.999999995Z"},
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"kmsg/1 boot={BOOT} seq={'9' * 19} facility=0 priority=3 [{'9' * 12}.999999] {{}}",
+        f"3,{'9' * 19},{'9' * 19},-;{{}}",
+    ],
+    ids=["our reader's", "/dev/kmsg"],
+)
+def test_the_highest_position_that_detection_takes_can_be_read_again(line: str) -> None:
+    finding = find(line.format("NVRM: Xid (PCI:0000:3d:00): 79, GPU has fallen off the bus."), Source.KERNEL)
+    assert finding is not None
+    assert finding.position.sequence == 10**19 - 1
+    seen = replace(incident(), last=finding.position)
+    written = replace(record(), incidents=(seen,), read=finding.position)
+
+    assert decode(encode(written)) == (written, None)
+
+
+def test_an_incident_that_differs_from_its_rule_keeps_its_difference() -> None:
+    plain = incident()
+    other = replace(
+        plain, key=IncidentKey("xid.79", "0000:5e:00"), code=None, severity=Severity.TEST, advice=""
+    )
+
+    assert decode(encode(record(plain, other)))[0].incidents == (plain, other)
+
+
+def _edited(**changes: Any) -> str:
+    parts = json.loads(encode(record(incident(), releases=(release(),))))
+    return json.dumps({**parts, **changes})
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param("", "it is not JSON", id="emptied"),
+        pytest.param("see JIRA-1234", "it is not JSON", id="a note"),
+        pytest.param("[1]", "it is not a JSON object", id="a list"),
+        pytest.param("{}", "it is of version unknown, this program writes version 1", id="no version"),
+        pytest.param(_edited(v=2), "it is of version 2, this program writes version 1", id="a later version"),
+        pytest.param(_edited(tainted="today"), "tainted is not a time", id="a time in words"),
+        pytest.param(_edited(tainted=True), "tainted is not a time", id="true for a time"),
+        pytest.param(_edited(read={"seq": -1}), "read.seq is not a whole number", id="a negative number"),
+        pytest.param(_edited(incidents={}), "incidents is not a list", id="an object for a list"),
+        pytest.param(_edited(incidents=["x"]), "incidents[0]: is not an object", id="a word for an incident"),
+        pytest.param(_edited(incidents=[{}]), "incidents[0]: it names no rule", id="an empty incident"),
+        pytest.param(
+            _edited(incidents=[{"rule": "xid.79", "state": "gone"}]),
+            "incidents[0].state is none of active, held, pending, released; "
+            "incidents[0]: it lacks a kind, severity or state",
+            id="a state that does not exist",
+        ),
+        pytest.param(
+            _edited(incidents=[{"rule": "xid.79", "state": "active"}]),
+            "incidents[0]: it says no time",
+            id="an incident without a time",
+        ),
+        pytest.param(
+            _edited(releases=[{"by": "kim"}]), "releases[0]: it says no time", id="a timeless release"
+        ),
+        pytest.param(_edited(boots=["a", 1]), "boots: holds more than text", id="a number for a boot"),
+        pytest.param(_edited(incidents=[{}, {}, 3, 4, 5]), "and 2 more", id="more than fits in a line"),
+    ],
+)
+def test_what_cannot_be_read_is_said(text: str, problem: str) -> None:
+    assert problem in str(decode(text)[1])
+
+
+def test_the_rest_of_a_mangled_record_is_saved() -> None:
+    found, problem = decode(_edited(tainted=5, machine="none"))
+
+    assert problem == "machine is not an object; tainted is not a time"
+    assert found.tainted_at is None
+    assert [kept.key for kept in found.incidents] == [IncidentKey("xid.79", "0000:3b:00")]
+    assert [kept.by for kept in found.releases] == ["kim"]
+
+
+def test_fields_that_are_not_known_do_no_harm() -> None:
+    found, problem = decode(_edited(note="kim looks into it", ticket=1234))
+
+    assert problem is None
+    assert found == record(incident(), releases=(release(),))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"v":' + "9" * 6000 + "}"], ids=["deep", "a long number"])
+def test_a_hostile_text_is_a_problem_and_not_a_crash(text: str) -> None:
+    assert decode(text)[1] is not None
+
+
+def test_lone_surrogates_do_not_reach_the_server() -> None:
+    text = encode(record(incident(line="bad \ud800 byte")))
+
+    assert decode(text)[0].incidents[0].evidence == "bad ? byte"
+
+
+# Eight kilobytes.
+
+
+def _many(count: int, **parts: Any) -> tuple[Incident, ...]:
+    return tuple(incident(gpu=f"0000:{n:02x}:00", seconds=n, **parts) for n in range(count))
+
+
+def test_lines_are_shortened_before_anything_is_left_out() -> None:
+    crowded = record(*_many(16, line="x" * 500))
+
+    text = encode(crowded)
+    found = decode(text)[0]
+
+    assert len(text.encode()) <= RECORD_BYTES
+    assert json.loads(text)["truncated"] == "lines shortened"
+    assert [kept.key for kept in found.incidents] == [one.key for one in crowded.incidents]
+    assert found.incidents[0].evidence == "x" * 239 + "…"
+
+
+def test_what_never_taints_goes_first_and_the_oldest_of_it() -> None:
+    fatal, suspect = _many(12), _many(60, severity=Severity.SUSPECT)
+    done = _many(12, state=IncidentState.RELEASED)
+
+    text = encode(record(*suspect, *done, *fatal))
+    kept = decode(text)[0].incidents
+
+    assert [one for one in kept if one.state is IncidentState.ACTIVE and one.severity.taints] == [*fatal]
+    assert [one for one in kept if one.state is IncidentState.RELEASED] == [*done]
+    rest = [one for one in kept if not one.severity.taints]
+    assert rest == [*suspect[-len(rest) :]]
+    assert 0 < len(rest) < 60
+    assert f"{60 - len(rest)} entries left out" in json.loads(text)["truncated"]
+
+
+def test_released_incidents_go_before_older_releases() -> None:
+    done = _many(80, state=IncidentState.RELEASED)
+    releases = tuple(release(n) for n in (50, 40, 30))
+
+    found, _ = decode(encode(record(*done, releases=releases, tainted=False)))
+
+    assert found.releases == releases
+    assert found.incidents == done[-len(found.incidents) :]
+
+
+def test_the_newest_release_stays_even_before_live_incidents() -> None:
+    live = _many(90)
+
+    found, _ = decode(encode(record(*live, releases=(release(59), release(1)))))
+
+    assert [kept.at for kept in found.releases] == [release(59).at]
+    assert found.incidents == live[-len(found.incidents) :]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(INCIDENTS, max_size=60),
+    st.lists(RELEASES, max_size=8),
+    st.text(st.characters(), max_size=3000),
+    st.integers(1, 400),
+)
+def test_a_record_never_takes_more_than_eight_kilobytes(
+    incidents: list[Incident], releases: list[Release], words: str, times: int
+) -> None:
+    long = [replace(one, evidence=words * times, advice=words) for one in incidents]
+    written = NodeRecord(
+        Machine(words or "uid", words, words),
+        NOON,
+        tuple(long),
+        tuple(replace(one, reason=words * times) for one in releases),
+        KernelPosition(words),
+        (words,) * 20,
+    )
+
+    text = encode(written)
+
+    assert len(text.encode()) <= RECORD_BYTES
+    assert decode(text)[1] is None
+
+
+@pytest.mark.parametrize("character", ["\0", "\U0001f525", '"'], ids=["control", "four bytes", "quote"])
+def test_names_longer_than_any_real_one_still_fit(character: str) -> None:
+    long = character * 9000
+
+    text = encode(
+        NodeRecord(Machine(long, long, long), NOON, past_boots=(long,) * 9, read=KernelPosition(long))
+    )
+
+    assert len(text.encode()) <= RECORD_BYTES
+    assert decode(text)[1] is None

@@ -1,0 +1,187 @@
+"""GPU nodes that show it by nothing but a ResourceSlice of NVIDIA's driver."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from konductor_like.cluster import node_store
+from konductor_like.cluster.client import RESOURCE_SLICES_PATHS, KubeClient
+from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_store import (
+    SLICES_AGAIN_SECONDS,
+    SLICES_SECONDS,
+    NodeStore,
+    ResourceSlices,
+    listed_slices,
+    witnessed,
+)
+from konductor_like.model import NodeState
+from konductor_like.sandbox.fleet import make_cpu_node
+from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
+from tests.policy.scenes import node, ns
+
+
+class Watch:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def put_slice(client: KubeClient, node: str, driver: str = "gpu.nvidia.com") -> None:
+    """What a DRA driver publishes of its node; with no node, of devices that are of none."""
+    spec: dict[str, Any] = {"driver": driver, "pool": {"name": node or "fabric"}}
+    name = f"{node or 'fabric'}-{driver}"
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name},
+        "spec": {**spec, **({"nodeName": node} if node else {})},
+    }
+    client.create(RESOURCE_SLICES_PATHS[0], body)
+
+
+def refreshed(slices: ResourceSlices) -> frozenset[str]:
+    slices.refresh()
+    return slices.nodes()
+
+
+def looks(server: KubernetesServer) -> int:
+    return len(server.calls("list", "resourceslices"))
+
+
+def test_nodes_with_a_slice_of_the_gpu_driver_are_known_and_others_are_not(client: KubeClient) -> None:
+    put_slice(client, "dra-1")
+    put_slice(client, "nic-1", "dra.net")
+    put_slice(client, "domain-1", "compute-domain.nvidia.com")
+    put_slice(client, "")
+
+    assert listed_slices(client)() == {"dra-1"}
+
+
+def test_the_store_knows_a_node_by_its_slice_and_its_decoder_sends_nothing(
+    server: KubernetesServer, client: KubeClient
+) -> None:
+    for name in ("dra-1", "cpu-1"):
+        server.put_node(make_cpu_node(name))
+    put_slice(client, "dra-1")
+    slices = ResourceSlices(client)
+    store = NodeStore(client, node_decoder(sliced=slices.nodes), slices=slices)
+    store.start()
+    try:
+        assert store.wait_synced(10)
+        nodes = store.snapshot()
+    finally:
+        store.stop()
+
+    assert {name: state.is_gpu_node for name, state in nodes.items()} == {"dra-1": True, "cpu-1": False}
+    assert looks(server) == 1
+
+
+def test_slices_are_looked_for_once_an_interval(server: KubernetesServer, client: KubeClient) -> None:
+    watch = Watch()
+    slices = ResourceSlices(client, watch)
+    for _ in range(3):
+        assert refreshed(slices) == set()
+    assert looks(server) == 1
+    put_slice(client, "dra-1")
+
+    watch.seconds = SLICES_SECONDS
+
+    assert refreshed(slices) == {"dra-1"}
+    assert looks(server) == 2
+
+
+def test_what_is_known_outlasts_an_outage_which_is_over_soon(
+    server: KubernetesServer, client: KubeClient
+) -> None:
+    watch = Watch()
+    slices = ResourceSlices(client, watch)
+    put_slice(client, "dra-1")
+    assert refreshed(slices) == {"dra-1"}
+    server.mishaps.add(refusal(500), times=None, when=matching("GET", "resourceslices"))
+    put_slice(client, "dra-2")
+
+    watch.seconds = SLICES_SECONDS
+    assert refreshed(slices) == {"dra-1"}
+    server.mishaps.clear()
+    watch.seconds += SLICES_AGAIN_SECONDS
+
+    assert refreshed(slices) == {"dra-1", "dra-2"}
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_where_there_are_none_to_see_there_are_none(
+    status: int, server: KubernetesServer, client: KubeClient
+) -> None:
+    put_slice(client, "dra-1")
+    server.mishaps.add(refusal(status), times=None, when=matching("GET", "resourceslices"))
+
+    assert listed_slices(client)() == set()
+
+
+def test_an_older_server_is_asked_in_its_older_version(
+    client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_slice(client, "dra-1")
+    known = RESOURCE_SLICES_PATHS[0]
+    monkeypatch.setattr(node_store, "RESOURCE_SLICES_PATHS", (known.replace("/v1/", "/v7/"), known))
+
+    assert listed_slices(client)() == {"dra-1"}
+
+
+NOW = ns(100)
+
+
+def booted(boot: str | None, *, reported: float | None = 0) -> NodeState:
+    """A node in that boot, whose kubelet reported so many seconds after noon."""
+    state = node()
+    at_ns = None if reported is None else ns(reported)
+    return replace(state, machine=replace(state.machine, boot_id=boot), reported_ns=at_ns)
+
+
+def after_ns(before: NodeState | None, state: NodeState) -> int | None:
+    return witnessed(before, state, NOW).booted_after_ns
+
+
+def test_a_boot_began_after_the_last_report_of_the_one_before() -> None:
+    assert after_ns(booted("boot-a", reported=30), booted("boot-b", reported=90)) == ns(30)
+
+
+def test_a_report_from_the_future_was_made_before_now() -> None:
+    assert after_ns(booted("boot-a", reported=3600), booted("boot-b")) == NOW
+
+
+def test_what_is_known_of_a_boot_stays_known_while_it_lasts() -> None:
+    first = witnessed(booted("boot-a", reported=30), booted("boot-b", reported=90), NOW)
+
+    assert after_ns(first, booted("boot-b", reported=95)) == ns(30)
+
+
+def test_the_next_boot_is_younger_still() -> None:
+    first = witnessed(booted("boot-a", reported=30), booted("boot-b", reported=90), NOW)
+
+    assert after_ns(first, booted("boot-c")) == ns(90)
+
+
+def test_a_boot_that_was_there_when_we_came_may_be_of_any_age() -> None:
+    assert after_ns(None, booted("boot-b")) is None
+    assert after_ns(booted("boot-b"), booted("boot-b")) is None
+
+
+def test_nothing_is_known_where_the_old_boot_never_reported_or_was_never_posted() -> None:
+    assert after_ns(booted("boot-a", reported=None), booted("boot-b")) is None
+    assert after_ns(booted(None), booted("boot-b")) is None
+
+
+def test_another_machine_under_the_name_may_have_run_for_long() -> None:
+    other = booted("boot-b")
+    other = replace(other, machine=replace(other.machine, system_id="another"))
+
+    assert after_ns(booted("boot-a"), other) is None

@@ -1,0 +1,264 @@
+"""The controller follows what people wrote on the Lease, and says it once."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from konductor_like.cluster.errors import KubeUnavailable
+from konductor_like.cluster.lease_annotations import LeaseView
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.operator_controls import AGAIN_SECONDS, OperatorControls
+from konductor_like.model import Control, ControlAct, Controls, EventReason
+
+NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
+LEASE = LeaseView("a", "then", NOON, 30, 0, None, None, None)
+PAUSE = ControlAct(Control.PAUSE, NOON, "kim", "driver roll-out", NOON + timedelta(hours=1), act="a1b2")
+PAUSED = Controls((PAUSE,))
+INTERVAL = 10.0
+
+
+def facts(record: logging.LogRecord) -> dict[str, Any]:
+    """The fields of a line of the audit trail."""
+    found = getattr(record, "facts", {})
+    assert found["audit"] == "v1"
+    return dict(found)
+
+
+class Desk:
+    """What follows the controls, the Lease that it reads, a clock, and the Events that it sends."""
+
+    def __init__(self) -> None:
+        self.lease: LeaseView | None = LEASE
+        self.down = False
+        self.reads = 0
+        self.seconds = 0.0
+        self.renewal: tuple[float, LeaseView] | None = None
+        self.events: list[EventReason] = []
+        self.acts: list[str] = []
+        self.metrics = Metrics()
+        self.controls = OperatorControls(
+            self._read,
+            self._event,
+            self.metrics,
+            interval_seconds=INTERVAL,
+            renewed=self._renewed,
+            clock=lambda: self.seconds,
+        )
+
+    def _event(self, reason: EventReason, message: str, act: str) -> None:
+        del message
+        self.events.append(reason)
+        self.acts.append(act)
+
+    def _read(self) -> LeaseView | None:
+        self.reads += 1
+        if self.down:
+            raise KubeUnavailable("down")
+        return self.lease
+
+    def _renewed(self, since_seconds: float) -> tuple[float, LeaseView] | None:
+        return self.renewal if self.renewal is not None and self.renewal[0] > since_seconds else None
+
+    def renew(self, controls: Controls) -> None:
+        self.renewal = (self.seconds, replace(LEASE, controls=controls))
+
+    def write(self, controls: Controls) -> None:
+        assert self.lease is not None
+        self.lease = replace(self.lease, controls=controls)
+
+    def paused(self) -> float:
+        return self.metrics.registry.get_sample_value("konductor_like_paused") or 0.0
+
+
+def test_the_lease_is_read_once_an_interval_and_at_once_before_a_taint() -> None:
+    desk = Desk()
+    desk.controls.update(NOON)
+    desk.write(PAUSED)
+
+    desk.seconds = INTERVAL - 1
+    assert desk.controls.update(NOON) == Controls()
+    assert desk.controls.update(NOON, at_once=True) == PAUSED
+    assert desk.reads == 2
+    desk.seconds = 2 * INTERVAL
+    desk.write(Controls())
+    assert desk.controls.update(NOON) == Controls()
+
+
+def test_what_a_renewal_found_is_heeded_without_reading_the_lease() -> None:
+    desk = Desk()
+    for controls in (Controls(), PAUSED, Controls()):
+        desk.renew(controls)
+        assert desk.controls.update(NOON) == controls
+        desk.seconds += INTERVAL - 1
+
+    assert (desk.reads, desk.events) == (0, [EventReason.PAUSED, EventReason.RESUMED])
+
+
+def test_without_a_renewal_for_an_interval_the_lease_is_read() -> None:
+    desk = Desk()
+    desk.renew(Controls())
+    desk.controls.update(NOON)
+    desk.write(PAUSED)
+    desk.seconds += INTERVAL
+
+    assert desk.controls.update(NOON) == PAUSED
+
+
+def test_an_older_renewal_that_is_answered_late_ends_no_pause_that_was_read_since() -> None:
+    desk = Desk()
+    desk.renew(Controls())
+    under_way, desk.renewal = desk.renewal, None
+    desk.seconds += 1
+    desk.write(PAUSED)
+    desk.controls.update(NOON, at_once=True)
+
+    desk.renewal = under_way
+
+    assert desk.controls.update(NOON) == PAUSED
+    assert desk.events == [EventReason.PAUSED]
+
+
+def test_a_renewal_makes_the_lease_readable_again() -> None:
+    desk = Desk()
+    desk.down = True
+    desk.controls.update(NOON, at_once=True)
+    desk.seconds, desk.down = 1.0, False
+    desk.renew(Controls())
+    desk.controls.update(NOON)
+    desk.write(PAUSED)
+
+    assert desk.controls.update(NOON, at_once=True) == PAUSED
+
+
+def test_while_the_lease_cannot_be_read_what_is_known_holds_and_no_taint_waits_for_it_twice() -> None:
+    desk = Desk()
+    desk.write(PAUSED)
+    desk.controls.update(NOON)
+
+    desk.down = True
+    for _ in range(5):
+        assert desk.controls.update(NOON, at_once=True) == PAUSED
+    assert desk.reads == 2
+    desk.seconds, desk.down = AGAIN_SECONDS, False
+    desk.write(Controls())
+
+    assert desk.controls.update(NOON) == Controls()
+
+
+def test_a_pause_and_its_end_are_said_once_in_log_metric_and_event(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "konductor_like")
+    desk = Desk()
+    desk.write(PAUSED)
+
+    for _ in range(3):
+        desk.controls.update(NOON, at_once=True)
+    assert (desk.events, desk.paused()) == ([EventReason.PAUSED], 1)
+    for _ in range(3):
+        desk.controls.update(NOON + timedelta(hours=1), at_once=True)
+
+    assert (desk.events, desk.paused()) == ([EventReason.PAUSED, EventReason.RESUMED], 0)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "Tainting is paused by kim until 2026-03-04T13:00:00Z: driver roll-out. Releases and records go on.",
+        "audit: pause heeded",
+        "The pause has expired: what is still true is acted upon now.",
+        "audit: resume heeded",
+    ]
+    assert desk.acts == ["a1b2", "a1b2"]
+
+
+def test_a_pause_that_somebody_ends_is_said_to_be_resumed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "konductor_like")
+    desk = Desk()
+    desk.write(PAUSED)
+    desk.controls.update(NOON)
+    desk.write(Controls())
+
+    desk.controls.update(NOON, at_once=True)
+
+    assert caplog.records[-2].getMessage().startswith("Tainting was resumed:")
+    assert facts(caplog.records[-1])["by"] is None
+
+
+def test_who_resumed_is_said_with_the_act_that_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "konductor_like")
+    desk = Desk()
+    desk.write(PAUSED)
+    desk.controls.update(NOON)
+    desk.write(Controls((ControlAct(Control.RESUME, NOON + timedelta(minutes=5), "ann", act="c3d4"),)))
+
+    desk.controls.update(NOON + timedelta(minutes=5), at_once=True)
+
+    assert caplog.records[-2].getMessage().startswith("Tainting was resumed by ann:")
+    told = facts(caplog.records[-1])
+    assert (told["verb"], told["outcome"], told["by"], told["act"]) == ("resume", "heeded", "ann", "c3d4")
+    assert desk.acts == ["a1b2", "c3d4"]
+
+
+def test_the_word_of_a_resume_before_the_pause_is_not_taken_for_its_end() -> None:
+    desk = Desk()
+    old = ControlAct(Control.RESUME, NOON - timedelta(hours=1), "ann", act="c3d4")
+    desk.write(Controls((old, PAUSE)))
+    desk.controls.update(NOON)
+    desk.write(Controls((old,)))
+
+    desk.controls.update(NOON, at_once=True)
+
+    assert desk.acts == ["a1b2", ""]
+
+
+def test_a_reset_of_the_brake_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "konductor_like")
+    desk = Desk()
+    desk.write(Controls((ControlAct(Control.BRAKE_RESET, NOON, "kim", "false alarm", act="e5f6"),)))
+
+    for _ in range(3):
+        desk.controls.update(NOON, at_once=True)
+
+    assert (desk.events, desk.acts) == ([EventReason.REARMED], ["e5f6"])
+    told = facts(caplog.records[-1])
+    assert (told["verb"], told["act"], told["why"]) == ("brake-reset", "e5f6", "false alarm")
+
+
+def test_a_restart_does_not_say_again_that_the_brake_was_reset_yesterday() -> None:
+    desk = Desk()
+    desk.write(Controls((ControlAct(Control.BRAKE_RESET, NOON - timedelta(days=1), "kim"),)))
+
+    desk.controls.update(NOON)
+
+    assert desk.events == []
+
+
+def test_a_note_that_cannot_be_read_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk()
+    desk.lease = replace(LEASE, problem="annotation x: it is not JSON")
+
+    for _ in range(3):
+        desk.controls.update(NOON, at_once=True)
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "What the Lease carries cannot be read in full: annotation x: it is not JSON."
+    ]
+
+
+def test_a_lease_that_is_deleted_ends_no_pause() -> None:
+    desk = Desk()
+    desk.write(PAUSED)
+    desk.controls.update(NOON)
+
+    desk.lease = None
+
+    assert desk.controls.update(NOON, at_once=True) == PAUSED
+    assert (desk.events, desk.paused()) == ([EventReason.PAUSED], 1)
+
+
+def test_without_a_lease_nobody_told_anything() -> None:
+    desk = Desk()
+    desk.lease = None
+
+    assert desk.controls.update(NOON) == Controls()
