@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 from tests.chaos import people as p
 from tests.chaos import steps as s
-from tests.chaos.machines import FATAL, SUSPECT, SYMPTOMS
+from tests.chaos.machines import FATAL, JOB_FAULTS, SUSPECT, SYMPTOMS
 from tests.chaos.steps import Step
 from tests.chaos.telling import Story, beat, release, strike, wait, xid
-from tests.chaos.whose import JOB_FAULTS
 
 SOON_SECONDS = (0.2, 5.0, 61.0, 300.0, 590.0)
 """Within the span in which kernel and pod confirm each other."""

@@ -73,7 +73,7 @@ class Pause:
         at = world.clock.moment()
         until = None if self.seconds is None else at + timedelta(seconds=self.seconds)
         if _note(world, PAUSE_ANNOTATION, encode_pause(model.Pause(at, "ann", "a network change", until))):
-            world.ledger.restraint.person_pauses(until)
+            world.ledger.brake.person_pauses(until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Resume:
     def take(self, world: World) -> None:
         """See the class."""
         if _note(world, PAUSE_ANNOTATION, None):
-            world.ledger.restraint.person_resumes()
+            world.ledger.brake.person_resumes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,7 @@ class Rearm:
     def take(self, world: World) -> None:
         """See the class."""
         at = world.clock.moment()
-        if _note(world, REARM_ANNOTATION, encode_rearm(model.Rearm(at, "ann"))):
-            world.ledger.restraint.person_rearms(at)
+        _note(world, REARM_ANNOTATION, encode_rearm(model.Rearm(at, "ann")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +151,7 @@ class TaintByHand:
             self.node,
             lambda taints: [*(t for t in taints if (t["key"], t["effect"]) != place), ours],
         )
-        world.ledger.restraint.person_taints(node_of(world, self.node))
+        world.ledger.brake.person_taints(node_of(world, self.node))
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,8 @@ from konductor_like.controller.tick import Tick
 from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _notes, _Terms
 from konductor_like.model import Change, NodeState
 from tests.chaos import wire
-from tests.chaos.machines import number_in
 
 if TYPE_CHECKING:
-    from tests.chaos.machines import Occurrence
     from tests.chaos.surroundings import Surroundings
 
 NAMESPACE, LEASE = "konductor-like", "konductor-like"
@@ -138,8 +136,6 @@ class Process:
         self.name = name
         self.identity = identity
         self.clock_ahead_ns = 0
-        self.put_forward_ns = 0
-        """When its clock was put forward, which ends every wait."""
         self.dead = False
         self.stopped = False
         self.renewed_seconds = float("-inf")
@@ -150,12 +146,6 @@ class Process:
         """After how many steps the turn of its loop began that is going on."""
         self.seen_out: frozenset[str] = frozenset()
         """The nodes that it saw to be out when that turn began."""
-        self.seen_out_uids: frozenset[str] = frozenset()
-        """The Nodes that it saw to be out in any turn of this term."""
-        self.seen_uids: frozenset[str] = frozenset()
-        """All Nodes that it saw when that turn began."""
-        self._known: set[int | None] = set()
-        """The numbers of the occurrences whose lines were delivered to its loop."""
         self._world = world
         self.set_clock(clock_ahead_ns)
         self._busy = False
@@ -212,8 +202,6 @@ class Process:
 
     def set_clock(self, ahead_ns: int) -> None:
         """Put its clock so far ahead of the true time."""
-        if ahead_ns > self.clock_ahead_ns:
-            self.put_forward_ns = self._world.clock.true_ns
         self.clock_ahead_ns = ahead_ns
 
     @property
@@ -237,10 +225,6 @@ class Process:
     def reads_lease(self) -> bool:
         """Whether what people write on the Lease reaches it: it looks again a while after it could not."""
         return self._world.clock.seconds() > self.unread_seconds + AGAIN_SECONDS
-
-    def knows(self, o: Occurrence) -> bool:
-        """Whether its loop was given a line of this occurrence."""
-        return o.number in self._known
 
     def perhaps_out(self) -> Collection[str]:
         """Nodes whose taint may have been written although no answer came: they are in, or take no room."""
@@ -309,14 +293,7 @@ class Process:
     def _take_turn(self, deliveries: list[Delivery]) -> None:
         assert self._term is not None
         self.turn = self._world.taken
-        nodes = self.store.snapshot()
-        self.seen_out = frozenset(name for name, state in nodes.items() if state.tainted)
-        self.seen_uids = frozenset(state.machine.node_uid for state in nodes.values())
-        self.seen_out_uids |= {nodes[name].machine.node_uid for name in self.seen_out}
-        for delivery in deliveries:
-            batch = delivery.batch
-            self._known.update(number_in(line.text) for line in batch.lines)
-            self._known.update(number_in(fault.finding.text) for fault in batch.past or ())
+        self.seen_out = frozenset(name for name, state in self.store.snapshot().items() if state.tainted)
         self._term._turn(deliveries)
 
     def _poll(self, name: str) -> None:
@@ -342,7 +319,6 @@ class Process:
         self._world.ledger.takes_office(self, status.checkpoint)
         self._world.lines.take_nudge()  # a tail tells of nothing that came before it
         self._ended = _Stop(self._world)
-        self.seen_out_uids = frozenset()
         self._tick, self._term = self._terms.make(status.checkpoint, status.coverage, self._ended)
         inbox = _Inbox(self._take_turn)
         self._term._inbox = inbox  # type: ignore[assignment]  # takes a delivery in the same turn

@@ -27,6 +27,8 @@ class Schedule:
     seed: int
     setup: Setup
     steps: tuple[Step, ...]
+    tainted: tuple[int, ...] | None = None
+    """The nodes that are to be tainted when the steps were taken; None: the invariants alone decide."""
 
     def __str__(self) -> str:
         return "\n".join([f"seed {self.seed}: {self.setup}", *(f"    {step}," for step in self.steps)])
@@ -82,6 +84,8 @@ def play(schedule: Schedule, *, traced: bool = False) -> Outcome:
     world = World(schedule.setup, schedule.seed, trace=[] if traced else None)
     with world.clock.installed(), listening(world):
         world.run(schedule.steps)
+        if schedule.tainted is not None:
+            world.ledger.check_tainted([world.names[number] for number in schedule.tainted])
         settle(world)
     return Outcome(schedule, world.ledger.broken, world.ledger.tainted_once, world.requests, world.trace)
 
