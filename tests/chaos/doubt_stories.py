@@ -53,12 +53,7 @@ DOUBT_STORIES: tuple[Story, ...] = (
     lambda r, n: [s.Xid(n, 95), beat(r), release(r, n), beat(r), ecc(r, n), beat(r), wait(r), beat(r)],
     lambda r, n: [ecc(r, n), beat(r), r.choice((p.Reset(n), p.Ack(n))), beat(r), xid(r, n, SUSPECT), beat(r)],
     lambda r, n: [
-        ecc(r, n),
-        beat(r),
-        s.Reboot(n, r.choice((0.0, 30.0))),
-        beat(r),
-        xid(r, n, SUSPECT),
-        beat(r),
+        *(ecc(r, n), beat(r), s.Reboot(n, r.choice((0.0, 30.0))), beat(r), xid(r, n, SUSPECT), beat(r)),
     ],
     lambda r, n: [s.Xid(n + 1, r.choice(FATAL)), s.PodLine(n + 1, 0.0, 1), ecc(r, n, 1), beat(r), beat(r)],
     # Page faults that follow the GPU, one job, a failure elsewhere, or nobody knows whom.
@@ -67,14 +62,14 @@ DOUBT_STORIES: tuple[Story, ...] = (
     lambda r, n: page_faults(r, n, ((1,), (1,), (1,), (2,)), _fault(r)),
     lambda r, n: page_faults(r, n, ((1, 2, 3), (1, 2, 3), (1, 2, 3)), _fault(r)),
     lambda r, n: [
-        *page_faults(r, n, ((4,), (5,)), 31),
-        *(strike(r), beat(r), *page_faults(r, n, ((6,),), 31), strike(r), beat(r), beat(r)),
+        *(*page_faults(r, n, ((4,), (5,)), 31), strike(r), beat(r), *page_faults(r, n, ((6,),), 31)),
+        *(strike(r), beat(r), beat(r)),
     ],
     lambda r, n: [*page_faults(r, n, ((1,), (2,)), 31), release(r, n), *page_faults(r, n, ((3,),), 31)],
     lambda r, n: [*page_faults(r, n, ((1,), (2,)), 31), s.Reboot(n), *page_faults(r, n, ((3,),), 31)],
     lambda r, n: [
-        *(s.Xid(n, 31), s.PodLine(n, 0.0, 1), s.PodLine(n, 0.0, 2), s.PodLine(n, 0.0, 3)),
-        *(s.Wait(20.0), s.Xid(n, 31), s.Wait(20.0), s.Xid(n, 31), beat(r), beat(r)),
+        *(s.Xid(n, 31), s.PodLine(n, 0.0, 1), s.PodLine(n, 0.0, 2), s.PodLine(n, 0.0, 3), s.Wait(20.0)),
+        *(s.Xid(n, 31), s.Wait(20.0), s.Xid(n, 31), beat(r), beat(r)),
     ],
     lambda r, n: [
         step

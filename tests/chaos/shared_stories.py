@@ -66,13 +66,12 @@ SHARED_STORIES: tuple[Story, ...] = (
     # A rack, where all print alike when one link fails.
     lambda r, n: [*(xid(r, n + rank, LINKS) for rank in range(3)), beat(r), s.Wait(6.0), beat(r)],
     lambda r, n: [
-        *(s.Xid(n, r.choice(FATAL)), s.Wait(1.0)),
-        *(s.Xid(n + 1, r.choice(LINKS)), s.Xid(n + 2, r.choice(LINKS))),
-        *(beat(r), s.Wait(6.0), beat(r)),
+        *(s.Xid(n, r.choice(FATAL)), s.Wait(1.0), s.Xid(n + 1, r.choice(LINKS))),
+        *(s.Xid(n + 2, r.choice(LINKS)), beat(r), s.Wait(6.0), beat(r)),
     ],
     lambda r, n: [
-        *(s.Xid(n, r.choice(LINKS)), beat(r), s.Wait(2.0), xid(r, n + 1), beat(r)),
-        *(s.Wait(6.0), beat(r), strike(r), beat(r)),
+        *(s.Xid(n, r.choice(LINKS)), beat(r), s.Wait(2.0), xid(r, n + 1), beat(r), s.Wait(6.0), beat(r)),
+        *(strike(r), beat(r)),
     ],
     lambda r, n: [s.Xid(n, r.choice(LINKS)), beat(r), strike(r), beat(r), s.Wait(6.0), beat(r)],
     lambda r, n: [s.Xid(n, r.choice(LINKS)), beat(r), beat(r), s.Wait(2.0), beat(r), s.Wait(4.0), beat(r)],
@@ -83,12 +82,7 @@ SHARED_STORIES: tuple[Story, ...] = (
     # Doubt grows.
     lambda r, n: again_and_again(r, n, 94, 3),
     lambda r, n: [
-        *again_and_again(r, n, 94, 2),
-        strike(r),
-        beat(r),
-        s.Xid(n, 94, 0),
-        beat(r),
-        s.Xid(n, 94, 1),
+        *(*again_and_again(r, n, 94, 2), strike(r), beat(r), s.Xid(n, 94, 0), beat(r), s.Xid(n, 94, 1)),
     ],
     lambda r, n: [*again_and_again(r, n, 94, 2), s.Reboot(n), beat(r), *again_and_again(r, n, 94, 2)],
     lambda r, n: [*again_and_again(r, n, 94, 2), release(r, n), beat(r), *again_and_again(r, n, 94, 2)],

@@ -228,7 +228,7 @@ _KINDS: dict[str, tuple[int, Callable[[_Steps, float], list[Step]]]] = {
     "freeze": (2, _Steps._freeze),
     "loki": (3, _Steps._loki),
     "kube": (3, _Steps._kube),
-    "delete Lease": (1, lambda _, at: [Step(at, "delete Lease")]),
+    "delete lease": (1, lambda _, at: [Step(at, "delete lease")]),
     "reset": (3, _on_node("reset", on_tainted=True, purge=(False, False, False, False, False, True))),
     "taint by hand": (1, _on_node("taint by hand")),
     "untaint by hand": (3, _on_node("untaint by hand", on_tainted=True)),
