@@ -113,18 +113,6 @@ class _Datetime(datetime, metaclass=_AnyDatetime):
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         return datetime(*args, **kwargs)  # noqa: DTZ001  # as the caller says
 
-    @classmethod
-    def fromtimestamp(cls, *args: Any, **kwargs: Any) -> Any:
-        return datetime.fromtimestamp(*args, **kwargs)  # noqa: DTZ006  # as the caller says
-
-    @classmethod
-    def fromisoformat(cls, text: str) -> Any:
-        return datetime.fromisoformat(text)
-
-    @classmethod
-    def strptime(cls, *args: Any) -> Any:
-        return datetime.strptime(*args)  # noqa: DTZ007  # as the caller says
-
 
 @cache
 def _places() -> list[tuple[ModuleType, str, bool]]:

@@ -43,7 +43,6 @@ class Taint:
     node: int
 
     def take(self, world: World) -> None:
-        """See the class."""
         work = OperatorTaint(client_of(world), world.settings, DryRun.NONE, reason="smells of smoke")
         carry_out(world, work, node_of(world, self.node))
 
@@ -55,7 +54,6 @@ class Ack:
     node: int
 
     def take(self, world: World) -> None:
-        """See the class."""
         work = Acknowledgement(
             client_of(world), world.settings, DryRun.NONE, rule=None, reason="spare ordered"
         )
@@ -69,7 +67,6 @@ class Pause:
     seconds: float | None = None
 
     def take(self, world: World) -> None:
-        """See the class."""
         at = world.clock.moment()
         until = None if self.seconds is None else at + timedelta(seconds=self.seconds)
         if _note(world, PAUSE_ANNOTATION, encode_pause(model.Pause(at, "ann", "a network change", until))):
@@ -81,7 +78,6 @@ class Resume:
     """``konductor-like resume``."""
 
     def take(self, world: World) -> None:
-        """See the class."""
         if _note(world, PAUSE_ANNOTATION, None):
             world.ledger.brake.person_resumes()
 
@@ -91,7 +87,6 @@ class Rearm:
     """``konductor-like breaker reset``."""
 
     def take(self, world: World) -> None:
-        """See the class."""
         at = world.clock.moment()
         _note(world, REARM_ANNOTATION, encode_rearm(model.Rearm(at, "ann")))
 
@@ -104,7 +99,6 @@ class Reset:
     purge: bool = False
 
     def take(self, world: World) -> None:
-        """See the class."""
         client = client_of(world)
         reset = releasing.Reset(client, world.settings, DryRun.NONE, reason="", purge=self.purge)
         carry_out(world, reset, None if self.node is None else node_of(world, self.node))
@@ -117,7 +111,6 @@ class Untaint:
     node: int
 
     def take(self, world: World) -> None:
-        """See the class."""
         _edit_taints(world, self.node, lambda taints: [taint for taint in taints if taint != OURS])
 
 
@@ -128,7 +121,6 @@ class UntaintSoftly:
     node: int
 
     def take(self, world: World) -> None:
-        """See the class."""
         _edit_taints(
             world, self.node, lambda taints: [t for t in taints if t["key"] != model.SUSPECT_TAINT_KEY]
         )
@@ -143,7 +135,6 @@ class TaintByHand:
     effect: str = TAINT_EFFECT
 
     def take(self, world: World) -> None:
-        """See the class."""
         ours = {"key": TAINT_KEY, "value": self.value, "effect": self.effect}
         place = (TAINT_KEY, self.effect)
         _edit_taints(
@@ -161,7 +152,6 @@ class RemoveTwin:
     node: int
 
     def take(self, world: World) -> None:
-        """See the class."""
         _edit_taints(
             world, self.node, lambda taints: [t for t in taints if t["key"] != TAINT_KEY or t == OURS]
         )

@@ -63,15 +63,12 @@ class SerialCrew:
         self._late: dict[str, tuple[float, WriteResult]] = {}
 
     def is_late(self, name: str) -> bool:
-        """See ``Crew.is_late``."""
         return name in self._late and self._late[name][0] > self._world.clock.seconds()
 
     def collect(self, name: str) -> WriteResult | None:
-        """See ``Crew.collect``."""
         return None if self.is_late(name) or name not in self._late else self._late.pop(name)[1]
 
     def do(self, jobs: Mapping[str, Callable[[], WriteResult]]) -> dict[str, WriteResult]:
-        """See ``Crew.do``."""
         results = {}
         for name, job in jobs.items():
             result = job()

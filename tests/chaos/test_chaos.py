@@ -56,18 +56,16 @@ def test_in_a_plain_case_these_nodes_are_tainted_and_no_others(schedule: Schedul
 def test_a_seed_is_one_schedule_in_every_process() -> None:
     code = (
         "from tests.chaos.schedule import play, schedule_of\n"
-        "for seed in (6, 23): print('\\n'.join(play(schedule_of(seed), traced=True).trace))"
+        "print('\\n'.join(play(schedule_of(6), traced=True).trace))"
     )
 
-    def trace(hash_seed: str) -> str:
-        environ = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        return subprocess.run(
-            [sys.executable, "-c", code], env=environ, check=True, capture_output=True, text=True
-        ).stdout
+    environ = {**os.environ, "PYTHONHASHSEED": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, check=True, capture_output=True, text=True
+    )
 
-    first = trace("1")
-    assert first.count("PATCH") > 3
-    assert first == trace("2")
+    assert done.stdout.count("PATCH") > 3
+    assert done.stdout.rstrip("\n") == "\n".join(play(schedule_of(6), traced=True).trace)
 
 
 def test_a_program_that_forgets_what_a_reset_covers_is_caught_and_its_schedule_made_short() -> None:
