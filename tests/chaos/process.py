@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from konductor_like.cluster.decode import settled_decoder
 from konductor_like.cluster.errors import KubeError, LeadershipLost
@@ -31,10 +31,9 @@ from konductor_like.controller.term import Term
 from konductor_like.controller.tick import Tick
 from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _notes, _Terms
 from konductor_like.model import Change, NodeState
+from konductor_like.settings import Settings
 from tests.chaos import wire
-
-if TYPE_CHECKING:
-    from tests.chaos.surroundings import Surroundings
+from tests.chaos.clock import Clock
 
 NAMESPACE, LEASE = "konductor-like", "konductor-like"
 DURATION_SECONDS, DEADLINE_SECONDS, RENEW_SECONDS = 300, 200.0, 100.0
@@ -42,6 +41,28 @@ DURATION_SECONDS, DEADLINE_SECONDS, RENEW_SECONDS = 300, 200.0, 100.0
 HEARTBEAT_SECONDS = 60.0
 POLLS_IN_A_ROW, PIECES_IN_A_ROW = 100, 1000
 """What goes on longer than this without pause goes on for ever; the past is read in smaller pieces."""
+
+
+class Surroundings(Protocol):
+    """What a process asks of whatever it runs in: the chaos tests' world, or a scenario's site."""
+
+    settings: Settings
+    clock: Clock
+    rng: random.Random
+    setup: Any
+    settling: bool
+    """Whether nothing goes wrong any more."""
+    taken: int
+    """How many steps were taken."""
+    traffic: Any
+    lines: Any
+    ledger: Any
+
+    def date(self) -> str:
+        """What the servers' Date header says."""
+
+    def advance(self, span_seconds: float, /) -> None:
+        """Time passes."""
 
 
 class Killed(BaseException):  # no error: nothing that catches Exception may catch it
