@@ -31,7 +31,6 @@ class Brake:
         self._by_hand[name] = self._world.taken
 
     def person_pauses(self, until: datetime | None) -> None:
-        """A person paused tainting."""
         self._paused, self._paused_until = self._world.taken, until
 
     def person_resumes(self) -> None:

@@ -39,7 +39,6 @@ class Clock:
         return self.true_ns + self.offset_ns
 
     def wall(self) -> datetime:
-        """The same, aware."""
         return moment_of(self.wall_ns())
 
     def seconds(self) -> float:

@@ -276,7 +276,6 @@ class Ledger:
     # Words
 
     def of(self, name: str) -> list[Occurrence]:
-        """All that happened on a node of that name."""
         return [o for o in self._world.occurrences if o.node == name]
 
     def _holder(self) -> str:
@@ -286,10 +285,8 @@ class Ledger:
         return ""
 
     def ago(self, ns: int) -> str:
-        """How long ago, for people."""
         return f"{(self._world.clock.true_ns - ns) / 1e9:.0f} s ago"
 
     def break_(self, sentence: str) -> None:
-        """Note what is broken."""
         self._world.tell(f"!! {sentence}")
         self.broken.append(sentence)

@@ -60,7 +60,6 @@ class Occurrence:
 
     @property
     def taints(self) -> bool:
-        """Whether it is reason enough for a taint."""
         return self.source is Source.KERNEL and self.finding.severity.taints
 
     @property
@@ -70,7 +69,6 @@ class Occurrence:
 
     @property
     def in_loki(self) -> bool:
-        """Whether Loki has a line of it."""
         return bool(self.shipments)
 
     @property
@@ -80,7 +78,6 @@ class Occurrence:
 
     @property
     def timestamps(self) -> set[int]:
-        """All that Loki has of it."""
         return {shipment.timestamp_ns for shipment in self.shipments}
 
     def __str__(self) -> str:
@@ -128,14 +125,12 @@ class Machine:
         return self.sequence, self.stamp_us
 
     def line(self, message: str, sequence: int, stamp_us: int) -> str:
-        """A record as its reader prints it."""
         stamp = f"[{stamp_us // 1_000_000:5d}.{stamp_us % 1_000_000:06d}] {message}"
         if self.plain:
             return stamp
         return f"kmsg/1 boot={self.boot_id} seq={sequence} facility=0 priority=3 {stamp}"
 
     def heartbeat(self, now_ns: int, wall: str) -> str:
-        """The line that our reader prints once a minute."""
         uptime_us = max(0, now_ns - self.booted_ns) // 1000
         return (
             f"kmsg/1 heartbeat boot={self.boot_id} seq={self.sequence} "
@@ -160,7 +155,6 @@ def found(message: str, source: Source) -> Finding:
 
 
 def seconds(count: float) -> int:
-    """So many seconds in nanoseconds."""
     return round(count * SECOND_NS)
 
 

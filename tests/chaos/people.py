@@ -168,7 +168,6 @@ def _note(world: World, key: str, value: str | None) -> bool:
 
 
 def client_of(world: World) -> KubeClient:
-    """A person's own connection."""
     return wire.kube_client(world.traffic.exchange_of(None), "konductor-like/cli", world.date)
 
 

@@ -224,7 +224,6 @@ class Process:
 
     @property
     def leading(self) -> bool:
-        """Whether it is in office, as far as it knows."""
         return self._term is not None and not self.dead
 
     def may_write(self) -> bool:

@@ -46,7 +46,6 @@ class Outcome:
 
 
 def schedule_of(seed: int) -> Schedule:
-    """The schedule of a seed."""
     rng, large = random.Random(seed), random.Random(f"large {seed}")
     nodes = rng.choice((1, 2, 3, 3, 4, 5))
     overlap_seconds, lateness_seconds = rng.choice(_SPANS)

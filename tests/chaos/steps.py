@@ -320,7 +320,6 @@ class ForgetHistory:
 
 
 def node_of(world: World, number: int) -> str:
-    """The name of a node by its number."""
     return world.names[number % len(world.names)]
 
 

@@ -38,7 +38,6 @@ def beat(r: random.Random) -> Step:
 
 
 def wait(r: random.Random) -> Step:
-    """A short while."""
     return s.Wait(r.choice(SPANS_SECONDS))
 
 

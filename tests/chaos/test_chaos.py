@@ -23,7 +23,7 @@ from tests.chaos.setup import Setup
 from tests.chaos.shrink import shrunk
 
 BATCH = 15
-FIXED = 60
+FIXED = 45
 """``make chaos`` runs 20,000; these few say at once that something broke."""
 
 

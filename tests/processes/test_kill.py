@@ -29,7 +29,6 @@ def taints_written(stage: Stage) -> Counter[str]:
 
 
 def event_names(stage: Stage) -> list[str]:
-    """The Events that were created."""
     created = [call for call in stage.cluster.calls("create", "events") if call.status == 201]
     return [call.body["metadata"]["name"] for call in created]
 

@@ -13,7 +13,6 @@ from tests.chaos.processes.schedule import schedule_of
 
 
 def main() -> int:
-    """Play the schedules; 1 if anything was wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.processes", description=__doc__)
     parser.add_argument("--schedules", type=int, default=300)
     parser.add_argument("--seed", type=int, default=int(time.time()), help="the first seed")

@@ -41,7 +41,6 @@ class Actor:
         return self.process.exitcode
 
     def running(self) -> bool:
-        """Whether it has not ended."""
         return self.wait(0) is None
 
     def freeze(self) -> None:
@@ -53,7 +52,6 @@ class Actor:
                 time.sleep(0.001)
 
     def thaw(self) -> None:
-        """SIGCONT."""
         if self._stopped_ns is not None:
             if self.running():
                 os.kill(self._pid, signal.SIGCONT)
@@ -61,7 +59,6 @@ class Actor:
             self._stopped_ns = None
 
     def kill(self) -> None:
-        """SIGKILL, frozen or not."""
         if self.running():
             os.kill(self._pid, signal.SIGKILL)
         self._end()
@@ -74,7 +71,6 @@ class Actor:
         return self._end()
 
     def said(self) -> str:
-        """All that it logged."""
         return self.log.read_text("utf-8", errors="replace") if self.log.exists() else ""
 
     @property

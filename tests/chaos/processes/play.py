@@ -38,7 +38,6 @@ class Outcome:
 
 
 def run(seed: int) -> Outcome:
-    """Play the schedule of a seed and judge it."""
     schedule = schedule_of(seed)
     begun = time.monotonic()
     with World(schedule.forms) as world, Play(schedule, world) as play:
@@ -126,7 +125,6 @@ class Play:
         )
 
     def said(self) -> str:
-        """The processes' own words."""
         actors = [*self.controllers, *self._resets]
         said = [f"--- {actor.user} ({actor.log.stem})\n{actor.said()}" for actor in actors]
         return "\n".join([*said, "--- writes in the order of their effect", *map(str, self.story().entries)])

@@ -81,7 +81,6 @@ class Schedule:
 
 
 def schedule_of(seed: int) -> Schedule:
-    """The schedule of a seed."""
     dice = random.Random(seed)
     thin = dice.random() < 0.5
     brake_nodes = dice.choice([None, None, 2, 3])
@@ -136,7 +135,6 @@ class _Steps:
         self._faults = 0
 
     def made(self) -> list[Step]:
-        """All of them."""
         weights = [weight for weight, _ in _KINDS.values()]
         kinds = self._dice.choices(list(_KINDS.values()), weights=weights, k=20)
         steps = [*self._fault(0.1), *self._fault(0.6)]
