@@ -113,14 +113,17 @@ class Aftermath:
         return of_boot and o.machine is machine and self._is_on_time(o)
 
     def _check_counts(self, state: NodeState) -> None:
-        """Counts have caught up with what was said, unless the process died or others changed the node."""
+        """Counts have caught up with what was said, unless the process died or others changed the node.
+
+        A line that is read after later ones of its kind may be missing: the record cannot tell it from them.
+        """
         touched = state.name in self._ledger.touched or self._ledger.allowed[state.name]
         if self._ledger.terms > 1 or touched or self._world.machines[state.name].plain:
             return
         acts_from_ns = max(self._ledger.fresh_ns) - seconds(ACT_SECONDS)
         for i in state.record.incidents:
             sure = sum(
-                is_key(o, i) and self._is_sure(o) and o.happened_ns > acts_from_ns
+                is_key(o, i) and self._is_sure(o) and is_prompt(o) and o.happened_ns > acts_from_ns
                 for o in self._ledger.of(state.name)
             )
             if i.source is Source.KERNEL and i.count < sure:
@@ -201,3 +204,8 @@ class Aftermath:
         allowed = 3 + 2 * len(keys) * times + late + self._ledger.allowed[name] + int(minutes)
         if self._ledger.writes[name] > allowed:
             self._ledger.break_(f"{name} was written {self._ledger.writes[name]} times, {allowed} would do")
+
+
+def is_prompt(o: Occurrence) -> bool:
+    """Whether Loki showed all its lines at once."""
+    return all(s.visible_ns - s.timestamp_ns <= MARGIN_NS for s in o.shipments)

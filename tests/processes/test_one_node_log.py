@@ -26,7 +26,8 @@ def stage() -> Iterator[Stage]:
 
 
 def run_once(stage: Stage, **settings: str) -> None:
-    controller = stage.start_controller("--once", KONDUCTOR_POLL_INTERVAL_SECONDS="0.1", **settings)
+    quick = {"KONDUCTOR_POLL_INTERVAL_SECONDS": "0.1", "KONDUCTOR_BRAKE_MAX_PERCENT": "100"}
+    controller = stage.start_controller("--once", **quick, **settings)
     until(lambda: controller.process.poll() is not None, "it ends", controller)
     assert controller.process.returncode == 0, list(controller.log)
 
