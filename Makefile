@@ -19,6 +19,9 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 	--no-emit-index-url --no-emit-find-links --no-header
 WORKERS ?= auto
 TESTS ?= tests
+# What needs no server, no process and no simulated hours; the other folders are for `make test`.
+FAST ?= $(addprefix tests/,catalog cluster controller detection loki policy quality) $(wildcard tests/test_*.py)
+PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal -o cache_dir=.cache/pytest
 LINES ?= 10000000
 SEED ?= 1
 SCHEDULES ?= 300
@@ -48,6 +51,10 @@ setup: .venv/.dev ## Create .venv with everything locked
 demo: .venv/.run ## Watch the real controller taint a node because of a kernel line
 	@$(BIN)/python -m konductor_like.cli demo $(ARGS)
 
+.PHONY: quick
+quick: lint types imports ## Within a minute: lint, types, import contract, and the tests without servers and processes
+	$(PYTEST) -m "not bench and not processes" $(FAST)
+
 .PHONY: test
 test: lint types imports unit ## Every check: lint, types, import contract, tests
 
@@ -66,7 +73,7 @@ imports: .venv/.dev
 
 .PHONY: unit
 unit: .venv/.dev
-	$(BIN)/pytest -n $(WORKERS) -o cache_dir=.cache/pytest $(TESTS)
+	$(PYTEST) $(TESTS)
 
 .PHONY: bench
 bench: .venv/.dev ## Measure reader, detection, and scan against grep; prints the figures

@@ -6,7 +6,7 @@ import signal
 
 import hypothesis
 
-hypothesis.settings.register_profile("suite", deadline=None)  # a busy machine is no failure
+hypothesis.settings.register_profile("suite", deadline=None, max_examples=50)  # a busy machine is no failure
 hypothesis.settings.load_profile("suite")
 
 

@@ -43,7 +43,6 @@ def history(lines: int, nodes: int, days: float, end: float) -> Iterator[tuple[i
 
 
 def main(lines: int, nodes: int, days: float) -> None:
-    """Fill and serve."""
     by_node: dict[int, list[tuple[float, str]]] = {}
     end = time.time()
     for node, at, text in history(lines, nodes, days, end):

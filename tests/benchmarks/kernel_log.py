@@ -33,7 +33,6 @@ _BLOCKS = 4
 
 
 def faults() -> list[str]:
-    """The corpus's kernel lines that report a fault, as dmesg prints them."""
     lines = [case.line for case in own_cases() if case.source is Source.KERNEL]
     return [line for line in lines if line.startswith("[") and find(line, Source.KERNEL) is not None]
 

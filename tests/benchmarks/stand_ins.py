@@ -44,7 +44,6 @@ class StandIn:
         return found
 
     def stop(self) -> None:
-        """End it."""
         self.process.communicate(timeout=60)
 
     def connection(self, timeout_seconds: float | None = 60) -> http.client.HTTPConnection:
@@ -61,7 +60,6 @@ class Loki(StandIn):
         self.pushed_bytes = 0
 
     def stop(self) -> None:
-        """End it, and the collector."""
         self._collector.close()
         super().stop()
 
@@ -145,7 +143,6 @@ class Cluster(StandIn):
             raise broken.get()
 
     def get(self, path: str) -> dict[str, Any]:
-        """One object or list."""
         connection = self.connection()
         connection.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
         answer: dict[str, Any] = json.loads(connection.getresponse().read())
@@ -154,7 +151,6 @@ class Cluster(StandIn):
 
 
 def started(loki: Loki, cluster: Cluster, **settings: str) -> RunningController:
-    """The real controller, once it leads."""
     kept = {
         k: v for k, v in os.environ.items() if not k.startswith("KONDUCTOR_") and k != "WATCHED_NAMESPACES"
     }

@@ -24,7 +24,6 @@ BETWEEN_SECONDS = 0.7
 
 
 def cursor_age(cluster: Cluster) -> float:
-    """How many seconds ago all was read, by what is saved."""
     lease = cluster.get("/apis/coordination.k8s.io/v1/namespaces/konductor-like/leases/konductor-like")
     cursor = json.loads(lease["metadata"].get("annotations", {}).get(CURSOR_ANNOTATION, "null"))
     return time.time() - min(map(moment, cursor["read"].values())) if cursor else DAY

@@ -56,7 +56,6 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def seconds(command: list[str], output: Path, locale: str) -> float:
-    """Wall time."""
     environment = {**os.environ, "LC_ALL": locale}
     with output.open("wb") as file:
         begun = time.perf_counter()

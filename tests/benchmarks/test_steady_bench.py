@@ -90,7 +90,6 @@ def life(loki: Loki, ingested: Ingested) -> Iterator[None]:
 
 
 def pod_labels(pod: int) -> dict[str, str]:
-    """The labels of one training pod."""
     return {
         "k8s_namespace_name": "default",
         "k8s_container_name": "train",
@@ -108,7 +107,6 @@ def free_port() -> int:
 
 
 def processed(port: int) -> Counter[str]:
-    """Bytes that Loki read for the controller, by source."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     prefix = 'konductor_like_loki_bytes_processed_total{source="'

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from konductor_like.model import IncidentState, NodeState, Role, Severity, Source
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.brake import bound, share
-from tests.chaos.evidence import same
+from tests.chaos.doubt import must_be_enough
+from tests.chaos.evidence import is_key, same
 from tests.chaos.ledger import MARGIN_NS
-from tests.chaos.machines import Machine, Occurrence, seconds
+from tests.chaos.machines import Machine, Occurrence, apart_ns, seconds
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
@@ -19,6 +21,10 @@ LATE_SECONDS = 0.2
 """So much short of the configured lateness a line is certainly on time."""
 ACT_SECONDS = 900.0
 RECORD_SECONDS = 600.0
+LONGEST_NS = seconds(330)
+"""No event on several nodes is longer than this."""
+PROVABLE = (13, 31, 94)
+"""What becomes a GPU's own failure by coming again and again."""
 
 
 class Aftermath:
@@ -39,6 +45,7 @@ class Aftermath:
             self._check_fault(o)
         for name, state in self._states.items():
             self._check_doubt(state)
+            self._check_counts(state)
             self._check_signs(state)
             self._check_writes(name)
             if self._ledger.writes[name] != writes_before[name]:
@@ -51,12 +58,21 @@ class Aftermath:
         held = any(same(o, i) and i.state is IncidentState.HELD for i in state.record.incidents)
         if held and self._is_full(state.pool):
             return
-        others = list(self._ledger.blame.explanations(o))
+        others = list(self._explanations(o))
         if any(map(self._is_answered, others)):
             return
         why = "is held although there is room" if held else "led to nothing"
         why += ", nor did anything else of its event" if others else ""
         self._ledger.break_(f"{o}, happened {self._ledger.ago(o.happened_ns)}, {why}")
+
+    def _explanations(self, o: Occurrence) -> Iterator[Occurrence]:
+        """What may have been the origin of a fault that a whole rack prints as fatal: anything that looked
+        fatal on another node at the time, or may have by coming too often.
+        """
+        for other in self._world.occurrences if o.soft else ():
+            failed = other.taints or other.finding.code in PROVABLE
+            if failed and other.node != o.node and apart_ns(o, other) <= LONGEST_NS:
+                yield other
 
     def _is_answered(self, o: Occurrence) -> bool:
         """Whether something follows from it, or rightly nothing does."""
@@ -78,17 +94,39 @@ class Aftermath:
             # What is taken off by hand ends the counting when that is seen.
             *(unix_ns(mark.at) for mark in state.record.releases),
         )
-        for sentence in self._ledger.grounds.must_taint(state, since_ns, self._is_sure):
+        own = (
+            o
+            for o in self._ledger.standing(state)
+            if min(o.first_ns, o.happened_ns) > since_ns + MARGIN_NS and self._is_sure(o)
+        )
+        for sentence in must_be_enough(own):
             if not (held and self._is_full(state.pool)):
-                self._ledger.break_(f"{sentence}: that led to nothing")
+                self._ledger.break_(f"{sentence} of {state.name}: that led to nothing")
 
     def _is_sure(self, o: Occurrence) -> bool:
         """Whether it was in Loki in time, and is of the node's present boot for certain."""
         machine = self._world.machines[o.node]
-        of_boot = o.source is Source.POD or (
-            o.boot_id == machine.boot_id and not (machine.plain and self._may_be_of_another_boot(o, machine))
+        of_boot = o.boot_id == machine.boot_id and not (
+            machine.plain and self._may_be_of_another_boot(o, machine)
         )
         return of_boot and o.machine is machine and self._is_on_time(o)
+
+    def _check_counts(self, state: NodeState) -> None:
+        """Counts have caught up with what was said, unless the process died or others changed the node.
+
+        A line that is read after later ones of its kind may be missing: the record cannot tell it from them.
+        """
+        touched = state.name in self._ledger.touched or self._ledger.allowed[state.name]
+        if self._ledger.terms > 1 or touched or self._world.machines[state.name].plain:
+            return
+        acts_from_ns = max(self._ledger.fresh_ns) - seconds(ACT_SECONDS)
+        for i in state.record.incidents:
+            sure = sum(
+                is_key(o, i) and self._is_sure(o) and is_prompt(o) and o.happened_ns > acts_from_ns
+                for o in self._ledger.of(state.name)
+            )
+            if i.source is Source.KERNEL and i.count < sure:
+                self._ledger.break_(f"{state.name} counts {i.count} of {i.key.rule}, {sure} were read")
 
     def _check_signs(self, state: NodeState) -> None:
         """Label and softer taint say what the record says."""
@@ -165,3 +203,8 @@ class Aftermath:
         allowed = 3 + 2 * len(keys) * times + late + self._ledger.allowed[name] + int(minutes)
         if self._ledger.writes[name] > allowed:
             self._ledger.break_(f"{name} was written {self._ledger.writes[name]} times, {allowed} would do")
+
+
+def is_prompt(o: Occurrence) -> bool:
+    """Whether Loki showed all its lines at once."""
+    return all(s.visible_ns - s.timestamp_ns <= MARGIN_NS for s in o.shipments)

@@ -39,7 +39,6 @@ class Clock:
         return self.true_ns + self.offset_ns
 
     def wall(self) -> datetime:
-        """The same, aware."""
         return moment_of(self.wall_ns())
 
     def seconds(self) -> float:
@@ -112,18 +111,6 @@ class _Datetime(datetime, metaclass=_AnyDatetime):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         return datetime(*args, **kwargs)  # noqa: DTZ001  # as the caller says
-
-    @classmethod
-    def fromtimestamp(cls, *args: Any, **kwargs: Any) -> Any:
-        return datetime.fromtimestamp(*args, **kwargs)  # noqa: DTZ006  # as the caller says
-
-    @classmethod
-    def fromisoformat(cls, text: str) -> Any:
-        return datetime.fromisoformat(text)
-
-    @classmethod
-    def strptime(cls, *args: Any) -> Any:
-        return datetime.strptime(*args)  # noqa: DTZ007  # as the caller says
 
 
 @cache

@@ -73,7 +73,6 @@ def lost_ack(old: NodeRecord, new: NodeRecord) -> Incident | None:
 
 
 def acted(o: Occurrence, record: NodeRecord) -> bool:
-    """Whether the record shows that it was judged."""
     return acted_in(o, list(record.incidents))
 
 
@@ -84,7 +83,6 @@ def listed(occurrences: list[Occurrence]) -> str:
 
 
 def version(node: Node) -> str:
-    """Its resourceVersion."""
     return str(node["metadata"]["resourceVersion"])
 
 

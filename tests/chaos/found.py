@@ -108,32 +108,6 @@ FOUND: dict[str, Schedule] = {
             s.Xid(0, 48, 0, 0.5),
         ),
     ),
-    "a job whose pod is heard late leaves it open whose a page fault was": _kept(
-        Setup(plain=(False,), overlap_seconds=20.0, lateness_seconds=200.0),
-        *(s.PodLine(0, 0.0, 3), s.Wait(130.0), s.Beat(0), s.PodLine(0, 150.0, 1), s.Xid(0, 13)),
-        *(s.PodLine(0, 0.0, 3), s.Beat(0), s.Wait(400.0), s.PodLine(0, 0.0, 1), s.Xid(0, 13)),
-        *(s.Wait(61.0), s.PodLine(0, 0.0, 2), s.Xid(0, 13)),
-    ),
-    "a page fault that may be of any job takes nothing from those that are of one": _kept(
-        KMSG,
-        *(s.Beat(0), s.Xid(0, 31), s.PodLine(0, 0.0, 1), s.PodLine(0, 0.0, 2), s.PodLine(0, 0.0, 3)),
-        *(s.Beat(0), s.Wait(130.0), s.Xid(0, 31), s.PodLine(0, 0.0, 1), s.Beat(0), s.Wait(130.0)),
-        *(s.Xid(0, 31), s.PodLine(0, 0.0, 2), s.Beat(0), s.Wait(130.0)),
-        *(s.Xid(0, 31), s.PodLine(0, 0.0, 3), s.Beat(0)),
-    ),
-    "a line that comes later than those after it completes a threshold": _kept(
-        Setup(plain=(False,), lateness_seconds=1500.0),
-        *(s.Beat(0), s.Wait(200.0), s.Xid(0, 94), s.Beat(0), s.Wait(130.0), s.Xid(0, 94, 0, 0.5)),
-        *(s.Wait(130.0), s.Xid(0, 94), s.Beat(0)),
-    ),
-    "a kernel's word that comes long after a restart confirms a pod's": _kept(
-        Setup(plain=(False,), lateness_seconds=1500.0),
-        *(s.Beat(0), s.Wait(400.0), s.Beat(0), s.Wait(400.0), s.Beat(0), s.PodLine(0, 0.0, 1, ecc=True)),
-        *(s.Xid(0, 94, 0, 0.9), s.Beat(0), s.Wait(200.0), s.Kill(0), s.Beat(0), s.Wait(900.0), s.Beat(0)),
-    ),
-    "what settles while the clock is put back has not settled yet": _kept(
-        KMSG, s.Xid(0, 149, 0), s.Beat(0), s.SetClock(0, -600.0), s.Beat(0)
-    ),
     "what settles by a clock that is a little ahead settles after a restart as well": _kept(
         Setup(plain=(False, True), loki_cuts=True, rack=True, common_jobs=0),
         *(s.KubeTrouble("reset after", "node"), s.Xid(0, 149), s.Beat(0), s.Kill(0, 7, True)),

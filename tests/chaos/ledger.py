@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from konductor_like.model import Checkpoint, IncidentState, NodeRecord, NodeState, Source
+from konductor_like.model import (
+    Checkpoint,
+    IncidentState,
+    NodeRecord,
+    NodeState,
+    Role,
+    Source,
+)
 from konductor_like.model.time import unix_ns
-from tests.chaos.blame import Blame
+from tests.chaos.brake import Brake
+from tests.chaos.doubt import may_be_enough
 from tests.chaos.evidence import (
     Node,
     acted,
@@ -26,10 +35,8 @@ from tests.chaos.evidence import (
     version,
     without_ours,
 )
-from tests.chaos.grounds import Grounds
-from tests.chaos.machines import Machine, Occurrence, seconds
+from tests.chaos.machines import RULES_THAT_SETTLE, Machine, Occurrence, seconds
 from tests.chaos.process import DEADLINE_SECONDS, LEASE, NAMESPACE, Process
-from tests.chaos.restraint import Restraint
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
@@ -45,8 +52,7 @@ class Ledger:
         self.tainted_once = 0
         """How many taints were set, to show that schedules do something."""
         self._world = world
-        self.restraint = Restraint(world)
-        self.blame, self.grounds = Blame(world), Grounds(world)
+        self.brake = Brake(world)
         self._operators: dict[str, Machine] = {}
         """Machines that a person tainted and nobody released since, by their node."""
         self._went: dict[str, tuple[Machine, str]] = {}
@@ -64,6 +70,10 @@ class Ledger:
         self._lease_lost_seconds = float("-inf")
         self.writes: Counter[str] = Counter()
         self.allowed: Counter[str] = Counter()
+        self.terms = 0
+        """How often a process took office."""
+        self.touched: set[str] = set()
+        """Nodes that a person wrote to, or that somebody deleted."""
 
     # While it runs
 
@@ -71,12 +81,13 @@ class Ledger:
         """A process begins a term; without a checkpoint it acts on the last 15 minutes only (rule 5)."""
         if checkpoint is None or set(checkpoint.read_ns) != set(Source):
             self.fresh_ns.append(self._world.clock.true_ns)
+        self.terms += 1
         self._world.tell(f"   {process.name} leads")
 
     def lease_touched(self) -> None:
         """A person deleted the Lease or spoilt it."""
         self._lease_lost_seconds = self._world.clock.seconds()
-        self.restraint.person_resumes()
+        self.brake.person_resumes()
         self.fresh_ns.append(self._world.clock.true_ns)
 
     def starts_write(self, process: Process) -> None:
@@ -102,6 +113,7 @@ class Ledger:
             self.break_(f"a write to {name} changes what is not ours")
         old, new = self._world.decode(before), self._world.decode(after)
         if process is None:
+            self.touched.add(name)
             self._written_by_person(name, old, new)
         else:
             self._written_by(process, name, old, new, late=late, turn=turn)
@@ -117,15 +129,6 @@ class Ledger:
         if old.tainted and not new.tainted and old.record.tainted_at is not None:
             self._spend(name, old.machine.node_uid, old.record, reset_ns=None)
 
-    def let_go(self, name: str, since_ns: int) -> bool:
-        """Whether a person has released the node or acknowledged what it has since then."""
-        return any(at_ns >= since_ns for at_ns in (*self.released_ns[name], *self.acked_ns[name]))
-
-    @property
-    def people_meddled(self) -> bool:
-        """Whether anybody has released or acknowledged anything."""
-        return any(self.released_ns.values()) or any(self.acked_ns.values())
-
     def _written_by_person(self, name: str, old: NodeState, new: NodeState) -> None:
         """A reset is a release; a taint and an acknowledgement take nothing back."""
         self.allowed[name] += 2
@@ -138,13 +141,12 @@ class Ledger:
             self.acked_ns[name].append(self._world.clock.true_ns)
         if any(i.by_person and i.state is IncidentState.ACTIVE for i in new.record.incidents):
             self._operators[name] = self._world.machines[name]
-            self.restraint.person_taints(name)
+            self.brake.person_taints(name)
 
     def deleted(self, name: str, before: Node) -> None:
         """A Node is deleted; its taint went with it, and nobody removed it."""
+        self.touched.add(name)
         state, machine = self._world.decode(before), self._world.machines[name]
-        if state.tainted:
-            self.restraint.node_deleted(state)
         if state.tainted and state.record.tainted_at is not None:
             self._went[name] = (machine, machine.boot_id)
 
@@ -167,6 +169,14 @@ class Ledger:
         if len(writers) > 1 and lost_for > DEADLINE_SECONDS:
             self.break_(f"{' and '.join(writers)} may both write")
 
+    def check_tainted(self, names: Collection[str]) -> None:
+        """These nodes are tainted, and no others."""
+        for name in self._world.names:
+            stored = self._world.nodes.stored(name)
+            tainted = stored is not None and self._world.decode(stored).tainted
+            if tainted is not (name in names):
+                self.break_(f"{name} is {'tainted' if tainted else 'not tainted'}")
+
     def _written_by(
         self, process: Process, name: str, old: NodeState, new: NodeState, *, late: bool, turn: int
     ) -> None:
@@ -179,12 +189,13 @@ class Ledger:
             self.break_(f"{process.name} takes the taint off {name}")
         if lost := lost_ack(old.record, new.record):
             self.break_(f"{process.name} forgets that {lost.key.rule} on {name} was acknowledged")
-        for sentence in self.blame.broken_by_roles(process, new):
-            self.break_(sentence)
+        for i in new.record.incidents:  # rule 17
+            if i.role is Role.COLLATERAL and i.severity.taints and i.key.rule not in RULES_THAT_SETTLE:
+                self.break_(f"{process.name} calls {i.key.rule} on {name} collateral")
         if new.tainted and not old.tainted:
             self.tainted_once += 1
             self._check_taint(process, name, old, new)
-            for sentence in self.restraint.broken_by(process, old, new, turn):
+            for sentence in self.brake.broken_by(process, old, new, turn):
                 self.break_(sentence)
 
     def _check_taint(self, process: Process, name: str, old: NodeState, new: NodeState) -> None:
@@ -202,22 +213,26 @@ class Ledger:
                 or (machine.plain and (o not in self._acted or stands_open(o, old)))
             )
         ]
-        if fresh:
-            if all(o.soft for o in fresh) and not self.grounds.may_taint(process, old, new):
-                for sentence in self.blame.broken_by_taint(process, new, fresh):
-                    self.break_(sentence)
-        elif not self.grounds.may_taint(process, old, new) and not (
-            machine.plain and self._has_left_something(name, machine)
-        ):
+        if fresh or may_be_enough(list(self.standing(new)), self._world.setup.common_jobs):
+            return
+        if not (machine.plain and self._has_left_something(name, machine)):
             why = f"none of {listed(possible)} may act there now" if possible else "nothing happened there"
             self.break_(f"{process.name} taints {name}, but {why}")
+
+    def standing(self, state: NodeState) -> Iterator[Occurrence]:
+        """What Loki has of the node's machine in this boot that its last release does not cover."""
+        machine, record = self._world.machines[state.name], state.record
+        since_ns = unix_ns(record.releases[0].at) - MARGIN_NS if record.releases else 0
+        for o in self.of(state.name):
+            of_boot = o.source is Source.POD or machine.plain or o.boot_id == state.machine.boot_id
+            if o.machine is machine and o.in_loki and of_boot and max(o.timestamps) > since_ns:
+                yield o
 
     def _spend(self, name: str, uid: str, record: NodeRecord, *, reset_ns: int | None) -> None:
         """A release: what was recorded is covered, and by a reset also what belongs to it and came before."""
         now_ns = self._world.clock.true_ns
         self._operators.pop(name, None)
         self._went.pop(name, None)
-        self.restraint.person_releases(name)
         self.released_ns[name].append(now_ns)
         self.allowed[name] += 2
         known = [i for i in record.incidents if i.state is not IncidentState.PENDING]
@@ -261,7 +276,6 @@ class Ledger:
     # Words
 
     def of(self, name: str) -> list[Occurrence]:
-        """All that happened on a node of that name."""
         return [o for o in self._world.occurrences if o.node == name]
 
     def _holder(self) -> str:
@@ -271,10 +285,8 @@ class Ledger:
         return ""
 
     def ago(self, ns: int) -> str:
-        """How long ago, for people."""
         return f"{(self._world.clock.true_ns - ns) / 1e9:.0f} s ago"
 
     def break_(self, sentence: str) -> None:
-        """Note what is broken."""
         self._world.tell(f"!! {sentence}")
         self.broken.append(sentence)

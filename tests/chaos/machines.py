@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -13,12 +12,13 @@ from tests.chaos.clock import SECOND_NS
 FATAL = (79, 48, 95, 119, 74)
 SUSPECT = (94, 63)
 APPLICATION = (31, 43, 13)
+JOB_FAULTS = (13, 31)
+"""A program's own fault, unless it happens to one job after the other on one GPU."""
 SYMPTOMS = (43, 45, 31, 13)
 """What a job's end prints on healthy nodes."""
 LINKS = (145, 149)
 """A whole NVLink domain prints these as fatal when one link fails: they wait to be told apart."""
 RULES_THAT_SETTLE = frozenset({f"xid.{code}" for code in LINKS})
-SETTLE_NS = 5 * SECOND_NS
 GPUS = ("0000:4e:00", "0000:9a:00")
 _LINK_WORDS = {
     145: "RLW_REMAP Fatal XC0 i0 Link 00 (0x00000004 0x00000040 0x{number:08x} 0x00000000)",
@@ -29,7 +29,6 @@ POD_LINE = (
 )
 ECC_LINE = "RuntimeError: CUDA error: uncorrectable ECC error encountered (number {number})"
 """A program's own word for it, which the kernel log may confirm."""
-ECC_RULE = "cuda.214"
 
 
 @dataclass(eq=False, slots=True)
@@ -61,7 +60,6 @@ class Occurrence:
 
     @property
     def taints(self) -> bool:
-        """Whether it is reason enough for a taint."""
         return self.source is Source.KERNEL and self.finding.severity.taints
 
     @property
@@ -71,7 +69,6 @@ class Occurrence:
 
     @property
     def in_loki(self) -> bool:
-        """Whether Loki has a line of it."""
         return bool(self.shipments)
 
     @property
@@ -81,7 +78,6 @@ class Occurrence:
 
     @property
     def timestamps(self) -> set[int]:
-        """All that Loki has of it."""
         return {shipment.timestamp_ns for shipment in self.shipments}
 
     def __str__(self) -> str:
@@ -129,14 +125,12 @@ class Machine:
         return self.sequence, self.stamp_us
 
     def line(self, message: str, sequence: int, stamp_us: int) -> str:
-        """A record as its reader prints it."""
         stamp = f"[{stamp_us // 1_000_000:5d}.{stamp_us % 1_000_000:06d}] {message}"
         if self.plain:
             return stamp
         return f"kmsg/1 boot={self.boot_id} seq={sequence} facility=0 priority=3 {stamp}"
 
     def heartbeat(self, now_ns: int, wall: str) -> str:
-        """The line that our reader prints once a minute."""
         uptime_us = max(0, now_ns - self.booted_ns) // 1000
         return (
             f"kmsg/1 heartbeat boot={self.boot_id} seq={self.sequence} "
@@ -151,17 +145,6 @@ def xid_message(code: int, gpu: str, number: int) -> str:
     return f"NVRM: Xid (PCI:{gpu}): {code}, pid={1000 + number}, name=train, channel {number:08x}"
 
 
-_NUMBER = re.compile(r"channel (?P<kernel>\w{8})|0x(?P<link>\w{8}) 0x00000000\)|\(number (?P<pod>\d+)\)")
-
-
-def number_in(text: str) -> int | None:
-    """The number of the occurrence that a line tells of; None for a heartbeat."""
-    match = _NUMBER.search(text)
-    if match is None:
-        return None
-    return int(match["pod"]) if match["pod"] else int(match["kernel"] or match["link"], 16)
-
-
 @lru_cache(maxsize=10_000)
 def found(message: str, source: Source) -> Finding:
     """What detection says of a message. Raises ValueError where it is no fault."""
@@ -172,5 +155,9 @@ def found(message: str, source: Source) -> Finding:
 
 
 def seconds(count: float) -> int:
-    """So many seconds in nanoseconds."""
     return round(count * SECOND_NS)
+
+
+def apart_ns(one: Occurrence, other: Occurrence) -> int:
+    """The least time between any line of one and any of the other; endless where Loki has none."""
+    return min((abs(a - b) for a in one.timestamps for b in other.timestamps), default=10**18)

@@ -23,7 +23,6 @@ class OthersWrite:
     number: int
 
     def take(self, world: World) -> None:
-        """See the class."""
         team = {"key": "team", "value": f"v{self.number}", "effect": "NoSchedule"}
 
         def change(node: dict[str, Any]) -> None:
@@ -50,7 +49,6 @@ class DeleteLease:
     """Somebody deletes the Lease."""
 
     def take(self, world: World) -> None:
-        """See the class."""
         if world.kube._store.get("leases", Key(NAMESPACE, LEASE)) is not None:
             world.kube._store.delete("leases", Key(NAMESPACE, LEASE))
             world.ledger.lease_touched()
@@ -63,7 +61,6 @@ class SpoilCursor:
     cursor: str | None
 
     def take(self, world: World) -> None:
-        """See the class."""
         stored = world.kube._store.get("leases", Key(NAMESPACE, LEASE))
         if stored is None:
             return

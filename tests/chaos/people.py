@@ -36,7 +36,6 @@ class Taint:
     node: int
 
     def take(self, world: World) -> None:
-        """See the class."""
         work = OperatorTaint(client_of(world), world.settings, DryRun.NONE, reason="smells of smoke")
         carry_out(world, work, node_of(world, self.node))
 
@@ -48,7 +47,6 @@ class Ack:
     node: int
 
     def take(self, world: World) -> None:
-        """See the class."""
         work = Acknowledgement(
             client_of(world), world.settings, DryRun.NONE, rule=None, reason="spare ordered"
         )
@@ -62,12 +60,11 @@ class Pause:
     seconds: float | None = None
 
     def take(self, world: World) -> None:
-        """See the class."""
         at = world.clock.moment()
         until = None if self.seconds is None else at + timedelta(seconds=self.seconds)
         act = model.ControlAct(model.Control.PAUSE, at, "ann", "a network change", until)
         if _tell(world, act):
-            world.ledger.restraint.person_pauses(until)
+            world.ledger.brake.person_pauses(until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,7 @@ class Resume:
     def take(self, world: World) -> None:
         """See the class."""
         if _tell(world, model.ControlAct(model.Control.RESUME, world.clock.moment(), "ann")):
-            world.ledger.restraint.person_resumes()
+            world.ledger.brake.person_resumes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +82,8 @@ class Rearm:
     """``konductor-like brake reset``."""
 
     def take(self, world: World) -> None:
-        """See the class."""
         at = world.clock.moment()
-        if _tell(world, model.ControlAct(model.Control.BRAKE_RESET, at, "ann")):
-            world.ledger.restraint.person_rearms(at)
+        _tell(world, model.ControlAct(model.Control.BRAKE_RESET, at, "ann"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +94,6 @@ class Reset:
     purge: bool = False
 
     def take(self, world: World) -> None:
-        """See the class."""
         client = client_of(world)
         kind = acts.Purge if self.purge else acts.Reset
         reset = kind(client, world.settings, DryRun.NONE, reason="")
@@ -113,7 +107,6 @@ class Untaint:
     node: int
 
     def take(self, world: World) -> None:
-        """See the class."""
         _edit_taints(world, self.node, lambda taints: [taint for taint in taints if taint != OURS])
 
 
@@ -124,7 +117,6 @@ class UntaintSoftly:
     node: int
 
     def take(self, world: World) -> None:
-        """See the class."""
         _edit_taints(
             world, self.node, lambda taints: [t for t in taints if t["key"] != model.SUSPECT_TAINT_KEY]
         )
@@ -139,7 +131,6 @@ class TaintByHand:
     effect: str = TAINT_EFFECT
 
     def take(self, world: World) -> None:
-        """See the class."""
         ours = {"key": TAINT_KEY, "value": self.value, "effect": self.effect}
         place = (TAINT_KEY, self.effect)
         _edit_taints(
@@ -147,7 +138,7 @@ class TaintByHand:
             self.node,
             lambda taints: [*(t for t in taints if (t["key"], t["effect"]) != place), ours],
         )
-        world.ledger.restraint.person_taints(node_of(world, self.node))
+        world.ledger.brake.person_taints(node_of(world, self.node))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +148,6 @@ class RemoveTwin:
     node: int
 
     def take(self, world: World) -> None:
-        """See the class."""
         _edit_taints(
             world, self.node, lambda taints: [t for t in taints if t["key"] != TAINT_KEY or t == OURS]
         )
@@ -174,7 +164,6 @@ def _tell(world: World, act: model.ControlAct) -> bool:
 
 
 def client_of(world: World) -> KubeClient:
-    """A person's own connection."""
     return wire.kube_client(world.traffic.exchange_of(None), "konductor-like/cli", world.date)
 
 

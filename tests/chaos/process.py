@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from konductor_like.cluster.errors import KubeError, LeadershipLost
 from konductor_like.cluster.events import NodeEvents, about
@@ -29,12 +29,9 @@ from konductor_like.controller.term import Term
 from konductor_like.controller.tick import Tick
 from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _notes, _Terms
 from konductor_like.model import Change, NodeState
+from konductor_like.settings import Settings
 from tests.chaos import wire
-from tests.chaos.machines import number_in
-
-if TYPE_CHECKING:
-    from tests.chaos.machines import Occurrence
-    from tests.chaos.surroundings import Surroundings
+from tests.chaos.clock import Clock
 
 NAMESPACE, LEASE = "konductor-like", "konductor-like"
 DURATION_SECONDS, DEADLINE_SECONDS, RENEW_SECONDS = 300, 200.0, 100.0
@@ -42,6 +39,28 @@ DURATION_SECONDS, DEADLINE_SECONDS, RENEW_SECONDS = 300, 200.0, 100.0
 HEARTBEAT_SECONDS = 60.0
 POLLS_IN_A_ROW, PIECES_IN_A_ROW = 100, 1000
 """What goes on longer than this without pause goes on for ever; the past is read in smaller pieces."""
+
+
+class Surroundings(Protocol):
+    """What a process asks of whatever it runs in: the chaos tests' world, or a scenario's site."""
+
+    settings: Settings
+    clock: Clock
+    rng: random.Random
+    setup: Any
+    settling: bool
+    """Whether nothing goes wrong any more."""
+    taken: int
+    """How many steps were taken."""
+    traffic: Any
+    lines: Any
+    ledger: Any
+
+    def date(self) -> str:
+        """What the servers' Date header says."""
+
+    def advance(self, span_seconds: float, /) -> None:
+        """Time passes."""
 
 
 class Killed(BaseException):  # no error: nothing that catches Exception may catch it
@@ -63,15 +82,12 @@ class SerialCrew:
         self._late: dict[str, tuple[float, WriteResult]] = {}
 
     def is_late(self, name: str) -> bool:
-        """See ``Crew.is_late``."""
         return name in self._late and self._late[name][0] > self._world.clock.seconds()
 
     def collect(self, name: str) -> WriteResult | None:
-        """See ``Crew.collect``."""
         return None if self.is_late(name) or name not in self._late else self._late.pop(name)[1]
 
     def do(self, jobs: Mapping[str, Callable[[], WriteResult]]) -> dict[str, WriteResult]:
-        """See ``Crew.do``."""
         results = {}
         for name, job in jobs.items():
             result = job()
@@ -136,8 +152,6 @@ class Process:
         self.name = name
         self.identity = identity
         self.clock_ahead_ns = 0
-        self.put_forward_ns = 0
-        """When its clock was put forward, which ends every wait."""
         self.dead = False
         self.stopped = False
         self.renewed_seconds = float("-inf")
@@ -148,12 +162,6 @@ class Process:
         """After how many steps the turn of its loop began that is going on."""
         self.seen_out: frozenset[str] = frozenset()
         """The nodes that it saw to be out when that turn began."""
-        self.seen_out_uids: frozenset[str] = frozenset()
-        """The Nodes that it saw to be out in any turn of this term."""
-        self.seen_uids: frozenset[str] = frozenset()
-        """All Nodes that it saw when that turn began."""
-        self._known: set[int | None] = set()
-        """The numbers of the occurrences whose lines were delivered to its loop."""
         self._world = world
         self.set_clock(clock_ahead_ns)
         self._busy = False
@@ -210,13 +218,10 @@ class Process:
 
     def set_clock(self, ahead_ns: int) -> None:
         """Put its clock so far ahead of the true time."""
-        if ahead_ns > self.clock_ahead_ns:
-            self.put_forward_ns = self._world.clock.true_ns
         self.clock_ahead_ns = ahead_ns
 
     @property
     def leading(self) -> bool:
-        """Whether it is in office, as far as it knows."""
         return self._term is not None and not self.dead
 
     def may_write(self) -> bool:
@@ -235,10 +240,6 @@ class Process:
     def reads_lease(self) -> bool:
         """Whether what people write on the Lease reaches it: it looks again a while after it could not."""
         return self._world.clock.seconds() > self.unread_seconds + AGAIN_SECONDS
-
-    def knows(self, o: Occurrence) -> bool:
-        """Whether its loop was given a line of this occurrence."""
-        return o.number in self._known
 
     def perhaps_out(self) -> Collection[str]:
         """Nodes whose taint may have been written although no answer came: they are in, or take no room."""
@@ -307,14 +308,7 @@ class Process:
     def _take_turn(self, deliveries: list[Delivery]) -> None:
         assert self._term is not None
         self.turn = self._world.taken
-        nodes = self.store.snapshot()
-        self.seen_out = frozenset(name for name, state in nodes.items() if state.tainted)
-        self.seen_uids = frozenset(state.machine.node_uid for state in nodes.values())
-        self.seen_out_uids |= {nodes[name].machine.node_uid for name in self.seen_out}
-        for delivery in deliveries:
-            batch = delivery.batch
-            self._known.update(number_in(line.text) for line in batch.lines)
-            self._known.update(number_in(fault.finding.text) for fault in batch.past or ())
+        self.seen_out = frozenset(name for name, state in self.store.snapshot().items() if state.tainted)
         self._term._turn(deliveries)
 
     def _poll(self, name: str) -> None:
@@ -340,7 +334,6 @@ class Process:
         self._world.ledger.takes_office(self, status.checkpoint)
         self._world.lines.take_nudge()  # a tail tells of nothing that came before it
         self._ended = _Stop(self._world)
-        self.seen_out_uids = frozenset()
         self._tick, self._term = self._terms.make(status.checkpoint, status.coverage, self._ended)
         inbox = _Inbox(self._take_turn)
         self._term._inbox = inbox  # type: ignore[assignment]  # takes a delivery in the same turn

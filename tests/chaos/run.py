@@ -27,7 +27,6 @@ class Tally:
     """Seeds, and what they broke."""
 
     def add(self, other: Tally) -> None:
-        """Count another's together with ours."""
         self.schedules += other.schedules
         self.steps += other.steps
         self.requests += other.requests
@@ -36,7 +35,6 @@ class Tally:
 
 
 def play_seeds(seeds: Iterable[int]) -> Tally:
-    """Run the schedules of these seeds."""
     tally = Tally()
     for seed in seeds:
         schedule = schedule_of(seed)
@@ -80,13 +78,11 @@ def explain(seed: int) -> str:
 
 
 def told(schedule: Schedule) -> str:
-    """The whole of a schedule as it runs."""
     outcome = play(schedule, traced=True)
     return "\n".join([*outcome.trace, "", str(schedule), "", *(outcome.broken or ["nothing broken"]), ""])
 
 
 def main(arguments: list[str]) -> int:
-    """See the package's ``__main__``."""
     options = dict(zip(arguments[::2], arguments[1::2], strict=True))
     if "--seed" in options:
         sys.stdout.write(explain(int(options["--seed"])))

@@ -27,6 +27,8 @@ class Schedule:
     seed: int
     setup: Setup
     steps: tuple[Step, ...]
+    tainted: tuple[int, ...] | None = None
+    """The nodes that are to be tainted when the steps were taken; None: the invariants alone decide."""
 
     def __str__(self) -> str:
         return "\n".join([f"seed {self.seed}: {self.setup}", *(f"    {step}," for step in self.steps)])
@@ -44,7 +46,6 @@ class Outcome:
 
 
 def schedule_of(seed: int) -> Schedule:
-    """The schedule of a seed."""
     rng, large = random.Random(seed), random.Random(f"large {seed}")
     nodes = rng.choice((1, 2, 3, 3, 4, 5))
     overlap_seconds, lateness_seconds = rng.choice(_SPANS)
@@ -82,6 +83,8 @@ def play(schedule: Schedule, *, traced: bool = False) -> Outcome:
     world = World(schedule.setup, schedule.seed, trace=[] if traced else None)
     with world.clock.installed(), listening(world):
         world.run(schedule.steps)
+        if schedule.tainted is not None:
+            world.ledger.check_tainted([world.names[number] for number in schedule.tainted])
         settle(world)
     return Outcome(schedule, world.ledger.broken, world.ledger.tainted_once, world.requests, world.trace)
 

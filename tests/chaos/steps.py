@@ -35,7 +35,6 @@ class Beat:
     slot: int = 0
 
     def take(self, world: World) -> None:
-        """See the class."""
         process = world.processes[self.slot % 2]
         if process is None and self.slot % 2 == 0:
             process = world.start(0)
@@ -50,7 +49,6 @@ class Start:
     slot: int = 1
 
     def take(self, world: World) -> None:
-        """See the class."""
         world.start(self.slot % 2, same_identity=False)
 
 
@@ -61,7 +59,6 @@ class Terminate:
     slot: int = 0
 
     def take(self, world: World) -> None:
-        """See the class."""
         process = _living(world, self.slot)
         if process is not None:
             process.end()
@@ -80,7 +77,6 @@ class Kill:
     writes: bool = False
 
     def take(self, world: World) -> None:
-        """See the class."""
         process = _living(world, self.slot)
         if process is not None:
             world.traffic.strike(Strike(process, self.requests, self.after, self.writes, None))
@@ -97,7 +93,6 @@ class Stop:
     writes: bool = False
 
     def take(self, world: World) -> None:
-        """See the class."""
         process = _living(world, self.slot)
         if process is not None:
             world.traffic.strike(Strike(process, self.requests, self.after, self.writes, self.steps))
@@ -111,7 +106,6 @@ class SetClock:
     ahead_seconds: float
 
     def take(self, world: World) -> None:
-        """See the class."""
         process = world.processes[self.slot % 2]
         if process is not None:
             process.set_clock(seconds(self.ahead_seconds))
@@ -125,7 +119,6 @@ class Wait:
     seconds: float
 
     def take(self, world: World) -> None:
-        """See the class."""
         world.advance(self.seconds)
 
 
@@ -146,7 +139,6 @@ class Xid:
     times: int = 1
 
     def take(self, world: World) -> None:
-        """See the class."""
         delay_seconds = self.late * world.setup.lateness_seconds
         for repeated in range(self.times):
             world.advance(0.001 if repeated else 0.0)
@@ -164,7 +156,6 @@ class PodLine:
     ecc: bool = False
 
     def take(self, world: World) -> None:
-        """See the class."""
         name = node_of(world, self.node)
         world.lines.pod_prints(name, job=self.job, delay_seconds=self.late, ecc=self.ecc)
 
@@ -178,7 +169,6 @@ class PodFlood:
     chars: int = 500
 
     def take(self, world: World) -> None:
-        """See the class."""
         world.lines.pod_floods(node_of(world, self.node), self.lines, self.chars)
 
 
@@ -189,7 +179,6 @@ class Replay:
     node: int
 
     def take(self, world: World) -> None:
-        """See the class."""
         name = node_of(world, self.node)
         for place, record in enumerate(world.machines[name].ring):
             at_ns = world.node_clock_ns(name) + place
@@ -204,7 +193,6 @@ class Reread:
     late: float = 0.0
 
     def take(self, world: World) -> None:
-        """See the class."""
         name = node_of(world, self.node)
         note = f"reread {world.clock.true_ns} "
         for text, timestamp_ns, occurrence in world.lines.files[name][-50:]:
@@ -219,7 +207,6 @@ class Collectors:
     count: int = 2
 
     def take(self, world: World) -> None:
-        """See the class."""
         world.lines.collectors[node_of(world, self.node)] = self.count
 
 
@@ -231,7 +218,6 @@ class SetNodeClock:
     ahead_seconds: float
 
     def take(self, world: World) -> None:
-        """See the class."""
         world.machines[node_of(world, self.node)].clock_ahead_ns = seconds(self.ahead_seconds)
 
 
@@ -246,7 +232,6 @@ class Reboot:
     posted_after: float = 0.0
 
     def take(self, world: World) -> None:
-        """See the class."""
         name = node_of(world, self.node)
         world.machines[name].reboot(world.uuid(), world.clock.true_ns)
         world.later(self.posted_after, lambda: world.nodes.post_boot(name))
@@ -261,7 +246,6 @@ class DeleteNode:
     node: int
 
     def take(self, world: World) -> None:
-        """See the class."""
         name = node_of(world, self.node)
         stored = world.nodes.stored(name)
         if stored is not None:
@@ -277,7 +261,6 @@ class Register:
     new_machine: bool = False
 
     def take(self, world: World) -> None:
-        """See the class."""
         name = node_of(world, self.node)
         if world.nodes.stored(name) is not None:
             return
@@ -302,7 +285,6 @@ class LokiTrouble:
     times: int = 1
 
     def take(self, world: World) -> None:
-        """See the class."""
         world.traffic.troubles.planned.append(Trouble(LOKI, self.kind, self.times))
 
 
@@ -313,7 +295,6 @@ class Blind:
     seconds: float
 
     def take(self, world: World) -> None:
-        """See the class."""
         world.traffic.blind(self.seconds)
 
 
@@ -326,7 +307,6 @@ class KubeTrouble:
     times: int = 1
 
     def take(self, world: World) -> None:
-        """See the class."""
         path, writes = KUBE_TARGETS[self.target], self.target == "node"
         world.traffic.troubles.planned.append(Trouble(KUBE, self.kind, self.times, path, writes))
 
@@ -336,12 +316,10 @@ class ForgetHistory:
     """The API server forgets old resourceVersions: watches get 410."""
 
     def take(self, world: World) -> None:
-        """See the class."""
         world.kube.forget_history()
 
 
 def node_of(world: World, number: int) -> str:
-    """The name of a node by its number."""
     return world.names[number % len(world.names)]
 
 

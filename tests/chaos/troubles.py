@@ -11,7 +11,7 @@ from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.http import Reply, Request
 from konductor_like.sandbox.kubernetes.errors import refusal
 from konductor_like.sandbox.loki.server import EMPTY_ANSWER, HTML_ANSWER
-from tests.chaos.wire import KUBE, LOKI, BrokenOffError, NoAnswerError, NoConnectionError
+from tests.chaos.wire import BrokenOffError, NoAnswerError, NoConnectionError
 
 if TYPE_CHECKING:
     from tests.chaos.process import Process
@@ -152,17 +152,3 @@ def _twice(reply: Reply) -> Reply:
         if "values" in stream:
             stream["values"] = [value for value in stream["values"] for _ in range(2)]
     return Reply(reply.status, json.dumps(answer).encode(), reply.content_type, reply.headers)
-
-
-__all__ = [
-    "KUBE",
-    "KUBE_KINDS",
-    "KUBE_TARGETS",
-    "LOKI",
-    "LOKI_KINDS",
-    "Strike",
-    "Trouble",
-    "Troubles",
-    "befall",
-    "empty_answer",
-]

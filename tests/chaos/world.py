@@ -157,7 +157,6 @@ class World:
         return lease is not None and view(lease.load()).controls.pause is not None
 
     def beat_all(self) -> None:
-        """Every controller does its round."""
         for process in self.processes:
             if process is not None:
                 process.beat()
@@ -173,7 +172,6 @@ class World:
     # Processes
 
     def kill(self, process: Process) -> None:
-        """SIGKILL."""
         self.tell(f"   {process.name} is killed")
         process.dead = True
 

@@ -29,16 +29,14 @@ def taints_written(stage: Stage) -> Counter[str]:
 
 
 def event_names(stage: Stage) -> list[str]:
-    """The Events that were created."""
     created = [call for call in stage.cluster.calls("create", "events") if call.status == 201]
     return [call.body["metadata"]["name"] for call in created]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_controller_that_is_killed_again_and_again_misses_nothing_and_repeats_nothing(seed: int) -> None:
-    dice = random.Random(seed)
+def test_a_controller_that_is_killed_again_and_again_misses_nothing_and_repeats_nothing() -> None:
+    dice = random.Random(1)
     with Stage(gpu_nodes=24) as stage:
-        faulty = set(dice.sample(stage.gpu_nodes, 10))
+        faulty = set(dice.sample(stage.gpu_nodes, 6))
         lines = [(name, XID_79) for name in faulty for _ in range(3)]
         lines += [(name, dice.choice([XID_31, XID_63])) for name in stage.gpu_nodes for _ in range(2)]
         dice.shuffle(lines)

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import pytest
 
 from konductor_like.demo.stage import Stage
+from konductor_like.sandbox.http import Request
 from tests.processes.waiting import says, until
 
 pytestmark = pytest.mark.processes
 
 
-def queries(stage: Stage) -> list[str]:
-    return [
-        exchange.request.param("query")
-        for exchange in stage.loki.journal
-        if exchange.request.path.endswith("/query_range")
-    ]
+def queries(stage: Stage) -> list[Request]:
+    return [each.request for each in stage.loki.journal if each.request.path.endswith("/query_range")]
 
 
-@pytest.mark.parametrize(
-    ("gpu_nodes", "namespaces"), [(3, "default"), (150, "default,train,infer,eval,batch")]
-)
-def test_a_steady_poll_is_two_queries_and_no_node_write(gpu_nodes: int, namespaces: str) -> None:
-    with Stage(gpu_nodes=gpu_nodes) as stage:
+def test_a_steady_poll_is_two_queries_and_no_node_write() -> None:
+    with Stage(gpu_nodes=150) as stage:
         controller = stage.start_controller(
             KONDUCTOR_POLL_INTERVAL_SECONDS="0.2",
             KONDUCTOR_POD_POLL_INTERVAL_SECONDS="0.2",
-            WATCHED_NAMESPACES=namespaces,
+            WATCHED_NAMESPACES="default,train,infer,eval,batch",
         )
         until(says(controller, "Reading Loki"), "it leads", controller)
         until(lambda: len(queries(stage)) >= 40, "the first catch-up is over", controller)
@@ -35,23 +31,16 @@ def test_a_steady_poll_is_two_queries_and_no_node_write(gpu_nodes: int, namespac
         until(lambda: len(queries(stage)) >= 20, "ten polls of each source", controller)
 
         seen = queries(stage)
-        kernel = [query for query in seen if "dmesg-logging" in query and "heartbeat" not in query]
-        heartbeat = [query for query in seen if "heartbeat" in query]
-        pods = [query for query in seen if "dmesg-logging" not in query]
-        assert abs(len(kernel) - len(pods)) <= 1
-        assert len(heartbeat) <= 1
-        assert len(set(kernel)) == len(set(pods)) == 1
+        assert {request.headers.get("cache-control") for request in seen} == {"no-cache"}
+        ends: dict[str, list[str]] = defaultdict(list)
+        for request in seen:
+            ends[request.param("query")].append(request.param("end"))
+        assert len([query for query in ends if "heartbeat" not in query]) == 2, (
+            "of the kernel, and of all pods"
+        )
+        assert len(ends) <= 3, "and of heartbeats, now and then"
+        assert all(len(set(each)) == len(each) for each in ends.values()), "one a poll"
         calls = stage.cluster.calls()
         writes = {call.resource for call in calls if call.verb in ("patch", "update", "create", "delete")}
         assert writes <= {"leases"}
         assert sum(call.verb == "list" and call.resource == "nodes" for call in calls) == 0
-
-
-def test_every_query_goes_past_lokis_cache_of_empty_answers() -> None:
-    with Stage(gpu_nodes=1) as stage:
-        controller = stage.start_controller()
-        until(lambda: len(queries(stage)) >= 3, "some polls", controller)
-
-        headers = {exchange.request.headers.get("cache-control") for exchange in stage.loki.journal}
-
-        assert headers == {"no-cache"}

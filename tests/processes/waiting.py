@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from konductor_like.demo.stage import RunningController
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 100.0
 
 
 def until(condition: Callable[[], bool], what: str, *controllers: RunningController) -> None:

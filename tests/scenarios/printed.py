@@ -22,12 +22,10 @@ class Printed:
 
     @property
     def rows(self) -> Sequence[str]:
-        """The rows of its table."""
         heads = [number for number, line in enumerate(self.lines) if line.startswith("NODE ")]
         return self.lines[heads[0] + 1 :] if heads else ()
 
     @property
     def document(self) -> dict[str, Any]:
-        """The output as JSON."""
         found: dict[str, Any] = json.loads(self.out)
         return found

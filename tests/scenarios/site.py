@@ -147,7 +147,6 @@ class Site:
             self._reading = False
 
     def kill(self) -> None:
-        """SIGKILL: no goodbye."""
         assert self._process is not None
         self._process.dead, self._process = True, None
 
@@ -298,7 +297,6 @@ class Site:
         return Printed(code, printed.out, printed.err)
 
     def nodes(self) -> dict[str, NodeState]:
-        """All of them."""
         version, states = self._seen
         if version != self.kube._store.version:
             version = self.kube._store.version
@@ -307,12 +305,10 @@ class Site:
         return states
 
     def record(self, name: str) -> NodeRecord:
-        """What is recorded on a node."""
         return self.nodes()[name].record
 
     @property
     def tainted(self) -> set[str]:
-        """The nodes that are out."""
         return {name for name, state in self.nodes().items() if state.tainted}
 
     @property
@@ -333,11 +329,9 @@ class Site:
 
     @property
     def events(self) -> set[str]:
-        """The names of the events on the nodes."""
         return {incident.event for _, incident in self.open if incident.event is not None}
 
     def in_role(self, role: Role | None) -> set[str]:
-        """The nodes with an incident of that role."""
         return {name for name, incident in self.open if incident.role is role}
 
     @property
@@ -346,5 +340,4 @@ class Site:
         return generate_latest(_shared()[0].registry).decode()
 
     def told(self, reason: str) -> list[dict[str, Any]]:
-        """The Events of that reason."""
         return [event for event in self.kube.objects("events", "default") if event["reason"] == reason]

@@ -34,12 +34,10 @@ CLIQUE = "nvidia.com/gpu.clique"
 
 
 def gpu(number: int) -> str:
-    """``gpu-0017``."""
     return f"gpu-{number:04}"
 
 
 def gpus(count: int, first: int = 1) -> list[str]:
-    """So many of them."""
     return [gpu(number) for number in range(first, first + count)]
 
 

@@ -11,12 +11,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from tests.chaos.processes.play import Outcome, run
 from tests.chaos.processes.schedule import schedule_of
 
-EXECUTED_EVERY = 10
-"""So often the programs are started as a user does; the others are forked, to spare a second of CPU each."""
-
 
 def main() -> int:
-    """Play the schedules; 1 if anything was wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.processes", description=__doc__)
     parser.add_argument("--schedules", type=int, default=300)
     parser.add_argument("--seed", type=int, default=int(time.time()), help="the first seed")
@@ -31,7 +27,7 @@ def main() -> int:
     begun = time.monotonic()
     outcomes: list[Outcome] = []
     with ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(run, seed, fork=seed % EXECUTED_EVERY != 0) for seed in seeds]):
+        for done in as_completed([pool.submit(run, seed) for seed in seeds]):
             outcome = done.result()
             outcomes.append(outcome)
             for wrong in outcome.wrong:

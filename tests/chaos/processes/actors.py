@@ -1,8 +1,7 @@
 """The processes under test: the real controller and the real ``reset``, each in a process of its own.
 
-They are started either as a user does (``python -m …``) or, to save a second of CPU time each, forked from
-a server that has imported everything. Either way the same ``main`` runs to its end in a process of its own,
-with its own signals, threads and connections.
+They are forked from a server that has imported everything, which spares a second of CPU time each. The same
+``main`` as a user's runs to its end, with its own signals, threads and connections.
 """
 
 from __future__ import annotations
@@ -11,13 +10,12 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Protocol
 
 CONTROLLER = "konductor_like.controller.launch"
 COMMAND = "konductor_like.cli"
@@ -26,70 +24,65 @@ LINUX = sys.platform == "linux"
 """Only there /proc says whether a process stands still."""
 
 
-class Handle(Protocol):
-    """What is common to both ways of starting."""
-
-    @property
-    def pid(self) -> int:
-        """The process."""
-
-    def wait(self, timeout_seconds: float) -> int | None:
-        """The exit code (minus the signal that ended it); None if it still runs after so long."""
-
-
 @dataclass(slots=True)
 class Actor:
     """One process. ``user`` is who it is to the API server, ``stops`` when it stood still (ns)."""
 
     user: str
-    handle: Handle
+    process: BaseProcess
     log: Path
     stops: list[tuple[int, int]] = field(default_factory=list)
     ended_ns: int | None = None
     _stopped_ns: int | None = None
 
+    def wait(self, timeout_seconds: float) -> int | None:
+        """The exit code (minus the signal that ended it); None if it still runs after so long."""
+        self.process.join(timeout_seconds)
+        return self.process.exitcode
+
     def running(self) -> bool:
-        """Whether it has not ended."""
-        return self.handle.wait(0) is None
+        return self.wait(0) is None
 
     def freeze(self) -> None:
         """SIGSTOP; returns once it stands still in every thread."""
         if self.running() and self._stopped_ns is None:
             self._stopped_ns = time.time_ns()
-            os.kill(self.handle.pid, signal.SIGSTOP)
-            while self.running() and not _stands_still(self.handle.pid):
+            os.kill(self._pid, signal.SIGSTOP)
+            while self.running() and not _stands_still(self._pid):
                 time.sleep(0.001)
 
     def thaw(self) -> None:
-        """SIGCONT."""
         if self._stopped_ns is not None:
             if self.running():
-                os.kill(self.handle.pid, signal.SIGCONT)
+                os.kill(self._pid, signal.SIGCONT)
             self.stops.append((self._stopped_ns, time.time_ns()))
             self._stopped_ns = None
 
     def kill(self) -> None:
-        """SIGKILL, frozen or not."""
         if self.running():
-            os.kill(self.handle.pid, signal.SIGKILL)
+            os.kill(self._pid, signal.SIGKILL)
         self._end()
 
     def stop(self) -> int:
         """SIGTERM; gives the exit code."""
         self.thaw()
         if self.running():
-            os.kill(self.handle.pid, signal.SIGTERM)
+            os.kill(self._pid, signal.SIGTERM)
         return self._end()
 
     def said(self) -> str:
-        """All that it logged."""
         return self.log.read_text("utf-8", errors="replace") if self.log.exists() else ""
 
+    @property
+    def _pid(self) -> int:
+        assert self.process.pid is not None, "it was started"
+        return self.process.pid
+
     def _end(self) -> int:
-        code = self.handle.wait(STOP_SECONDS)
+        code = self.wait(STOP_SECONDS)
         if code is None:
-            os.kill(self.handle.pid, signal.SIGKILL)
-            code = self.handle.wait(STOP_SECONDS)
+            os.kill(self._pid, signal.SIGKILL)
+            code = self.wait(STOP_SECONDS)
         self.thaw()
         self.ended_ns = self.ended_ns or time.time_ns()
         assert code is not None, "a killed process did not end"
@@ -97,59 +90,17 @@ class Actor:
 
 
 def start(
-    module: str, arguments: Sequence[str], environment: Mapping[str, str], user: str, log: Path, *, fork: bool
+    module: str, arguments: Sequence[str], environment: Mapping[str, str], user: str, log: Path
 ) -> Actor:
     """Start one of our programs as ``user``; what it says goes to ``log``."""
     names = ("LOG_ENDPOINT", "WATCHED_NAMESPACES", "KUBECONFIG", "POD_NAME", "POD_UID")
     kept = {k: v for k, v in os.environ.items() if not k.startswith("KONDUCTOR_") and k not in names}
-    begin = _forked if fork else _executed
-    return Actor(user, begin(module, arguments, {**kept, **environment}, log), log)
-
-
-class _Executed:
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def wait(self, timeout_seconds: float) -> int | None:
-        try:
-            return self._process.wait(timeout_seconds)
-        except subprocess.TimeoutExpired:
-            return None
-
-
-class _Forked:
-    def __init__(self, process: multiprocessing.process.BaseProcess) -> None:
-        self._process = process
-
-    @property
-    def pid(self) -> int:
-        assert self._process.pid is not None, "it was started"
-        return self._process.pid
-
-    def wait(self, timeout_seconds: float) -> int | None:
-        self._process.join(timeout_seconds)
-        return self._process.exitcode
-
-
-def _executed(module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> Handle:
-    with log.open("ab") as output:
-        command = (sys.executable, "-m", module, *arguments)
-        return _Executed(
-            subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-        )
-
-
-def _forked(module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> Handle:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.chaos.processes.warm"])
-    what = (module, list(arguments), dict(environment), str(log))
+    what = (module, list(arguments), {**kept, **environment}, str(log))
     process = context.Process(target=_become, args=what, daemon=True)
     process.start()
-    return _Forked(process)
+    return Actor(user, process, log)
 
 
 def _become(module: str, arguments: list[str], environment: dict[str, str], log: str) -> None:

@@ -57,11 +57,9 @@ class Story:
     lateness_seconds: float = 60.0
 
     def by_controller(self, entry: Entry) -> bool:
-        """Whether a controller wrote it."""
         return any(actor.user == entry.user for actor in self.controllers)
 
     def controller_writes(self) -> list[Entry]:
-        """The controllers' writes to Nodes."""
         return [entry for entry in self.entries if entry.resource == "nodes" and self.by_controller(entry)]
 
     def late_writes(self) -> list[Entry]:

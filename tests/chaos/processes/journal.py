@@ -69,7 +69,6 @@ class Journal:
 
 
 def is_tainted(node: Object | None) -> bool:
-    """Whether the Node carries our taint."""
     return node is not None and any(_is_ours(taint) for taint in node["spec"].get("taints", ()))
 
 
@@ -81,12 +80,10 @@ def record_of(node: Object | None) -> dict[str, Any]:
 
 
 def health_of(node: Object) -> str:
-    """Our label on the Node; empty where there is none."""
     return str(node["metadata"].get("labels", {}).get(HEALTH_LABEL, ""))
 
 
 def machine_of(node: Object) -> tuple[str, str]:
-    """The machine behind the Node and its boot."""
     info = node["status"]["nodeInfo"]
     return info["systemUUID"], info["bootID"]
 

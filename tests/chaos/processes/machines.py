@@ -32,7 +32,6 @@ class Occurrence:
     """Since when Loki has it; None while nobody shipped it."""
 
     def line(self, form: str) -> str:
-        """As our own kernel-log reader prints it, or as ``dmesg -w`` does."""
         seconds, micros = divmod(self.stamp_us, 1_000_000)
         stamped = f"[{seconds:5d}.{micros:06d}] {self.text}"
         if form == PLAIN:
@@ -76,7 +75,6 @@ class Machine:
         return occurrence
 
     def xid(self, code: int, gpu: str) -> Occurrence:
-        """The driver reports an Xid."""
         text = f"NVRM: Xid (PCI:{gpu}): {code}, pid=2201, name=python3, said by the driver"
         return self.say(text, f"xid.{code}", gpu, tainting=code in FATAL)
 
@@ -89,7 +87,6 @@ class Machine:
         self._booted = time.monotonic()
 
     def heartbeat(self) -> str:
-        """What our reader prints each minute."""
         last = self.ring[-1].sequence if self.ring else 699
         uptime = self.uptime_seconds + time.monotonic() - self._booted
         wall = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

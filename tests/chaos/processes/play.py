@@ -37,12 +37,10 @@ class Outcome:
     said: str = ""
 
 
-def run(seed: int, *, fork: bool) -> Outcome:
-    """Play the schedule of a seed and judge it."""
+def run(seed: int) -> Outcome:
     schedule = schedule_of(seed)
     begun = time.monotonic()
-    forms = schedule.forms
-    with World(forms) as world, Play(schedule, world, fork=fork) as play:
+    with World(schedule.forms) as world, Play(schedule, world) as play:
         wrong = play.through()
         story = play.story()
         return Outcome(
@@ -60,10 +58,9 @@ def run(seed: int, *, fork: bool) -> Outcome:
 class Play:
     """One schedule with its processes; use as a context manager."""
 
-    def __init__(self, schedule: Schedule, world: World, *, fork: bool) -> None:
+    def __init__(self, schedule: Schedule, world: World) -> None:
         self._schedule = schedule
         self._world = world
-        self._fork = fork
         self._slots: dict[str, Actor] = {}
         self._resets: list[Actor] = []
         self._said: dict[int, Occurrence] = {}
@@ -81,14 +78,14 @@ class Play:
     def through(self) -> list[str]:
         """Let everything happen and settle; gives what is wrong."""
         for slot in self._schedule.slots:
-            self._start(slot)
+            self.do_start(slot)
         # From the moment that one leads: it is not an interpreter's start that is tried here.
         if not self._comes_true(lambda: bool(self._world.lease())):
             return ["no controller ever took the Lease"]
         begun = time.monotonic()
         for step in self._schedule.steps:
             self._pause.wait(max(0.0, begun + step.at - time.monotonic()))
-            self._DO[step.what](self, **step.arguments)
+            getattr(self, f"do_{step.what.replace(' ', '_')}")(**step.arguments)
         wrong = self._settled("after all had happened")
         if not wrong:
             self._reset_all()
@@ -98,7 +95,7 @@ class Play:
                 code = self._slots[slot].stop()
                 if code not in (0, -signal.SIGTERM):  # it may not have been far enough to listen
                     wrong.append(f"the controller in slot {slot} ended with code {code} when told to stop")
-                self._start(slot)
+                self.do_start(slot)
             wrong += self._settled("after everything was reset, replayed and restarted")
         if not wrong:
             for node in self._world.machines:
@@ -113,7 +110,7 @@ class Play:
                 is_tainted(node) or health_of(node) == "held" for node in self._world.nodes().values()
             ):
                 return
-            self._run_reset().handle.wait(PATIENCE_SECONDS)
+            self._run_reset().wait(PATIENCE_SECONDS)
 
     def story(self) -> Story:
         """All that invariants are judged by."""
@@ -128,7 +125,6 @@ class Play:
         )
 
     def said(self) -> str:
-        """The processes' own words."""
         actors = [*self.controllers, *self._resets]
         said = [f"--- {actor.user} ({actor.log.stem})\n{actor.said()}" for actor in actors]
         return "\n".join([*said, "--- writes in the order of their effect", *map(str, self.story().entries)])
@@ -136,13 +132,13 @@ class Play:
     def _settled(self, when: str) -> list[str]:
         """Everything is well again: wait until all is read and done, and say what is wrong then."""
         world = self._world
-        self._loki_well()
-        self._kube_well()
+        self.do_loki_well()
+        self.do_kube_well()
         for slot in self._schedule.slots:
             self._slots[slot].thaw()
-            self._start(slot)
+            self.do_start(slot)
         for actor in self._resets:
-            if actor.handle.wait(PATIENCE_SECONDS) is None:
+            if actor.wait(PATIENCE_SECONDS) is None:
                 return [f"a reset never ended, {when}"]
         until_ns = time.time_ns()
         read = self._comes_true(lambda: world.read_until_ns() > until_ns)
@@ -159,7 +155,7 @@ class Play:
             self._pause.wait(LOOK_SECONDS)
         return True
 
-    def _start(self, slot: str) -> None:
+    def do_start(self, slot: str) -> None:
         if slot in self._slots and self._slots[slot].running():
             return
         number = len(self.controllers)
@@ -168,38 +164,38 @@ class Play:
         if self._schedule.pods:
             environment |= {"POD_NAME": f"konductor-like-{slot}", "POD_UID": f"uid-of-{slot}"}
         log = self._world.folder / f"{user}.log"
-        actor = start(CONTROLLER, (), environment, user, log, fork=self._fork)
+        actor = start(CONTROLLER, (), environment, user, log)
         self._exits.callback(actor.kill)
         self._slots[slot] = actor
         self.controllers.append(actor)
 
-    def _kill(self, slot: str) -> None:
+    def do_kill(self, slot: str) -> None:
         self._slots[slot].kill()
 
-    def _freeze(self, slot: str) -> None:
+    def do_freeze(self, slot: str) -> None:
         self._slots[slot].freeze()
 
-    def _thaw(self, slot: str) -> None:
+    def do_thaw(self, slot: str) -> None:
         self._slots[slot].thaw()
 
-    def _say(self, number: int, node: str, code: int, gpu: str) -> None:
+    def do_say(self, number: int, node: str, code: int, gpu: str) -> None:
         self._said[number] = self._world.xid(node, code, gpu)
 
-    def _ship(self, number: int) -> None:
+    def do_ship(self, number: int) -> None:
         occurrence = self._said[number]
         self._world.ship([occurrence], self._world.machines[occurrence.node].form)
 
-    def _replay(self, node: str, form: str) -> None:
+    def do_replay(self, node: str, form: str) -> None:
         """A plain line does not say of which boot it is, so it is only sent where there was one."""
         machine = self._world.machines[node]
         self._world.replay(node, machine.form if machine.reboots else form)
 
-    def _duplicate(self, node: str, collector: str) -> None:
+    def do_duplicate(self, node: str, collector: str) -> None:
         machine = self._world.machines[node]
         shipped = [one for one in machine.ring if one.accepted_ns is not None]
         self._world.ship(shipped[-3:], machine.form, collector=collector)
 
-    def _loki(self, kind: str) -> None:
+    def do_loki(self, kind: str) -> None:
         if kind == "down":
             self._down.add("loki")
             self._world.loki.stop()
@@ -208,13 +204,13 @@ class Play:
                 LOKI_MISHAPS[kind], times=None, when=lambda one: one.path.endswith("/query_range")
             )
 
-    def _loki_well(self) -> None:
+    def do_loki_well(self) -> None:
         self._world.loki.mishaps.clear()
         if "loki" in self._down:
             self._down.remove("loki")
             self._world.loki.start()
 
-    def _kube(self, kind: str, only: str) -> None:
+    def do_kube(self, kind: str, only: str) -> None:
         def meets(request: Request) -> bool:
             return only in f"{request.method} {request.path}"
 
@@ -224,23 +220,23 @@ class Play:
         else:
             self._world.cluster.mishaps.add(PATCH_MISHAPS[kind], times=None, when=meets)
 
-    def _kube_well(self) -> None:
+    def do_kube_well(self) -> None:
         self._world.cluster.mishaps.clear()
         if "kube" in self._down:
             self._down.remove("kube")
             self._world.cluster.start()
 
-    def _delete_lease(self) -> None:
+    def do_delete_lease(self) -> None:
         self._world.delete_lease()
 
-    def _reset(self, node: str, prefer: int, *, purge: bool) -> None:
+    def do_reset(self, node: str, prefer: int, *, purge: bool) -> None:
         self._run_reset(self._preferred(node, prefer), *(["--purge"] if purge else []))
 
     def _run_reset(self, *arguments: str) -> Actor:
         environment = {**self._world.environment(RESETTER), **self._schedule.settings}
         log = self._world.folder / f"reset-{len(self._resets)}.log"
         command = ("reset", "--yes", "--reason", "chaos", *arguments)
-        actor = start(COMMAND, command, environment, RESETTER, log, fork=self._fork)
+        actor = start(COMMAND, command, environment, RESETTER, log)
         self._exits.callback(actor.kill)
         self._resets.append(actor)
         return actor
@@ -250,13 +246,13 @@ class Play:
         tainted = [name for name, seen in self._world.nodes().items() if is_tainted(seen)]
         return tainted[number % len(tainted)] if tainted else node
 
-    def _taint_by_hand(self, node: str) -> None:
+    def do_taint_by_hand(self, node: str) -> None:
         self._world.edit(node, lambda seen: with_taint(seen, OUR_TAINT))
 
-    def _untaint_by_hand(self, node: str, prefer: int) -> None:
+    def do_untaint_by_hand(self, node: str, prefer: int) -> None:
         self._world.edit(self._preferred(node, prefer), lambda seen: without_taint(seen, OUR_TAINT["key"]))
 
-    def _others_write(self, node: str, what: str) -> None:
+    def do_others_write(self, node: str, what: str) -> None:
         taint = {"key": "example.com/maintenance", "value": "<soon>", "effect": "NoExecute"}
         changes: dict[str, Callable[[dict[str, Any]], Any]] = {
             "taint": lambda seen: with_taint(seen, taint),
@@ -265,7 +261,7 @@ class Play:
         }
         self._world.edit(node, changes[what])
 
-    def _reboot(self, node: str, *, says_first: bool) -> None:
+    def do_reboot(self, node: str, *, says_first: bool) -> None:
         world = self._world
         machine = world.machines[node]
         if machine.told_plainly or (machine.form == PLAIN and machine.ring):
@@ -276,29 +272,7 @@ class Play:
         world.post_boot(node)
         world.heartbeat(node)
 
-    def _recreate(self, node: str, *, new_machine: bool) -> None:
+    def do_recreate(self, node: str, *, new_machine: bool) -> None:
         machine = self._world.machines[node]
         plain = machine.told_plainly or (machine.form == PLAIN and machine.ring)
         self._world.recreate(node, new_machine=new_machine and not plain)
-
-    _DO: dict[str, Callable[..., None]] = {  # noqa: RUF012  a table of methods, never changed
-        "say": _say,
-        "ship": _ship,
-        "replay": _replay,
-        "duplicate": _duplicate,
-        "kill": _kill,
-        "start": _start,
-        "freeze": _freeze,
-        "thaw": _thaw,
-        "loki": _loki,
-        "loki well": lambda self: self._loki_well(),
-        "kube": _kube,
-        "kube well": lambda self: self._kube_well(),
-        "delete Lease": lambda self: self._delete_lease(),
-        "reset": _reset,
-        "taint by hand": _taint_by_hand,
-        "untaint by hand": _untaint_by_hand,
-        "others write": _others_write,
-        "reboot": _reboot,
-        "recreate": _recreate,
-    }

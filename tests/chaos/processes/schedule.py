@@ -81,7 +81,6 @@ class Schedule:
 
 
 def schedule_of(seed: int) -> Schedule:
-    """The schedule of a seed."""
     dice = random.Random(seed)
     thin = dice.random() < 0.5
     brake_nodes = dice.choice([None, None, 2, 3])
@@ -136,7 +135,6 @@ class _Steps:
         self._faults = 0
 
     def made(self) -> list[Step]:
-        """All of them."""
         weights = [weight for weight, _ in _KINDS.values()]
         kinds = self._dice.choices(list(_KINDS.values()), weights=weights, k=20)
         steps = [*self._fault(0.1), *self._fault(0.6)]
@@ -228,7 +226,7 @@ _KINDS: dict[str, tuple[int, Callable[[_Steps, float], list[Step]]]] = {
     "freeze": (2, _Steps._freeze),
     "loki": (3, _Steps._loki),
     "kube": (3, _Steps._kube),
-    "delete Lease": (1, lambda _, at: [Step(at, "delete Lease")]),
+    "delete lease": (1, lambda _, at: [Step(at, "delete lease")]),
     "reset": (3, _on_node("reset", on_tainted=True, purge=(False, False, False, False, False, True))),
     "taint by hand": (1, _on_node("taint by hand")),
     "untaint by hand": (3, _on_node("untaint by hand", on_tainted=True)),

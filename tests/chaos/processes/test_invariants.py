@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from multiprocessing import Process
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,10 @@ from tests.chaos.processes.world import MERGE, OUR_TAINT, RESETTER, World
 
 NODE, GPU = "gpu-01", "0000:4e:00"
 LEASES = leases_path("konductor-like")
-
-
-class Nobody:
-    """A process that is not there."""
-
-    pid = 0
-
-    def wait(self, timeout_seconds: float) -> int:
-        assert timeout_seconds >= 0
-        return 0
-
-
-LATE = "2100-01-01T00:00:00Z"
-"""After everything that is said here."""
+LEASE = f"{LEASES}/konductor-like"
+EARLY, LATE = "2026-01-01T00:00:00Z", "2100-01-01T00:00:00Z"
+"""Before and after everything that is said here."""
+RENEWAL = {"renewTime": "2026-01-01T00:00:09.000000Z"}
 
 
 @pytest.fixture
@@ -44,35 +35,23 @@ def world() -> Iterator[World]:
 
 
 def take_lease(world: World, user: str) -> None:
-    lease = world.lease()
     spec = {"holderIdentity": user, "acquireTime": "2026-01-01T00:00:00.000000Z", "leaseDurationSeconds": 3}
-    if lease:
-        assert world.ask(user, "PATCH", f"{LEASES}/konductor-like", {"spec": spec}, MERGE)[0] == 200
+    if world.lease():
+        done = world.ask(user, "PATCH", LEASE, {"spec": spec}, MERGE)
     else:
-        assert (
-            world.ask(user, "POST", LEASES, {"metadata": {"name": "konductor-like"}, "spec": spec})[0] == 201
-        )
+        done = world.ask(user, "POST", LEASES, {"metadata": {"name": "konductor-like"}, "spec": spec})
+    assert done[0] in (200, 201)
 
 
-def write(
-    world: World,
-    user: str,
-    *,
-    tainted: bool,
-    faults: list[Occurrence],
-    state: str = "active",
-    at: str = "2026-01-01T00:00:00Z",
-) -> None:
-    """Write a node as a controller, or a reset, would."""
-    node = world.nodes()[NODE]
+def write(world: World, user: str, faults: list[Occurrence], *, state: str = "active", at: str = "") -> None:
+    """Write a node as a controller, or with ``at`` a reset, would; with a taint unless all is released."""
+    tainted = state != "released"
     incidents = [
         {"rule": one.rule, "gpu": one.gpu, "state": state, "count": 1, "at": {"us": one.stamp_us}}
         for one in faults
     ]
-    record: dict[str, Any] = {"v": 1, "incidents": incidents}
-    if user == RESETTER:
-        record["releases"] = [{"at": at}]
-    taints = [taint for taint in node["spec"]["taints"] if taint["key"] != OUR_TAINT["key"]]
+    record = {"v": 1, "incidents": incidents, **({"releases": [{"at": at}]} if at else {})}
+    taints = [taint for taint in world.nodes()[NODE]["spec"]["taints"] if taint["key"] != OUR_TAINT["key"]]
     body = {
         "metadata": {
             "annotations": {RECORD_ANNOTATION: json.dumps(record)},
@@ -83,6 +62,10 @@ def write(
     assert world.ask(user, "PATCH", node_path(NODE), body, MERGE)[0] == 200
 
 
+def reset(world: World, faults: list[Occurrence], at: str = EARLY) -> None:
+    write(world, RESETTER, faults, state="released", at=at)
+
+
 def fault(world: World) -> Occurrence:
     occurrence = world.xid(NODE, 79, GPU)
     world.ship([occurrence], KMSG)
@@ -90,7 +73,7 @@ def fault(world: World) -> Occurrence:
 
 
 def story(world: World) -> Story:
-    controllers = [Actor(user, Nobody(), Path("nowhere")) for user in ("first", "second")]
+    controllers = [Actor(user, Process(), Path("nowhere")) for user in ("first", "second")]
     machines = {name: machine.system for name, machine in world.machines.items()}
     return Story(world.journal.entries(), world.nodes(), machines, world.occurrences, controllers)
 
@@ -99,85 +82,70 @@ def found(world: World) -> str:
     return "; ".join(violations(story(world)))
 
 
-def test_a_fault_that_was_acted_upon_is_fine(world: World) -> None:
-    write(world, "first", tainted=True, faults=[fault(world)])
-
-    assert found(world) == ""
-
-
 def test_a_fault_that_nobody_acted_upon_is_found(world: World) -> None:
-    fault(world)
-
+    faults = [fault(world)]
     assert "not tainted in spite of xid.79" in found(world)
     assert "not on its record" in found(world)
 
+    write(world, "first", faults)
+    assert found(world) == ""
+
 
 def test_a_taint_for_no_fault_is_found(world: World) -> None:
-    write(world, "first", tainted=True, faults=[])
+    write(world, "first", [])
 
     assert "for no new fault" in found(world)
 
 
 def test_a_fault_that_acts_again_after_its_release_is_found(world: World) -> None:
     faults = [fault(world)]
-    write(world, "first", tainted=True, faults=faults)
-    write(world, RESETTER, tainted=False, faults=faults, state="released")
+    write(world, "first", faults)
+    reset(world, faults)
     assert found(world) == ""
 
-    write(world, "first", tainted=True, faults=faults)
+    write(world, "first", faults)
 
     assert "for no new fault" in found(world)
 
 
-def test_a_reset_covers_unread_lines_of_what_stands(world: World) -> None:
+@pytest.mark.parametrize(
+    "closed", [False, True], ids=["of what stands it does", "of what an earlier one closed it does not"]
+)
+def test_whether_a_reset_covers_unread_lines(world: World, closed: bool) -> None:
     faults = [fault(world)]
-    write(world, "first", tainted=True, faults=faults)
+    write(world, "first", faults)
+    if closed:
+        reset(world, faults)
     unread = fault(world)
-    write(world, RESETTER, tainted=False, faults=faults, state="released", at=LATE)
+    reset(world, faults, LATE)
 
-    write(world, "first", tainted=True, faults=[unread])
+    write(world, "first", [unread])
 
-    assert "for no new fault" in found(world)
-
-
-def test_a_reset_covers_no_unread_line_of_what_an_earlier_one_closed(world: World) -> None:
-    faults = [fault(world)]
-    write(world, "first", tainted=True, faults=faults)
-    write(world, RESETTER, tainted=False, faults=faults, state="released")
-    unread = fault(world)
-    write(world, RESETTER, tainted=False, faults=faults, state="released", at=LATE)
-
-    write(world, "first", tainted=True, faults=[unread])
-
-    assert found(world) == ""
+    assert ("for no new fault" in found(world)) is not closed
 
 
 def test_a_new_fault_after_a_release_must_taint(world: World) -> None:
     faults = [fault(world)]
-    write(world, "first", tainted=True, faults=faults)
-    write(world, RESETTER, tainted=False, faults=faults, state="released")
+    write(world, "first", faults)
+    reset(world, faults)
     faults.append(fault(world))
     assert unmet(story(world))
 
-    write(world, "first", tainted=True, faults=faults)
+    write(world, "first", faults)
 
     assert found(world) == ""
 
 
 def test_a_controller_that_removes_a_taint_is_found(world: World) -> None:
     faults = [fault(world)]
-    write(world, "first", tainted=True, faults=faults)
-    write(world, "first", tainted=False, faults=faults)
+    write(world, "first", faults)
+    write(world, "first", faults, state="released")
 
     assert "first removed the taint" in found(world)
 
 
 @pytest.mark.parametrize(
-    "body",
-    [
-        pytest.param({"metadata": {"annotations": {"example.com/owner": "me"}}}, id="annotation"),
-        pytest.param({"spec": {"taints": []}}, id="taint"),
-    ],
+    "body", [{"metadata": {"annotations": {"example.com/owner": "me"}}}, {"spec": {"taints": []}}]
 )
 def test_a_controller_that_touches_what_is_others_is_found(world: World, body: dict[str, Any]) -> None:
     world.ask("first", "PATCH", node_path(NODE), body, MERGE)
@@ -185,38 +153,30 @@ def test_a_controller_that_touches_what_is_others_is_found(world: World, body: d
     assert "first changed what is others'" in found(world)
 
 
-def test_a_write_without_the_lease_is_found(world: World) -> None:
+def test_writes_without_the_lease_are_found(world: World) -> None:
     take_lease(world, "second")
-    write(world, "first", tainted=True, faults=[fault(world)])
+    write(world, "first", [fault(world)])
+    world.ask("first", "PATCH", LEASE, {"spec": RENEWAL}, MERGE)
 
     assert "first wrote gpu-01" in found(world)
+    assert "first wrote konductor-like" in found(world)
     assert "without holding the Lease" in found(world)
 
 
-def test_a_renewal_by_who_lost_the_lease_is_found(world: World) -> None:
-    take_lease(world, "second")
-    renewal = {"spec": {"renewTime": "2026-01-01T00:00:09.000000Z"}}
-    world.ask("first", "PATCH", f"{LEASES}/konductor-like", renewal, MERGE)
-
-    assert "first wrote konductor-like" in found(world)
-
-
-@pytest.mark.parametrize(
-    ("spec", "fine"), [({}, True), ({"renewTime": "2026-01-01T00:00:09.000000Z"}, False)]
-)
+@pytest.mark.parametrize(("spec", "fine"), [({}, True), (RENEWAL, False)])
 def test_a_note_on_the_lease_is_fine_if_it_is_nothing_else(
-    spec: dict[str, Any], fine: bool, world: World
+    spec: dict[str, str], fine: bool, world: World
 ) -> None:
     note = {"metadata": {"annotations": {CONTROLS_ANNOTATION: "{}"}}, "spec": spec}
-    assert world.ask(RESETTER, "PATCH", f"{LEASES}/konductor-like", note, MERGE)[0] == 200
+    assert world.ask(RESETTER, "PATCH", LEASE, note, MERGE)[0] == 200
 
     assert (f"{RESETTER} wrote konductor-like" not in found(world)) == fine
 
 
 def test_too_many_writes_are_found(world: World) -> None:
     faults = [fault(world)]
-    write(world, "first", tainted=True, faults=faults)
-    write(world, "first", tainted=True, faults=faults, state="held")
+    write(world, "first", faults)
+    write(world, "first", faults, state="held")
 
     assert "was written 2 times, which 1 would do for" in found(world)
 

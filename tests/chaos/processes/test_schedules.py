@@ -15,9 +15,9 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(("seed", "fork"), [(3, False), (11, True), (40, True)])
-def test_whatever_happens_nothing_is_lost_and_nothing_acts_twice(seed: int, *, fork: bool) -> None:
-    outcome = run(seed, fork=fork)
+@pytest.mark.parametrize("seed", [3, 11])
+def test_whatever_happens_nothing_is_lost_and_nothing_acts_twice(seed: int) -> None:
+    outcome = run(seed)
 
     assert not outcome.wrong, f"seed {seed}: {outcome.wrong}\n{outcome.said}"
     assert outcome.faults
@@ -33,18 +33,6 @@ def test_over_a_hundred_schedules_everything_happens() -> None:
     happened = {step.what for seed in range(100) for step in schedule_of(seed).steps}
 
     assert happened >= {
-        *(
-            "say",
-            "ship",
-            "replay",
-            "duplicate",
-            "kill",
-            "start",
-            "freeze",
-            "thaw",
-            "loki",
-            "kube",
-            "delete Lease",
-        ),
-        *("reset", "taint by hand", "untaint by hand", "others write", "reboot", "recreate"),
+        *("say", "ship", "replay", "duplicate", "kill", "start", "freeze", "thaw", "loki", "kube"),
+        *("delete lease", "reset", "taint by hand", "untaint by hand", "others write", "reboot", "recreate"),
     }

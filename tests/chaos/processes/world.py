@@ -123,11 +123,9 @@ class World:
         self.ask(PERSON, "DELETE", lease_path(*LEASE))
 
     def nodes(self) -> dict[str, Object]:
-        """All Nodes as they are now."""
         return {node["metadata"]["name"]: node for node in self.cluster.objects("nodes")}
 
     def lease(self) -> dict[str, Any]:
-        """The Lease as it is now; empty if there is none."""
         return next(iter(self.cluster.objects("leases", LEASE[0])), {})
 
     def read_until_ns(self) -> int:
