@@ -1,4 +1,4 @@
-"""Exit statuses of every command and of the controller (design rule 28)."""
+"""Exit statuses of every command and of the controller (rule 28)."""
 
 from enum import IntEnum
 

@@ -167,7 +167,7 @@ class Settings(BaseSettings):
     correlation_seconds: float = Field(_POLICY.correlation_seconds, gt=0, le=300)
     """Nodes that share a job or an NVLink domain and report within so long tell of one event."""
     common_node_jobs: int = Field(_POLICY.common_node_jobs, ge=0, le=16)
-    """A node is tainted that alone is common to so many jobs that failed within a day; `0` for never."""
+    """A node that alone is common to so many failed jobs of a day is called suspect; `0` for never."""
     record_interval_seconds: float = Field(_POLICY.record_interval_seconds, ge=0)
     """Growing counts are written to a node at most this often."""
     suspect_taint: Literal["none", "PreferNoSchedule"] = "none"

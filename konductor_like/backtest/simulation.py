@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 
 from konductor_like.backtest.history import round_up
 from konductor_like.backtest.nodes import SimulatedNodes
@@ -20,7 +19,7 @@ from konductor_like.controller.tick import Tick
 from konductor_like.detection import Detector
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.model import Checkpoint, Fault, Incident, LogLine, Plan, Refusal, Refused, Source, Verb
-from konductor_like.model.time import unix_ns
+from konductor_like.model.time import moment_of, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.release import may_return, release
 
@@ -28,7 +27,6 @@ KEPT_MOST = 50_000
 """Outages, held spans and changes of the load, each; a bad rule may act without end, and more are counted."""
 _WAITING = frozenset({Refusal.BRAKE, Refusal.RATE, Refusal.COOLDOWN, Refusal.OPTED_OUT, Refusal.NOT_SELECTED})
 _IDLE_NS = round(IDLE_SECONDS * 1e9)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +138,7 @@ class Simulation:
 
     def _reconcile(self, now_ns: int, lines: Iterable[LogLine]) -> None:
         with logs.silenced():
-            plan = self._tick.run(lines, dict.fromkeys(Source, now_ns), moment(now_ns))
+            plan = self._tick.run(lines, dict.fromkeys(Source, now_ns), moment_of(now_ns))
         self._faults += len(plan.counted)
         for change in plan.changes:
             if change.verb is Verb.TAINT and change.incident is not None:
@@ -176,7 +174,7 @@ class Simulation:
 
     def _bring_back(self, now_ns: int, name: str) -> None:
         """The assumed release, unless its failures keep the node out: then later, or never."""
-        state, now = self._nodes.snapshot()[name], moment(now_ns)
+        state, now = self._nodes.snapshot()[name], moment_of(now_ns)
         why = may_return(state.record, now, self._rules)
         if why is not None:
             self._out[name] = replace(self._out[name], why_longer=why)
@@ -222,8 +220,3 @@ class Simulation:
             into.append(what)
         else:
             self._dropped += 1
-
-
-def moment(ns: int) -> datetime:
-    """Loki's nanoseconds as an aware datetime, to the microsecond."""
-    return _EPOCH + timedelta(microseconds=ns // 1000)

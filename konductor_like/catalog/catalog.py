@@ -75,7 +75,7 @@ class Catalog:
     def anchors(self, source: Source) -> tuple[str, ...]:
         """The few short literals that Loki is asked for: one of them stands in every line of a fault.
 
-        Each costs time on every byte that Loki scans (design rule 11).
+        Each costs time on every byte that Loki scans (rule 11).
         """
         return shortest(
             anchor for rule in self.rules(source) if not rule.scan_only for anchor in rule.anchors

@@ -140,7 +140,7 @@ def _cuda_errors(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[
     for record in _read_csv(folder, "cuda_errors.csv"):
         severity = record.one_of("severity", Severity)
         if severity.taints:
-            raise record.error("severity", "a pod's line is never more than suspect (design rule 17)")
+            raise record.error("severity", "a pod's line is never more than suspect (rule 17)")
         code = record.optional_integer("code")
         texts = record.text("texts").split("|")
         rule = f"cuda.{record.text('name') if code is None else code}"
@@ -219,7 +219,7 @@ def _read_rule(record: Record, advice: Mapping[str, Advice], placeholders: Mappi
     if table is None:
         severity = record.one_of("severity", Severity)
         if source is Source.POD and severity.taints:
-            raise record.error("severity", "a pod's line is never more than suspect (design rule 17)")
+            raise record.error("severity", "a pod's line is never more than suspect (rule 17)")
         code = record.optional_integer("code")
         entry = Entry(name, kind, severity, record.text("title"), _advice_of(record, advice), code, mode=mode)
     elif table not in _TABLES:

@@ -1,4 +1,4 @@
-"""A user's rules file, checked and laid over the built-in catalogue (design rule 18).
+"""A user's rules file, checked and laid over the built-in catalogue (rule 18).
 
 An override changes one field of one built-in rule: ``xid.94.severity: fatal``. Rules of a user's own are
 tried after the built-in ones, so that a new rule adds findings and hides none.
@@ -29,7 +29,7 @@ ADVICE_CHARS_MOST = 120
 """Both have to fit into the record on the node."""
 
 ANCHORS_MOST = 16
-"""How many literals Loki is asked for per source; each costs time on every byte (design rule 11)."""
+"""How many literals Loki is asked for per source; each costs time on every byte (rule 11)."""
 RULES_MOST = 100
 PATTERNS_MOST = 8
 LITERAL_CHARS_LEAST, LITERAL_CHARS_MOST = 4, 100

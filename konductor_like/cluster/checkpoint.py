@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from konductor_like.cluster import node_record, times
+from konductor_like.cluster import node_record
 from konductor_like.cluster.lenient_json import Fields, dumps, read
 from konductor_like.model import Checkpoint, Coverage, Gap, Loss, Misnamed, NodeRecord, Source, Unparsed
+from konductor_like.model.time import text_of, text_of_ns
 
 CURSOR_ANNOTATION = "trainy.konduktor.ai/cursor"
 RELEASES_ANNOTATION = "trainy.konduktor.ai/releases"
@@ -32,7 +33,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> str:
         {
             "v": _VERSION,
             "read": _read_texts(checkpoint.read_ns),
-            "act_from": times.text_of_ns(checkpoint.act_from_ns),
+            "act_from": text_of_ns(checkpoint.act_from_ns),
         }
     )
 
@@ -86,7 +87,7 @@ def encode_coverage(coverage: Coverage) -> str:
     return dumps(
         {
             "v": _VERSION,
-            "at": times.text_of(coverage.at),
+            "at": text_of(coverage.at),
             "unknown": sorted(coverage.unknown & kept),
             "listed_are_measured": coverage.listed_are_measured,
             "listed": sorted(coverage.listed & kept),
@@ -120,7 +121,7 @@ def decode_coverage(text: str) -> tuple[Coverage | None, str | None]:
 
 
 def _read_texts(read_ns: Mapping[Source, int]) -> dict[str, object]:
-    return {source.value: times.text_of_ns(ns) for source, ns in read_ns.items()}
+    return {source.value: text_of_ns(ns) for source, ns in read_ns.items()}
 
 
 def _read_ns(fields: Fields) -> dict[Source, int]:
@@ -136,8 +137,8 @@ def _missing(coverage: Coverage) -> dict[str, object]:
     for gap in coverage.gaps:
         left -= _bytes_of(gap.nodes or ())
         nodes = None if gap.nodes is None or left < 0 else sorted(gap.nodes)
-        end = None if gap.end_ns is None else times.text_of_ns(gap.end_ns)
-        gaps.append({"from": times.text_of_ns(gap.start_ns), "to": end, "nodes": nodes})
+        end = None if gap.end_ns is None else text_of_ns(gap.end_ns)
+        gaps.append({"from": text_of_ns(gap.start_ns), "to": end, "nodes": nodes})
     if gaps:
         found["gaps"] = gaps
     if coverage.ambiguous:
@@ -147,7 +148,7 @@ def _missing(coverage: Coverage) -> dict[str, object]:
         if seen:
             latest = sorted(seen.items(), key=lambda item: (-item[1].at_ns, item[0]))[:_ODD_MOST]
             found[name] = [
-                {key: node, count: getattr(each, count), "at": times.text_of_ns(each.at_ns)}
+                {key: node, count: getattr(each, count), "at": text_of_ns(each.at_ns)}
                 for node, each in latest
             ]
     return found

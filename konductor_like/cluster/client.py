@@ -1,7 +1,7 @@
 """The API server as the rest of this package sees it: paths in, JSON objects out, errors of ours.
 
 Two classes rather than one with a flag: what is handed a ``ReadOnlyKubeClient`` cannot write, which is what
-dry run and ``status`` are made of (design rule 26).
+dry run and ``status`` are made of (rule 26).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Events on Nodes and on the Lease: best effort.
 
-They are named so that the same thing told twice is one Event (design rule 25).
+They are named so that the same thing told twice is one Event (rule 25).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from konductor_like.cluster import times
 from konductor_like.cluster.client import KubeClient, events_path
 from konductor_like.cluster.errors import Backoff, KubeConflict, KubeError
 from konductor_like.model import Change, EventReason, NodeState
+from konductor_like.model.time import stamp
 
 COMPONENT = "konductor-like"
 ACT_ANNOTATION = "trainy.konduktor.ai/act"
@@ -99,7 +99,7 @@ def event(
     act: str = "",
 ) -> dict[str, object]:
     """A core/v1 Event about one object, in the object's namespace."""
-    at = times.plain_time(now)
+    at = stamp(now)
     marked = {"annotations": {ACT_ANNOTATION: act}} if act else {}
     return {
         "apiVersion": "v1",

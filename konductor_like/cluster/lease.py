@@ -1,4 +1,4 @@
-"""One automatic writer: the Lease that elects it and carries its cursor (design rules 9 and 24).
+"""One automatic writer: the Lease that elects it and carries its cursor (rules 9 and 24).
 
 Taking, renewing and releasing are single writes guarded by the Lease's resourceVersion, so that a holder
 that lost the Lease can neither renew it nor move the cursor. Whether another's Lease has expired is judged
@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from konductor_like.cluster import times
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, lease_path, leases_path
 from konductor_like.cluster.errors import (
     Backoff,
@@ -41,6 +40,7 @@ from konductor_like.cluster.lenient_json import json_object
 from konductor_like.cluster.preflight import namespace_missing
 from konductor_like.cluster.transport import suspend_aware_seconds
 from konductor_like.model import Checkpoint, Coverage
+from konductor_like.model.time import micro_time
 
 _TRIES_PER_DEADLINE = 4
 """A renewal that gets no answer is given up after this part of the deadline, so that others can be tried."""
@@ -361,7 +361,7 @@ def _taken(lease: JsonObject, identity: str, duration_seconds: int, now: datetim
         now,
         holderIdentity=identity,
         leaseDurationSeconds=duration_seconds,
-        acquireTime=times.micro_time(now),
+        acquireTime=micro_time(now),
         leaseTransitions=before.transitions + (1 if changed_hands else 0),
     )
 
@@ -377,7 +377,7 @@ def _released(lease: JsonObject, now: datetime, carried: Carried) -> JsonObject:
 
 def _with_spec(lease: JsonObject, now: datetime, **values: object) -> JsonObject:
     spec = json_object(lease, "spec")
-    return {**lease, "spec": {**spec, "renewTime": times.micro_time(now), **values}}
+    return {**lease, "spec": {**spec, "renewTime": micro_time(now), **values}}
 
 
 def _as_new(lease: JsonObject) -> JsonObject:

@@ -13,10 +13,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from konductor_like.cluster import times
 from konductor_like.cluster.checkpoint import (
     COVERAGE_ANNOTATION,
     CURSOR_ANNOTATION,
@@ -33,6 +32,7 @@ from konductor_like.cluster.errors import KubeConflict
 from konductor_like.cluster.lenient_json import Fields, dumps, json_object, present, read
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, decode_settings
 from konductor_like.model import Checkpoint, Control, ControlAct, Controls, Coverage, Machine, TaintedNode
+from konductor_like.model.time import EPOCH, text_of
 
 JsonObject = dict[str, Any]
 CONTROLS_ANNOTATION = "trainy.konduktor.ai/controls"
@@ -42,8 +42,7 @@ PURGED_MOST = 100_000
 TAINTED_BYTES = 32 * 1024
 """Some 150 nodes; all annotations of the Lease together may take 256 KiB."""
 _VERSION = 1
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SOMEBODYS_PAUSE = ControlAct(Control.PAUSE, _EPOCH, "somebody", "no reason given")
+_SOMEBODYS_PAUSE = ControlAct(Control.PAUSE, EPOCH, "somebody", "no reason given")
 _TRIES = 8
 """The controller renews the Lease every few seconds; so often in a row it will not be faster."""
 
@@ -184,7 +183,7 @@ def decode_controls(text: str) -> tuple[tuple[ControlAct, ...], str | None]:
 
 def encode_tainted(tainted: Iterable[TaintedNode]) -> str:
     """The annotation of the Nodes with our taint. Of too many, the latest deletions are kept first."""
-    latest_first = sorted(tainted, key=lambda each: each.deleted_at or _EPOCH, reverse=True)
+    latest_first = sorted(tainted, key=lambda each: each.deleted_at or EPOCH, reverse=True)
     kept, left = [], TAINTED_BYTES
     for each in latest_first:
         said = present(
@@ -194,8 +193,8 @@ def encode_tainted(tainted: Iterable[TaintedNode]) -> str:
                 "system": each.machine.system_id,
                 "boot": each.machine.boot_id,
                 "pool": each.pool,
-                "tainted": times.text_of(each.tainted_at),
-                "deleted": times.text_of(each.deleted_at) if each.deleted_at else None,
+                "tainted": text_of(each.tainted_at),
+                "deleted": text_of(each.deleted_at) if each.deleted_at else None,
             }
         )
         left -= len(dumps(said).encode("utf-8", "replace")) + 1
@@ -227,10 +226,10 @@ def _act_json(act: ControlAct) -> JsonObject:
     return present(
         {
             "control": act.control.value,
-            "at": times.text_of(act.at),
+            "at": text_of(act.at),
             "by": act.by,
             "reason": act.reason or None,
-            "until": times.text_of(act.until) if act.until else None,
+            "until": text_of(act.until) if act.until else None,
             "nodes": act.nodes or None,
             "act": act.act or None,
         }
@@ -250,7 +249,7 @@ def _act(fields: Fields) -> ControlAct | None:
     reason = "no reason given" if control is Control.PAUSE else ""
     return ControlAct(
         control,
-        at or _EPOCH,
+        at or EPOCH,
         fields.text("by") or "somebody",
         fields.text("reason") or reason,
         fields.moment("until"),

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from konductor_like.cluster import times
+from konductor_like.model.time import moment_of_text, ns_of_text
 
 E = TypeVar("E", bound=StrEnum)
 T = TypeVar("T")
@@ -59,14 +59,14 @@ class Fields:
 
     def moment(self, name: str) -> datetime | None:
         """An RFC 3339 time."""
-        return self._read(name, str, "is not a time", times.moment_of)
+        return self._read(name, str, "is not a time", moment_of_text)
 
     def ns(self, name: str) -> int | None:
         """An RFC 3339 time, or an integer, as nanoseconds."""
         found = self._found.get(name)
         if isinstance(found, int):
             return self._read(name, int, "is not a time", _counted)
-        return self._read(name, str, "is not a time", times.ns_of_text)
+        return self._read(name, str, "is not a time", ns_of_text)
 
     def choice(self, name: str, kind: type[E]) -> E | None:
         """One of an enum's values."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from konductor_like.cluster import node_record as records
-from konductor_like.cluster import times
 from konductor_like.cluster.lenient_json import json_object
 from konductor_like.cluster.transport import FIELD_MANAGER
 from konductor_like.model import (
@@ -21,6 +20,7 @@ from konductor_like.model import (
     Source,
     Taint,
 )
+from konductor_like.model.time import ns_of_text
 
 JsonObject = dict[str, Any]
 Selector = tuple[tuple[str, str | None], ...]
@@ -133,7 +133,7 @@ def _taint(taint: Mapping[str, Any]) -> Taint:
 
 def _ns(parent: Mapping[str, Any], name: str) -> int | None:
     try:
-        return times.ns_of_text(_text(parent, name) or "")
+        return ns_of_text(_text(parent, name) or "")
     except ValueError:
         return None
 

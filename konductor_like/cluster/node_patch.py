@@ -1,4 +1,4 @@
-"""A change as one JSON Patch, with its preconditions (design rule 21).
+"""A change as one JSON Patch, with its preconditions (rule 21).
 
 The patch first tests that Node, taint list and record are still what the decision was made on, then touches
 our own taints, label and annotation and nothing else. What the real server makes of it is held by the

@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from konductor_like.cluster import times
 from konductor_like.cluster.lenient_json import Fields, present, read
 from konductor_like.model import (
     Ack,
@@ -32,6 +31,7 @@ from konductor_like.model import (
     Severity,
     Source,
 )
+from konductor_like.model.time import text_of, text_of_ns
 
 VERSION = 1
 RECORD_BYTES = 8192
@@ -108,7 +108,7 @@ def _text(
         or None,
         "releases": [_release_json(release, boot_id) for release in record.releases] or None,
         "boots": list(record.past_boots) or None,
-        "booted_after": None if record.booted_after_ns is None else times.text_of_ns(record.booted_after_ns),
+        "booted_after": None if record.booted_after_ns is None else text_of_ns(record.booted_after_ns),
         "stints": [_stint_json(stint) for stint in record.quarantines] or None,
         "hold_until": _moment_json(record.hold_until),
         "replace": _moment_json(record.replace_since),
@@ -150,12 +150,12 @@ def _incident_json(incident: Incident, common: dict[str, Any], boot_id: str | No
         "gpu": incident.key.gpu,
         "state": incident.state.value,
         "count": incident.count,
-        "first": times.text_of_ns(incident.first_ns),
-        "last": times.text_of_ns(incident.last_ns),
+        "first": text_of_ns(incident.first_ns),
+        "last": text_of_ns(incident.last_ns),
         "at": _position_json(incident.last, boot_id),
         "line": incident.evidence or None,
         "before_install": incident.before_install or None,
-        "released": None if incident.released_ns is None else times.text_of_ns(incident.released_ns),
+        "released": None if incident.released_ns is None else text_of_ns(incident.released_ns),
         "user_written": incident.user_written or None,
         "job": incident.job,
         "event": incident.event,
@@ -163,7 +163,7 @@ def _incident_json(incident: Incident, common: dict[str, Any], boot_id: str | No
         "origin": incident.origin,
         "grounds": incident.grounds or None,
         "ack": _ack_json(incident.ack) if incident.ack else None,
-        "ended": None if incident.ended_ns is None else times.text_of_ns(incident.ended_ns),
+        "ended": None if incident.ended_ns is None else text_of_ns(incident.ended_ns),
     }
     return {"rule": incident.key.rule, **own, **present(parts)}
 
@@ -212,10 +212,10 @@ def _incident(fields: Fields, rules: Fields, boot_id: str | None) -> Incident | 
 
 
 def _release_json(release: Release, boot_id: str | None) -> dict[str, Any]:
-    read_ns = {s.value: times.text_of_ns(release.read_ns[s]) for s in Source if s in release.read_ns}
+    read_ns = {s.value: text_of_ns(release.read_ns[s]) for s in Source if s in release.read_ns}
     return present(
         {
-            "at": times.text_of(release.at),
+            "at": text_of(release.at),
             "by": release.by,
             "reason": release.reason or None,
             "how": release.how,
@@ -245,7 +245,7 @@ def _release(fields: Fields, boot_id: str | None) -> Release | None:
 
 
 def _ack_json(ack: Ack) -> dict[str, Any]:
-    return present({"at": times.text_of(ack.at), "by": ack.by, "reason": ack.reason or None})
+    return present({"at": text_of(ack.at), "by": ack.by, "reason": ack.reason or None})
 
 
 def _ack(fields: Fields) -> Ack | None:
@@ -254,7 +254,7 @@ def _ack(fields: Fields) -> Ack | None:
 
 
 def _act_json(act: Act) -> dict[str, Any]:
-    return present({"id": act.id, "at": times.text_of(act.at), "rules": act.rules or None})
+    return present({"id": act.id, "at": text_of(act.at), "rules": act.rules or None})
 
 
 def _act(fields: Fields) -> Act | None:
@@ -263,7 +263,7 @@ def _act(fields: Fields) -> Act | None:
 
 
 def _stint_json(stint: Quarantine) -> dict[str, Any]:
-    out, back = times.text_of(stint.tainted_at), times.text_of(stint.released_at)
+    out, back = text_of(stint.tainted_at), text_of(stint.released_at)
     return {"out": out, "back": back, "rule": stint.rule}
 
 
@@ -273,7 +273,7 @@ def _stint(fields: Fields) -> Quarantine | None:
 
 
 def _moment_json(moment: datetime | None) -> str | None:
-    return None if moment is None else times.text_of(moment)
+    return None if moment is None else text_of(moment)
 
 
 def _machine_json(machine: Machine) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""All Nodes, kept up to date by one watch (design rule 22).
+"""All Nodes, kept up to date by one watch (rule 22).
 
 One paged list at the start, then a watch from there on; it is resumed where it broke off, and only a
 resourceVersion that the server no longer knows (410) costs another list. Nothing lists Nodes per poll.

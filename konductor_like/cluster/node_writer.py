@@ -54,7 +54,7 @@ class WriteResult:
 
 
 class WriteDeadline(Protocol):
-    """Says whether a write may start now, and how long it may take; the Lease is one (design rule 24)."""
+    """Says whether a write may start now, and how long it may take; the Lease is one (rule 24)."""
 
     def budget_seconds(self) -> float:
         """How long a write that starts now may take. Raises LeadershipLost when none may start."""

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from konductor_like.cluster.client import PODS_PATH, ReadOnlyKubeClient
-from konductor_like.cluster.times import moment_of
 from konductor_like.jobs import job_of_pod
+from konductor_like.model.time import moment_of_text
 
 ENDED_SECONDS = 300.0
 """A pod that ended no longer ago than this may be what a line of now is about."""
@@ -98,7 +98,7 @@ def _ended_before(status: Mapping[str, Any], since: datetime) -> bool:
     if status.get("phase") not in ("Succeeded", "Failed"):
         return False
     ended = [
-        moment_of(str(finished))
+        moment_of_text(str(finished))
         for container in status.get("containerStatuses") or ()
         if (finished := ((container.get("state") or {}).get("terminated") or {}).get("finishedAt"))
     ]

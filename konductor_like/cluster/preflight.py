@@ -1,4 +1,4 @@
-"""Before the first write: may we do what we will have to do? (Design rule 27.)
+"""Before the first write: may we do what we will have to do? (Rule 27.)
 
 Only a definite denial counts. A server that cannot be asked is not a denial, and neither is one that does not
 answer this question: then the work itself will tell.

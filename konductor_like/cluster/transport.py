@@ -3,7 +3,7 @@
 No typed models anywhere: one odd field in one Node must not make a whole list unreadable. Nothing is
 retried here, with one exception: after a 401 the credentials are loaded again and the request is sent once
 more, because tokens get rotated under a running process. No write is sent once its time is over: a login
-may take as long as its command likes, and by then another may be the writer (design rule 24).
+may take as long as its command likes, and by then another may be the writer (rule 24).
 """
 
 # The official client is annotated in part only.

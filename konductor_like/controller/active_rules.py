@@ -1,6 +1,6 @@
 """The rules in force: the package's own with the user's file over them, read again when the file changes.
 
-A file that is refused changes nothing: the rules that run go on (design rule 18).
+A file that is refused changes nothing: the rules that run go on (rule 18).
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from konductor_like.model import Change, Fault, Misnamed, Source, Verb
-from konductor_like.model.time import unix_ns
+from konductor_like.model.time import SECOND_NS, unix_ns
 
 RETRY_FIRST_SECONDS = 2.0
 RETRY_CAP_SECONDS = 120.0
 FORGOTTEN_SECONDS = 3600.0
-MISNAMED_NS = 86_400 * 1_000_000_000
+MISNAMED_NS = 86_400 * SECOND_NS
 MISNAMED_MOST = 50
 NAME_CHARS = 253
 """No Node's name is longer; a label may be."""
@@ -83,7 +83,7 @@ class Waiting:
     def sort_out(
         self, faults: Sequence[Fault], now: datetime, *, may_give_up: bool
     ) -> tuple[list[Fault], list[Fault]]:
-        """Those to keep and those to give up: none while the nodes cannot be seen (design rule 14)."""
+        """Those to keep and those to give up: none while the nodes cannot be seen (rule 14)."""
         self._since = {fault: self._since.get(fault, now) for fault in faults}
         expired = {
             fault for fault, since in self._since.items() if may_give_up and now - since >= self._patience

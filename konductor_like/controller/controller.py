@@ -1,7 +1,7 @@
 """Leading and standing by: everything around a term.
 
 Nothing here throws out of the loop: what a dependency refuses is said, backed off from with jitter, and
-visible in readiness (design rule 27). Only a definite denial or a wrong setting, found at the start, ends the
+visible in readiness (rule 27). Only a definite denial or a wrong setting, found at the start, ends the
 process, with code 2.
 """
 

@@ -1,4 +1,4 @@
-"""Which nodes' kernel logs arrive, and which spans of them are missing (design rules 8 and 14).
+"""Which nodes' kernel logs arrive, and which spans of them are missing (rules 8 and 14).
 
 Silence of a node means something only where its heartbeat is heard. A silence longer than the stale span is
 a gap; it stays open until heartbeats of that time were read after all, because then the collector has
@@ -12,18 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from konductor_like.controller.gaps import (
-    SECOND_NS,
-    NodeGap,
-    OpenSpan,
-    Span,
-    grouped,
-    hull,
-    longer,
-    merged,
-)
+from konductor_like.controller.gaps import NodeGap, OpenSpan, Span, grouped, hull, longer, merged
 from konductor_like.loki.heartbeat_reader import Reread
 from konductor_like.model import Coverage, CoverageState, Gap, Loss
+from konductor_like.model.time import SECOND_NS
 
 LATE_NS = 60 * SECOND_NS
 """So long before a node counts as unknown its late heartbeats are looked for once more."""

@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from konductor_like.controller import logs
 from konductor_like.controller.coverage import CoverageChanges
 from konductor_like.controller.edges import EventSink
-from konductor_like.controller.gaps import SECOND_NS, OpenSpan
+from konductor_like.controller.gaps import OpenSpan
 from konductor_like.controller.metrics import Metrics
 from konductor_like.detection import Overrun
 from konductor_like.model import Change, Coverage, CoverageState, EventReason, NodeState, Verb
+from konductor_like.model.time import SECOND_NS
 
 FLEET_PERCENT = 5.0
 """When more than this share of the GPU nodes falls silent, that is one piece of news."""

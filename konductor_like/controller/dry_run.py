@@ -1,4 +1,4 @@
-"""Dry run is another object graph, not a flag (design rule 26): it reads the cluster and keeps its writes."""
+"""Dry run is another object graph, not a flag (rule 26): it reads the cluster and keeps its writes."""
 
 from __future__ import annotations
 

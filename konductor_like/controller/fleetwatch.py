@@ -8,13 +8,13 @@ from dataclasses import replace
 from konductor_like.controller.boots import Boots
 from konductor_like.controller.coverage import CoverageTracker
 from konductor_like.controller.coverage_report import CoverageReport
-from konductor_like.controller.gaps import SECOND_NS
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.reregistered import ReregisteredNodes, Returned
 from konductor_like.controller.unparsed import UnparsedLines
 from konductor_like.detection import Overrun, parse_heartbeat, parse_overrun
 from konductor_like.loki.heartbeat_reader import Reread
 from konductor_like.model import Coverage, LogLine, NodeRecord, NodeState
+from konductor_like.model.time import SECOND_NS
 
 Spans = tuple[tuple[int, int], ...]
 _DAY_NS = 86_400 * SECOND_NS

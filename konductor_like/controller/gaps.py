@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from konductor_like.model import Gap
+from konductor_like.model.time import SECOND_NS
 
 Span = tuple[int, int]
 OpenSpan = tuple[int, int | None]
 """With no end while the silence lasts."""
 
-SECOND_NS = 1_000_000_000
 GAPS_MOST = 50
 _MINUTE_NS = 60 * SECOND_NS
 

@@ -1,6 +1,6 @@
 """Polling Loki: read, hand over, wait until it was acted upon, read again.
 
-A reader moves on only after its result was acted upon (design rule 9).
+A reader moves on only after its result was acted upon (rule 9).
 
 The controller has 14 threads, two more inside the websocket library, and up to eight while nodes are written
 (``KONDUCTOR_WRITE_CONCURRENCY``):

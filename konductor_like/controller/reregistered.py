@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from konductor_like.model import IncidentState, NodeRecord, NodeState
+from konductor_like.model.time import SECOND_NS
 from konductor_like.policy.machines import same_boot
 
-REMEMBERED_NS = 86_400 * 1_000_000_000
+REMEMBERED_NS = 86_400 * SECOND_NS
 REMEMBERED_MOST = 2000
 
 

@@ -106,7 +106,7 @@ class Term:
         }
 
     def run(self) -> None:
-        """Turn until told to stop; one broken turn does not end it (design rule 27)."""
+        """Turn until told to stop; one broken turn does not end it (rule 27)."""
         with self._polling(), self._following():
             while not self._stop.is_set():
                 self._turn(self._next_deliveries(IDLE_SECONDS))

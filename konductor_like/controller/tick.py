@@ -1,6 +1,6 @@
 """One tick: detect, decide, act, report. The only path from lines to writes.
 
-What could not be written yet stays here, and keeps the checkpoint behind it (design rule 9): a line is done
+What could not be written yet stays here, and keeps the checkpoint behind it (rule 9): a line is done
 with only when the plan that it led to was applied.
 """
 

@@ -1,4 +1,4 @@
-"""Building the parts from the settings: the real ones, or the ones of a dry run (design rule 26)."""
+"""Building the parts from the settings: the real ones, or the ones of a dry run (rule 26)."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ from konductor_like.loki.logql import kernel_query, pod_query
 from konductor_like.loki.node_backfill import READ_SECONDS, NodeBackfill
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.warmup_reader import RECHECK_SECONDS
-from konductor_like.loki.window_query import SECOND_NS
 from konductor_like.model import Checkpoint, Coverage, EventReason, Source
+from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
 
 LOKI_ATTEMPTS = 3
@@ -400,7 +400,7 @@ def believable(saved: Checkpoint | None, settings: Settings, now_ns: int) -> Che
 
 
 def first_checkpoint(settings: Settings, started_ns: int) -> Checkpoint:
-    """Where reading begins when nothing was ever read (design rule 5)."""
+    """Where reading begins when nothing was ever read (rule 5)."""
     act_from_ns = started_ns - round(settings.first_start_act_seconds * SECOND_NS)
     history_ns = started_ns - round(settings.first_start_history_seconds * SECOND_NS)
     return Checkpoint({Source.KERNEL: min(history_ns, act_from_ns), Source.POD: act_from_ns}, act_from_ns)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from konductor_like.detection.kernel_record import stamp_us, unwrap_output
+from konductor_like.model.time import unix_ns
 
 HEARTBEAT_ANCHOR = "kmsg/1 heartbeat"
 OVERRUN_ANCHOR = "kmsg/1 gap"
 """Short literals that Loki looks for."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _LINE = re.compile(
     re.escape(HEARTBEAT_ANCHOR) + r" boot=(?P<boot>[0-9a-fA-F-]{32,36}) seq=(?P<seq>\d{1,19})"
@@ -41,9 +41,7 @@ class Heartbeat:
     @property
     def boot_ns(self) -> int:
         """When that boot began by the node's own clock, in nanoseconds since the Unix epoch."""
-        since = self.wall - _EPOCH
-        microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-        return (microseconds - self.uptime_us) * 1_000
+        return unix_ns(self.wall) - self.uptime_us * 1_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ is taken off, outermost first. The outermost stamp is the record's own; a second
 a line echoed into /dev/kmsg.
 
 What remains of a kernel line must begin with the driver's own words to be a fault: a quotation stands behind
-words that are no prefix (design rule 15). For the same reason JSON and logfmt are only opened where something
+words that are no prefix (rule 15). For the same reason JSON and logfmt are only opened where something
 in them tells that the journal or a collector made them: a program that watches the kernel log writes a kernel
 line into ``msg`` or ``message`` as well.
 """

@@ -1,4 +1,4 @@
-"""A user's rules file: read, laid over the packaged rules, and tried in detection (design rule 18).
+"""A user's rules file: read, laid over the packaged rules, and tried in detection (rule 18).
 
 A pattern that fits its examples is not enough. Detection takes some lines for quotations, and an earlier rule
 may decide on a line.

@@ -16,8 +16,9 @@ from typing import Self
 
 from konductor_like.loki.dedup import BUCKET_NS
 from konductor_like.loki.response import Entry
-from konductor_like.loki.window_query import SECOND_NS, Window
+from konductor_like.loki.window_query import Window
 from konductor_like.model import Source
+from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
 
 NEAR_NS = 10 * SECOND_NS

@@ -1,4 +1,4 @@
-"""What Loki may process for us a minute (design rule 11): beyond it we ask less often, and say so."""
+"""What Loki may process for us a minute (rule 11): beyond it we ask less often, and say so."""
 
 from __future__ import annotations
 

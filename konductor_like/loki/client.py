@@ -189,7 +189,7 @@ class LokiClient:
     ) -> QueryResult:
         """The matching lines of ``[start_ns, end_ns)``, at most ``limit`` of them; asks again as told.
 
-        Raises a LokiError. Whether the answer is complete is for the caller to judge (design rule 7).
+        Raises a LokiError. Whether the answer is complete is for the caller to judge (rule 7).
         """
         fields = {
             "query": query,
@@ -363,7 +363,7 @@ def fixed_headers(settings: Settings) -> dict[str, str]:
     """The headers that every request carries. Raises LokiMisconfigured."""
     headers = {
         "User-Agent": f"konductor-like/{__version__}",
-        # Exactly this value: with any other Loki may answer from its cache of empty results (design rule 6).
+        # Exactly this value: with any other Loki may answer from its cache of empty results (rule 6).
         "Cache-Control": "no-cache",
     }
     if settings.loki_tenant is not None:

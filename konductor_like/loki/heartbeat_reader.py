@@ -20,8 +20,9 @@ from konductor_like.loki.errors import LokiError
 from konductor_like.loki.logql import heartbeat_query
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import Naming, log_line
-from konductor_like.loki.window_query import SECOND_NS, Ask, Piece, Queries, Window, WindowQuery, read_span
+from konductor_like.loki.window_query import Ask, Piece, Queries, Window, WindowQuery, read_span
 from konductor_like.model import Source
+from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
 
 TILE_SECONDS = 20.0

@@ -1,4 +1,4 @@
-"""One node's kernel lines since its boot, read once, because its Node was made anew (design rule 3)."""
+"""One node's kernel lines since its boot, read once, because its Node was made anew (rule 3)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections import deque
 from konductor_like.loki.errors import LOKI_AWAY, LokiError, LokiUnavailable
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import Naming, log_line
-from konductor_like.loki.window_query import SECOND_NS, Queries, Window, WindowQuery, read_span
+from konductor_like.loki.window_query import Queries, Window, WindowQuery, read_span
 from konductor_like.model import LogLine, Source
+from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
 
 READ_SECONDS = 20.0

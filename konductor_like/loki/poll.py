@@ -74,9 +74,9 @@ class PollResult:
     turned_away: int = 0
     """New lines that detection finds nothing in; they are not in ``lines``."""
     without_node: int = 0
-    """How many of the new lines name no node (design rule 12)."""
+    """How many of the new lines name no node (rule 12)."""
     foreign: int = 0
-    """New entries whose labels say that they are not of this source; not in ``lines`` (design rule 15).
+    """New entries whose labels say that they are not of this source; not in ``lines`` (rule 15).
 
     Everyday for pods where the kernel-log reader's own namespace is watched; strange for the kernel.
     """

@@ -5,7 +5,7 @@
     ───┬─────── lateness ───────┬──── overlap ────┬── new ──┬─ skew ─┐
        sweep now and then       full poll       cursor     now    window's end
 
-There is no query by time of ingestion, and Loki takes late and out-of-order lines (design rule 8). So each
+There is no query by time of ingestion, and Loki takes late and out-of-order lines (rule 8). So each
 poll reads a *fast window* that ends beyond the present, and beside it a part of the backlog: what was missed
 while we were away, the rest of what was too much for one poll, the lateness again now and then, and spans in
 which nodes were silent (:mod:`konductor_like.loki.backlog`). What was delivered before is dropped. The cursor

@@ -89,7 +89,7 @@ class Naming:
 
 
 def log_line(entry: Entry, source: Source, naming: Naming) -> LogLine | None:
-    """The entry as a line of that source; None when its labels say that it is not one (design rule 15).
+    """The entry as a line of that source; None when its labels say that it is not one (rule 15).
 
     A kernel line must satisfy the kernel selector, whatever the query was; a pod line must not, so that the
     kernel-log reader's own output never counts as a pod's.

@@ -1,4 +1,4 @@
-"""Following the log as it arrives, as a nudge to poll now and never as the source of truth (design rule 13).
+"""Following the log as it arrives, as a nudge to poll now and never as the source of truth (rule 13).
 
 Loki drops what a slow client does not take, ends every tail after an hour (``querier.tail-max-duration``),
 and says nothing about either that could be relied upon. So nothing is read from a message but the oldest
@@ -34,7 +34,7 @@ from konductor_like.loki.errors import (
     shown,
     without_credentials,
 )
-from konductor_like.loki.window_query import SECOND_NS
+from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
 
 LOOK_BACK_NS = 10 * SECOND_NS

@@ -1,6 +1,6 @@
 """Reading a span of time in windows that are each proven complete, with answers that Loki can hand over.
 
-Loki's sharded queries may silently return fewer lines than match once more than ``limit`` do (design rule 7),
+Loki's sharded queries may silently return fewer lines than match once more than ``limit`` do (rule 7),
 so a window is accepted only if it was not sharded, or if a count of Loki's says that nothing was cut, and is
 halved otherwise. Of a full answer that was not sharded, all but its last moment is accepted: it is cut there
 and nowhere else. Windows come in the order of time and touch without overlapping, so what was accepted is
@@ -29,8 +29,8 @@ from konductor_like.loki.errors import (
 )
 from konductor_like.loki.logql import of_nodes
 from konductor_like.loki.response import Count, Entry, QueryResult
+from konductor_like.model.time import SECOND_NS
 
-SECOND_NS = 1_000_000_000
 COUNTABLE_NS = 1_000_000
 """Loki's durations know nothing finer."""
 _FILL = 0.85

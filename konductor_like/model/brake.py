@@ -76,7 +76,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class BrakeState:
-    """The brake at one moment (design rule 19)."""
+    """The brake at one moment (rule 19)."""
 
     gpu_nodes: int
     out: int

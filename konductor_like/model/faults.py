@@ -19,7 +19,7 @@ class Source(StrEnum):
 
 
 class Severity(StrEnum):
-    """What a fault means for the node (design rule 16)."""
+    """What a fault means for the node (rule 16)."""
 
     FATAL = "fatal"
     """Hardware: the node is tainted at once."""
@@ -64,12 +64,12 @@ class FaultKind(StrEnum):
 
     @property
     def proves_gpu(self) -> bool:
-        """Whether such a line in a node's own kernel log proves that it has a GPU (design rule 20)."""
+        """Whether such a line in a node's own kernel log proves that it has a GPU (rule 20)."""
         return self in (FaultKind.XID, FaultKind.SXID, FaultKind.NVRM)
 
 
 APPLICATION_XIDS = frozenset({"xid.13", "xid.31", "xid.43", "xid.45"})
-"""What a job's end prints on healthy nodes: by default nothing taints on a single one (design rule 16)."""
+"""What a job's end prints on healthy nodes: by default nothing taints on a single one (rule 16)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Finding(NamedTuple):
     Of an Xid 154 "to None" that is its own rule.
     """
     severity_by_user: bool = False
-    """A user's rule set the severity, so that even a pod's line may taint (design rule 17)."""
+    """A user's rule set the severity, so that even a pod's line may taint (rule 17)."""
     remote: bool = False
     """The line itself says that another device is at fault: an NVLink peer, not this GPU."""
 
@@ -182,7 +182,7 @@ class Fault:
     pod: str | None = None
     container: str | None = None
     before_install: bool = False
-    """Older than the span that the first start acts on (design rule 5): recorded, never acted upon."""
+    """Older than the span that the first start acts on (rule 5): recorded, never acted upon."""
     job: str | None = None
     """The job that its pod belongs to, ``namespace/Kind/name``; None for a kernel line."""
     times: int = 1

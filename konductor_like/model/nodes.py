@@ -106,7 +106,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Who let the node go, when, why, and up to where evidence is covered (design rule 4)."""
+    """Who let the node go, when, why, and up to where evidence is covered (rule 4)."""
 
     at: datetime
     by: str
@@ -179,7 +179,7 @@ class NodeRecord:
     replace_since: datetime | None = None
     """It failed too often: marked for replacement, and nothing but a person brings it back."""
     contested_at: datetime | None = None
-    """When somebody last fought over our taint (design rule 23)."""
+    """When somebody last fought over our taint (rule 23)."""
     act: Act | None = None
 
     @property

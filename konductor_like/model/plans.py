@@ -98,7 +98,7 @@ class Change:
 
     @property
     def counts_only(self) -> bool:
-        """Whether it only brings counts up to date: such writes are rare (design rule 22)."""
+        """Whether it only brings counts up to date: such writes are rare (rule 22)."""
         return self.verb is Verb.RECORD and bool(self.grown) and not self.news and self.event is None
 
 
@@ -136,7 +136,7 @@ class Snapshot:
     read_ns: Mapping[Source, int] = field(default_factory=dict)
     """Up to where each source had been judged before the faults at hand, for releases seen now."""
     ambiguous: frozenset[str] = frozenset()
-    """Names under which two machines report at once: never tainted (design rule 3)."""
+    """Names under which two machines report at once: never tainted (rule 3)."""
     left: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By node, the boots that its present boot's heartbeats have shown to be over."""
     controls: Controls = field(default_factory=Controls)

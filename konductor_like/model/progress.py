@@ -13,7 +13,7 @@ from konductor_like.model.nodes import NodeRecord
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """How far every source was read *and acted upon*; the Lease carries it (design rule 9).
+    """How far every source was read *and acted upon*; the Lease carries it (rule 9).
 
     ``act_from_ns`` was fixed at the very first start: older lines are recorded, never acted upon.
     """
@@ -37,7 +37,7 @@ class CoverageState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A span of Loki time in which kernel logs were not heard, and whose (design rule 8).
+    """A span of Loki time in which kernel logs were not heard, and whose (rule 8).
 
     It is open until heartbeats of that time were read after all, or until it is too old to be closed.
     """

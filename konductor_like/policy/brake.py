@@ -1,4 +1,4 @@
-"""The brake: a bound on how many nodes we may have out of service (design rule 19).
+"""The brake: a bound on how many nodes we may have out of service (rule 19).
 
 It only ever stops *adding*; a release never passes through here. It has no state of its own: what it must
 remember stands in the nodes' records, and on the Lease what people told it and which tainted Nodes are gone.

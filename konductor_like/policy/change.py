@@ -61,7 +61,7 @@ class Case:
     folded: Folded
     removed_by_hand: bool
     ambiguous: bool
-    """Two machines report under its name: nobody can say whose fault it is (design rule 3)."""
+    """Two machines report under its name: nobody can say whose fault it is (rule 3)."""
     settling: Mapping[IncidentKey, int] = field(default_factory=dict)
     """What may taint only once it has settled, and until when (a Loki timestamp)."""
 
@@ -123,7 +123,7 @@ def change_of(case: Case, admission: Admission, rules: PolicyConfig, now: dateti
 def is_due(record: NodeRecord, rules: PolicyConfig, now: datetime) -> bool:
     """Whether counts that have only grown may be written: our last write of the node is an interval ago.
 
-    The first line of a storm is written at once, the next count ten minutes later (design rule 22).
+    The first line of a storm is written at once, the next count ten minutes later (rule 22).
     """
     if record.act is None:
         return True

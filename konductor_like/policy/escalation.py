@@ -70,7 +70,7 @@ class Assessment:
     records: Mapping[str, NodeRecord] = field(default_factory=dict)
     """The records that it changed, by node."""
     urgent: frozenset[str] = frozenset()
-    """Those of them to be written now; what only adds words waits for the next write (design rule 22)."""
+    """Those of them to be written now; what only adds words waits for the next write (rule 22)."""
     suspects: Mapping[str, Incident] = field(default_factory=dict)
     """The nodes that failed jobs turned out to have in common just now, and the incident that says so."""
     settling: Waiting = field(default_factory=dict)

@@ -63,7 +63,7 @@ def fold_faults(
 ) -> Folded:
     """Fold ``grown`` (counted earlier, not on the node yet) and then ``faults`` into the node's record.
 
-    ``removal`` makes a release of a taint that was taken off by hand, where one was (design rule 23). It
+    ``removal`` makes a release of a taint that was taken off by hand, where one was (rule 23). It
     covers what was counted until now, and not the new faults.
     """
     folded = Folded(state.record)

@@ -1,4 +1,4 @@
-"""Letting a node go, so that it stays let go (design rule 4); nodes that keep failing; contested taints.
+"""Letting a node go, so that it stays let go (rule 4); nodes that keep failing; contested taints.
 
 A release covers incidents, not a span of time: every recorded incident up to the release, and any other
 evidence only up to what had been read by then. Covered evidence never taints again; new evidence does, at
@@ -8,7 +8,7 @@ A node that keeps failing is held longer each time, and in the end marked for re
 from coming back by itself. A person's word is above them: ``reset`` works, says what it overrides and clears
 them, and the times out stay on record, so that the next fault sets them again.
 
-Where somebody else keeps taking our taint off (design rule 23), that is a release all the same: two
+Where somebody else keeps taking our taint off (rule 23), that is a release all the same: two
 controllers that fight over a node help nobody. It is said, so that a person can settle it.
 """
 

@@ -10,11 +10,12 @@ from konductor_like.backtest.history import Page, polled_ns, polls
 from konductor_like.backtest.nodes import SimulatedNodes, healthy_node
 from konductor_like.backtest.result import TimeSpan, difference
 from konductor_like.backtest.run import poll_intervals
-from konductor_like.backtest.simulation import Assumptions, Simulation, moment
+from konductor_like.backtest.simulation import Assumptions, Simulation
 from konductor_like.catalog import load_catalog, read_user_rules
 from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.detection import Detector
 from konductor_like.model import Change, LogLine, NodeRecord, NodeState, Refusal, Source, Verb
+from konductor_like.model.time import moment_of
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
 from tests.backtest.histories import SECOND_NS, START_NS, Said, pages, xid
@@ -136,7 +137,7 @@ def test_a_node_that_bears_our_taint_today_was_in_service_then() -> None:
 
 
 def tainting(writer: DryRunWriter, state: NodeState) -> NodeState:
-    change = Change(state.name, Verb.TAINT, NodeRecord(tainted_at=moment(START_NS)), "faulty")
+    change = Change(state.name, Verb.TAINT, NodeRecord(tainted_at=moment_of(START_NS)), "faulty")
     tainted = writer.write(state, change).state
     assert tainted is not None
     return tainted

@@ -10,7 +10,7 @@ from konductor_like.catalog import Catalog, Mode, Needs, load_catalog
 from konductor_like.model import FaultKind, Severity, Source
 
 NEVER_TAINT_ALONE = (13, 31, 43, 45)
-"""Design rule 16: by default never on a single one of these."""
+"""Rule 16: by default never on a single one of these."""
 
 
 @pytest.fixture

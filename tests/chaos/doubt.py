@@ -15,13 +15,11 @@ APART_NS = seconds(60)
 """Lines that follow each other closer than this are one failure."""
 
 
-def may_be_enough(standing: Sequence[Occurrence], common_jobs: int) -> bool:
-    """Whether there is enough to doubt the node: one GPU's lines, kernel and pod together, or many jobs."""
+def may_be_enough(standing: Sequence[Occurrence]) -> bool:
+    """Whether there is enough to doubt the node: one GPU's lines, or kernel and pod together."""
     jobs = {o.job for o in standing if o.job is not None}
     groups = _by_gpu(standing).values()
-    return (
-        any(len(group) >= TIMES for group in groups) or bool(groups and jobs) or 0 < common_jobs <= len(jobs)
-    )
+    return any(len(group) >= TIMES for group in groups) or bool(groups and jobs)
 
 
 def must_be_enough(sure: Iterable[Occurrence]) -> Iterator[str]:

@@ -213,7 +213,7 @@ class Ledger:
                 or (machine.plain and (o not in self._acted or stands_open(o, old)))
             )
         ]
-        if fresh or may_be_enough(list(self.standing(new)), self._world.setup.common_jobs):
+        if fresh or may_be_enough(list(self.standing(new))):
             return
         if not (machine.plain and self._has_left_something(name, machine)):
             why = f"none of {listed(possible)} may act there now" if possible else "nothing happened there"

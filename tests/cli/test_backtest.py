@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from konductor_like.backtest.simulation import moment
 from konductor_like.cli import session
 from konductor_like.cli.app import execute
+from konductor_like.cli.columns import moment
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.errors import LokiUnavailable
 from konductor_like.loki.response import QueryResult

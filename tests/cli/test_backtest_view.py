@@ -19,8 +19,8 @@ from konductor_like.backtest.result import (
     Verdicts,
     difference,
 )
-from konductor_like.backtest.simulation import moment
 from konductor_like.cli.backtest.report import show, text
+from konductor_like.cli.columns import moment
 from konductor_like.model import (
     FaultKind,
     Incident,

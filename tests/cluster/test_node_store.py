@@ -13,8 +13,8 @@ from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import Backoff, KubeForbidden, KubeRejected
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import NodeStore, list_nodes
-from konductor_like.cluster.times import ns_of_text
 from konductor_like.model import Change, NodeState, Verb
+from konductor_like.model.time import ns_of_text
 from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.kubernetes import KubernetesServer, expired_watch, matching, refusal
 from konductor_like.sandbox.kubernetes.server import Call

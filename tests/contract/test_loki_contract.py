@@ -79,7 +79,7 @@ def test_a_limit_below_one_is_refused(loki: Target, at_ns: int, limit: int) -> N
 def test_an_answer_that_was_cut_gives_itself_away(
     loki: Target, namespace: str, at_ns: int, limit: int
 ) -> None:
-    """The guard of design rule 7: complete only if fewer lines than the limit were found and returned."""
+    """The guard of rule 7: complete only if fewer lines than the limit were found and returned."""
     for node in range(8):
         lines = [(at_ns + i, f"{XID} {node}-{i}") for i in range(5)]
         loki.write(kernel_resource(namespace, f"n{node}"), *lines, (at_ns, "unrelated"))

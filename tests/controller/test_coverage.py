@@ -1,4 +1,4 @@
-"""A silent node is unknown, not healthy; one never heard is not measured (design rule 14)."""
+"""A silent node is unknown, not healthy; one never heard is not measured (rule 14)."""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.controller.gaps import GAPS_MOST, SECOND_NS, grouped, merged
+from konductor_like.controller.gaps import GAPS_MOST, grouped, merged
+from konductor_like.model.time import SECOND_NS
 
 HOUR = 3600 * SECOND_NS
 FLEET = [f"gpu-{i}" for i in range(40)]

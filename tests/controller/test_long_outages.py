@@ -1,4 +1,4 @@
-"""A day without Loki or the API server: thousands of failures in a row end nothing (design rule 27)."""
+"""A day without Loki or the API server: thousands of failures in a row end nothing (rule 27)."""
 
 from __future__ import annotations
 

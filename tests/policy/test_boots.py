@@ -1,4 +1,4 @@
-"""Machines, boots and the lines that belong to neither (design rules 2 and 3)."""
+"""Machines, boots and the lines that belong to neither (rules 2 and 3)."""
 
 from __future__ import annotations
 

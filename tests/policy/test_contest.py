@@ -1,4 +1,4 @@
-"""Somebody else keeps taking our taint off: it is a release, and it is said (design rule 23)."""
+"""Somebody else keeps taking our taint off: it is a release, and it is said (rule 23)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reset stays reset: what a release covers, and what it does not (design rule 4)."""
+"""A reset stays reset: what a release covers, and what it does not (rule 4)."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Result:
 
     @property
     def taints(self) -> bool:
-        """What the controller does about it: only a kernel log's line taints (design rule 17)."""
+        """What the controller does about it: only a kernel log's line taints (rule 17)."""
         return self.finding is not None and self.finding.severity.taints and self.case.source is Source.KERNEL
 
     def is_exact(self, label: str) -> bool:

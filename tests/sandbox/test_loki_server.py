@@ -96,7 +96,7 @@ def test_a_query_without_a_window_is_about_the_last_hour(server: LokiServer) -> 
 
 
 def test_a_sharded_query_may_fall_short_of_its_limit_without_a_word() -> None:
-    """The fault that design rule 7 is about; the statistics still tell."""
+    """The fault that rule 7 is about; the statistics still tell."""
     with LokiServer(limits=LokiLimits(sharded_results_fall_short=True), now_ns=lambda: NOW_NS) as server:
         server.push(KERNEL, [(NOW_NS + i, f"Xid {i}") for i in range(417)])
         short, enough = ask(server, limit=400), ask(server, limit=417)

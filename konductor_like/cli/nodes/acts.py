@@ -172,7 +172,7 @@ class OperatorTaint(NodeWrites):
         }
 
     def decide(self, state: NodeState) -> Change | None:
-        """See :meth:`NodeWrites.decide`; what is no GPU node is never tainted (design rule 20)."""
+        """See :meth:`NodeWrites.decide`; what is no GPU node is never tainted (rule 20)."""
         if not state.is_gpu_node:
             unknown = self._controller.why_unset
             as_known = f", as far as can be told ({unknown})" if unknown else ""
