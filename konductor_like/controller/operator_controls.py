@@ -126,6 +126,6 @@ class OperatorControls:
             why = f": {reset.reason}" if reset.reason else ""
             message = f"{reset.by} reset the brake at {stamp(reset.at)}{why}."
             logs.info(message, by=reset.by)
-            audit.heeded("breaker-reset", by=reset.by, act=reset.act, why=reset.reason)
+            audit.heeded("brake-reset", by=reset.by, act=reset.act, why=reset.reason)
             self._fleet_event(EventReason.REARMED, message, reset.act)
         self._reported_reset = reset

@@ -74,7 +74,7 @@ class Tick:
         ``controls`` tells what people told us, ``jobs`` which ones run on nodes; each may be missing.
         ``records_per_tick`` is None where writes cost no time.
         """
-        self._steering = controls
+        self._controls = controls
         self._jobs = jobs
         self._records_per_tick = records_per_tick
         self._detect = detect
@@ -216,7 +216,7 @@ class Tick:
         """The plan, and the very states that it was made for: a write must test these and no newer ones."""
         states = self._states()
         rules = self._rules()
-        controls = self._steered(states, rules, now)
+        controls = self._latest_controls(states, rules, now)
         known = self._jobs.known() if self._jobs else {}
         snapshot = Snapshot(
             states,
@@ -233,18 +233,18 @@ class Tick:
             pods={name: found.pods for name, found in known.items()},
         )
         plan = decide(snapshot, faults, rules, now, past=past)
-        if self._steering and any(change.verb is Verb.TAINT for change in plan.changes):
+        if self._controls and any(change.verb is Verb.TAINT for change in plan.changes):
             # A pause holds from the moment it was written: no taint without a look.
-            latest = replace(self._steering(now, at_once=True), tainted=controls.tainted)
+            latest = replace(self._controls(now, at_once=True), tainted=controls.tainted)
             if latest != snapshot.controls:
                 plan = decide(replace(snapshot, controls=latest), faults, rules, now, past=past)
         self._metrics.evidence_dropped.inc(plan.window.dropped - self._window.dropped)
         self._window = plan.window  # what is read again adds nothing to it
         return plan, states
 
-    def _steered(self, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime) -> Controls:
+    def _latest_controls(self, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime) -> Controls:
         """What the Lease says; of the Nodes with our taint, what is known here, once a term has begun."""
-        controls = self._steering(now) if self._steering else Controls()
+        controls = self._controls(now) if self._controls else Controls()
         if self._tainted is None:
             self._tainted = controls.tainted
         return replace(controls, tainted=self._follow(states, rules, now))
