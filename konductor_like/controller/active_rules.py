@@ -113,7 +113,7 @@ class ActiveRules:
         if str(error) != self._refused:
             self._refused = str(error)
             for problem in error.problems[:_SHOWN_MOST]:
-                logs.error(f"PolicyConfig file refused: {problem}.")
+                logs.error(f"Rules file refused: {problem}.")
             digest = self.in_force.digest
             logs.error(f"The rules stay as they were ({digest}). {error.hint}", rules=digest)
 
@@ -126,7 +126,7 @@ class ActiveRules:
         rules = self.in_force.user_rules
         changes = differences(before, rules)
         if changes:
-            logs.info(f"PolicyConfig in force ({rules.digest}): {'; '.join(changes)}.", rules=rules.digest)
+            logs.info(f"Rules in force ({rules.digest}): {'; '.join(changes)}.", rules=rules.digest)
         for warning in rules.warnings:
             logs.warning(warning)
 

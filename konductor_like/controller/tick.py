@@ -242,7 +242,9 @@ class Tick:
         self._window = plan.window  # what is read again adds nothing to it
         return plan, states
 
-    def _latest_controls(self, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime) -> Controls:
+    def _latest_controls(
+        self, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime
+    ) -> Controls:
         """What the Lease says; of the Nodes with our taint, what is known here, once a term has begun."""
         controls = self._controls(now) if self._controls else Controls()
         if self._tainted is None:

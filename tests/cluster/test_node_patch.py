@@ -21,7 +21,7 @@ from konductor_like.model import (
     NodeState,
     Verb,
 )
-from konductor_like.sandbox.kubernetes import jsonpatch
+from konductor_like.sandbox.kubernetes.patches import PatchFailedError, apply_json_patch
 from tests.cluster.scenes import BOOT, OURS, TEAM, incident, raw_node, record, state_of, taint
 
 UNTAINT = Change("gpu-1", Verb.UNTAINT, record(tainted=False), None)
@@ -31,7 +31,7 @@ OLD_TEXT = encode(record(incident(31)))
 
 def written(node: dict[str, Any], change: Change) -> dict[str, Any]:
     """What a server makes of the node and the patch, empty fields dropped as it does."""
-    patched: dict[str, Any] = jsonpatch.apply(copy.deepcopy(node), node_patch.build(state_of(node), change))
+    patched: dict[str, Any] = apply_json_patch(copy.deepcopy(node), node_patch.build(state_of(node), change))
     if not patched["spec"].get("taints", True):
         del patched["spec"]["taints"]
     return patched
@@ -193,8 +193,8 @@ def test_a_patch_fails_on_a_node_that_changed(meddle: Any, verb: Verb) -> None:
     changed = recorded()
     meddle(changed)
 
-    with pytest.raises(jsonpatch.PatchFailedError):
-        jsonpatch.apply(changed, operations)
+    with pytest.raises(PatchFailedError):
+        apply_json_patch(changed, operations)
 
 
 def test_a_taint_for_a_fault_of_one_boot_fails_on_a_node_that_rebooted() -> None:
@@ -203,9 +203,9 @@ def test_a_taint_for_a_fault_of_one_boot_fails_on_a_node_that_rebooted() -> None
     rebooted = raw_node(taints=[TEAM])
     rebooted["status"]["nodeInfo"]["bootID"] = "another boot"
 
-    assert OURS in jsonpatch.apply(node, operations)["spec"]["taints"]
-    with pytest.raises(jsonpatch.PatchFailedError):
-        jsonpatch.apply(rebooted, operations)
+    assert OURS in apply_json_patch(node, operations)["spec"]["taints"]
+    with pytest.raises(PatchFailedError):
+        apply_json_patch(rebooted, operations)
 
 
 def test_a_refusal_because_the_node_rebooted_is_a_lost_race() -> None:
@@ -322,7 +322,7 @@ def taints_after(before: list[dict[str, Any]] | None, wanted: Change) -> list[di
     """What a server makes of the list; what we believe it makes of it is held to that."""
     node = raw_node() if before is None else raw_node(taints=before)
     state = state_of(node)
-    after: list[dict[str, Any]] = jsonpatch.apply(copy.deepcopy(node), node_patch.build(state, wanted))[
+    after: list[dict[str, Any]] = apply_json_patch(copy.deepcopy(node), node_patch.build(state, wanted))[
         "spec"
     ].get("taints", [])
     believed = node_patch.applied(state, wanted)

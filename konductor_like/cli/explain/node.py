@@ -187,7 +187,7 @@ def _next(story: NodeStory) -> Iterator[Paragraph]:
     if report.warnings:
         yield "Warning", list(report.warnings)
     if differs := story.controller.other_rules(story.own_rules):
-        yield "PolicyConfig", [differs]
+        yield "Rules", [differs]
     if story.problem:
         yield "Not known", [story.problem]
     if report.advice:
