@@ -95,6 +95,8 @@ def schedule_of(seed: int) -> Schedule:
         "KONDUCTOR_LOKI_TIMEOUT_SECONDS": "3",
         "KONDUCTOR_LOKI_LIMIT": dice.choice(["5000", "40"]),
         "KONDUCTOR_BRAKE_MAX_PERCENT": "100",
+        # What waits for five minutes after a reset or a deleted Node is for simulated time.
+        "KONDUCTOR_BRAKE_COOLDOWN_SECONDS": "0",
         "KONDUCTOR_LISTEN": "off",
         "KONDUCTOR_LOG_FORMAT": "text",
     }
@@ -108,8 +110,6 @@ def schedule_of(seed: int) -> Schedule:
         settings["KONDUCTOR_RECORD_INTERVAL_SECONDS"] = "0"
     if brake_nodes is not None:
         settings["KONDUCTOR_BRAKE_MAX_NODES"] = str(brake_nodes)
-        # What waits for five minutes after a reset is for simulated time.
-        settings["KONDUCTOR_BRAKE_COOLDOWN_SECONDS"] = "0"
     slots = dice.choice([("a",), ("a", "b"), ("a", "b")])
     steps = _Steps(dice, slots, thin=thin).made()
     return Schedule(
