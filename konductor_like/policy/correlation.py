@@ -356,8 +356,8 @@ def settling(
             continue
         heard = [e.heard_ns for e in mine if e.key == incident.key and e.taints and e.heard_ns is not None]
         since_ns = max(heard, default=incident.first_ns)
-        if abs(now_ns - since_ns) < seconds * 1e9:  # a clock may be a little ahead
-            waiting[incident.key] = since_ns + round(seconds * 1e9)
+        if abs(now_ns - since_ns) < span_ns(seconds):  # a clock may be a little ahead
+            waiting[incident.key] = since_ns + span_ns(seconds)
     return waiting
 
 

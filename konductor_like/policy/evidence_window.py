@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from konductor_like.model import Episode, Fault, KernelPosition, Severity, Source, Trace, TraceKey, Window
-from konductor_like.model.time import SECOND_NS
+from konductor_like.model.time import SECOND_NS, span_ns
 
 EPISODE_NS = 60 * SECOND_NS
 """Lines that follow each other closer than this are one occurrence: one failure prints many."""
@@ -54,7 +54,7 @@ def pruned(window: Window, span_seconds: float, now_ns: int) -> Window:
     """The window without what is older than the span; looked for now and then."""
     if 0 <= now_ns - window.pruned_ns < _PRUNE_NS:
         return window
-    horizon_ns = now_ns - round(span_seconds * SECOND_NS)
+    horizon_ns = now_ns - span_ns(span_seconds)
     kept: dict[str, Mapping[TraceKey, Trace]] = {}
     for node, traces in window.traces.items():
         if all(trace.episodes[0].end_ns >= horizon_ns for trace in traces.values()):
