@@ -184,13 +184,10 @@ def _groups(
         for key in {job_key(job) for job in each.jobs}:
             groups[key].append(each)
         domain = states[each.node].domain
-        if domain is not None and (not each.jobs or _is_of_links(each, rules) or is_conclusive(each, rules)):
+        is_of_links = rules.escalation(each.key.rule).settle_seconds > 0
+        if domain is not None and (not each.jobs or is_of_links or is_conclusive(each, rules)):
             groups[DOMAIN + domain].append(each)
     return groups
-
-
-def _is_of_links(each: Evidence, rules: PolicyConfig) -> bool:
-    return rules.escalation(each.key.rule).settle_seconds > 0
 
 
 def _linked(chains: Sequence[FailureGroup]) -> Iterator[list[FailureGroup]]:

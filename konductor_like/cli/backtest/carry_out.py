@@ -22,7 +22,7 @@ from konductor_like.cli.backtest.report import document, show, text
 from konductor_like.cli.columns import stamp_of_ns
 from konductor_like.cli.durations import span_of, typed_moment
 from konductor_like.cli.errors import CommandError, describe
-from konductor_like.cli.output import is_terminal, say, tell, warn
+from konductor_like.cli.output import is_terminal, say, say_json, tell, warn
 from konductor_like.cli.progress import through_time
 from konductor_like.cli.rules import load
 from konductor_like.cli.session import connected, load_settings
@@ -87,7 +87,7 @@ def carry_out(asked: Asked, *, as_json: bool) -> Exit:
             progress=progress,
         )
     if as_json:
-        say([json.dumps(document(result), indent=2)])
+        say_json(document(result))
     elif is_terminal(sys.stdout):
         show(result)
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from konductor_like.backtest.result import Difference, HeldSpan, Outage, Result, TimeSpan, Verdicts
 from konductor_like.cli.columns import age, columns, count, fault_name, stamp_of_ns
-from konductor_like.cli.output import API_VERSION
+from konductor_like.cli.output import API_VERSION, fields_of
 from konductor_like.model import Source
 from konductor_like.model.text import printable
 from konductor_like.model.time import SECOND_NS, moment_of
@@ -296,9 +296,7 @@ def document(result: Result) -> dict[str, Any]:
             "lines": {source.value: history.lines.get(source, 0) for source in Source},
             "oldestLine": stamp_of_ns(history.oldest_ns),
             "newestLine": stamp_of_ns(history.newest_ns),
-            "keptLines": history.kept_lines,
-            "queries": history.queries,
-            "bytesProcessed": history.bytes_processed,
+            **fields_of(history, "kept_lines", "queries", "bytes_processed"),
             "waitedSeconds": round(history.waited_seconds),
             "missing": missing(result),
         },
@@ -312,9 +310,7 @@ def document(result: Result) -> dict[str, Any]:
 def _verdicts_document(verdicts: Verdicts, result: Result) -> dict[str, Any]:
     peak = verdicts.peak
     return {
-        "rules": verdicts.rules,
-        "faults": verdicts.faults,
-        "gpuNodes": verdicts.gpu_nodes,
+        **fields_of(verdicts, "rules", "faults", "gpu_nodes"),
         "peak": peak
         and {"at": stamp_of_ns(peak.at_ns), "out": peak.out, "share": round(verdicts.share(peak.out), 4)},
         "outages": [_outage_document(one, result) for one in verdicts.outages],
@@ -330,10 +326,7 @@ def _outage_document(one: Outage, result: Result) -> dict[str, Any]:
         "gpu": incident.key.gpu,
         "severity": incident.severity.value,
         "grounds": incident.grounds or None,
-        "job": incident.job,
-        "event": incident.event,
-        "title": incident.title,
-        "evidence": incident.evidence,
+        **fields_of(incident, "job", "event", "title", "evidence"),
         "keptOutBecause": one.why_longer or None,
     }
 
