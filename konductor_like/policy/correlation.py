@@ -22,7 +22,7 @@ from konductor_like.model import (
     Role,
     Source,
 )
-from konductor_like.model.time import SECOND_NS, moment_of, parsed_stamp, span_ns, stamp, unix_ns
+from konductor_like.model.time import SECOND_NS, moment_of, ns_of_text, span_ns, stamp
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.evidence import Evidence
 from konductor_like.policy.evidence_window import job_key
@@ -162,7 +162,7 @@ def parts_of(name: str) -> tuple[str, int | None]:
     """What an event's nodes share, and when it began, by its name; None where that cannot be read."""
     shared, _, began = name.rpartition("@")
     try:
-        return shared, unix_ns(parsed_stamp(began))
+        return shared, ns_of_text(began)
     except ValueError:
         return shared, None
 
