@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from konductor_like.backtest.cache import HistoryCache
 from konductor_like.backtest.result import TimeSpan
@@ -122,7 +122,7 @@ class HistoryReader:
     def _page(self, entries: Iterable[Entry], end_ns: int) -> Page:
         found = (log_line(entry, self.source, self._naming) for entry in entries)
         lines = [line for line in found if line is not None]
-        lines.sort(key=_time)
+        lines.sort(key=attrgetter("timestamp_ns"))
         self.lines += len(lines)
         if lines:
             self.oldest_ns = self.oldest_ns or lines[0].timestamp_ns
@@ -150,10 +150,6 @@ class HistoryReader:
         while self.budget.used >= 1:
             self.pause(1.0)
             self.waited_seconds += 1.0
-
-
-def _time(line: LogLine) -> int:
-    return line.timestamp_ns
 
 
 _POLL, _ORDER, _LINE = itemgetter(0), itemgetter(0, 1), itemgetter(2)

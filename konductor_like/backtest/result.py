@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from konductor_like.model import Incident, Refusal, Source
+from konductor_like.model.time import SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class TimeSpan:
     @property
     def seconds(self) -> float:
         """Its length."""
-        return (self.end_ns - self.start_ns) / 1e9
+        return (self.end_ns - self.start_ns) / SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from konductor_like.catalog import Catalog, Mode
 from konductor_like.detection import Detector
 from konductor_like.loki.errors import LokiError
 from konductor_like.model import NodeState, Source
+from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
 
@@ -48,7 +49,7 @@ def run(
     """
     interval_ns = poll_intervals(settings, span)
     assumptions = Assumptions(
-        None if release_after_seconds is None else _ns(release_after_seconds), min(interval_ns.values())
+        None if release_after_seconds is None else span_ns(release_after_seconds), min(interval_ns.values())
     )
 
     def simulation(rule_set: RuleSet, *, enforce_shadow: bool = False) -> Simulation:
@@ -105,7 +106,7 @@ def run(
         verdicts,
         release_after_seconds,
         nodes_from,
-        poll_seconds=assumptions.poll_ns / 1e9,
+        poll_seconds=assumptions.poll_ns / SECOND_NS,
         shadow=difference(verdicts.outages, enforced.verdicts().outages)
         if enforced and enforced.found_shadow
         else None,
@@ -118,7 +119,7 @@ def run(
 def poll_intervals(settings: Settings, span: TimeSpan) -> Mapping[Source, int]:
     """The settings' intervals, or longer ones where there would be more than :data:`POLLS_MOST` polls."""
     shortest_ns = (span.end_ns - span.start_ns) // POLLS_MOST
-    kernel_ns, pod_ns = _ns(settings.poll_interval_seconds), _ns(settings.pod_poll_interval_seconds)
+    kernel_ns, pod_ns = span_ns(settings.poll_interval_seconds), span_ns(settings.pod_poll_interval_seconds)
     return {
         Source.KERNEL: max(kernel_ns, round_up(shortest_ns, kernel_ns)),
         Source.POD: max(pod_ns, round_up(shortest_ns, kernel_ns)),
@@ -136,7 +137,3 @@ def _telling(pages: Iterable[Page], tell: Callable[[], object]) -> Iterator[Page
     for page in pages:
         tell()
         yield page
-
-
-def _ns(seconds: float) -> int:
-    return round(seconds * 1e9)

@@ -19,14 +19,14 @@ from konductor_like.controller.tick import Tick
 from konductor_like.detection import Detector
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.model import Checkpoint, Fault, Incident, LogLine, Plan, Refusal, Refused, Source, Verb
-from konductor_like.model.time import moment_of, unix_ns
+from konductor_like.model.time import moment_of, span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.release import may_return, release
 
 KEPT_MOST = 50_000
 """Outages, held spans and changes of the load, each; a bad rule may act without end, and more are counted."""
 _WAITING = frozenset({Refusal.BRAKE, Refusal.RATE, Refusal.COOLDOWN, Refusal.OPTED_OUT, Refusal.NOT_SELECTED})
-_IDLE_NS = round(IDLE_SECONDS * 1e9)
+_IDLE_NS = span_ns(IDLE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

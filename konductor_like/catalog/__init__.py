@@ -12,7 +12,6 @@ from konductor_like.catalog.entries import (
     LinkRule,
     Mode,
     Needs,
-    RegisterBit,
     SxidEntry,
     XidEntry,
 )
@@ -20,23 +19,3 @@ from konductor_like.catalog.errors import CatalogError, RulesError
 from konductor_like.catalog.load import load_catalog, read_catalog
 from konductor_like.catalog.patterns import PatternRule
 from konductor_like.catalog.user_rules import UserRules, read_user_rules
-
-__all__ = [
-    "Advice",
-    "Catalog",
-    "CatalogError",
-    "Detail",
-    "Entry",
-    "LinkRule",
-    "Mode",
-    "Needs",
-    "PatternRule",
-    "RegisterBit",
-    "RulesError",
-    "SxidEntry",
-    "UserRules",
-    "XidEntry",
-    "load_catalog",
-    "read_catalog",
-    "read_user_rules",
-]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from konductor_like.model.text import clipped
+
 SHOWN_CHARS = 80
 """A message shows no more than this of what a user wrote, so that a log line stays one that can be read."""
 
@@ -16,14 +18,14 @@ SHOWN_CHARS = 80
 def short(text: str) -> str:
     """A user's text, for a message: on one line, and cut."""
     shown = text if text.isprintable() else repr(text)[1:-1]
-    return shown if len(shown) <= SHOWN_CHARS else f"{shown[: SHOWN_CHARS - 1]}…"
+    return clipped(shown, SHOWN_CHARS)
 
 
 def quoted(value: object) -> str:
     """The same in quotes, as Python writes a value."""
     if not isinstance(value, str):
         return short(repr(value))
-    return repr(value if len(value) <= SHOWN_CHARS else f"{value[: SHOWN_CHARS - 1]}…")
+    return repr(clipped(value, SHOWN_CHARS))
 
 
 class CatalogError(ValueError):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
-from konductor_like.model.text import printable as printable
+from konductor_like.model import time
+from konductor_like.model.text import printable
 
 NONE = "<none>"
 _GAP = "   "
@@ -54,14 +55,14 @@ def age(seconds: float) -> str:
     return f"{whole // _YEAR}y"
 
 
-def moment(ns: int) -> datetime:
-    """Nanoseconds since the epoch as an aware datetime, to the microsecond."""
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=ns // 1000)
-
-
 def stamp(when: datetime | None) -> str | None:
     """RFC 3339 in UTC, to the second."""
-    return None if when is None else f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return None if when is None else time.stamp(when)
+
+
+def stamp_of_ns(ns: int | None) -> str | None:
+    """Nanoseconds since the epoch as :func:`stamp` writes them."""
+    return None if ns is None else time.stamp(time.moment_of(ns))
 
 
 def count(number: int, noun: str) -> str:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from konductor_like.cli.columns import age, columns, fault_name, moment, stamp
-from konductor_like.cli.durations import is_span, moment_of, moved, span_of
+from konductor_like.cli.columns import age, columns, fault_name, stamp
+from konductor_like.cli.durations import is_span, moved, span_of, typed_moment
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.options import Context, Kubeconfig, TableOrJson, Verbose, not_blank
 from konductor_like.cli.output import API_VERSION, say, say_json, tell, warn
 from konductor_like.exits import Exit
+from konductor_like.model.time import moment_of
 
 if TYPE_CHECKING:
     from konductor_like.cli.session import ControllerReport
@@ -56,7 +57,7 @@ def pause(
         raise CommandError(
             f"--until {until} is no time; for a span there is --for {until}", status=Exit.USAGE
         )
-    end = None if until is None else moment_of(until, "--until", session.now())
+    end = None if until is None else typed_moment(until, "--until", session.now())
     with _controllers_lease(kubeconfig, context) as lease:
         now, by = lease.now, lease.by
         if lasting is not None:
@@ -134,7 +135,7 @@ def brake_lines(brake: BrakeState, controller: ControllerReport, now: datetime) 
             (
                 item.node,
                 fault_name(item.incident.key.rule),
-                age((now - moment(item.incident.first_ns)).total_seconds()),
+                age((now - moment_of(item.incident.first_ns)).total_seconds()),
                 why_held(item.why, brake, item.pool) if item.why else still,
             )
             for item in brake.held

@@ -39,7 +39,7 @@ def moved(when: datetime, by: timedelta, option: str) -> datetime:
         raise CommandError(f"{option} is longer than time is", status=Exit.USAGE) from None
 
 
-def moment_of(text: str, option: str, now: datetime) -> datetime:
+def typed_moment(text: str, option: str, now: datetime) -> datetime:
     """A span before ``now``, or a date or time (UTC unless it says otherwise). Raises CommandError."""
     if _PART.match(text) and text[-1] in _UNITS:
         return moved(now, -span_of(text, option), option)

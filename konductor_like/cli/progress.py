@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from konductor_like.cli.columns import moment
 from konductor_like.cli.output import is_terminal, tell
+from konductor_like.model.time import moment_of
 
 WORTH_A_BAR_BYTES = 16 * 2**20
 """Less is read before anybody could read the bar."""
@@ -59,7 +59,8 @@ def through_time(start_ns: int, end_ns: int) -> Iterator[Callable[[int], object]
         task = progress.add_task("", total=end_ns - start_ns)
 
         def show(at_ns: int) -> None:
-            progress.update(task, completed=at_ns - start_ns, description=f"{moment(at_ns):%Y-%m-%d %H:%M}")
+            reached = f"{moment_of(at_ns):%Y-%m-%d %H:%M}"
+            progress.update(task, completed=at_ns - start_ns, description=reached)
 
         yield show
 
@@ -72,6 +73,6 @@ def _telling(start_ns: int, end_ns: int) -> Callable[[int], None]:
         if time.monotonic() >= due:
             due = time.monotonic() + TELL_SECONDS
             done = 100 * (at_ns - start_ns) // (end_ns - start_ns)
-            tell(f"read up to {moment(at_ns):%Y-%m-%dT%H:%MZ}, {done} %")
+            tell(f"read up to {moment_of(at_ns):%Y-%m-%dT%H:%MZ}, {done} %")
 
     return show

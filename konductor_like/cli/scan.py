@@ -135,6 +135,13 @@ class _Scan:
                     sys.stdout.flush()
 
 
+_OF_FINDING = (
+    *("kind", "code", "sub_code", "gpu", "mig", "port", "pid", "process"),
+    *("severity", "rule", "advice", "needs", "user_written"),
+)
+"""The fields of a finding in its JSON object, in this order."""
+
+
 def _json_line(name: str, hit: Hit) -> str:
     """A finding as one JSON object."""
     finding = hit.finding
@@ -142,19 +149,7 @@ def _json_line(name: str, hit: Hit) -> str:
         {
             "file": name,
             "line_number": hit.line_number,
-            "kind": finding.kind.value,
-            "code": finding.code,
-            "sub_code": finding.sub_code,
-            "gpu": finding.gpu,
-            "mig": finding.mig,
-            "port": finding.port,
-            "pid": finding.pid,
-            "process": finding.process,
-            "severity": finding.severity.value,
-            "rule": finding.rule,
-            "advice": finding.advice,
-            "needs": finding.needs,
-            "user_written": finding.user_written,
+            **{name: getattr(finding, name) for name in _OF_FINDING},
             "line": hit.line.decode("utf-8", "replace"),
         }
     )

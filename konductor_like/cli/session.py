@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from konductor_like.cli.columns import moment
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.output import tell
 from konductor_like.cluster.client import ReadOnlyKubeClient
@@ -22,6 +21,7 @@ from konductor_like.cluster.lease import read_lease
 from konductor_like.cluster.published import Published
 from konductor_like.exits import Exit
 from konductor_like.model import Controls, Coverage, Source
+from konductor_like.model.time import moment_of
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
 from konductor_like.settings_report import explain_settings_error
@@ -84,7 +84,7 @@ class ControllerReport:
 
         None where it was read since then, and where nothing tells that it was ever read.
         """
-        known = [moment(self.reached_ns[source])] if source in self.reached_ns else []
+        known = [moment_of(self.reached_ns[source])] if source in self.reached_ns else []
         if source is Source.KERNEL and self.coverage is not None:
             known.append(self.coverage.at)
         since = min(known, default=now)

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from konductor_like.clocks import retry_after_seconds
+from konductor_like.model.text import clipped
 
 SHOWN_CHARS = 256
 _MISSING_VERB = re.compile(
@@ -182,8 +183,7 @@ def error_of(
 
 def cut(text: str, limit: int = SHOWN_CHARS) -> str:
     """One line of at most ``limit`` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    return clipped(" ".join(text.split()), limit)
 
 
 def _kind_of(status: int) -> type[KubeError]:

@@ -17,19 +17,6 @@ from konductor_like.detection.heartbeat import (
 )
 from konductor_like.model import Fault, Finding, LogLine, Source
 
-__all__ = [
-    "HEARTBEAT_ANCHOR",
-    "OVERRUN_ANCHOR",
-    "Detector",
-    "Heartbeat",
-    "Overrun",
-    "detect",
-    "find",
-    "packaged",
-    "parse_heartbeat",
-    "parse_overrun",
-]
-
 
 def find(text: str, source: Source) -> Finding | None:
     """The finding in the text of one line, by the packaged rules. Raises nothing, whatever the text."""

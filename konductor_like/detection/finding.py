@@ -8,7 +8,7 @@ from typing import NamedTuple
 from konductor_like.catalog import Advice, Catalog, Entry, Mode, PatternRule
 from konductor_like.detection.kernel_record import KernelRecord
 from konductor_like.model import EVIDENCE_CHARS, Finding, Severity
-from konductor_like.model.text import printable
+from konductor_like.model.text import clipped, printable
 
 
 class Verdict(NamedTuple):
@@ -92,7 +92,7 @@ def evidence(message: str) -> str:
     if len(message) <= EVIDENCE_CHARS and message.isprintable():
         return message
     shown = printable(message[: EVIDENCE_CHARS + 1])
-    return shown if len(shown) <= EVIDENCE_CHARS else shown[: EVIDENCE_CHARS - 1] + "…"
+    return clipped(shown, EVIDENCE_CHARS)
 
 
 def normal_pci(address: str | None) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from konductor_like.catalog import Catalog, Entry, Mode, PatternRule
 from konductor_like.detection.kernel_record import open_record, strip_colours, unwrap_pod_record
 from konductor_like.model import Source
+from konductor_like.model.text import clipped
 
 _SHOWN_CHARS = 60
 _XID = "Xid ("
@@ -49,8 +50,10 @@ def _of_kernel_line(catalog: Catalog, text: str) -> str | None:
         return _wrong_form(rules, text)
     rule, match = found
     if match.start() > 0:
-        before = _shown(record.message[: match.start()].strip())
-        return f"It is a quotation: a kernel message begins with its words, and here {before} stands before."
+        before = clipped(record.message[: match.start()].strip(), _SHOWN_CHARS)
+        return (
+            f"It is a quotation: a kernel message begins with its words, and here {before!r} stands before."
+        )
     return _turned_off(catalog, rule, match)
 
 
@@ -107,8 +110,4 @@ def _entry(catalog: Catalog, rule: PatternRule, match: re.Match[str]) -> Entry |
 
 def _wrong_form(rules: list[PatternRule], text: str) -> str:
     literal = max((literal for rule in rules for literal in rule.contains if literal in text), key=len)
-    return f"It has {_shown(literal)}, but the form of no fault that is known."
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…")
+    return f"It has {clipped(literal, _SHOWN_CHARS)!r}, but the form of no fault that is known."

@@ -34,6 +34,7 @@ from konductor_like.loki.errors import (
 from konductor_like.loki.logql import counting
 from konductor_like.loki.response import Count, NotLokisAnswerError, QueryResult, parse, parse_count
 from konductor_like.loki.window_query import COUNTABLE_NS, Direction
+from konductor_like.model.time import span_ns
 from konductor_like.settings import Settings
 
 MAX_ANSWER_BYTES = 8 * 2**20
@@ -170,8 +171,8 @@ class LokiClient:
         if self._wall_at_zero_seconds is not None:
             set_by_seconds = time.time() - time.monotonic() - self._wall_at_zero_seconds
             if abs(set_by_seconds) >= CLOCKS_AGREE_SECONDS:
-                ours_ns -= round(set_by_seconds * 1e9)
-        return ours_ns, ours_ns + round(self._clock_ahead_seconds * 1e9)
+                ours_ns -= span_ns(set_by_seconds)
+        return ours_ns, ours_ns + span_ns(self._clock_ahead_seconds)
 
     def _compare_clocks(self, response: httpx.Response) -> None:
         self._wall_at_zero_seconds = time.time() - time.monotonic()

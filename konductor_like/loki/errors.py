@@ -31,6 +31,7 @@ from collections.abc import Iterator
 import httpx
 
 from konductor_like.clocks import retry_after_seconds
+from konductor_like.model.text import clipped
 
 BODY_CHARS = 256
 """At most this much of an answer is quoted."""
@@ -72,7 +73,7 @@ def says_too_large(words: str) -> bool:
 def shown(text: str) -> str:
     """``text`` on one line, without control characters, cut to :data:`BODY_CHARS` characters."""
     line = _UNPRINTABLE.sub(" ", text[: 4 * BODY_CHARS]).strip()
-    return line if len(line) <= BODY_CHARS else line[: BODY_CHARS - 1] + "…"
+    return clipped(line, BODY_CHARS)
 
 
 class LokiError(Exception):
@@ -135,8 +136,8 @@ class LokiRefused(LokiError):
         "KONDUCTOR_EXTRA_MATCHERS and WATCHED_NAMESPACES."
     )
 
-    def __init__(self, message: str, words: str = "", hint: str | None = None) -> None:
-        super().__init__(message, hint)
+    def __init__(self, message: str, words: str = "") -> None:
+        super().__init__(message)
         self.words = words
 
     @property

@@ -22,7 +22,7 @@ from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import Naming, log_line
 from konductor_like.loki.window_query import Ask, Piece, Queries, Window, WindowQuery, read_span
 from konductor_like.model import Source
-from konductor_like.model.time import SECOND_NS
+from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.settings import Settings
 
 TILE_SECONDS = 20.0
@@ -31,7 +31,7 @@ BEHIND_NS = 20 * SECOND_NS
 """So far behind now a tile ends: a healthy pipeline delivers sooner."""
 NAMES_MOST = 500
 """For more nodes than this, all of them are asked for."""
-_TILE_NS = round(TILE_SECONDS * SECOND_NS)
+_TILE_NS = span_ns(TILE_SECONDS)
 _WIDEST_NS = 3600 * SECOND_NS
 _QUERIES = 6
 _LINES = 10_000
@@ -60,7 +60,7 @@ class HeartbeatReader:
         self._query = WindowQuery(
             client, heartbeat_query(settings), self._naming.node, settings.loki_limit, _WIDEST_NS
         )
-        self._stale_ns = round(settings.heartbeat_stale_seconds * SECOND_NS)
+        self._stale_ns = span_ns(settings.heartbeat_stale_seconds)
         self._upto_ns = now_ns - self._stale_ns
         self._asked: deque[Reread] = deque()
         self._rereads: list[Reread] = []

@@ -18,7 +18,7 @@ from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import Naming, log_line
 from konductor_like.loki.window_query import Piece, Queries, Window, WindowQuery, read_span
 from konductor_like.model import Fault, LogLine, Source
-from konductor_like.model.time import SECOND_NS
+from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.settings import Settings
 
 RECHECK_SECONDS = 15.0
@@ -92,7 +92,7 @@ class WarmupReader:
         self._client = client
         self._naming = Naming.of(settings)
         self._limit = min(settings.loki_limit, LINES_MOST)
-        self._skew_ns = round(settings.future_skew_seconds * SECOND_NS)
+        self._skew_ns = span_ns(settings.future_skew_seconds)
         self._current_scope = scope
         self._detect = detect
         self._budget = budget

@@ -348,10 +348,7 @@ def _one_nanosecond(window: Window, forward: QueryResult | None, ask: Ask) -> Pi
     """No half is left, so ask from the other end too; Loki's count, never too low, may prove it complete."""
     backward = ask(window, Direction.BACKWARD)
     results = [result for result in (forward, backward) if result is not None]
-    entries = _distinct(entry for result in results for entry in result.entries)
+    every = (entry for result in results for entry in result.entries)
+    entries = tuple({(entry.text, frozenset(entry.labels.items())): entry for entry in every}.values())
     counts = [result.post_filter_lines for result in results if result.post_filter_lines is not None]
     return Piece(window, entries, complete=bool(counts) and max(counts) <= len(entries))
-
-
-def _distinct(entries: Iterator[Entry]) -> tuple[Entry, ...]:
-    return tuple({(entry.text, frozenset(entry.labels.items())): entry for entry in entries}.values())

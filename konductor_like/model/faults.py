@@ -193,6 +193,11 @@ class Fault:
         """Faults with one key on one node are one incident (per boot, and per whether they taint)."""
         return IncidentKey(self.finding.rule, self.finding.gpu)
 
+    def order(self) -> tuple[int, int, int]:
+        """Sorts faults by time; those of one time as the kernel printed them."""
+        position = self.finding.position
+        return (self.timestamp_ns, position.sequence or 0, position.stamp_us or 0)
+
     @property
     def severity(self) -> Severity:
         """The finding's severity, capped: a pod accuses nobody by itself unless a user's rule says so (design

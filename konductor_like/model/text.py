@@ -12,11 +12,14 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else _spelt(char) for char in text)
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
+    )
 
 
-def _spelt(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")
+def clipped(text: str, most: int) -> str:
+    """At most so many characters, the last of them ``…`` where some are left out."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def span_text(seconds: int) -> str:

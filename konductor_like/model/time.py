@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 SECOND_NS = 1_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_STAMP = "%Y-%m-%dT%H:%M:%SZ"
 _LAST_SECOND = 253_402_300_799  # 9999-12-31T23:59:59Z, the last one that a datetime can say
 _RFC3339 = re.compile(
     r"(\d{4})-(\d{2})-(\d{2})[Tt ](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,9})\d*)?([Zz]|[+-]\d{2}:\d{2})"
@@ -32,12 +31,7 @@ def moment_of(ns: int) -> datetime:
 
 def stamp(moment: datetime) -> str:
     """RFC 3339 in UTC, to the second: ``2026-05-06T14:00:00Z``."""
-    return moment.astimezone(UTC).strftime(_STAMP)
-
-
-def parsed_stamp(text: str) -> datetime:
-    """The inverse of :func:`stamp`. Raises ValueError."""
-    return datetime.strptime(text, _STAMP).replace(tzinfo=UTC)
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def text_of_ns(ns: int) -> str | int:
@@ -70,7 +64,7 @@ def text_of(moment: datetime) -> str:
 def moment_of_text(text: str) -> datetime:
     """The inverse of :func:`text_of`. Raises ValueError."""
     try:
-        return EPOCH + timedelta(microseconds=ns_of_text(text) // 1000)
+        return moment_of(ns_of_text(text))
     except OverflowError as error:
         raise ValueError(f"{text[:40]!r} is out of range") from error
 

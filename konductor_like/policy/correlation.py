@@ -22,7 +22,7 @@ from konductor_like.model import (
     Role,
     Source,
 )
-from konductor_like.model.time import SECOND_NS, moment_of, parsed_stamp, span_ns, stamp, unix_ns
+from konductor_like.model.time import SECOND_NS, moment_of, ns_of_text, span_ns, stamp
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.evidence import Evidence
 from konductor_like.policy.evidence_window import job_key
@@ -162,7 +162,7 @@ def parts_of(name: str) -> tuple[str, int | None]:
     """What an event's nodes share, and when it began, by its name; None where that cannot be read."""
     shared, _, began = name.rpartition("@")
     try:
-        return shared, unix_ns(parsed_stamp(began))
+        return shared, ns_of_text(began)
     except ValueError:
         return shared, None
 
@@ -184,13 +184,10 @@ def _groups(
         for key in {job_key(job) for job in each.jobs}:
             groups[key].append(each)
         domain = states[each.node].domain
-        if domain is not None and (not each.jobs or _is_of_links(each, rules) or is_conclusive(each, rules)):
+        is_of_links = rules.escalation(each.key.rule).settle_seconds > 0
+        if domain is not None and (not each.jobs or is_of_links or is_conclusive(each, rules)):
             groups[DOMAIN + domain].append(each)
     return groups
-
-
-def _is_of_links(each: Evidence, rules: PolicyConfig) -> bool:
-    return rules.escalation(each.key.rule).settle_seconds > 0
 
 
 def _linked(chains: Sequence[FailureGroup]) -> Iterator[list[FailureGroup]]:
@@ -356,8 +353,8 @@ def settling(
             continue
         heard = [e.heard_ns for e in mine if e.key == incident.key and e.taints and e.heard_ns is not None]
         since_ns = max(heard, default=incident.first_ns)
-        if abs(now_ns - since_ns) < seconds * 1e9:  # a clock may be a little ahead
-            waiting[incident.key] = since_ns + round(seconds * 1e9)
+        if abs(now_ns - since_ns) < span_ns(seconds):  # a clock may be a little ahead
+            waiting[incident.key] = since_ns + span_ns(seconds)
     return waiting
 
 

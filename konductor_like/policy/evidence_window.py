@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from konductor_like.model import Episode, Fault, KernelPosition, Severity, Source, Trace, TraceKey, Window
-from konductor_like.model.time import SECOND_NS
+from konductor_like.model.time import SECOND_NS, span_ns
 
 EPISODE_NS = 60 * SECOND_NS
 """Lines that follow each other closer than this are one occurrence: one failure prints many."""
@@ -41,7 +41,7 @@ def with_news(window: Window, counted: Sequence[Fault], boot_of: BootOf, now_ns:
 
 def with_past(window: Window, past: Sequence[Fault], boot_of: BootOf) -> Window:
     """The window with what happened before our start, replays of the same kernel records left out."""
-    ordered = sorted(past, key=_order)
+    ordered = sorted(past, key=Fault.order)
     grouped = _grouped(ordered, boot_of)
     for node, groups in grouped.items():
         for key, faults in groups.items():
@@ -54,7 +54,7 @@ def pruned(window: Window, span_seconds: float, now_ns: int) -> Window:
     """The window without what is older than the span; looked for now and then."""
     if 0 <= now_ns - window.pruned_ns < _PRUNE_NS:
         return window
-    horizon_ns = now_ns - round(span_seconds * SECOND_NS)
+    horizon_ns = now_ns - span_ns(span_seconds)
     kept: dict[str, Mapping[TraceKey, Trace]] = {}
     for node, traces in window.traces.items():
         if all(trace.episodes[0].end_ns >= horizon_ns for trace in traces.values()):
@@ -174,7 +174,7 @@ def _lengthened(trace: Trace | None, faults: Sequence[Fault], heard_ns: int | No
 
 
 def _episodes(faults: Sequence[Fault], heard_ns: int | None) -> Iterable[Episode]:
-    ordered = sorted(faults, key=_order)
+    ordered = sorted(faults, key=Fault.order)
     begin = 0
     for number in range(1, len(ordered) + 1):
         last = ordered[number - 1]
@@ -243,11 +243,6 @@ def _young(trace: Trace, horizon_ns: int) -> Trace:
     if trace.episodes[0].end_ns >= horizon_ns:
         return trace
     return replace(trace, episodes=tuple(each for each in trace.episodes if each.end_ns >= horizon_ns))
-
-
-def _order(fault: Fault) -> tuple[int, int, int]:
-    position = fault.finding.position
-    return (fault.timestamp_ns, position.sequence or 0, position.stamp_us or 0)
 
 
 def boot_in(own_boot: str | None, fault: Fault) -> str | None:

@@ -74,7 +74,7 @@ def fold_faults(
         builder = RecordBuilder(removal(builder.record()))
         folded.urgent = True
     known: set[IncidentKey] = set()
-    for fault in sorted((*leftover, *faults), key=_order):
+    for fault in sorted((*leftover, *faults), key=Fault.order):
         if fault.times > 1 and fault.key in known:
             fault = replace(fault, times=1)  # of the others that it stands for some may be known as well
         reason = _fold_fault(folded, builder, state, fault, now)
@@ -325,11 +325,6 @@ def _opened(fault: Fault, *, pending: bool) -> Incident:
 def _opening_state(severity: Severity) -> IncidentState:
     """What would taint starts as held; the brake lets it pass, in the same decision when it can."""
     return IncidentState.HELD if severity.taints else IncidentState.ACTIVE
-
-
-def _order(fault: Fault) -> tuple[int, int, int]:
-    position = fault.finding.position
-    return (fault.timestamp_ns, position.sequence or 0, position.stamp_us or 0)
 
 
 def covers(mark: Release, fault: Fault, *, names_boot: bool) -> bool:

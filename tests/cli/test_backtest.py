@@ -14,10 +14,10 @@ import pytest
 
 from konductor_like.cli import session
 from konductor_like.cli.app import execute
-from konductor_like.cli.columns import moment
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.errors import LokiUnavailable
 from konductor_like.loki.response import QueryResult
+from konductor_like.model.time import moment_of
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.sandbox.loki.limits import LokiLimits
@@ -28,7 +28,7 @@ from tests.cli.transcripts import forget_settings
 DOCS = Path(__file__).parents[2] / "docs"
 REWRITE = bool(os.environ.get("KONDUCTOR_TEST_REWRITE"))
 """Read at once: each test forgets the settings."""
-NOW = moment(START_NS) + timedelta(days=2)
+NOW = moment_of(START_NS) + timedelta(days=2)
 
 
 @pytest.fixture

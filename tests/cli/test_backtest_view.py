@@ -20,7 +20,6 @@ from konductor_like.backtest.result import (
     difference,
 )
 from konductor_like.cli.backtest.report import show, text
-from konductor_like.cli.columns import moment
 from konductor_like.model import (
     FaultKind,
     Incident,
@@ -31,6 +30,7 @@ from konductor_like.model import (
     Severity,
     Source,
 )
+from konductor_like.model.time import moment_of
 from tests.backtest.histories import SECOND_NS, START_NS
 
 DAY_NS = 86_400 * SECOND_NS
@@ -154,9 +154,9 @@ def test_a_pipe_gets_full_lines_without_colour_and_a_timeline_of_80_columns() ->
     assert any("GPU has fallen off the bus. \\x1b[31m" in line for line in lines)
     bars = [line for line in lines if re.fullmatch(r"gpu-\d+ +[.#/]+", line)]
     assert {len(bar) for bar in bars} == {80}
-    start, end = (f"{moment(ns):%Y-%m-%d %H:%M}" for ns in (SPAN.start_ns, SPAN.end_ns))
+    start, end = (f"{moment_of(ns):%Y-%m-%d %H:%M}" for ns in (SPAN.start_ns, SPAN.end_ns))
     assert any(start in line and line.endswith(end) and len(line) == 80 for line in lines)
-    assert moment(SPAN.end_ns) - moment(SPAN.start_ns) == timedelta(days=30)
+    assert moment_of(SPAN.end_ns) - moment_of(SPAN.start_ns) == timedelta(days=30)
 
 
 def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:

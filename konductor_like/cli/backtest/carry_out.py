@@ -19,10 +19,10 @@ from konductor_like.backtest.run import INTERRUPTED, RuleSet, run
 from konductor_like.catalog import UserRules
 from konductor_like.cli import session
 from konductor_like.cli.backtest.report import document, show, text
-from konductor_like.cli.columns import moment
-from konductor_like.cli.durations import moment_of, span_of
+from konductor_like.cli.columns import stamp_of_ns
+from konductor_like.cli.durations import span_of, typed_moment
 from konductor_like.cli.errors import CommandError, describe
-from konductor_like.cli.output import is_terminal, say, tell, warn
+from konductor_like.cli.output import is_terminal, say, say_json, tell, warn
 from konductor_like.cli.progress import through_time
 from konductor_like.cli.rules import load
 from konductor_like.cli.session import connected, load_settings
@@ -36,12 +36,12 @@ from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.logql import kernel_query, pod_query
 from konductor_like.model import NodeState, Source
-from konductor_like.model.time import unix_ns
+from konductor_like.model.time import SECOND_NS, unix_ns
 from konductor_like.settings import Settings
 
 NEVER = "never"
 CLUSTER, LINES = "cluster", "lines"
-CACHED_AFTER_NS = 6 * 3600 * 10**9
+CACHED_AFTER_NS = 6 * 3600 * SECOND_NS
 """Younger lines are read anew each time: collectors that were cut off deliver late."""
 
 
@@ -87,7 +87,7 @@ def carry_out(asked: Asked, *, as_json: bool) -> Exit:
             progress=progress,
         )
     if as_json:
-        say([json.dumps(document(result), indent=2)])
+        say_json(document(result))
     elif is_terminal(sys.stdout):
         show(result)
     else:
@@ -98,7 +98,7 @@ def carry_out(asked: Asked, *, as_json: bool) -> Exit:
 def _status(result: Result, asked: Asked) -> Exit:
     if not result.ended_by:
         return Exit.OK
-    upto = f"{moment(result.history.read.end_ns):%Y-%m-%dT%H:%M:%SZ}"
+    upto = stamp_of_ns(result.history.read.end_ns)
     warn(f"ended early, and the report goes up to {upto}: {result.ended_by}")
     if asked.use_cache:
         tell("hint: the same command goes on from there; what was read so far is kept.")
@@ -107,8 +107,8 @@ def _status(result: Result, asked: Asked) -> Exit:
 
 def _span(asked: Asked) -> TimeSpan:
     now = session.now()
-    start = moment_of(asked.since, "--since", now)
-    end = now if asked.until is None else min(now, moment_of(asked.until, "--until", now))
+    start = typed_moment(asked.since, "--since", now)
+    end = now if asked.until is None else min(now, typed_moment(asked.until, "--until", now))
     if start >= end:
         raise CommandError("--since is not before --until, or in the future", status=Exit.USAGE)
     if unix_ns(start) < 0:

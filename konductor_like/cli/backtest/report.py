@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from konductor_like.backtest.result import Difference, HeldSpan, Outage, Result, TimeSpan, Verdicts
-from konductor_like.cli.columns import age, columns, count, fault_name, moment, stamp
-from konductor_like.cli.output import API_VERSION
+from konductor_like.cli.columns import age, columns, count, fault_name, stamp_of_ns
+from konductor_like.cli.output import API_VERSION, fields_of
 from konductor_like.model import Source
 from konductor_like.model.text import printable
+from konductor_like.model.time import SECOND_NS, moment_of
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -20,7 +21,7 @@ WIDTH = 80
 HEADERS = ("NODE", "FROM", "FOR", "FAULT", "GPU", "GROUNDS", "EVIDENCE")
 DIFFERENCE_HEADERS = ("", *HEADERS)
 HELD_HEADERS = ("NODE", "FROM", "FOR", "FAULT", "WHY")
-_DAY_NS = 86_400 * 10**9
+_DAY_NS = 86_400 * SECOND_NS
 OUT, HELD, IN = "#", "/", "."
 ROWS_MOST = 60
 """Nodes in the timeline: those that were out longest. The others are counted."""
@@ -82,7 +83,7 @@ def summary(result: Result) -> list[tuple[str, str]]:
     peak = verdicts.peak
     most = (
         f"; most at once {peak.out} of {verdicts.gpu_nodes} ({verdicts.share(peak.out):.1%}) "
-        f"at {stamp(moment(peak.at_ns))}"
+        f"at {stamp_of_ns(peak.at_ns)}"
         if peak
         else ""
     )
@@ -91,7 +92,7 @@ def summary(result: Result) -> list[tuple[str, str]]:
     return [
         (
             "History",
-            f"{stamp(moment(history.asked.start_ns))} to {stamp(moment(history.read.end_ns))}; {found}",
+            f"{stamp_of_ns(history.asked.start_ns)} to {stamp_of_ns(history.read.end_ns)}; {found}",
         ),
         (
             "Tainted",
@@ -136,11 +137,11 @@ def missing(result: Result) -> list[str]:
         )
     elif history.oldest_ns - history.asked.start_ns > _DAY_NS:
         said.append(
-            f"the oldest line found is of {stamp(moment(history.oldest_ns))}: before that Loki kept none "
+            f"the oldest line found is of {stamp_of_ns(history.oldest_ns)}: before that Loki kept none "
             "(retention_period, max_query_lookback), or there was none"
         )
     if history.read.end_ns < history.asked.end_ns:
-        said.append(f"what is after {stamp(moment(history.read.end_ns))} was not read: {result.ended_by}")
+        said.append(f"what is after {stamp_of_ns(history.read.end_ns)} was not read: {result.ended_by}")
     if history.incomplete:
         said.append(f"{count(history.incomplete, 'nanosecond')} with more lines than Loki gives out at once")
     if result.verdicts.dropped:
@@ -164,8 +165,8 @@ def _held_row(one: HeldSpan, result: Result) -> Sequence[str]:
 
 
 def _when(one: Outage | HeldSpan, result: Result) -> tuple[str, str, str]:
-    lasted = age(((one.end_ns or result.history.read.end_ns) - one.start_ns) / 1e9)
-    return one.node, stamp(moment(one.start_ns)) or "", lasted if one.end_ns else f"{lasted}+"
+    lasted = age(((one.end_ns or result.history.read.end_ns) - one.start_ns) / SECOND_NS)
+    return one.node, stamp_of_ns(one.start_ns) or "", lasted if one.end_ns else f"{lasted}+"
 
 
 def _difference(title: str, found: Difference, result: Result) -> Section:
@@ -188,7 +189,7 @@ def timeline_rows(verdicts: Verdicts, span: TimeSpan, width: int, ends_in: TimeS
     label = max(map(len, shown))
     cells = max(10, width - label - 2)
     outages, held = _by_node(verdicts.outages), _by_node(verdicts.held)
-    start, end = (f"{moment(ns):%Y-%m-%d %H:%M}" for ns in (span.start_ns, span.end_ns))
+    start, end = (f"{moment_of(ns):%Y-%m-%d %H:%M}" for ns in (span.start_ns, span.end_ns))
     lines = [f"{'':<{label}}  {start} {end:>{max(len(end), cells - len(start) - 1)}}"]
     for name in shown:
         line = [IN] * cells
@@ -281,9 +282,9 @@ def document(result: Result) -> dict[str, Any]:
     return {
         "apiVersion": API_VERSION,
         "kind": "Backtest",
-        "from": stamp(moment(history.asked.start_ns)),
-        "to": stamp(moment(history.asked.end_ns)),
-        "readUpTo": stamp(moment(history.read.end_ns)),
+        "from": stamp_of_ns(history.asked.start_ns),
+        "to": stamp_of_ns(history.asked.end_ns),
+        "readUpTo": stamp_of_ns(history.read.end_ns),
         "complete": not result.ended_by,
         "assumed": {
             "releaseAfterSeconds": result.release_after_seconds,
@@ -293,11 +294,9 @@ def document(result: Result) -> dict[str, Any]:
         },
         "history": {
             "lines": {source.value: history.lines.get(source, 0) for source in Source},
-            "oldestLine": None if history.oldest_ns is None else stamp(moment(history.oldest_ns)),
-            "newestLine": None if history.newest_ns is None else stamp(moment(history.newest_ns)),
-            "keptLines": history.kept_lines,
-            "queries": history.queries,
-            "bytesProcessed": history.bytes_processed,
+            "oldestLine": stamp_of_ns(history.oldest_ns),
+            "newestLine": stamp_of_ns(history.newest_ns),
+            **fields_of(history, "kept_lines", "queries", "bytes_processed"),
             "waitedSeconds": round(history.waited_seconds),
             "missing": missing(result),
         },
@@ -311,11 +310,9 @@ def document(result: Result) -> dict[str, Any]:
 def _verdicts_document(verdicts: Verdicts, result: Result) -> dict[str, Any]:
     peak = verdicts.peak
     return {
-        "rules": verdicts.rules,
-        "faults": verdicts.faults,
-        "gpuNodes": verdicts.gpu_nodes,
+        **fields_of(verdicts, "rules", "faults", "gpu_nodes"),
         "peak": peak
-        and {"at": stamp(moment(peak.at_ns)), "out": peak.out, "share": round(verdicts.share(peak.out), 4)},
+        and {"at": stamp_of_ns(peak.at_ns), "out": peak.out, "share": round(verdicts.share(peak.out), 4)},
         "outages": [_outage_document(one, result) for one in verdicts.outages],
         "held": [_held_document(one, result) for one in verdicts.held],
     }
@@ -329,10 +326,7 @@ def _outage_document(one: Outage, result: Result) -> dict[str, Any]:
         "gpu": incident.key.gpu,
         "severity": incident.severity.value,
         "grounds": incident.grounds or None,
-        "job": incident.job,
-        "event": incident.event,
-        "title": incident.title,
-        "evidence": incident.evidence,
+        **fields_of(incident, "job", "event", "title", "evidence"),
         "keptOutBecause": one.why_longer or None,
     }
 
@@ -350,9 +344,9 @@ def _span_document(one: Outage | HeldSpan, result: Result) -> dict[str, Any]:
     end_ns = one.end_ns or result.history.read.end_ns
     return {
         "node": one.node,
-        "from": stamp(moment(one.start_ns)),
-        "to": None if one.end_ns is None else stamp(moment(one.end_ns)),
-        "seconds": round((end_ns - one.start_ns) / 1e9),
+        "from": stamp_of_ns(one.start_ns),
+        "to": stamp_of_ns(one.end_ns),
+        "seconds": round((end_ns - one.start_ns) / SECOND_NS),
     }
 
 

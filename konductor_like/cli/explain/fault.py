@@ -133,7 +133,10 @@ def _not_found(catalog: Catalog, rule: str, text: str) -> CommandError:
     if not names and family not in _CODED:
         hint = _meant(catalog, text) or _HINT
         return NoFaultError(f"{text!r} is neither a rule nor a line of a log", hint=hint, status=Exit.USAGE)
-    hint = _listed(names) if names else f"Name its code, as in `{family} {_EXAMPLES[family]}`."
+    if names:
+        hint = f"There are {', '.join(map(fault_name, sorted(names, key=natural)))}."
+    else:
+        hint = f"Name its code, as in `{family} {_EXAMPLES[family]}`."
     if not dot:
         return CommandError(f"{text} is a family of rules", hint=hint, status=Exit.USAGE)
     return CommandError(f"there is no rule {text}", hint=_meant(catalog, text) or hint, status=Exit.USAGE)
@@ -150,10 +153,6 @@ def _meant(catalog: Catalog, text: str) -> str:
         if catalog.entry(f"{family}.{int(code)}") is not None:
             return f"Did you mean: konductor-like explain {family} {int(code)}?"
     return ""
-
-
-def _listed(names: list[str]) -> str:
-    return f"There are {', '.join(map(fault_name, sorted(names, key=natural)))}."
 
 
 def _rule_names(catalog: Catalog) -> Iterator[str]:

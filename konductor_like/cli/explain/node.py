@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from konductor_like.cli.columns import age, count, moment, stamp
+from konductor_like.cli.columns import age, count, stamp
 from konductor_like.cli.output import API_VERSION, Paragraph, fields_of
 from konductor_like.cli.rules import digest_of
 from konductor_like.cli.session import ControllerReport, read_controller
@@ -42,6 +42,8 @@ from konductor_like.model import (
     Role,
     Snapshot,
 )
+from konductor_like.model.text import listed
+from konductor_like.model.time import moment_of
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
 from konductor_like.policy.release import may_return
@@ -256,7 +258,7 @@ def _name(story: NodeStory, refused: Refused) -> str:
 
 
 def _fault(incident: Incident, now: datetime) -> Iterator[str]:
-    first, last = moment(incident.first_ns), moment(incident.last_ns)
+    first, last = moment_of(incident.first_ns), moment_of(incident.last_ns)
     times = f"{incident.count} times, " if incident.count > 1 else ""
     until = f", last {_when(last, now)}" if incident.count > 1 else ""
     marks = [incident.severity.value, incident.state.value]
@@ -271,7 +273,7 @@ def _fault(incident: Incident, now: datetime) -> Iterator[str]:
     if incident.grounds:
         yield f"grounds: {incident.grounds}"
     if incident.ended_ns is not None:
-        when = _when(moment(incident.ended_ns), now)
+        when = _when(moment_of(incident.ended_ns), now)
         yield f"over: {when} the driver said so; it stands until `konductor-like reset`"
     if incident.job:
         yield f"job: {incident.job}"
@@ -292,9 +294,7 @@ def _event(event: SharedFailure, name: str, now: datetime) -> Iterator[str]:
         if name in nodes
     )
     others = [each for each in event.nodes if each != name]
-    more = len(others) - MEMBERS_SHOWN
-    listed = ", ".join(others[:MEMBERS_SHOWN]) + (f" and {more} more" if more > 0 else "")
-    yield f"this node: {mine.value}; with it: {listed}"
+    yield f"this node: {mine.value}; with it: {listed(others, MEMBERS_SHOWN)}"
 
 
 def _quarantines(quarantines: tuple[Quarantine, ...], now: datetime) -> Iterator[str]:

@@ -24,6 +24,7 @@ from konductor_like.cli.options import (
 )
 from konductor_like.cli.output import ask, can_answer, tell
 from konductor_like.exits import Exit
+from konductor_like.model.text import listed
 
 if TYPE_CHECKING:
     from konductor_like.model import NodeState
@@ -141,10 +142,8 @@ def rule_of(words: Sequence[str]) -> str | None:
 
 def _confirmed(states: Sequence[NodeState], *, purge: bool) -> bool:
     """Ask on the terminal; the question says what a purge loses."""
-    names = [state.name for state in states[:NAMES_ASKED_ABOUT]]
-    more = len(states) - len(names)
-    listed = ", ".join(names) + (f" and {more} more" if more else "")
-    nodes = f"{count(len(states), 'node')}: {listed}"
+    names = listed([state.name for state in states], NAMES_ASKED_ABOUT)
+    nodes = f"{count(len(states), 'node')}: {names}"
     if not purge:
         return ask(f"Reset {nodes}? [y/N] ")
     return ask(

@@ -6,8 +6,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from konductor_like.cli.columns import age, count, moment, natural, stamp
+from konductor_like.cli.columns import age, count, natural, stamp_of_ns
 from konductor_like.model import Coverage, CoverageState, Loss, Misnamed, Unparsed
+from konductor_like.model.text import listed
+from konductor_like.model.time import SECOND_NS, moment_of
 
 NAMES_SHOWN = 5
 GAPS_SHOWN = 3
@@ -113,8 +115,8 @@ def notes_on(name: str, coverage: Coverage | None) -> Iterable[str]:
         return
     for gap in coverage.gaps:
         if gap.concerns(name):
-            until = f"to {stamp(moment(gap.end_ns))}" if gap.end_ns is not None else "on"
-            yield f"its kernel log is missing from {stamp(moment(gap.start_ns))} {until}"
+            until = f"to {stamp_of_ns(gap.end_ns)}" if gap.end_ns is not None else "on"
+            yield f"its kernel log is missing from {stamp_of_ns(gap.start_ns)} {until}"
     if name in coverage.lost:
         loss = coverage.lost[name]
         yield f"{count(loss.records, 'record')} overwritten in its kernel log before they were read"
@@ -123,25 +125,23 @@ def notes_on(name: str, coverage: Coverage | None) -> Iterable[str]:
         yield f"{lines} in its kernel log with an Xid that is not understood: see the controller's log"
 
 
-def named(names: Collection[str]) -> str:
+def named(names: Iterable[str]) -> str:
     """The first few, and how many more."""
-    shown = list(names)[:NAMES_SHOWN]
-    more = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+    return listed(tuple(names), NAMES_SHOWN)
 
 
 def _gap_text(gap: GapReport, fleet: int, now: datetime) -> str:
     who = f"all {fleet} nodes" if 1 < len(gap.nodes) == fleet else named(gap.nodes)
-    since = age((now - moment(gap.start_ns)).total_seconds())
+    since = age((now - moment_of(gap.start_ns)).total_seconds())
     if gap.end_ns is None:
         return f"{who} for {since} until now"
-    return f"{who} for {age((gap.end_ns - gap.start_ns) / 1e9)}, {since} ago"
+    return f"{who} for {age((gap.end_ns - gap.start_ns) / SECOND_NS)}, {since} ago"
 
 
 def _misnamed_text(misnamed: Collection[tuple[str, Misnamed]], now: datetime) -> str:
     names = "1 name that is no Node" if len(misnamed) == 1 else f"{len(misnamed)} names that are no Nodes"
     faults = count(sum(each.faults for _, each in misnamed), "fault")
-    since = age((now - moment(max(each.at_ns for _, each in misnamed))).total_seconds())
+    since = age((now - moment_of(max(each.at_ns for _, each in misnamed))).total_seconds())
     return (
         f"kernel faults of {names}: {named([name for name, _ in misnamed])} "
         f"({faults}, the last {since} ago); unless deleted, check KONDUCTOR_NODE_LABEL"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from konductor_like.cli.columns import fault_name, moment, stamp
+from konductor_like.cli.columns import fault_name, stamp, stamp_of_ns
 from konductor_like.cli.output import API_VERSION, fields_of
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.coverage import CoverageReport
@@ -60,7 +60,7 @@ def _controller(controller: ControllerReport, now: datetime) -> dict[str, Any]:
         "lease": controller.lease,
         "running": controller.alive(now) if controller.readable else None,
         **fields_of(controller, "holder", "renewed"),
-        "readUpTo": {source.value: _at(ns) for source, ns in controller.read_ns.items()},
+        "readUpTo": {source.value: stamp_of_ns(ns) for source, ns in controller.read_ns.items()},
         "coverageAt": stamp(controller.coverage.at if controller.coverage else None),
         "unreadSince": {source: stamp(since) for source, since in unread.items() if since},
         "problem": controller.problem,
@@ -94,18 +94,21 @@ def _coverage(coverage: CoverageReport | None) -> dict[str, Any] | None:
     return {
         **fields_of(coverage, "measured", "unknown", "not_measured"),
         "gaps": [
-            {"from": _at(gap.start_ns), "to": _at(gap.end_ns), "nodes": list(gap.nodes)}
+            {"from": stamp_of_ns(gap.start_ns), "to": stamp_of_ns(gap.end_ns), "nodes": list(gap.nodes)}
             for gap in coverage.gaps
         ],
         "ambiguous": list(coverage.ambiguous),
         "lost": [
-            {"node": node, "records": loss.records, "at": _at(loss.at_ns)} for node, loss in coverage.lost
+            {"node": node, "records": loss.records, "at": stamp_of_ns(loss.at_ns)}
+            for node, loss in coverage.lost
         ],
         "unparsed": [
-            {"node": node, "lines": seen.lines, "at": _at(seen.at_ns)} for node, seen in coverage.unparsed
+            {"node": node, "lines": seen.lines, "at": stamp_of_ns(seen.at_ns)}
+            for node, seen in coverage.unparsed
         ],
         "misnamed": [
-            {"name": name, "faults": each.faults, "at": _at(each.at_ns)} for name, each in coverage.misnamed
+            {"name": name, "faults": each.faults, "at": stamp_of_ns(each.at_ns)}
+            for name, each in coverage.misnamed
         ],
     }
 
@@ -141,7 +144,7 @@ def event_document(event: SharedFailure) -> dict[str, Any]:
     """One event on many nodes."""
     return {
         **fields_of(event, "name", "shared"),
-        "start": _at(event.start_ns),
+        "start": stamp_of_ns(event.start_ns),
         "origins": [*event.origins, *event.gone],
         **fields_of(event, "unclear", "collateral"),
     }
@@ -155,8 +158,8 @@ def incident_document(incident: Incident) -> dict[str, Any]:
         **fields_of(incident, "kind", "code"),
         "gpu": incident.key.gpu,
         **fields_of(incident, "severity", "state", "count"),
-        "firstSeen": _at(incident.first_ns),
-        "lastSeen": _at(incident.last_ns),
+        "firstSeen": stamp_of_ns(incident.first_ns),
+        "lastSeen": stamp_of_ns(incident.last_ns),
         "source": None if incident.by_person else incident.source.value,
         "beforeInstall": incident.before_install,
         "writtenByUser": incident.user_written,
@@ -164,10 +167,6 @@ def incident_document(incident: Incident) -> dict[str, Any]:
         **fields_of(incident, "title", "advice", "evidence", "job", "event", "role", "origin"),
         "grounds": incident.grounds or None,
         "ack": incident.ack and fields_of(incident.ack, "at", "by", "reason"),
-        "endedAt": _at(incident.ended_ns),
-        "releasedAt": _at(incident.released_ns),
+        "endedAt": stamp_of_ns(incident.ended_ns),
+        "releasedAt": stamp_of_ns(incident.released_ns),
     }
-
-
-def _at(ns: int | None) -> str | None:
-    return None if ns is None else stamp(moment(ns))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from konductor_like.cli.columns import moment, natural, stamp
+from konductor_like.cli.columns import natural, stamp
 from konductor_like.cli.session import ControllerReport, read_controller
 from konductor_like.cli.status.coverage import (
     CoverageReport,
@@ -39,7 +39,7 @@ from konductor_like.model import (
     Severity,
 )
 from konductor_like.model.escalation import SETTLE_SECONDS_MOST
-from konductor_like.model.time import unix_ns
+from konductor_like.model.time import moment_of, unix_ns
 from konductor_like.policy.brake import brake_state
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.incidents import health_of, is_waiting
@@ -267,7 +267,7 @@ def _gravity(incident: Incident) -> tuple[bool, int, int]:
 def _since(state: NodeState, health: Health, fault: Incident | None) -> datetime | None:
     if health is Health.FAULTY and state.record.tainted_at:
         return state.record.tainted_at
-    return moment(fault.first_ns) if fault else None
+    return moment_of(fault.first_ns) if fault else None
 
 
 def _qualifier(state: NodeState, health: Health, fault: Incident | None, coverage: Coverage | None) -> str:

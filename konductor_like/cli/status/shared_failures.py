@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from konductor_like.cli.columns import age, count, moment, natural
+from konductor_like.cli.columns import age, count, natural
 from konductor_like.cli.status.coverage import named
 from konductor_like.model import Incident, IncidentState, NodeState, Role, Source
+from konductor_like.model.time import moment_of
 from konductor_like.policy.correlation import DOMAIN, parts_of
 from konductor_like.policy.evidence_window import job_key
 from konductor_like.policy.incidents import health_of, tainting
@@ -55,7 +56,7 @@ def shared_failures(nodes: Mapping[str, NodeState], now: datetime) -> tuple[Shar
                     standing.add(incident.event)
     often = _failures(found, now)
     reports = [_report(event, members, often, nodes) for event, members in found.items() if len(members) > 1]
-    recent = (each for each in reports if each.name in standing or now - moment(each.start_ns) < RECENT)
+    recent = (each for each in reports if each.name in standing or now - moment_of(each.start_ns) < RECENT)
     return tuple(sorted(recent, key=lambda each: (-each.start_ns, each.name)))
 
 
@@ -70,7 +71,7 @@ def _failures(found: Mapping[str, Mapping[str, list[Incident]]], now: datetime) 
         shared = parts_of(event)[0] or event
         its = [incident for incidents in members.values() for incident in incidents]
         failed = any(incident.source is Source.POD for incident in its)
-        begun = moment(min(incident.first_ns for incident in its))
+        begun = moment_of(min(incident.first_ns for incident in its))
         if shared.startswith(DOMAIN) or not failed or now - begun >= RECENT:
             continue
         if not any(incident.role is Role.ORIGIN for incident in its):
@@ -89,7 +90,7 @@ def failure_lines(events: Iterable[SharedFailure], now: datetime) -> list[tuple[
 
 def failure_sentence(event: SharedFailure, now: datetime) -> str:
     """``ml/Job/llama, 5m ago, 64 nodes: began on gpu-1; 63 collateral``."""
-    since = age((now - moment(event.start_ns)).total_seconds())
+    since = age((now - moment_of(event.start_ns)).total_seconds())
     parts = []
     if event.origins:
         parts.append(f"began on {named(event.origins)}")

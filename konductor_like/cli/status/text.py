@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from konductor_like.cli.columns import NONE, age, columns, count, fault_name, moment, stamp
+from konductor_like.cli.columns import NONE, age, columns, count, fault_name, stamp, stamp_of_ns
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.coverage import ALARMING, coverage_lines
 from konductor_like.cli.status.report import Health, NodeReport, StatusReport
 from konductor_like.cli.status.shared_failures import failure_lines
 from konductor_like.model import BrakeState, ControlAct, Pace, Source
-from konductor_like.model.text import printable
+from konductor_like.model.text import listed, printable
+from konductor_like.model.time import moment_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -83,10 +84,8 @@ def brake_sentence(brake: BrakeState, now: datetime, unknown: str = "") -> str:
         room = f"{brake.out} {of_all} out of service; {unknown}"
     further = "".join(f"; {part}" for part in _further_bounds(brake, now))
     if brake.held:
-        names = [held.node for held in brake.held[:NAMES_SHOWN]]
-        more = len(brake.held) - len(names)
-        listed = ", ".join(names) + (f" and {more} more" if more else "")
-        return f"HOLDING {count(len(brake.held), 'node')} back: {listed}; {room}{further}"
+        names = listed([held.node for held in brake.held], NAMES_SHOWN)
+        return f"HOLDING {count(len(brake.held), 'node')} back: {names}; {room}{further}"
     if unknown:
         return f"bounds not known; {room}"
     full = brake.out + brake.cooling >= brake.bound
@@ -111,9 +110,8 @@ def _further_bounds(brake: BrakeState, now: datetime) -> Iterable[str]:
         yield f"{gone} deleted lately, the room stays empty until {_when(brake.rearms_at, now)}"
     full = [pool for pool in brake.pools if pool.out >= pool.bound]
     if full:
-        names = [f"{pool.pool} ({pool.out} of {pool.gpu_nodes} out)" for pool in full[:NAMES_SHOWN]]
-        more = f" and {len(full) - len(names)} more" if full[NAMES_SHOWN:] else ""
-        yield f"no room in {'pool' if len(full) == 1 else 'pools'} {', '.join(names)}{more}"
+        names = listed([f"{pool.pool} ({pool.out} of {pool.gpu_nodes} out)" for pool in full], NAMES_SHOWN)
+        yield f"no room in {'pool' if len(full) == 1 else 'pools'} {names}"
     if brake.pace is not None:
         yield f"rate {pace_sentence(brake.pace, now)}"
 
@@ -144,8 +142,8 @@ def controller_sentence(controller: ControllerReport, now: datetime) -> str:
 
 def _read_up_to(controller: ControllerReport, source: Source, now: datetime) -> str:
     """How far a source was read; and acted upon, where something has waited for long."""
-    reached = moment(controller.reached_ns[source])
-    acted = moment(controller.read_ns.get(source, controller.reached_ns[source]))
+    reached = moment_of(controller.reached_ns[source])
+    acted = moment_of(controller.read_ns.get(source, controller.reached_ns[source]))
     text = f"{source.value} logs read up to {_ago(reached, now)}"
     waits = (reached - acted).total_seconds() > controller.stale_seconds
     return f"{text} and acted upon up to {_ago(acted, now)}" if waits else text
@@ -174,7 +172,7 @@ def _row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[str]:
             "GPU": fault.key.gpu or "",
             "COUNT": str(fault.count),
             "SEVERITY": fault.severity.value,
-            "LAST-SEEN": stamp(moment(fault.last_ns)) or "",
+            "LAST-SEEN": stamp_of_ns(fault.last_ns) or "",
             "EVIDENCE": fault.evidence,
         }
     return [cells.get(header, "") for header in headers]

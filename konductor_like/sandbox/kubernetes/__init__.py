@@ -10,15 +10,3 @@ from konductor_like.sandbox.kubernetes.access import Review, Rule
 from konductor_like.sandbox.kubernetes.errors import expired_watch, matching, refusal
 from konductor_like.sandbox.kubernetes.schema import FieldProblem, Flaw
 from konductor_like.sandbox.kubernetes.server import Call, KubernetesServer
-
-__all__ = [
-    "Call",
-    "FieldProblem",
-    "Flaw",
-    "KubernetesServer",
-    "Review",
-    "Rule",
-    "expired_watch",
-    "matching",
-    "refusal",
-]

@@ -6,16 +6,3 @@ What that is, is stated in ``tests/contract``, which runs against this server an
 from konductor_like.sandbox.loki.limits import BigAnswer, LokiError, LokiLimits
 from konductor_like.sandbox.loki.push import SHIPPING_NS, otlp_body, otlp_record, shipped
 from konductor_like.sandbox.loki.server import EMPTY_ANSWER, HTML_ANSWER, LokiServer
-
-__all__ = [
-    "EMPTY_ANSWER",
-    "HTML_ANSWER",
-    "SHIPPING_NS",
-    "BigAnswer",
-    "LokiError",
-    "LokiLimits",
-    "LokiServer",
-    "otlp_body",
-    "otlp_record",
-    "shipped",
-]
