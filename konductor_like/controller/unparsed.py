@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from konductor_like.catalog import Catalog
 from konductor_like.controller import logs
-from konductor_like.controller.lags import Detect
+from konductor_like.controller.latency import Detect
 from konductor_like.controller.metrics import Metrics
 from konductor_like.detection.finding import evidence
 from konductor_like.detection.kernel_record import one_line

@@ -8,7 +8,7 @@ from konductor_like.cluster import lease_annotations
 from konductor_like.controller.reregistered import ReregisteredNodes
 from konductor_like.model import EventReason, IncidentState, LogLine, Machine, NodeRecord, Source, Verb
 from konductor_like.policy.release import release
-from tests.controller.ticks import Scene, xid
+from tests.controller.reconciling import Scene, xid
 from tests.policy.scenes import at, node, ns
 
 BOOT = "6f0c1d7e-2f43-4c52-9f5a-0d8a4f3b2c11"
@@ -21,7 +21,7 @@ def record(sequence: int = 100, *, seconds: float = 1) -> LogLine:
 
 
 class Story:
-    """One cluster, its tick, and what the term does between them."""
+    """One cluster, its reconciler, and what the leadership does between them."""
 
     def __init__(self, boot: str = "boot-a") -> None:
         self.boot = boot
@@ -39,7 +39,7 @@ class Story:
     def recall(self, seconds: float) -> None:
         for returned in self.returning.update(self.scene.cluster.snapshot(), ns(seconds)):
             if not returned.record.empty:
-                self.scene.tick.recall(returned.state.name, returned.record)
+                self.scene.reconciler.recall(returned.state.name, returned.record)
 
     def reset(self, name: str, seconds: float) -> None:
         """``konductor-like reset NAME``."""
@@ -54,7 +54,7 @@ class Story:
     def stop(self, seconds: float) -> None:
         """The controller ends; what it knew is on the nodes and on the Lease."""
         self.stopped_seconds = seconds
-        lease = lease_annotations.carrying({}, lease_annotations.Carried(self.scene.tick.checkpoint()))
+        lease = lease_annotations.carrying({}, lease_annotations.Carried(self.scene.reconciler.checkpoint()))
         self.start = lease_annotations.view(lease).checkpoint
 
     def begin(self) -> None:
@@ -180,7 +180,7 @@ def test_a_reset_that_was_purged_is_forgotten() -> None:
 
     story.turn(seconds=32)
 
-    assert story.scene.tick.checkpoint().released == ()
+    assert story.scene.reconciler.checkpoint().released == ()
 
 
 def test_the_lines_that_are_read_again_for_it_count_nothing_twice() -> None:

@@ -20,8 +20,8 @@ Spans = tuple[tuple[int, int], ...]
 _DAY_NS = 86_400 * SECOND_NS
 
 
-class FleetWatch:
-    """One term's memory of the fleet. ``before`` is what the last controller left on the Lease."""
+class FleetMonitor:
+    """One leadership's memory of the fleet. ``before`` is what the last controller left on the Lease."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One tick: detect, decide, act, report. The only path from lines to writes.
+"""One reconcile: detect, decide, act, report. The only path from lines to writes.
 
 What could not be written yet stays here, and keeps the checkpoint behind it (rule 9): a line is done
 with only when the plan that it led to was applied.
@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from konductor_like.cluster.node_writer import Outcome, WriteResult
 from konductor_like.controller import logs
 from konductor_like.controller.backlog import THIN_ABOVE, Stalls, Waiting, thinned
-from konductor_like.controller.edges import EventSink, Jobs, Nodes, Steer, Writer
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.ports import EventSink, Jobs, Nodes, ReadControls, Writer
 from konductor_like.controller.report import Report
 from konductor_like.detection import detect
 from konductor_like.jobs import by_name
@@ -43,13 +43,13 @@ from konductor_like.policy.decide import decide
 from konductor_like.policy.machines import follow, remembered
 
 ROUNDS = 5
-"""How often one tick decides again after somebody else changed a node under it."""
+"""How often one reconcile decides again after somebody else changed a node under it."""
 RECORDS_PER_TICK = 32
-"""Bookkeeping that one tick does at most, so that it never holds up the next taint for long."""
+"""Bookkeeping that one reconcile does at most, so that it never holds up the next taint for long."""
 
 
-class Tick:
-    """Runs ticks and keeps what must survive from one to the next."""
+class Reconciler:
+    """runs reconciles and keeps what must survive from one to the next."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class Tick:
         unknown_node_seconds: float,
         misnamed: Mapping[str, Misnamed] | None = None,
         detect: Callable[[LogLine], Fault | None] = detect,
-        controls: Steer | None = None,
+        controls: ReadControls | None = None,
         jobs: Jobs | None = None,
         records_per_tick: int | None = RECORDS_PER_TICK,
     ) -> None:
-        """``start`` is where reading begins; until a tick was finished it is the checkpoint.
+        """``start`` is where reading begins; until a reconcile was finished it is the checkpoint.
 
         ``misnamed`` is what is known of names that no Node has.
         ``controls`` tells what people told us, ``jobs`` which ones run on nodes; each may be missing.
@@ -245,7 +245,7 @@ class Tick:
     def _latest_controls(
         self, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime
     ) -> Controls:
-        """What the Lease says; of the Nodes with our taint, what is known here, once a term has begun."""
+        """What the Lease says; of the Nodes with our taint, what is known here, once we have begun."""
         controls = self._controls(now) if self._controls else Controls()
         if self._tainted is None:
             self._tainted = controls.tainted
@@ -314,7 +314,7 @@ class Tick:
         return conflicted
 
     def _due(self, plan: Plan, now: datetime) -> list[Change]:
-        """What to write in this tick: every taint that may be tried, and so much of the bookkeeping."""
+        """What to write in this reconcile: every taint that may be tried, and so much of the bookkeeping."""
         changes = [change for change in plan.changes if not self._stalls.holds(change, now)]
         taints = [change for change in changes if change.verb is Verb.TAINT]
         records = [change for change in changes if change.verb is not Verb.TAINT]

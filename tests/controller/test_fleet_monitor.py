@@ -8,7 +8,7 @@ from datetime import datetime
 from konductor_like.catalog import load_catalog
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.dry_run import DryRunEvents, dry_run_fleet_event
-from konductor_like.controller.fleetwatch import FleetWatch
+from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.metrics import Metrics
 from konductor_like.loki.heartbeat_reader import Reread
 from konductor_like.model import Coverage, CoverageState, LogLine, Loss, Machine, NodeState, Source, Unparsed
@@ -36,7 +36,7 @@ class Scene:
         self.wanted: list[tuple[str, int]] = []
         self.revisited: list[tuple[tuple[int, int], ...]] = []
         self.metrics = Metrics()
-        self.watch = FleetWatch(
+        self.watch = FleetMonitor(
             self.metrics,
             CoverageReport(self.metrics, DryRunEvents(), dry_run_fleet_event),
             before=before,

@@ -16,7 +16,7 @@ REMEMBERED = 10_000
 Detect = Callable[[LogLine], Fault | None]
 
 
-class Lags:
+class Latency:
     """Sees every fault as it is found. ``began_ns`` says when a node's boot began, by the node's clock."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a tick needs of the cluster: the real thing, or what stands in for it in a dry run."""
+"""What a reconcile needs of the cluster: the real thing, or what stands in for it in a dry run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class EventSink(Protocol):
         """Tell about an applied change."""
 
 
-class Steer(Protocol):
+class ReadControls(Protocol):
     """What people told us, as the Lease carries it."""
 
     def __call__(self, now: datetime, *, at_once: bool = False) -> Controls:
