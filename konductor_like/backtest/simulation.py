@@ -74,7 +74,7 @@ class Simulation:
             start=Checkpoint(dict.fromkeys(Source, start_ns), start_ns),
             unknown_node_seconds=0.0,
             detect=self._detect,
-            records_per_tick=None,
+            records_at_once=None,
         )
         self._returns: list[tuple[int, str]] = []
         self._look_ns: int | None = None

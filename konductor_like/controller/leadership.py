@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from konductor_like.clocks import CLOCK_TRUSTED_SECONDS
 from konductor_like.controller import logs
 from konductor_like.controller.fleet_monitor import FleetMonitor
-from konductor_like.controller.latency import Latency
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.poller import Delivery, Poller, Reader, poll_threads
 from konductor_like.controller.ports import Nodes
@@ -54,7 +53,6 @@ class Leadership:
         readers: Mapping[str, Reader],
         metrics: Metrics,
         watch: FleetMonitor,
-        latency: Latency,
         *,
         intervals: Mapping[str, float],
         stale_seconds: float,
@@ -79,7 +77,6 @@ class Leadership:
         self._tail = tail
         self._metrics = metrics
         self._watch = watch
-        self._latency = latency
         self._stale_seconds = stale_seconds
         self._now_ns = now_ns
         self._clock_ahead_seconds = clock_ahead_seconds
@@ -190,7 +187,7 @@ class Leadership:
         past: Sequence[Fault] | None = None
         replaying = self._replaying
         read_ns: dict[Source, int] = {}
-        had_ns: dict[Source, int] = {}
+        received_ns: dict[Source, int] = {}
         with self._surviving():
             for name, query in self._new_queries().items():
                 self.loops[name].ask_for(query)
@@ -199,20 +196,18 @@ class Leadership:
             for delivery in deliveries:
                 source, batch = SOURCES.get(delivery.name), delivery.batch
                 if delivery.name == "heartbeat":
-                    self._watch.hear(batch.lines, batch.upto_ns, self._now_ns())
+                    self._watch.hear(batch.lines, batch.upto_ns)
                 elif delivery.name == "history":
                     past, replaying = batch.past, batch.more
                 else:
                     lines.extend(batch.lines)
                 if source is not None:
-                    read_ns[source], had_ns[source] = batch.upto_ns, delivery.read_ns
-            self._prepare(had_ns)
+                    read_ns[source], received_ns[source] = batch.upto_ns, delivery.read_ns
             with self._metrics.tick_seconds.time():
-                self._reconciler.run(lines, read_ns, now(), past, replaying=replaying)
+                self._reconciler.run(
+                    lines, read_ns, now(), past, replaying=replaying, received_ns=received_ns
+                )
             self._replaying = replaying
-            self._recall()
-            for source, until_ns in self._reconciler.checkpoint().read_ns.items():
-                self._metrics.read_until.labels(source.value).set(until_ns / 1e9)
             if time.monotonic() - self._looked_seconds >= COVERAGE_SECONDS or "heartbeat" in read:
                 self._look_at_coverage()
             for delivery in deliveries:
@@ -220,9 +215,11 @@ class Leadership:
                 source, present_ns = SOURCES.get(delivery.name), delivery.batch.read_ns
                 if source is not None and present_ns is not None:
                     self._present_ns[source] = present_ns
-        self._measure_unread()
+        self._measure_positions()
         for delivery in deliveries:
             delivery.done.set()
+        if self._reconciler.more_to_write:
+            self.wake()
 
     @contextmanager
     def _surviving(self) -> Iterator[None]:
@@ -235,22 +232,10 @@ class Leadership:
             logs.LOGGER.exception("This turn failed; its lines will be read again. Please report this.")
             self._stop.wait(min(30.0, 2.0 ** min(self._failures, 16)))
 
-    def _prepare(self, had_ns: Mapping[Source, int]) -> None:
-        """What a reconcile must know beside its lines."""
-        self._latency.begin(had_ns)
-        self._reconciler.heed(self._watch.ambiguous, self._watch.left)
-        self._recall()
-
-    def _recall(self) -> None:
-        """Nodes that came back; looked for afterwards too, so that what was written is remembered."""
-        for returned in self._watch.returned(self._nodes.snapshot(), self._now_ns()):
-            if not returned.record.empty:
-                self._reconciler.recall(returned.state.name, returned.record)
-
     def _look_at_coverage(self) -> None:
         self._looked_seconds = time.monotonic()
         self._say_clock()
-        coverage = self._watch.update(self._nodes.snapshot(), self._now_ns(), self.unread_since_ns())
+        coverage = self._watch.update(self._nodes.snapshot(), self.unread_since_ns())
         self._coverage = replace(coverage, misnamed=self._reconciler.misnamed(now()))
 
     def _read_ns(self) -> dict[Source, int]:
@@ -263,7 +248,9 @@ class Leadership:
             source: max(ns, self._present_ns.get(source, 0)) for source, ns in found.items() if ns is not None
         }
 
-    def _measure_unread(self) -> None:
+    def _measure_positions(self) -> None:
+        for source, until_ns in self._reconciler.checkpoint().read_ns.items():
+            self._metrics.read_until.labels(source.value).set(until_ns / 1e9)
         for source, ns in self._read_ns().items():
             self._metrics.unread.labels(source.value).set(max(0, self._now_ns() - ns) / 1e9)
 

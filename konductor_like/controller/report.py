@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from konductor_like.controller import logs
 from konductor_like.controller.audit import Audit
 from konductor_like.controller.brake_report import BrakeReport
-from konductor_like.controller.latency import Latency
 from konductor_like.controller.metrics import Metrics, fault_labels
 from konductor_like.controller.repeats import Repeats
 from konductor_like.model import (
@@ -60,8 +59,6 @@ class Report:
         fleet_event: Callable[[EventReason, str], None] | None = None,
     ) -> None:
         """``fleet_event`` sends an Event about the fleet; without it none are sent."""
-        self.latency: Latency | None = None
-        """Told of every taint; each leadership sets its own."""
         self._metrics = metrics
         self._audit = Audit(metrics, dry_run=dry_run)
         self._fleet_event = fleet_event or (lambda _reason, _message: None)
@@ -91,8 +88,6 @@ class Report:
             if fault is not None:
                 seconds = (unix_ns(now) - fault.timestamp_ns) / 1e9
                 self._metrics.fault_to_taint.observe(max(0.0, seconds))
-                if self.latency is not None:
-                    self.latency.tainted(fault)
             logs.info(
                 f"Node {change.node} tainted.{self._suffix}",
                 node=change.node,

@@ -239,13 +239,13 @@ class _Leaderships:
             released=start.released,
             stale_seconds=settings.heartbeat_stale_seconds,
             gap_max_age_seconds=settings.gap_max_age_seconds,
-            now_ns=started_ns,
+            now_ns=self.loki.now_ns,
+            catalog=lambda: self.rulebook.in_force.detector.catalog,
             look_again=heartbeats.reread,
             read_node=backfill.request,
             revisit=revisit,
         )
         self.report.begin(self.nodes.snapshot())
-        self.report.latency = latency = Latency(self.metrics, watch.began_ns, self.loki.now_ns)
         reconciler = Reconciler(
             self.nodes,
             self.writer,
@@ -256,9 +256,9 @@ class _Leaderships:
             start=start,
             unknown_node_seconds=settings.unknown_node_seconds,
             misnamed=coverage.misnamed if coverage else None,
-            detect=latency.watching(
-                watch.unparsed.watching(joiner.detect, lambda: self.rulebook.in_force.detector.catalog)
-            ),
+            detect=joiner.detect,
+            fleet=watch,
+            latency=Latency(self.metrics, watch.began_ns, self.loki.now_ns),
             controls=None if self.operator_controls is None else self.operator_controls.update,
             jobs=self.jobs,
         )
@@ -280,7 +280,6 @@ class _Leaderships:
             readers,
             self.metrics,
             watch,
-            latency,
             intervals={
                 "kernel": settings.poll_interval_seconds,
                 "pod": settings.pod_poll_interval_seconds,

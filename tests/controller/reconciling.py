@@ -8,12 +8,14 @@ from dataclasses import replace
 from konductor_like.cluster.errors import KubeForbidden, KubeTimeout
 from konductor_like.cluster.node_writer import DryRunWriter, Outcome, WriteResult
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.ports import Fleet
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
 from konductor_like.detection import detect
 from konductor_like.model import Change, Checkpoint, EventReason, Fault, LogLine, NodeState, Source, Verb
 from konductor_like.policy.config import PolicyConfig
-from tests.policy.scenes import at, fleet, ns
+from tests.policy.scenes import at, ns
+from tests.policy.scenes import fleet as nodes_of
 
 XID_79 = (
     "[{stamp}] NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -68,8 +70,9 @@ class Scene:
         *,
         nodes: Mapping[str, NodeState] | None = None,
         start: Checkpoint | None = None,
+        fleet: Fleet | None = None,
     ) -> None:
-        self.cluster = Cluster(fleet(size) if nodes is None else nodes)
+        self.cluster = Cluster(nodes_of(size) if nodes is None else nodes)
         self.metrics = Metrics()
         self.fleet_events: list[tuple[EventReason, str]] = []
         self.reconciler = Reconciler(
@@ -82,6 +85,7 @@ class Scene:
             start=start or Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
             unknown_node_seconds=600,
             detect=detect,
+            fleet=fleet,
         )
 
     def run(self, *lines: LogLine, seconds: float, read: float | None = None) -> None:

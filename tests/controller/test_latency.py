@@ -6,14 +6,12 @@ from dataclasses import replace
 
 from konductor_like.controller.latency import OBSERVED_PER_TURN, Latency
 from konductor_like.controller.metrics import Metrics
-from konductor_like.model import Fault, LogLine, Source
+from konductor_like.model import Fault, Source
 from tests.policy.scenes import fault, ns
-
-LINE = LogLine(Source.KERNEL, ns(0), "", {}, "gpu-1")
 
 
 class Scene:
-    """Latency over a detection that finds what it is told to; boot-a began 1,000 s before noon."""
+    """What was found, and what was measured; boot-a began 1,000 s before noon."""
 
     def __init__(self) -> None:
         self.metrics = Metrics()
@@ -25,11 +23,7 @@ class Scene:
         )
 
     def read(self, *found: Fault, at: float) -> None:
-        self.latency.begin({Source.KERNEL: ns(at)})
-        waiting = iter(found)
-        detect = self.latency.watching(lambda _: next(waiting))
-        for _ in found:
-            detect(LINE)
+        self.latency.found(found, {Source.KERNEL: ns(at)})
 
     def measured(self, name: str, **labels: str) -> tuple[float, float]:
         sample = self.metrics.registry.get_sample_value
@@ -90,7 +84,7 @@ def test_of_a_flood_a_sample_is_measured() -> None:
 
 def test_lines_read_for_one_node_alone_are_not_measured() -> None:
     scene = Scene()
-    scene.latency.begin({})
 
-    assert scene.latency.watching(lambda _: fault())(LINE) == fault()
+    scene.latency.found([fault()], {})
+
     assert scene.measured("entry_to_read", source="kernel") == (0, 0)

@@ -10,11 +10,11 @@ from typing import cast
 
 import pytest
 
+from konductor_like.catalog import load_catalog
 from konductor_like.cluster.node_store import NodeStore
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.dry_run import DryRunEvents, dry_run_fleet_event
 from konductor_like.controller.fleet_monitor import FleetMonitor
-from konductor_like.controller.latency import Latency
 from konductor_like.controller.leader import Controller
 from konductor_like.controller.leadership import Leadership
 from konductor_like.controller.poller import Delivery, Reader
@@ -40,7 +40,8 @@ class Turning:
             before=None,
             stale_seconds=STALE_SECONDS,
             gap_max_age_seconds=86_400,
-            now_ns=ns(0),
+            now_ns=self.now_ns,
+            catalog=load_catalog,
             look_again=lambda _: None,
             read_node=lambda _node, _since_ns: None,
             revisit=lambda _: None,
@@ -51,7 +52,6 @@ class Turning:
             {"kernel": cast("Reader", None), "heartbeat": cast("Reader", None)},
             self.scene.metrics,
             watch,
-            Latency(self.scene.metrics, watch.began_ns, self.now_ns),
             intervals={"kernel": 5, "heartbeat": 20},
             stale_seconds=STALE_SECONDS,
             now_ns=self.now_ns,

@@ -13,7 +13,6 @@ import pytest
 from konductor_like.controller import leadership as leaderships
 from konductor_like.controller import logs
 from konductor_like.controller.fleet_monitor import FleetMonitor
-from konductor_like.controller.latency import Latency
 from konductor_like.controller.leadership import Leadership
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.poller import Delivery
@@ -39,7 +38,6 @@ def bare_leadership(
         {},
         Metrics(),
         cast("FleetMonitor", watch),
-        cast("Latency", None),
         intervals={},
         stale_seconds=300,
         now_ns=lambda: 1,
@@ -95,7 +93,7 @@ def test_names_that_no_node_has_go_onto_the_lease_with_the_coverage() -> None:
     scene = Scene()
     scene.run(xid("GPU-2"), seconds=2)
     scene.run(seconds=700)
-    watch = SimpleNamespace(update=lambda _nodes, now_ns, *_more: Coverage(at(now_ns / 1e9)))
+    watch = SimpleNamespace(update=lambda *_: Coverage(at(0)))
     leadership = bare_leadership(reconciler=scene.reconciler, nodes=scene.cluster, watch=watch)
 
     with pytest.MonkeyPatch.context() as patch:
