@@ -185,7 +185,7 @@ def test_each_fault_of_an_unknown_node_waits_its_own_time() -> None:
     assert scene.kernel_checkpoint == ns(598)
 
 
-def test_bookkeeping_of_a_whole_fleet_is_spread_over_ticks_and_taints_go_first() -> None:
+def test_bookkeeping_of_a_whole_fleet_is_spread_and_taints_go_first() -> None:
     scene = Scene(size=100)
     lines = [
         LogLine(Source.KERNEL, ns(1), f"[9.0] NVRM: Xid (PCI:0000:1b:00): 63, pid={i}", {}, f"gpu-{i}")

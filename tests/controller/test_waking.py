@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -71,6 +72,24 @@ def test_changes_of_nodes_are_looked_at_together(
 
     assert leadership._next_deliveries(3600.0) == []
     assert leadership._inbox.empty()
+
+
+def test_bookkeeping_that_is_left_wakes_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(size=100)
+    text = "[9.0] NVRM: Xid (PCI:0000:1b:00): 63, pid=1"
+    scene.run(*(replace(xid(f"gpu-{i}"), text=text) for i in range(1, 101)), seconds=2)
+    watch = SimpleNamespace(update=lambda *_: Coverage(at(0)))
+    leadership = bare_leadership(reconciler=scene.reconciler, nodes=scene.cluster, watch=watch)
+    monkeypatch.setattr(leaderships, "now", lambda: at(3))
+    monkeypatch.setattr(leaderships, "WAKE_SECONDS", 0.0)
+    turns = 1
+
+    leadership._turn([])
+    while not leadership._inbox.empty():
+        leadership._turn(leadership._next_deliveries(0.0))
+        turns += 1
+
+    assert (len(scene.cluster.written), turns) == (100, 3)
 
 
 def test_clocks_that_differ_are_said_once_and_nobody_is_blamed_where_nothing_tells_whose_is_wrong() -> None:
