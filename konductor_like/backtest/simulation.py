@@ -12,10 +12,10 @@ from konductor_like.backtest.result import HeldSpan, Load, Outage, Verdicts
 from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.controller import logs
 from konductor_like.controller.dry_run import DryRunEvents
+from konductor_like.controller.leadership import IDLE_SECONDS
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
-from konductor_like.controller.term import IDLE_SECONDS
-from konductor_like.controller.tick import Tick
 from konductor_like.detection import Detector
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.model import Checkpoint, Fault, Incident, LogLine, Plan, Refusal, Refused, Source, Verb
@@ -64,7 +64,7 @@ class Simulation:
         self._nodes = nodes
         self._writer = DryRunWriter()
         metrics = Metrics()
-        self._tick = Tick(
+        self._reconciler = Reconciler(
             nodes,
             self._writer,
             DryRunEvents(),
@@ -74,7 +74,7 @@ class Simulation:
             start=Checkpoint(dict.fromkeys(Source, start_ns), start_ns),
             unknown_node_seconds=0.0,
             detect=self._detect,
-            records_per_tick=None,
+            records_at_once=None,
         )
         self._returns: list[tuple[int, str]] = []
         self._look_ns: int | None = None
@@ -138,7 +138,7 @@ class Simulation:
 
     def _reconcile(self, now_ns: int, lines: Iterable[LogLine]) -> None:
         with logs.silenced():
-            plan = self._tick.run(lines, dict.fromkeys(Source, now_ns), moment_of(now_ns))
+            plan = self._reconciler.run(lines, dict.fromkeys(Source, now_ns), moment_of(now_ns))
         self._faults += len(plan.counted)
         for change in plan.changes:
             if change.verb is Verb.TAINT and change.incident is not None:
@@ -187,7 +187,7 @@ class Simulation:
             by="backtest",
             reason="assumed",
             how="reset",
-            read_ns=self._tick.checkpoint().read_ns,
+            read_ns=self._reconciler.checkpoint().read_ns,
             rules=self._rules,
         )
         released = None if change is None else self._writer.write(state, change).state

@@ -58,7 +58,8 @@ class NodeStore:
     """The newest known state of every Node. Thread-safe.
 
     ``on_change`` is called whenever a Node changed in anything that we keep of it but its resourceVersion;
-    the kubelets' status reports are none of that. It must return at once, and not ask the store.
+    the kubelets' status reports are none of that, nor is what we wrote ourselves. It must return
+    at once, and not ask the store.
     """
 
     def __init__(
@@ -125,13 +126,16 @@ class NodeStore:
                 self._snapshot = MappingProxyType(dict(self._nodes))
             return self._snapshot
 
-    def apply(self, state: NodeState) -> None:
-        """Fold in the answer to our own write, unless something newer is known."""
+    def apply(self, state: NodeState, written: NodeState | None = None) -> None:
+        """Fold in the answer to our own write, unless something newer is known.
+
+        It is no change where it shows just what we have ``written``.
+        """
         with self._lock:
             known = self._nodes.get(state.name)
             newest = self._version if known is None else known.as_read.resource_version
             if _is_newer(state.as_read.resource_version, newest):
-                self._put(state)
+                self._put(state, written)
 
     def _follow(self) -> None:
         failures = 0
@@ -245,10 +249,10 @@ class NodeStore:
             else:
                 self._put(state)
 
-    def _put(self, state: NodeState) -> None:
+    def _put(self, state: NodeState, expected: NodeState | None = None) -> None:
         before = self._nodes.get(state.name)
         self._nodes[state.name] = state = witnessed(before, state, time.time_ns())
-        self._tell(before is None or _differ(before, state))
+        self._tell(before is None or _differ(expected or before, state))
 
     def _tell(self, differs: bool) -> None:
         self._snapshot = None

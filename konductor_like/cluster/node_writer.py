@@ -122,14 +122,15 @@ class NodeWriter:
         write_concurrency: int = 8,
         patience_seconds: float = _PATIENCE_SECONDS,
         linger_seconds: float = LINGER_SECONDS,
-        on_state: Callable[[NodeState], object] = lambda _: None,
+        on_state: Callable[[NodeState, NodeState | None], object] = lambda _state, _written: None,
         backoff: Backoff | None = None,
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``patience_seconds`` bounds all tries of one write; a true ``sleep`` ends them (``Event.wait``).
 
-        ``on_state`` is told at once, from any thread, what an answer says of a node.
+        ``on_state`` is told at once, from any thread, what an answer says of a node, and what we meant to
+        write; None where the answer is to a read.
         """
         self._client = client
         self._decode = decode
@@ -181,7 +182,8 @@ class NodeWriter:
                 answer = self._client.patch(
                     node_path(change.node), operations, timeout_seconds=min(budget, self._timeout_seconds)
                 )
-                return WriteResult(change, Outcome.APPLIED, self._decoded(answer))
+                written = node_patch.applied(state, change)
+                return WriteResult(change, Outcome.APPLIED, self._decoded(answer, written))
             except KubeNotFound:
                 return WriteResult(change, Outcome.GONE)
             except (KubeConflict, KubeInvalid) as error:
@@ -194,9 +196,9 @@ class NodeWriter:
                 if hopeless or not self._may_wait(wait) or self._sleep(wait):
                     return WriteResult(change, Outcome.FAILED, error=error, outcome_unknown=unknown)
 
-    def _decoded(self, answer: JsonObject) -> NodeState:
+    def _decoded(self, answer: JsonObject, written: NodeState | None = None) -> NodeState:
         state = self._decode(answer)
-        self._on_state(state)
+        self._on_state(state, written)
         return state
 
     def _may_wait(self, seconds: float) -> bool:

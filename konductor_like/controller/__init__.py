@@ -1,6 +1,6 @@
-"""The controller: observe, detect, decide, act, report, again and again.
+"""The controller: observe, detect, decide, write, report, again and again.
 
-``launch`` starts it, ``wiring`` builds it (in earnest or as a dry run), ``controller`` leads or stands by,
-a ``term`` runs while we may write, ``sources`` read Loki each in a thread of its own, and one ``tick`` turns
+``launch`` starts it, ``wiring`` builds it (in earnest or as a dry run), ``leader`` leads or stands by, a
+``leadership`` runs while we may write, a ``poller`` reads each source of Loki, and the ``reconciler`` turns
 lines into writes.
 """

@@ -1,4 +1,4 @@
-"""What a tick could not finish: nodes whose writes fail, and faults whose node nobody knows."""
+"""What a reconcile could not finish: nodes whose writes fail, and faults whose node nobody knows."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class BrakeReport:
         self._announced = False
 
     def begin(self, nodes: Mapping[str, NodeState]) -> None:
-        """A term begins: what is held by the nodes' records was announced by whoever led before."""
+        """A leadership begins: what is held by the nodes' records was announced by whoever led before."""
         self._announced = any(waiting(state) is not None for state in nodes.values())
 
     def deleted(self, names: Sequence[str], until: datetime) -> None:

@@ -36,9 +36,9 @@ class _Node:
     heard_ns: int
     """The last one; of a node that the last controller heard, when that last looked."""
     fresh_ns: int
-    """From when silence counts: the last heartbeat or the start of this term."""
+    """From when silence counts: the last heartbeat or the start of this leadership."""
     confirmed: bool = True
-    """It was heard in this term."""
+    """It was heard in this leadership."""
     silent: bool = False
     looked: bool = False
     """Its late heartbeats were asked for since it was last heard."""

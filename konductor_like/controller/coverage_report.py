@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 from konductor_like.controller import logs
 from konductor_like.controller.coverage import CoverageChanges
-from konductor_like.controller.edges import EventSink
 from konductor_like.controller.gaps import OpenSpan
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.ports import EventSink
 from konductor_like.detection import Overrun
 from konductor_like.model import Change, Coverage, CoverageState, EventReason, NodeState, Verb
 from konductor_like.model.time import SECOND_NS
@@ -54,7 +54,7 @@ class CoverageReport:
     ) -> None:
         """Everything that changed, given the GPU nodes.
 
-        ``unread_since_ns`` as for :meth:`FleetWatch.update`: heartbeats that are heard mean nothing then.
+        ``unread_since_ns`` as for :meth:`FleetMonitor.update`: heartbeats that are heard mean nothing then.
         """
         self._measure(coverage, nodes, unread=unread_since_ns is not None)
         self._say_unread(unread_since_ns)

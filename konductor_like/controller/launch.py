@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from konductor_like.catalog import RulesError
 from konductor_like.cluster.errors import KubeConfigError
 from konductor_like.controller import logs
-from konductor_like.controller.controller import Controller
+from konductor_like.controller.health_server import HealthServer
+from konductor_like.controller.leader import Controller
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.probes import ProbeServer
 from konductor_like.controller.signals import supervise
 from konductor_like.controller.wiring import Options, wired
 from konductor_like.exits import Exit
@@ -64,7 +64,7 @@ def _start_probes(settings: Settings, metrics: Metrics, controller: Controller, 
     if settings.listen == "off":
         return
     try:
-        probes = ProbeServer(
+        probes = HealthServer(
             settings.listen, metrics.registry, alive=controller.alive, ready=controller.ready
         )
     except OSError as error:

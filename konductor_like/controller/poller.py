@@ -11,8 +11,8 @@ The controller has 14 threads, two more inside the websocket library, and up to 
 - ``read-background`` polls heartbeats, the logs of Nodes that were made anew, and the time before our start.
   None of them is in a hurry, and each poll is bounded.
 - ``tail`` waits for Loki to tell of new kernel lines.
-- ``nodes`` watches the Nodes, ``lease`` renews the Lease in time whatever else goes on, ``stop`` ends a term
-  when the process is told to end.
+- ``nodes`` watches the Nodes, ``lease`` renews the Lease in time whatever else goes on, ``stop`` ends a
+  leadership when the process is told to end.
 - ``pods`` asks which jobs run on a node, three ``events`` threads send Events, the ``write`` threads patch
   Nodes: no decision waits for a slow API server.
 - ``probes`` answers the kubelet and Prometheus.
@@ -41,7 +41,7 @@ _NODE_LABEL_HINT = "check KONDUCTOR_NODE_LABEL and the collector's resource proc
 
 @dataclass(slots=True)
 class Delivery:
-    """A result on its way to the tick, which sets ``accepted`` once it was acted upon, and then ``done``."""
+    """A poll's result. The reconciler sets ``accepted`` once it was acted upon, and then ``done``."""
 
     name: str
     batch: PollResult

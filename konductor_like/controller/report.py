@@ -1,4 +1,4 @@
-"""What a tick says: log lines, metrics and Events, all rendered from the plan and what came of it."""
+"""What a reconcile says: log lines, metrics and Events, all rendered from the plan and what came of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from konductor_like.controller import logs
 from konductor_like.controller.audit import Audit
 from konductor_like.controller.brake_report import BrakeReport
-from konductor_like.controller.lags import Lags
 from konductor_like.controller.metrics import Metrics, fault_labels
 from konductor_like.controller.repeats import Repeats
 from konductor_like.model import (
@@ -60,8 +59,6 @@ class Report:
         fleet_event: Callable[[EventReason, str], None] | None = None,
     ) -> None:
         """``fleet_event`` sends an Event about the fleet; without it none are sent."""
-        self.lags: Lags | None = None
-        """Told of every taint; each term sets its own."""
         self._metrics = metrics
         self._audit = Audit(metrics, dry_run=dry_run)
         self._fleet_event = fleet_event or (lambda _reason, _message: None)
@@ -91,8 +88,6 @@ class Report:
             if fault is not None:
                 seconds = (unix_ns(now) - fault.timestamp_ns) / 1e9
                 self._metrics.fault_to_taint.observe(max(0.0, seconds))
-                if self.lags is not None:
-                    self.lags.tainted(fault)
             logs.info(
                 f"Node {change.node} tainted.{self._suffix}",
                 node=change.node,
@@ -227,11 +222,11 @@ class Report:
         self._brake.deleted(names, until)
 
     def begin(self, nodes: Mapping[str, NodeState]) -> None:
-        """A term begins with these nodes: what they tell of by themselves was said before."""
+        """A leadership begins with these nodes: what they tell of by themselves was said before."""
         self._brake.begin(nodes)
 
     def fleet(self, nodes: Mapping[str, NodeState], brake: BrakeState, waiting: int, now: datetime) -> None:
-        """The state of the whole after a tick: the brake, and taints that others removed."""
+        """The state of the whole after a reconcile: the brake, and taints that others removed."""
         self._metrics.show_brake(brake)
         self._metrics.waiting.set(waiting)
         self._brake.tell(brake, now)

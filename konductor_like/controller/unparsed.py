@@ -6,38 +6,37 @@ would look healthy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from konductor_like.catalog import Catalog
 from konductor_like.controller import logs
-from konductor_like.controller.lags import Detect
 from konductor_like.controller.metrics import Metrics
 from konductor_like.detection.finding import evidence
 from konductor_like.detection.kernel_record import one_line
 from konductor_like.detection.why_not import is_unparsed, why_no_fault
-from konductor_like.model import Fault, LogLine, Source, Unparsed
+from konductor_like.model import LogLine, Source, Unparsed
 
 REMEMBERED = 10_000
 """How many names are known at once; beyond that the one known longest goes, and may be said again."""
 
 
 class UnparsedLines:
-    """Counts them, and says the first of each node. ``before`` is what the last controller left."""
+    """Counts them, and says the first of each node."""
 
-    def __init__(self, metrics: Metrics, before: Mapping[str, Unparsed]) -> None:
+    def __init__(
+        self, metrics: Metrics, before: Mapping[str, Unparsed], catalog: Callable[[], Catalog]
+    ) -> None:
+        """``before`` is what the last controller left, ``catalog`` gives the rules in force."""
         self._metrics = metrics
+        self._catalog = catalog
         self._known: dict[str, Unparsed] = dict(before)
 
-    def watching(self, detect: Detect, catalog: Callable[[], Catalog]) -> Detect:
-        """The same detection by the rules in force, with an eye on kernel lines that it turns away."""
-
-        def watched(line: LogLine) -> Fault | None:
-            fault = detect(line)
-            if fault is None and line.source is Source.KERNEL and is_unparsed(catalog(), line.text):
-                self._note(line, catalog())
-            return fault
-
-        return watched
+    def count(self, lines: Iterable[LogLine]) -> None:
+        """Count those of the lines without a fault that name an Xid all the same."""
+        catalog = self._catalog()
+        for line in lines:
+            if line.source is Source.KERNEL and is_unparsed(catalog, line.text):
+                self._note(line, catalog)
 
     def lately(self, nodes: Collection[str], oldest_ns: int) -> Mapping[str, Unparsed]:
         """By Node that there is, those of this time and later; what is older is forgotten."""

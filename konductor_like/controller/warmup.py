@@ -27,7 +27,7 @@ def warmup_reader(
     since_ns: int,
     now_ns: int,
 ) -> WarmupReader:
-    """The reader of one term, which begins at ``now_ns``; nothing before ``since_ns`` is evidence.
+    """The reader of one leadership, which begins at ``now_ns``; nothing before ``since_ns`` is evidence.
 
     ``queries`` gives what is asked for faults by some rules, by ``kernel`` and ``pod``.
     """

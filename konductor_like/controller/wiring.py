@@ -22,19 +22,19 @@ from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_setting
 from konductor_like.controller import logs
 from konductor_like.controller.active_rules import ActiveRules, RulesInForce
 from konductor_like.controller.announcer import Announcer
-from konductor_like.controller.controller import Controller
 from konductor_like.controller.coverage_report import CoverageReport, FleetEvent
 from konductor_like.controller.dry_run import DryRunEvents, DryRunNodes, dry_run_fleet_event
-from konductor_like.controller.edges import EventSink, Nodes, Writer
-from konductor_like.controller.fleetwatch import FleetWatch
-from konductor_like.controller.lags import Lags
+from konductor_like.controller.fleet_monitor import FleetMonitor
+from konductor_like.controller.latency import Latency
+from konductor_like.controller.leader import Controller
+from konductor_like.controller.leadership import SOURCES, Leadership
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.operator_controls import TIMEOUT_SECONDS, OperatorControls
-from konductor_like.controller.podjobs import PodJobs
+from konductor_like.controller.pod_jobs import PodJobs
 from konductor_like.controller.poller import Reader
+from konductor_like.controller.ports import EventSink, Nodes, Writer
+from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
-from konductor_like.controller.term import SOURCES, Term
-from konductor_like.controller.tick import Tick
 from konductor_like.controller.wakeups import TailWatcher
 from konductor_like.controller.warmup import warmup_reader
 from konductor_like.detection.multiline import MultilineDetector
@@ -57,7 +57,7 @@ CURSOR_AHEAD_SECONDS = 90.0
 LOOK_RENEWALS = 1.5
 """After so many renewals' time without one the Lease is read for what people wrote; a taint reads at once."""
 WRITE_PATIENCE_SECONDS = 5.0
-"""One node's write holds up a tick no longer than this; the next ticks try again."""
+"""One node's write holds up a reconcile no longer than this; the next ones try again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _earnest(
             return ready_to_write(client, namespace, settings.lease_name)
 
         about_lease = LeaseEvents(client, lambda: lease.reference, identity)
-        terms = _Terms(
+        leaderships = _Leaderships(
             settings,
             metrics,
             loki,
@@ -153,7 +153,7 @@ def _earnest(
         controller = Controller(
             store,
             lease,
-            terms.make,
+            leaderships.make,
             prepare,
             metrics,
             once=options.once,
@@ -181,7 +181,7 @@ def _dry_run(
         nodes = DryRunNodes(store)
         report = Report(metrics, dry_run=True, fleet_event=dry_run_fleet_event)
         writer, events = DryRunWriter(), DryRunEvents()
-        terms = _Terms(
+        leaderships = _Leaderships(
             settings,
             metrics,
             loki,
@@ -194,13 +194,13 @@ def _dry_run(
             _operator_controls(settings, client, namespace, dry_run_fleet_event, metrics, lambda _: None),
             exits.enter_context(_jobs(settings, client, metrics, lambda: controller.nodes_changed())),
         )
-        controller = Controller(store, None, terms.make, list, metrics, once=options.once)
+        controller = Controller(store, None, leaderships.make, list, metrics, once=options.once)
         yield controller
 
 
 @dataclass(frozen=True, slots=True)
-class _Terms:
-    """What every term is made of."""
+class _Leaderships:
+    """What every leadership is made of."""
 
     settings: Settings
     metrics: Metrics
@@ -216,8 +216,8 @@ class _Terms:
 
     def make(
         self, checkpoint: Checkpoint | None, coverage: Coverage | None, stop: threading.Event
-    ) -> tuple[Tick, Term]:
-        """The parts of one term, reading from the checkpoint or, on the first start, as the settings say."""
+    ) -> tuple[Reconciler, Leadership]:
+        """Its parts, reading from the checkpoint or, on the first start, as the settings say."""
         settings, started_ns = self.settings, self.loki.now_ns()
         rules = settings.rules()
         start = believable(checkpoint, settings, started_ns)
@@ -232,21 +232,21 @@ class _Terms:
             for reader in sources.values():
                 reader.revisit(gaps)
 
-        watch = FleetWatch(
+        watch = FleetMonitor(
             self.metrics,
             CoverageReport(self.metrics, self.events, self.fleet_event),
             before=coverage,
             released=start.released,
             stale_seconds=settings.heartbeat_stale_seconds,
             gap_max_age_seconds=settings.gap_max_age_seconds,
-            now_ns=started_ns,
+            now_ns=self.loki.now_ns,
+            catalog=lambda: self.rulebook.in_force.detector.catalog,
             look_again=heartbeats.reread,
             read_node=backfill.request,
             revisit=revisit,
         )
         self.report.begin(self.nodes.snapshot())
-        self.report.lags = lags = Lags(self.metrics, watch.began_ns, self.loki.now_ns)
-        tick = Tick(
+        reconciler = Reconciler(
             self.nodes,
             self.writer,
             self.events,
@@ -256,9 +256,9 @@ class _Terms:
             start=start,
             unknown_node_seconds=settings.unknown_node_seconds,
             misnamed=coverage.misnamed if coverage else None,
-            detect=lags.watching(
-                watch.unparsed.watching(joiner.detect, lambda: self.rulebook.in_force.detector.catalog)
-            ),
+            detect=joiner.detect,
+            fleet=watch,
+            latency=Latency(self.metrics, watch.began_ns, self.loki.now_ns),
             controls=None if self.operator_controls is None else self.operator_controls.update,
             jobs=self.jobs,
         )
@@ -274,13 +274,12 @@ class _Terms:
                 since_ns=start.act_from_ns,
                 now_ns=started_ns,
             )
-        term = Term(
-            tick,
+        leadership = Leadership(
+            reconciler,
             self.nodes,
             readers,
             self.metrics,
             watch,
-            lags,
             intervals={
                 "kernel": settings.poll_interval_seconds,
                 "pod": settings.pod_poll_interval_seconds,
@@ -295,7 +294,7 @@ class _Terms:
             new_queries=lambda: self._queries() if self.rulebook.reload() else {},
             tail=self._tail(),
         )
-        return tick, term
+        return reconciler, leadership
 
     def _queries(self) -> dict[str, str]:
         return self._queries_by(self.rulebook.in_force)

@@ -16,8 +16,8 @@ from konductor_like.catalog import UserRules, load_catalog, read_user_rules
 from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.controller.dry_run import DryRunEvents, DryRunNodes
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
-from konductor_like.controller.tick import Tick
 from konductor_like.detection import Detector
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.loki.client import LokiClient
@@ -150,7 +150,7 @@ def told(seed: int) -> list[Said]:
 
 
 def by_the_controller(said: list[Said], case: Case) -> list[Taint]:
-    """What the controller's own readers and tick do, polling while the lines come."""
+    """What the controller's own readers and reconciler do, polling while the lines come."""
     clock_ns = START_NS
     nodes, metrics, writer = DryRunNodes(_Cluster(case.nodes)), Metrics(), DryRunWriter()
     detector, policy, taints = Detector(case.book.catalog), case.policy(), list[Taint]()
@@ -165,7 +165,7 @@ def by_the_controller(said: list[Said], case: Case) -> list[Taint]:
         }
         for reader in readers.values():
             reader.start_from(START_NS)
-        tick = Tick(
+        reconciler = Reconciler(
             nodes,
             writer,
             DryRunEvents(),
@@ -189,7 +189,7 @@ def by_the_controller(said: list[Said], case: Case) -> list[Taint]:
             }
             lines: list[LogLine] = [line for batch in batches.values() for line in batch.lines]
             read_ns = {source: batch.upto_ns for source, batch in batches.items()}
-            plan = tick.run(lines, read_ns, datetime.fromtimestamp(clock_ns / 1e9, UTC))
+            plan = reconciler.run(lines, read_ns, datetime.fromtimestamp(clock_ns / 1e9, UTC))
             for source, batch in batches.items():
                 readers[source].commit(batch)
             taints += [

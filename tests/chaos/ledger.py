@@ -78,7 +78,7 @@ class Ledger:
     # While it runs
 
     def takes_office(self, process: Process, checkpoint: Checkpoint | None) -> None:
-        """A process begins a term; without a checkpoint it acts on the last 15 minutes only (rule 5)."""
+        """A process begins to lead; without a checkpoint it acts on the last 15 minutes only (rule 5)."""
         if checkpoint is None or set(checkpoint.read_ns) != set(Source):
             self.fresh_ns.append(self._world.clock.true_ns)
         self.terms += 1

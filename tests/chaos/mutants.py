@@ -37,8 +37,8 @@ class Mutant:
     """One thing of the program, and what takes its place.
 
     ``name`` is a package and what one of its modules defines, wherever in the package that is:
-    ``controller.Tick._settle``. Where two define the name, the module is named too. ``instead`` gives the
-    replacement for what is there.
+    ``controller.Reconciler._settle``. Where two define the name, the module is named too. ``instead`` gives
+    the replacement for what is there.
     """
 
     name: str
@@ -262,15 +262,15 @@ def _admit(everybody: bool) -> Callable[[Any], Any]:
 MUTANTS: dict[str, Mutant] = {
     # The cursor
     "the cursor passes faults whose write failed": Mutant(
-        *("controller.Tick._checkpointed", _cursor_runs_ahead),
+        *("controller.Reconciler._checkpointed", _cursor_runs_ahead),
         example="a fault whose write failed is found by the next process",
     ),
     "the cursor moves before the plan was applied": Mutant(
-        *("controller.Tick.run", _cursor_moves_before_the_plan),
+        *("controller.Reconciler.run", _cursor_moves_before_the_plan),
         example="while writes are under way the cursor stays behind them",
     ),
     "faults whose write failed are dropped": Mutant(
-        *("controller.Tick._settle", _unwritten_faults_dropped),
+        *("controller.Reconciler._settle", _unwritten_faults_dropped),
         example="a fault whose write failed is found by the next process",
     ),
     # Reading

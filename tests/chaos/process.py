@@ -21,13 +21,13 @@ from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import NodeStore
 from konductor_like.cluster.node_writer import NodeWriter, WriteResult
 from konductor_like.controller.active_rules import ActiveRules
+from konductor_like.controller.leadership import Leadership
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.operator_controls import AGAIN_SECONDS, TIMEOUT_SECONDS, OperatorControls
 from konductor_like.controller.poller import Delivery
+from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
-from konductor_like.controller.term import Term
-from konductor_like.controller.tick import Tick
-from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _notes, _Terms
+from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _Leaderships, _notes
 from konductor_like.model import Change, NodeState
 from konductor_like.settings import Settings
 from tests.chaos import wire
@@ -110,7 +110,7 @@ class _Announcer:
 
 
 class _Stop:
-    """The term's stop event; waiting for it lets simulated time pass."""
+    """The leadership's stop event; waiting for it lets simulated time pass."""
 
     def __init__(self, world: Surroundings) -> None:
         self._world = world
@@ -129,7 +129,7 @@ class _Stop:
 
 
 class _Inbox:
-    """Takes a delivery to the tick at once."""
+    """Takes a delivery to the reconciler at once."""
 
     def __init__(self, turn: Callable[[list[Delivery]], None]) -> None:
         self._turn = turn
@@ -168,8 +168,8 @@ class Process:
         self._depth = 0
         self._in_lease = False
         self._in_store = False
-        self._term: Term | None = None
-        self._tick: Tick | None = None
+        self._leadership: Leadership | None = None
+        self._reconciler: Reconciler | None = None
         self._ended: Any = None
         self._heard_seconds = float("-inf")
         settings, clock = world.settings, world.clock
@@ -203,7 +203,7 @@ class Process:
         )
         writer._pool = SerialCrew(world)  # type: ignore[assignment]  # stands in
         events = _Announcer(NodeEvents(self._kube, identity, clock.wall, sleep=lambda _: True))
-        self._terms = _Terms(
+        self._leaderships = _Leaderships(
             *(settings, metrics, self._loki, rulebook, self.store, writer, events, Report(metrics)),
             fleet_event=lambda *_: None,
             operator_controls=OperatorControls(
@@ -222,11 +222,11 @@ class Process:
 
     @property
     def leading(self) -> bool:
-        return self._term is not None and not self.dead
+        return self._leadership is not None and not self.dead
 
     def may_write(self) -> bool:
         """Whether its fence would let a write start now."""
-        if self.dead or self._term is None:
+        if self.dead or self._leadership is None:
             return False
         try:
             return self.lease.budget_seconds() > 0
@@ -235,7 +235,7 @@ class Process:
 
     def waits_for(self, name: str) -> bool:
         """Whether it tries a taint again that it decided on before, and that may have taken effect."""
-        return self._tick is not None and name in self._tick.in_flight
+        return self._reconciler is not None and name in self._reconciler.in_flight
 
     def reads_lease(self) -> bool:
         """Whether what people write on the Lease reaches it: it looks again a while after it could not."""
@@ -243,33 +243,41 @@ class Process:
 
     def perhaps_out(self) -> Collection[str]:
         """Nodes whose taint may have been written although no answer came: they are in, or take no room."""
-        return () if self._tick is None else self._tick._in_flight.keys()
+        return () if self._reconciler is None else self._reconciler._in_flight.keys()
 
     def beat(self) -> None:
-        """Everything that it does in a round: look at the nodes, lead if it may, poll, tick, renew."""
+        """Everything that it does in a round: look at the nodes, lead if it may, poll, reconcile, renew."""
         if self.dead or self.stopped or self._busy:
             return
         self._busy = True
         try:
             with self._running():
                 self._follow()
-                if self._term is None:
+                if self._leadership is None:
                     self._lead()
-                if self._term is not None:
+                if self._leadership is not None:
                     self._work()
         finally:
             self._busy = False
 
     def keep(self, *, at_once: bool = False) -> None:
         """Renew the Lease if that is due, as the keeper's thread does whatever else goes on."""
-        if self.dead or self.stopped or self._in_lease or self._term is None or self._tick is None:
+        if (
+            self.dead
+            or self.stopped
+            or self._in_lease
+            or self._leadership is None
+            or self._reconciler is None
+        ):
             return
         due_seconds = self.renewed_seconds + RENEW_SECONDS
         if not at_once and self._world.clock.seconds() < due_seconds:
             return
         with self._running(), self._leasing():
             try:
-                carried = Carried(self._tick.checkpoint(), self._term.coverage(), self._tick.tainted())
+                carried = Carried(
+                    self._reconciler.checkpoint(), self._leadership.coverage(), self._reconciler.tainted()
+                )
                 self.lease.renew(carried)
             except LeadershipLost:
                 self._ended.set()
@@ -278,7 +286,7 @@ class Process:
 
     def look(self) -> None:
         """Follow the nodes a little, as the store's thread does whatever else goes on."""
-        if not (self.dead or self.stopped or self._in_store or self._term is None):
+        if not (self.dead or self.stopped or self._in_store or self._leadership is None):
             with self._running():
                 self._follow()
 
@@ -291,9 +299,9 @@ class Process:
 
     def _work(self) -> None:
         self.keep()
-        assert self._term is not None
+        assert self._leadership is not None
         now_seconds = self._world.clock.seconds()
-        for name in self._term.loops:
+        for name in self._leadership.loops:
             if name == "heartbeat" and now_seconds - self._heard_seconds < HEARTBEAT_SECONDS:
                 continue
             if name == "heartbeat":
@@ -306,14 +314,14 @@ class Process:
             self._leave()
 
     def _take_turn(self, deliveries: list[Delivery]) -> None:
-        assert self._term is not None
+        assert self._leadership is not None
         self.turn = self._world.taken
         self.seen_out = frozenset(name for name, state in self.store.snapshot().items() if state.tainted)
-        self._term._turn(deliveries)
+        self._leadership._turn(deliveries)
 
     def _poll(self, name: str) -> None:
-        assert self._term is not None
-        loop = self._term.loops[name]
+        assert self._leadership is not None
+        loop = self._leadership.loops[name]
         for _ in range(PIECES_IN_A_ROW if name == "history" else POLLS_IN_A_ROW):
             if name == "history" and not self._world.settling and self._world.rng.random() < 0.1:
                 return  # the other loops do not wait for it
@@ -334,19 +342,21 @@ class Process:
         self._world.ledger.takes_office(self, status.checkpoint)
         self._world.lines.take_nudge()  # a tail tells of nothing that came before it
         self._ended = _Stop(self._world)
-        self._tick, self._term = self._terms.make(status.checkpoint, status.coverage, self._ended)
+        self._reconciler, self._leadership = self._leaderships.make(
+            status.checkpoint, status.coverage, self._ended
+        )
         inbox = _Inbox(self._take_turn)
-        self._term._inbox = inbox  # type: ignore[assignment]  # takes a delivery in the same turn
-        for loop in self._term.loops.values():
+        self._leadership._inbox = inbox  # type: ignore[assignment]  # takes a delivery in the same turn
+        for loop in self._leadership.loops.values():
             loop._inbox = inbox
-        if "history" in self._term.loops:  # it rests for as long as its queries take
-            self._term.loops["history"]._reader._clock = self._world.clock.seconds  # type: ignore[attr-defined]  # its own
+        if "history" in self._leadership.loops:  # it rests for as long as its queries take
+            self._leadership.loops["history"]._reader._clock = self._world.clock.seconds  # type: ignore[attr-defined]  # its own
 
     def _leave(self) -> None:
-        tick, self._term, self._tick = self._tick, None, None
-        if tick is not None:
+        reconciler, self._leadership, self._reconciler = self._reconciler, None, None
+        if reconciler is not None:
             with self._leasing():
-                self.lease.release(Carried(tick.checkpoint(), tainted=tick.tainted()))
+                self.lease.release(Carried(reconciler.checkpoint(), tainted=reconciler.tainted()))
 
     def _follow(self) -> None:
         if not self._in_store:

@@ -320,6 +320,20 @@ def test_the_answer_to_our_own_write_counts_at_once(store: NodeStore, changes: l
     assert len(changes) == 1
 
 
+def test_an_answer_that_shows_what_we_wrote_and_nothing_else_is_no_news(
+    store: NodeStore, changes: list[None]
+) -> None:
+    state = store.snapshot()["gpu-1"]
+    told = len(changes)
+    written = after(state, version_of(state))
+
+    store.apply(after(state, version_of(state) + 1000), written)
+    assert (tainted(store), len(changes)) == ({"gpu-1"}, told)
+
+    store.apply(replace(after(state, version_of(state) + 1001), unschedulable=True), written)
+    assert len(changes) == told + 1
+
+
 def test_an_answer_older_than_what_is_known_does_not(store: NodeStore) -> None:
     state = store.snapshot()["gpu-1"]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -248,8 +249,12 @@ def test_how_a_late_write_failed_is_told_the_next_time(
 def test_what_an_answer_says_of_a_node_is_passed_on_at_once(
     client: KubeClient, waits: Waits, state: NodeState
 ) -> None:
-    heard: list[NodeState] = []
+    heard: list[tuple[NodeState, NodeState | None]] = []
 
-    make_writer(client, waits, on_state=heard.append).write(state, taint())
+    make_writer(client, waits, on_state=lambda *told: heard.append(told)).write(state, taint())
 
-    assert [(one.name, one.tainted) for one in heard] == [("gpu-1", True)]
+    [(told, written)] = heard
+    assert written is not None
+    assert (told.name, told.tainted) == ("gpu-1", True)
+    same_version = replace(told.as_read, resource_version=state.as_read.resource_version)
+    assert replace(told, as_read=same_version) == written

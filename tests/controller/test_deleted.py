@@ -9,11 +9,11 @@ from datetime import datetime
 import pytest
 
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
-from konductor_like.controller.tick import Tick
 from konductor_like.model import Checkpoint, Controls, EventReason, Machine, Source
 from konductor_like.policy.config import PolicyConfig
-from tests.controller.ticks import UNANSWERED, Cluster, xid
+from tests.controller.reconciling import UNANSWERED, Cluster, xid
 from tests.policy.scenes import at, fleet, node, ns
 
 
@@ -26,10 +26,10 @@ class Desk:
         self.told: list[str] = []
         self.lease = Controls()
         """What the controller before this one left there."""
-        self.tick = self._tick()
+        self.reconciler = self._reconciler()
 
-    def _tick(self) -> Tick:
-        def steer(now: datetime, *, at_once: bool = False) -> Controls:
+    def _reconciler(self) -> Reconciler:
+        def controls(now: datetime, *, at_once: bool = False) -> Controls:
             del now, at_once
             return self.lease
 
@@ -37,7 +37,7 @@ class Desk:
             if reason is EventReason.DELETED:
                 self.told.append(message)
 
-        return Tick(
+        return Reconciler(
             self.cluster,
             self.cluster,
             self.cluster,
@@ -46,18 +46,18 @@ class Desk:
             rules=PolicyConfig,
             start=Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
             unknown_node_seconds=600,
-            controls=steer,
+            controls=controls,
         )
 
     def run(self, *numbers: int, seconds: float) -> None:
-        """One tick, with an Xid 79 of each of these nodes."""
+        """One reconcile, with an Xid 79 of each of these nodes."""
         lines = [xid(f"gpu-{number}", seconds=seconds) for number in numbers]
-        self.tick.run(lines, {Source.KERNEL: ns(seconds)}, at(seconds))
+        self.reconciler.run(lines, {Source.KERNEL: ns(seconds)}, at(seconds))
 
     def restart(self) -> None:
         """Another process goes on with what the last renewal wrote."""
-        self.lease = replace(self.lease, tainted=self.tick.tainted() or ())
-        self.tick = self._tick()
+        self.lease = replace(self.lease, tainted=self.reconciler.tainted() or ())
+        self.reconciler = self._reconciler()
 
     def delete(self, name: str) -> None:
         """An autoscaler, or a person."""
@@ -141,4 +141,4 @@ def test_a_node_that_was_made_anew_while_no_controller_looked_was_deleted() -> N
 
 
 def test_a_controller_that_never_looked_leaves_on_the_lease_what_is_there() -> None:
-    assert Desk().tick.tainted() is None
+    assert Desk().reconciler.tainted() is None

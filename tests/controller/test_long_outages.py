@@ -10,16 +10,16 @@ import pytest
 
 from konductor_like.cluster.errors import KubeUnavailable
 from konductor_like.cluster.node_store import NodeStore
-from konductor_like.controller import controller as controllers
+from konductor_like.controller import leader
 from konductor_like.controller.backlog import Stalls
-from konductor_like.controller.controller import Controller
+from konductor_like.controller.leader import Controller
+from konductor_like.controller.leadership import Leadership
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.poller import BACKOFF_CAP_SECONDS, Delivery, Poller
-from konductor_like.controller.term import Term
 from konductor_like.loki.errors import LokiUnavailable
 from konductor_like.model import Change, Verb
 from tests.controller.test_poller import ScriptedReader
-from tests.controller.test_waking import bare_term
+from tests.controller.test_waking import bare_leadership
 from tests.policy.scenes import at
 
 MANY = 100_000
@@ -41,20 +41,20 @@ def test_a_source_that_failed_thousands_of_times_still_tries_twice_a_minute() ->
 
 
 def test_a_turn_that_failed_thousands_of_times_does_not_end_the_loop() -> None:
-    term: Term = bare_term()
-    term._failures = MANY
-    term._stop.set()  # nobody waits here
+    leadership: Leadership = bare_leadership()
+    leadership._failures = MANY
+    leadership._stop.set()  # nobody waits here
 
-    with term._surviving():
+    with leadership._surviving():
         raise ValueError
 
-    assert term._failures == MANY + 1
+    assert leadership._failures == MANY + 1
 
 
 def test_an_api_server_that_failed_thousands_of_times_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controllers, "BACKOFF_CAP_SECONDS", 0.5)
+    monkeypatch.setattr(leader, "BACKOFF_CAP_SECONDS", 0.5)
     controller = Controller(
-        cast("NodeStore", None), None, lambda *_: pytest.fail("no term"), list, Metrics(), once=False
+        cast("NodeStore", None), None, lambda *_: pytest.fail("no leadership"), list, Metrics(), once=False
     )
     controller._failures = MANY
     stop = threading.Event()

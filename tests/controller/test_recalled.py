@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from konductor_like.cluster import lease_annotations
 from konductor_like.controller.reregistered import ReregisteredNodes
-from konductor_like.model import EventReason, IncidentState, LogLine, Machine, NodeRecord, Source, Verb
+from konductor_like.model import (
+    EventReason,
+    IncidentState,
+    LogLine,
+    Machine,
+    NodeRecord,
+    NodeState,
+    Source,
+    Verb,
+)
 from konductor_like.policy.release import release
-from tests.controller.ticks import Scene, xid
+from tests.controller.reconciling import Scene, xid
 from tests.policy.scenes import at, node, ns
 
 BOOT = "6f0c1d7e-2f43-4c52-9f5a-0d8a4f3b2c11"
@@ -20,26 +30,36 @@ def record(sequence: int = 100, *, seconds: float = 1) -> LogLine:
     return replace(xid(), timestamp_ns=ns(seconds), text=prefix + xid(stamp=sequence).text)
 
 
+class Readers:
+    """No heartbeats, only Nodes that return."""
+
+    ambiguous: frozenset[str] = frozenset()
+    left: Mapping[str, frozenset[str]] = {}  # never changed
+
+    def __init__(self, nodes: ReregisteredNodes) -> None:
+        self._nodes = nodes
+
+    def returned(self, nodes: Mapping[str, NodeState]) -> Mapping[str, NodeRecord]:
+        found = self._nodes.update(nodes, ns(0))
+        return {each.state.name: each.record for each in found if not each.record.empty}
+
+    def count_unparsed(self, lines: object) -> None:
+        pass
+
+
 class Story:
-    """One cluster, its tick, and what the term does between them."""
+    """One cluster and its reconciler."""
 
     def __init__(self, boot: str = "boot-a") -> None:
         self.boot = boot
         self.scene = Scene(
-            nodes={f"gpu-{number}": node(f"gpu-{number}", boot=boot) for number in range(1, 11)}
+            nodes={f"gpu-{number}": node(f"gpu-{number}", boot=boot) for number in range(1, 11)},
+            fleet=Readers(ReregisteredNodes(None)),
         )
-        self.returning = ReregisteredNodes(None)
         self.turn(seconds=0)
 
     def turn(self, *lines: object, seconds: float) -> None:
-        self.recall(seconds)
         self.scene.run(*lines, seconds=seconds)  # type: ignore[arg-type]  # lines, as the scene takes them
-        self.recall(seconds)
-
-    def recall(self, seconds: float) -> None:
-        for returned in self.returning.update(self.scene.cluster.snapshot(), ns(seconds)):
-            if not returned.record.empty:
-                self.scene.tick.recall(returned.state.name, returned.record)
 
     def reset(self, name: str, seconds: float) -> None:
         """``konductor-like reset NAME``."""
@@ -54,14 +74,14 @@ class Story:
     def stop(self, seconds: float) -> None:
         """The controller ends; what it knew is on the nodes and on the Lease."""
         self.stopped_seconds = seconds
-        lease = lease_annotations.carrying({}, lease_annotations.Carried(self.scene.tick.checkpoint()))
+        lease = lease_annotations.carrying({}, lease_annotations.Carried(self.scene.reconciler.checkpoint()))
         self.start = lease_annotations.view(lease).checkpoint
 
     def begin(self) -> None:
         """The next controller begins, at the Lease's cursor."""
         assert self.start is not None
-        self.scene = Scene(nodes=self.scene.cluster.nodes, start=self.start)
-        self.returning = ReregisteredNodes(ns(self.stopped_seconds), self.start.released)
+        readers = Readers(ReregisteredNodes(ns(self.stopped_seconds), self.start.released))
+        self.scene = Scene(nodes=self.scene.cluster.nodes, start=self.start, fleet=readers)
 
     def delete(self, name: str) -> None:
         del self.scene.cluster.nodes[name]
@@ -180,7 +200,7 @@ def test_a_reset_that_was_purged_is_forgotten() -> None:
 
     story.turn(seconds=32)
 
-    assert story.scene.tick.checkpoint().released == ()
+    assert story.scene.reconciler.checkpoint().released == ()
 
 
 def test_the_lines_that_are_read_again_for_it_count_nothing_twice() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -23,16 +22,17 @@ class Scene:
 
     def __init__(self, before: dict[str, Unparsed] | None = None, catalog: Catalog | None = None) -> None:
         self.metrics = Metrics()
-        self.lines = UnparsedLines(self.metrics, before or {})
         self.detector = Detector(catalog or load_catalog())
-        self.detect: Callable[[LogLine], Fault | None] = self.lines.watching(
-            self.detector.detect, lambda: self.detector.catalog
-        )
+        self.lines = UnparsedLines(self.metrics, before or {}, lambda: self.detector.catalog)
         self.clock_ns = 100
 
     def told(self, text: str, node: str | None = "gpu-1", source: Source = Source.KERNEL) -> Fault | None:
         self.clock_ns += 1
-        return self.detect(LogLine(source, self.clock_ns, text, {}, node))
+        line = LogLine(source, self.clock_ns, text, {}, node)
+        found = self.detector.detect(line)
+        if found is None:
+            self.lines.count([line])
+        return found
 
     @property
     def counted(self) -> float | None:

@@ -10,48 +10,48 @@ from typing import cast
 
 import pytest
 
+from konductor_like.catalog import load_catalog
 from konductor_like.cluster.node_store import NodeStore
-from konductor_like.controller.controller import Controller
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.dry_run import DryRunEvents, dry_run_fleet_event
-from konductor_like.controller.fleetwatch import FleetWatch
-from konductor_like.controller.lags import Lags
+from konductor_like.controller.fleet_monitor import FleetMonitor
+from konductor_like.controller.leader import Controller
+from konductor_like.controller.leadership import Leadership
 from konductor_like.controller.poller import Delivery, Reader
-from konductor_like.controller.term import Term
 from konductor_like.loki.poll import PollResult
 from konductor_like.model import LogLine, Source
-from tests.controller.test_fleetwatch import beat
-from tests.controller.ticks import Scene, xid
+from tests.controller.reconciling import Scene, xid
+from tests.controller.test_fleet_monitor import beat
 from tests.policy.scenes import ns
 
 STALE_SECONDS = 300
 
 
 class Turning:
-    """A term that turns when told to, over a fleet whose heartbeats are heard."""
+    """A leadership that turns when told to, over a fleet whose heartbeats are heard."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds = 0.0
         self.scene = Scene(3)
-        monkeypatch.setattr("konductor_like.controller.term.COVERAGE_SECONDS", 0.0)
-        watch = FleetWatch(
+        monkeypatch.setattr("konductor_like.controller.leadership.COVERAGE_SECONDS", 0.0)
+        watch = FleetMonitor(
             self.scene.metrics,
             CoverageReport(self.scene.metrics, DryRunEvents(), dry_run_fleet_event),
             before=None,
             stale_seconds=STALE_SECONDS,
             gap_max_age_seconds=86_400,
-            now_ns=ns(0),
+            now_ns=self.now_ns,
+            catalog=load_catalog,
             look_again=lambda _: None,
             read_node=lambda _node, _since_ns: None,
             revisit=lambda _: None,
         )
-        self.term = Term(
-            self.scene.tick,
+        self.leadership = Leadership(
+            self.scene.reconciler,
             self.scene.cluster,
             {"kernel": cast("Reader", None), "heartbeat": cast("Reader", None)},
             self.scene.metrics,
             watch,
-            Lags(self.scene.metrics, watch.began_ns, self.now_ns),
             intervals={"kernel": 5, "heartbeat": 20},
             stale_seconds=STALE_SECONDS,
             now_ns=self.now_ns,
@@ -68,22 +68,22 @@ class Turning:
         deliveries = [Delivery("heartbeat", batch(beats, ns(seconds)))]
         if read is not None:
             deliveries.append(Delivery("kernel", batch(lines, ns(read))))
-        self.term._turn(deliveries)
+        self.leadership._turn(deliveries)
 
     def nodes(self, state: str) -> float:
         return self.scene.count("nodes_coverage", state=state)
 
     def unready(self) -> list[str]:
-        """What readiness says of a controller in this term."""
+        """What readiness says of a controller in this leadership."""
 
         class Store:
             problem = None
 
         controller = Controller(
-            cast("NodeStore", Store()), None, cast("Callable[..., object]", None), list,  # type: ignore[arg-type]  # a term is there already
+            cast("NodeStore", Store()), None, cast("Callable[..., object]", None), list,  # type: ignore[arg-type]  # a leadership is there already
             self.scene.metrics, once=False,
         )  # fmt: skip
-        controller._term, controller._obstacle = self.term, ""
+        controller._leadership, controller._obstacle = self.leadership, ""
         return controller.ready()
 
 
@@ -129,20 +129,20 @@ def test_the_lease_says_how_far_was_read_though_a_fault_waits_for_its_node(turni
     turning.turn(10, read=10)
     turning.turn(400, replace(xid(seconds=20), node="gpu-99"), read=400)
 
-    coverage = turning.term.coverage()
+    coverage = turning.leadership.coverage()
     assert coverage is not None
     assert coverage.read_ns == {Source.KERNEL: ns(400)}
     assert turning.scene.kernel_checkpoint == ns(20)
-    assert turning.term.unread_since_ns() is None
+    assert turning.leadership.unread_since_ns() is None
 
 
 def test_what_is_not_read_any_more_has_no_age(turning: Turning) -> None:
     turning.turn(400)
     assert turning.scene.count("unread_seconds", source="kernel") == 400
-    turning.term._stop.set()
-    turning.term.loops.clear()
+    turning.leadership._stop.set()
+    turning.leadership.loops.clear()
 
-    turning.term.run()
+    turning.leadership.run()
 
     assert turning.scene.metrics.registry.get_sample_value(
         "konductor_like_unread_seconds", {"source": "kernel"}

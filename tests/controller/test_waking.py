@@ -5,41 +5,40 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from konductor_like.controller import leadership as leaderships
 from konductor_like.controller import logs
-from konductor_like.controller import term as terms
-from konductor_like.controller.edges import Nodes
-from konductor_like.controller.fleetwatch import FleetWatch
-from konductor_like.controller.lags import Lags
+from konductor_like.controller.fleet_monitor import FleetMonitor
+from konductor_like.controller.leadership import Leadership
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.poller import Delivery
-from konductor_like.controller.term import Term
-from konductor_like.controller.tick import Tick
+from konductor_like.controller.ports import Nodes
+from konductor_like.controller.reconciler import Reconciler
 from konductor_like.loki.poll import PollResult
 from konductor_like.model import Coverage, Misnamed
-from tests.controller.ticks import Scene, xid
+from tests.controller.reconciling import Scene, xid
 from tests.policy.scenes import at, ns
 
 
-def bare_term(
+def bare_leadership(
     clock_ahead_seconds: Callable[[], float] = lambda: 0.0,
     *,
-    tick: Tick | None = None,
+    reconciler: Reconciler | None = None,
     nodes: Nodes | None = None,
     watch: object = None,
-) -> Term:
+) -> Leadership:
     """Without sources; only its inbox, its clocks and what it looks at are of interest."""
-    return Term(
-        cast("Tick", tick),
+    return Leadership(
+        cast("Reconciler", reconciler),
         cast("Nodes", nodes),
         {},
         Metrics(),
-        cast("FleetWatch", watch),
-        cast("Lags", None),
+        cast("FleetMonitor", watch),
         intervals={},
         stale_seconds=300,
         now_ns=lambda: 1,
@@ -49,38 +48,58 @@ def bare_term(
 
 
 @pytest.fixture
-def term() -> Term:
-    return bare_term()
+def leadership() -> Leadership:
+    return bare_leadership()
 
 
 def test_a_delivery_does_not_wait_for_changes_that_may_come(
-    term: Term, monkeypatch: pytest.MonkeyPatch
+    leadership: Leadership, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terms, "WAKE_SECONDS", 3600.0)
+    monkeypatch.setattr(leaderships, "WAKE_SECONDS", 3600.0)
     delivery = Delivery("kernel", cast("PollResult", None))
-    term.wake()
-    term._inbox.put(delivery)
+    leadership.wake()
+    leadership._inbox.put(delivery)
 
-    assert term._next_deliveries(3600.0) == [delivery]
+    assert leadership._next_deliveries(3600.0) == [delivery]
 
 
-def test_changes_of_nodes_are_looked_at_together(term: Term, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terms, "WAKE_SECONDS", 0.01)
+def test_changes_of_nodes_are_looked_at_together(
+    leadership: Leadership, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaderships, "WAKE_SECONDS", 0.01)
     for _ in range(100):
-        term.wake()
+        leadership.wake()
 
-    assert term._next_deliveries(3600.0) == []
-    assert term._inbox.empty()
+    assert leadership._next_deliveries(3600.0) == []
+    assert leadership._inbox.empty()
+
+
+def test_bookkeeping_that_is_left_wakes_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(size=100)
+    text = "[9.0] NVRM: Xid (PCI:0000:1b:00): 63, pid=1"
+    scene.run(*(replace(xid(f"gpu-{i}"), text=text) for i in range(1, 101)), seconds=2)
+    watch = SimpleNamespace(update=lambda *_: Coverage(at(0)))
+    leadership = bare_leadership(reconciler=scene.reconciler, nodes=scene.cluster, watch=watch)
+    monkeypatch.setattr(leaderships, "now", lambda: at(3))
+    monkeypatch.setattr(leaderships, "WAKE_SECONDS", 0.0)
+    turns = 1
+
+    leadership._turn([])
+    while not leadership._inbox.empty():
+        leadership._turn(leadership._next_deliveries(0.0))
+        turns += 1
+
+    assert (len(scene.cluster.written), turns) == (100, 3)
 
 
 def test_clocks_that_differ_are_said_once_and_nobody_is_blamed_where_nothing_tells_whose_is_wrong() -> None:
     log = io.StringIO()
     logs.set_up("text", "info", stream=log)
     ahead_seconds = 0.0
-    term = bare_term(lambda: ahead_seconds)
+    leadership = bare_leadership(lambda: ahead_seconds)
 
-    for ahead_seconds in (0.0, 30.0, 30.0, -7200.0, -7200.0, 30.0, 0.0):  # noqa: B007  # what the term asks for
-        term._say_clock()
+    for ahead_seconds in (0.0, 30.0, 30.0, -7200.0, -7200.0, 30.0, 0.0):  # noqa: B007  # what the leadership asks for
+        leadership._say_clock()
 
     told = [line.split("WARNING ")[-1] for line in log.getvalue().splitlines()]
     assert len(told) == 2
@@ -93,13 +112,13 @@ def test_names_that_no_node_has_go_onto_the_lease_with_the_coverage() -> None:
     scene = Scene()
     scene.run(xid("GPU-2"), seconds=2)
     scene.run(seconds=700)
-    watch = SimpleNamespace(update=lambda _nodes, now_ns, *_more: Coverage(at(now_ns / 1e9)))
-    term = bare_term(tick=scene.tick, nodes=scene.cluster, watch=watch)
+    watch = SimpleNamespace(update=lambda *_: Coverage(at(0)))
+    leadership = bare_leadership(reconciler=scene.reconciler, nodes=scene.cluster, watch=watch)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(terms, "now", lambda: at(700))
-        term._look_at_coverage()
+        patch.setattr(leaderships, "now", lambda: at(700))
+        leadership._look_at_coverage()
 
-    coverage = term.coverage()
+    coverage = leadership.coverage()
     assert coverage is not None
     assert dict(coverage.misnamed) == {"GPU-2": Misnamed(1, ns(1))}

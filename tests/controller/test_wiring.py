@@ -1,4 +1,4 @@
-"""Where a term begins to read."""
+"""Where a leadership begins to read."""
 
 from __future__ import annotations
 

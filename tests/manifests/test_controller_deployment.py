@@ -15,7 +15,7 @@ from konductor_like.cli.app import build
 from konductor_like.cluster.lease import own_identity
 from konductor_like.cluster.node_decoder import _ACCELERATORS, _COUNTS, _PRESENT
 from konductor_like.cluster.node_patch import OUR_TAINT
-from konductor_like.controller.term import JOIN_SECONDS
+from konductor_like.controller.leadership import JOIN_SECONDS
 from konductor_like.settings import PREFIX, Settings, parse_listen
 from tests.manifests.manifests import MANIFESTS, byte_count, documents, only
 from tests.manifests.roles import CONTROLLER

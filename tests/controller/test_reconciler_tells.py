@@ -1,4 +1,4 @@
-"""What a tick says in the log: each thing once, storms in few lines."""
+"""What a reconcile says in the log: each thing once, storms in few lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from konductor_like.model import EventReason, LogLine, NodeState, Source
 from konductor_like.policy.evidence_window import TRACES_OF_NODE_MOST
 from konductor_like.policy.release import release
 from tests.catalog.user_files import POD_RULE, read
-from tests.controller.ticks import Scene, xid
+from tests.controller.reconciling import Scene, xid
 from tests.policy.scenes import at, fleet, ns
 
 

@@ -1,4 +1,4 @@
-"""A tick over a cluster in memory, whose writes may fail in every way."""
+"""A reconcile over a cluster in memory, whose writes may fail in every way."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from dataclasses import replace
 from konductor_like.cluster.errors import KubeForbidden, KubeTimeout
 from konductor_like.cluster.node_writer import DryRunWriter, Outcome, WriteResult
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.ports import Fleet
+from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
-from konductor_like.controller.tick import Tick
 from konductor_like.detection import detect
 from konductor_like.model import Change, Checkpoint, EventReason, Fault, LogLine, NodeState, Source, Verb
 from konductor_like.policy.config import PolicyConfig
-from tests.policy.scenes import at, fleet, ns
+from tests.policy.scenes import at, ns
+from tests.policy.scenes import fleet as nodes_of
 
 XID_79 = (
     "[{stamp}] NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -59,7 +61,7 @@ class Cluster:
 
 
 class Scene:
-    """One tick object over one cluster."""
+    """One reconciler over one cluster."""
 
     def __init__(
         self,
@@ -68,11 +70,12 @@ class Scene:
         *,
         nodes: Mapping[str, NodeState] | None = None,
         start: Checkpoint | None = None,
+        fleet: Fleet | None = None,
     ) -> None:
-        self.cluster = Cluster(fleet(size) if nodes is None else nodes)
+        self.cluster = Cluster(nodes_of(size) if nodes is None else nodes)
         self.metrics = Metrics()
         self.fleet_events: list[tuple[EventReason, str]] = []
-        self.tick = Tick(
+        self.reconciler = Reconciler(
             self.cluster,
             self.cluster,
             self.cluster,
@@ -82,15 +85,16 @@ class Scene:
             start=start or Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
             unknown_node_seconds=600,
             detect=detect,
+            fleet=fleet,
         )
 
     def run(self, *lines: LogLine, seconds: float, read: float | None = None) -> None:
         reached = {Source.KERNEL: ns(seconds if read is None else read)}
-        self.tick.run(lines, reached, at(seconds))
+        self.reconciler.run(lines, reached, at(seconds))
 
     @property
     def kernel_checkpoint(self) -> int:
-        return self.tick.checkpoint().read_ns[Source.KERNEL]
+        return self.reconciler.checkpoint().read_ns[Source.KERNEL]
 
     def count(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"konductor_like_{name}", labels) or 0.0

@@ -1,4 +1,4 @@
-"""A tick whose writes are refused, late, or never answered: nothing is lost, nothing is done twice."""
+"""A reconcile whose writes are refused, late, or never answered: nothing is lost, nothing is done twice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from konductor_like.cluster.errors import KubeOverloaded
 from konductor_like.cluster.node_writer import DryRunWriter, Outcome, WriteResult
 from konductor_like.model import Change, EventReason, KernelPosition, LogLine, NodeState, Source, Verb
-from tests.controller.ticks import ANY, FORBIDDEN, GONE, SLOW, UNANSWERED, Scene, xid
+from tests.controller.reconciling import ANY, FORBIDDEN, GONE, SLOW, UNANSWERED, Scene, xid
 from tests.policy.scenes import OURS, ns
 
 

@@ -1,7 +1,7 @@
-"""One term: from the moment we may write until we must stop.
+"""One leadership: from the moment we may write until we must stop.
 
-Readers poll in threads of their own; this thread alone ticks. Everything that is only in memory lives and
-dies with the term, so a process that lost its Lease starts the next term from the Lease's checkpoint, as any
+Readers poll in threads of their own; this thread alone reconciles. All that is only in memory lives and dies
+with the leadership, so a process that lost its Lease starts the next one from the Lease's checkpoint, as any
 other would.
 """
 
@@ -17,12 +17,11 @@ from datetime import UTC, datetime
 
 from konductor_like.clocks import CLOCK_TRUSTED_SECONDS
 from konductor_like.controller import logs
-from konductor_like.controller.edges import Nodes
-from konductor_like.controller.fleetwatch import FleetWatch
-from konductor_like.controller.lags import Lags
+from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.poller import Delivery, Poller, Reader, poll_threads
-from konductor_like.controller.tick import Tick
+from konductor_like.controller.ports import Nodes
+from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.wakeups import TailWatcher
 from konductor_like.model import Coverage, Fault, LogLine, Source
 
@@ -44,17 +43,16 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-class Term:
-    """Runs the sources and the tick until ``stop``."""
+class Leadership:
+    """Runs the sources and the reconciler until ``stop``."""
 
     def __init__(
         self,
-        tick: Tick,
+        reconciler: Reconciler,
         nodes: Nodes,
         readers: Mapping[str, Reader],
         metrics: Metrics,
-        watch: FleetWatch,
-        lags: Lags,
+        watch: FleetMonitor,
         *,
         intervals: Mapping[str, float],
         stale_seconds: float,
@@ -74,12 +72,11 @@ class Term:
         ``new_queries`` gives what the readers ask from now on, by name, where the rules changed.
         """
         self._new_queries = new_queries
-        self._tick = tick
+        self._reconciler = reconciler
         self._nodes = nodes
         self._tail = tail
         self._metrics = metrics
         self._watch = watch
-        self._lags = lags
         self._stale_seconds = stale_seconds
         self._now_ns = now_ns
         self._clock_ahead_seconds = clock_ahead_seconds
@@ -118,7 +115,7 @@ class Term:
                 self._turn(self._next_deliveries(ONCE_SECONDS))
                 if self._inbox.empty() and all(self._is_finished(loop) for loop in self.loops.values()):
                     done = all(loop.problem is None for loop in self.loops.values())
-                    return done and not self._tick.unfinished
+                    return done and not self._reconciler.unfinished
         return False
 
     def wake(self) -> None:
@@ -190,7 +187,7 @@ class Term:
         past: Sequence[Fault] | None = None
         replaying = self._replaying
         read_ns: dict[Source, int] = {}
-        had_ns: dict[Source, int] = {}
+        received_ns: dict[Source, int] = {}
         with self._surviving():
             for name, query in self._new_queries().items():
                 self.loops[name].ask_for(query)
@@ -199,20 +196,18 @@ class Term:
             for delivery in deliveries:
                 source, batch = SOURCES.get(delivery.name), delivery.batch
                 if delivery.name == "heartbeat":
-                    self._watch.hear(batch.lines, batch.upto_ns, self._now_ns())
+                    self._watch.hear(batch.lines, batch.upto_ns)
                 elif delivery.name == "history":
                     past, replaying = batch.past, batch.more
                 else:
                     lines.extend(batch.lines)
                 if source is not None:
-                    read_ns[source], had_ns[source] = batch.upto_ns, delivery.read_ns
-            self._prepare(had_ns)
+                    read_ns[source], received_ns[source] = batch.upto_ns, delivery.read_ns
             with self._metrics.tick_seconds.time():
-                self._tick.run(lines, read_ns, now(), past, replaying=replaying)
+                self._reconciler.run(
+                    lines, read_ns, now(), past, replaying=replaying, received_ns=received_ns
+                )
             self._replaying = replaying
-            self._recall()
-            for source, until_ns in self._tick.checkpoint().read_ns.items():
-                self._metrics.read_until.labels(source.value).set(until_ns / 1e9)
             if time.monotonic() - self._looked_seconds >= COVERAGE_SECONDS or "heartbeat" in read:
                 self._look_at_coverage()
             for delivery in deliveries:
@@ -220,9 +215,11 @@ class Term:
                 source, present_ns = SOURCES.get(delivery.name), delivery.batch.read_ns
                 if source is not None and present_ns is not None:
                     self._present_ns[source] = present_ns
-        self._measure_unread()
+        self._measure_positions()
         for delivery in deliveries:
             delivery.done.set()
+        if self._reconciler.more_to_write:
+            self.wake()
 
     @contextmanager
     def _surviving(self) -> Iterator[None]:
@@ -235,33 +232,25 @@ class Term:
             logs.LOGGER.exception("This turn failed; its lines will be read again. Please report this.")
             self._stop.wait(min(30.0, 2.0 ** min(self._failures, 16)))
 
-    def _prepare(self, had_ns: Mapping[Source, int]) -> None:
-        """What a tick must know beside its lines."""
-        self._lags.begin(had_ns)
-        self._tick.heed(self._watch.ambiguous, self._watch.left)
-        self._recall()
-
-    def _recall(self) -> None:
-        """Nodes that came back; looked for after a tick too, so that what it wrote is what is remembered."""
-        for returned in self._watch.returned(self._nodes.snapshot(), self._now_ns()):
-            if not returned.record.empty:
-                self._tick.recall(returned.state.name, returned.record)
-
     def _look_at_coverage(self) -> None:
         self._looked_seconds = time.monotonic()
         self._say_clock()
-        coverage = self._watch.update(self._nodes.snapshot(), self._now_ns(), self.unread_since_ns())
-        self._coverage = replace(coverage, misnamed=self._tick.misnamed(now()))
+        coverage = self._watch.update(self._nodes.snapshot(), self.unread_since_ns())
+        self._coverage = replace(coverage, misnamed=self._reconciler.misnamed(now()))
 
     def _read_ns(self) -> dict[Source, int]:
         """Up to where the sources are read that are read at all."""
-        found = {source: self._tick.read_ns(source) for name, source in SOURCES.items() if name in self.loops}
+        found = {
+            source: self._reconciler.read_ns(source) for name, source in SOURCES.items() if name in self.loops
+        }
         # A cursor that waits for a sweep or for one node's storm says nothing of the other nodes.
         return {
             source: max(ns, self._present_ns.get(source, 0)) for source, ns in found.items() if ns is not None
         }
 
-    def _measure_unread(self) -> None:
+    def _measure_positions(self) -> None:
+        for source, until_ns in self._reconciler.checkpoint().read_ns.items():
+            self._metrics.read_until.labels(source.value).set(until_ns / 1e9)
         for source, ns in self._read_ns().items():
             self._metrics.unread.labels(source.value).set(max(0, self._now_ns() - ns) / 1e9)
 

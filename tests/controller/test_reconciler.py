@@ -1,4 +1,4 @@
-"""A tick against a cluster in memory: what leads to what, what is kept, and how far the checkpoint goes."""
+"""Reconciling a cluster in memory: what leads to what, what is kept, and how far the checkpoint goes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from konductor_like.controller.backlog import thinned
 from konductor_like.detection import Detector, detect
 from konductor_like.model import EventReason, LogLine, Misnamed, Source, Verb
 from tests.catalog.user_files import POD_RULE, read
-from tests.controller.ticks import Scene, xid
+from tests.controller.reconciling import Scene, xid
 from tests.policy.scenes import at, fleet, ns
 
 
@@ -61,10 +61,10 @@ def test_names_of_kernel_faults_that_no_node_has_are_remembered_and_told_once() 
     names = ("gpu-1.example.com", "GPU-2", "10.0.0.3")
 
     scene.run(*(xid(name) for name in names), xid("GPU-2", stamp=101), pod_fault("gpu-x"), seconds=2)
-    assert scene.tick.misnamed(at(500)) == {}
+    assert scene.reconciler.misnamed(at(500)) == {}
     scene.run(seconds=700)
 
-    assert scene.tick.misnamed(at(700)) == {
+    assert scene.reconciler.misnamed(at(700)) == {
         "gpu-1.example.com": Misnamed(1, ns(1)),
         "GPU-2": Misnamed(2, ns(1)),
         "10.0.0.3": Misnamed(1, ns(1)),
@@ -81,12 +81,12 @@ def test_a_name_is_forgotten_when_a_node_has_it_and_after_a_day() -> None:
     scene = Scene()
     scene.run(xid("gpu-99"), xid("GPU-2", seconds=2), seconds=2)
     scene.run(seconds=700)
-    assert set(scene.tick.misnamed(at(700))) == {"gpu-99", "GPU-2"}
+    assert set(scene.reconciler.misnamed(at(700))) == {"gpu-99", "GPU-2"}
 
     scene.cluster.nodes["gpu-99"] = fleet(99)["gpu-99"]
 
-    assert set(scene.tick.misnamed(at(710))) == {"GPU-2"}
-    assert scene.tick.misnamed(at(86_402)) == {}
+    assert set(scene.reconciler.misnamed(at(710))) == {"GPU-2"}
+    assert scene.reconciler.misnamed(at(86_402)) == {}
 
 
 def test_of_the_names_that_no_node_has_the_newest_few_are_kept() -> None:
@@ -95,7 +95,7 @@ def test_of_the_names_that_no_node_has_the_newest_few_are_kept() -> None:
     scene.run(*(xid(name, seconds=100 - number) for number, name in enumerate(names)), seconds=101)
     scene.run(seconds=800)
 
-    known = scene.tick.misnamed(at(800))
+    known = scene.reconciler.misnamed(at(800))
 
     assert list(known) == ["x" * 253, *names[1:50]]
 
@@ -185,7 +185,7 @@ def test_each_fault_of_an_unknown_node_waits_its_own_time() -> None:
     assert scene.kernel_checkpoint == ns(598)
 
 
-def test_bookkeeping_of_a_whole_fleet_is_spread_over_ticks_and_taints_go_first() -> None:
+def test_bookkeeping_of_a_whole_fleet_is_spread_and_taints_go_first() -> None:
     scene = Scene(size=100)
     lines = [
         LogLine(Source.KERNEL, ns(1), f"[9.0] NVRM: Xid (PCI:0000:1b:00): 63, pid={i}", {}, f"gpu-{i}")
@@ -209,7 +209,7 @@ def test_a_flood_of_lines_for_a_node_that_nobody_knows_is_thinned() -> None:
             *(xid("nobody", seconds=second, stamp=second + i / 1000) for i in range(100)), seconds=second
         )
 
-    assert scene.tick.unfinished <= 2000
+    assert scene.reconciler.unfinished <= 2000
     assert scene.kernel_checkpoint == ns(1)
 
 
@@ -226,7 +226,7 @@ def test_thinning_keeps_what_taints_between_lines_of_its_rule_that_do_not() -> N
         *(xid("nobody", seconds=1 + n / 1000, stamp=n) for n in range(2100)),
         seconds=5,
     )
-    assert scene.tick.unfinished < 10
+    assert scene.reconciler.unfinished < 10
 
     scene.cluster.nodes["gpu-99"] = fleet(99)["gpu-99"]
     scene.run(seconds=10)
@@ -254,7 +254,7 @@ def test_a_job_that_fails_on_the_whole_fleet_is_counted_line_by_line() -> None:
         scene.run(seconds=second)
 
     counts = Counter(sum(i.count for i in state.record.incidents) for state in scene.cluster.nodes.values())
-    assert scene.tick.unfinished == 0
+    assert scene.reconciler.unfinished == 0
     assert counts == {lines_each: nodes, 0: 1}
     labels = {"source": "kernel", "kind": "xid", "code": "13", "severity": "application"}
     assert scene.count("faults_total", **labels) == nodes * lines_each

@@ -8,7 +8,7 @@ from datetime import datetime
 from konductor_like.catalog import load_catalog
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.dry_run import DryRunEvents, dry_run_fleet_event
-from konductor_like.controller.fleetwatch import FleetWatch
+from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.metrics import Metrics
 from konductor_like.loki.heartbeat_reader import Reread
 from konductor_like.model import Coverage, CoverageState, LogLine, Loss, Machine, NodeState, Source, Unparsed
@@ -36,21 +36,24 @@ class Scene:
         self.wanted: list[tuple[str, int]] = []
         self.revisited: list[tuple[tuple[int, int], ...]] = []
         self.metrics = Metrics()
-        self.watch = FleetWatch(
+        self.seconds = at_seconds
+        self.watch = FleetMonitor(
             self.metrics,
             CoverageReport(self.metrics, DryRunEvents(), dry_run_fleet_event),
             before=before,
             stale_seconds=300,
             gap_max_age_seconds=86_400,
-            now_ns=ns(at_seconds),
+            now_ns=lambda: ns(self.seconds),
+            catalog=load_catalog,
             look_again=self.looks.extend,
             read_node=lambda node, since_ns: self.wanted.append((node, since_ns)),
             revisit=self.revisited.append,
         )
 
     def hear(self, *lines: LogLine, seconds: float) -> Coverage:
-        self.watch.hear(lines, ns(seconds), ns(seconds))
-        return self.watch.update(self.nodes, ns(seconds))
+        self.seconds = seconds
+        self.watch.hear(lines, ns(seconds))
+        return self.watch.update(self.nodes)
 
     def pending(self) -> float | None:
         return self.metrics.registry.get_sample_value("konductor_like_boots_pending")
@@ -81,9 +84,8 @@ def test_lines_that_are_not_understood_are_kept_for_the_lease_and_for_the_next_c
         for n, name in ((5, "gpu-2"), (6, "x"))
     ]
     scene = Scene()
-    detect = scene.watch.unparsed.watching(lambda _: None, load_catalog)
 
-    assert [detect(line) for line in lines] == [None, None]
+    scene.watch.count_unparsed(lines)
 
     coverage = scene.hear(seconds=20)
     assert coverage.unparsed == {"gpu-2": Unparsed(1, ns(5))}
@@ -137,12 +139,13 @@ def test_nobody_leaves_a_boot_under_an_ambiguous_name() -> None:
 def test_a_node_made_anew_is_read_since_its_boot_and_where_that_is_unknown_for_a_day() -> None:
     scene = Scene()
     scene.hear(beat("gpu-1", 0, uptime=600), seconds=10)
-    scene.watch.returned(dict(scene.nodes), ns(10))
+    scene.watch.returned(dict(scene.nodes))
     for name in ("gpu-1", "gpu-2"):
         machine = Machine("uid-anew", f"system-{name}", BOOT_A)
         scene.nodes[name] = replace(scene.nodes[name], machine=machine, created_ns=ns(100))
 
-    scene.watch.returned(dict(scene.nodes), ns(110))
+    scene.seconds = 110
+    scene.watch.returned(dict(scene.nodes))
 
     assert sorted(scene.wanted) == [("gpu-1", ns(-600)), ("gpu-2", ns(110 - 86_400))]
 

@@ -1,4 +1,4 @@
-"""Asking for the jobs on nodes: bounded, off the tick's thread, and silent where it is not allowed."""
+"""Asking for the jobs on nodes: bounded, off the reconcile's thread, and silent where it is not allowed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from konductor_like.cluster.errors import KubeError, KubeForbidden, KubeUnavailable
 from konductor_like.cluster.pods import NodeJobs
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.podjobs import (
+from konductor_like.controller.pod_jobs import (
     AGAIN_SECONDS,
     DENIED_SECONDS,
     FRESH_SECONDS,

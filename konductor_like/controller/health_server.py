@@ -24,7 +24,7 @@ Check = Callable[[], list[str]]
 """Gives the reasons against; empty when all is well."""
 
 
-class ProbeServer:
+class HealthServer:
     """Serves the probes in a thread of its own until ``close``."""
 
     def __init__(self, listen: str, registry: CollectorRegistry, *, alive: Check, ready: Check) -> None:

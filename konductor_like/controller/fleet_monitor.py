@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from konductor_like.catalog import Catalog
 from konductor_like.controller.boots import Boots
 from konductor_like.controller.coverage import CoverageTracker
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.reregistered import ReregisteredNodes, Returned
+from konductor_like.controller.reregistered import ReregisteredNodes
 from konductor_like.controller.unparsed import UnparsedLines
 from konductor_like.detection import Overrun, parse_heartbeat, parse_overrun
 from konductor_like.loki.heartbeat_reader import Reread
@@ -20,8 +21,8 @@ Spans = tuple[tuple[int, int], ...]
 _DAY_NS = 86_400 * SECOND_NS
 
 
-class FleetWatch:
-    """One term's memory of the fleet. ``before`` is what the last controller left on the Lease."""
+class FleetMonitor:
+    """One leadership's memory of the fleet. ``before`` is what the last controller left on the Lease."""
 
     def __init__(
         self,
@@ -32,12 +33,15 @@ class FleetWatch:
         released: Iterable[NodeRecord] = (),
         stale_seconds: float,
         gap_max_age_seconds: float,
-        now_ns: int,
+        now_ns: Callable[[], int],
+        catalog: Callable[[], Catalog],
         look_again: Callable[[Iterable[Reread]], None],
         read_node: Callable[[str, int], None],
         revisit: Callable[[Spans], None],
     ) -> None:
         """``released`` is what releases cover of machines whose Node may be made anew, as the Lease has it.
+
+        ``now_ns`` is the time that heartbeats are reckoned from, ``catalog`` gives the rules in force.
 
         ``look_again`` rereads heartbeats, ``read_node`` a node's kernel lines from a time on.
 
@@ -48,12 +52,13 @@ class FleetWatch:
         self._look_again = look_again
         self._read_node = read_node
         self._revisit = revisit
+        self._now_ns = now_ns
+        started_ns = now_ns()
         self._tracker = CoverageTracker(
-            stale_seconds, before=before, now_ns=now_ns, gap_max_age_seconds=gap_max_age_seconds
+            stale_seconds, before=before, now_ns=started_ns, gap_max_age_seconds=gap_max_age_seconds
         )
-        self._boots = Boots(before.ambiguous if before else (), now_ns)
-        self.unparsed = UnparsedLines(metrics, before.unparsed if before else {})
-        """Kernel lines that name an Xid and are not understood."""
+        self._boots = Boots(before.ambiguous if before else (), started_ns)
+        self._unparsed = UnparsedLines(metrics, before.unparsed if before else {}, catalog)
         self._max_age_ns = round(gap_max_age_seconds * SECOND_NS)
         unwatched_since_ns = round(before.at.timestamp()) * SECOND_NS if before else None
         self._reregistered = ReregisteredNodes(unwatched_since_ns, released)
@@ -73,7 +78,11 @@ class FleetWatch:
         """When a boot of the node began by the node's own clock, if it was heard."""
         return self._boots.began_ns(node, boot_id)
 
-    def hear(self, lines: Iterable[LogLine], upto_ns: int, now_ns: int) -> None:
+    def count_unparsed(self, lines: Iterable[LogLine]) -> None:
+        """Count those of the lines without a fault that name an Xid all the same."""
+        self._unparsed.count(lines)
+
+    def hear(self, lines: Iterable[LogLine], upto_ns: int) -> None:
         """Lines out of one poll, which read everything before ``upto_ns``."""
         for line in lines:
             if line.node is None:
@@ -88,22 +97,21 @@ class FleetWatch:
                 line.node, overrun.boot_id, overrun.first, overrun.lost, line.timestamp_ns
             ):
                 self._overruns.append((line.node, overrun))
-        self._tracker.read_up_to(upto_ns, now_ns)
+        self._tracker.read_up_to(upto_ns, self._now_ns())
 
-    def update(
-        self, nodes: Mapping[str, NodeState], now_ns: int, unread_since_ns: int | None = None
-    ) -> Coverage:
+    def update(self, nodes: Mapping[str, NodeState], unread_since_ns: int | None = None) -> Coverage:
         """Work out the coverage, report what changed, and ask for what is to be read again.
 
         ``unread_since_ns``: the kernel logs were read up to here and no further, for longer than the stale
         span; None where they are read.
         """
+        now_ns = self._now_ns()
         gpu_nodes = {name: state for name, state in nodes.items() if state.is_gpu_node}
         coverage = self._tracker.coverage(
             {name: state.created_ns for name, state in gpu_nodes.items()}, now_ns
         )
         self._boots.update(nodes, now_ns)
-        unparsed = self.unparsed.lately(nodes.keys(), now_ns - self._max_age_ns)
+        unparsed = self._unparsed.lately(nodes.keys(), now_ns - self._max_age_ns)
         coverage = replace(coverage, ambiguous=self._boots.ambiguous, unparsed=unparsed)
         for name, overrun in self._overruns:
             self._report.overran(name, overrun, nodes.get(name))
@@ -115,11 +123,15 @@ class FleetWatch:
         self._look_again(self._tracker.looks(now_ns))
         return coverage
 
-    def returned(self, nodes: Mapping[str, NodeState], now_ns: int) -> list[Returned]:
-        """The Nodes made anew for a known machine; their kernel lines since boot are asked for as well."""
+    def returned(self, nodes: Mapping[str, NodeState]) -> Mapping[str, NodeRecord]:
+        """The Nodes made anew since the last call for a known machine, with what was on the Node before.
+
+        Their kernel lines since boot are asked for as well.
+        """
+        now_ns = self._now_ns()
         found = self._reregistered.update(nodes, now_ns)
         for returned in found:
             machine = returned.state.machine
             began_ns = self.began_ns(returned.state.name, machine.boot_id)
             self._read_node(returned.state.name, now_ns - _DAY_NS if began_ns is None else began_ns)
-        return found
+        return {returned.state.name: returned.record for returned in found if not returned.record.empty}

@@ -1,4 +1,4 @@
-"""Which jobs run on the nodes that speak up, asked of the API server beside the tick."""
+"""Which jobs run on the nodes that speak up, asked of the API server beside the reconcile."""
 
 from __future__ import annotations
 

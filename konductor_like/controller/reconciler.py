@@ -1,4 +1,4 @@
-"""One tick: detect, decide, act, report. The only path from lines to writes.
+"""One reconcile: detect, observe, decide, write, report, remember. The only path from lines to writes.
 
 What could not be written yet stays here, and keeps the checkpoint behind it (rule 9): a line is done
 with only when the plan that it led to was applied.
@@ -14,8 +14,9 @@ from datetime import datetime, timedelta
 from konductor_like.cluster.node_writer import Outcome, WriteResult
 from konductor_like.controller import logs
 from konductor_like.controller.backlog import THIN_ABOVE, Stalls, Waiting, thinned
-from konductor_like.controller.edges import EventSink, Jobs, Nodes, Steer, Writer
+from konductor_like.controller.latency import Latency
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.ports import EventSink, Fleet, Jobs, Nodes, ReadControls, Writer
 from konductor_like.controller.report import Report
 from konductor_like.detection import detect
 from konductor_like.jobs import by_name
@@ -43,13 +44,13 @@ from konductor_like.policy.decide import decide
 from konductor_like.policy.machines import follow, remembered
 
 ROUNDS = 5
-"""How often one tick decides again after somebody else changed a node under it."""
-RECORDS_PER_TICK = 32
-"""Bookkeeping that one tick does at most, so that it never holds up the next taint for long."""
+"""How often one reconcile decides again after somebody else changed a node under it."""
+RECORDS_AT_ONCE = 32
+"""Bookkeeping that one reconcile does at most, so that it never holds up the next taint for long."""
 
 
-class Tick:
-    """Runs ticks and keeps what must survive from one to the next."""
+class Reconciler:
+    """Turns lines into writes, and keeps what must survive from one reconcile to the next."""
 
     def __init__(
         self,
@@ -64,19 +65,24 @@ class Tick:
         unknown_node_seconds: float,
         misnamed: Mapping[str, Misnamed] | None = None,
         detect: Callable[[LogLine], Fault | None] = detect,
-        controls: Steer | None = None,
+        controls: ReadControls | None = None,
         jobs: Jobs | None = None,
-        records_per_tick: int | None = RECORDS_PER_TICK,
+        fleet: Fleet | None = None,
+        latency: Latency | None = None,
+        records_at_once: int | None = RECORDS_AT_ONCE,
     ) -> None:
-        """``start`` is where reading begins; until a tick was finished it is the checkpoint.
+        """``start`` is where reading begins; until a reconcile was finished it is the checkpoint.
 
         ``misnamed`` is what is known of names that no Node has.
-        ``controls`` tells what people told us, ``jobs`` which ones run on nodes; each may be missing.
-        ``records_per_tick`` is None where writes cost no time.
+        ``controls`` tells what people told us, ``jobs`` which ones run on nodes, ``fleet`` what heartbeats
+        say; ``latency`` measures. Each may be missing.
+        ``records_at_once`` is None where writes cost no time.
         """
         self._controls = controls
         self._jobs = jobs
-        self._records_per_tick = records_per_tick
+        self._fleet = fleet
+        self._latency = latency
+        self._records_at_once = records_at_once
         self._detect = detect
         self._nodes = nodes
         self._writer = writer
@@ -94,11 +100,11 @@ class Tick:
         self._full: dict[str, tuple[str | None, NodeRecord]] = {}
         self._read_ns = dict(start.read_ns)
         self._released = start.released
-        self._ambiguous: frozenset[str] = frozenset()
-        self._left: Mapping[str, frozenset[str]] = {}
         self._window = Window()
         self._replaying = False
         self._tainted: tuple[TaintedNode, ...] | None = None
+        self.more_to_write = False
+        """Whether bookkeeping was left for the next reconcile."""
 
     @property
     def unfinished(self) -> int:
@@ -129,14 +135,6 @@ class Tick:
         """Names of kernel faults that were given up because no Node has them."""
         return self._waiting.misnamed(self._nodes.snapshot(), now)
 
-    def heed(self, ambiguous: frozenset[str], left: Mapping[str, frozenset[str]]) -> None:
-        """What heartbeats say, from now on: ambiguous names, and by node the boots that are over."""
-        self._ambiguous, self._left = ambiguous, left
-
-    def recall(self, node: str, record: NodeRecord) -> None:
-        """What was on a Node that was deleted and made anew, until its annotation says it again."""
-        self._full[node] = (None, record)
-
     def run(
         self,
         lines: Iterable[LogLine],
@@ -145,39 +143,42 @@ class Tick:
         past: Sequence[Fault] | None = None,
         *,
         replaying: bool = False,
+        received_ns: Mapping[Source, int] | None = None,
     ) -> Plan:
         """Judge ``lines``, write what follows, and say so. ``read_ns`` is how far each source is read now.
 
         ``past`` are faults from before this process began, acted upon then; None where none are handed in.
-        ``replaying`` says that there is more of them to come.
+        ``replaying`` says that there is more of them to come. ``received_ns`` tells when Loki answered with
+        the lines of each source.
         """
         before, self._replaying = self._open, replaying
         try:
-            found = self._detected(lines)
-            plan = self._run([*before, *(fault for fault in found if not fault.finding.shadow)], past, now)
+            faults, shadows = self._detected(lines, received_ns or {})
+            plan = self._reconcile([*before, *faults], past, now)
         except BaseException:
             # Whatever it was, the lines were not acted upon; their reader will give them again.
             self._open = before
             raise
-        self._tell_shadows([fault for fault in found if fault.finding.shadow], now)
+        self._report_shadows(shadows, now)
         self._read_ns.update(read_ns)
         self._released = remembered(self._released, self._states().values(), now)
         self._checkpoint = self._checkpointed()
         return plan
 
-    def _run(self, faults: list[Fault], past: Sequence[Fault] | None, now: datetime) -> Plan:
+    def _reconcile(self, faults: list[Fault], past: Sequence[Fault] | None, now: datetime) -> Plan:
+        """Observe, decide and write until nobody else changed a node meanwhile; then report."""
         self._open = []
-        plan, states = self._decide(faults, now, past)
-        if self._jobs:
-            self._jobs.want(sorted({str(fault.node) for fault in plan.counted if _is_of_a_job(fault)}))
         waiting: list[Fault] = []
-        for _ in range(ROUNDS):
+        rounds = 0
+        while True:
+            rounds += 1
+            snapshot = self._observe(now)
+            plan = self._decide(snapshot, faults, now, past)
             waiting.extend(plan.waiting)  # a node may go between two rounds
-            conflicted = self._act(plan, states, faults, now)
-            faults = [fault for fault in faults if fault.node in conflicted]
-            if not conflicted:
+            conflicted = self._write(plan, snapshot.nodes, faults, now)
+            faults, past = [fault for fault in faults if fault.node in conflicted], None
+            if not conflicted or rounds == ROUNDS:
                 break
-            plan, states = self._decide(faults, now)
         self._open.extend(faults)
         self._keep_waiting(waiting, now)
         if len(self._open) > THIN_ABOVE:
@@ -187,7 +188,7 @@ class Tick:
         self._report.fleet(self._nodes.snapshot(), plan.brake, len(self._open), now)
         return plan
 
-    def _tell_shadows(self, faults: Sequence[Fault], now: datetime) -> None:
+    def _report_shadows(self, faults: Sequence[Fault], now: datetime) -> None:
         """Say what rules on trial would have done, on the nodes too."""
         nodes = self._nodes.snapshot()
         for fault in self._report.shadowed(faults, self._rules().version, now):
@@ -202,59 +203,74 @@ class Tick:
                 read_ns[fault.source] = min(read_ns[fault.source], fault.timestamp_ns)
         return Checkpoint(read_ns, self._act_from_ns, self._released)
 
-    def _detected(self, lines: Iterable[LogLine]) -> list[Fault]:
-        found = (self._detect(line) for line in lines)
-        return [
-            replace(fault, before_install=True) if fault.timestamp_ns < self._act_from_ns else fault
-            for fault in found
-            if fault is not None
-        ]
+    def _detected(
+        self, lines: Iterable[LogLine], received_ns: Mapping[Source, int]
+    ) -> tuple[list[Fault], list[Fault]]:
+        """The faults to act on, and those of rules in shadow mode; what was found is measured."""
+        found: list[Fault] = []
+        others: list[LogLine] = []
+        for line in lines:
+            fault = self._detect(line)
+            if fault is None:
+                others.append(line)
+            else:
+                before_install = fault.timestamp_ns < self._act_from_ns
+                found.append(replace(fault, before_install=True) if before_install else fault)
+        if self._latency:
+            self._latency.found(found, received_ns)
+        if self._fleet:
+            self._fleet.count_unparsed(others)
+        return (
+            [fault for fault in found if not fault.finding.shadow],
+            [fault for fault in found if fault.finding.shadow],
+        )
 
-    def _decide(
-        self, faults: Sequence[Fault], now: datetime, past: Sequence[Fault] | None = None
-    ) -> tuple[Plan, Mapping[str, NodeState]]:
-        """The plan, and the very states that it was made for: a write must test these and no newer ones."""
+    def _observe(self, now: datetime) -> Snapshot:
+        """All that a decision depends on. A write must test the very states in it, and no newer ones."""
         states = self._states()
-        rules = self._rules()
-        controls = self._latest_controls(states, rules, now)
         known = self._jobs.known() if self._jobs else {}
-        snapshot = Snapshot(
+        return Snapshot(
             states,
-            controls=controls,
+            controls=self._latest_controls(states, now),
             in_flight=self.in_flight,
             unwritable=self._stalls.unwritable(now),
             grown=self._grown,
             read_ns=self._checkpoint.read_ns,  # behind what still waits to be acted upon
-            ambiguous=self._ambiguous,
-            left=self._left,
+            ambiguous=self._fleet.ambiguous if self._fleet else frozenset(),
+            left=self._fleet.left if self._fleet else {},
             window=self._window,
             replaying=self._replaying,
             jobs={name: found.jobs for name, found in known.items()},
             pods={name: found.pods for name, found in known.items()},
         )
+
+    def _decide(
+        self, snapshot: Snapshot, faults: Sequence[Fault], now: datetime, past: Sequence[Fault] | None
+    ) -> Plan:
+        """The plan; before a taint it is made again with the latest controls, if they differ."""
+        rules = self._rules()
         plan = decide(snapshot, faults, rules, now, past=past)
         if self._controls and any(change.verb is Verb.TAINT for change in plan.changes):
             # A pause holds from the moment it was written: no taint without a look.
-            latest = replace(self._controls(now, at_once=True), tainted=controls.tainted)
+            latest = replace(self._controls(now, at_once=True), tainted=snapshot.controls.tainted)
             if latest != snapshot.controls:
                 plan = decide(replace(snapshot, controls=latest), faults, rules, now, past=past)
+        if self._jobs:
+            self._jobs.want(sorted({str(fault.node) for fault in plan.counted if _is_of_a_job(fault)}))
         self._metrics.evidence_dropped.inc(plan.window.dropped - self._window.dropped)
         self._window = plan.window  # what is read again adds nothing to it
-        return plan, states
+        return plan
 
-    def _latest_controls(
-        self, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime
-    ) -> Controls:
-        """What the Lease says; of the Nodes with our taint, what is known here, once a term has begun."""
+    def _latest_controls(self, states: Mapping[str, NodeState], now: datetime) -> Controls:
+        """What the Lease says; of the Nodes with our taint, what is known here, once we have begun."""
         controls = self._controls(now) if self._controls else Controls()
         if self._tainted is None:
             self._tainted = controls.tainted
-        return replace(controls, tainted=self._follow(states, rules, now))
+        return replace(controls, tainted=self._follow(states, now))
 
-    def _follow(
-        self, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime
-    ) -> tuple[TaintedNode, ...]:
+    def _follow(self, states: Mapping[str, NodeState], now: datetime) -> tuple[TaintedNode, ...]:
         """Note which Nodes bear our taint now, and say which were deleted with it."""
+        rules = self._rules()
         before = self._tainted or ()
         self._tainted = found = follow(before, states, rules, now, self.in_flight)
         deleted = [each.name for each in found if each.deleted_at is not None and each not in before]
@@ -262,8 +278,13 @@ class Tick:
         return found
 
     def _states(self) -> Mapping[str, NodeState]:
-        """The nodes, with what their annotations had no room for while nobody else has written them since."""
+        """The nodes, with what their annotations do not say while nobody else has written them since.
+
+        An annotation may have had no room for it, or it went with a Node that was deleted and made anew.
+        """
         states = self._nodes.snapshot()
+        if self._fleet:
+            self._full.update((name, (None, record)) for name, record in self._fleet.returned(states).items())
         self._full = {
             name: (text, record)
             for name, (text, record) in self._full.items()
@@ -274,16 +295,16 @@ class Tick:
         full = {name: replace(states[name], record=record) for name, (_, record) in self._full.items()}
         return {**states, **full}
 
-    def _remember(self, change: Change, state: NodeState) -> None:
+    def _keep_record(self, change: Change, state: NodeState) -> None:
         self._full.pop(state.name, None)
         if change.record is not None and state.record != change.record:
             self._full[state.name] = (state.as_read.record, change.record)
 
-    def _act(
+    def _write(
         self, plan: Plan, states: Mapping[str, NodeState], faults: Sequence[Fault], now: datetime
     ) -> set[str]:
         """Apply a plan; gives the nodes that somebody else changed meanwhile."""
-        due = self._due(plan, now)
+        due, self.more_to_write = self._due(plan, now)
         unwritten = {change.node for change in plan.changes} - {change.node for change in due}
         results = self._writer.write_all([(states[change.node], change) for change in due])
         counted = _by_node(plan.counted)
@@ -308,22 +329,28 @@ class Tick:
         self._settle(plan, faults, unwritten | conflicted, unwritten, now)
         tainted = {state.name: state for state, change in announced if change.verb is Verb.TAINT}
         if tainted or self._in_flight:  # the Nodes may be deleted before anybody looks again
-            self._follow({**states, **tainted}, self._rules(), now)
+            self._follow({**states, **tainted}, now)
         for state, change in announced:
             self._events.announce(state, change)
         return conflicted
 
-    def _due(self, plan: Plan, now: datetime) -> list[Change]:
-        """What to write in this tick: every taint that may be tried, and so much of the bookkeeping."""
+    def _due(self, plan: Plan, now: datetime) -> tuple[list[Change], bool]:
+        """What to write now: every taint that may be tried, and some bookkeeping; whether more is left."""
         changes = [change for change in plan.changes if not self._stalls.holds(change, now)]
         taints = [change for change in changes if change.verb is Verb.TAINT]
         records = [change for change in changes if change.verb is not Verb.TAINT]
-        return taints + records[: self._records_per_tick]
+        written = records[: self._records_at_once]
+        return taints + written, len(written) < len(records)
 
     def _applied(self, change: Change, state: NodeState, now: datetime) -> None:
-        self._report.applied(change, now)
-        self._remember(change, state)
+        self._report_applied(change, now)
+        self._keep_record(change, state)
         self._recovered(change.node)
+
+    def _report_applied(self, change: Change, now: datetime) -> None:
+        self._report.applied(change, now)
+        if self._latency and change.verb is Verb.TAINT and change.evidence is not None:
+            self._latency.tainted(change.evidence)
 
     def _slow(self, change: Change, counted: Mapping[str, Sequence[Fault]], now: datetime) -> None:
         """The server has not answered yet, and the write goes on; what comes of it, the nodes will show."""
@@ -369,7 +396,7 @@ class Tick:
             if state is None or _is_another(state, change):
                 self._recovered(name)  # the patch tests the UID: it cannot take effect any more
             elif state.tainted:
-                self._report.applied(change, now)
+                self._report_applied(change, now)
                 self._report.settled(counted, (), now)
                 self._events.announce(state, change)
                 self._recovered(name)

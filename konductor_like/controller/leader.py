@@ -1,4 +1,4 @@
-"""Leading and standing by: everything around a term.
+"""Leading and standing by: everything around a leadership.
 
 Nothing here throws out of the loop: what a dependency refuses is said, backed off from with jitter, and
 visible in readiness (rule 27). Only a definite denial or a wrong setting, found at the start, ends the
@@ -19,9 +19,9 @@ from konductor_like.cluster.lease import LeaderLease, LeaseKeeper, LeaseStatus
 from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.cluster.node_store import NodeStore
 from konductor_like.controller import logs
+from konductor_like.controller.leadership import Leadership
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.term import Term
-from konductor_like.controller.tick import Tick
+from konductor_like.controller.reconciler import Reconciler
 from konductor_like.exits import Exit
 from konductor_like.model import Checkpoint, Coverage
 
@@ -32,12 +32,12 @@ STUCK_SECONDS = 180.0
 """A loop that has not turned for so long is not alive."""
 
 
-class TermMaker(Protocol):
-    """Builds one term's parts."""
+class LeadershipMaker(Protocol):
+    """Builds one leadership's parts."""
 
     def __call__(
         self, checkpoint: Checkpoint | None, coverage: Coverage | None, stop: threading.Event
-    ) -> tuple[Tick, Term]:
+    ) -> tuple[Reconciler, Leadership]:
         """From where reading begins; None on the very first start."""
 
 
@@ -48,7 +48,7 @@ class Controller:
         self,
         store: NodeStore,
         lease: LeaderLease | None,
-        make_term: TermMaker,
+        make_leadership: LeadershipMaker,
         prepare: Callable[[], list[str]],
         metrics: Metrics,
         *,
@@ -61,12 +61,12 @@ class Controller:
         """
         self._store = store
         self._lease = lease
-        self._make_term = make_term
+        self._make_leadership = make_leadership
         self._prepare = prepare
         self._metrics = metrics
         self._once = once
         self._finish_writes = finish_writes
-        self._term: Term | None = None
+        self._leadership: Leadership | None = None
         self._turned_seconds = time.monotonic()
         self._obstacle = "starting"
         self._lost = False
@@ -88,8 +88,12 @@ class Controller:
 
     def alive(self) -> list[str]:
         """Why we are stuck; empty while the loop turns."""
-        term = self._term
-        turned = self._turned_seconds if term is None else max(term.last_turn_seconds, self._turned_seconds)
+        leadership = self._leadership
+        turned = (
+            self._turned_seconds
+            if leadership is None
+            else max(leadership.last_turn_seconds, self._turned_seconds)
+        )
         idle_seconds = time.monotonic() - turned
         return [f"the loop has not turned for {idle_seconds:.0f} s"] if idle_seconds > STUCK_SECONDS else []
 
@@ -98,14 +102,14 @@ class Controller:
         reasons = [self._obstacle] if self._obstacle else []
         if self._store.problem is not None:
             reasons.append(f"the API server: {self._store.problem}")
-        term = self._term
-        if term is not None:
+        leadership = self._leadership
+        if leadership is not None:
             reasons.extend(
                 f"{name} lines: {loop.problem}"
-                for name, loop in term.loops.items()
+                for name, loop in leadership.loops.items()
                 if loop.problem is not None
             )
-            if (since_ns := term.unread_since_ns()) is not None:
+            if (since_ns := leadership.unread_since_ns()) is not None:
                 since = datetime.fromtimestamp(since_ns // 1_000_000_000, UTC)
                 reasons.append(
                     f"kernel lines: read in full up to {since:%Y-%m-%dT%H:%M:%SZ} and no further, "
@@ -115,9 +119,9 @@ class Controller:
 
     def nodes_changed(self) -> None:
         """The nodes are not as they were; may be called from another thread."""
-        term = self._term
-        if term is not None:
-            term.wake()
+        leadership = self._leadership
+        if leadership is not None:
+            leadership.wake()
 
     def _prepared(self, stop: threading.Event) -> bool:
         while not stop.is_set():
@@ -185,20 +189,20 @@ class Controller:
         return Exit.OK
 
     def _lead(self, status: LeaseStatus | None, stop: threading.Event) -> int:
-        """One term; ends when told to stop, or when the Lease is lost."""
+        """One leadership; ends when told to stop, or when the Lease is lost."""
         ended = threading.Event()
         checkpoint = status.checkpoint if status else None
-        tick, term = self._make_term(checkpoint, status.coverage if status else None, ended)
-        self._term, self._obstacle, self._lost = term, "", False
+        reconciler, leadership = self._make_leadership(checkpoint, status.coverage if status else None, ended)
+        self._leadership, self._obstacle, self._lost = leadership, "", False
         self._metrics.leader.set(1 if status else 0)
         _say_start(checkpoint, dry_run=status is None)
-        watcher = threading.Thread(target=_link, args=(stop, ended, term), name="stop", daemon=True)
+        watcher = threading.Thread(target=_link, args=(stop, ended, leadership), name="stop", daemon=True)
         watcher.start()
-        keeper = self._keeper(tick, term, ended) if status else None
+        keeper = self._keeper(reconciler, leadership, ended) if status else None
         try:
             if self._once:
-                return Exit.OK if term.run_once() else Exit.FAILED
-            term.run()
+                return Exit.OK if leadership.run_once() else Exit.FAILED
+            leadership.run()
             return Exit.OK
         finally:
             ended.set()
@@ -206,22 +210,22 @@ class Controller:
             self._finish_writes()
             if keeper is not None and self._lease is not None:
                 keeper.stop()
-                if not self._lease.release(_carried(tick)) and not self._lost:
+                if not self._lease.release(_carried(reconciler)) and not self._lost:
                     logs.warning(
                         "The Lease could not be released; the next controller waits for it to expire."
                     )
             self._metrics.leader.set(0)
-            self._term = None
+            self._leadership = None
 
-    def _keeper(self, tick: Tick, term: Term, ended: threading.Event) -> LeaseKeeper:
+    def _keeper(self, reconciler: Reconciler, leadership: Leadership, ended: threading.Event) -> LeaseKeeper:
         def lost(why: str) -> None:
             self._lost = True
             logs.error(f"The Lease is lost: {why} Nothing is written from now on.")
             ended.set()
-            term.wake()
+            leadership.wake()
 
         assert self._lease is not None  # noqa: S101  # only called with a held Lease
-        keeper = LeaseKeeper(self._lease, lambda: _carried(tick, term.coverage()), on_loss=lost)
+        keeper = LeaseKeeper(self._lease, lambda: _carried(reconciler, leadership.coverage()), on_loss=lost)
         keeper.start()
         return keeper
 
@@ -239,16 +243,16 @@ class Controller:
         self._failures, self._obstacle = 0, ""
 
 
-def _carried(tick: Tick, coverage: Coverage | None = None) -> Carried:
-    return Carried(tick.checkpoint(), coverage, tick.tainted())
+def _carried(reconciler: Reconciler, coverage: Coverage | None = None) -> Carried:
+    return Carried(reconciler.checkpoint(), coverage, reconciler.tainted())
 
 
-def _link(stop: threading.Event, ended: threading.Event, term: Term) -> None:
-    """Let ``stop`` end the term too, at once; returns when the term has ended by itself."""
+def _link(stop: threading.Event, ended: threading.Event, leadership: Leadership) -> None:
+    """Let ``stop`` end the leadership too, at once; returns when the leadership has ended by itself."""
     while not ended.is_set():
         if stop.wait(0.2):
             ended.set()
-            term.wake()
+            leadership.wake()
 
 
 def _say_start(checkpoint: Checkpoint | None, *, dry_run: bool) -> None:

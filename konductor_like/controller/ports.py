@@ -1,4 +1,4 @@
-"""What a tick needs of the cluster: the real thing, or what stands in for it in a dry run."""
+"""What a reconcile needs of the cluster: the real thing, or what stands in for it in a dry run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 from konductor_like.cluster.node_writer import WriteResult
 from konductor_like.cluster.pods import NodeJobs
-from konductor_like.model import Change, Controls, NodeState
+from konductor_like.model import Change, Controls, LogLine, NodeRecord, NodeState
 
 
 class Nodes(Protocol):
@@ -39,11 +39,29 @@ class EventSink(Protocol):
         """Tell about an applied change."""
 
 
-class Steer(Protocol):
+class ReadControls(Protocol):
     """What people told us, as the Lease carries it."""
 
     def __call__(self, now: datetime, *, at_once: bool = False) -> Controls:
         """As known lately, or as it is right now."""
+
+
+class Fleet(Protocol):
+    """What the readers of the kernel logs say about themselves."""
+
+    @property
+    def ambiguous(self) -> frozenset[str]:
+        """Names under which two machines report at once."""
+
+    @property
+    def left(self) -> Mapping[str, frozenset[str]]:
+        """By node, the boots that are over although faults wait for them."""
+
+    def returned(self, nodes: Mapping[str, NodeState]) -> Mapping[str, NodeRecord]:
+        """Nodes made anew since the last call for a known machine, with what was on the Node before."""
+
+    def count_unparsed(self, lines: Iterable[LogLine]) -> None:
+        """Take note of lines that detection made no fault of."""
 
 
 class Jobs(Protocol):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 
 from konductor_like.controller.metrics import Metrics
-from konductor_like.model import Fault, IncidentKey, LogLine, Source
+from konductor_like.model import Fault, IncidentKey, Source
 
 REPLAY_SECONDS = 600.0
 """A line that is older than this when it is shipped was most likely read out of the kernel's ring again."""
@@ -13,11 +14,9 @@ OBSERVED_PER_TURN = 200
 """Of a flood a sample will do."""
 REMEMBERED = 10_000
 
-Detect = Callable[[LogLine], Fault | None]
 
-
-class Lags:
-    """Sees every fault as it is found. ``began_ns`` says when a node's boot began, by the node's clock."""
+class Latency:
+    """Measures what detection found. ``began_ns`` says when a node's boot began, by the node's clock."""
 
     def __init__(
         self,
@@ -28,26 +27,13 @@ class Lags:
         self._metrics = metrics
         self._began_ns = began_ns
         self._now_ns = now_ns
-        self._read_ns: Mapping[Source, int] = {}
-        self._left = 0
         self._open: dict[tuple[str, IncidentKey], int] = {}
 
-    def begin(self, read_ns: Mapping[Source, int]) -> None:
-        """The lines that come now were read from Loki at these times."""
-        self._read_ns = read_ns
-        self._left = OBSERVED_PER_TURN
-
-    def watching(self, detect: Detect) -> Detect:
-        """The same detection, with an eye on the clock."""
-
-        def watched(line: LogLine) -> Fault | None:
-            fault = detect(line)
-            if fault is not None and self._left > 0 and fault.source in self._read_ns:
-                self._left -= 1
-                self._found(fault, self._read_ns[fault.source])
-            return fault
-
-        return watched
+    def found(self, faults: Iterable[Fault], received_ns: Mapping[Source, int]) -> None:
+        """Faults of lines that Loki answered with at these times."""
+        timed = (fault for fault in faults if fault.source in received_ns)
+        for fault in islice(timed, OBSERVED_PER_TURN):
+            self._found(fault, received_ns[fault.source])
 
     def tainted(self, fault: Fault) -> None:
         """A node was tainted for this fault just now."""

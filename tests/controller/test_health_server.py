@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from konductor_like.controller.health_server import HealthServer
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.probes import ProbeServer
 from konductor_like.settings import parse_listen
 
 
@@ -28,13 +28,13 @@ def reasons() -> list[str]:
 
 
 @pytest.fixture
-def server(reasons: list[str]) -> Iterator[ProbeServer]:
-    probes = ProbeServer("127.0.0.1:0", Metrics().registry, alive=list, ready=lambda: list(reasons))
+def server(reasons: list[str]) -> Iterator[HealthServer]:
+    probes = HealthServer("127.0.0.1:0", Metrics().registry, alive=list, ready=lambda: list(reasons))
     yield probes
     probes.close()
 
 
-def get(server: ProbeServer, path: str) -> tuple[int, str]:
+def get(server: HealthServer, path: str) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=5) as answer:  # loopback
             return answer.status, answer.read().decode()
@@ -44,7 +44,7 @@ def get(server: ProbeServer, path: str) -> tuple[int, str]:
 
 
 def test_a_dependency_that_is_down_makes_it_unready_but_not_dead(
-    server: ProbeServer, reasons: list[str]
+    server: HealthServer, reasons: list[str]
 ) -> None:
     assert get(server, "/readyz") == (200, "ok\n")
     reasons.append("Loki does not answer")
@@ -53,7 +53,7 @@ def test_a_dependency_that_is_down_makes_it_unready_but_not_dead(
     assert get(server, "/healthz") == (200, "ok\n")
 
 
-def test_metrics_start_at_zero(server: ProbeServer) -> None:
+def test_metrics_start_at_zero(server: HealthServer) -> None:
     status, text = get(server, "/metrics")
 
     assert status == 200
@@ -62,7 +62,7 @@ def test_metrics_start_at_zero(server: ProbeServer) -> None:
     assert "_created" not in text
 
 
-def test_another_path_says_what_there_is(server: ProbeServer) -> None:
+def test_another_path_says_what_there_is(server: HealthServer) -> None:
     assert get(server, "/") == (404, "try /healthz, /readyz or /metrics\n")
 
 
@@ -82,7 +82,7 @@ def test_what_is_no_address_is_said(listen: str) -> None:
 
 @pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6 loopback")
 def test_an_ipv6_address_is_served() -> None:
-    probes = ProbeServer("[::1]:0", Metrics().registry, alive=list, ready=list)
+    probes = HealthServer("[::1]:0", Metrics().registry, alive=list, ready=list)
     try:
         with urllib.request.urlopen(f"http://[::1]:{probes.port}/healthz", timeout=5) as answer:
             assert answer.read() == b"ok\n"

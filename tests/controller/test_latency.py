@@ -4,32 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from konductor_like.controller.lags import OBSERVED_PER_TURN, Lags
+from konductor_like.controller.latency import OBSERVED_PER_TURN, Latency
 from konductor_like.controller.metrics import Metrics
-from konductor_like.model import Fault, LogLine, Source
+from konductor_like.model import Fault, Source
 from tests.policy.scenes import fault, ns
-
-LINE = LogLine(Source.KERNEL, ns(0), "", {}, "gpu-1")
 
 
 class Scene:
-    """Lags over a detection that finds what it is told to; boot-a began 1,000 s before noon."""
+    """What was found, and what was measured; boot-a began 1,000 s before noon."""
 
     def __init__(self) -> None:
         self.metrics = Metrics()
         self.now = 10.0
-        self.lags = Lags(
+        self.latency = Latency(
             self.metrics,
             lambda _, boot_id: ns(-1000) if boot_id == "boot-a" else None,
             lambda: ns(self.now),
         )
 
     def read(self, *found: Fault, at: float) -> None:
-        self.lags.begin({Source.KERNEL: ns(at)})
-        waiting = iter(found)
-        detect = self.lags.watching(lambda _: next(waiting))
-        for _ in found:
-            detect(LINE)
+        self.latency.found(found, {Source.KERNEL: ns(at)})
 
     def measured(self, name: str, **labels: str) -> tuple[float, float]:
         sample = self.metrics.registry.get_sample_value
@@ -65,8 +59,8 @@ def test_from_reading_to_the_taint_is_measured_once_per_fault() -> None:
     scene.read(found, at=4)
     scene.now = 4.25
 
-    scene.lags.tainted(found)
-    scene.lags.tainted(found)
+    scene.latency.tainted(found)
+    scene.latency.tainted(found)
 
     assert scene.measured("read_to_taint") == (1, 0.25)
 
@@ -74,8 +68,8 @@ def test_from_reading_to_the_taint_is_measured_once_per_fault() -> None:
 def test_a_taint_for_a_fault_that_was_read_elsewhere_is_not_measured() -> None:
     scene = Scene()
 
-    scene.lags.tainted(fault())
-    scene.lags.tainted(replace(fault(), node=None))
+    scene.latency.tainted(fault())
+    scene.latency.tainted(replace(fault(), node=None))
 
     assert scene.measured("read_to_taint") == (0, 0)
 
@@ -90,7 +84,7 @@ def test_of_a_flood_a_sample_is_measured() -> None:
 
 def test_lines_read_for_one_node_alone_are_not_measured() -> None:
     scene = Scene()
-    scene.lags.begin({})
 
-    assert scene.lags.watching(lambda _: fault())(LINE) == fault()
+    scene.latency.found([fault()], {})
+
     assert scene.measured("entry_to_read", source="kernel") == (0, 0)
