@@ -67,8 +67,8 @@ class HistoryReader:
     """For the budget's sake."""
     upto_ns: int = 0
     oldest_ns: int | None = None
-    """Of the lines found, since the start of the span."""
     newest_ns: int | None = None
+    """The first and the last of the lines found since the start of the span."""
     _naming: Naming = field(init=False)
     _read_any: bool = field(init=False, default=False)
 

@@ -31,7 +31,7 @@ _IDLE_NS = span_ns(IDLE_SECONDS)
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What no history tells: when a node comes back, and how often the controller polls."""
+    """Assumptions that no history tells: when a node comes back, and how often the controller polls."""
 
     release_after_ns: int | None
     """None: nobody brings a node back."""
@@ -96,7 +96,7 @@ class Simulation:
         self._run_until(end_ns)
 
     def verdicts(self) -> Verdicts:
-        """What came of it so far, by time."""
+        """The outages, held spans and loads so far, by time."""
         return Verdicts(
             self._rules.version,
             tuple(sorted([*self._outages, *self._out.values()], key=lambda each: (each.start_ns, each.node))),

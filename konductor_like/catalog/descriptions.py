@@ -53,7 +53,7 @@ class Words:
 
 
 _NO_WORDS = Words("", None, (), "", "")
-"""Of a rule of the user's own."""
+"""The words on a rule of the user's own: none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDTH = 80
-"""Of the timeline where nobody says how wide it may be."""
+"""The width of the timeline where nobody says how wide it may be."""
 HEADERS = ("NODE", "FROM", "FOR", "FAULT", "GPU", "GROUNDS", "EVIDENCE")
 DIFFERENCE_HEADERS = ("", *HEADERS)
 HELD_HEADERS = ("NODE", "FROM", "FOR", "FAULT", "WHY")
@@ -54,7 +54,7 @@ def text(result: Result) -> list[str]:
 
 
 def sections(result: Result) -> Iterator[Section]:
-    """What differs comes first where that was asked for; then each time out, and what was held back."""
+    """Differences come first where a comparison was asked for; then outages and held nodes."""
     verdicts = result.verdicts
     if result.difference is not None:
         yield _difference("What the other rules would do otherwise", result.difference, result)
@@ -73,7 +73,7 @@ def timeline(result: Result, width: int) -> list[str]:
 
 
 def summary(result: Result) -> list[tuple[str, str]]:
-    """What it comes to, what was assumed and what is missing: labels and sentences."""
+    """The totals, the assumptions and the gaps of a run: labels and sentences."""
     history, verdicts = result.history, result.verdicts
     found = ", ".join(f"{count(number, source.value + ' line')}" for source, number in history.lines.items())
     if history.kept_lines:
