@@ -1,0 +1,67 @@
+"""``python -m konductor_like.sandbox.kubernetes``: the stand-in on its own, until it is interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from konductor_like.sandbox.fleet import make_fleet
+from konductor_like.sandbox.kubernetes.server import KubernetesServer
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until SIGINT or SIGTERM; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    signals = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # inherited: no thread but sigwait gets one
+    try:
+        return _serve(options, signals)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(options: argparse.Namespace, until: Collection[signal.Signals]) -> int:
+    server = KubernetesServer(options.port, make_fleet(options.nodes, options.cpu_nodes))
+    try:
+        server.start()
+    except OSError as error:
+        _say(f"cannot listen on port {options.port}: {error}; choose another, or 0 for any", sys.stderr)
+        return 1
+    try:
+        if options.refresh_seconds:
+            server.kubelets.start(options.refresh_seconds)
+        _say(f"serving {options.nodes} GPU nodes on {server.url}")
+        if options.kubeconfig:
+            server.kubeconfig(options.kubeconfig)
+            _say(f"try: kubectl --kubeconfig {options.kubeconfig} get nodes")
+        signal.sigwait(until)
+    finally:
+        server.stop()
+    return 0
+
+
+def _say(text: str, stream: TextIO = sys.stdout) -> None:
+    print(text, file=stream, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m konductor_like.sandbox.kubernetes", description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="0 (the default) takes any free one")
+    parser.add_argument("--nodes", type=int, default=20, help="how many GPU nodes (20)")
+    parser.add_argument("--cpu-nodes", type=int, default=0, help="how many nodes without GPUs (0)")
+    parser.add_argument("--kubeconfig", type=Path, help="write a kubeconfig for kubectl to this file")
+    parser.add_argument(
+        "--refresh-seconds",
+        type=float,
+        default=0.0,
+        help="refresh the status of each node this often, as kubelets do (0: never)",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
