@@ -162,7 +162,7 @@ class Simulation:
             change.node in plan.window.jobs or states[change.node].domain is not None
             for change in plan.changes
         )
-        times = [now_ns + _IDLE_NS] if is_shared or Refusal.SETTLING in reasons else []
+        times = [now_ns + _IDLE_NS] if is_shared or Refusal.DEFERRED in reasons else []
         if Refusal.COOLDOWN in reasons and brake.rearms_at is not None:
             times.append(unix_ns(brake.rearms_at))
         if Refusal.RATE in reasons and brake.pace is not None and brake.pace.frees_at is not None:

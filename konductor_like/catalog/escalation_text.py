@@ -1,4 +1,4 @@
-"""Thresholds, corroboration and settling, as a rules file writes them: one text a field, read strictly."""
+"""Thresholds, corroboration and deferral, as a rules file writes them: one text a field, read strictly."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from konductor_like.catalog.entries import Advice
 from konductor_like.catalog.errors import quoted
 from konductor_like.catalog.rules_file import Record
 from konductor_like.model import NO_ESCALATION, Distinct, Escalation, Same, Threshold, Together
-from konductor_like.model.escalation import SETTLE_SECONDS_MOST
+from konductor_like.model.escalation import DEFER_SECONDS_MOST
 
-FIELDS = ("threshold", "together_with", "settle_seconds")
+FIELDS = ("threshold", "together_with", "defer_seconds")
 ADVICE_FIELD = "escalated_advice"
 COUNT_LEAST, COUNT_MOST = 2, 16
 """More occurrences than this are not remembered one by one."""
@@ -26,7 +26,7 @@ _THRESHOLD = re.compile(
 )
 _RULE = r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*\.(?:[a-z0-9_]+|\*)"
 _TOGETHER = re.compile(rf"(?P<rules>{_RULE}(?:, {_RULE}){{0,15}}) within {_SPAN} on one (?P<same>gpu|node)")
-_SETTLE = re.compile(r"[0-9]{1,2}(?:\.[0-9])?")
+_SECONDS = re.compile(r"[0-9]{1,2}(?:\.[0-9])?")
 
 
 def with_advice(escalation: Escalation, advice: Advice) -> Escalation:
@@ -53,13 +53,13 @@ def with_field(escalation: Escalation, field: str, record: Record, key: str) -> 
         case "together_with":
             return replace(escalation, together_with=None if off else _together(record, key, text))
         case _:
-            return replace(escalation, settle_seconds=0.0 if off else _settle(record, key, text))
+            return replace(escalation, defer_seconds=0.0 if off else _deferral(record, key, text))
 
 
 def texts_of(escalation: Escalation) -> Mapping[str, str]:
     """The fields as a rules file writes them; what is not set is missing."""
-    settle = f"{escalation.settle_seconds:g}" if escalation.settle_seconds else None
-    values = (escalation.threshold, escalation.together_with, settle)
+    defer = f"{escalation.defer_seconds:g}" if escalation.defer_seconds else None
+    values = (escalation.threshold, escalation.together_with, defer)
     return {field: str(value) for field, value in zip(FIELDS, values, strict=True) if value is not None}
 
 
@@ -81,10 +81,10 @@ def _together(record: Record, key: str, text: str) -> Together:
     return Together(tuple(match["rules"].split(", ")), _seconds(record, key, match), Same(match["same"]))
 
 
-def _settle(record: Record, key: str, text: str) -> float:
-    seconds = float(text) if _SETTLE.fullmatch(text) else -1.0
-    if not 0 <= seconds <= SETTLE_SECONDS_MOST:
-        raise record.error(key, f"{quoted(text)} must be seconds, 0 to {SETTLE_SECONDS_MOST:g}")
+def _deferral(record: Record, key: str, text: str) -> float:
+    seconds = float(text) if _SECONDS.fullmatch(text) else -1.0
+    if not 0 <= seconds <= DEFER_SECONDS_MOST:
+        raise record.error(key, f"{quoted(text)} must be seconds, 0 to {DEFER_SECONDS_MOST:g}")
     return seconds
 
 

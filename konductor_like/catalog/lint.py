@@ -50,8 +50,8 @@ def _about(override: Override, base: Catalog, catalog: Catalog) -> Iterator[str]
         threshold = catalog.escalations[override.rule].threshold
         if threshold is not None and threshold.distinct is not Distinct.JOBS:
             yield "one job that fails often enough takes a healthy node out; count `from distinct jobs`."
-    if override.field == "settle_seconds" and catalog.escalations[override.rule].settle_seconds:
-        yield "a fatal line of it waits, and then taints no node where another one seems to be the origin."
+    if override.field == "defer_seconds" and catalog.escalations[override.rule].defer_seconds:
+        yield "a fatal line of it waits, and then taints no node where another seems to be the root cause."
     acted_on = before is not None and before.severity is Severity.FATAL and before.mode is Mode.ENFORCE
     if override.field == "mode" and override.value != Mode.ENFORCE and (acted_on or rule in _TABLES):
         yield _NO_TAINT

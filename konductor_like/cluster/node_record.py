@@ -1,6 +1,6 @@
 """The record on the node: a ``NodeRecord`` as the text of one annotation, and back.
 
-Version 1 is JSON that a person can read: times are RFC 3339 (to the nanosecond), absent means unknown or
+Version 2 is JSON that a person can read: times are RFC 3339 (to the nanosecond), absent means unknown or
 default. What all incidents of a rule have in common stands once under ``rules``; a position without
 ``boot`` is of the boot under ``machine``. The text never exceeds ``RECORD_BYTES``; what had to go is said
 under ``truncated``.
@@ -33,7 +33,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import text_of, text_of_ns
 
-VERSION = 1
+VERSION = 2
 RECORD_BYTES = 8192
 _EVIDENCE_CHARS = (240, 120, 60)
 _NAME_CHARS = 48  # the longest that still fits when every character takes six bytes
@@ -42,7 +42,7 @@ _WORDS_CHARS = {
     "needs": _NAME_CHARS,
     "id": _NAME_CHARS,
     "rules": _NAME_CHARS,
-    **dict.fromkeys(("title", "advice", "job", "event", "origin", "grounds"), 120),
+    **dict.fromkeys(("title", "advice", "job", "failure_group", "root_cause", "escalated_because"), 120),
     **dict.fromkeys(("by", "reason", "how", "warning"), 120),
 }
 """How long the texts that only people read may be where there is little room."""
@@ -83,7 +83,7 @@ def record_in(fields: Fields) -> NodeRecord:
         read=_position(fields, "read", boot_id),
         past_boots=fields.texts("boots"),
         booted_after_ns=fields.ns("booted_after"),
-        quarantines=fields.decoded("stints", _stint),
+        quarantines=fields.decoded("quarantines", _quarantine),
         hold_until=fields.moment("hold_until"),
         replace_since=fields.moment("replace"),
         contested_at=fields.moment("contested"),
@@ -109,7 +109,7 @@ def _text(
         "releases": [_release_json(release, boot_id) for release in record.releases] or None,
         "boots": list(record.past_boots) or None,
         "booted_after": None if record.booted_after_ns is None else text_of_ns(record.booted_after_ns),
-        "stints": [_stint_json(stint) for stint in record.quarantines] or None,
+        "quarantines": [_quarantine_json(each) for each in record.quarantines] or None,
         "hold_until": _moment_json(record.hold_until),
         "replace": _moment_json(record.replace_since),
         "contested": _moment_json(record.contested_at),
@@ -158,10 +158,10 @@ def _incident_json(incident: Incident, common: dict[str, Any], boot_id: str | No
         "released": None if incident.released_ns is None else text_of_ns(incident.released_ns),
         "user_written": incident.user_written or None,
         "job": incident.job,
-        "event": incident.event,
+        "failure_group": incident.failure_group,
         "role": None if incident.role is None else incident.role.value,
-        "origin": incident.origin,
-        "grounds": incident.grounds or None,
+        "root_cause": incident.root_cause,
+        "escalated_because": incident.escalated_because or None,
         "ack": _ack_json(incident.ack) if incident.ack else None,
         "ended": None if incident.ended_ns is None else text_of_ns(incident.ended_ns),
     }
@@ -202,10 +202,10 @@ def _incident(fields: Fields, rules: Fields, boot_id: str | None) -> Incident | 
         released_ns=fields.ns("released"),
         user_written=fields.flag("user_written"),
         job=fields.text("job"),
-        event=fields.text("event"),
+        failure_group=fields.text("failure_group"),
         role=fields.choice("role", Role) if "role" in fields else None,
-        origin=fields.text("origin"),
-        grounds=fields.text("grounds") or "",
+        root_cause=fields.text("root_cause"),
+        escalated_because=fields.text("escalated_because") or "",
         ack=_ack(fields.inner("ack")) if "ack" in fields else None,
         ended_ns=fields.ns("ended"),
     )
@@ -262,12 +262,12 @@ def _act(fields: Fields) -> Act | None:
     return None if at is None else Act(fields.text("id") or "", at, fields.text("rules") or "")
 
 
-def _stint_json(stint: Quarantine) -> dict[str, Any]:
-    out, back = text_of(stint.tainted_at), text_of(stint.released_at)
-    return {"out": out, "back": back, "rule": stint.rule}
+def _quarantine_json(quarantine: Quarantine) -> dict[str, Any]:
+    out, back = text_of(quarantine.tainted_at), text_of(quarantine.released_at)
+    return {"out": out, "back": back, "rule": quarantine.rule}
 
 
-def _stint(fields: Fields) -> Quarantine | None:
+def _quarantine(fields: Fields) -> Quarantine | None:
     out, back = fields.moment("out"), fields.moment("back")
     return None if out is None or back is None else Quarantine(out, back, fields.text("rule") or "")
 

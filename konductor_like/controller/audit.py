@@ -93,8 +93,8 @@ def _facts(node: str | None, key: IncidentKey | None, about: Incident | Fault | 
         "code": None,
         "severity": None,
         "count": None,
-        "grounds": None,
-        "event": None,
+        "escalated_because": None,
+        "failure_group": None,
         "rules": None,
         "evidence": None,
         "why": None,
@@ -112,8 +112,8 @@ def _facts(node: str | None, key: IncidentKey | None, about: Incident | Fault | 
             "code": about.code,
             "severity": about.severity.value,
             "count": about.count,
-            "grounds": about.grounds or None,
-            "event": about.event,
+            "escalated_because": about.escalated_because or None,
+            "failure_group": about.failure_group,
             "evidence": about.evidence,
         }
     return facts

@@ -1,8 +1,8 @@
 """What happened before our start, read again for the rules that look back (thresholds, shared failures).
 
 It makes nobody wait: one query at a time, a rest as long as each took, and no more than half of the byte
-budget. Kernel lines come first, so that a known origin is there before the failures that it explains; each
-source is read forward, because only then a replay of kernel records is told from its original.
+budget. Kernel lines come first, so that a known root cause is there before the failures that it explains;
+each source is read forward, because only then a replay of kernel records is told from its original.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ from konductor_like.model.plans import (
     Ignored,
     Plan,
     Refused,
-    SharedEvent,
+    SharedFailure,
     Snapshot,
     Verb,
 )

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from konductor_like.model.text import span_text
 
-SETTLE_SECONDS_MOST = 60.0
+DEFER_SECONDS_MOST = 60.0
 """No rule's faults wait longer than this."""
 
 
@@ -62,8 +62,8 @@ class Escalation:
 
     threshold: Threshold | None = None
     together_with: Together | None = None
-    settle_seconds: float = 0.0
-    """A fatal fault of the rule waits so long, and another node's may then be known as the origin."""
+    defer_seconds: float = 0.0
+    """A fatal fault of the rule waits so long, and another node's may then be known as the root cause."""
     advice: str = ""
     """What to do about a node that is tainted for the threshold or the companion; empty for a general one."""
     needs: str = ""

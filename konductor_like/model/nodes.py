@@ -36,14 +36,14 @@ class IncidentState(StrEnum):
 
 
 class Role(StrEnum):
-    """What an incident is in an event that shows on many nodes."""
+    """What an incident is in a failure group."""
 
-    ORIGIN = "origin"
+    ROOT_CAUSE = "root-cause"
     """The hardware that failed first; all else followed from it."""
     COLLATERAL = "collateral"
-    """It was in the wake of an origin elsewhere and accuses nobody."""
+    """It was in the wake of a root cause elsewhere and accuses nobody."""
     UNCLEAR = "unclear"
-    """Part of the event; no origin is in sight."""
+    """Part of the failure group; no root cause is in sight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +79,15 @@ class Incident:
     """Nothing stands for it but kernel-log records that were written from user space."""
     job: str | None = None
     """The job that it came from or disturbed, ``namespace/Kind/name``, as far as that is known."""
-    event: str | None = None
-    """The name of the event on many nodes that it is part of; the same on all of them."""
+    failure_group: str | None = None
+    """The name of the failure group that it is part of; the same on all its nodes."""
     role: Role | None = None
-    """What it is in that event."""
-    origin: str | None = None
-    """For what is collateral: the node that the event began on, or one of them."""
+    """What it is in that group."""
+    root_cause: str | None = None
+    """For what is collateral: the node that the failure began on, or one of them."""
     needs: str = ""
     """What the machine needs before it can be called gone (the catalogue's ``Needs``); empty if unknown."""
-    grounds: str = ""
+    escalated_because: str = ""
     """Why it taints although its severity alone does not: a threshold, or what it came together with."""
     ack: Ack | None = None
     ended_ns: int | None = None
@@ -96,7 +96,7 @@ class Incident:
     @property
     def taints(self) -> bool:
         """Whether it is reason enough to taint the node."""
-        return self.severity.taints or bool(self.grounds)
+        return self.severity.taints or bool(self.escalated_because)
 
     @property
     def by_person(self) -> bool:

@@ -141,7 +141,7 @@ class Snapshot:
     """By node, the boots that its present boot's heartbeats have shown to be over."""
     controls: Controls = field(default_factory=Controls)
     window: Window = field(default_factory=Window)
-    """Recent evidence of the whole fleet, for thresholds and for telling origin from collateral."""
+    """Recent evidence of the whole fleet, for thresholds and for telling root cause from collateral."""
     replaying: bool = False
     """The window has yet to be read again in full: what nobody else did in it cannot be known."""
     jobs: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -151,8 +151,8 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedEvent:
-    """Something that several nodes told of within seconds: one event, however many lines."""
+class SharedFailure:
+    """Something that several nodes told of within seconds: one failure, however many lines."""
 
     name: str
     """What its nodes share, and when it began; the same on all of them and over restarts."""
@@ -161,8 +161,8 @@ class SharedEvent:
     start_ns: int
     """Loki timestamp of its first line."""
     nodes: tuple[str, ...]
-    """All of them: the origin first, then those that failed with the most jobs, then the earliest."""
-    origins: frozenset[str] = frozenset()
+    """All of them: the root cause first, then those that failed with the most jobs, then the earliest."""
+    root_causes: frozenset[str] = frozenset()
     """Where the hardware failed that all else followed from; empty where none is in sight."""
     collateral: frozenset[str] = frozenset()
     """Nodes that only failed in its wake."""
@@ -185,5 +185,5 @@ class Plan:
     """Recent evidence, to be carried to the next decision."""
     refused: tuple[Refused, ...] = ()
     """Nodes that are not tainted although something stands against them."""
-    events: tuple[SharedEvent, ...] = ()
+    failures: tuple[SharedFailure, ...] = ()
     """What several nodes told of together lately."""

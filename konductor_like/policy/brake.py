@@ -36,14 +36,14 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.correlation import settling as settling_of
+from konductor_like.policy.correlation import deferred as deferred_of
 
 JOINING = timedelta(minutes=30)
 """A Node younger than this may well not be Ready yet: a fleet that grows shall not trip the brake."""
 
-Settling = Mapping[str, Collection[IncidentKey]]
+Deferred = Mapping[str, Collection[IncidentKey]]
 """By node, what waits a few seconds by its rule and not for the brake."""
-NOTHING_SETTLES: Settling = {}
+NOTHING_DEFERRED: Deferred = {}
 UNSTEERED = Controls()
 
 
@@ -166,7 +166,7 @@ def count_fleet(
     snapshot: Snapshot,
     rules: PolicyConfig,
     now: datetime,
-    settling: Settling,
+    deferred: Deferred,
     suspected: Collection[str] = (),
 ) -> FleetCount:
     """Count every node once.
@@ -194,12 +194,12 @@ def count_fleet(
             count.out.add(name)
         elif is_away:
             count.away.add(name)
-        held = [] if name in snapshot.ambiguous else _held(state, settling.get(name, ()))
+        held = [] if name in snapshot.ambiguous else _held(state, deferred.get(name, ()))
         held_ns: int | None = None
         if held:
             count.waiting[name] = min(held, key=urgency)
             # The oldest says since when, not the gravest; until it had settled, the brake did not hold it.
-            held_ns = min(i.first_ns + span_ns(rules.escalation(i.key.rule).settle_seconds) for i in held)
+            held_ns = min(i.first_ns + span_ns(rules.escalation(i.key.rule).defer_seconds) for i in held)
         came_back = None if is_out or is_away else _came_back(state, now, rearmed)
         if record.tainted_at is not None or record.quarantines:
             _note_taints(count, state, *pace_span)
@@ -225,18 +225,18 @@ def bound(gpu_nodes: int, rules: PolicyConfig) -> int:
     return most if rules.brake_max_nodes is None else min(most, rules.brake_max_nodes)
 
 
-def waiting(state: NodeState, settling: Collection[IncidentKey] = ()) -> Incident | None:
+def waiting(state: NodeState, deferred: Collection[IncidentKey] = ()) -> Incident | None:
     """The gravest incident that was held back, of a node that may be tainted at all."""
-    return min(_held(state, settling), key=urgency, default=None)
+    return min(_held(state, deferred), key=urgency, default=None)
 
 
-def _held(state: NodeState, settling: Collection[IncidentKey]) -> list[Incident]:
+def _held(state: NodeState, deferred: Collection[IncidentKey]) -> list[Incident]:
     if not state.record.incidents or state.tainted or state.opted_out or state.blocked or not state.selected:
         return []
     return [
         i
         for i in state.record.incidents
-        if i.state is IncidentState.HELD and i.role is not Role.COLLATERAL and i.key not in settling
+        if i.state is IncidentState.HELD and i.role is not Role.COLLATERAL and i.key not in deferred
     ]
 
 
@@ -340,7 +340,7 @@ def admit(
     snapshot: Snapshot,
     rules: PolicyConfig,
     now: datetime,
-    settling: Settling = NOTHING_SETTLES,
+    deferred: Deferred = NOTHING_DEFERRED,
 ) -> Admission:
     """Choose which candidates (node to gravest incident) may be tainted now: fatal first, then the oldest.
 
@@ -348,7 +348,7 @@ def admit(
     tainting is paused. One that its pool has no room for leaves its place to the next. What is ``settling``
     waits for itself: it is not held, and trips nothing.
     """
-    count = count_fleet(snapshot, rules, now, settling, suspected=candidates.keys())
+    count = count_fleet(snapshot, rules, now, deferred, suspected=candidates.keys())
     pause = _holding(snapshot.controls, now)
     left = _left(count, rules)
     admitted: set[str] = set()
@@ -380,13 +380,13 @@ def brake_state(
     What stands against an ``ambiguous`` name is not the brake's to hold, nor what settles by ``rules``.
     """
     now_ns = unix_ns(now)
-    settling = {
+    deferred = {
         name: keys
         for name, state in nodes.items()
-        if state.record.incidents and (keys := settling_of(state.record, state, (), rules, now_ns))
+        if state.record.incidents and (keys := deferred_of(state.record, state, (), rules, now_ns))
     }
     snapshot = Snapshot(nodes, controls=controls, ambiguous=frozenset(ambiguous))
-    count = count_fleet(snapshot, rules, now, settling)
+    count = count_fleet(snapshot, rules, now, deferred)
     pause, left = _holding(controls, now), _left(count, rules)
     held = []
     for name, incident in count.waiting.items():

@@ -36,7 +36,7 @@ from konductor_like.policy.incidents import (
     with_taint,
 )
 from konductor_like.policy.release import contest_words, held_longer
-from konductor_like.policy.wording import act_of, describe, settling_words, why_held
+from konductor_like.policy.wording import act_of, deferral_words, describe, why_held
 
 USER_WRITTEN = "a user wrote it into the kernel log"
 _OF_IGNORED = {
@@ -62,13 +62,13 @@ class Case:
     removed_by_hand: bool
     ambiguous: bool
     """Two machines report under its name: nobody can say whose fault it is (rule 3)."""
-    settling: Mapping[IncidentKey, int] = field(default_factory=dict)
+    deferred: Mapping[IncidentKey, int] = field(default_factory=dict)
     """What may taint only once it has settled, and until when (a Loki timestamp)."""
 
     @property
     def gravest(self) -> Incident | None:
         """The incident to taint for, if there is one."""
-        grave = [i for i in tainting(self.folded.record) if i.key not in self.settling]
+        grave = [i for i in tainting(self.folded.record) if i.key not in self.deferred]
         return min(grave, key=urgency, default=None)
 
     @property
@@ -155,8 +155,8 @@ def _announcement(
         why = why_held(refusal, admission.brake, case.state.pool)
         return EventReason.HELD, f"{describe(gravest)} Held: {why}."
     newest = record.incidents[-1]
-    settles_ns = case.settling.get(newest.key)
-    waits = "" if settles_ns is None else f" Not tainted yet: {settling_words(settles_ns)}."
+    deferred_until_ns = case.deferred.get(newest.key)
+    waits = "" if deferred_until_ns is None else f" Not tainted yet: {deferral_words(deferred_until_ns)}."
     return EventReason.RECORDED, f"{describe(newest)}{waits}"
 
 
@@ -187,7 +187,7 @@ def bears_suspect_taint(state: NodeState, health: str | None, rules: PolicyConfi
 
 def refusals(
     cases: Mapping[str, Case],
-    settling: Waiting,
+    deferred: Waiting,
     refused: Mapping[str, Refusal],
     ignored: Iterable[Ignored],
 ) -> tuple[Refused, ...]:
@@ -201,8 +201,8 @@ def refusals(
         if case.state.tainted:
             continue
         record, gravest = case.folded.record, case.gravest
-        for key, until_ns in sorted(settling.get(name, {}).items(), key=str):
-            told[Refused(name, key, Refusal.SETTLING, settling_words(until_ns), record.incident(key))] = None
+        for key, until_ns in sorted(deferred.get(name, {}).items(), key=str):
+            told[Refused(name, key, Refusal.DEFERRED, deferral_words(until_ns), record.incident(key))] = None
         why = None if gravest is None else case.excluded or refused.get(name)
         if why is not None and gravest is not None:
             told[Refused(name, gravest.key, why, about=gravest)] = None
@@ -222,7 +222,7 @@ def _of_incidents(name: str, record: NodeRecord) -> Iterator[Refused]:
         if incident.state is IncidentState.PENDING:
             yield Refused(name, incident.key, Refusal.PENDING, f"boot {incident.last.boot_id}", incident)
         elif incident.role is Role.COLLATERAL:
-            yield Refused(name, incident.key, Refusal.COLLATERAL, incident.event or "", incident)
+            yield Refused(name, incident.key, Refusal.COLLATERAL, incident.failure_group or "", incident)
 
 
 def would_taint(state: NodeState, fault: Fault) -> bool:

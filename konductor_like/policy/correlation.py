@@ -1,8 +1,8 @@
 """Telling one failure from many lines: nodes that share a job or an NVLink domain and report within seconds.
 
-Hardware that failed by its node's own kernel log is the origin. What every rank of a job prints when another
-one dies (Xid 13, 31, 43, 45, NCCL's and CUDA's complaints) is collateral then, and accuses nobody. Roles only
-ever follow from a failure that is in sight: where the evidence is gone, what was written stays.
+Hardware that failed by its node's own kernel log is the root cause. The lines that every rank of a job prints
+when another one dies (Xid 13, 31, 43, 45, NCCL and CUDA errors) are then collateral, and accuse nobody. Roles
+only ever follow from a failure that is in sight: where the evidence is gone, what was written stays.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STANDING_NS = 3_600 * SECOND_NS
 FIRST_BY_NS = SECOND_NS
 """So much earlier than all others a line must be to have come first: clocks of nodes differ."""
 _CHAIN = 10
-"""An event lasts no longer than so many times the span within which the next line must come."""
+"""A failure group lasts no longer than so many times the span within which the next line must come."""
 DOMAIN = "domain "
 Waiting = Mapping[str, Mapping[IncidentKey, int]]
 """By node, the incidents that settle, and the Loki timestamp until which each does."""
@@ -48,16 +48,16 @@ class FailureGroup:
     shared: str
     """The job, or ``domain NAME``."""
     members: tuple[Evidence, ...]
-    origins: frozenset[str] = frozenset()
+    root_causes: frozenset[str] = frozenset()
     """Nodes where the hardware failed."""
     nearest: Mapping[str | None, str] = field(default_factory=dict)
-    """By domain, the first of the origins in it."""
+    """By domain, the first of the root causes in it."""
     standing: tuple[Evidence, ...] = ()
-    """What was wrong with origins before, and came to light in it."""
+    """What was wrong with root causes before, and came to light in it."""
     known_as: str = ""
     """The name that its nodes' records have for it already."""
     decided: bool = False
-    """Whether what is known of its origins will stay."""
+    """Whether what is known of its root causes will stay."""
 
     @property
     def start_ns(self) -> int:
@@ -69,9 +69,9 @@ class FailureGroup:
         """Where it shows."""
         return frozenset(each.node for each in self.members)
 
-    def origin_for(self, domain: str | None) -> str | None:
-        """Of its origins the one that spoke up first, in that domain if there is one."""
-        first = next((each.node for each in self.members if each.node in self.origins), None)
+    def root_cause_for(self, domain: str | None) -> str | None:
+        """Of its root causes the one that spoke up first, in that domain if there is one."""
+        first = next((each.node for each in self.members if each.node in self.root_causes), None)
         return self.nearest.get(domain, first)
 
     @property
@@ -86,7 +86,7 @@ class FailureGroup:
         return self.start_ns if began_ns is None else began_ns
 
     def is_named(self, name: str, rules: PolicyConfig) -> bool:
-        """Whether an event of that name is this one: lines that come later may begin earlier."""
+        """Whether a failure group of that name is this one: lines that come later may begin earlier."""
         shared, began_ns = parts_of(name)
         if began_ns is None or job_key(shared) != job_key(self.shared):
             return False
@@ -106,18 +106,20 @@ def failure_groups(
     found.sort(key=_by_size)
     hard = [each for each in evidence if is_conclusive(each, rules)]
     taken: set[int] = set()
-    events: list[FailureGroup] = []
+    groups: list[FailureGroup] = []
     for one in found:
         left = tuple(each for each in one.members if id(each) not in taken)
         if len({each.node for each in left}) > 1:
             taken.update(map(id, left))
-            origins = _origins(left, states, rules)
-            standing = () if origins else _standing(left, hard, rules)
-            origins |= {each.node for each in standing}
-            nearest = {states[each.node].domain: each.node for each in reversed(left) if each.node in origins}
-            events.append(FailureGroup(one.shared, left, origins, nearest, standing))
-    events.sort(key=lambda one: (one.start_ns, one.shared))
-    return events
+            root_causes = _root_causes(left, states, rules)
+            standing = () if root_causes else _standing(left, hard, rules)
+            root_causes |= {each.node for each in standing}
+            nearest = {
+                states[each.node].domain: each.node for each in reversed(left) if each.node in root_causes
+            }
+            groups.append(FailureGroup(one.shared, left, root_causes, nearest, standing))
+    groups.sort(key=lambda one: (one.start_ns, one.shared))
+    return groups
 
 
 def related(
@@ -125,7 +127,7 @@ def related(
     jobs_of: Mapping[str, frozenset[str]],
     states: Mapping[str, NodeState],
 ) -> set[str]:
-    """The nodes that may be part of an event with one of the ``touched`` ones.
+    """The nodes that may be part of a failure group with one of the ``touched`` ones.
 
     ``jobs_of`` says which jobs (:func:`job_key`) are known of a node.
     """
@@ -138,8 +140,8 @@ def related(
 
 
 def is_deferrable(each: Evidence, rules: PolicyConfig) -> bool:
-    """Whether it is fatal by a rule that waits to tell origin from collateral."""
-    return each.taints and rules.escalation(each.key.rule).settle_seconds > 0
+    """Whether it is fatal by a rule that waits to tell the root cause from collateral."""
+    return each.taints and rules.escalation(each.key.rule).defer_seconds > 0
 
 
 def is_conclusive(each: Evidence, rules: PolicyConfig) -> bool:
@@ -153,13 +155,13 @@ def is_symptom(each: Evidence, rules: PolicyConfig) -> bool:
     """Whether a failure elsewhere explains it."""
     if each.taints or each.proven:
         return False
-    settles = rules.escalation(each.key.rule).settle_seconds > 0
-    return each.source is Source.POD or each.key.rule in APPLICATION_XIDS or settles
+    is_deferred = rules.escalation(each.key.rule).defer_seconds > 0
+    return each.source is Source.POD or each.key.rule in APPLICATION_XIDS or is_deferred
 
 
 @lru_cache(maxsize=16_384)
 def parts_of(name: str) -> tuple[str, int | None]:
-    """What an event's nodes share, and when it began, by its name; None where that cannot be read."""
+    """What a failure group's nodes share, and when it began, by its name; None where that cannot be read."""
     shared, _, began = name.rpartition("@")
     try:
         return shared, ns_of_text(began)
@@ -168,7 +170,7 @@ def parts_of(name: str) -> tuple[str, int | None]:
 
 
 def longest_ns(rules: PolicyConfig) -> int:
-    """How long an event may last."""
+    """How long a failure group may last."""
     return span_ns(_CHAIN * rules.correlation_seconds)
 
 
@@ -184,14 +186,14 @@ def _groups(
         for key in {job_key(job) for job in each.jobs}:
             groups[key].append(each)
         domain = states[each.node].domain
-        is_of_links = rules.escalation(each.key.rule).settle_seconds > 0
+        is_of_links = rules.escalation(each.key.rule).defer_seconds > 0
         if domain is not None and (not each.jobs or is_of_links or is_conclusive(each, rules)):
             groups[DOMAIN + domain].append(each)
     return groups
 
 
 def _linked(chains: Sequence[FailureGroup]) -> Iterator[list[FailureGroup]]:
-    """What a domain had in common is one event with the jobs that it hit there."""
+    """What a domain had in common is one failure group with the jobs that it hit there."""
     of_domains = {
         id(each): number
         for number, chain in enumerate(chains)
@@ -215,7 +217,7 @@ def _linked(chains: Sequence[FailureGroup]) -> Iterator[list[FailureGroup]]:
 
 
 def _whole(parts: Sequence[FailureGroup]) -> FailureGroup:
-    """Clusters that are one event, under the name of the largest."""
+    """Evidence that is one group, under the name of the largest."""
     if len(parts) == 1:
         return parts[0]
     members = {id(each): each for part in parts for each in part.members}
@@ -240,7 +242,7 @@ def _shared(key: str, members: Iterable[Evidence]) -> str:
 
 
 def _chains(group: Sequence[Evidence], rules: PolicyConfig) -> Iterator[list[Evidence]]:
-    """Evidence, the oldest first, cut where the next is too late to be of the same event."""
+    """Evidence, the oldest first, cut where the next is too late to be of the same group."""
     most_apart_ns, most_ns = span_ns(rules.correlation_seconds), longest_ns(rules)
     chain: list[Evidence] = []
     for each in group:
@@ -254,23 +256,23 @@ def _chains(group: Sequence[Evidence], rules: PolicyConfig) -> Iterator[list[Evi
         yield chain
 
 
-def _origins(
+def _root_causes(
     members: Sequence[Evidence], states: Mapping[str, NodeState], rules: PolicyConfig
 ) -> frozenset[str]:
     """Where it began: hardware's own failure, or of those that print alike the one that stands out."""
     hard = frozenset(each.node for each in members if is_conclusive(each, rules))
     soft = [each for each in members if is_deferrable(each, rules)]
-    origins = hard or _outstanding(soft)
-    if origins and soft:
+    root_causes = hard or _outstanding(soft)
+    if root_causes and soft:
         # A link's failure is heard within its own domain: one elsewhere explains none there.
         domains: defaultdict[str | None, list[Evidence]] = defaultdict(list)
         for each in soft:
             domains[states[each.node].domain].append(each)
-        explained = {states[node].domain for node in origins}
+        explained = {states[node].domain for node in root_causes}
         for domain, alike in domains.items():
             if domain is not None and explained.isdisjoint({domain, None}):
-                origins |= _outstanding(alike) or {each.node for each in alike}
-    return origins
+                root_causes |= _outstanding(alike) or {each.node for each in alike}
+    return root_causes
 
 
 def _standing(
@@ -313,42 +315,42 @@ def _distance(each: Evidence) -> int:
 
 
 Parts = Mapping[tuple[IncidentKey, bool], Sequence[tuple[FailureGroup, Evidence]]]
-"""What one node has in events, by its incidents' key and whether they taint by themselves."""
+"""What one node has in groups, by its incidents' key and whether they taint by themselves."""
 
 
-def parts_by_node(events: Iterable[FailureGroup]) -> Mapping[str, Parts]:
+def parts_by_node(groups: Iterable[FailureGroup]) -> Mapping[str, Parts]:
     """What each node has in them, or had before they began."""
     found: defaultdict[str, defaultdict[tuple[IncidentKey, bool], list[tuple[FailureGroup, Evidence]]]]
     found = defaultdict(lambda: defaultdict(list))
-    for event in events:
-        for each in (*event.members, *event.standing):
-            found[each.node][each.key, each.taints].append((event, each))
+    for group in groups:
+        for each in (*group.members, *group.standing):
+            found[each.node][each.key, each.taints].append((group, each))
     return found
 
 
 def named(
-    event: FailureGroup, records: Mapping[str, NodeRecord], waiting: Waiting, rules: PolicyConfig
+    group: FailureGroup, records: Mapping[str, NodeRecord], waiting: Waiting, rules: PolicyConfig
 ) -> FailureGroup:
-    """The event under the name that a record has for it already, the earliest if there are several."""
-    told = {i.event for node in event.nodes if node in records for i in records[node].incidents}
-    known = {name for name in told if name is not None and event.is_named(name, rules)}
-    name = min(known, key=lambda name: (parts_of(name)[1], name), default=event.name)
-    return replace(event, known_as=name, decided=is_decided(event, waiting, rules))
+    """The group under the name that a record has for it, the earliest if there are several."""
+    told = {i.failure_group for node in group.nodes if node in records for i in records[node].incidents}
+    known = {name for name in told if name is not None and group.is_named(name, rules)}
+    name = min(known, key=lambda name: (parts_of(name)[1], name), default=group.name)
+    return replace(group, known_as=name, decided=is_decided(group, waiting, rules))
 
 
-def settling(
+def deferred(
     record: NodeRecord, state: NodeState, mine: Sequence[Evidence], rules: PolicyConfig, now_ns: int
 ) -> Mapping[IncidentKey, int]:
     """The node's incidents that wait a few seconds before they may taint, and until when.
 
-    They are of rules with ``settle_seconds``, and wait from when they were heard; after a restart, from
+    They are of rules with ``defer_seconds``, and wait from when they were heard; after a restart, from
     their first line.
     """
     if state.tainted:
         return {}
     waiting: dict[IncidentKey, int] = {}
     for incident in record.incidents:
-        seconds = rules.escalation(incident.key.rule).settle_seconds
+        seconds = rules.escalation(incident.key.rule).defer_seconds
         if not seconds or not is_waiting(incident):
             continue
         heard = [e.heard_ns for e in mine if e.key == incident.key and e.taints and e.heard_ns is not None]
@@ -366,66 +368,71 @@ def with_roles(
     waiting: Waiting,
     rules: PolicyConfig,
 ) -> NodeRecord:
-    """The node's record with the roles that its incidents have in the events that it has ``parts`` of."""
+    """The node's record with the roles that its incidents have in the groups that it has ``parts`` of."""
     standing = {id(incident) for incident in open_incidents(record, state)}
     incidents = []
     for incident in record.incidents:
         changed = incident
         if id(incident) in standing:
             own = parts.get((incident.key, incident.severity.taints), ())
-            was_part = incident.event is not None or incident.role is not None
+            was_part = incident.failure_group is not None or incident.role is not None
             if (own or was_part) and _goes_on_alone(incident, own, mine, rules):
                 if incident.role is Role.COLLATERAL:
-                    changed = replace(incident, role=None, event=None, origin=None)
+                    changed = replace(incident, role=None, failure_group=None, root_cause=None)
             elif own:
-                event, each = max(own, key=lambda part: part[1].start_ns)
-                changed = _in_event(incident, event, each, state, waiting, rules)
+                group, each = max(own, key=lambda part: part[1].start_ns)
+                changed = _in_group(incident, group, each, state, waiting, rules)
             changed = _held_again(changed, incident, state)
         incidents.append(changed)
     return replace(record, incidents=tuple(incidents)) if incidents != list(record.incidents) else record
 
 
 def is_decided(group: FailureGroup, waiting: Waiting, rules: PolicyConfig) -> bool:
-    """Whether what is known of its origin will stay: nothing there waits to be told apart any more."""
+    """Whether what is known of its root cause will stay: nothing there waits to be told apart any more."""
     return any(is_conclusive(each, rules) for each in group.members) or not any(
-        each.key in waiting.get(each.node, ()) for each in group.members if each.node in group.origins
+        each.key in waiting.get(each.node, ()) for each in group.members if each.node in group.root_causes
     )
 
 
-def _in_event(
+def _in_group(
     incident: Incident,
-    event: FailureGroup,
+    group: FailureGroup,
     each: Evidence,
     state: NodeState,
     waiting: Waiting,
     rules: PolicyConfig,
 ) -> Incident:
-    if incident.event not in (None, event.name):
-        before_ns = parts_of(incident.event)[1]
+    if incident.failure_group not in (None, group.name):
+        before_ns = parts_of(incident.failure_group)[1]
         if before_ns is not None and before_ns > each.end_ns + span_ns(rules.correlation_seconds):
             return incident  # it was part of a later one since
-    role = incident.role if incident.event == event.name else None
-    if event.origins:
+    role = incident.role if incident.failure_group == group.name else None
+    if group.root_causes:
         if is_symptom(each, rules):
-            role = Role.COLLATERAL if event.decided else role
-        elif each.node in event.origins:
-            role = Role.ORIGIN if event.decided else role
+            role = Role.COLLATERAL if group.decided else role
+        elif each.node in group.root_causes:
+            role = Role.ROOT_CAUSE if group.decided else role
         elif is_deferrable(each, rules) and not state.tainted and each.key not in waiting.get(each.node, ()):
             # Its time is up, and another is nearer to what failed, even if that one still waits itself.
             role = Role.COLLATERAL
     elif role is None and each.key not in waiting.get(each.node, ()):
         role = Role.UNCLEAR
-    origin = event.origin_for(state.domain) if role is Role.COLLATERAL else None
-    if origin is None and incident.event == event.name and role is Role.COLLATERAL:
-        origin = incident.origin
-    job = _job(incident, each, event)
-    if (event.name, role, job, origin) == (incident.event, incident.role, incident.job, incident.origin):
-        return incident  # as nearly always: an event is looked at in every tick
-    return replace(incident, event=event.name, role=role, job=job, origin=origin)
+    root_cause = group.root_cause_for(state.domain) if role is Role.COLLATERAL else None
+    if root_cause is None and incident.failure_group == group.name and role is Role.COLLATERAL:
+        root_cause = incident.root_cause
+    job = _job(incident, each, group)
+    if (group.name, role, job, root_cause) == (
+        incident.failure_group,
+        incident.role,
+        incident.job,
+        incident.root_cause,
+    ):
+        return incident  # as nearly always: a failure group is compared in every reconcile
+    return replace(incident, failure_group=group.name, role=role, job=job, root_cause=root_cause)
 
 
 def _job(incident: Incident, each: Evidence, group: FailureGroup) -> str | None:
-    """The event's own job if this is of it; else the only one that it is of."""
+    """The failure group's own job if this is of it; else the only one that it is of."""
     if job_key(group.shared) in map(job_key, each.jobs):
         return group.shared
     return next(iter(each.jobs)) if len(each.jobs) == 1 else incident.job
@@ -437,14 +444,14 @@ def _goes_on_alone(
     mine: Sequence[Evidence],
     rules: PolicyConfig,
 ) -> bool:
-    """Whether it was heard long after the event that explained it, with no event to explain it now."""
+    """Whether it was heard long after the group that explained it, with none to explain it now."""
     taints = incident.severity.taints
     # What is fatal and does not stop is its own; symptoms may go on for as long as a job hangs.
     latest_ns = max(
         (e.end_ns if taints else e.start_ns for e in mine if e.key == incident.key and e.taints == taints),
         default=0,
     )
-    began_ns = parts_of(incident.event)[1] if incident.event else 0
+    began_ns = parts_of(incident.failure_group)[1] if incident.failure_group else 0
     if began_ns is None:
         return False
     explained_ns = max((each.start_ns for _, each in own), default=began_ns)

@@ -84,8 +84,8 @@ def decide(
             if change is None and cases[name].folded.grown
         },
         window=window,
-        refused=refusals(cases, fleet.settling, admission.refused, ignored),
-        events=fleet.events,
+        refused=refusals(cases, fleet.deferred, admission.refused, ignored),
+        failures=fleet.failures,
     )
 
 
@@ -165,7 +165,7 @@ def _assessed(
     cases: Mapping[str, Case], fleet: Assessment, snapshot: Snapshot, now: datetime
 ) -> Mapping[str, Case]:
     """The cases with what the fleet's evidence changes, on nodes too that had nothing new themselves."""
-    found = {name: replace(case, settling=fleet.settling.get(name, {})) for name, case in cases.items()}
+    found = {name: replace(case, deferred=fleet.deferred.get(name, {})) for name, case in cases.items()}
     for name, record in fleet.records.items():
         if name not in cases and name not in fleet.urgent:
             continue
@@ -176,7 +176,7 @@ def _assessed(
             urgent=case.folded.urgent or name in fleet.urgent,
             notable=fleet.suspects.get(name, case.folded.notable),
         )
-        found[name] = replace(case, folded=folded, settling=fleet.settling.get(name, {}))
+        found[name] = replace(case, folded=folded, deferred=fleet.deferred.get(name, {}))
     return found
 
 
@@ -192,7 +192,7 @@ def _admission(
         and not case.state.tainted
         and name not in snapshot.unwritable
     }
-    return admit(candidates, snapshot, rules, now, fleet.settling)
+    return admit(candidates, snapshot, rules, now, fleet.deferred)
 
 
 def _write_order(change: Change) -> tuple[bool, bool, int, str]:

@@ -26,7 +26,7 @@ from konductor_like.model import (
     NodeState,
     Same,
     Severity,
-    SharedEvent,
+    SharedFailure,
     Snapshot,
     Source,
     Threshold,
@@ -40,6 +40,7 @@ from konductor_like.policy.correlation import (
     DOMAIN,
     FailureGroup,
     Waiting,
+    deferred,
     failure_groups,
     is_decided,
     is_deferrable,
@@ -47,7 +48,6 @@ from konductor_like.policy.correlation import (
     named,
     parts_by_node,
     related,
-    settling,
     with_roles,
 )
 from konductor_like.policy.evidence import RECENT_NS, Evidence, evidence_of
@@ -73,9 +73,9 @@ class Assessment:
     """Those of them to be written now; what only adds words waits for the next write (rule 22)."""
     suspects: Mapping[str, Incident] = field(default_factory=dict)
     """The nodes that failed jobs turned out to have in common just now, and the incident that says so."""
-    settling: Waiting = field(default_factory=dict)
+    deferred: Waiting = field(default_factory=dict)
     """By node, incidents that wait a few seconds before they may taint, and until when."""
-    events: tuple[SharedEvent, ...] = ()
+    failures: tuple[SharedFailure, ...] = ()
 
 
 def assess_fleet(
@@ -112,15 +112,15 @@ def assess_fleet(
     waiting = {
         name: keys
         for name, record in known.items()
-        if (keys := settling(record, snapshot.nodes[name], mine[name], rules, now_ns))
+        if (keys := deferred(record, snapshot.nodes[name], mine[name], rules, now_ns))
     }
-    events = [
-        named(event, known, waiting, rules) for event in failure_groups(evidence, snapshot.nodes, rules)
+    groups = [
+        named(group, known, waiting, rules) for group in failure_groups(evidence, snapshot.nodes, rules)
     ]
-    parts = parts_by_node(events)
-    failed = failed_jobs(events)
+    parts = parts_by_node(groups)
+    failed = failed_jobs(groups)
     counts: defaultdict[str, list[Evidence]] = defaultdict(list)
-    for each in counting(evidence, events, rules):
+    for each in counting(evidence, groups, rules):
         counts[each.node].append(each)
 
     changed: dict[str, NodeRecord] = {}
@@ -138,17 +138,17 @@ def assess_fleet(
         if new != record:
             changed[name] = new
             # What was collateral and goes on alone waits, too.
-            if keys := settling(new, state, mine[name], rules, now_ns):
+            if keys := deferred(new, state, mine[name], rules, now_ns):
                 waiting[name] = keys
     quiet_ns = now_ns - span_ns(rules.correlation_seconds)
-    over = {event.name for event in events if event.members[-1].end_ns < quiet_ns}
+    over = {group.name for group in groups if group.members[-1].end_ns < quiet_ns}
     urgent = {
         name
         for name, new in changed.items()
         if _matters(known[name], new, snapshot.nodes[name]) or _joined(known[name], new, over)
     } | suspects.keys()
-    recent = (event for event in events if event.members[-1].end_ns >= now_ns - RECENT_NS)
-    told = tuple(_told(event, failed, waiting, rules) for event in recent)
+    recent = (group for group in groups if group.members[-1].end_ns >= now_ns - RECENT_NS)
+    told = tuple(_told(group, failed, waiting, rules) for group in recent)
     return Assessment(changed, frozenset(urgent), suspects, waiting, told)
 
 
@@ -163,7 +163,7 @@ def _touched(
     touched = {name for name, at_ns in window.heard_ns.items() if at_ns >= since_ns and name in states}
     for name, record in records.items():
         if any(
-            is_waiting(incident) and rules.escalation(incident.key.rule).settle_seconds
+            is_waiting(incident) and rules.escalation(incident.key.rule).defer_seconds
             for incident in record.incidents
         ):
             touched.add(name)
@@ -185,9 +185,9 @@ def _escalated(
 ) -> NodeRecord:
     """The record with what escalates its incidents now; one that was escalated before stays as it is."""
     found = {
-        id(incident): escalated(incident, grounds, rules)
+        id(incident): escalated(incident, because, rules)
         for incident in open_incidents(record, state)
-        if not incident.taints and (grounds := escalated_because(incident, counts, rules, now_ns))
+        if not incident.taints and (because := reason_to_escalate(incident, counts, rules, now_ns))
     }
     return _with_incidents(record, found) if found else record
 
@@ -220,52 +220,52 @@ def _matters(before: NodeRecord, after: NodeRecord, state: NodeState) -> bool:
 def _was_corrected(before: NodeRecord, after: NodeRecord) -> bool:
     """Whether what it was said to be, or where that began, turned out otherwise."""
     pairs = zip(before.incidents, after.incidents, strict=True)
-    return any(old.role and (old.role, old.origin) != (new.role, new.origin) for old, new in pairs)
+    return any(old.role and (old.role, old.root_cause) != (new.role, new.root_cause) for old, new in pairs)
 
 
 def _joined(before: NodeRecord, after: NodeRecord, over: Collection[str]) -> bool:
-    """Whether it turned out to be part of an event to which nothing more is added: that is written once.
+    """Whether it turned out to be part of a group that has ended: that is written once.
 
-    Of which event it is now, where it was part of one before, waits with the counts: a job may crash all day.
+    Of which group it is now, where it was part of one before, waits with the counts: a job may crash all day.
     """
     pairs = zip(before.incidents, after.incidents, strict=True)
-    return any(old.event is None and new.event in over for old, new in pairs)
+    return any(old.failure_group is None and new.failure_group in over for old, new in pairs)
 
 
 def _why(record: NodeRecord) -> list[tuple[IncidentKey, str]]:
-    return [(incident.key, incident.grounds) for incident in tainting(record)]
+    return [(incident.key, incident.escalated_because) for incident in tainting(record)]
 
 
-def _told(event: FailureGroup, failed: JobsOf, waiting: Waiting, rules: PolicyConfig) -> SharedEvent:
+def _told(group: FailureGroup, failed: JobsOf, waiting: Waiting, rules: PolicyConfig) -> SharedFailure:
     first: dict[str, int] = {}
     own: set[str] = set()
-    for each in event.members:
+    for each in group.members:
         first.setdefault(each.node, each.start_ns)
         if not (is_symptom(each, rules) or is_deferrable(each, rules)):
             own.add(each.node)
-    origins = event.origins if is_decided(event, waiting, rules) else frozenset()
+    root_causes = group.root_causes if is_decided(group, waiting, rules) else frozenset()
     ranked = sorted(
-        first, key=lambda node: (node not in origins, -len(failed.get(node, ())), first[node], node)
+        first, key=lambda node: (node not in root_causes, -len(failed.get(node, ())), first[node], node)
     )
-    collateral = frozenset(first).difference(origins, own) if origins else frozenset()
-    return SharedEvent(event.name, event.shared, event.began_ns, tuple(ranked), origins, collateral)
+    collateral = frozenset(first).difference(root_causes, own) if root_causes else frozenset()
+    return SharedFailure(group.name, group.shared, group.began_ns, tuple(ranked), root_causes, collateral)
 
 
 def counting(
-    evidence: Iterable[Evidence], events: Iterable[FailureGroup], rules: PolicyConfig
+    evidence: Iterable[Evidence], groups: Iterable[FailureGroup], rules: PolicyConfig
 ) -> list[Evidence]:
     """What counts: all but what a failure elsewhere explains, and what only the record tells of."""
     explained = {
         id(each)
-        for event in events
-        if event.origins
-        for each in event.members
-        if each.node not in event.origins and is_symptom(each, rules)
+        for group in groups
+        if group.root_causes
+        for each in group.members
+        if each.node not in group.root_causes and is_symptom(each, rules)
     }
     return [each for each in evidence if id(each) not in explained and not each.recorded]
 
 
-def escalated_because(incident: Incident, mine: Sequence[Evidence], rules: PolicyConfig, now_ns: int) -> str:
+def reason_to_escalate(incident: Incident, mine: Sequence[Evidence], rules: PolicyConfig, now_ns: int) -> str:
     """Why an incident that does not taint by itself is to taint now; empty where nothing says so.
 
     ``mine`` is what counts against its node.
@@ -279,7 +279,7 @@ def escalated_because(incident: Incident, mine: Sequence[Evidence], rules: Polic
     return reached or (_together(together, incident, own, mine, now_ns) if together is not None else "")
 
 
-def escalated(incident: Incident, grounds: str, rules: PolicyConfig) -> Incident:
+def escalated(incident: Incident, escalated_because: str, rules: PolicyConfig) -> Incident:
     """The incident once it is reason enough, with the advice that follows from its grounds.
 
     A user's own rule says itself what to do.
@@ -293,12 +293,12 @@ def escalated(incident: Incident, grounds: str, rules: PolicyConfig) -> Incident
         advice, needs = ADVICE
     return replace(
         incident,
-        grounds=grounds,
+        escalated_because=escalated_because,
         advice=advice,
         needs=needs,
         state=IncidentState.HELD,
         role=None,
-        origin=None,
+        root_cause=None,
     )
 
 
@@ -395,15 +395,15 @@ def _is_meant(rule: str, other: Evidence) -> bool:
     return other.key.rule.startswith(rule[:-1]) and other.severity in _WORSE
 
 
-def failed_jobs(events: Iterable[FailureGroup]) -> JobsOf:
-    """The jobs that failed with each node while no origin was in sight."""
+def failed_jobs(groups: Iterable[FailureGroup]) -> JobsOf:
+    """The jobs that failed with each node while no root cause was in sight."""
     jobs: defaultdict[str, set[str]] = defaultdict(set)
-    for event in events:
+    for group in groups:
         # A job that is cancelled prints Xid 45 and is none that failed: its pods would say so.
-        failed = any(each.source is Source.POD for each in event.members)
-        if failed and not event.origins and not event.shared.startswith(DOMAIN):
-            for node in event.nodes:
-                jobs[node].add(job_key(event.shared))
+        failed = any(each.source is Source.POD for each in group.members)
+        if failed and not group.root_causes and not group.shared.startswith(DOMAIN):
+            for node in group.nodes:
+                jobs[node].add(job_key(group.shared))
     return {node: frozenset(names) for node, names in jobs.items()}
 
 

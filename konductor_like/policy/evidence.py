@@ -102,7 +102,7 @@ def _of_window(
     name: str, traces: Mapping[TraceKey, Trace], state: NodeState, record: NodeRecord
 ) -> Iterator[Evidence]:
     since_ns = settled_ns(state, record)
-    proven = {incident.key for incident in open_incidents(record, state) if incident.grounds}
+    proven = {incident.key for incident in open_incidents(record, state) if incident.escalated_because}
     acked = {i.key: unix_ns(i.ack.at) for i in record.incidents if i.ack is not None}
     for key, trace in traces.items():
         if key.boot_id not in (None, state.machine.boot_id):
@@ -154,7 +154,7 @@ def _of_record(
             incident.first_ns,
             incident.last_ns,
             jobs=frozenset((incident.job,)) if incident.job else frozenset(),
-            proven=bool(incident.grounds),
+            proven=bool(incident.escalated_because),
             recorded=True,
         )
 

@@ -38,12 +38,11 @@ def describe(incident: Incident) -> str:
     test = " (a test)" if incident.severity is Severity.TEST else ""
     by_user = " (written by a user)" if incident.user_written else ""
     evidence = f' Line: "{incident.evidence}"' if incident.evidence else ""
-    if incident.role is Role.COLLATERAL and incident.origin is not None:
-        return (
-            f"{name}{by_user}: {incident.title}. It followed from a failure on {incident.origin}.{evidence}"
-        )
-    grounds = f" Tainted for: {incident.grounds}." if incident.grounds else ""
-    return f"{name}{test}{by_user}: {incident.title}.{grounds} {incident.advice}{evidence}"
+    if incident.role is Role.COLLATERAL and incident.root_cause is not None:
+        followed = f"It followed from a failure on {incident.root_cause}."
+        return f"{name}{by_user}: {incident.title}. {followed}{evidence}"
+    escalated_because = f" Tainted for: {incident.escalated_because}." if incident.escalated_because else ""
+    return f"{name}{test}{by_user}: {incident.title}.{escalated_because} {incident.advice}{evidence}"
 
 
 def why_held(why: Refusal, brake: BrakeState, pool: str | None = None) -> str:
@@ -84,10 +83,10 @@ def pause_words(pause: ControlAct) -> str:
     return f"paused by {pause.by}{until}: {pause.reason}"
 
 
-def settling_words(until_ns: int) -> str:
-    """``it settles until 2026-05-06T14:00:05Z, to tell origin from collateral``; rounded up to a second."""
+def deferral_words(until_ns: int) -> str:
+    """``deferred until 2026-05-06T14:00:05Z, to tell …``; rounded up to a second."""
     rounded_up_ns = -(-until_ns // SECOND_NS) * SECOND_NS
-    return f"it settles until {stamp(moment_of(rounded_up_ns))}, to tell origin from collateral"
+    return f"deferred until {stamp(moment_of(rounded_up_ns))}, to tell the root cause from collateral"
 
 
 ID_CHARS = 12

@@ -193,7 +193,7 @@ def by_the_controller(said: list[Said], case: Case) -> list[Taint]:
             for source, batch in batches.items():
                 readers[source].commit(batch)
             taints += [
-                Taint(change.node, change.incident.key.rule, change.incident.grounds, clock_ns)
+                Taint(change.node, change.incident.key.rule, change.incident.escalated_because, clock_ns)
                 for change in plan.changes
                 if change.verb is Verb.TAINT and change.incident is not None
             ]
@@ -212,7 +212,10 @@ def by_the_backtest(said: list[Said], case: Case) -> list[Taint]:
         simulation.poll(poll_ns, lines)
     simulation.finish(END_NS)
     outages = simulation.verdicts().outages
-    return [Taint(one.node, one.incident.key.rule, one.incident.grounds, one.start_ns) for one in outages]
+    return [
+        Taint(one.node, one.incident.key.rule, one.incident.escalated_because, one.start_ns)
+        for one in outages
+    ]
 
 
 @pytest.mark.parametrize("name", CASES)

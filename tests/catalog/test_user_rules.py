@@ -24,7 +24,11 @@ def test_an_override_changes_one_field_of_one_rule_and_nothing_else() -> None:
     before, now = load_catalog().xid(94), rules.catalog.xid(94)
     assert (before.severity, now.severity) == (Severity.SUSPECT, Severity.FATAL)
     assert (now.title, now.advice, now.mode) == (before.title, before.advice, before.mode)
-    assert (before.origin, now.origin, now.fixed) == ("built-in", "rules.yaml", frozenset({"severity"}))
+    assert (before.origin, now.origin, now.fixed) == (
+        "built-in",
+        "rules.yaml",
+        frozenset({"severity"}),
+    )
     assert rules.catalog.xid(95) is load_catalog().xid(95)
     assert load_catalog().xid(94) is before
     assert rules.overrides == {"xid.94.severity": "fatal"}
@@ -315,7 +319,7 @@ def test_a_threshold_and_a_companion_are_read_and_shown_as_they_were_written() -
         "overrides:\n"
         "  xid.94.threshold: 2 in 90m on one node from distinct pods\n"
         "  xid.94.together_with: xid.63 within 1h on one gpu\n"
-        "  xid.149.settle_seconds: none\n"
+        "  xid.149.defer_seconds: none\n"
     )
 
     escalations = rules.catalog.escalations
@@ -323,8 +327,8 @@ def test_a_threshold_and_a_companion_are_read_and_shown_as_they_were_written() -
         "threshold": "2 in 90m on one node from distinct pods",
         "together_with": "xid.63 within 1h on one gpu",
     }
-    assert escalations["xid.149"].settle_seconds == 0
-    assert escalations["xid.145"].settle_seconds == 5
+    assert escalations["xid.149"].defer_seconds == 0
+    assert escalations["xid.145"].defer_seconds == 5
 
 
 def test_a_companion_may_be_one_of_several_rules() -> None:
@@ -376,8 +380,8 @@ def test_a_rule_of_ones_own_may_have_a_threshold() -> None:
         ("together_with: nothing.* within 1h on one gpu", "there is no rule 'nothing.*'"),
         ("together_with: xid.63, nothing.known within 1h on one gpu", "there is no rule 'nothing.known'"),
         ("together_with: xid.63 xid.64 within 1h on one gpu", "must be like: xid.64 within 24h on one gpu"),
-        ("settle_seconds: 61", "must be seconds, 0 to 60"),
-        ("settle_seconds: soon", "must be seconds, 0 to 60"),
+        ("defer_seconds: 61", "must be seconds, 0 to 60"),
+        ("defer_seconds: soon", "must be seconds, 0 to 60"),
     ],
 )
 def test_what_cannot_be_read_as_an_escalation_is_refused_with_its_line(line: str, said: str) -> None:

@@ -64,7 +64,7 @@ class Occurrence:
 
     @property
     def soft(self) -> bool:
-        """Whether it is fatal by a rule that waits to tell origin from collateral."""
+        """Whether it is fatal by a rule that waits to tell the root cause from collateral."""
         return self.taints and self.finding.code in LINKS
 
     @property

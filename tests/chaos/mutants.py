@@ -194,11 +194,11 @@ def _no_line_names_its_boot(real: Any) -> Any:
 
 
 def _everything_settles(_real: Any) -> Any:
-    def settling(record: Any, _state: Any, _mine: Any, rules: Any, now_ns: int) -> dict[Any, int]:
-        keys = (i.key for i in record.incidents if rules.escalation(i.key.rule).settle_seconds)
+    def deferred(record: Any, _state: Any, _mine: Any, rules: Any, now_ns: int) -> dict[Any, int]:
+        keys = (i.key for i in record.incidents if rules.escalation(i.key.rule).defer_seconds)
         return dict.fromkeys(keys, now_ns + 10**9)
 
-    return settling
+    return deferred
 
 
 def _threshold_off_by(number: int) -> Callable[[Any], Any]:

@@ -48,7 +48,7 @@ class Surroundings(Protocol):
     clock: Clock
     rng: random.Random
     setup: Any
-    settling: bool
+    deferred: bool
     """Whether nothing goes wrong any more."""
     taken: int
     """How many steps were taken."""
@@ -323,7 +323,7 @@ class Process:
         assert self._leadership is not None
         loop = self._leadership.loops[name]
         for _ in range(PIECES_IN_A_ROW if name == "history" else POLLS_IN_A_ROW):
-            if name == "history" and not self._world.settling and self._world.rng.random() < 0.1:
+            if name == "history" and not self._world.deferred and self._world.rng.random() < 0.1:
                 return  # the other loops do not wait for it
             oldest_ns = self._world.lines.take_nudge() if name == "kernel" else None
             batch = None if self._ended.is_set() else loop._poll(oldest_ns)

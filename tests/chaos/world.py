@@ -62,7 +62,7 @@ class World:
         self.machines: dict[str, Machine] = {}
         self.occurrences: list[Occurrence] = []
         self.names = [f"gpu-{number}" for number in range(1, len(setup.plain) + 1)]
-        self.settling = False
+        self.deferred = False
         """Whether all steps were taken, and nothing goes wrong any more."""
         self.taken = 0
         """How many steps were taken."""
@@ -138,7 +138,7 @@ class World:
 
     def heal(self) -> None:
         """From now on nothing goes wrong any more, and everything is there."""
-        self.settling = True
+        self.deferred = True
         self.traffic.clear()
         for name, machine in self.machines.items():
             machine.clock_ahead_ns = 0

@@ -167,13 +167,13 @@ def in_event() -> list[dict[str, Any]]:
     llama, probe = "ml/Job/llama@2026-05-06T11:57:00Z", "ml/PyTorchJob/probe@2026-05-06T11:40:00Z"
     for number in range(1, 9):
         node = make_node(f"gpu-{number}")
-        role = Role.ORIGIN if number == 1 else Role.COLLATERAL
+        role = Role.ROOT_CAUSE if number == 1 else Role.COLLATERAL
         dead = incident(boot=boot_of(node), seconds_ago=190)
         bug = incident(
             "xid.45", severity=Severity.APPLICATION, seconds_ago=185 - number, boot=boot_of(node),
             evidence="NVRM: Xid (PCI:0000:9b:00): 45, pid=7, Ch 00000008",
         )  # fmt: skip
-        mine = replace(dead if number == 1 else bug, event=llama, role=role, job="ml/Job/llama")
+        mine = replace(dead if number == 1 else bug, failure_group=llama, role=role, job="ml/Job/llama")
         nodes.append(with_record(node, mine, tainted=number == 1))
     for number in (9, 10):
         node = make_node(f"gpu-{number}")
@@ -182,7 +182,7 @@ def in_event() -> list[dict[str, Any]]:
             evidence="NCCL WARN Call to ibv_poll_cq failed",
         )  # fmt: skip
         mine = replace(
-            doubt, source=Source.POD, event=probe, role=Role.UNCLEAR, job="ml/PyTorchJob/probe",
+            doubt, source=Source.POD, failure_group=probe, role=Role.UNCLEAR, job="ml/PyTorchJob/probe",
             ack=Ack(ago(60), "lee@desk", "the switch") if number == 9 else None,
         )  # fmt: skip
         nodes.append(with_record(node, mine))

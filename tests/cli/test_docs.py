@@ -68,9 +68,9 @@ def test_every_field_of_the_document_is_described() -> None:
         BrakeState(1, 1, 1, (Held("gpu-1", incident()),)),
         ControllerReport("ns/lease", settings=settings_of()),
         node_reports(map(decode_node, (*every_state(), *in_event())), None),
-        events=shared_failures({each["metadata"]["name"]: decode_node(each) for each in in_event()}, NOW),
+        failures=shared_failures({each["metadata"]["name"]: decode_node(each) for each in in_event()}, NOW),
     )
-    assert report.events
+    assert report.failures
 
     for name in names(status_document(report)):
         assert re.search(rf"[`.]{name}[`.\[]", PAGE), name

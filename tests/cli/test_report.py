@@ -79,7 +79,7 @@ def test_a_node_shows_what_it_is_out_for_and_its_advice_before_what_is_only_susp
     doubt = incident("xid.94", severity=Severity.SUSPECT, seconds_ago=900)
     grounds = replace(
         incident("xid.31", severity=Severity.APPLICATION),
-        grounds="3 times within 24h on this GPU, from 3 jobs",
+        escalated_because="3 times within 24h on this GPU, from 3 jobs",
         advice="Drain the node and run diagnostics on this GPU.",
     )
 

@@ -9,7 +9,7 @@ import pytest
 
 from konductor_like.cli.status.shared_failures import (
     FAILURES_SHOWN,
-    SharedFailure,
+    FailureReport,
     failure_lines,
     failure_sentence,
     shared_failures,
@@ -31,7 +31,7 @@ def node(
     incidents = tuple(
         replace(
             incident(f"xid.{40 + n}", severity=Severity.APPLICATION, state=state, seconds_ago=seconds),
-            event=event,
+            failure_group=event,
             role=role,
             source=source,
         )
@@ -49,15 +49,15 @@ def test_a_job_that_one_dead_gpu_ended_is_one_event_with_its_origin() -> None:
 
     probe, llama = sorted(shared_failures(nodes, NOW), key=lambda event: event.start_ns)
 
-    assert (llama.shared, llama.origins, llama.unclear) == ("ml/Job/llama", ("gpu-1",), ())
+    assert (llama.shared, llama.root_causes, llama.unclear) == ("ml/Job/llama", ("gpu-1",), ())
     assert llama.collateral == tuple(f"gpu-{number}" for number in (2, 3, 4, 5, 6, 7, 8))
     assert failure_sentence(llama, NOW) == "ml/Job/llama, 3m ago, 8 nodes: began on gpu-1; 7 collateral"
-    assert (probe.origins, set(probe.unclear)) == ((), {"gpu-9", "gpu-10"})
+    assert (probe.root_causes, set(probe.unclear)) == ((), {"gpu-9", "gpu-10"})
 
 
 def ranked(
     *, source: Source = Source.POD, role: Role = Role.UNCLEAR, other: str = "ml/Job/b"
-) -> SharedFailure:
+) -> FailureReport:
     """The latest of two events; ``gpu-3``, the last to tell of it, was part of the ``other``, too."""
     nodes = fleet(
         node("gpu-1", ("ml/Job/a", Role.UNCLEAR, 50), source=source),
@@ -72,7 +72,7 @@ def test_with_no_origin_in_sight_the_node_of_the_most_failed_jobs_comes_first_th
     latest = ranked()
 
     assert latest.unclear == ("gpu-3", "gpu-2", "gpu-1")
-    assert "no origin in sight; 3 unclear, the likeliest first: gpu-3, gpu-2, gpu-1" in failure_sentence(
+    assert "no root cause in sight; 3 unclear, the likeliest first: gpu-3, gpu-2, gpu-1" in failure_sentence(
         latest, NOW
     )
 
@@ -89,13 +89,13 @@ def test_an_event_began_when_its_name_says_however_old_its_nodes_incidents_are()
 @pytest.mark.parametrize(
     "latest",
     [
-        pytest.param(ranked(role=Role.ORIGIN), id="one that began elsewhere"),
+        pytest.param(ranked(role=Role.ROOT_CAUSE), id="one that began elsewhere"),
         pytest.param(ranked(source=Source.KERNEL), id="one that was cancelled: no pod says that it failed"),
         pytest.param(ranked(other="ml/PyTorchJob/a"), id="the same job again"),
         pytest.param(ranked(other="domain rack-7"), id="no job at all"),
     ],
 )
-def test_as_for_the_controller_this_is_no_further_failed_job(latest: SharedFailure) -> None:
+def test_as_for_the_controller_this_is_no_further_failed_job(latest: FailureReport) -> None:
     assert latest.unclear == ("gpu-2", "gpu-1", "gpu-3")
 
 
@@ -122,13 +122,13 @@ def test_the_latest_few_are_shown_and_the_others_counted() -> None:
     many = [(f"job-{n}", Role.UNCLEAR, float(n)) for n in range(FAILURES_SHOWN + 3)]
     lines = failure_lines(shared_failures(fleet(node("gpu-1", *many), node("gpu-2", *many)), NOW), NOW)
 
-    assert [label for label, _ in lines] == ["Event"] * (FAILURES_SHOWN + 1)
+    assert [label for label, _ in lines] == ["Failures"] * (FAILURES_SHOWN + 1)
     assert lines[0][1].startswith("job-0, ")
-    assert lines[-1][1] == "and 3 more events"
+    assert lines[-1][1] == "and 3 more failures"
 
 
 def test_an_event_begins_with_its_first_line_on_record() -> None:
-    nodes = fleet(node("gpu-1", ("a", Role.ORIGIN, 60)), node("gpu-2", ("a", Role.COLLATERAL, 58)))
+    nodes = fleet(node("gpu-1", ("a", Role.ROOT_CAUSE, 60)), node("gpu-2", ("a", Role.COLLATERAL, 58)))
 
     [event] = shared_failures(nodes, NOW)
 
@@ -143,7 +143,7 @@ def test_an_origin_that_is_known_by_the_others_is_named_whatever_its_own_record_
             state,
             record=replace(
                 state.record,
-                incidents=tuple(replace(i, origin="gpu-1") for i in state.record.incidents),
+                incidents=tuple(replace(i, root_cause="gpu-1") for i in state.record.incidents),
             ),
         )
         for state in wake
@@ -152,13 +152,14 @@ def test_an_origin_that_is_known_by_the_others_is_named_whatever_its_own_record_
     dead = replace(
         dead,
         record=replace(
-            dead.record, incidents=tuple(replace(i, event=None, role=None) for i in dead.record.incidents)
+            dead.record,
+            incidents=tuple(replace(i, failure_group=None, role=None) for i in dead.record.incidents),
         ),
     )
 
     [told] = shared_failures(fleet(*wake, dead), NOW)
-    assert (told.origins, told.gone) == (("gpu-1",), ())
+    assert (told.root_causes, told.gone) == (("gpu-1",), ())
 
     [told] = shared_failures(fleet(*wake), NOW)
-    assert (told.origins, told.gone) == ((), ("gpu-1",))
+    assert (told.root_causes, told.gone) == ((), ("gpu-1",))
     assert "began on gpu-1, of which nothing is on record; 2 collateral" in failure_sentence(told, NOW)

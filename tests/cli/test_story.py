@@ -134,9 +134,9 @@ def test_that_the_driver_called_a_fault_over_is_told_with_its_time_and_what_that
 def test_a_collateral_node_names_the_origin_and_the_others() -> None:
     said = told(story("gpu-5", nodes("events")))
 
-    assert "began on gpu-1; 7 collateral" in said["Event"]
-    assert "this node: collateral; with it: gpu-1, " in said["Event"]
-    assert said["Event"].endswith("and 1 more")
+    assert "began on gpu-1; 7 collateral" in said["Failure group"]
+    assert "this node: collateral; with it: gpu-1, " in said["Failure group"]
+    assert said["Failure group"].endswith("and 1 more")
 
 
 def test_of_many_faults_the_open_and_tainting_ones_are_told_and_the_others_counted() -> None:

@@ -58,10 +58,10 @@ INCIDENTS = st.builds(
     released_ns=st.none() | STAMPS,
     user_written=st.booleans(),
     job=st.none() | TEXTS.filter(bool),
-    event=st.none() | TEXTS.filter(bool),
+    failure_group=st.none() | TEXTS.filter(bool),
     role=st.none() | st.sampled_from(Role),
-    origin=st.none() | TEXTS,
-    grounds=TEXTS,
+    root_cause=st.none() | TEXTS,
+    escalated_because=TEXTS,
     ack=st.none() | st.builds(Ack, MOMENTS, TEXTS, TEXTS),
 )
 RELEASES = st.builds(
@@ -115,7 +115,8 @@ def test_what_is_written_is_read_again(written: NodeRecord) -> None:
             Incident,
             (
                 "key kind severity state count first_ns last_ns last code evidence title advice source "
-                "before_install released_ns user_written job event role origin needs grounds ack ended_ns"
+                "before_install released_ns user_written job failure_group role root_cause needs "
+                "escalated_because ack ended_ns"
             ),
         ),
         (Release, "at by reason how read read_ns warning"),
@@ -170,7 +171,7 @@ def test_a_record_reads_like_this() -> None:
     )
 
     assert json.loads(encode(written)) == {
-        "v": 1,
+        "v": 2,
         "tainted": "2026-05-06T12:00:00Z",
         "machine": {"uid": "uid-gpu-1", "system": "4c4c4544-0051-3310-8052-b4c04f564d33", "boot": BOOT},
         "read": {"seq": 1200, "us": 6_000_000},
@@ -257,8 +258,8 @@ def _edited(**changes: Any) -> str:
         pytest.param("", "it is not JSON", id="emptied"),
         pytest.param("see JIRA-1234", "it is not JSON", id="a note"),
         pytest.param("[1]", "it is not a JSON object", id="a list"),
-        pytest.param("{}", "it is of version unknown, this program writes version 1", id="no version"),
-        pytest.param(_edited(v=2), "it is of version 2, this program writes version 1", id="a later version"),
+        pytest.param("{}", "it is of version unknown, this program writes version 2", id="no version"),
+        pytest.param(_edited(v=3), "it is of version 3, this program writes version 2", id="a later version"),
         pytest.param(_edited(tainted="today"), "tainted is not a time", id="a time in words"),
         pytest.param(_edited(tainted=True), "tainted is not a time", id="true for a time"),
         pytest.param(_edited(read={"seq": -1}), "read.seq is not a whole number", id="a negative number"),

@@ -76,7 +76,12 @@ def roles(cluster: Cluster) -> dict[Role | None, set[str]]:
 
 def events(cluster: Cluster) -> set[str]:
     """The names of the events on the nodes."""
-    return {i.event for s in cluster.nodes.values() for i in s.record.incidents if i.event is not None}
+    return {
+        i.failure_group
+        for s in cluster.nodes.values()
+        for i in s.record.incidents
+        if i.failure_group is not None
+    }
 
 
 def labels(cluster: Cluster) -> dict[str | None, int]:

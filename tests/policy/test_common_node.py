@@ -42,7 +42,7 @@ def test_a_node_that_failed_jobs_have_in_common_is_a_suspect_told_of_once_and_ra
 
     [message] = told(plan)
     assert COMMON in message
-    assert plan.events[-1].nodes == ("gpu-1", "gpu-5")
+    assert plan.failures[-1].nodes == ("gpu-1", "gpu-5")
     assert cluster.nodes["gpu-1"].as_read.health == "suspect"
     assert (suspected(cluster), cluster.tainted) == ({"gpu-1"}, set())
 

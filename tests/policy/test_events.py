@@ -27,9 +27,9 @@ def test_of_a_job_that_died_with_a_gpu_only_the_gpus_node_is_tainted() -> None:
     plan = cluster.tick(lost, *crash(64), seconds=6)
 
     assert cluster.tainted == {"gpu-17"}
-    [event] = plan.events
+    [event] = plan.failures
     assert (event.shared, event.nodes[0], len(event.nodes)) == (JOB, "gpu-17", 64)
-    assert event.origins == {"gpu-17"}
+    assert event.root_causes == {"gpu-17"}
     assert len(event.collateral) == 63
     assert len(events(cluster)) == 1
     assert labels(cluster) == {"faulty": 1, None: 69}
@@ -42,8 +42,8 @@ def test_with_no_hardware_line_nobody_is_tainted_and_all_are_suspect_in_one_even
 
     assert cluster.tainted == set()
     assert labels(cluster) == {"suspect": 64, None: 6}
-    [event] = plan.events
-    assert (len(event.nodes), event.origins, event.collateral) == (64, frozenset(), frozenset())
+    [event] = plan.failures
+    assert (len(event.nodes), event.root_causes, event.collateral) == (64, frozenset(), frozenset())
     assert set(roles(cluster)) == {Role.UNCLEAR}
     assert len(events(cluster)) == 1
 
@@ -64,9 +64,9 @@ def test_ranks_whose_watchdog_gives_up_half_an_hour_after_the_gpu_died_are_colla
     cluster = gpu_fleet(9)
     cluster.tick(xid("gpu-3", 79, seconds=-1800), seconds=1)
 
-    [event] = cluster.tick(*(nccl(f"gpu-{n}", JOB) for n in range(1, 9)), seconds=6).events
+    [event] = cluster.tick(*(nccl(f"gpu-{n}", JOB) for n in range(1, 9)), seconds=6).failures
 
-    assert (set(event.origins), len(event.collateral)) == ({"gpu-3"}, 7)
+    assert (set(event.root_causes), len(event.collateral)) == ({"gpu-3"}, 7)
     assert labels(cluster) == {"faulty": 1, None: 8}
 
 
@@ -77,9 +77,9 @@ def test_what_failed_hours_ago_or_on_a_node_that_takes_no_part_explains_nothing(
     if restart:
         restarted(cluster)
 
-    [event] = cluster.tick(*(nccl(f"gpu-{n}", JOB) for n in range(1, 9)), seconds=6).events
+    [event] = cluster.tick(*(nccl(f"gpu-{n}", JOB) for n in range(1, 9)), seconds=6).failures
 
-    assert event.origins == frozenset()
+    assert event.root_causes == frozenset()
     assert labels(cluster) == {"faulty": 2, "suspect": 7}
 
 
@@ -88,9 +88,9 @@ def test_what_was_released_since_explains_nothing() -> None:
     cluster.tick(xid("gpu-3", 79, seconds=-600), seconds=1)
     let_go(cluster, "gpu-3", 2)
 
-    [event] = cluster.tick(*(nccl(f"gpu-{n}", JOB) for n in range(1, 9)), seconds=6).events
+    [event] = cluster.tick(*(nccl(f"gpu-{n}", JOB) for n in range(1, 9)), seconds=6).failures
 
-    assert event.origins == frozenset()
+    assert event.root_causes == frozenset()
 
 
 def test_a_rack_whose_links_all_fail_is_not_explained_by_what_failed_there_before() -> None:
@@ -110,7 +110,7 @@ def test_two_jobs_that_die_at_once_are_two_events() -> None:
 
     plan = cluster.tick(xid("gpu-1", 79), *one, *other, seconds=2)
 
-    assert len(plan.events) == 2
+    assert len(plan.failures) == 2
     assert labels(cluster) == {"faulty": 1, None: 4, "suspect": 3}
 
 
@@ -119,7 +119,7 @@ def test_what_one_node_says_alone_is_no_event() -> None:
 
     plan = cluster.tick(nccl("gpu-1", JOB), nccl("gpu-2", "ml/Job/other"), seconds=2)
 
-    assert plan.events == ()
+    assert plan.failures == ()
     assert events(cluster) == set()
 
 
@@ -158,7 +158,7 @@ def test_of_a_racks_nvlink_fault_only_the_node_whose_link_failed_is_tainted() ->
 
     assert cluster.tainted == {"gpu-40"}
     assert roles(cluster)[Role.COLLATERAL] == {f"gpu-{n}" for n in range(1, 65)}
-    assert roles(cluster)[Role.ORIGIN] == {"gpu-40"}
+    assert roles(cluster)[Role.ROOT_CAUSE] == {"gpu-40"}
 
 
 def test_a_line_that_blames_its_peer_is_not_the_origin() -> None:
@@ -277,7 +277,7 @@ def test_an_event_by_the_api_servers_word_needs_no_pods_line() -> None:
 
     plan = cluster.tick(*lines, seconds=1)
 
-    [event] = plan.events
+    [event] = plan.failures
     assert len(event.nodes) == 6
 
 

@@ -94,7 +94,7 @@ def test_a_node_that_is_opted_out_explains_the_others_and_is_left_alone() -> Non
     assert cluster.tainted == set()
     assert cluster.nodes["gpu-3"].record.empty
     assert roles(cluster)[Role.COLLATERAL] == {f"gpu-{n}" for n in range(1, 9)} - {"gpu-3"}
-    assert {i.origin for s in cluster.nodes.values() for i in s.record.incidents} == {"gpu-3"}
+    assert {i.root_cause for s in cluster.nodes.values() for i in s.record.incidents} == {"gpu-3"}
 
 
 def test_an_origin_whose_pods_say_nothing_is_known_by_the_api_servers_word() -> None:
@@ -108,4 +108,4 @@ def test_an_origin_whose_pods_say_nothing_is_known_by_the_api_servers_word() -> 
 
     assert labels(cluster) == {"faulty": 1, None: 7}
     cluster.tick(seconds=60)
-    assert roles(cluster)[Role.ORIGIN] == {"gpu-1"}
+    assert roles(cluster)[Role.ROOT_CAUSE] == {"gpu-1"}

@@ -26,7 +26,7 @@ def test_a_job_over_two_racks_does_not_explain_the_link_that_failed_in_the_other
 
     assert cluster.tainted == {"gpu-3", "gpu-15"}
     [link] = cluster.nodes["gpu-16"].record.incidents[:1]
-    assert (link.role, link.origin) == (Role.COLLATERAL, "gpu-15")
+    assert (link.role, link.root_cause) == (Role.COLLATERAL, "gpu-15")
 
 
 def test_a_pod_of_every_node_makes_no_event_of_what_has_nothing_to_do_with_each_other() -> None:
@@ -46,7 +46,7 @@ def test_a_pod_of_every_node_makes_no_event_of_what_has_nothing_to_do_with_each_
     cluster.tick(seconds=10)
 
     assert cluster.tainted == {"gpu-3", "gpu-15"}
-    assert cluster.tick(seconds=11).events == ()
+    assert cluster.tick(seconds=11).failures == ()
 
 
 def test_pods_under_ever_new_names_push_no_kernel_line_out_of_the_window() -> None:

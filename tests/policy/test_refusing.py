@@ -111,7 +111,7 @@ def test_collateral_is_told_with_its_event() -> None:
     cluster = Cluster(fleet(3))
     cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
     state = cluster.nodes["gpu-2"]
-    swept = replace(state.record.incidents[0], role=Role.COLLATERAL, event="ev-1")
+    swept = replace(state.record.incidents[0], role=Role.COLLATERAL, failure_group="ev-1")
     cluster.nodes["gpu-2"] = replace(state, record=replace(state.record, incidents=(swept,)))
 
     plan = cluster.tick(seconds=5)

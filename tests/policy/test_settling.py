@@ -7,10 +7,10 @@ from konductor_like.policy.brake import brake_state
 from tests.policy.scenes import Cluster, at, let_go
 from tests.policy.shared import RULES, gpu_fleet, rack, xid
 
-SETTLES = "it settles until 2026-03-04T12:00:07Z, to tell origin from collateral"
+SETTLES = "deferred until 2026-03-04T12:00:07Z, to tell the root cause from collateral"
 
 
-def settling(size: int = 20) -> Cluster:
+def deferred(size: int = 20) -> Cluster:
     """``gpu-1`` is out; ``gpu-2`` has printed at noon what must settle for five seconds; heard at 2 s."""
     cluster = gpu_fleet(size)
     cluster.tick(xid("gpu-1", 79, seconds=-60), seconds=-59)
@@ -20,7 +20,7 @@ def settling(size: int = 20) -> Cluster:
 
 
 def test_what_settles_says_so_in_its_event_and_in_its_refusal() -> None:
-    cluster = settling()
+    cluster = deferred()
 
     plan = cluster.tick(seconds=3)
 
@@ -28,12 +28,12 @@ def test_what_settles_says_so_in_its_event_and_in_its_refusal() -> None:
     assert told.event is EventReason.RECORDED
     assert told.message.endswith(f"Not tainted yet: {SETTLES}.")
     assert [(item.node, item.why, item.detail) for item in plan.refused] == [
-        ("gpu-2", Refusal.SETTLING, SETTLES)
+        ("gpu-2", Refusal.DEFERRED, SETTLES)
     ]
 
 
 def test_what_settles_is_not_held_by_the_brake() -> None:
-    cluster = settling()
+    cluster = deferred()
 
     plan = cluster.tick(seconds=3)
 
@@ -43,7 +43,7 @@ def test_what_settles_is_not_held_by_the_brake() -> None:
 
 
 def test_what_settles_trips_no_brake_so_that_a_release_meanwhile_starts_no_cool_down() -> None:
-    cluster = settling()
+    cluster = deferred()
     let_go(cluster, "gpu-1", 3)
 
     plan = cluster.tick(xid("gpu-3", 79, seconds=4), seconds=4)
@@ -53,7 +53,7 @@ def test_what_settles_trips_no_brake_so_that_a_release_meanwhile_starts_no_cool_
 
 
 def test_what_has_settled_is_tainted_although_a_node_was_released_meanwhile() -> None:
-    cluster = settling(5)
+    cluster = deferred(5)
     let_go(cluster, "gpu-1", 3)
     cluster.tick(seconds=4)
 
@@ -76,7 +76,7 @@ def test_what_was_collateral_and_does_not_stop_is_tainted_once_the_event_cannot_
 
 
 def test_what_is_printed_again_right_after_a_release_settles_anew() -> None:
-    cluster = settling()
+    cluster = deferred()
     cluster.tick(seconds=7)
     assert "gpu-2" in cluster.tainted
     let_go(cluster, "gpu-2", 10)
@@ -89,7 +89,7 @@ def test_what_is_printed_again_right_after_a_release_settles_anew() -> None:
 
 
 def test_what_settles_while_our_clock_is_put_back_settles_anew_and_no_longer() -> None:
-    cluster = settling()
+    cluster = deferred()
 
     cluster.tick(seconds=-598)
     cluster.tick(seconds=-594)

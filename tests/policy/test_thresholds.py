@@ -61,16 +61,16 @@ def test_a_contained_memory_error_taints_when_it_comes_back_for_the_third_time()
 
     assert cluster.tainted == {"gpu-1"}
     [incident] = cluster.nodes["gpu-1"].record.incidents
-    assert incident.grounds == "3 times within 24h on this GPU"
+    assert incident.escalated_because == "3 times within 24h on this GPU"
     assert "3 times within 24h on this GPU" in cluster.writes[-1].message
 
 
 def grounds_and_advice(cluster: Cluster) -> tuple[str, str]:
     """Of what gpu-1 is tainted for, by its record and by its Event."""
-    [incident] = [each for each in cluster.nodes["gpu-1"].record.incidents if each.grounds]
+    [incident] = [each for each in cluster.nodes["gpu-1"].record.incidents if each.escalated_because]
     message = next(change.message for change in cluster.writes if change.event is EventReason.TAINTED)
-    assert f"Tainted for: {incident.grounds}. {incident.advice}" in message
-    return incident.grounds, incident.advice
+    assert f"Tainted for: {incident.escalated_because}. {incident.advice}" in message
+    return incident.escalated_because, incident.advice
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_memory_error_that_does_not_stop_is_more_than_one_occurrence() -> None
 
     assert cluster.tainted == {"gpu-1"}
     [incident] = cluster.nodes["gpu-1"].record.incidents
-    assert incident.grounds == "3 times within 24h on this GPU"
+    assert incident.escalated_because == "3 times within 24h on this GPU"
 
 
 def test_two_gpus_of_a_node_are_counted_apart() -> None:
@@ -208,7 +208,7 @@ def test_every_xid_about_memory_confirms_a_pods_memory_error(code: int) -> None:
 
     assert cluster.tainted == {"gpu-1"}
     incidents = {incident.key.rule: incident for incident in cluster.nodes["gpu-1"].record.incidents}
-    assert incidents["cuda.214"].grounds == f"together with xid.{code} on the same node within 10m"
+    assert incidents["cuda.214"].escalated_because == f"together with xid.{code} on the same node within 10m"
 
 
 @pytest.mark.parametrize("code", [8, 109, 68, 39, 82, 44, 38, 45])

@@ -49,14 +49,14 @@ def test_pods_of_one_job_that_have_nothing_in_common_become_one_event() -> None:
     cluster = gpu_fleet(10)
     head = replace(plain("gpu-1", "head-x7k2p"), job="ml/Pod/head")
     worker = replace(plain("gpu-2", "small-group-9z2fd"), job="ml/Pod/small-group")
-    assert cluster.tick(head, worker, seconds=1).events == ()
+    assert cluster.tick(head, worker, seconds=1).failures == ()
 
     pods = {
         "gpu-1": {"ml/head-x7k2p": "ml/RayCluster/r"},
         "gpu-2": {"ml/small-group-9z2fd": "ml/RayCluster/r"},
     }
     cluster.snapshot = replace(cluster.snapshot, pods=pods)
-    [event] = cluster.tick(seconds=2).events
+    [event] = cluster.tick(seconds=2).failures
 
     assert (event.shared, set(event.nodes)) == ("ml/RayCluster/r", {"gpu-1", "gpu-2"})
 
@@ -82,8 +82,8 @@ def test_kernel_lines_alone_are_one_event_where_the_server_knows_their_job() -> 
     cluster.tick(seconds=7)
 
     assert cluster.tainted == {"gpu-1"}
-    [event] = cluster.tick(seconds=8).events
-    assert event.origins == {"gpu-1"}
+    [event] = cluster.tick(seconds=8).failures
+    assert event.root_causes == {"gpu-1"}
     assert event.collateral == {"gpu-2", "gpu-3", "gpu-4"}
 
 
@@ -92,12 +92,12 @@ def test_a_node_that_spoke_before_the_event_was_known_is_told_of_it_once_it_is_o
     lost, other = xid("gpu-1", 79), nccl("gpu-1", "ml/PyTorchJob/llama")
     cluster.tick(lost, other, seconds=1)
     cluster.tick(nccl("gpu-2", "ml/PyTorchJob/llama", seconds=5), seconds=6)
-    assert cluster.nodes["gpu-1"].record.incidents[0].event is None
+    assert cluster.nodes["gpu-1"].record.incidents[0].failure_group is None
     before = len(cluster.writes)
 
     for seconds in range(10, 200, 5):
         cluster.tick(seconds=seconds)
 
     assert [change.node for change in cluster.writes[before:]] == ["gpu-1"]
-    assert {incident.event for incident in cluster.nodes["gpu-1"].record.incidents} == events(cluster)
+    assert {incident.failure_group for incident in cluster.nodes["gpu-1"].record.incidents} == events(cluster)
     assert len(events(cluster)) == 1

@@ -59,7 +59,11 @@ def job_dies(stage: Stage) -> list[str]:
 
 def events_of(stage: Stage, node: str) -> set[str]:
     """What the node's record says that it was part of."""
-    return {incident["event"] for incident in stage.node(node).record["incidents"] if "event" in incident}
+    return {
+        incident["failure_group"]
+        for incident in stage.node(node).record["incidents"]
+        if "failure_group" in incident
+    }
 
 
 def test_kernel_lines_of_one_job_are_one_event_with_the_dead_gpu_as_its_origin(stage: Stage) -> None:

@@ -87,7 +87,7 @@ class Site:
         self.traffic = self.lines = self
         """What :class:`Process` asks for requests and lines, is answered below."""
         self.taken = 0
-        self.settling = True
+        self.deferred = True
         """Nothing goes wrong by chance."""
         forget_settings(monkeypatch)
         self.settings = Settings(
@@ -329,7 +329,7 @@ class Site:
 
     @property
     def events(self) -> set[str]:
-        return {incident.event for _, incident in self.open if incident.event is not None}
+        return {incident.failure_group for _, incident in self.open if incident.failure_group is not None}
 
     def in_role(self, role: Role | None) -> set[str]:
         return {name for name, incident in self.open if incident.role is role}

@@ -28,17 +28,17 @@ def told_as_one(site: Site, origin: str = ORIGIN, collateral: int = RANKS - 1) -
     """One node is out, the others are collateral of its failure, and people read that everywhere."""
     assert site.tainted == {origin}
     assert site.labels == {"faulty": 1}
-    assert site.in_role(Role.ORIGIN) == {origin}
+    assert site.in_role(Role.ROOT_CAUSE) == {origin}
     others = site.in_role(Role.COLLATERAL) - {origin}
     assert len(others) == collateral
-    assert all(site.record(name).incidents[0].origin == origin for name in others)
+    assert all(site.record(name).incidents[0].root_cause == origin for name in others)
     assert len(site.events) == 1
-    [event] = site.cli("status", "-o", "json").document["events"]
-    assert (event["shared"], event["origins"], len(event["collateral"])) == (JOB, [origin], collateral)
+    [event] = site.cli("status", "-o", "json").document["failureGroups"]
+    assert (event["shared"], event["rootCauses"], len(event["collateral"])) == (JOB, [origin], collateral)
     assert event["unclear"] == []
     status = site.cli("status")
     assert f"{collateral + 1} nodes: began on {origin}; {collateral} collateral" in status.out
-    assert status.rows[0].split()[:3] == [origin, "faulty", "(origin)"]
+    assert status.rows[0].split()[:3] == [origin, "faulty", "(root-cause)"]
     assert (
         f"it followed from a failure on {origin}: look there first" in site.cli("explain", "node", gpu(3)).out
     )
@@ -108,9 +108,9 @@ def test_with_no_hardware_line_anywhere_nobody_is_tainted_and_all_are_suspect_in
     assert site.labels == {"suspect": RANKS}
     assert site.in_role(Role.UNCLEAR) == set(gpus(RANKS))
     assert len(site.events) == 1
-    [event] = site.cli("status", "-o", "json").document["events"]
-    assert (event["origins"], len(event["unclear"]), event["collateral"]) == ([], RANKS, [])
-    assert f"{RANKS} nodes: no origin in sight; {RANKS} unclear" in site.cli("status").out
+    [event] = site.cli("status", "-o", "json").document["failureGroups"]
+    assert (event["rootCauses"], len(event["unclear"]), event["collateral"]) == ([], RANKS, [])
+    assert f"{RANKS} nodes: no root cause in sight; {RANKS} unclear" in site.cli("status").out
 
 
 def test_a_node_of_the_event_that_fails_later_is_named_first(site_of: Opens) -> None:
@@ -227,7 +227,7 @@ def test_an_origin_that_is_opted_out_is_left_alone_and_explains_the_others(site_
     assert f"began on {ORIGIN}" in site.cli("status").out
     told = site.cli("explain", "node", ORIGIN).out
     assert "Decided:      left alone: the node bears the label" in told
-    assert "this node: origin; with it: " in told
+    assert "this node: root-cause; with it: " in told
 
 
 def test_an_origin_whose_own_pod_says_nothing_is_out_and_the_others_stay_unclear(site_of: Opens) -> None:

@@ -51,7 +51,7 @@ def test_of_a_racks_nvlink_fault_only_the_node_whose_link_failed_is_tainted(
 
     assert site.tainted == {ORIGIN}
     assert site.labels == {"faulty": 1, "suspect": 7}
-    assert site.in_role(Role.ORIGIN) == {ORIGIN}
+    assert site.in_role(Role.ROOT_CAUSE) == {ORIGIN}
     assert site.in_role(Role.COLLATERAL) == set(gpus(64))
     assert len(site.events) == 1
     told = site.cli("explain", "node", gpu(3)).out

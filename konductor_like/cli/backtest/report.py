@@ -155,7 +155,7 @@ def _outage_row(one: Outage, result: Result) -> Sequence[str]:
         *_when(one, result),
         fault_name(incident.key.rule),
         incident.key.gpu or "",
-        incident.grounds,
+        incident.escalated_because,
         incident.evidence,
     )
 
@@ -325,8 +325,8 @@ def _outage_document(one: Outage, result: Result) -> dict[str, Any]:
         "rule": incident.key.rule,
         "gpu": incident.key.gpu,
         "severity": incident.severity.value,
-        "grounds": incident.grounds or None,
-        **fields_of(incident, "job", "event", "title", "evidence"),
+        "escalatedBecause": incident.escalated_because or None,
+        **fields_of(incident, "job", "failure_group", "title", "evidence"),
         "keptOutBecause": one.why_longer or None,
     }
 

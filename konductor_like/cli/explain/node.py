@@ -15,7 +15,7 @@ from konductor_like.cli.output import API_VERSION, Paragraph, fields_of
 from konductor_like.cli.rules import digest_of
 from konductor_like.cli.session import ControllerReport, read_controller
 from konductor_like.cli.status.coverage import notes_on
-from konductor_like.cli.status.document import event_document, node_document
+from konductor_like.cli.status.document import failure_document, node_document
 from konductor_like.cli.status.report import (
     Health,
     NodeReport,
@@ -25,7 +25,7 @@ from konductor_like.cli.status.report import (
     why_not_tainted,
     why_still_held,
 )
-from konductor_like.cli.status.shared_failures import SharedFailure, failure_sentence, shared_failures
+from konductor_like.cli.status.shared_failures import FailureReport, failure_sentence, shared_failures
 from konductor_like.cli.status.text import state_text
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.node_decoder import node_decoder
@@ -71,7 +71,7 @@ class NodeStory:
     controller: ControllerReport
     held_back: tuple[tuple[Refused, str], ...]
     """What would taint the node but does not, and why; for the brake with its numbers."""
-    events: tuple[SharedFailure, ...]
+    failures: tuple[FailureReport, ...]
     """Those that it is part of."""
     stays: str | None
     """Why it must not come back by itself, where its earlier times out are against that."""
@@ -121,7 +121,7 @@ def story_of(
         report=node_report(state, coverage, controller.unread_since(now)),
         controller=controller,
         held_back=tuple((item, why_not_tainted(item, state, plan.brake)) for item in mine),
-        events=tuple(event for event in shared_failures(nodes, now) if name in (*event.nodes, *event.gone)),
+        failures=tuple(each for each in shared_failures(nodes, now) if name in (*each.nodes, *each.gone)),
         stays=may_return(state.record, now, rules if known else None) if state.tainted else None,
     )
 
@@ -159,8 +159,8 @@ def _against(story: NodeStory) -> Iterator[Paragraph]:
         yield "Fault", list(_fault(incident, now))
     if (more := len(shown) - FAULTS_SHOWN) > 0:
         yield "And", [f"{count(more, 'more fault')}: `konductor-like explain node {report.name} -o json`"]
-    for event in story.events:
-        yield "Event", list(_event(event, report.name, now))
+    for failure in story.failures:
+        yield "Failure group", list(_failure(failure, report.name, now))
 
 
 def _before(story: NodeStory) -> Iterator[Paragraph]:
@@ -218,7 +218,7 @@ def document(story: NodeStory) -> dict[str, Any]:
             {**fields_of(refused.key, "rule", "gpu"), "why": refused.why.value, "detail": why}
             for refused, why in story.held_back
         ],
-        "events": [event_document(event) for event in story.events],
+        "failureGroups": [failure_document(each) for each in story.failures],
         "otherRules": story.controller.other_rules(story.own_rules) or None,
         "act": act and {"id": act.id, "at": stamp(act.at), "rules": act.rules or None},
         "staysOut": story.stays,
@@ -270,8 +270,8 @@ def _fault(incident: Incident, now: datetime) -> Iterator[str]:
         yield f"{'reason' if incident.by_person else 'line'}: {incident.evidence}"
     if incident.user_written:
         yield "written by a user, not by the driver"
-    if incident.grounds:
-        yield f"grounds: {incident.grounds}"
+    if incident.escalated_because:
+        yield f"escalated because: {incident.escalated_because}"
     if incident.ended_ns is not None:
         when = _when(moment_of(incident.ended_ns), now)
         yield f"over: {when} the driver said so; it stands until `konductor-like reset`"
@@ -282,18 +282,18 @@ def _fault(incident: Incident, now: datetime) -> Iterator[str]:
         yield f"acknowledged {_when(incident.ack.at, now)} by {incident.ack.by}{why}"
 
 
-def _event(event: SharedFailure, name: str, now: datetime) -> Iterator[str]:
-    yield failure_sentence(event, now)
+def _failure(failure: FailureReport, name: str, now: datetime) -> Iterator[str]:
+    yield failure_sentence(failure, now)
     mine = next(
         role
         for role, nodes in (
-            (Role.ORIGIN, (*event.origins, *event.gone)),
-            (Role.UNCLEAR, event.unclear),
-            (Role.COLLATERAL, event.collateral),
+            (Role.ROOT_CAUSE, (*failure.root_causes, *failure.gone)),
+            (Role.UNCLEAR, failure.unclear),
+            (Role.COLLATERAL, failure.collateral),
         )
         if name in nodes
     )
-    others = [each for each in event.nodes if each != name]
+    others = [each for each in failure.nodes if each != name]
     yield f"this node: {mine.value}; with it: {listed(others, MEMBERS_SHOWN)}"
 
 

@@ -14,7 +14,7 @@ from konductor_like.cli.output import API_VERSION, fields_of
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.coverage import CoverageReport
 from konductor_like.cli.status.report import NodeReport, StatusReport
-from konductor_like.cli.status.shared_failures import SharedFailure
+from konductor_like.cli.status.shared_failures import FailureReport
 from konductor_like.cluster.published import Published
 from konductor_like.model import BrakeState, Incident, Source
 
@@ -28,7 +28,7 @@ def status_document(report: StatusReport) -> dict[str, Any]:
         "brake": brake_document(report.brake, report.controller),
         "controller": _controller(report.controller, report.now),
         "coverage": _coverage(report.coverage),
-        "events": [event_document(event) for event in report.events],
+        "failureGroups": [failure_document(each) for each in report.failures],
         "nodes": [node_document(node) for node in report.nodes],
     }
 
@@ -140,13 +140,13 @@ def node_document(node: NodeReport) -> dict[str, Any]:
     }
 
 
-def event_document(event: SharedFailure) -> dict[str, Any]:
-    """One event on many nodes."""
+def failure_document(failure: FailureReport) -> dict[str, Any]:
+    """One failure group."""
     return {
-        **fields_of(event, "name", "shared"),
-        "start": stamp_of_ns(event.start_ns),
-        "origins": [*event.origins, *event.gone],
-        **fields_of(event, "unclear", "collateral"),
+        **fields_of(failure, "name", "shared"),
+        "start": stamp_of_ns(failure.start_ns),
+        "rootCauses": [*failure.root_causes, *failure.gone],
+        **fields_of(failure, "unclear", "collateral"),
     }
 
 
@@ -164,8 +164,8 @@ def incident_document(incident: Incident) -> dict[str, Any]:
         "beforeInstall": incident.before_install,
         "writtenByUser": incident.user_written,
         "bootID": incident.last.boot_id,
-        **fields_of(incident, "title", "advice", "evidence", "job", "event", "role", "origin"),
-        "grounds": incident.grounds or None,
+        **fields_of(incident, "title", "advice", "evidence", "job", "failure_group", "role", "root_cause"),
+        "escalatedBecause": incident.escalated_because or None,
         "ack": incident.ack and fields_of(incident.ack, "at", "by", "reason"),
         "endedAt": stamp_of_ns(incident.ended_ns),
         "releasedAt": stamp_of_ns(incident.released_ns),

@@ -19,7 +19,7 @@ from konductor_like.cli.status.coverage import (
     state_of,
     warnings_on,
 )
-from konductor_like.cli.status.shared_failures import SharedFailure, shared_failures
+from konductor_like.cli.status.shared_failures import FailureReport, shared_failures
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import list_nodes, listed_slices
@@ -38,7 +38,7 @@ from konductor_like.model import (
     Role,
     Severity,
 )
-from konductor_like.model.escalation import SETTLE_SECONDS_MOST
+from konductor_like.model.escalation import DEFER_SECONDS_MOST
 from konductor_like.model.time import moment_of, unix_ns
 from konductor_like.policy.brake import brake_state
 from konductor_like.policy.config import PolicyConfig
@@ -104,7 +104,7 @@ class StatusReport:
     nodes: tuple[NodeReport, ...]
     coverage: CoverageReport | None = None
     """None where no controller has said yet which kernel logs arrive."""
-    events: tuple[SharedFailure, ...] = ()
+    failures: tuple[FailureReport, ...] = ()
     """What shows on many nodes at once, whichever nodes were asked for."""
     missing: tuple[str, ...] = ()
     """Names that were asked for and that the cluster does not have."""
@@ -154,7 +154,7 @@ def observe(
         controller=controller,
         nodes=node_reports(states, coverage, unread_since),
         coverage=coverage_report(gpu_nodes, coverage, unread=unread_since is not None),
-        events=shared_failures(nodes, now),
+        failures=shared_failures(nodes, now),
         missing=tuple(name for name in dict.fromkeys(names) if name not in nodes),
         ordinary=tuple(state.name for state in states if names and not worth_reporting(state)),
     )
@@ -178,7 +178,7 @@ def rules_for(nodes: Mapping[str, NodeState], controller: ControllerReport, now:
 
     To read the catalogue takes longer than all else, and it is seldom needed.
     """
-    since_ns = unix_ns(now - timedelta(seconds=SETTLE_SECONDS_MOST))
+    since_ns = unix_ns(now - timedelta(seconds=DEFER_SECONDS_MOST))
     incidents = (incident for state in nodes.values() for incident in state.record.incidents)
     if any(is_waiting(incident) and incident.first_ns > since_ns for incident in incidents):
         from konductor_like.catalog import load_catalog
@@ -285,10 +285,10 @@ def _qualifier(state: NodeState, health: Health, fault: Incident | None, coverag
 
 
 def _standing(record: NodeRecord, fault: Incident | None) -> Iterable[str]:
-    """What the fault is in an event on many nodes, and whether a person has seen it; without one, of any."""
+    """What the fault is in a failure group, and whether a person has seen it; without one, of any."""
     about = [fault] if fault else [i for i in record.incidents if i.state is not IncidentState.RELEASED]
     standing = (i for i in record.incidents if i.state is not IncidentState.RELEASED)
-    roles = {incident.role for incident in about} | {i.role for i in standing if i.role is Role.ORIGIN}
+    roles = {incident.role for incident in about} | {i.role for i in standing if i.role is Role.ROOT_CAUSE}
     yield next((role.value for role in Role if role in roles), "")
     if any(incident.ack for incident in about):
         yield "acked"
@@ -308,9 +308,9 @@ def _advice(state: NodeState, health: Health, fault: Incident | None, *, unread:
 
 def wake_of(incident: Incident) -> str:
     """Where to look first if the incident followed from another node's failure; empty if it did not."""
-    if incident.role is not Role.COLLATERAL or incident.origin is None:
+    if incident.role is not Role.COLLATERAL or incident.root_cause is None:
         return ""
-    return f"it followed from a failure on {incident.origin}: look there first"
+    return f"it followed from a failure on {incident.root_cause}: look there first"
 
 
 def why_not_tainted(refused: Refused, state: NodeState, brake: BrakeState) -> str:
@@ -329,11 +329,10 @@ def why_not_tainted(refused: Refused, state: NodeState, brake: BrakeState) -> st
         case Refusal.PENDING:
             return f"its line is of {refused.detail}, the node runs boot {state.machine.boot_id}"
         case Refusal.COLLATERAL:
-            origin = getattr(refused.about, "origin", None)
-            return (
-                f"it followed from a failure {f'on {origin}' if origin else 'elsewhere'} ({refused.detail})"
-            )
-        case Refusal.SETTLING:
+            root_cause = getattr(refused.about, "root_cause", None)
+            where = f"on {root_cause}" if root_cause else "elsewhere"
+            return f"it followed from a failure {where} ({refused.detail})"
+        case Refusal.DEFERRED:
             return refused.detail
         case _:
             return refused.why.value

@@ -1,4 +1,4 @@
-"""Events that show on many nodes, as their nodes' records tell of them: one thing each. Pure."""
+"""Failure groups as the records of their nodes tell of them. Pure."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from konductor_like.policy.evidence_window import job_key
 from konductor_like.policy.incidents import health_of, tainting
 
 RECENT = timedelta(hours=24)
-"""So long an event is shown although nothing stands against any of its nodes any more."""
+"""So long a failure group is shown although nothing stands against any of its nodes any more."""
 FAILURES_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class SharedFailure:
-    """One event and its nodes."""
+class FailureReport:
+    """One failure group and its nodes."""
 
     name: str
     shared: str
     """What its nodes share: a job, ``namespace/Kind/name``, or ``domain NAME``."""
     start_ns: int
     """When it began, by its name; an incident on one of its nodes may be older than that."""
-    origins: tuple[str, ...]
-    """Where it began; empty where no origin is in sight."""
+    root_causes: tuple[str, ...]
+    """Where it began; empty where no root cause is in sight."""
     gone: tuple[str, ...]
     """Where it began by the others' records: nodes that are gone, or of which nothing is on record."""
     collateral: tuple[str, ...]
@@ -41,79 +41,78 @@ class SharedFailure:
     @property
     def nodes(self) -> tuple[str, ...]:
         """All of them."""
-        return (*self.origins, *self.unclear, *self.collateral)
+        return (*self.root_causes, *self.unclear, *self.collateral)
 
 
-def shared_failures(nodes: Mapping[str, NodeState], now: datetime) -> tuple[SharedFailure, ...]:
-    """The events that are going on or recent, the latest first. What shows on one node is none."""
+def shared_failures(nodes: Mapping[str, NodeState], now: datetime) -> tuple[FailureReport, ...]:
+    """Failure groups that go on or are recent, the latest first; each has two nodes or more."""
     found: defaultdict[str, dict[str, list[Incident]]] = defaultdict(lambda: defaultdict(list))
     standing: set[str] = set()
     for name, state in nodes.items():
         for incident in state.record.incidents:
-            if incident.event is not None:
-                found[incident.event][name].append(incident)
+            if incident.failure_group is not None:
+                found[incident.failure_group][name].append(incident)
                 if incident.state is not IncidentState.RELEASED and _stands(state):
-                    standing.add(incident.event)
+                    standing.add(incident.failure_group)
     often = _failures(found, now)
-    reports = [_report(event, members, often, nodes) for event, members in found.items() if len(members) > 1]
+    reports = [_report(group, members, often, nodes) for group, members in found.items() if len(members) > 1]
     recent = (each for each in reports if each.name in standing or now - moment_of(each.start_ns) < RECENT)
     return tuple(sorted(recent, key=lambda each: (-each.start_ns, each.name)))
 
 
 def _failures(found: Mapping[str, Mapping[str, list[Incident]]], now: datetime) -> Mapping[str, int]:
-    """By node, with how many jobs of the last day it failed for which no origin is in sight.
+    """By node, with how many jobs of the last day it failed for which no root cause is in sight.
 
-    As the controller ranks, as far as the records tell: they keep the latest event of each fault, the
+    As the controller ranks, as far as the records tell: they keep the latest group of each fault, the
     controller keeps all that it has read.
     """
     jobs: defaultdict[str, set[str]] = defaultdict(set)
-    for event, members in found.items():
-        shared = parts_of(event)[0] or event
+    for group, members in found.items():
+        shared = parts_of(group)[0] or group
         its = [incident for incidents in members.values() for incident in incidents]
         failed = any(incident.source is Source.POD for incident in its)
         begun = moment_of(min(incident.first_ns for incident in its))
         if shared.startswith(DOMAIN) or not failed or now - begun >= RECENT:
             continue
-        if not any(incident.role is Role.ORIGIN for incident in its):
+        if not any(incident.role is Role.ROOT_CAUSE for incident in its):
             for name in members:
                 jobs[name].add(job_key(shared))
     return {name: len(keys) for name, keys in jobs.items()}
 
 
-def failure_lines(events: Iterable[SharedFailure], now: datetime) -> list[tuple[str, str]]:
+def failure_lines(failures: Iterable[FailureReport], now: datetime) -> list[tuple[str, str]]:
     """What stands above the table: a sentence for each of the latest."""
-    events = list(events)
-    lines = [("Event", failure_sentence(event, now)) for event in events[:FAILURES_SHOWN]]
-    more = len(events) - len(lines)
-    return [*lines, ("Event", f"and {count(more, 'more event')}")] if more else lines
+    failures = list(failures)
+    lines = [("Failures", failure_sentence(each, now)) for each in failures[:FAILURES_SHOWN]]
+    more = len(failures) - len(lines)
+    return [*lines, ("Failures", f"and {count(more, 'more failure')}")] if more else lines
 
 
-def failure_sentence(event: SharedFailure, now: datetime) -> str:
+def failure_sentence(failure: FailureReport, now: datetime) -> str:
     """``ml/Job/llama, 5m ago, 64 nodes: began on gpu-1; 63 collateral``."""
-    since = age((now - moment_of(event.start_ns)).total_seconds())
+    since = age((now - moment_of(failure.start_ns)).total_seconds())
     parts = []
-    if event.origins:
-        parts.append(f"began on {named(event.origins)}")
-    if event.gone:
-        parts.append(f"began on {named(event.gone)}, of which nothing is on record")
-    if event.unclear:
-        none = "" if event.origins or event.gone else "no origin in sight; "
-        parts.append(f"{none}{len(event.unclear)} unclear, the likeliest first: {named(event.unclear)}")
-    if event.collateral:
-        parts.append(f"{len(event.collateral)} collateral")
-    return f"{event.shared}, {since} ago, {count(len(event.nodes), 'node')}: {'; '.join(parts)}"
+    if failure.root_causes:
+        parts.append(f"began on {named(failure.root_causes)}")
+    if failure.gone:
+        parts.append(f"began on {named(failure.gone)}, of which nothing is on record")
+    if failure.unclear:
+        none = "" if failure.root_causes or failure.gone else "no root cause in sight; "
+        parts.append(f"{none}{len(failure.unclear)} unclear, the likeliest first: {named(failure.unclear)}")
+    if failure.collateral:
+        parts.append(f"{len(failure.collateral)} collateral")
+    return f"{failure.shared}, {since} ago, {count(len(failure.nodes), 'node')}: {'; '.join(parts)}"
 
 
 def _report(
     name: str, members: Mapping[str, list[Incident]], often: Mapping[str, int], nodes: Mapping[str, NodeState]
-) -> SharedFailure:
+) -> FailureReport:
     first = {node: min(each.first_ns for each in incidents) for node, incidents in members.items()}
     roles = {node: _role(incidents) for node, incidents in members.items()}
     failed = {node for node in members if tainting(nodes[node].record)}
 
-    told = {each.origin for incidents in members.values() for each in incidents if each.origin is not None}
-
-    elsewhere = sorted(told - members.keys(), key=natural)
+    root_causes = {each.root_cause for incidents in members.values() for each in incidents}
+    elsewhere = sorted((name for name in root_causes - members.keys() if name is not None), key=natural)
 
     def of(role: Role) -> tuple[str, ...]:
         return tuple(
@@ -123,11 +122,14 @@ def _report(
             )
         )
 
-    return SharedFailure(
+    return FailureReport(
         name=name,
         shared=name.rpartition("@")[0] or name,
         start_ns=parts_of(name)[1] or min(first.values()),
-        origins=(*of(Role.ORIGIN), *(name for name in elsewhere if name in nodes and _is_out(nodes[name]))),
+        root_causes=(
+            *of(Role.ROOT_CAUSE),
+            *(name for name in elsewhere if name in nodes and _is_out(nodes[name])),
+        ),
         gone=tuple(name for name in elsewhere if name not in nodes or not _is_out(nodes[name])),
         collateral=of(Role.COLLATERAL),
         unclear=of(Role.UNCLEAR),
@@ -135,15 +137,15 @@ def _report(
 
 
 def _role(incidents: Iterable[Incident]) -> Role:
-    """What a node is in an event by the gravest of its incidents there."""
+    """What a node is in an group by the gravest of its incidents there."""
     roles = {incident.role for incident in incidents}
     return next(
-        (role for role in (Role.ORIGIN, Role.UNCLEAR, Role.COLLATERAL) if role in roles), Role.UNCLEAR
+        (role for role in (Role.ROOT_CAUSE, Role.UNCLEAR, Role.COLLATERAL) if role in roles), Role.UNCLEAR
     )
 
 
 def _is_out(state: NodeState) -> bool:
-    """Whether it failed by its own record, even if that is not told of the event yet."""
+    """Whether it failed by its own record, even if that is not told of the group yet."""
     return bool(tainting(state.record))
 
 

@@ -57,7 +57,7 @@ def summary(report: StatusReport) -> list[tuple[str, str]]:
         ("Brake", brake_sentence(report.brake, report.now, report.controller.why_unset)),
         ("Controller", controller_sentence(report.controller, report.now)),
         *coverage_lines(report.coverage, report.now),
-        *failure_lines(report.events, report.now),
+        *failure_lines(report.failures, report.now),
     ]
 
 
