@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from konductor_like.catalog.patterns import fits_whole
 from konductor_like.detection import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR
 from konductor_like.settings import Matcher, Settings, parse_matchers
 
@@ -76,14 +75,3 @@ def one_of(label: str, values: Iterable[str]) -> Matcher:
 def quote(text: str) -> str:
     """``text`` as a LogQL string. LogQL reads strings as Go does; JSON's escapes are all among Go's."""
     return json.dumps(text, ensure_ascii=False)
-
-
-def is_kernel_stream(labels: Mapping[str, str], matchers: Iterable[Matcher]) -> bool:
-    """Whether a stream with these labels is one that ``matchers`` select; an absent label counts as empty."""
-    return all(_satisfies(labels.get(matcher.name, ""), matcher) for matcher in matchers)
-
-
-def _satisfies(value: str, matcher: Matcher) -> bool:
-    if matcher.op in ("=", "!="):
-        return (value == matcher.value) == (matcher.op == "=")
-    return fits_whole(matcher.value)(value) == (matcher.op == "=~")

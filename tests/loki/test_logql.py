@@ -9,7 +9,6 @@ import pytest
 from konductor_like.detection import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR, packaged
 from konductor_like.loki.logql import (
     heartbeat_query,
-    is_kernel_stream,
     kernel_matchers,
     kernel_query,
     log_query,
@@ -17,6 +16,7 @@ from konductor_like.loki.logql import (
     pod_query,
     quote,
 )
+from konductor_like.loki.response import is_kernel_stream
 from konductor_like.model import Source
 from konductor_like.settings import Matcher, parse_matchers
 from tests.loki.support import kernel_labels, settings
