@@ -8,15 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote
 
 import httpx
 import tenacity
 
 from konductor_like import __version__
-from konductor_like.clocks import CLOCK_TRUSTED_SECONDS, CLOCKS_AGREE_SECONDS, seconds_ahead
 from konductor_like.loki.errors import (
     LokiAnswerTooLarge,
     LokiBadAnswer,
@@ -34,7 +32,7 @@ from konductor_like.loki.errors import (
 from konductor_like.loki.logql import counting
 from konductor_like.loki.response import Count, NotLokisAnswerError, QueryResult, parse, parse_count
 from konductor_like.loki.window_query import COUNTABLE_NS, Direction
-from konductor_like.model.time import span_ns
+from konductor_like.model.time import CLOCK_TRUSTED_SECONDS, CLOCKS_AGREE_SECONDS, seconds_ahead, span_ns
 from konductor_like.settings import Settings
 
 MAX_ANSWER_BYTES = 8 * 2**20
@@ -104,31 +102,24 @@ class LokiClient:
         Raises LokiMisconfigured when the address, a certificate or a header's value cannot be used. Nothing
         is sent yet.
         """
+        self.clock_ahead_seconds = 0.0
+        """How far Loki's clock is ahead of ours by its latest answer; 0 while the two agree well enough."""
+        self._wall_at_zero_seconds: float | None = None
+        """Wall time less steady time at the latest answer: it changes when somebody sets our clock."""
         self._settings = settings
         self._retry = retry or retrying()
         self._max_answer_bytes = max_answer_bytes
         self._clock = clock
         self._patience = Patience(settings.loki_timeout_seconds, clock)
-        self._clock_ahead_seconds = 0.0
-        self._wall_at_zero_seconds: float | None = None
-        """Wall time less steady time at the latest answer: it changes when somebody sets our clock."""
-        self._endpoint = address_of(settings)
+        try:
+            self._endpoint = httpx.URL(settings.log_endpoint)
+        except httpx.InvalidURL:  # its words quote the address, which may hold a password
+            raise LokiMisconfigured(
+                "LOG_ENDPOINT is no address that can be asked",
+                "It must be an http:// or https:// URL, such as http://localhost:3100.",
+            ) from None
         self._base = without_credentials(self._endpoint).rstrip("/")
-        self._http = httpx.Client(
-            headers=fixed_headers(settings),
-            verify=tls_context(settings),
-            timeout=httpx.Timeout(
-                settings.loki_timeout_seconds, connect=settings.loki_connect_timeout_seconds
-            ),
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        self._http = httpx.Client(headers=fixed_headers(settings), verify=tls_context(settings))
 
     def check(self) -> None:
         """Try what is read with each request: the token and its file. Raises LokiMisconfigured."""
@@ -138,11 +129,6 @@ class LokiClient:
         """Close all connections."""
         self._http.close()
 
-    @property
-    def clock_ahead_seconds(self) -> float:
-        """How far Loki's clock is ahead of ours by its latest answer; 0 while the two agree well enough."""
-        return self._clock_ahead_seconds
-
     def now_ns(self) -> int:
         """The time that windows are reckoned from: ours, put right by Loki's where they differ.
 
@@ -151,15 +137,14 @@ class LokiClient:
         is the earlier one: a cursor that went with the later one might pass lines by.
         """
         ours_ns, theirs_ns = self._clocks_ns()
-        return theirs_ns if self._agreed else min(ours_ns, theirs_ns)
+        too_far_apart = abs(self.clock_ahead_seconds) > CLOCK_TRUSTED_SECONDS
+        return min(ours_ns, theirs_ns) if too_far_apart else theirs_ns
 
     def other_clock_ns(self) -> int | None:
         """The later one of two clocks that are too far apart; lines of this time are to be read as well."""
-        return None if self._agreed else max(self._clocks_ns())
-
-    @property
-    def _agreed(self) -> bool:
-        return abs(self._clock_ahead_seconds) <= CLOCK_TRUSTED_SECONDS
+        if abs(self.clock_ahead_seconds) <= CLOCK_TRUSTED_SECONDS:
+            return None
+        return max(self._clocks_ns())
 
     def _clocks_ns(self) -> tuple[int, int]:
         """Our time and Loki's.
@@ -172,13 +157,7 @@ class LokiClient:
             set_by_seconds = time.time() - time.monotonic() - self._wall_at_zero_seconds
             if abs(set_by_seconds) >= CLOCKS_AGREE_SECONDS:
                 ours_ns -= span_ns(set_by_seconds)
-        return ours_ns, ours_ns + span_ns(self._clock_ahead_seconds)
-
-    def _compare_clocks(self, response: httpx.Response) -> None:
-        self._wall_at_zero_seconds = time.time() - time.monotonic()
-        ahead = seconds_ahead(response.headers.get("Date"), time.time())
-        if ahead is not None:
-            self._clock_ahead_seconds = ahead
+        return ours_ns, ours_ns + span_ns(self.clock_ahead_seconds)
 
     def query_range(
         self,
@@ -200,7 +179,10 @@ class LokiClient:
             "limit": str(limit),
             "direction": direction.value,
         }
-        return self._ask("/loki/api/v1/query_range", fields, lambda body: parse(body, limit))
+        result: QueryResult = self._retry(
+            self._ask, "/loki/api/v1/query_range", fields, lambda body: parse(body, limit)
+        )
+        return result
 
     def count(self, query: str, start_ns: int, end_ns: int) -> Count:
         """How many lines of ``[start_ns, end_ns)`` match, a span of whole milliseconds. Raises a LokiError.
@@ -212,13 +194,10 @@ class LokiClient:
         if rest_ns:
             raise ValueError("Loki counts over whole milliseconds")  # its durations know no ns
         fields = {"query": counting(query, width_ms), "time": f"{end_ns - 1:019d}"}
-        return self._ask("/loki/api/v1/query", fields, parse_count)
+        count: Count = self._retry(self._ask, "/loki/api/v1/query", fields, parse_count)
+        return count
 
     def _ask(self, path: str, fields: Mapping[str, str], read: Callable[[bytearray], Answer]) -> Answer:
-        answer: Answer = self._retry(self._ask_once, path, fields, read)
-        return answer
-
-    def _ask_once(self, path: str, fields: Mapping[str, str], read: Callable[[bytearray], Answer]) -> Answer:
         body = self._fetch(path, fields)
         try:
             return read(body)
@@ -230,7 +209,7 @@ class LokiClient:
     def _fetch(self, path: str, fields: Mapping[str, str]) -> bytearray:
         """The body of the answer, which was a 200."""
         place = f"Loki at {self._base}"
-        long = len(fields.get("query", "")) > _LONG_QUERY_CHARS
+        long = len(fields["query"]) > _LONG_QUERY_CHARS
         started = self._clock()
         silence_seconds = self._patience.seconds
         try:
@@ -244,25 +223,24 @@ class LokiClient:
             ) as response:
                 self._patience.answered(self._clock() - started)
                 if response.status_code != httpx.codes.OK:
-                    raise from_status(response, self._read(response, started, _ERROR_BYTES), place)
-                self._compare_clocks(response)
-                return self._body(response, started)
+                    raise from_status(response, self._body(response, started, _ERROR_BYTES), place)
+                self._wall_at_zero_seconds = time.time() - time.monotonic()
+                ahead_seconds = seconds_ahead(response.headers.get("Date"), time.time())
+                if ahead_seconds is not None:
+                    self.clock_ahead_seconds = ahead_seconds
+                body = self._body(response, started, self._max_answer_bytes)
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
-            failure = from_exception(error, place)
             if isinstance(error, httpx.ReadTimeout):
                 self._patience.answered(silence_seconds)
-            raise failure from error
-
-    def _body(self, response: httpx.Response, started: float) -> bytearray:
-        body = self._read(response, started, self._max_answer_bytes)
+            raise from_exception(error, place) from error
         if len(body) > self._max_answer_bytes:
             raise LokiAnswerTooLarge(
-                f"Loki at {self._base} answered with more than {self._max_answer_bytes} bytes",
+                f"{place} answered with more than {self._max_answer_bytes} bytes",
                 "The reader asks for fewer lines by itself; if this is told, single lines are very large.",
             )
         return body
 
-    def _read(self, response: httpx.Response, started: float, enough: int) -> bytearray:
+    def _body(self, response: httpx.Response, started: float, enough: int) -> bytearray:
         """The body, or its beginning as soon as that is more than ``enough`` bytes."""
         body = bytearray()
         for chunk in response.iter_bytes():
@@ -292,12 +270,9 @@ def retrying(
         if wait_for(seconds):
             raise LokiStopped("Told to stop while waiting to ask Loki again")
 
-    def out_of_time(state: tenacity.RetryCallState) -> bool:
-        elapsed = max(state.seconds_since_start or 0.0, state.idle_for)
-        return elapsed + state.upcoming_sleep > total_seconds
-
     def stop(state: tenacity.RetryCallState) -> bool:
-        return tenacity.stop_after_attempt(attempts)(state) or out_of_time(state)
+        elapsed = max(state.seconds_since_start or 0.0, state.idle_for)
+        return state.attempt_number >= attempts or elapsed + state.upcoming_sleep > total_seconds
 
     return tenacity.Retrying(
         sleep=sleep, stop=stop, wait=_wait, retry=tenacity.retry_if_exception(_transient), reraise=True
@@ -305,26 +280,14 @@ def retrying(
 
 
 def _transient(error: BaseException) -> bool:
-    if isinstance(error, LokiTimeout):
-        return isinstance(error, LokiDropped)
-    return isinstance(error, LokiError) and error.transient
+    silent = isinstance(error, LokiTimeout) and not isinstance(error, LokiDropped)
+    return isinstance(error, LokiError) and error.transient and not silent
 
 
 def _wait(state: tenacity.RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     asked = error.retry_after_seconds if isinstance(error, LokiOverloaded) else None
     return max(_backoff(state), asked or 0.0)
-
-
-def address_of(settings: Settings) -> httpx.URL:
-    """Where Loki is. Raises LokiMisconfigured; the address may hold a password, so it is not quoted."""
-    try:
-        return httpx.URL(settings.log_endpoint)
-    except httpx.InvalidURL:
-        raise LokiMisconfigured(
-            "LOG_ENDPOINT is no address that can be asked",
-            "It must be an http:// or https:// URL, such as http://localhost:3100.",
-        ) from None
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | bool:

@@ -30,8 +30,8 @@ from collections.abc import Iterator
 
 import httpx
 
-from konductor_like.clocks import retry_after_seconds
 from konductor_like.model.text import clipped
+from konductor_like.model.time import retry_after_seconds
 
 BODY_CHARS = 256
 """At most this much of an answer is quoted."""

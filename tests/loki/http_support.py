@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 from konductor_like.loki.client import LokiClient, retrying
@@ -16,5 +17,5 @@ def client_of(endpoint: str = ENDPOINT, *, max_answer_bytes: int = 2**20, **valu
 
 
 def ask(client: LokiClient, query: str = QUERY) -> Any:
-    with client:
+    with closing(client):
         return client.query_range(query, NOW, NOW + SECOND, 5000)

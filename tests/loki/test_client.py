@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -50,7 +51,7 @@ def test_a_query_is_exactly_this_request(loki: respx.MockRouter) -> None:
 
 def test_a_short_timestamp_is_padded_because_loki_would_take_it_for_seconds(loki: respx.MockRouter) -> None:
     route = loki.route().mock(return_value=httpx.Response(200, content=EMPTY))
-    with client_of() as client:
+    with closing(client_of()) as client:
         client.query_range(QUERY, 0, NOW, 100)
 
     assert route.calls.last.request.url.params["start"] == "0" * 19
@@ -114,7 +115,7 @@ def test_credentials_in_the_endpoint_are_used_and_never_shown(loki: respx.MockRo
 def test_a_rotated_token_is_picked_up(loki: respx.MockRouter, tmp_path: Path) -> None:
     route = loki.route().mock(return_value=httpx.Response(200, content=EMPTY))
     token = tmp_path / "token"
-    with client_of(loki_bearer_token_file=token) as client:
+    with closing(client_of(loki_bearer_token_file=token)) as client:
         for value in ("first\n", "second\n"):
             token.write_text(value)
             client.query_range(QUERY, NOW, NOW + 1, 100)
@@ -170,7 +171,7 @@ def test_transient_failures_are_retried_within_one_query(loki: respx.MockRouter)
             httpx.Response(200, content=EMPTY),
         ]
     )
-    with LokiClient(settings(), retrying(pause)) as client:
+    with closing(LokiClient(settings(), retrying(pause))) as client:
         assert client.query_range(QUERY, NOW, NOW + 1, 10).entries == ()
 
     assert route.call_count == 4

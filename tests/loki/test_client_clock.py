@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from email.utils import format_datetime, formatdate
 
 import httpx
@@ -72,7 +73,7 @@ def follow(
 ) -> list[tuple[int, str]]:
     """A fault every five minutes, and for 90 minutes a clock is wrong: what was read, with its delay in s."""
     read: list[tuple[int, str]] = []
-    with LokiClient(settings()) as loki, respx.mock:
+    with closing(LokiClient(settings())) as loki, respx.mock:
         respx.get(f"{ENDPOINT}/loki/api/v1/query_range").mock(side_effect=gateway.answer)
         reader = SourceReader(Source.KERNEL, loki, QUERY, settings(), other_clock_ns=loki.other_clock_ns)
         reader.start_from(NOW - 60 * SECOND_NS)
@@ -107,7 +108,7 @@ def test_a_clock_that_is_wrong_from_the_start_counts_until_loki_has_answered(
 ) -> None:
     stepped = Stepped(monkeypatch)
     stepped.clock.offset_ns = -600 * SECOND_NS
-    with LokiClient(settings()) as loki:
+    with closing(LokiClient(settings())) as loki:
         assert loki.now_ns() == NOW - 600 * SECOND_NS
         ask_at(loki, stepped)
         assert loki.now_ns() == NOW
@@ -118,7 +119,7 @@ def test_a_clock_that_is_set_between_two_answers_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, seconds: int
 ) -> None:
     stepped = Stepped(monkeypatch)
-    with LokiClient(settings()) as loki:
+    with closing(LokiClient(settings())) as loki:
         ask_at(loki, stepped)
         stepped.clock.offset_ns = seconds * SECOND_NS
         assert loki.now_ns() == NOW
@@ -130,7 +131,7 @@ def test_a_clock_that_is_set_between_two_answers_changes_nothing(
 
 def test_a_clock_that_is_set_a_little_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     stepped = Stepped(monkeypatch)
-    with LokiClient(settings()) as loki:
+    with closing(LokiClient(settings())) as loki:
         ask_at(loki, stepped)
         stepped.clock.offset_ns = 3 * SECOND_NS
         assert loki.now_ns() == NOW + 3 * SECOND_NS
@@ -145,7 +146,7 @@ def test_windows_are_reckoned_from_lokis_clock_where_ours_is_wrong(
     loki: respx.MockRouter, ahead_seconds: int
 ) -> None:
     answer_with(loki, Date=formatdate(time.time() + ahead_seconds, usegmt=True))
-    with client_of() as client:
+    with closing(client_of()) as client:
         ask(client)
 
         assert client.clock_ahead_seconds == pytest.approx(ahead_seconds, abs=3)
@@ -159,7 +160,7 @@ def test_of_two_clocks_that_are_too_far_apart_the_earlier_counts_and_the_other_i
 ) -> None:
     """It may be ours that is wrong, or that of a gateway between."""
     answer_with(loki, Date=formatdate(time.time() + ahead_seconds, usegmt=True))
-    with client_of() as client:
+    with closing(client_of()) as client:
         ask(client)
         later_ns = client.other_clock_ns()
 
@@ -175,14 +176,14 @@ def test_our_own_clock_counts_while_the_two_agree_or_loki_names_no_time(
 ) -> None:
     text = formatdate(time.time() + 2, usegmt=True) if date == "agrees" else date
     answer_with(loki, **({} if text is None else {"Date": text}))
-    with client_of() as client:
+    with closing(client_of()) as client:
         ask(client)
 
         assert client.clock_ahead_seconds == 0
 
 
 def test_a_clock_that_was_put_right_is_trusted_again(loki: respx.MockRouter) -> None:
-    with client_of() as client:
+    with closing(client_of()) as client:
         for ahead_seconds in (900, 0):
             answer_with(loki, Date=formatdate(time.time() + ahead_seconds, usegmt=True))
             client.query_range(QUERY, NOW, NOW + 1, 100)

@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ ANSWER = answer_bytes([(kernel_labels(), [[str(NOW), "NVRM: one"]])])
 
 def _ask(url: str, attempts: int = 1, **values: Any) -> QueryResult:
     chosen = settings(log_endpoint=url, **{"loki_timeout_seconds": 5.0, **values})
-    with LokiClient(chosen, retrying(lambda _seconds: False, attempts=attempts)) as client:
+    with closing(LokiClient(chosen, retrying(lambda _seconds: False, attempts=attempts))) as client:
         return client.query_range(QUERY, NOW, NOW + 1, 10)
 
 
@@ -124,7 +125,7 @@ def test_an_endless_answer_is_cut_off() -> None:
 
     with (
         ScriptedServer(act) as server,
-        LokiClient(settings(log_endpoint=server.url), max_answer_bytes=1_000_000) as client,
+        closing(LokiClient(settings(log_endpoint=server.url), max_answer_bytes=1_000_000)) as client,
         pytest.raises(LokiAnswerTooLarge, match="answered with more than 1000000 bytes"),
     ):
         client.query_range(QUERY, NOW, NOW + 1, 10)
@@ -153,7 +154,7 @@ def test_threads_share_one_client() -> None:
     results: list[int] = []
     with (
         ScriptedServer(respond(ANSWER)) as server,
-        LokiClient(settings(log_endpoint=server.url)) as client,
+        closing(LokiClient(settings(log_endpoint=server.url))) as client,
     ):
 
         def work() -> None:
