@@ -14,10 +14,9 @@ from operator import attrgetter, itemgetter
 
 from konductor_like.backtest.cache import HistoryCache
 from konductor_like.backtest.result import TimeSpan
-from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.errors import LokiError, LokiTimeout
 from konductor_like.loki.response import Entry, Naming, log_line
-from konductor_like.loki.window_query import Piece, Queries, Window, WindowQuery, read_span
+from konductor_like.loki.window_query import ByteBudget, Piece, Queries, Window, WindowQuery, read_span
 from konductor_like.model import LogLine, Source
 from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings

@@ -38,13 +38,13 @@ from konductor_like.controller.report import Report
 from konductor_like.controller.wakeups import TailWatcher
 from konductor_like.controller.warmup import warmup_reader
 from konductor_like.detection.multiline import MultilineDetector
-from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.client import LokiClient, retrying
 from konductor_like.loki.heartbeat_reader import TILE_SECONDS, HeartbeatReader
 from konductor_like.loki.logql import kernel_query, pod_query
 from konductor_like.loki.node_backfill import READ_SECONDS, NodeBackfill
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.warmup_reader import RECHECK_SECONDS
+from konductor_like.loki.window_query import ByteBudget
 from konductor_like.model import Checkpoint, Coverage, EventReason, Source
 from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings

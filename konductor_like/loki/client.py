@@ -67,23 +67,23 @@ class Patience:
 
     def __init__(self, most_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock`` gives seconds of a steady time."""
+        self.seconds = min(most_seconds, LEAST_PATIENCE_SECONDS)
+        """How long to wait for a sign of life."""
         self._most_seconds = most_seconds
         self._clock = clock
         self._slowest = (clock(), 0.0, 0.0)
         """When this span began, its slowest answer, and that of the span before, in seconds."""
-
-    @property
-    def seconds(self) -> float:
-        """How long to wait for a sign of life."""
-        _, now, before = self._slowest
-        return min(self._most_seconds, max(LEAST_PATIENCE_SECONDS, _PATIENCE_FACTOR * max(now, before)))
 
     def answered(self, after_seconds: float) -> None:
         """An answer began, or the waiting ended, after so long."""
         began, now, before = self._slowest
         if self._clock() - began > _REMEMBERED_SECONDS:
             began, now, before = self._clock(), 0.0, now
-        self._slowest = began, max(now, after_seconds), before
+        now = max(now, after_seconds)
+        self._slowest = began, now, before
+        self.seconds = min(
+            self._most_seconds, max(LEAST_PATIENCE_SECONDS, _PATIENCE_FACTOR * max(now, before))
+        )
 
 
 class LokiClient:

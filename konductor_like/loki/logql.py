@@ -51,11 +51,8 @@ def of_nodes(query: str, node_label: str, nodes: Iterable[str], *, without: bool
 
     The label may be an index label or structured metadata: a filter after the line filter knows both.
     """
-    names = sorted(nodes)
-    if not names:
-        return query
     # Loki takes an empty expression in a label filter for anything: =~"" finds all lines and !~"" none.
-    pattern = "|".join(_RE2_SPECIAL.sub(r"\\\g<0>", name) or "^$" for name in names)
+    pattern = "|".join(_RE2_SPECIAL.sub(r"\\\g<0>", name) or "^$" for name in sorted(nodes))
     return f"{query} | {node_label}{'!~' if without else '=~'}{quote(pattern)}"
 
 

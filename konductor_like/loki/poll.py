@@ -8,25 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from heapq import nlargest
 from sys import getsizeof
 
-from konductor_like.loki.backlog import (
+from konductor_like.loki.errors import LOKI_AWAY, LokiError, LokiTimeout
+from konductor_like.loki.read_state import (
+    BUCKET_NS,
     MOST_NODES,
     NEAR_NS,
+    DeliveredLines,
     Flood,
     PendingSpan,
     ReaderConfig,
     ReadState,
     Reason,
+    line_digest,
     noisy_nodes,
 )
-from konductor_like.loki.byte_budget import ByteBudget
-from konductor_like.loki.dedup import BUCKET_NS, DeliveredLines, line_digest
-from konductor_like.loki.errors import LOKI_AWAY, LokiError, LokiTimeout
 from konductor_like.loki.response import Naming, log_line
 from konductor_like.loki.window_query import (
     STORM_LINES,
+    ByteBudget,
     Direction,
     Piece,
     Window,
@@ -132,10 +135,7 @@ class Poll:
         the order are right. ``may_leave_backlog`` where the poll before did not: what is new does not wait
         for the backlog, but no two polls in a row leave it alone.
         """
-
-        def read_present() -> None:
-            self._read_present(oldest_ns)
-
+        read_present = partial(self._read_present, oldest_ns)
         earlier = self._try(self._read_backlog) if past_first else None
         if isinstance(earlier, LOKI_AWAY):
             return earlier
@@ -145,7 +145,9 @@ class Poll:
             failure = self._try(read_present)
         if failure is not None or past_first:
             return failure or earlier
-        if may_leave_backlog and self.lines and (self.state.pending or self.state.floods):
+        if not self.state.pending and not self.state.floods:
+            return None
+        if may_leave_backlog and self.lines:
             self.left_backlog = True
             return None
         failure = self._try(self._read_floods)
@@ -153,14 +155,16 @@ class Poll:
             return failure
         return self._try(self._read_backlog) or failure
 
-    def result(self, cursor_ns: int, given_up: tuple[Window, ...], failure: LokiError | None) -> PollResult:
+    def result(self, cursor_ns: int, failure: LokiError | None) -> PollResult:
         """What the caller gets; ``cursor_ns`` is where the cursor stood before."""
-        behind = any(flood.reached_ns < self.now_ns for flood in self.state.floods)
+        more = any(flood.reached_ns < self.now_ns for flood in self.state.floods)
+        if self.state.pending:
+            more = more or self._may_read_backlog
         return PollResult(
             lines=tuple(self.lines),
             upto_ns=min(self.now_ns, self.state.durable_ns),
             read_ns=min(self.now_ns, self.state.read_ns),
-            more=failure is None and (behind or self._may_read_backlog),
+            more=failure is None and more,
             slowdown=self.budget.slowdown(self.source),
             failure=failure,
             queries=self.query.queries,
@@ -173,7 +177,7 @@ class Poll:
             noisy_nodes=self.state.noisy,
             incomplete_windows=tuple(self.incomplete),
             unread=tuple(unread.span for unread in self.state.unread),
-            given_up=given_up,
+            given_up=self.state.given_up,
         )
 
     def _try(self, read: Callable[[], None]) -> LokiError | None:
@@ -218,7 +222,7 @@ class Poll:
         rests = [span.end_ns for span in state.pending if span.reason is Reason.REST]
         if rests:
             return Window(min(max(rests), now_ns), end_ns), False
-        if state.whole_ns is None or state.is_away(config, now_ns):
+        if state.whole_ns is None:
             return Window(max(0, now_ns - config.overlap_ns), end_ns), True
         whole_from_ns = max(0, state.fast_ns - config.overlap_ns)
         due = not 0 <= now_ns - state.whole_ns < config.interval_ns * 3 // 4
@@ -311,13 +315,11 @@ class Poll:
 
     @property
     def _may_read_backlog(self) -> bool:
-        """Whether there is a span that the byte budget allows; sweeps and gaps come last in the order."""
-        if not self.state.pending:
-            return False
+        """Whether the byte budget allows the first span; sweeps and gaps come last in the order."""
         return self.state.pending[0].reason not in (Reason.SWEEP, Reason.GAP) or self.budget.allows_sweeps
 
     def _read_backlog(self) -> None:
-        while not self._full and self._may_read_backlog:
+        while self.state.pending and not self._full and self._may_read_backlog:
             span = self.state.pending[0]
             try:
                 if span.reason is Reason.SWEEP:

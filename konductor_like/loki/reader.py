@@ -8,9 +8,9 @@
 There is no query by time of ingestion, and Loki takes late and out-of-order lines (rule 8). So each
 poll reads a *fast window* that ends beyond the present, and beside it a part of the backlog: what was missed
 while we were away, the rest of what was too much for one poll, the lateness again now and then, and spans in
-which nodes were silent (:mod:`konductor_like.loki.backlog`). What was delivered before is dropped. The cursor
-is "read in full up to here, by our clock"; it moves only when the caller commits the result, after acting on
-it.
+which nodes were silent (:mod:`konductor_like.loki.read_state`). What was delivered before is dropped. The
+cursor is "read in full up to here, by our clock"; it moves only when the caller commits the result, after
+acting on it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from konductor_like.loki.backlog import PendingSpan, ReaderConfig, ReadState, Reason, planned
-from konductor_like.loki.byte_budget import ByteBudget
-from konductor_like.loki.dedup import DeliveredLines
 from konductor_like.loki.poll import Poll, PollResult
+from konductor_like.loki.read_state import (
+    DeliveredLines,
+    PendingSpan,
+    ReaderConfig,
+    ReadState,
+    Reason,
+    planned,
+)
 from konductor_like.loki.response import Naming
 from konductor_like.loki.window_query import (
     KERNEL_ENTRY_BYTES,
     POD_ENTRY_BYTES,
+    ByteBudget,
     Queries,
     Window,
     WindowQuery,
@@ -109,7 +115,6 @@ class SourceReader:
         if self._query.text != self._next_query:
             self._query.text = self._next_query
             state = replace(state, whole_ns=None)
-        given_up = state.too_old(self._config, now_ns)
         state = planned(state, self._config, self._gaps, now_ns)
         other_ns = self._other_clock_ns()
         if other_ns is not None:
@@ -126,16 +131,17 @@ class SourceReader:
             self._budget,
             self._keeps,
         )
+        begun = {span.reason for span in state.pending} - {span.reason for span in self._state.pending}
         self._query.begin()
         failure = poll.read(
             oldest_ns,
-            past_first=state.catching_up and not self._state.catching_up,
+            past_first=Reason.CATCH_UP in begun,
             may_leave_backlog=not self._left_backlog,
         )
         self._budget.spend(self._query.bytes_processed)
         if failure is not None and not poll.read_any:
             raise failure
-        result = poll.result(self._state.cursor_ns, given_up, failure)
+        result = poll.result(self._state.cursor_ns, failure)
         self._uncommitted = (poll, result)
         return result
 

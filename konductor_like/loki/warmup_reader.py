@@ -12,11 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.errors import LokiError
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import Naming, log_line
-from konductor_like.loki.window_query import Piece, Queries, Window, WindowQuery, read_span
+from konductor_like.loki.window_query import ByteBudget, Piece, Queries, Window, WindowQuery, read_span
 from konductor_like.model import Fault, LogLine, Source
 from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.settings import Settings

@@ -14,9 +14,13 @@ metadata weigh 820 bytes, which makes pages of 2,500; pod lines of 100 KB make p
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import Protocol
 
 from konductor_like.loki.errors import (
@@ -29,6 +33,7 @@ from konductor_like.loki.errors import (
 )
 from konductor_like.loki.logql import of_nodes
 from konductor_like.loki.response import Count, Entry, QueryResult
+from konductor_like.model import Source
 from konductor_like.model.time import SECOND_NS
 
 COUNTABLE_NS = 1_000_000
@@ -55,6 +60,12 @@ _LEAST_ENTRIES = 2
 """One entry may fill a page of one, which says nothing about what else there is."""
 _NARROWEST_NS = 10 * SECOND_NS
 """A Loki that cannot read so much before it times out falls behind whatever is asked."""
+
+_MINUTE_SECONDS = 60.0
+_HISTORY_UPTO = 0.5
+_PODS_UPTO = 0.7
+_SWEEPS_UPTO = 0.85
+_SLOWDOWN = 6.0
 
 _MAY_BE_TOO_LARGE = (LokiAnswerTooLarge, LokiTimeout, LokiUnavailable)
 """How a Loki fails that cannot hand an answer over."""
@@ -170,14 +181,9 @@ class WindowQuery:
 
     def lines_of(self, *, only: Collection[str] = (), without: Collection[str] = ()) -> Ask:
         """A callable that asks for windows of these nodes only, or of all but those."""
-        text = of_nodes(self.text, self._node_label, only or without, without=not only)
-        most = STORM_LINES if only else self._most
-
-        def ask(window: Window, direction: Direction) -> QueryResult | None:
-            result = self._page(text, window, direction, most)
-            return None if result is None else self._proven(text, window, result)
-
-        return ask
+        nodes = only or without
+        text = of_nodes(self.text, self._node_label, nodes, without=not only) if nodes else self.text
+        return partial(self._ask, text, STORM_LINES if only else self._most)
 
     def count(self, window: Window, text: str | None = None) -> int:
         """How many lines Loki counts in a window of whole milliseconds."""
@@ -186,23 +192,26 @@ class WindowQuery:
         self.bytes_processed += count.bytes_processed
         return count.lines
 
-    def _page(self, text: str, window: Window, direction: Direction, most: int) -> QueryResult | None:
+    def _ask(self, text: str, most: int, window: Window, direction: Direction) -> QueryResult | None:
         """One window's answer, of as many entries as Loki can hand over; None when it only comes in parts.
 
         A page that turns out too small says little about who fills it: it grows, and where that fails the
-        smaller page will do.
+        smaller page will do. Where the answer alone cannot say that nothing was cut, Loki counts the lines.
         """
         page = self._first_page(text, window, direction, min(most, self.limit))
-        while (
-            page is not None and len(page.entries) >= page.limit and min(most, self.limit) >= 2 * page.limit
-        ):
+        while page is not None and len(page.entries) >= page.limit:
             limit = min(most, self.limit, _GROWTH * page.limit)
+            if limit < 2 * page.limit:
+                return page
             try:
                 page = self._send(text, window, direction, limit)
             except _MAY_BE_TOO_LARGE:
                 self._refuse(limit)
-                break
-        return page
+                return page
+        if page is None or is_complete(page) or window.width_ns % COUNTABLE_NS:
+            return page
+        found = len(page.entries)
+        return replace(page, post_filter_lines=found) if self.count(window, text) == found else page
 
     def _first_page(self, text: str, window: Window, direction: Direction, limit: int) -> QueryResult | None:
         """An answer of ``limit`` entries, or of as many as Loki hands over; None where only less time helps.
@@ -242,33 +251,66 @@ class WindowQuery:
             self._most = error.allowed_limit or 1
             return self._send(text, window, direction, self._most)
         self.bytes_processed += result.bytes_processed
-        self._learn(result)
+        if result.entries and result.answer_bytes:
+            # Heavier entries count at once; lighter ones where they filled the answer, and step by step.
+            mean = result.answer_bytes // len(result.entries) + 1
+            if mean > self._entry_bytes:
+                self._entry_bytes = mean
+            elif len(result.entries) >= result.limit:
+                self._entry_bytes = max(mean, self._entry_bytes // _GROWTH)
         return result
 
     def _refuse(self, limit: int) -> None:
         """A page of so many was too large: for a while none is more than half as large."""
         self._refused_bytes = max(self._refused_bytes, PAGE_BYTES // max(1, limit // 2))
 
-    def _learn(self, result: QueryResult) -> None:
-        """Heavier entries count at once; lighter ones where they filled the answer, and step by step."""
-        if not result.entries or not result.answer_bytes:
-            return
-        mean = result.answer_bytes // len(result.entries) + 1
-        if mean > self._entry_bytes:
-            self._entry_bytes = mean
-        elif len(result.entries) >= result.limit:
-            self._entry_bytes = max(mean, self._entry_bytes // _GROWTH)
 
-    def _proven(self, text: str, window: Window, result: QueryResult) -> QueryResult:
-        """Count the lines where the answer alone cannot say that nothing was cut, though it may be so."""
-        if (
-            is_complete(result)
-            or len(result.entries) >= result.limit
-            or window.width_ns % COUNTABLE_NS
-            or self.count(window, text) != len(result.entries)
-        ):
-            return result
-        return replace(result, post_filter_lines=len(result.entries))
+class ByteBudget:
+    """Bytes processed in the last minute, against a bound. All readers share one; thread-safe.
+
+    The past is the first to wait, then pods, then the sweeps, and only beyond the whole budget the polls of
+    kernel lines.
+    """
+
+    def __init__(self, bytes_per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._bound = bytes_per_minute
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._spent: deque[tuple[float, int]] = deque()
+        self._total = 0
+
+    def spend(self, bytes_processed: int) -> None:
+        """Loki had to read so much for a poll of ours."""
+        with self._lock:
+            self._spent.append((self._clock(), bytes_processed))
+            self._total += bytes_processed
+
+    @property
+    def used(self) -> float:
+        """Which share of the budget the last minute took; above 1 it was overdrawn."""
+        with self._lock:
+            while self._spent and self._spent[0][0] < self._clock() - _MINUTE_SECONDS:
+                self._total -= self._spent.popleft()[1]
+            return self._total / self._bound
+
+    def share(self, bytes_processed: int) -> float:
+        """Which share of a minute's budget that is."""
+        return bytes_processed / self._bound
+
+    @property
+    def allows_history(self) -> bool:
+        """Whether what happened before our start may be read."""
+        return self.used < _HISTORY_UPTO
+
+    @property
+    def allows_sweeps(self) -> bool:
+        """Whether what was read before may be read again."""
+        return self.used < _SWEEPS_UPTO
+
+    def slowdown(self, source: Source) -> float:
+        """How many times longer than usual to wait before the next poll of that source."""
+        upto = 1.0 if source is Source.KERNEL else _PODS_UPTO
+        return _SLOWDOWN if self.used >= upto else 1.0
 
 
 def _is_too_large(error: LokiError) -> bool:

@@ -11,10 +11,9 @@ import pytest
 from konductor_like.backtest.cache import HistoryCache
 from konductor_like.backtest.history import FAILURES_MOST, HistoryReader
 from konductor_like.backtest.result import TimeSpan
-from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.errors import LokiError, LokiRefused, LokiUnavailable
 from konductor_like.loki.response import Count, Entry, QueryResult
-from konductor_like.loki.window_query import Direction
+from konductor_like.loki.window_query import ByteBudget, Direction
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 from tests.backtest.histories import KERNEL, SECOND_NS, START_NS

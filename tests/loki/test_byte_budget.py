@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.reader import SourceReader
+from konductor_like.loki.window_query import ByteBudget
 from konductor_like.model import Source
 from tests.loki.support import NOW, QUERY, SECOND, MemoryLoki, entry, poll, settings
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.loki.dedup import DeliveredLines, line_digest
+from konductor_like.loki.read_state import DeliveredLines, line_digest
 from konductor_like.loki.response import Entry, Naming
 from tests.loki.support import NOW, SECOND, entry, settings
 

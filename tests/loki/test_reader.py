@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from konductor_like.loki.backlog import ReaderConfig
+from konductor_like.loki.read_state import ReaderConfig
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.response import Entry
 from konductor_like.loki.window_query import Direction

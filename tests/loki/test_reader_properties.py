@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from konductor_like.loki.backlog import ReaderConfig
 from konductor_like.loki.errors import LokiError, LokiTimeout, LokiUnavailable
+from konductor_like.loki.read_state import ReaderConfig
 from konductor_like.loki.reader import SourceReader
 from konductor_like.model import Source
 from tests.loki import support

@@ -7,7 +7,6 @@ from sys import getsizeof
 
 import pytest
 
-from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.errors import (
     LokiAnswerTooLarge,
     LokiError,
@@ -17,7 +16,7 @@ from konductor_like.loki.errors import (
     LokiUnavailable,
 )
 from konductor_like.loki.reader import SourceReader
-from konductor_like.loki.window_query import Window
+from konductor_like.loki.window_query import ByteBudget, Window
 from konductor_like.model import Source
 from tests.loki.support import (
     HOUR,

@@ -9,12 +9,11 @@ from itertools import pairwise
 import pytest
 
 from konductor_like.detection.multiline import MultilineDetector
-from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.errors import LokiTimeout, LokiUnavailable
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import Entry, QueryResult
 from konductor_like.loki.warmup_reader import LINES_MOST, WarmupReader, WarmupScope, WarmupTotals
-from konductor_like.loki.window_query import Direction
+from konductor_like.loki.window_query import ByteBudget, Direction
 from konductor_like.model import Fault, Source
 from tests.loki.support import HOUR, NOW, QUERY, SECOND, SKEW, MemoryLoki, entry, settings
 

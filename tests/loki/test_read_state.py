@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.loki.backlog import (
+from konductor_like.loki.read_state import (
     Flood,
     PendingSpan,
     ReaderConfig,
