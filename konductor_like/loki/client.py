@@ -89,14 +89,7 @@ class Patience:
 class LokiClient:
     """One Loki, one pool of connections. Threads may share it."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        retry: tenacity.Retrying | None = None,
-        *,
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, settings: Settings, retry: tenacity.Retrying | None = None) -> None:
         """``retry`` decides about asking again (:func:`konductor_like.loki.client.retrying`).
 
         Raises LokiMisconfigured when the address, a certificate or a header's value cannot be used. Nothing
@@ -108,9 +101,8 @@ class LokiClient:
         """Wall time less steady time at the latest answer: it changes when somebody sets our clock."""
         self._settings = settings
         self._retry = retry or retrying()
-        self._max_answer_bytes = max_answer_bytes
-        self._clock = clock
-        self._patience = Patience(settings.loki_timeout_seconds, clock)
+        self._clock = time.monotonic
+        self._patience = Patience(settings.loki_timeout_seconds)
         try:
             self._endpoint = httpx.URL(settings.log_endpoint)
         except httpx.InvalidURL:  # its words quote the address, which may hold a password
@@ -228,14 +220,14 @@ class LokiClient:
                 ahead_seconds = seconds_ahead(response.headers.get("Date"), time.time())
                 if ahead_seconds is not None:
                     self.clock_ahead_seconds = ahead_seconds
-                body = self._body(response, started, self._max_answer_bytes)
+                body = self._body(response, started, MAX_ANSWER_BYTES)
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             if isinstance(error, httpx.ReadTimeout):
                 self._patience.answered(silence_seconds)
             raise from_exception(error, place) from error
-        if len(body) > self._max_answer_bytes:
+        if len(body) > MAX_ANSWER_BYTES:
             raise LokiAnswerTooLarge(
-                f"{place} answered with more than {self._max_answer_bytes} bytes",
+                f"{place} answered with more than {MAX_ANSWER_BYTES} bytes",
                 "The reader asks for fewer lines by itself; if this is told, single lines are very large.",
             )
         return body

@@ -45,11 +45,6 @@ _TOO_LARGE = re.compile(
     # Loki's frontend says the first, gRPC between Loki's parts the others.
     r"larger than the max message size|(?:received|trying to send) message larger than max"
 )
-_MESSAGE_SIZE_HINT = (
-    "The reader asks for fewer lines by itself. Loki's parts hand over 4 MiB at most unless "
-    "server.grpc_server_max_recv_msg_size and server.grpc_server_max_send_msg_size in Loki's configuration "
-    "say more."
-)
 _TLS_HINT = (
     "Set KONDUCTOR_LOKI_CA_FILE to the authority that signed Loki's certificate, and "
     "KONDUCTOR_LOKI_CLIENT_CERT_FILE with KONDUCTOR_LOKI_CLIENT_KEY_FILE where Loki asks for one; a server "
@@ -84,10 +79,10 @@ class LokiError(Exception):
     hint = "Check LOG_ENDPOINT and Loki's own log."
     """The way out."""
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
+    def __init__(self, message: str, hint: str | None = None, *, transient: bool | None = None) -> None:
         super().__init__(message)
-        if hint is not None:
-            self.hint = hint
+        self.hint = self.hint if hint is None else hint
+        self.transient = self.transient if transient is None else transient
 
 
 class LokiMisconfigured(LokiError):
@@ -101,10 +96,6 @@ class LokiUnreachable(LokiError):
 
     transient = True
     hint = "Check that LOG_ENDPOINT names Loki's query address and that this machine may reach it."
-
-    def __init__(self, message: str, hint: str | None = None, *, transient: bool = True) -> None:
-        super().__init__(message, hint)
-        self.transient = transient
 
 
 class LokiTimeout(LokiError):
@@ -136,20 +127,16 @@ class LokiRefused(LokiError):
         "KONDUCTOR_EXTRA_MATCHERS and WATCHED_NAMESPACES."
     )
 
-    def __init__(self, message: str, words: str = "") -> None:
-        super().__init__(message)
-        self.words = words
-
     @property
     def allowed_limit(self) -> int | None:
         """The tenant's ``max_entries_limit_per_query``, where asking for more was the reason."""
-        match = _LIMIT.search(self.words)
+        match = _LIMIT.search(str(self))
         return int(match[2]) if match else None
 
     @property
     def asks_for_less(self) -> bool:
         """Whether a narrower window would have been served."""
-        return _TOO_MUCH.search(self.words) is not None
+        return _TOO_MUCH.search(str(self)) is not None
 
 
 class LokiUnauthorized(LokiError):
@@ -192,7 +179,11 @@ class LokiBadAnswer(LokiError):
 class LokiAnswerTooLarge(LokiBadAnswer):
     """The answer is larger than Loki can hand over, or than we are willing to hold in memory."""
 
-    hint = _MESSAGE_SIZE_HINT
+    hint = (
+        "The reader asks for fewer lines by itself. Loki's parts hand over 4 MiB at most unless "
+        "server.grpc_server_max_recv_msg_size and server.grpc_server_max_send_msg_size in Loki's "
+        "configuration say more."
+    )
 
 
 class LokiStopped(LokiError):
@@ -247,9 +238,10 @@ def from_status(response: httpx.Response, body: bytes | bytearray, place: str) -
     if status in (404, 405):
         return LokiBadAnswer(f"{said} (there is no Loki at this path)")
     if 400 <= status < 500:
-        return LokiRefused(said, words)
+        return LokiRefused(said)
     if "location" in response.headers:
-        return LokiBadAnswer(f"{place} redirects ({status}) to {_target(response.headers['location'])}")
+        target = response.headers["location"].partition("?")[0]  # its query may carry a token
+        return LokiBadAnswer(f"{place} redirects ({status}) to {shown(target)}")
     return LokiBadAnswer(said)
 
 
@@ -279,8 +271,3 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     while current is not None:
         yield current
         current = current.__cause__ or current.__context__
-
-
-def _target(location: str) -> str:
-    # A redirect's query may carry a token.
-    return shown(location.partition("?")[0])

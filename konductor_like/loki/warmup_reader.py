@@ -62,7 +62,8 @@ class _Unread:
     """What is yet to be read of one source, and how much of it at once."""
 
     source: Source
-    query: str
+    query: WindowQuery
+    """One for each source, because what an entry weighs is learnt."""
     span: Window
     width_ns: int = _FIRST_NS
 
@@ -104,12 +105,14 @@ class WarmupReader:
         # What was acted upon just before our start may have come from a node whose clock is ahead.
         end_ns = now_ns + self._skew_ns
         start_ns = min(max(now_ns - scope.seconds * SECOND_NS, self._since_ns, 0), end_ns - 1)
+        span = Window(start_ns, end_ns)
         queries = {Source.KERNEL: scope.kernel, Source.POD: scope.pod}
         self._scope = scope
         self._unread = self._next = tuple(
-            _Unread(source, query, Window(start_ns, end_ns)) for source, query in queries.items() if query
+            _Unread(source, WindowQuery(self._client, text, self._naming.node, self._limit, WIDEST_NS), span)
+            for source, text in queries.items()
+            if text
         )
-        self._queries: dict[Source, WindowQuery] = {}
         self._totals = WarmupTotals()
 
     @property
@@ -134,18 +137,21 @@ class WarmupReader:
             return PollResult(upto_ns=now_ns)
         if not self._budget.allows_history:
             return PollResult(upto_ns=now_ns, more=True, wait_seconds=_BUDGET_WAIT_SECONDS)
-        began, query = self._clock(), self._query_of(self._unread[0])
-        piece = self._read(query, self._unread[0])
-        faults = self._faults_in(piece, self._unread[0].source)
-        self._next = self._after(piece, query.bytes_processed)
-        self._totals.lines += len(piece.entries)
+        began, first = self._clock(), self._unread[0]
+        piece = self._read(first)
+        entries = sorted(piece.entries, key=lambda entry: entry.timestamp_ns)
+        lines = (log_line(entry, first.source, self._naming) for entry in entries)
+        found = (self._detect(line) for line in lines if line is not None)
+        faults = tuple(fault for fault in found if fault is not None)
+        self._next = self._after(piece)
+        self._totals.lines += len(entries)
         self._totals.faults += len(faults)
         self._totals.incomplete += not piece.complete
         return PollResult(
             upto_ns=now_ns,
             more=bool(self._next),
-            queries=query.queries,
-            bytes_processed=query.bytes_processed,
+            queries=first.query.queries,
+            bytes_processed=first.query.bytes_processed,
             wait_seconds=max(_REST_LEAST_SECONDS, self._clock() - began),
             past=faults,
         )
@@ -156,15 +162,8 @@ class WarmupReader:
         if result.past is not None and not self._unread:
             self._finished(self._totals)
 
-    def _query_of(self, unread: _Unread) -> WindowQuery:
-        """One for each source, because what an entry weighs is learnt."""
-        if unread.source not in self._queries:
-            self._queries[unread.source] = WindowQuery(
-                self._client, unread.query, self._naming.node, self._limit, WIDEST_NS
-            )
-        return self._queries[unread.source]
-
-    def _read(self, query: WindowQuery, unread: _Unread) -> Piece:
+    def _read(self, unread: _Unread) -> Piece:
+        query = unread.query
         query.begin()
         try:
             piece = next(read_span(unread.span, unread.width_ns, query.widest_ns, query.lines_of()))
@@ -178,18 +177,12 @@ class WarmupReader:
         query.succeeded()
         return piece
 
-    def _faults_in(self, piece: Piece, source: Source) -> tuple[Fault, ...]:
-        entries = sorted(piece.entries, key=lambda entry: entry.timestamp_ns)
-        lines = (log_line(entry, source, self._naming) for entry in entries)
-        faults = (self._detect(line) for line in lines if line is not None)
-        return tuple(fault for fault in faults if fault is not None)
-
-    def _after(self, piece: Piece, bytes_processed: int) -> tuple[_Unread, ...]:
+    def _after(self, piece: Piece) -> tuple[_Unread, ...]:
         """What is left after this piece, the next one no wider than the budget likes."""
         first, *others = self._unread
         if piece.window.end_ns >= first.span.end_ns:
             return tuple(others)
-        width_ns, share = piece.next_width_ns, self._budget.share(bytes_processed)
+        width_ns, share = piece.next_width_ns, self._budget.share(first.query.bytes_processed)
         if share > 0:
             width_ns = min(width_ns, max(SECOND_NS, int(piece.window.width_ns * QUERY_SHARE / share)))
         left = Window(piece.window.end_ns, first.span.end_ns)

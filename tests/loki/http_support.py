@@ -9,11 +9,9 @@ from konductor_like.loki.client import LokiClient, retrying
 from tests.loki.support import ENDPOINT, NOW, QUERY, SECOND, settings
 
 
-def client_of(endpoint: str = ENDPOINT, *, max_answer_bytes: int = 2**20, **values: Any) -> LokiClient:
+def client_of(endpoint: str = ENDPOINT, **values: Any) -> LokiClient:
     """A client that asks once."""
-    return LokiClient(
-        settings(log_endpoint=endpoint, **values), retrying(attempts=1), max_answer_bytes=max_answer_bytes
-    )
+    return LokiClient(settings(log_endpoint=endpoint, **values), retrying(attempts=1))
 
 
 def ask(client: LokiClient, query: str = QUERY) -> Any:

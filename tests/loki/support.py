@@ -150,7 +150,7 @@ class MemoryLoki:
                 "max entries limit per query exceeded, limit > max_entries_limit_per_query "
                 f"({limit} > {self.allowed_limit})"
             )
-            raise LokiRefused(words, words)
+            raise LokiRefused(words)
         matching = self._matching(query, start_ns, end_ns)
         if direction is Direction.BACKWARD:
             matching.reverse()

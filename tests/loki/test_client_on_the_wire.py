@@ -117,7 +117,9 @@ def test_a_server_that_drips_is_given_up_in_time() -> None:
     assert "still not complete in time" in str(error)
 
 
-def test_an_endless_answer_is_cut_off() -> None:
+def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("konductor_like.loki.client.MAX_ANSWER_BYTES", 1_000_000)
+
     def act(connection: socket.socket, _head: bytes) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
         while True:
@@ -125,7 +127,7 @@ def test_an_endless_answer_is_cut_off() -> None:
 
     with (
         ScriptedServer(act) as server,
-        closing(LokiClient(settings(log_endpoint=server.url), max_answer_bytes=1_000_000)) as client,
+        closing(LokiClient(settings(log_endpoint=server.url))) as client,
         pytest.raises(LokiAnswerTooLarge, match="answered with more than 1000000 bytes"),
     ):
         client.query_range(QUERY, NOW, NOW + 1, 10)

@@ -37,7 +37,7 @@ def test_every_error_says_what_failed_and_what_to_do_next(kind: type[LokiError])
     ],
 )
 def test_a_refusal_names_the_limit_that_would_be_allowed(words: str, limit: int | None) -> None:
-    assert LokiRefused("refused", words).allowed_limit == limit
+    assert LokiRefused(words).allowed_limit == limit
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_refusal_names_the_limit_that_would_be_allowed(words: str, limit: int 
     ],
 )
 def test_a_refusal_that_a_narrower_window_would_avoid_is_recognised(words: str, less: bool) -> None:
-    assert LokiRefused("refused", words).asks_for_less is less
+    assert LokiRefused(words).asks_for_less is less
 
 
 def test_quoted_answers_are_short_and_on_one_line() -> None:

@@ -169,17 +169,16 @@ def test_a_long_look_never_keeps_the_present_from_being_heard() -> None:
     assert second.lines[0].node == "gpu-fresh"
 
 
-def test_what_a_look_found_comes_again_when_the_next_look_fails_or_the_batch_is_not_committed() -> None:
+def test_a_look_that_failed_or_was_not_committed_comes_again() -> None:
     loki = Loki(beats("gpu-1", -2000, -1000))
     reader = reader_of(loki)
     drain(reader, NOW)
     reader.reread(
         Reread(NOW + at * SECOND, NOW + (at + 1) * SECOND, frozenset({"gpu-1"})) for at in (-2000, -1000)
     )
-    loki.refuse = lambda call: LokiUnavailable("no") if call.start_ns >= NOW - 1000 * SECOND else None
+    loki.failures = [LokiUnavailable("no")]
     with pytest.raises(LokiUnavailable):
         reader.poll(NOW)
-    loki.refuse = lambda _call: None
     reader.poll(NOW)
 
     assert sorted(heard(drain(reader, NOW))) == [-2000, -1000]

@@ -134,7 +134,7 @@ def test_a_smaller_limit_of_the_tenant_is_adopted_for_good() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        pytest.param(LokiRefused("parse error", "parse error at line 1, col 7"), id="a bad query"),
+        pytest.param(LokiRefused("parse error at line 1, col 7"), id="a bad query"),
         pytest.param(LokiUnavailable("starting"), id="unavailable"),
         pytest.param(LokiTimeout("slow"), id="time-outs"),
         pytest.param(LokiStopped("stopping"), id="stopping"),
@@ -246,9 +246,7 @@ def test_wide_windows_come_back_once_loki_is_fast_again() -> None:
     "error",
     [
         pytest.param(LokiAnswerTooLarge("more than 64 MiB"), id="more bytes than we hold"),
-        pytest.param(
-            LokiRefused("too much", "the query would read too many bytes (query: 2GB, …)"), id="byte limit"
-        ),
+        pytest.param(LokiRefused("the query would read too many bytes (query: 2GB, …)"), id="byte limit"),
     ],
 )
 def test_a_window_that_is_too_much_at_once_is_read_in_parts(error: LokiError) -> None:
@@ -288,7 +286,7 @@ def test_one_nanosecond_too_large_to_hold_is_read_with_fewer_lines_and_reported(
 def test_a_window_that_cannot_be_had_at_all_raises_instead_of_looping() -> None:
     too_large = LokiAnswerTooLarge("more than 64 MiB")
     always = MemoryLoki(refuse=lambda _call: too_large)
-    bytes_limit = MemoryLoki(refuse=lambda _call: LokiRefused("x", "the query would read too many bytes"))
+    bytes_limit = MemoryLoki(refuse=lambda _call: LokiRefused("the query would read too many bytes"))
 
     with pytest.raises(LokiAnswerTooLarge):
         start_reader(always).poll(NOW)
