@@ -31,7 +31,7 @@ from konductor_like.loki.errors import (
 )
 from konductor_like.loki.logql import counting
 from konductor_like.loki.response import Count, NotLokisAnswerError, QueryResult, parse, parse_count
-from konductor_like.loki.window_query import COUNTABLE_NS, Direction
+from konductor_like.loki.window_query import COUNTABLE_NS
 from konductor_like.model.time import CLOCK_TRUSTED_SECONDS, CLOCKS_AGREE_SECONDS, seconds_ahead, span_ns
 from konductor_like.settings import Settings
 
@@ -151,14 +151,7 @@ class LokiClient:
                 ours_ns -= span_ns(set_by_seconds)
         return ours_ns, ours_ns + span_ns(self.clock_ahead_seconds)
 
-    def query_range(
-        self,
-        query: str,
-        start_ns: int,
-        end_ns: int,
-        limit: int,
-        direction: Direction = Direction.FORWARD,
-    ) -> QueryResult:
+    def query_range(self, query: str, start_ns: int, end_ns: int, limit: int) -> QueryResult:
         """The matching lines of ``[start_ns, end_ns)``, at most ``limit`` of them; asks again as told.
 
         Raises a LokiError. Whether the answer is complete is for the caller to judge (rule 7).
@@ -169,7 +162,7 @@ class LokiClient:
             "start": f"{start_ns:019d}",
             "end": f"{end_ns:019d}",
             "limit": str(limit),
-            "direction": direction.value,
+            "direction": "forward",
         }
         result: QueryResult = self._retry(
             self._ask, "/loki/api/v1/query_range", fields, lambda body: parse(body, limit)

@@ -30,7 +30,6 @@ from konductor_like.loki.response import Naming, log_line
 from konductor_like.loki.window_query import (
     STORM_LINES,
     ByteBudget,
-    Direction,
     Piece,
     Window,
     WindowQuery,
@@ -241,7 +240,7 @@ class Poll:
         """Read a window with one answer, without the nodes that fill it; False where that fails."""
         for _ in range(_ROUNDS):
             noisy = self.state.noisy
-            result = self.query.lines_of(without=noisy)(window, Direction.FORWARD)
+            result = self.query.lines_of(without=noisy)(window)
             if result is None:
                 return False
             if is_complete(result):

@@ -19,7 +19,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import partial
 from typing import Protocol
 
@@ -71,13 +70,6 @@ _MAY_BE_TOO_LARGE = (LokiAnswerTooLarge, LokiTimeout, LokiUnavailable)
 """How a Loki fails that cannot hand an answer over."""
 
 
-class Direction(StrEnum):
-    """From which end Loki fills an answer up to the limit."""
-
-    FORWARD = "forward"
-    BACKWARD = "backward"
-
-
 @dataclass(frozen=True, slots=True)
 class Window:
     """The half-open span ``[start_ns, end_ns)``."""
@@ -106,16 +98,14 @@ class Piece:
     """How wide the next window may well be: fuller than this one, but not too full."""
 
 
-Ask = Callable[[Window, Direction], QueryResult | None]
+Ask = Callable[[Window], QueryResult | None]
 """Queries one window; None when the answer would be too large, which is never so for a single nanosecond."""
 
 
 class Queries(Protocol):
     """What the reader needs of :class:`konductor_like.loki.client.LokiClient`."""
 
-    def query_range(
-        self, query: str, start_ns: int, end_ns: int, limit: int, direction: Direction = ...
-    ) -> QueryResult:
+    def query_range(self, query: str, start_ns: int, end_ns: int, limit: int) -> QueryResult:
         """See the client."""
         ...
 
@@ -192,19 +182,19 @@ class WindowQuery:
         self.bytes_processed += count.bytes_processed
         return count.lines
 
-    def _ask(self, text: str, most: int, window: Window, direction: Direction) -> QueryResult | None:
+    def _ask(self, text: str, most: int, window: Window) -> QueryResult | None:
         """One window's answer, of as many entries as Loki can hand over; None when it only comes in parts.
 
         A page that turns out too small says little about who fills it: it grows, and where that fails the
         smaller page will do. Where the answer alone cannot say that nothing was cut, Loki counts the lines.
         """
-        page = self._first_page(text, window, direction, min(most, self.limit))
+        page = self._first_page(text, window, min(most, self.limit))
         while page is not None and len(page.entries) >= page.limit:
             limit = min(most, self.limit, _GROWTH * page.limit)
             if limit < 2 * page.limit:
                 return page
             try:
-                page = self._send(text, window, direction, limit)
+                page = self._send(text, window, limit)
             except _MAY_BE_TOO_LARGE:
                 self._refuse(limit)
                 return page
@@ -213,7 +203,7 @@ class WindowQuery:
         found = len(page.entries)
         return replace(page, post_filter_lines=found) if self.count(window, text) == found else page
 
-    def _first_page(self, text: str, window: Window, direction: Direction, limit: int) -> QueryResult | None:
+    def _first_page(self, text: str, window: Window, limit: int) -> QueryResult | None:
         """An answer of ``limit`` entries, or of as many as Loki hands over; None where only less time helps.
 
         A window that gave no answer is asked again for one entry. If that gives none either, the width of the
@@ -222,7 +212,7 @@ class WindowQuery:
         silent_at = 0
         while True:
             try:
-                page = self._send(text, window, direction, limit)
+                page = self._send(text, window, limit)
             except LokiError as error:
                 if isinstance(error, LokiRefused) and error.asks_for_less and window.width_ns > SECOND_NS:
                     return None
@@ -240,16 +230,16 @@ class WindowQuery:
                     self._refuse(silent_at)
                 return page
 
-    def _send(self, text: str, window: Window, direction: Direction, limit: int) -> QueryResult:
+    def _send(self, text: str, window: Window, limit: int) -> QueryResult:
         """Ask once, and again where the tenant allows fewer entries."""
         self.queries, self.asked_ns = self.queries + 1, window.width_ns
         try:
-            result = self._client.query_range(text, window.start_ns, window.end_ns, limit, direction)
+            result = self._client.query_range(text, window.start_ns, window.end_ns, limit)
         except LokiRefused as error:
             if not 0 < (error.allowed_limit or 0) < limit:
                 raise
             self._most = error.allowed_limit or 1
-            return self._send(text, window, direction, self._most)
+            return self._send(text, window, self._most)
         self.bytes_processed += result.bytes_processed
         if result.entries and result.answer_bytes:
             # Heavier entries count at once; lighter ones where they filled the answer, and step by step.
@@ -340,7 +330,7 @@ def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator
     start_ns, width_ns = span.start_ns, min(first_ns, widest_ns)
     while start_ns < span.end_ns:
         window = Window(start_ns, min(start_ns + width_ns, span.end_ns))
-        result = ask(window, Direction.FORWARD)
+        result = ask(window)
         if result is not None and is_complete(result):
             piece = Piece(window, result.entries, next_width_ns=_wider(width_ns, result))
         elif result is not None and (whole_ns := _whole_before(window, result)):
@@ -351,7 +341,9 @@ def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator
             width_ns = _narrower(window, result)
             continue
         else:
-            piece = _one_nanosecond(window, result, ask)
+            # No half is left. Loki's count, never too low, may still prove the answer complete.
+            entries, counted = ((), None) if result is None else (result.entries, result.post_filter_lines)
+            piece = Piece(window, entries, complete=counted is not None and counted <= len(entries))
         yield piece
         start_ns = window.end_ns
         width_ns = min(piece.next_width_ns, widest_ns)
@@ -384,13 +376,3 @@ def _narrower(window: Window, result: QueryResult | None) -> int:
         width_ns = max(1, min(width_ns, last_ns - window.start_ns))
     # Whole milliseconds can be counted.
     return width_ns // COUNTABLE_NS * COUNTABLE_NS or width_ns
-
-
-def _one_nanosecond(window: Window, forward: QueryResult | None, ask: Ask) -> Piece:
-    """No half is left, so ask from the other end too; Loki's count, never too low, may prove it complete."""
-    backward = ask(window, Direction.BACKWARD)
-    results = [result for result in (forward, backward) if result is not None]
-    every = (entry for result in results for entry in result.entries)
-    entries = tuple({(entry.text, frozenset(entry.labels.items())): entry for entry in every}.values())
-    counts = [result.post_filter_lines for result in results if result.post_filter_lines is not None]
-    return Piece(window, entries, complete=bool(counts) and max(counts) <= len(entries))

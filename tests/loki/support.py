@@ -12,7 +12,7 @@ from konductor_like.loki.errors import LokiError, LokiRefused, LokiTimeout
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.response import Count, Entry, QueryResult
-from konductor_like.loki.window_query import COUNTABLE_NS, Direction, Window
+from konductor_like.loki.window_query import COUNTABLE_NS, Window
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 
@@ -77,7 +77,6 @@ class Call:
     start_ns: int
     end_ns: int
     limit: int
-    direction: Direction
 
 
 @dataclass
@@ -129,16 +128,9 @@ class MemoryLoki:
             key=lambda entry: entry.timestamp_ns,
         )
 
-    def query_range(
-        self,
-        query: str,
-        start_ns: int,
-        end_ns: int,
-        limit: int,
-        direction: Direction = Direction.FORWARD,
-    ) -> QueryResult:
+    def query_range(self, query: str, start_ns: int, end_ns: int, limit: int) -> QueryResult:
         """As the client's."""
-        call = Call(start_ns, end_ns, limit, direction)
+        call = Call(start_ns, end_ns, limit)
         self.calls.append(call)
         self.longest_query_bytes = max(self.longest_query_bytes, len(query.encode()))
         if self.failures:
@@ -152,8 +144,6 @@ class MemoryLoki:
             )
             raise LokiRefused(words)
         matching = self._matching(query, start_ns, end_ns)
-        if direction is Direction.BACKWARD:
-            matching.reverse()
         answer_bytes = sum(len(entry.text.encode()) + ENTRY_BYTES for entry in matching[:limit])
         if answer_bytes > self.message_bytes:
             raise self.too_large

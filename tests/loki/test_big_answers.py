@@ -14,7 +14,7 @@ from konductor_like.loki.errors import (
 )
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.response import Entry
-from konductor_like.loki.window_query import PAGE_BYTES, Direction, Window, WindowQuery
+from konductor_like.loki.window_query import PAGE_BYTES, Window, WindowQuery
 from konductor_like.model import LogLine, Source
 from tests.loki.support import (
     ENTRY_BYTES,
@@ -113,7 +113,7 @@ def test_what_entries_weigh_is_learnt_kept_for_a_while_and_forgotten() -> None:
     asking = WindowQuery(loki, QUERY, "k8s_node_name", 5000, HOUR)
     usual = asking.limit
 
-    asking.lines_of()(Window(NOW, NOW + SECOND), Direction.FORWARD)
+    asking.lines_of()(Window(NOW, NOW + SECOND))
     heavy = asking.limit
     asking.succeeded()
     kept = asking.limit
@@ -129,7 +129,7 @@ def test_light_entries_make_larger_pages_up_to_the_tenants_limit() -> None:
     loki = MemoryLoki(_storm(30_000, 50, 30_000))
     asking = WindowQuery(loki, QUERY, "k8s_node_name", 4000, HOUR)
 
-    result = asking.lines_of()(Window(NOW, NOW + SECOND), Direction.FORWARD)
+    result = asking.lines_of()(Window(NOW, NOW + SECOND))
 
     assert result is not None
     assert len(result.entries) == 4000
@@ -142,7 +142,7 @@ def test_a_slow_loki_is_not_asked_for_fewer_lines_where_that_did_not_help() -> N
     usual = asking.limit
 
     with pytest.raises(LokiTimeout):
-        asking.lines_of()(Window(NOW, NOW + HOUR), Direction.FORWARD)
+        asking.lines_of()(Window(NOW, NOW + HOUR))
 
     assert [call.limit for call in loki.calls] == [usual, 1]
     assert asking.limit == usual

@@ -8,7 +8,6 @@ from konductor_like.loki.errors import LokiUnavailable
 from konductor_like.loki.heartbeat_reader import NAMES_MOST, HeartbeatReader, Reread
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import Entry, QueryResult
-from konductor_like.loki.window_query import Direction
 from tests.loki.support import NOW, SECOND, MemoryLoki, entry, settings
 
 BOOT = "0b6f3c1e-7d52-4a8e-9a53-1f2e3d4c5b6a"
@@ -22,28 +21,21 @@ class Loki(MemoryLoki):
         super().__init__(entries or [])
         self.queries: list[str] = []
 
-    def query_range(
-        self,
-        query: str,
-        start_ns: int,
-        end_ns: int,
-        limit: int,
-        direction: Direction = Direction.FORWARD,
-    ) -> QueryResult:
+    def query_range(self, query: str, start_ns: int, end_ns: int, limit: int) -> QueryResult:
         self.queries.append(query)
         kept = self.entries
         if " | " in query:
             names = query.rpartition('=~"')[2].rstrip('"').split("|")
             self.entries = [one for one in kept if one.labels.get("k8s_node_name") in names]
         try:
-            return self.answer(start_ns, end_ns, limit, direction)
+            return self.answer(start_ns, end_ns, limit)
         finally:
             self.entries = kept
 
-    def answer(self, start_ns: int, end_ns: int, limit: int, direction: Direction) -> QueryResult:
+    def answer(self, start_ns: int, end_ns: int, limit: int) -> QueryResult:
         from tests.loki.support import QUERY
 
-        return super().query_range(QUERY, start_ns, end_ns, limit, direction)
+        return super().query_range(QUERY, start_ns, end_ns, limit)
 
 
 def beats(node: str, *seconds: float) -> list[Entry]:

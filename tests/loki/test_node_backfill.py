@@ -8,7 +8,6 @@ from konductor_like.loki.errors import LokiError, LokiTimeout, LokiUnavailable
 from konductor_like.loki.node_backfill import LINES_MOST, NodeBackfill
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import QueryResult
-from konductor_like.loki.window_query import Direction
 from tests.loki.support import HOUR, NOW, QUERY, SECOND, entry, settings, texts_of
 from tests.loki.test_heartbeat_reader import Loki
 
@@ -44,16 +43,9 @@ def test_lines_of_other_nodes_are_left_out_whatever_loki_answers() -> None:
     class Unfiltered(Loki):
         """As if the label filter selected everything."""
 
-        def query_range(
-            self,
-            query: str,
-            start_ns: int,
-            end_ns: int,
-            limit: int,
-            direction: Direction = Direction.FORWARD,
-        ) -> QueryResult:
+        def query_range(self, query: str, start_ns: int, end_ns: int, limit: int) -> QueryResult:
             del query
-            return self.answer(start_ns, end_ns, limit, direction)
+            return self.answer(start_ns, end_ns, limit)
 
     reader = reader_of(
         Unfiltered([entry(NOW - HOUR, "mine", "gpu-1"), entry(NOW - HOUR, "another's", "gpu-2")])

@@ -7,7 +7,6 @@ import pytest
 from konductor_like.loki.read_state import ReaderConfig
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.response import Entry
-from konductor_like.loki.window_query import Direction
 from konductor_like.model import Source
 from tests.loki.support import (
     HOUR,
@@ -45,7 +44,7 @@ def test_a_steady_poll_is_one_query_from_the_overlap_to_the_skew() -> None:
 
     batch = poll(reader, NOW + 5 * SECOND)
 
-    assert loki.calls == [Call(NOW - OVERLAP, NOW + 5 * SECOND + SKEW, 1024, Direction.FORWARD)]
+    assert loki.calls == [Call(NOW - OVERLAP, NOW + 5 * SECOND + SKEW, 1024)]
     assert (batch.queries, batch.more, batch.upto_ns) == (1, False, NOW + 5 * SECOND)
 
 
