@@ -41,7 +41,8 @@ asked for."""
 LEAST_PATIENCE_SECONDS = 5.0
 """How long any Loki may keep silent before the reader asks for less."""
 _PATIENCE_FACTOR = 4.0
-_REMEMBERED_SECONDS = 300.0
+_REMEMBERED_SHARE = 0.97
+"""Of the slowest answer, with each that comes after it."""
 
 Answer = TypeVar("Answer")
 
@@ -62,28 +63,21 @@ class Patience:
 
     A Loki that cannot hand over a large answer keeps silent for 30 to 60 s, and other nodes' lines wait
     behind it. For example, a Loki that answers within 1 s is given 5 s; after 5 s of silence it is given
-    20 s, then ``most_seconds``. Threads may share it.
+    20 s, then ``most_seconds``. A slow answer is forgotten after some hundred faster ones. Threads may share
+    it.
     """
 
-    def __init__(self, most_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock`` gives seconds of a steady time."""
+    def __init__(self, most_seconds: float) -> None:
         self.seconds = min(most_seconds, LEAST_PATIENCE_SECONDS)
         """How long to wait for a sign of life."""
         self._most_seconds = most_seconds
-        self._clock = clock
-        self._slowest = (clock(), 0.0, 0.0)
-        """When this span began, its slowest answer, and that of the span before, in seconds."""
+        self._slowest_seconds = 0.0
 
     def answered(self, after_seconds: float) -> None:
         """An answer began, or the waiting ended, after so long."""
-        began, now, before = self._slowest
-        if self._clock() - began > _REMEMBERED_SECONDS:
-            began, now, before = self._clock(), 0.0, now
-        now = max(now, after_seconds)
-        self._slowest = began, now, before
-        self.seconds = min(
-            self._most_seconds, max(LEAST_PATIENCE_SECONDS, _PATIENCE_FACTOR * max(now, before))
-        )
+        self._slowest_seconds = max(after_seconds, _REMEMBERED_SHARE * self._slowest_seconds)
+        wanted_seconds = max(LEAST_PATIENCE_SECONDS, _PATIENCE_FACTOR * self._slowest_seconds)
+        self.seconds = min(self._most_seconds, wanted_seconds)
 
 
 class LokiClient:

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from konductor_like.loki.errors import LokiError
 from konductor_like.loki.logql import heartbeat_query
 from konductor_like.loki.poll import PollResult
-from konductor_like.loki.response import Naming, log_line
-from konductor_like.loki.window_query import Piece, Queries, Window, WindowQuery, read_span
+from konductor_like.loki.response import Naming, log_lines
+from konductor_like.loki.window_query import Piece, Queries, Window, WindowQuery
 from konductor_like.model import Source
 from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.settings import Settings
@@ -82,28 +82,27 @@ class HeartbeatReader:
         LokiError; what was read is not committed then, and comes again.
         """
         tile = Window(max(min(self._upto_ns, now_ns), now_ns - self._stale_ns - _TILE_NS), now_ns - BEHIND_NS)
-        upto_ns, end_ns, self._rest = tile.start_ns, tile.end_ns, None
+        upto_ns, is_read, self._rest = tile.start_ns, True, None
         pieces: list[Piece] = []
         self._query.begin()
         if tile.width_ns >= _TILE_NS // 2:
-            pieces = self._read(tile, _TILE_NS, 3 * _TILE_NS, frozenset())
+            pieces = self._query.read(tile, _TILE_NS, widest_ns=3 * _TILE_NS, queries=_QUERIES, lines=_LINES)
             upto_ns = pieces[-1].window.end_ns
-        else:
-            end_ns = upto_ns
-            if self._rereads:
-                pieces = self._read_again(self._rereads[0])
-        found = [log_line(entry, Source.KERNEL, self._naming) for piece in pieces for entry in piece.entries]
-        lines = tuple(line for line in found if line is not None)
+            is_read = upto_ns >= tile.end_ns
+        elif self._rereads:
+            pieces = self._read_again(self._rereads[0])
+        entries = [entry for piece in pieces for entry in piece.entries]
+        lines = log_lines(entries, Source.KERNEL, self._naming)
         done = self._rest is not None and self._rest.start_ns >= self._rest.end_ns
         return PollResult(
-            lines=lines,
+            lines=tuple(lines),
             upto_ns=upto_ns,
-            more=upto_ns < end_ns or len(self._rereads) > done,
+            more=not is_read or len(self._rereads) > done,
             queries=self._query.queries,
             bytes_processed=self._query.bytes_processed,
             incomplete_windows=tuple(piece.window for piece in pieces if not piece.complete),
             without_node=sum(line.node is None for line in lines),
-            foreign=len(found) - len(lines),
+            foreign=len(entries) - len(lines),
             cursor_ahead_ns=max(0, self._upto_ns - now_ns),
         )
 
@@ -116,26 +115,12 @@ class HeartbeatReader:
                 self._rereads.appendleft(self._rest)
             self._rest = None
 
-    def _read(self, span: Window, first_ns: int, widest_ns: int, nodes: frozenset[str]) -> list[Piece]:
-        """Read a span as far as one poll may, of these nodes or of all."""
-        pieces: list[Piece] = []
-        try:
-            for piece in read_span(span, first_ns, widest_ns, self._query.lines_of(only=nodes)):
-                pieces.append(piece)
-                lines = sum(len(piece.entries) for piece in pieces)
-                if self._query.queries >= _QUERIES or lines >= _LINES:
-                    break
-        except LokiError as error:
-            self._query.failed(error)
-            raise
-        self._query.succeeded()
-        return pieces
-
     def _read_again(self, one: Reread) -> list[Piece]:
         few = len(one.nodes) <= NAMES_MOST
         first_ns, nodes = (_WIDEST_NS, one.nodes) if few else (_TILE_NS, frozenset[str]())
+        span = Window(one.start_ns, one.end_ns)
         try:
-            pieces = self._read(Window(one.start_ns, one.end_ns), first_ns, self._query.widest_ns, nodes)
+            pieces = self._query.read(span, first_ns, only=nodes, queries=_QUERIES, lines=_LINES)
         except LokiError:
             # It must not keep the others from being read for ever.
             self._rereads.popleft()

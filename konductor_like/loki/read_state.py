@@ -25,7 +25,7 @@ from typing import Self
 from konductor_like.loki.response import Entry, Naming
 from konductor_like.loki.window_query import Window
 from konductor_like.model import Source
-from konductor_like.model.time import SECOND_NS
+from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.settings import Settings
 
 BUCKET_NS = 10_000_000_000
@@ -76,11 +76,13 @@ class ReaderConfig:
     def of(cls, settings: Settings, source: Source) -> Self:
         """The spans that the settings give for a source."""
         kernel = source is Source.KERNEL
-        overlap_ns = _ns(settings.kernel_overlap_seconds if kernel else settings.pod_overlap_seconds)
-        lateness_ns = _ns(settings.lateness_seconds if kernel else settings.pod_lateness_seconds)
-        interval_ns = _ns(settings.poll_interval_seconds if kernel else settings.pod_poll_interval_seconds)
-        sweep_ns = _ns(settings.sweep_interval_seconds if kernel else settings.pod_sweep_interval_seconds)
-        skew_ns = _ns(settings.future_skew_seconds)
+        overlap_ns = span_ns(settings.kernel_overlap_seconds if kernel else settings.pod_overlap_seconds)
+        lateness_ns = span_ns(settings.lateness_seconds if kernel else settings.pod_lateness_seconds)
+        interval_ns = span_ns(
+            settings.poll_interval_seconds if kernel else settings.pod_poll_interval_seconds
+        )
+        sweep_ns = span_ns(settings.sweep_interval_seconds if kernel else settings.pod_sweep_interval_seconds)
+        skew_ns = span_ns(settings.future_skew_seconds)
         return cls(
             overlap_ns=overlap_ns,
             lateness_ns=max(overlap_ns, lateness_ns),
@@ -88,13 +90,9 @@ class ReaderConfig:
             widest_ns=max(_WIDEST_NS, overlap_ns + skew_ns + 2 * interval_ns),
             interval_ns=interval_ns,
             sweep_every_ns=sweep_ns,
-            revisit_every_ns=_ns(settings.gap_revisit_seconds),
-            give_up_ns=_ns(settings.gap_max_age_seconds),
+            revisit_every_ns=span_ns(settings.gap_revisit_seconds),
+            give_up_ns=span_ns(settings.gap_max_age_seconds),
         )
-
-
-def _ns(seconds: float) -> int:
-    return int(seconds * SECOND_NS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -109,6 +110,12 @@ def log_line(entry: Entry, source: Source, naming: Naming) -> LogLine | None:
         pod=labels.get(naming.pod) or None,
         container=labels.get(naming.container) or None,
     )
+
+
+def log_lines(entries: Iterable[Entry], source: Source, naming: Naming) -> list[LogLine]:
+    """Those of the entries that are lines of that source, oldest first."""
+    found = (log_line(entry, source, naming) for entry in entries)
+    return sorted((line for line in found if line is not None), key=attrgetter("timestamp_ns"))
 
 
 def is_kernel_stream(labels: Mapping[str, str], matchers: Iterable[Matcher]) -> bool:

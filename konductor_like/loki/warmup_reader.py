@@ -12,10 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from konductor_like.loki.errors import LokiError
 from konductor_like.loki.poll import PollResult
-from konductor_like.loki.response import Naming, log_line
-from konductor_like.loki.window_query import ByteBudget, Piece, Queries, Window, WindowQuery, read_span
+from konductor_like.loki.response import Naming, log_lines
+from konductor_like.loki.window_query import ByteBudget, Piece, Queries, Window, WindowQuery
 from konductor_like.model import Fault, LogLine, Source
 from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.settings import Settings
@@ -138,13 +137,16 @@ class WarmupReader:
         if not self._budget.allows_history:
             return PollResult(upto_ns=now_ns, more=True, wait_seconds=_BUDGET_WAIT_SECONDS)
         began, first = self._clock(), self._unread[0]
-        piece = self._read(first)
-        entries = sorted(piece.entries, key=lambda entry: entry.timestamp_ns)
-        lines = (log_line(entry, first.source, self._naming) for entry in entries)
-        found = (self._detect(line) for line in lines if line is not None)
-        faults = tuple(fault for fault in found if fault is not None)
+        try:
+            (piece,) = first.query.read(first.span, first.width_ns)
+        finally:
+            self._budget.spend(first.query.bytes_processed)
+            self._totals.queries += first.query.queries
+            self._totals.bytes_processed += first.query.bytes_processed
+        lines = log_lines(piece.entries, first.source, self._naming)
+        faults = tuple(fault for line in lines if (fault := self._detect(line)) is not None)
         self._next = self._after(piece)
-        self._totals.lines += len(entries)
+        self._totals.lines += len(piece.entries)
         self._totals.faults += len(faults)
         self._totals.incomplete += not piece.complete
         return PollResult(
@@ -161,21 +163,6 @@ class WarmupReader:
         self._unread = self._next
         if result.past is not None and not self._unread:
             self._finished(self._totals)
-
-    def _read(self, unread: _Unread) -> Piece:
-        query = unread.query
-        query.begin()
-        try:
-            piece = next(read_span(unread.span, unread.width_ns, query.widest_ns, query.lines_of()))
-        except LokiError as error:
-            query.failed(error)
-            raise
-        finally:
-            self._budget.spend(query.bytes_processed)
-            self._totals.queries += query.queries
-            self._totals.bytes_processed += query.bytes_processed
-        query.succeeded()
-        return piece
 
     def _after(self, piece: Piece) -> tuple[_Unread, ...]:
         """What is left after this piece, the next one no wider than the budget likes."""

@@ -175,6 +175,33 @@ class WindowQuery:
         text = of_nodes(self.text, self._node_label, nodes, without=not only) if nodes else self.text
         return partial(self._ask, text, STORM_LINES if only else self._most)
 
+    def read(
+        self,
+        span: Window,
+        first_ns: int,
+        *,
+        widest_ns: int | None = None,
+        only: Collection[str] = (),
+        queries: int = 1,
+        lines: int = 1,
+    ) -> list[Piece]:
+        """A poll of its own: read a span from its start on, until so many queries or lines are reached.
+
+        It gives one piece at least. Raises a LokiError.
+        """
+        self.begin()
+        pieces: list[Piece] = []
+        try:
+            for piece in read_span(span, first_ns, widest_ns or self.widest_ns, self.lines_of(only=only)):
+                pieces.append(piece)
+                if self.queries >= queries or sum(len(piece.entries) for piece in pieces) >= lines:
+                    break
+        except LokiError as error:
+            self.failed(error)
+            raise
+        self.succeeded()
+        return pieces
+
     def count(self, window: Window, text: str | None = None) -> int:
         """How many lines Loki counts in a window of whole milliseconds."""
         self.queries, self.asked_ns = self.queries + 1, window.width_ns

@@ -131,7 +131,7 @@ def loki_client(
     """
     client = copy.copy(_loki_template(settings))
     client._clock = steady
-    client._patience = Patience(settings.loki_timeout_seconds, steady)
+    client._patience = Patience(settings.loki_timeout_seconds)
     client._http = _LokiWire(exchange, fixed_headers(settings), date)  # type: ignore[assignment]  # stands in
     return client
 
