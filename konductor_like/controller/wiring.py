@@ -323,12 +323,13 @@ class _Leaderships:
             return self.rulebook.in_force.detector.find_in_pod_log(text) is not None
 
         judged = {"pod": keeps}
-        readers = {
+        return {
             name: SourceReader(
                 SOURCES[name],
                 self.loki,
                 query,
                 settings,
+                start.read_ns.get(SOURCES[name], oldest_ns),
                 budget=budget,
                 keeps=judged.get(name),
                 other_clock_ns=self.loki.other_clock_ns,
@@ -336,9 +337,6 @@ class _Leaderships:
             for name, query in self._queries().items()
             if name in SOURCES
         }
-        for reader in readers.values():
-            reader.start_from(start.read_ns.get(reader.source, oldest_ns))
-        return readers
 
 
 def _notes(settings: Settings, identity: str, rulebook: ActiveRules) -> dict[str, str]:

@@ -58,28 +58,6 @@ _LONG_QUERY_CHARS = 2000
 """Beyond this a query goes into a form, because proxies cut long URLs."""
 
 
-class Patience:
-    """How long a silent Loki is waited for: several times as long as its slowest answer of late.
-
-    A Loki that cannot hand over a large answer keeps silent for 30 to 60 s, and other nodes' lines wait
-    behind it. For example, a Loki that answers within 1 s is given 5 s; after 5 s of silence it is given
-    20 s, then ``most_seconds``. A slow answer is forgotten after some hundred faster ones. Threads may share
-    it.
-    """
-
-    def __init__(self, most_seconds: float) -> None:
-        self.seconds = min(most_seconds, LEAST_PATIENCE_SECONDS)
-        """How long to wait for a sign of life."""
-        self._most_seconds = most_seconds
-        self._slowest_seconds = 0.0
-
-    def answered(self, after_seconds: float) -> None:
-        """An answer began, or the waiting ended, after so long."""
-        self._slowest_seconds = max(after_seconds, _REMEMBERED_SHARE * self._slowest_seconds)
-        wanted_seconds = max(LEAST_PATIENCE_SECONDS, _PATIENCE_FACTOR * self._slowest_seconds)
-        self.seconds = min(self._most_seconds, wanted_seconds)
-
-
 class LokiClient:
     """One Loki, one pool of connections. Threads may share it."""
 
@@ -96,7 +74,8 @@ class LokiClient:
         self._settings = settings
         self._retry = retry or retrying()
         self._clock = time.monotonic
-        self._patience = Patience(settings.loki_timeout_seconds)
+        self._slowest_seconds = 0.0
+        """How long Loki kept silent before its slowest answer of late."""
         try:
             self._endpoint = httpx.URL(settings.log_endpoint)
         except httpx.InvalidURL:  # its words quote the address, which may hold a password
@@ -169,9 +148,7 @@ class LokiClient:
         Loki reads as many bytes for it as for the lines themselves: it spares us the lines, not Loki work.
         """
         # Loki counts what lies after the range's start and up to its end, hence the nanosecond.
-        width_ms, rest_ns = divmod(end_ns - start_ns, COUNTABLE_NS)
-        if rest_ns:
-            raise ValueError("Loki counts over whole milliseconds")  # its durations know no ns
+        width_ms = (end_ns - start_ns) // COUNTABLE_NS
         fields = {"query": counting(query, width_ms), "time": f"{end_ns - 1:019d}"}
         count: Count = self._retry(self._ask, "/loki/api/v1/query", fields, parse_count)
         return count
@@ -190,7 +167,7 @@ class LokiClient:
         place = f"Loki at {self._base}"
         long = len(fields["query"]) > _LONG_QUERY_CHARS
         started = self._clock()
-        silence_seconds = self._patience.seconds
+        silence_seconds = self._silence_seconds
         try:
             with self._http.stream(
                 "POST" if long else "GET",
@@ -200,7 +177,7 @@ class LokiClient:
                 headers=authorization(self._settings, self._endpoint),
                 timeout=httpx.Timeout(silence_seconds, connect=self._settings.loki_connect_timeout_seconds),
             ) as response:
-                self._patience.answered(self._clock() - started)
+                self._note_silence(self._clock() - started)
                 if response.status_code != httpx.codes.OK:
                     raise from_status(response, self._body(response, started, _ERROR_BYTES), place)
                 self._wall_at_zero_seconds = time.time() - time.monotonic()
@@ -210,7 +187,7 @@ class LokiClient:
                 body = self._body(response, started, MAX_ANSWER_BYTES)
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             if isinstance(error, httpx.ReadTimeout):
-                self._patience.answered(silence_seconds)
+                self._note_silence(silence_seconds)
             raise from_exception(error, place) from error
         if len(body) > MAX_ANSWER_BYTES:
             raise LokiAnswerTooLarge(
@@ -218,6 +195,21 @@ class LokiClient:
                 "The reader asks for fewer lines by itself; if this is told, single lines are very large.",
             )
         return body
+
+    @property
+    def _silence_seconds(self) -> float:
+        """How long a silent Loki is waited for: several times as long as its slowest answer of late.
+
+        A Loki that cannot hand over a large answer keeps silent for 30 to 60 s, and other nodes' lines wait
+        behind it. For example, a Loki that answers within 1 s is given 5 s; after 5 s of silence it is given
+        20 s, then KONDUCTOR_LOKI_TIMEOUT_SECONDS.
+        """
+        wanted_seconds = max(LEAST_PATIENCE_SECONDS, _PATIENCE_FACTOR * self._slowest_seconds)
+        return min(self._settings.loki_timeout_seconds, wanted_seconds)
+
+    def _note_silence(self, seconds: float) -> None:
+        """A slow answer is forgotten after some hundred faster ones."""
+        self._slowest_seconds = max(seconds, _REMEMBERED_SHARE * self._slowest_seconds)
 
     def _body(self, response: httpx.Response, started: float, enough: int) -> bytearray:
         """The body, or its beginning as soon as that is more than ``enough`` bytes."""
@@ -273,7 +265,16 @@ def tls_context(settings: Settings) -> ssl.SSLContext | bool:
     """What to trust and what to show, for httpx's ``verify``. Raises LokiMisconfigured naming the file."""
     if not settings.log_endpoint.startswith("https://"):
         return False
-    context = _trust(settings)
+    if settings.loki_insecure_skip_verify or settings.loki_ca_file is None:
+        context = httpx.create_ssl_context(verify=not settings.loki_insecure_skip_verify)
+    else:
+        try:
+            context = ssl.create_default_context(cafile=settings.loki_ca_file)
+        except OSError as error:
+            raise LokiMisconfigured(
+                f"KONDUCTOR_LOKI_CA_FILE {settings.loki_ca_file} cannot be used: {_why(error)}",
+                "It must be a readable PEM file with at least one certificate.",
+            ) from error
     certificate, key = settings.loki_client_cert_file, settings.loki_client_key_file
     if certificate is not None and key is not None:
         try:
@@ -286,20 +287,6 @@ def tls_context(settings: Settings) -> ssl.SSLContext | bool:
                 "Both must be readable PEM files that belong together; the key must not be encrypted.",
             ) from error
     return context
-
-
-def _trust(settings: Settings) -> ssl.SSLContext:
-    if settings.loki_insecure_skip_verify:
-        return httpx.create_ssl_context(verify=False)
-    if settings.loki_ca_file is None:
-        return httpx.create_ssl_context()
-    try:
-        return ssl.create_default_context(cafile=settings.loki_ca_file)
-    except OSError as error:
-        raise LokiMisconfigured(
-            f"KONDUCTOR_LOKI_CA_FILE {settings.loki_ca_file} cannot be used: {_why(error)}",
-            "It must be a readable PEM file with at least one certificate.",
-        ) from error
 
 
 def fixed_headers(settings: Settings) -> dict[str, str]:

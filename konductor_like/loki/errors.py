@@ -26,7 +26,6 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-from collections.abc import Iterator
 
 import httpx
 
@@ -198,7 +197,9 @@ LOKI_AWAY = (LokiUnreachable, LokiUnauthorized, LokiOverloaded, LokiStopped)
 
 def from_exception(error: Exception, place: str) -> LokiError:
     """Why no answer came. ``place`` names Loki's URL without credentials."""
-    causes = list(_chain(error))
+    causes: list[BaseException] = [error]
+    while cause := causes[-1].__cause__ or causes[-1].__context__:
+        causes.append(cause)
     if tls := next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None):
         return _tls(tls, place)
     if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout | TimeoutError):
@@ -264,10 +265,3 @@ def _reason(causes: list[BaseException]) -> str:
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror
     return str(causes[0])
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    current: BaseException | None = error
-    while current is not None:
-        yield current
-        current = current.__cause__ or current.__context__

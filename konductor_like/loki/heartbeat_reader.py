@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from konductor_like.loki.errors import LokiError
 from konductor_like.loki.logql import heartbeat_query
 from konductor_like.loki.poll import PollResult
-from konductor_like.loki.response import Naming, log_lines
+from konductor_like.loki.response import log_lines
 from konductor_like.loki.window_query import Piece, Queries, Window, WindowQuery
 from konductor_like.model import Source
 from konductor_like.model.time import SECOND_NS, span_ns
@@ -56,10 +56,8 @@ class HeartbeatReader:
 
     def __init__(self, client: Queries, settings: Settings, now_ns: int) -> None:
         """It begins with the span before ``now_ns`` whose heartbeats say which nodes are heard."""
-        self._naming = Naming.of(settings)
-        self._query = WindowQuery(
-            client, heartbeat_query(settings), self._naming.node, settings.loki_limit, _WIDEST_NS
-        )
+        self._settings = settings
+        self._query = WindowQuery(client, heartbeat_query(settings), settings, _WIDEST_NS)
         self._stale_ns = span_ns(settings.heartbeat_stale_seconds)
         self._upto_ns = now_ns - self._stale_ns
         self._rereads: deque[Reread] = deque()
@@ -92,7 +90,7 @@ class HeartbeatReader:
         elif self._rereads:
             pieces = self._read_again(self._rereads[0])
         entries = [entry for piece in pieces for entry in piece.entries]
-        lines = log_lines(entries, Source.KERNEL, self._naming)
+        lines = log_lines(entries, Source.KERNEL, self._settings)
         done = self._rest is not None and self._rest.start_ns >= self._rest.end_ns
         return PollResult(
             lines=tuple(lines),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from konductor_like.detection import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR
 from konductor_like.settings import Matcher, Settings, parse_matchers
@@ -12,19 +13,20 @@ from konductor_like.settings import Matcher, Settings, parse_matchers
 _RE2_SPECIAL = re.compile(r"[.+*?()|\[\]{}^$\\]")
 
 
-def kernel_matchers(settings: Settings) -> tuple[Matcher, ...]:
-    """What a stream must satisfy to be a kernel log: the kernel selector and the extra matchers."""
-    return parse_matchers(settings.kernel_selector) + parse_matchers(settings.extra_matchers)
+@lru_cache(maxsize=8)  # each line is tested by them
+def kernel_matchers(kernel_selector: str, extra_matchers: str) -> tuple[Matcher, ...]:
+    """What a stream must satisfy to be a kernel log, by the two settings."""
+    return parse_matchers(kernel_selector) + parse_matchers(extra_matchers)
 
 
 def kernel_query(settings: Settings, anchors: Iterable[str]) -> str:
     """The kernel lines that may hold a fault; ``anchors`` are the detector's."""
-    return log_query(kernel_matchers(settings), anchors)
+    return log_query(kernel_matchers(settings.kernel_selector, settings.extra_matchers), anchors)
 
 
 def heartbeat_query(settings: Settings) -> str:
     """What our own kernel-log reader says about itself; the fault query's anchors match none of it."""
-    return log_query(kernel_matchers(settings), (HEARTBEAT_ANCHOR, OVERRUN_ANCHOR))
+    return kernel_query(settings, (HEARTBEAT_ANCHOR, OVERRUN_ANCHOR))
 
 
 def pod_query(settings: Settings, anchors: Iterable[str]) -> str | None:

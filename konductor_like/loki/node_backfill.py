@@ -6,7 +6,7 @@ from collections import deque
 
 from konductor_like.loki.errors import LOKI_AWAY, LokiError, LokiUnavailable
 from konductor_like.loki.poll import PollResult
-from konductor_like.loki.response import Naming, log_lines
+from konductor_like.loki.response import log_lines
 from konductor_like.loki.window_query import Queries, Window, WindowQuery
 from konductor_like.model import Source
 from konductor_like.model.time import SECOND_NS
@@ -27,8 +27,8 @@ class NodeBackfill:
 
     def __init__(self, client: Queries, query: str, settings: Settings) -> None:
         """``query`` is the kernel source's, from :mod:`konductor_like.loki.logql`."""
-        self._naming = Naming.of(settings)
-        self._query = WindowQuery(client, query, self._naming.node, settings.loki_limit, LONGEST_NS)
+        self._settings = settings
+        self._query = WindowQuery(client, query, settings, LONGEST_NS)
         self._requests: deque[tuple[str, int, int]] = deque()
         """Node, from when on, and how often its own query failed."""
 
@@ -62,7 +62,7 @@ class NodeBackfill:
                 self._requests.append((node, since_ns, tries))
             raise
         entries = (entry for piece in pieces for entry in piece.entries)
-        lines = [line for line in log_lines(entries, Source.KERNEL, self._naming) if line.node == node]
+        lines = [line for line in log_lines(entries, Source.KERNEL, self._settings) if line.node == node]
         return PollResult(
             upto_ns=now_ns,
             lines=tuple(lines[:LINES_MOST]),

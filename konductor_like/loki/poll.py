@@ -26,7 +26,7 @@ from konductor_like.loki.read_state import (
     line_digest,
     noisy_nodes,
 )
-from konductor_like.loki.response import Naming, log_line
+from konductor_like.loki.response import log_line
 from konductor_like.loki.window_query import (
     STORM_LINES,
     ByteBudget,
@@ -37,6 +37,7 @@ from konductor_like.loki.window_query import (
     read_span,
 )
 from konductor_like.model import Fault, LogLine, Source
+from konductor_like.settings import Settings
 
 _QUERIES = 8
 """The allowance of each part of a poll."""
@@ -103,7 +104,7 @@ class Poll:
     now_ns: int
     source: Source
     config: ReaderConfig
-    naming: Naming
+    settings: Settings
     query: WindowQuery
     delivered: DeliveredLines
     budget: ByteBudget
@@ -246,7 +247,7 @@ class Poll:
             if is_complete(result):
                 self._take(Piece(window, result.entries))
                 return True
-            noisier = noisy_nodes(result.entries, self.naming.node) - noisy
+            noisier = noisy_nodes(result.entries, self.settings.node_label) - noisy
             if not noisier or len(noisy | noisier) > MOST_NODES:
                 return False
             # Their part of this page is not taken: an answer that was cut may have holes.
@@ -396,12 +397,12 @@ class Poll:
         if not piece.complete:
             self.incomplete.append(piece.window)
         for entry in sorted(piece.entries, key=lambda entry: entry.timestamp_ns):
-            digest = line_digest(entry, self.naming)
+            digest = line_digest(entry, self.settings)
             if digest in self.new or self.delivered.has(entry.timestamp_ns, digest):
                 self.duplicates += 1
                 continue
             self.new[digest] = entry.timestamp_ns
-            line = log_line(entry, self.source, self.naming)
+            line = log_line(entry, self.source, self.settings)
             if line is None:
                 self.foreign += 1
                 continue

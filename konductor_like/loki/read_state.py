@@ -22,7 +22,7 @@ from enum import StrEnum
 from heapq import merge
 from typing import Self
 
-from konductor_like.loki.response import Entry, Naming
+from konductor_like.loki.response import Entry
 from konductor_like.loki.window_query import Window
 from konductor_like.model import Source
 from konductor_like.model.time import SECOND_NS, span_ns
@@ -343,7 +343,7 @@ def _floor(timestamp_ns: int) -> int:
     return max(0, timestamp_ns // BUCKET_NS * BUCKET_NS)
 
 
-def line_digest(entry: Entry, naming: Naming) -> int:
+def line_digest(entry: Entry, settings: Settings) -> int:
     """A digest that two entries share exactly when they are the same line of the same origin.
 
     The origin is the container's instance rather than all labels: a line that was shipped twice differs in
@@ -351,9 +351,9 @@ def line_digest(entry: Entry, naming: Naming) -> int:
     tell origins apart.
     """
     labels = entry.labels
-    if labels.get(naming.node):
-        names = (naming.node, naming.namespace, naming.pod, naming.container, _POD_UID, _RESTART_COUNT)
-        origin = [labels.get(name, "") for name in names]
+    if labels.get(settings.node_label):
+        place = (settings.node_label, settings.namespace_label, settings.pod_label, settings.container_label)
+        origin = [labels.get(name, "") for name in (*place, _POD_UID, _RESTART_COUNT)]
     else:
         origin = [part for pair in sorted(labels.items()) for part in pair]
     # Lengths keep neighbouring parts from running into one another.

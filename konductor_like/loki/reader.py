@@ -27,7 +27,6 @@ from konductor_like.loki.read_state import (
     Reason,
     planned,
 )
-from konductor_like.loki.response import Naming
 from konductor_like.loki.window_query import (
     KERNEL_ENTRY_BYTES,
     POD_ENTRY_BYTES,
@@ -49,6 +48,8 @@ class SourceReader:
         client: Queries,
         query: str,
         settings: Settings,
+        cursor_ns: int,
+        *,
         config: ReaderConfig | None = None,
         budget: ByteBudget | None = None,
         keeps: Callable[[str], bool] | None = None,
@@ -56,37 +57,25 @@ class SourceReader:
     ) -> None:
         """``query`` is from :mod:`konductor_like.loki.logql`; ``config`` defaults to the source's settings.
 
-        Lines whose text ``keeps`` says no to are counted and not handed over; it must not raise.
-        ``other_clock_ns`` is the time by a clock that differs from the one polls are given, where nothing
-        says which is right: what is new by that one is read too.
+        It begins at ``cursor_ns`` and reaches back from there by the lateness. Lines whose text ``keeps``
+        says no to are counted and not handed over; it must not raise. ``other_clock_ns`` is the time by a
+        clock that differs from the one polls are given, where nothing says which is right: what is new by
+        that one is read too.
         """
-        self.source = source
-        self._naming = Naming.of(settings)
+        self._source = source
+        self._settings = settings
         self._config = config or ReaderConfig.of(settings, source)
         self._budget = budget or ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
         entry_bytes = KERNEL_ENTRY_BYTES if source is Source.KERNEL else POD_ENTRY_BYTES
-        self._query = WindowQuery(
-            client, query, self._naming.node, settings.loki_limit, self._config.widest_ns, entry_bytes
-        )
+        self._query = WindowQuery(client, query, settings, self._config.widest_ns, entry_bytes=entry_bytes)
         self._keeps = keeps
         self._next_query = query
         self._other_clock_ns = other_clock_ns
         self._gaps: frozenset[Window] = frozenset()
         self._delivered = DeliveredLines()
-        self._state: ReadState | None = None
+        self._state = ReadState(cursor_ns, fast_ns=cursor_ns)
         self._uncommitted: tuple[Poll, PollResult] | None = None
         self._left_backlog = False
-
-    @property
-    def cursor_ns(self) -> int | None:
-        """Everything before it was read and committed; None before :meth:`start_from`."""
-        return None if self._state is None else self._state.cursor_ns
-
-    def start_from(self, cursor_ns: int) -> None:
-        """Begin at a cursor, forgetting what was delivered; reading reaches back by the lateness."""
-        self._state = ReadState(cursor_ns, fast_ns=cursor_ns)
-        self._delivered = DeliveredLines()
-        self._uncommitted = None
 
     def ask_for(self, query: str) -> None:
         """Ask another query from the next poll on; may be called from another thread.
@@ -109,8 +98,6 @@ class SourceReader:
         with the next poll. What was read before a failure is returned, with the failure; a LokiError is
         raised when nothing was. Either way nothing is skipped.
         """
-        if self._state is None:
-            raise RuntimeError("start_from() comes before poll()")
         state = self._state
         if self._query.text != self._next_query:
             self._query.text = self._next_query
@@ -123,9 +110,9 @@ class SourceReader:
         poll = Poll(
             state,
             now_ns,
-            self.source,
+            self._source,
             self._config,
-            self._naming,
+            self._settings,
             self._query,
             self._delivered,
             self._budget,

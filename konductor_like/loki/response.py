@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -67,37 +67,15 @@ class Count:
     bytes_processed: int
 
 
-@dataclass(frozen=True, slots=True)
-class Naming:
-    """Which labels say where a line comes from, taken from the settings once."""
-
-    node: str
-    namespace: str
-    pod: str
-    container: str
-    kernel: tuple[Matcher, ...]
-    """What a stream must satisfy to be a kernel log."""
-
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """The names that the settings give."""
-        return cls(
-            settings.node_label,
-            settings.namespace_label,
-            settings.pod_label,
-            settings.container_label,
-            kernel_matchers(settings),
-        )
-
-
-def log_line(entry: Entry, source: Source, naming: Naming) -> LogLine | None:
+def log_line(entry: Entry, source: Source, settings: Settings) -> LogLine | None:
     """The entry as a line of that source; None when its labels say that it is not one (rule 15).
 
     A kernel line must satisfy the kernel selector, whatever the query was; a pod line must not, so that the
     kernel-log reader's own output never counts as a pod's.
     """
     labels = entry.labels
-    if is_kernel_stream(labels, naming.kernel) != (source is Source.KERNEL):
+    matchers = kernel_matchers(settings.kernel_selector, settings.extra_matchers)
+    if is_kernel_stream(labels, matchers) != (source is Source.KERNEL):
         return None
     return LogLine(
         source=source,
@@ -105,16 +83,16 @@ def log_line(entry: Entry, source: Source, naming: Naming) -> LogLine | None:
         text=entry.text,
         # A job is told by a pod's labels. A storm's kernel lines would hold ten times their text in labels.
         labels=labels if source is Source.POD else NO_LABELS,
-        node=labels.get(naming.node) or None,
-        namespace=labels.get(naming.namespace) or None,
-        pod=labels.get(naming.pod) or None,
-        container=labels.get(naming.container) or None,
+        node=labels.get(settings.node_label) or None,
+        namespace=labels.get(settings.namespace_label) or None,
+        pod=labels.get(settings.pod_label) or None,
+        container=labels.get(settings.container_label) or None,
     )
 
 
-def log_lines(entries: Iterable[Entry], source: Source, naming: Naming) -> list[LogLine]:
+def log_lines(entries: Iterable[Entry], source: Source, settings: Settings) -> list[LogLine]:
     """Those of the entries that are lines of that source, oldest first."""
-    found = (log_line(entry, source, naming) for entry in entries)
+    found = (log_line(entry, source, settings) for entry in entries)
     return sorted((line for line in found if line is not None), key=attrgetter("timestamp_ns"))
 
 

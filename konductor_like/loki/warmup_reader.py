@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from konductor_like.loki.poll import PollResult
-from konductor_like.loki.response import Naming, log_lines
+from konductor_like.loki.response import log_lines
 from konductor_like.loki.window_query import ByteBudget, Piece, Queries, Window, WindowQuery
 from konductor_like.model import Fault, LogLine, Source
 from konductor_like.model.time import SECOND_NS, span_ns
@@ -89,9 +89,7 @@ class WarmupReader:
         polls, ``detect`` with each source's lines in order.
         """
         self._client = client
-        self._naming = Naming.of(settings)
-        self._limit = min(settings.loki_limit, LINES_MOST)
-        self._skew_ns = span_ns(settings.future_skew_seconds)
+        self._settings = settings
         self._current_scope = scope
         self._detect = detect
         self._budget = budget
@@ -102,13 +100,13 @@ class WarmupReader:
 
     def _begin(self, scope: WarmupScope, now_ns: int) -> None:
         # What was acted upon just before our start may have come from a node whose clock is ahead.
-        end_ns = now_ns + self._skew_ns
+        end_ns = now_ns + span_ns(self._settings.future_skew_seconds)
         start_ns = min(max(now_ns - scope.seconds * SECOND_NS, self._since_ns, 0), end_ns - 1)
-        span = Window(start_ns, end_ns)
+        span, limit = Window(start_ns, end_ns), min(self._settings.loki_limit, LINES_MOST)
         queries = {Source.KERNEL: scope.kernel, Source.POD: scope.pod}
         self._scope = scope
         self._unread = self._next = tuple(
-            _Unread(source, WindowQuery(self._client, text, self._naming.node, self._limit, WIDEST_NS), span)
+            _Unread(source, WindowQuery(self._client, text, self._settings, WIDEST_NS, limit=limit), span)
             for source, text in queries.items()
             if text
         )
@@ -143,7 +141,7 @@ class WarmupReader:
             self._budget.spend(first.query.bytes_processed)
             self._totals.queries += first.query.queries
             self._totals.bytes_processed += first.query.bytes_processed
-        lines = log_lines(piece.entries, first.source, self._naming)
+        lines = log_lines(piece.entries, first.source, self._settings)
         faults = tuple(fault for line in lines if (fault := self._detect(line)) is not None)
         self._next = self._after(piece)
         self._totals.lines += len(piece.entries)

@@ -34,6 +34,7 @@ from konductor_like.loki.logql import of_nodes
 from konductor_like.loki.response import Count, Entry, QueryResult
 from konductor_like.model import Source
 from konductor_like.model.time import SECOND_NS
+from konductor_like.settings import Settings
 
 COUNTABLE_NS = 1_000_000
 """Loki's durations know nothing finer."""
@@ -124,12 +125,13 @@ class WindowQuery:
         self,
         client: Queries,
         text: str,
-        node_label: str,
-        limit: int,
+        settings: Settings,
         widest_ns: int,
+        *,
+        limit: int | None = None,
         entry_bytes: int = KERNEL_ENTRY_BYTES,
     ) -> None:
-        """``text`` is the query, for ``limit`` entries at most.
+        """``text`` is the query, for ``limit`` entries at most, or as many as the settings allow.
 
         ``entry_bytes`` is what one is taken to weigh at first.
         """
@@ -141,8 +143,8 @@ class WindowQuery:
         self.queries = 0
         self.bytes_processed = 0
         self._client = client
-        self._node_label = node_label
-        self._most = limit
+        self._node_label = settings.node_label
+        self._most = limit or settings.loki_limit
         self._full_width_ns = widest_ns
         self._usual_bytes = self._entry_bytes = entry_bytes
         self._refused_bytes = 0

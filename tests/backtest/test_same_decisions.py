@@ -161,11 +161,9 @@ def by_the_controller(said: list[Said], case: Case) -> list[Taint]:
         assert pods is not None
         kernel = kernel_query(settings, detector.anchors(Source.KERNEL))
         readers = {
-            source: SourceReader(source, client, query, settings)
+            source: SourceReader(source, client, query, settings, START_NS)
             for source, query in {Source.KERNEL: kernel, Source.POD: pods}.items()
         }
-        for reader in readers.values():
-            reader.start_from(START_NS)
         reconciler = Reconciler(
             nodes,
             writer,

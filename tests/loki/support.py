@@ -159,9 +159,12 @@ class MemoryLoki:
 
 def start_reader(loki: MemoryLoki, cursor_ns: int = NOW, **values: Any) -> SourceReader:
     """A reader of kernel lines that has read nothing yet."""
-    reader = SourceReader(Source.KERNEL, loki, QUERY, settings(**values))
-    reader.start_from(cursor_ns)
-    return reader
+    return SourceReader(Source.KERNEL, loki, QUERY, settings(**values), cursor_ns)
+
+
+def cursor_of(reader: SourceReader) -> int:
+    """Everything before it was read and committed."""
+    return reader._state.cursor_ns
 
 
 def steady_reader(loki: MemoryLoki, **values: Any) -> SourceReader:

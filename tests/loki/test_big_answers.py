@@ -24,6 +24,7 @@ from tests.loki.support import (
     SECOND,
     Call,
     MemoryLoki,
+    cursor_of,
     entry,
     poll,
     settings,
@@ -85,7 +86,7 @@ def test_a_storm_that_no_answer_holds_is_read_through_and_delays_no_other_nodes_
     assert came[XID_79] <= 12 + 10
     assert len(came) == lines + 1
     assert max(came.values()) <= 30 + 180, "it catches up within minutes"
-    assert reader.cursor_ns == NOW + 595 * SECOND
+    assert cursor_of(reader) == NOW + 595 * SECOND
 
 
 @pytest.mark.parametrize("too_large", REFUSALS)
@@ -110,7 +111,7 @@ def test_the_first_page_of_kernel_lines_fits_between_the_parts_of_a_loki_with_it
 
 def test_what_entries_weigh_is_learnt_kept_for_a_while_and_forgotten() -> None:
     loki = MemoryLoki(_storm(40, 100_000, 10))
-    asking = WindowQuery(loki, QUERY, "k8s_node_name", 5000, HOUR)
+    asking = WindowQuery(loki, QUERY, settings(), HOUR)
     usual = asking.limit
 
     asking.lines_of()(Window(NOW, NOW + SECOND))
@@ -127,7 +128,7 @@ def test_what_entries_weigh_is_learnt_kept_for_a_while_and_forgotten() -> None:
 
 def test_light_entries_make_larger_pages_up_to_the_tenants_limit() -> None:
     loki = MemoryLoki(_storm(30_000, 50, 30_000))
-    asking = WindowQuery(loki, QUERY, "k8s_node_name", 4000, HOUR)
+    asking = WindowQuery(loki, QUERY, settings(), HOUR, limit=4000)
 
     result = asking.lines_of()(Window(NOW, NOW + SECOND))
 
@@ -138,7 +139,7 @@ def test_light_entries_make_larger_pages_up_to_the_tenants_limit() -> None:
 
 def test_a_slow_loki_is_not_asked_for_fewer_lines_where_that_did_not_help() -> None:
     loki = MemoryLoki(refuse=lambda _call: LokiTimeout("slow"))
-    asking = WindowQuery(loki, QUERY, "k8s_node_name", 5000, HOUR)
+    asking = WindowQuery(loki, QUERY, settings(), HOUR)
     usual = asking.limit
 
     with pytest.raises(LokiTimeout):
@@ -191,10 +192,9 @@ def test_a_restart_asks_again_for_what_could_not_be_read() -> None:
     reader = start_reader(loki)
     for seconds in range(0, 300, 5):
         poll(reader, NOW + 3 * HOUR + seconds * SECOND)
-    assert reader.cursor_ns is not None
     loki.refuse = lambda _call: None
 
-    restarted = start_reader(loki, reader.cursor_ns)
+    restarted = start_reader(loki, cursor_of(reader))
 
     assert texts_of(poll(restarted, NOW + 3 * HOUR + 300 * SECOND)) == ["in the lost chunk"]
 
@@ -240,8 +240,7 @@ def test_pod_lines_that_detection_finds_nothing_in_are_counted_and_not_kept() ->
     loki = MemoryLoki(
         [_pod_line(number, "NCCL WARN nothing" if number % 2 else "bad") for number in range(6)]
     )
-    reader = SourceReader(Source.POD, loki, QUERY, settings(), keeps=lambda text: text == "bad")
-    reader.start_from(NOW)
+    reader = SourceReader(Source.POD, loki, QUERY, settings(), NOW, keeps=lambda text: text == "bad")
 
     batch = poll(reader, NOW + 60 * SECOND)
 

@@ -52,8 +52,7 @@ def test_what_was_spent_more_than_a_minute_ago_counts_no_more() -> None:
 def test_an_overdrawn_budget_postpones_the_sweep_but_never_the_present() -> None:
     clock, loki = Clock(), MemoryLoki()
     budget = ByteBudget(10_000, clock)
-    reader = SourceReader(Source.KERNEL, loki, QUERY, settings(), budget=budget)
-    reader.start_from(NOW)
+    reader = SourceReader(Source.KERNEL, loki, QUERY, settings(), NOW, budget=budget)
     poll(reader, NOW)
     budget.spend(20_000)
     loki.entries += [entry(NOW - 1800 * SECOND, "late"), entry(NOW + 129 * SECOND, "now")]

@@ -75,8 +75,8 @@ def follow(
     read: list[tuple[int, str]] = []
     with closing(LokiClient(settings())) as loki, respx.mock:
         respx.get(f"{ENDPOINT}/loki/api/v1/query_range").mock(side_effect=gateway.answer)
-        reader = SourceReader(Source.KERNEL, loki, QUERY, settings(), other_clock_ns=loki.other_clock_ns)
-        reader.start_from(NOW - 60 * SECOND_NS)
+        start_ns, other = NOW - 60 * SECOND_NS, loki.other_clock_ns
+        reader = SourceReader(Source.KERNEL, loki, QUERY, settings(), start_ns, other_clock_ns=other)
         for number in range(480):
             wrong = 20 <= number < 380
             gateway.date_offset_ns = theirs_seconds * SECOND_NS if wrong else 0

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.loki.read_state import DeliveredLines, line_digest
-from konductor_like.loki.response import Entry, Naming
+from konductor_like.loki.response import Entry
 from tests.loki.support import NOW, SECOND, entry, settings
 
-NAMING = Naming.of(settings())
+SETTINGS = settings()
 
 
 def line(at_ns: int = NOW, text: str = "NVRM: one", node: str | None = "gpu-a", **more: str) -> Entry:
@@ -26,7 +26,7 @@ def line(at_ns: int = NOW, text: str = "NVRM: one", node: str | None = "gpu-a", 
     ],
 )
 def test_a_line_shipped_twice_is_the_same_line(again: Entry) -> None:
-    assert line_digest(line(), NAMING) == line_digest(again, NAMING)
+    assert line_digest(line(), SETTINGS) == line_digest(again, SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def test_a_line_shipped_twice_is_the_same_line(again: Entry) -> None:
     ],
 )
 def test_another_line_is_another_line(other: Entry) -> None:
-    assert line_digest(line(), NAMING) != line_digest(other, NAMING)
+    assert line_digest(line(), SETTINGS) != line_digest(other, SETTINGS)
 
 
 def test_without_a_node_any_label_tells_lines_apart() -> None:
     one, two = (Entry(NOW, "NVRM", {"job": "kmsg", "host": host}) for host in ("a", "b"))
 
-    assert line_digest(one, NAMING) != line_digest(two, NAMING)
+    assert line_digest(one, SETTINGS) != line_digest(two, SETTINGS)
 
 
 @hypothesis.settings(deadline=None)  # a busy machine is no failure
@@ -58,7 +58,7 @@ def test_without_a_node_any_label_tells_lines_apart() -> None:
 def test_parts_never_run_into_one_another(first: list[str], second: list[str]) -> None:
     one, two = (entry(NOW, text, k8s_pod_uid=uid) for uid, text in (first, second))
 
-    assert (line_digest(one, NAMING) == line_digest(two, NAMING)) == (first == second)
+    assert (line_digest(one, SETTINGS) == line_digest(two, SETTINGS)) == (first == second)
 
 
 @hypothesis.settings(deadline=None)  # a busy machine is no failure
@@ -79,7 +79,7 @@ def test_nothing_needed_is_forgotten_and_memory_is_bounded(timestamps: list[int]
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_digests_are_found_however_they_were_added(size: int) -> None:
     seen = DeliveredLines()
-    digests = [line_digest(entry(NOW, f"line {number}"), NAMING) for number in range(3000)]
+    digests = [line_digest(entry(NOW, f"line {number}"), SETTINGS) for number in range(3000)]
     for start in range(0, len(digests), size):
         seen.add(dict.fromkeys(digests[start : start + size], NOW))
 

@@ -180,8 +180,8 @@ def test_an_expression_that_loki_would_refuse_is_refused(selector: str, said: st
 
 
 def test_a_kernel_stream_must_satisfy_the_extra_matchers_too() -> None:
-    matchers = kernel_matchers(settings(extra_matchers='k8s_cluster_name="prod"'))
+    both = kernel_matchers(settings().kernel_selector, 'k8s_cluster_name="prod"')
 
-    assert is_kernel_stream(kernel_labels(k8s_cluster_name="prod"), matchers)
-    assert not is_kernel_stream(kernel_labels(k8s_cluster_name="test"), matchers)
-    assert not is_kernel_stream(kernel_labels(), matchers)
+    assert is_kernel_stream(kernel_labels(k8s_cluster_name="prod"), both)
+    assert not is_kernel_stream(kernel_labels(k8s_cluster_name="test"), both)
+    assert not is_kernel_stream(kernel_labels(), both)

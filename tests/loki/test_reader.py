@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from konductor_like.loki.read_state import ReaderConfig
-from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.response import Entry
 from konductor_like.model import Source
 from tests.loki.support import (
@@ -13,12 +12,12 @@ from tests.loki.support import (
     LATENESS,
     NOW,
     OVERLAP,
-    QUERY,
     SECOND,
     SKEW,
     SWEEP,
     Call,
     MemoryLoki,
+    cursor_of,
     entry,
     poll,
     settings,
@@ -126,9 +125,9 @@ def test_a_batch_that_was_not_committed_comes_again() -> None:
 
     assert texts_of(first) == ["fault"]
     assert texts_of(second) == ["fault", "another"]
-    assert reader.cursor_ns == NOW
+    assert cursor_of(reader) == NOW
     reader.commit(second)
-    assert reader.cursor_ns == NOW + 10 * SECOND
+    assert cursor_of(reader) == NOW + 10 * SECOND
 
 
 def test_only_the_latest_batch_can_be_committed_and_only_once() -> None:
@@ -142,21 +141,12 @@ def test_only_the_latest_batch_can_be_committed_and_only_once() -> None:
         reader.commit(latest)
 
 
-def test_a_reader_that_was_not_told_where_to_start_reads_nothing() -> None:
-    loki = MemoryLoki()
-
-    with pytest.raises(RuntimeError, match="start_from"):
-        SourceReader(Source.KERNEL, loki, QUERY, settings()).poll(NOW)
-    assert loki.calls == []
-
-
 def test_a_restart_from_the_cursor_loses_nothing() -> None:
     loki = MemoryLoki()
     reader = steady_reader(loki)
     loki.entries.append(entry(NOW + SECOND, "seen but not acted upon"))
     reader.poll(NOW + 5 * SECOND)
-    cursor_ns = reader.cursor_ns
-    assert cursor_ns is not None
+    cursor_ns = cursor_of(reader)
     loki.entries.append(entry(NOW - 1800 * SECOND, "arrived while we were away, half an hour late"))
 
     restarted = start_reader(loki, cursor_ns)
@@ -175,7 +165,7 @@ def test_a_cursor_in_the_future_is_taken_for_now_and_reported() -> None:
 
     assert batch.cursor_ahead_ns == 24 * HOUR
     assert loki.calls[0].start_ns == NOW - LATENESS - SWEEP
-    assert reader.cursor_ns == NOW
+    assert cursor_of(reader) == NOW
     assert poll(reader, NOW).cursor_ahead_ns == 0
 
 
@@ -189,7 +179,7 @@ def test_our_own_clock_stepping_back_loses_nothing() -> None:
 
     assert texts_of(batch) == ["true time"]
     assert batch.cursor_ahead_ns == HOUR - 40 * SECOND
-    assert reader.cursor_ns == NOW + 40 * SECOND
+    assert cursor_of(reader) == NOW + 40 * SECOND
 
 
 def test_lines_without_a_node_are_delivered_and_counted() -> None:

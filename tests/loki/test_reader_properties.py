@@ -72,9 +72,7 @@ def test_every_line_is_delivered_whatever_happens(steps: list[Step], counts: boo
             loki.entries.append(entry(now_ns - delay * SECOND + written, f"line {written}"))
             written += 1
         if step.restarted:
-            cursor_ns = reader.cursor_ns
-            assert cursor_ns is not None
-            reader = _started(loki, cursor_ns)
+            reader = _started(loki, support.cursor_of(reader))
             committed.append([])
         if step.failure is not None:
             loki.failures = [step.failure]
@@ -107,6 +105,5 @@ def test_every_line_is_delivered_whatever_happens(steps: list[Step], counts: boo
 
 
 def _started(loki: MemoryLoki, cursor_ns: int) -> SourceReader:
-    reader = SourceReader(Source.KERNEL, loki, QUERY, support.settings(loki_limit=LIMIT), SPANS)
-    reader.start_from(cursor_ns)
-    return reader
+    settings = support.settings(loki_limit=LIMIT)
+    return SourceReader(Source.KERNEL, loki, QUERY, settings, cursor_ns, config=SPANS)

@@ -25,6 +25,7 @@ from tests.loki.support import (
     SECOND,
     Call,
     MemoryLoki,
+    cursor_of,
     entry,
     poll,
     settings,
@@ -151,7 +152,7 @@ def test_a_failed_poll_raises_and_moves_nothing(error: LokiError) -> None:
         reader.poll(NOW + 5 * SECOND)
 
     assert caught.value is error
-    assert reader.cursor_ns == NOW
+    assert cursor_of(reader) == NOW
     assert texts_of(poll(reader, NOW + 10 * SECOND)) == ["fault"]
 
 
@@ -310,8 +311,7 @@ def test_memory_is_bounded_by_what_can_be_read_again() -> None:
 
 def test_a_late_line_is_found_by_the_next_process_where_the_budget_kept_this_one_from_sweeping() -> None:
     loki, budget = MemoryLoki(), ByteBudget(1, clock=lambda: 0.0)
-    reader = SourceReader(Source.KERNEL, loki, QUERY, settings(), budget=budget)
-    reader.start_from(NOW)
+    reader = SourceReader(Source.KERNEL, loki, QUERY, settings(), NOW, budget=budget)
     while poll(reader, NOW).more:
         pass
     budget.spend(1)
