@@ -75,7 +75,7 @@ class LokiClient:
         self._retry = retry or retrying()
         self._clock = time.monotonic
         self._slowest_seconds = 0.0
-        """How long Loki kept silent before its slowest answer of late."""
+        self._note_silence(0.0)
         try:
             self._endpoint = httpx.URL(settings.log_endpoint)
         except httpx.InvalidURL:  # its words quote the address, which may hold a password
@@ -196,20 +196,16 @@ class LokiClient:
             )
         return body
 
-    @property
-    def _silence_seconds(self) -> float:
-        """How long a silent Loki is waited for: several times as long as its slowest answer of late.
+    def _note_silence(self, seconds: float) -> None:
+        """Wait for a silent Loki several times as long as for its slowest answer of late.
 
         A Loki that cannot hand over a large answer keeps silent for 30 to 60 s, and other nodes' lines wait
         behind it. For example, a Loki that answers within 1 s is given 5 s; after 5 s of silence it is given
-        20 s, then KONDUCTOR_LOKI_TIMEOUT_SECONDS.
+        20 s, then KONDUCTOR_LOKI_TIMEOUT_SECONDS. Some hundred faster answers make a slow one forgotten.
         """
-        wanted_seconds = max(LEAST_PATIENCE_SECONDS, _PATIENCE_FACTOR * self._slowest_seconds)
-        return min(self._settings.loki_timeout_seconds, wanted_seconds)
-
-    def _note_silence(self, seconds: float) -> None:
-        """A slow answer is forgotten after some hundred faster ones."""
         self._slowest_seconds = max(seconds, _REMEMBERED_SHARE * self._slowest_seconds)
+        wanted_seconds = max(LEAST_PATIENCE_SECONDS, _PATIENCE_FACTOR * self._slowest_seconds)
+        self._silence_seconds = min(self._settings.loki_timeout_seconds, wanted_seconds)
 
     def _body(self, response: httpx.Response, started: float, enough: int) -> bytearray:
         """The body, or its beginning as soon as that is more than ``enough`` bytes."""

@@ -59,11 +59,6 @@ _DNS_HINT = (
 )
 
 
-def says_too_large(words: str) -> bool:
-    """Whether Loki's words mean that the answer was larger than one of its messages may be."""
-    return _TOO_LARGE.search(words) is not None
-
-
 def shown(text: str) -> str:
     """``text`` on one line, without control characters, cut to :data:`BODY_CHARS` characters."""
     line = _UNPRINTABLE.sub(" ", text[: 4 * BODY_CHARS]).strip()
@@ -226,7 +221,7 @@ def from_status(response: httpx.Response, body: bytes | bytearray, place: str) -
     said = f"{place} answered {status}: {shown(words)}".removesuffix(": ")
     if status in (401, 403):
         return LokiUnauthorized(said)
-    if says_too_large(words) or (status == 413 and not _OF_THE_REQUEST.search(words)):
+    if _TOO_LARGE.search(words) or (status == 413 and not _OF_THE_REQUEST.search(words)):
         return LokiAnswerTooLarge(said)
     if status == 429:
         return LokiOverloaded(said, retry_after_seconds(response.headers.get("retry-after")))

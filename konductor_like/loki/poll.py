@@ -50,11 +50,11 @@ _FAILURES_MOST = 3
 """How often a window of the backlog is asked for before the next one is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PollResult:
     """What one poll found that was not delivered before."""
 
-    upto_ns: int
+    upto_ns: int = 0
     """Where the cursor stands once the result is committed; never in the future."""
     lines: tuple[LogLine, ...] = ()
     """Oldest first within each span that was read."""
@@ -119,11 +119,8 @@ class Poll:
     """Something was read in full, so that the poll is worth committing."""
     left_backlog: bool = False
     """Lines of the present are on their way, and the backlog was left for the next poll."""
-    duplicates: int = 0
-    foreign: int = 0
-    turned_away: int = 0
-    without_node: int = 0
-    incomplete: list[Window] = field(default_factory=list)
+    found: PollResult = field(default_factory=PollResult)
+    """Counts what is not delivered."""
     _entries: int = 0
     _kept_bytes: int = 0
     _queries_most: int = 0
@@ -160,7 +157,8 @@ class Poll:
         more = any(flood.reached_ns < self.now_ns for flood in self.state.floods)
         if self.state.pending:
             more = more or self._may_read_backlog
-        return PollResult(
+        return replace(
+            self.found,
             lines=tuple(self.lines),
             upto_ns=min(self.now_ns, self.state.durable_ns),
             read_ns=min(self.now_ns, self.state.read_ns),
@@ -169,13 +167,8 @@ class Poll:
             failure=failure,
             queries=self.query.queries,
             bytes_processed=self.query.bytes_processed,
-            duplicates=self.duplicates,
-            turned_away=self.turned_away,
-            without_node=self.without_node,
-            foreign=self.foreign,
             cursor_ahead_ns=max(0, cursor_ns - self.now_ns),
             noisy_nodes=self.state.noisy,
-            incomplete_windows=tuple(self.incomplete),
             unread=tuple(unread.span for unread in self.state.unread),
             given_up=self.state.given_up,
         )
@@ -360,7 +353,7 @@ class Poll:
     def _sweep(self, sweep: PendingSpan) -> None:
         """Read one block of a sweep; one with many known lines only if Loki counts more than those."""
         if sweep.counted is not None:
-            self._read_counted_bucket(sweep)
+            self._read_counted_bucket(sweep, sweep.counted)
             return
         widest_ns = self.query.widest_ns
         width_ns = max(BUCKET_NS, min(sweep.width_ns or widest_ns, widest_ns) // BUCKET_NS * BUCKET_NS)
@@ -380,11 +373,10 @@ class Poll:
             sweep = replace(sweep, counted=counted)
         self.state = self.state.advanced(sweep)
 
-    def _read_counted_bucket(self, sweep: PendingSpan) -> None:
+    def _read_counted_bucket(self, sweep: PendingSpan, counted: int) -> None:
         end_ns = min(sweep.end_ns, sweep.start_ns // BUCKET_NS * BUCKET_NS + BUCKET_NS)
         if self._read_upto(end_ns):
-            assert sweep.counted is not None  # noqa: S101  # the caller has looked
-            self.expected[end_ns - 1] = sweep.counted
+            self.expected[end_ns - 1] = counted
             if end_ns < sweep.end_ns:
                 self.state = self.state.advanced(replace(self.state.pending[0], counted=None))
 
@@ -395,20 +387,20 @@ class Poll:
         self.read_any = True
         self._entries += len(piece.entries)
         if not piece.complete:
-            self.incomplete.append(piece.window)
+            self.found.incomplete_windows += (piece.window,)
         for entry in sorted(piece.entries, key=lambda entry: entry.timestamp_ns):
             digest = line_digest(entry, self.settings)
             if digest in self.new or self.delivered.has(entry.timestamp_ns, digest):
-                self.duplicates += 1
+                self.found.duplicates += 1
                 continue
             self.new[digest] = entry.timestamp_ns
             line = log_line(entry, self.source, self.settings)
             if line is None:
-                self.foreign += 1
+                self.found.foreign += 1
                 continue
-            self.without_node += line.node is None
+            self.found.without_node += line.node is None
             if self.keeps is not None and not self.keeps(line.text):
-                self.turned_away += 1
+                self.found.turned_away += 1
             else:
                 self._kept_bytes += getsizeof(line.text)
                 self.lines.append(line)

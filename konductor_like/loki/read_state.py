@@ -363,17 +363,15 @@ def line_digest(entry: Entry, settings: Settings) -> int:
     return int.from_bytes(digest.digest(), "big")
 
 
+@dataclass(slots=True)
 class _Bucket:
     """The digests of ten seconds: sorted runs, each at most half as long as the one before it."""
 
-    __slots__ = ("dropped", "length", "runs", "surplus")
-
-    def __init__(self) -> None:
-        self.runs: list[array[int]] = []
-        self.length = 0
-        self.surplus = 0
-        """How many entries Loki counts beyond the distinct ones."""
-        self.dropped = False
+    runs: list[array[int]] = field(default_factory=list)
+    length: int = 0
+    surplus: int = 0
+    """How many entries Loki counts beyond the distinct ones."""
+    dropped: bool = False
 
     def has(self, digest: int) -> bool:
         for run in self.runs:
@@ -406,9 +404,6 @@ class DeliveredLines:
         self._buckets: dict[int, _Bucket] = {}
         self._most = most
         self._kept = 0
-
-    def __len__(self) -> int:
-        return self._kept
 
     def has(self, timestamp_ns: int, digest: int) -> bool:
         """Whether :meth:`add` was told about it and it was not forgotten since."""

@@ -27,14 +27,7 @@ from konductor_like.loki.read_state import (
     Reason,
     planned,
 )
-from konductor_like.loki.window_query import (
-    KERNEL_ENTRY_BYTES,
-    POD_ENTRY_BYTES,
-    ByteBudget,
-    Queries,
-    Window,
-    WindowQuery,
-)
+from konductor_like.loki.window_query import ByteBudget, Queries, Window, WindowQuery
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 
@@ -66,8 +59,7 @@ class SourceReader:
         self._settings = settings
         self._config = config or ReaderConfig.of(settings, source)
         self._budget = budget or ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
-        entry_bytes = KERNEL_ENTRY_BYTES if source is Source.KERNEL else POD_ENTRY_BYTES
-        self._query = WindowQuery(client, query, settings, self._config.widest_ns, entry_bytes=entry_bytes)
+        self._query = WindowQuery(client, query, settings, self._config.widest_ns, source=source)
         self._keeps = keeps
         self._next_query = query
         self._other_clock_ns = other_clock_ns

@@ -97,13 +97,10 @@ class Tail:
             self._query = query
             self._disconnect()
 
-    def close(self) -> None:
-        """End the connection at once. A connection that is just being made ends by its own time-out."""
+    def close(self, timeout_seconds: float) -> None:
+        """End at once, thread and all. A connection that is just being made ends by its own time-out."""
         self._closed.set()
         self._disconnect()
-
-    def join(self, timeout_seconds: float) -> None:
-        """Wait for the thread to end; :meth:`close` comes before."""
         self._thread.join(timeout_seconds)
 
     def _disconnect(self) -> None:

@@ -28,7 +28,6 @@ from konductor_like.loki.errors import (
     LokiRefused,
     LokiTimeout,
     LokiUnavailable,
-    says_too_large,
 )
 from konductor_like.loki.logql import of_nodes
 from konductor_like.loki.response import Count, Entry, QueryResult
@@ -44,10 +43,8 @@ STORM_LINES = 1000
 PAGE_BYTES = 2 * 2**20
 """What an answer should weigh. Between Loki's parts, which hand over 4 MiB by default, kernel lines with the
 shipped collector's metadata weigh 1.35 times as much as over HTTP."""
-KERNEL_ENTRY_BYTES = 2 * 2**10
-"""What a kernel line is taken to weigh in an answer, metadata included, until entries tell."""
-POD_ENTRY_BYTES = 10 * 2**10
-"""The same of a pod's line."""
+_ENTRY_BYTES = {Source.KERNEL: 2 * 2**10, Source.POD: 10 * 2**10}
+"""What a line is taken to weigh in an answer, metadata included, until entries tell."""
 LINE_BYTES_MOST = 288 * 2**10
 """The longest line that Loki takes by default (256 KB), and its metadata."""
 _GROWTH = 4
@@ -108,11 +105,9 @@ class Queries(Protocol):
 
     def query_range(self, query: str, start_ns: int, end_ns: int, limit: int) -> QueryResult:
         """See the client."""
-        ...
 
     def count(self, query: str, start_ns: int, end_ns: int) -> Count:
         """See the client."""
-        ...
 
 
 class WindowQuery:
@@ -129,12 +124,9 @@ class WindowQuery:
         widest_ns: int,
         *,
         limit: int | None = None,
-        entry_bytes: int = KERNEL_ENTRY_BYTES,
+        source: Source = Source.KERNEL,
     ) -> None:
-        """``text`` is the query, for ``limit`` entries at most, or as many as the settings allow.
-
-        ``entry_bytes`` is what one is taken to weigh at first.
-        """
+        """``text`` is the query, for ``limit`` entries at most, or as many as the settings allow."""
         self.text = text
         self.widest_ns = widest_ns
         """How wide a window may be for now."""
@@ -146,7 +138,7 @@ class WindowQuery:
         self._node_label = settings.node_label
         self._most = limit or settings.loki_limit
         self._full_width_ns = widest_ns
-        self._usual_bytes = self._entry_bytes = entry_bytes
+        self._usual_bytes = self._entry_bytes = _ENTRY_BYTES[source]
         self._refused_bytes = 0
         """What an entry is taken to weigh at least, because pages of lighter ones were too large of late."""
 
@@ -333,7 +325,7 @@ class ByteBudget:
 
 
 def _is_too_large(error: LokiError) -> bool:
-    return isinstance(error, LokiAnswerTooLarge) or says_too_large(str(error))
+    return isinstance(error, LokiAnswerTooLarge)
 
 
 def is_complete(result: QueryResult) -> bool:
@@ -382,8 +374,7 @@ def _whole_before(window: Window, result: QueryResult) -> int:
     """Up to where a full answer surely holds everything; 0 where that is nowhere."""
     if result.shards is None or result.shards > 1 or len(result.entries) < result.limit:
         return 0
-    width_ns = max(entry.timestamp_ns for entry in result.entries) - window.start_ns
-    width_ns = width_ns // COUNTABLE_NS * COUNTABLE_NS or width_ns  # whole milliseconds can be counted
+    width_ns = _countable(max(entry.timestamp_ns for entry in result.entries) - window.start_ns)
     return window.start_ns + width_ns if width_ns else 0
 
 
@@ -392,9 +383,8 @@ def _wider(width_ns: int, result: QueryResult) -> int:
     doubled_ns = 2 * width_ns
     if 2 * len(result.entries) < _FILL * result.limit:
         return doubled_ns
-    wider_ns = int(width_ns * _FILL * result.limit / len(result.entries))
-    # Whole milliseconds can be counted. A window of no width would be asked for without end.
-    return wider_ns // COUNTABLE_NS * COUNTABLE_NS or max(1, wider_ns)
+    # A window of no width would be asked for without end.
+    return _countable(max(1, int(width_ns * _FILL * result.limit / len(result.entries))))
 
 
 def _narrower(window: Window, result: QueryResult | None) -> int:
@@ -403,5 +393,9 @@ def _narrower(window: Window, result: QueryResult | None) -> int:
     if result is not None and len(result.entries) >= result.limit:
         last_ns = max(entry.timestamp_ns for entry in result.entries)
         width_ns = max(1, min(width_ns, last_ns - window.start_ns))
-    # Whole milliseconds can be counted.
+    return _countable(width_ns)
+
+
+def _countable(width_ns: int) -> int:
+    """Cut to whole milliseconds, which Loki can count; less than one stays."""
     return width_ns // COUNTABLE_NS * COUNTABLE_NS or width_ns

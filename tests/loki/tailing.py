@@ -64,8 +64,7 @@ def following(endpoint: str, query: str = QUERY, **values: Any) -> Iterator[tupl
     try:
         yield tail, notes
     finally:
-        tail.close()
-        tail.join(PATIENCE_SECONDS)
+        tail.close(PATIENCE_SECONDS)
         assert not tail._thread.is_alive()
 
 

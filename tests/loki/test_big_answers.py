@@ -36,9 +36,6 @@ from tests.loki.support import (
 XID_79 = "NVRM: Xid (PCI:0000:3d:00): 79, GPU has fallen off the bus."
 REFUSALS = [
     pytest.param(LokiAnswerTooLarge("413"), id="413"),
-    pytest.param(
-        LokiUnavailable("500: desc = trying to send message larger than max (6049258 vs. 4194304)"), id="500"
-    ),
     pytest.param(LokiTimeout("504"), id="504 or silence"),
     pytest.param(LokiDropped("502"), id="502 or dropped"),
 ]

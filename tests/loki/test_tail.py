@@ -251,8 +251,7 @@ def test_closing_ends_it_at_once_even_where_the_server_is_deaf() -> None:
         during = set(threading.enumerate())
         assert notes.next() == CONNECTED
         began = time.monotonic()
-        tail.close()
-        tail.join(PATIENCE_SECONDS)
+        tail.close(PATIENCE_SECONDS)
         took_seconds = time.monotonic() - began
         server_may_go.set()
     assert took_seconds < 5
