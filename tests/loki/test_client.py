@@ -12,10 +12,8 @@ import pytest
 import respx
 
 from konductor_like import __version__
-from konductor_like.loki.client import LokiClient, retrying
 from konductor_like.loki.errors import LokiMisconfigured, LokiUnavailable
-from tests.loki.http_support import ask, client_of
-from tests.loki.support import ENDPOINT, NOW, QUERY, answer_bytes, settings
+from tests.loki.support import ENDPOINT, NOW, QUERY, answer_bytes, ask, client_of
 
 PATH = "/loki/api/v1/query_range"
 EMPTY = answer_bytes()
@@ -154,28 +152,6 @@ def test_a_secret_that_no_header_can_carry_is_named_but_not_shown() -> None:
     assert "geheim" not in str(caught.value)
     with pytest.raises(LokiMisconfigured, match="KONDUCTOR_LOKI_TENANT"):
         client_of(loki_tenant="team\na")
-
-
-def test_transient_failures_are_retried_within_one_query(loki: respx.MockRouter) -> None:
-    waits: list[float] = []
-
-    def pause(seconds: float) -> bool:
-        waits.append(seconds)
-        return False
-
-    route = loki.route().mock(
-        side_effect=[
-            httpx.ConnectError("refused"),
-            httpx.Response(503, text="starting"),
-            httpx.Response(429, headers={"Retry-After": "9"}),
-            httpx.Response(200, content=EMPTY),
-        ]
-    )
-    with closing(LokiClient(settings(), retrying(pause))) as client:
-        assert client.query_range(QUERY, NOW, NOW + 1, 10).entries == ()
-
-    assert route.call_count == 4
-    assert waits[2] == 9
 
 
 def test_a_setting_with_invalid_bytes_is_no_traceback(loki: respx.MockRouter) -> None:

@@ -15,8 +15,18 @@ from konductor_like.loki.client import LokiClient
 from konductor_like.loki.reader import SourceReader
 from konductor_like.model import Source
 from tests.chaos.clock import SECOND_NS, Clock, moment_of
-from tests.loki.http_support import ask, client_of
-from tests.loki.support import ENDPOINT, NOW, QUERY, answer, answer_bytes, kernel_labels, settings, texts_of
+from tests.loki.support import (
+    ENDPOINT,
+    NOW,
+    QUERY,
+    answer,
+    answer_bytes,
+    ask,
+    client_of,
+    kernel_labels,
+    settings,
+    texts_of,
+)
 
 
 class Stepped:
@@ -168,18 +178,6 @@ def test_of_two_clocks_that_are_too_far_apart_the_earlier_counts_and_the_other_i
         assert client.now_ns() / 1e9 == pytest.approx(time.time() + min(0, ahead_seconds), abs=3)
         assert later_ns is not None
         assert later_ns / 1e9 == pytest.approx(time.time() + max(0, ahead_seconds), abs=3)
-
-
-@pytest.mark.parametrize("date", [None, "", "yesterday", "Thu, 99 Foo 2026 00:00:00 GMT", "agrees"])
-def test_our_own_clock_counts_while_the_two_agree_or_loki_names_no_time(
-    loki: respx.MockRouter, date: str | None
-) -> None:
-    text = formatdate(time.time() + 2, usegmt=True) if date == "agrees" else date
-    answer_with(loki, **({} if text is None else {"Date": text}))
-    with closing(client_of()) as client:
-        ask(client)
-
-        assert client.clock_ahead_seconds == 0
 
 
 def test_a_clock_that_was_put_right_is_trusted_again(loki: respx.MockRouter) -> None:

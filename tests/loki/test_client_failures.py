@@ -21,8 +21,7 @@ from konductor_like.loki.errors import (
     LokiUnavailable,
     LokiUnreachable,
 )
-from tests.loki.http_support import ask, client_of
-from tests.loki.support import ENDPOINT, answer_bytes
+from tests.loki.support import ENDPOINT, answer_bytes, ask, client_of
 
 PATH = "/loki/api/v1/query_range"
 EMPTY = answer_bytes()

@@ -152,24 +152,6 @@ def test_broken_compression_is_a_bad_answer() -> None:
     assert "compression is broken" in str(error)
 
 
-def test_threads_share_one_client() -> None:
-    results: list[int] = []
-    with (
-        ScriptedServer(respond(ANSWER)) as server,
-        closing(LokiClient(settings(log_endpoint=server.url))) as client,
-    ):
-
-        def work() -> None:
-            results.append(len(client.query_range(QUERY, NOW, NOW + 1, 10).entries))
-
-        threads = [threading.Thread(target=work) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert results == [1] * 6
-
-
 @pytest.fixture
 def secure() -> Iterator[ScriptedServer]:
     with ScriptedServer(respond(ANSWER), context=_server_context()) as server:

@@ -14,7 +14,6 @@ from konductor_like.loki.logql import heartbeat_query, kernel_query, of_nodes, p
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.reader import SourceReader
 from konductor_like.model import Source
-from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.loki import (
     EMPTY_ANSWER,
     LokiLimits,
@@ -93,19 +92,6 @@ def bench() -> Iterator[Bench]:
     bench = Bench()
     yield bench
     bench.close()
-
-
-def test_a_steady_poll_is_one_request_with_the_header_that_passes_the_cache(bench: Bench) -> None:
-    reader = bench.reader(bench.now_ns)
-    bench.drain(reader)
-    bench.loki.clear_journal()
-
-    for _ in range(5):
-        bench.pass_time(5)
-        bench.drain(reader)
-
-    assert len(bench.loki.journal) == 5
-    assert {request.headers["cache-control"] for request in bench.loki.requests(QUERY_RANGE)} == {"no-cache"}
 
 
 def test_a_flood_beyond_the_limit_is_read_in_full_although_answers_have_holes() -> None:
@@ -226,24 +212,6 @@ def test_lines_can_be_had_of_some_nodes_or_of_all_others(bench: Bench, as_metada
     assert of("gpu.a") == ["NVRM: of gpu.a"]
     assert of("gpu.a", "gpu-b", without=True) == ["NVRM: of None", "NVRM: of gpuxa"]
     assert of("", without=True) == ["NVRM: of gpu-b", "NVRM: of gpu.a", "NVRM: of gpuxa"]
-
-
-@pytest.mark.parametrize(
-    "mishap",
-    [
-        pytest.param(Mishap(status=503, body="Ingester not ready"), id="503"),
-        pytest.param(Mishap(status=429, body="too many outstanding requests"), id="429"),
-        pytest.param(Mishap(drop=Drop.RESET), id="reset"),
-        pytest.param(Mishap(drop=Drop.SILENTLY), id="closed"),
-        pytest.param(Mishap(drop=Drop.MIDWAY), id="lost midway"),
-    ],
-)
-def test_a_passing_failure_costs_nothing_but_another_request(bench: Bench, mishap: Mishap) -> None:
-    line = bench.log("79")
-    reader = bench.reader(bench.now_ns)
-    bench.loki.fail(mishap, times=2)
-
-    assert bench.drain(reader) == [line]
 
 
 def test_an_empty_answer_of_a_loki_that_lost_its_ingester_loses_nothing_within_the_overlap(

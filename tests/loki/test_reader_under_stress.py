@@ -156,30 +156,6 @@ def test_a_failed_poll_raises_and_moves_nothing(error: LokiError) -> None:
     assert texts_of(poll(reader, NOW + 10 * SECOND)) == ["fault"]
 
 
-def test_a_part_that_cannot_be_read_keeps_nothing_else_from_being_read() -> None:
-    broken = NOW + 2 * HOUR
-
-    def refuse(call: Call) -> LokiError | None:
-        return LokiUnavailable("broken chunk") if call.start_ns <= broken < call.end_ns else None
-
-    loki = MemoryLoki([entry(NOW, "before"), entry(NOW + 4 * HOUR, "after")], refuse=refuse)
-    reader = start_reader(loki)
-
-    batch = poll(reader, NOW + 5 * HOUR)
-    loki.entries.append(entry(NOW + 5 * HOUR, "now"))
-    again = poll(reader, NOW + 5 * HOUR + 5 * SECOND)
-    third = poll(reader, NOW + 5 * HOUR + 6 * SECOND)
-
-    assert (texts_of(batch), texts_of(again)) == (["before"], ["now"])
-    assert isinstance(batch.failure, LokiUnavailable)
-    assert again.failure is None, "what is new does not wait for the work"
-    assert isinstance(third.failure, LokiUnavailable)
-    assert not third.more, "trying again at once would not help"
-    assert third.upto_ns <= broken
-    loki.refuse = lambda _call: None
-    assert texts_of(poll(reader, NOW + 5 * HOUR + 10 * SECOND)) == ["after"]
-
-
 def test_a_loki_too_slow_for_wide_windows_is_asked_for_narrower_ones() -> None:
     def refuse(call: Call) -> LokiError | None:
         return LokiTimeout("slow") if call.end_ns - call.start_ns > 600 * SECOND else None

@@ -173,17 +173,6 @@ def test_a_message_beyond_all_bounds_nudges_and_costs_the_connection() -> None:
         assert notes.next() == CONNECTED
 
 
-def test_one_tail_too_many_is_told_in_lokis_words() -> None:
-    words = "max concurrent tail requests limit exceeded, count > limit (11 > 10)"
-
-    with websocket_server(lambda connection: connection.close(1011, words)) as url:
-        with following(url) as (_, notes):
-            assert words in str(notes.failure())
-            notes.failure()
-            notes.failure()
-        assert notes.failures >= 3
-
-
 @pytest.mark.parametrize(
     ("status", "kind"),
     [

@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.response import Entry, QueryResult
-from konductor_like.loki.window_query import Piece, Window, is_complete, read_span
+from konductor_like.loki.window_query import ByteBudget, Piece, Window, is_complete, read_span
+from konductor_like.model import Source
+from tests.loki.support import NOW, QUERY, SECOND, MemoryLoki, entry, poll, settings
 
 LIMIT = 6
 
@@ -158,3 +161,36 @@ def test_a_nanosecond_that_almost_fills_an_answer_is_followed_by_a_window_of_som
         (Window(100, 101), 1),
         (Window(101, 102), 2),
     ]
+
+
+def test_pods_wait_first_then_sweeps_then_kernel_lines_for_a_minute() -> None:
+    seconds = 0.0
+    budget = ByteBudget(1000, lambda: seconds)
+    seen = []
+    for _ in range(11):
+        budget.spend(100)
+        slowed = [budget.slowdown(source) > 1 for source in (Source.POD, Source.KERNEL)]
+        seen.append((slowed[0], not budget.allows_sweeps, slowed[1]))
+
+    assert seen[5] == (False, False, False)
+    assert seen[6] == (True, False, False)
+    assert seen[8] == (True, True, False)
+    assert seen[10] == (True, True, True)
+    seconds = 61.0
+    assert (budget.used, budget.slowdown(Source.POD)) == (0, 1)
+
+
+def test_an_overdrawn_budget_postpones_the_sweep_but_never_the_present() -> None:
+    seconds, loki = 0.0, MemoryLoki()
+    budget = ByteBudget(10_000, lambda: seconds)
+    reader = SourceReader(Source.KERNEL, loki, QUERY, settings(), NOW, budget=budget)
+    poll(reader, NOW)
+    budget.spend(20_000)
+    loki.entries += [entry(NOW - 1800 * SECOND, "late"), entry(NOW + 129 * SECOND, "now")]
+
+    tight = poll(reader, NOW + 130 * SECOND)
+    seconds = 61.0
+    relaxed = poll(reader, NOW + 191 * SECOND)
+
+    assert ([line.text for line in tight.lines], tight.more) == (["now"], False)
+    assert [line.text for line in relaxed.lines] == ["late"]
