@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -222,7 +221,6 @@ def test_without_a_node_any_label_tells_lines_apart() -> None:
     assert line_digest(one, SETTINGS) != line_digest(two, SETTINGS)
 
 
-@hypothesis.settings(deadline=None)  # a busy machine is no failure
 @given(
     st.lists(st.text(max_size=3), min_size=2, max_size=2),
     st.lists(st.text(max_size=3), min_size=2, max_size=2),
@@ -233,7 +231,6 @@ def test_parts_never_run_into_one_another(first: list[str], second: list[str]) -
     assert (line_digest(one, SETTINGS) == line_digest(two, SETTINGS)) == (first == second)
 
 
-@hypothesis.settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.integers(0, 200 * SECOND), max_size=60, unique=True), st.integers(0, 200 * SECOND))
 def test_nothing_needed_is_forgotten_and_memory_is_bounded(timestamps: list[int], before_ns: int) -> None:
     seen = DeliveredLines()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -145,14 +144,12 @@ def test_an_answer_that_is_not_lokis_is_refused_whole(body: bytes, says: str) ->
         parse(body, 10)
 
 
-@hypothesis.settings(deadline=None)  # a busy machine is no failure
 @given(st.binary(max_size=200))
 def test_no_bytes_whatever_break_the_parser(body: bytes) -> None:
     with pytest.raises(NotLokisAnswerError):
         parse(body, 10)
 
 
-@hypothesis.settings(deadline=None)  # a busy machine is no failure
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=5),

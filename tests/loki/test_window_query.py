@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from zlib import crc32
 
-import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,7 +62,6 @@ def _choosers(draw: st.DrawFn) -> Callable[[int, int], int]:
     return choose
 
 
-@hypothesis.settings(deadline=None)  # a busy machine is no failure
 @given(
     timestamps=st.lists(st.integers(0, 400), max_size=60),
     choose=_choosers(),
