@@ -35,16 +35,6 @@ from tests.loki.support import (
 )
 
 
-def test_the_first_window_reaches_back_by_the_lateness_and_the_time_between_two_sweeps() -> None:
-    reach = LATENESS + SWEEP
-    loki = MemoryLoki([entry(NOW - reach, "oldest"), entry(NOW - reach - 1, "too old")])
-
-    batch = poll(start_reader(loki), NOW)
-
-    assert texts_of(batch) == ["oldest"]
-    assert loki.calls[0].start_ns == NOW - LATENESS - SWEEP
-
-
 def test_a_steady_poll_is_one_query_from_the_overlap_to_the_skew() -> None:
     loki = MemoryLoki()
     reader = steady_reader(loki)
@@ -122,6 +112,16 @@ def test_lines_come_oldest_first_over_all_streams() -> None:
     assert texts_of(poll(reader, NOW + SECOND)) == ["line 2", "line 4", "line 7", "line 9"]
 
 
+def test_a_gap_is_read_as_soon_as_it_is_known() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    loki.entries.append(entry(NOW - 5 * HOUR, "late"))
+
+    reader.revisit([(NOW - 5 * HOUR, NOW - 4 * HOUR)])
+
+    assert texts_of(poll(reader, NOW + 5 * SECOND)) == ["late"]
+
+
 def test_a_batch_that_was_not_committed_comes_again() -> None:
     loki = MemoryLoki()
     reader = steady_reader(loki)
@@ -175,19 +175,6 @@ def test_a_cursor_in_the_future_is_taken_for_now_and_reported() -> None:
     assert loki.calls[0].start_ns == NOW - LATENESS - SWEEP
     assert cursor_of(reader) == NOW
     assert poll(reader, NOW).cursor_ahead_ns == 0
-
-
-def test_our_own_clock_stepping_back_loses_nothing() -> None:
-    loki = MemoryLoki()
-    reader = steady_reader(loki)
-    poll(reader, NOW + HOUR)
-    loki.entries.append(entry(NOW + 30 * SECOND, "true time"))
-
-    batch = poll(reader, NOW + 40 * SECOND)
-
-    assert texts_of(batch) == ["true time"]
-    assert batch.cursor_ahead_ns == HOUR - 40 * SECOND
-    assert cursor_of(reader) == NOW + 40 * SECOND
 
 
 def test_lines_without_a_node_are_delivered_and_counted() -> None:

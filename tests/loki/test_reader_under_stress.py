@@ -15,20 +15,16 @@ from konductor_like.loki.errors import (
     LokiTimeout,
     LokiUnavailable,
 )
-from konductor_like.loki.reader import SourceReader
-from konductor_like.loki.window_query import ByteBudget, Window
-from konductor_like.model import Source
+from konductor_like.loki.window_query import Window
 from tests.loki.support import (
     HOUR,
     NOW,
-    QUERY,
     SECOND,
     Call,
     MemoryLoki,
     cursor_of,
     entry,
     poll,
-    settings,
     start_reader,
     steady_reader,
     texts_of,
@@ -78,21 +74,6 @@ def test_the_answer_of_a_sharded_query_whose_count_is_too_high_is_proven_by_coun
     assert texts == [f"line {number}" for number in range(20_000)]
     assert len(loki.calls) < 200
     assert len(loki.counted) >= 4
-
-
-def test_a_flood_is_delivered_in_bounded_batches() -> None:
-    loki = MemoryLoki()
-    reader = steady_reader(loki)
-    loki.entries += [entry(NOW + number * 100_000, f"line {number}") for number in range(50_000)]
-
-    batches = [poll(reader, NOW + 10 * SECOND)]
-    while batches[-1].more:
-        batches.append(poll(reader, NOW + 10 * SECOND))
-
-    assert sum(len(batch.lines) for batch in batches) == 50_000
-    assert max(len(batch.lines) for batch in batches) < 25_000
-    assert max(batch.queries for batch in batches) < 20
-    assert len(batches) < 20
 
 
 def test_the_memory_that_long_lines_take_ends_a_poll_early() -> None:
@@ -283,23 +264,6 @@ def test_memory_is_bounded_by_what_can_be_read_again() -> None:
         loki.entries += [entry(NOW + second * SECOND + number, f"{second} {number}") for number in range(10)]
         poll(reader, NOW + second * SECOND)
         assert reader._delivered._kept <= (3600 + 2 * 120 + 10 + 5) / 5 * 10 + 10
-
-
-def test_a_late_line_is_found_by_the_next_process_where_the_budget_kept_this_one_from_sweeping() -> None:
-    loki, budget = MemoryLoki(), ByteBudget(1, clock=lambda: 0.0)
-    reader = SourceReader(Source.KERNEL, loki, QUERY, settings(), NOW, budget=budget)
-    while poll(reader, NOW).more:
-        pass
-    budget.spend(1)
-    batch = poll(reader, NOW + 60 * SECOND)
-    loki.entries.append(entry(NOW - 3000 * SECOND, "late"))
-
-    for seconds in range(65, 1800, 5):
-        batch = poll(reader, NOW + seconds * SECOND)
-        assert not batch.lines
-    assert not batch.more
-    after = start_reader(loki, batch.upto_ns)
-    assert texts_of(poll(after, NOW + 1800 * SECOND)) == ["late"]
 
 
 def test_a_cursor_near_the_beginning_of_time_is_no_negative_timestamp() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from konductor_like.loki.response import TEXT_CHARS, Entry, NotLokisAnswerError, log_line, parse
 from konductor_like.model import Source
-from tests.loki.support import NOW, answer, answer_bytes, entry, kernel_labels, settings
+from tests.loki.support import NOW, answer, answer_bytes, kernel_labels, settings
 
 SETTINGS = settings()
 
@@ -174,19 +174,6 @@ def test_no_json_whatever_breaks_the_parser(value: Any) -> None:
     assert result.post_filter_lines is None or result.post_filter_lines >= len(result.entries)
 
 
-def test_a_line_knows_where_it_comes_from() -> None:
-    line = log_line(entry(NOW, "NVRM: one", node="gpu-a"), Source.KERNEL, SETTINGS)
-
-    assert line is not None
-    assert (line.source, line.timestamp_ns, line.text) == (Source.KERNEL, NOW, "NVRM: one")
-    assert (line.node, line.namespace, line.pod, line.container) == (
-        "gpu-a",
-        "dmesg-logging",
-        "dmesg-gpu-a",
-        "dmesg",
-    )
-
-
 def test_labels_go_by_the_names_that_the_settings_give() -> None:
     names = settings(
         kernel_selector='{job="kmsg"}',
@@ -200,6 +187,7 @@ def test_labels_go_by_the_names_that_the_settings_give() -> None:
     line = log_line(Entry(NOW, "NVRM", labels), Source.KERNEL, names)
 
     assert line is not None
+    assert (line.source, line.timestamp_ns, line.text) == (Source.KERNEL, NOW, "NVRM")
     assert (line.node, line.namespace, line.pod, line.container) == ("gpu-a", "n", "pod", "container")
 
 
