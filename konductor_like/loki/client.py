@@ -38,9 +38,9 @@ from konductor_like.settings import Settings
 MAX_ANSWER_BYTES = 8 * 2**20
 """An answer is held in memory at once, as text up to four times as large; above this, fewer entries are
 asked for."""
-LEAST_PATIENCE_SECONDS = 5.0
+LEAST_SILENCE_SECONDS = 5.0
 """How long any Loki may keep silent before the reader asks for less."""
-_PATIENCE_FACTOR = 4.0
+_SILENCE_FACTOR = 4.0
 _REMEMBERED_SHARE = 0.97
 """Of the slowest answer, with each that comes after it."""
 
@@ -127,7 +127,7 @@ class LokiClient:
     def query_range(self, query: str, start_ns: int, end_ns: int, limit: int) -> QueryResult:
         """The matching lines of ``[start_ns, end_ns)``, at most ``limit`` of them; asks again as told.
 
-        Raises a LokiError. Whether the answer is complete is for the caller to judge (rule 7).
+        Raises a LokiError. The answer may be incomplete (rule 7): :func:`window_query.is_complete` tells.
         """
         fields = {
             "query": query,
@@ -204,7 +204,7 @@ class LokiClient:
         20 s, then KONDUCTOR_LOKI_TIMEOUT_SECONDS. Some hundred faster answers make a slow one forgotten.
         """
         self._slowest_seconds = max(seconds, _REMEMBERED_SHARE * self._slowest_seconds)
-        wanted_seconds = max(LEAST_PATIENCE_SECONDS, _PATIENCE_FACTOR * self._slowest_seconds)
+        wanted_seconds = max(LEAST_SILENCE_SECONDS, _SILENCE_FACTOR * self._slowest_seconds)
         self._silence_seconds = min(self._settings.loki_timeout_seconds, wanted_seconds)
 
     def _body(self, response: httpx.Response, started: float, enough: int) -> bytearray:
@@ -225,7 +225,7 @@ def retrying(
 ) -> tenacity.Retrying:
     """A callable that runs a function and asks again after transient errors (:attr:`LokiError.transient`).
 
-    A time-out is the exception: the reader asks for less then, which is more than asking the same again.
+    A time-out is the exception: the reader asks for less then, which helps more.
     Waits grow with jitter and are never shorter than what Loki asked for with ``Retry-After``. It gives up
     after ``attempts``, or when the next wait would end later than ``total_seconds`` after the first attempt
     began; the last error is raised then, and the caller's loop decides. Raises LokiStopped when ``pause``

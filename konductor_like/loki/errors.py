@@ -1,4 +1,4 @@
-"""What can go wrong between us and Loki, said for people.
+"""The ways in which Loki fails to answer, said for people.
 
 ::
 
@@ -215,7 +215,7 @@ def from_exception(error: Exception, place: str) -> LokiError:
 
 
 def from_status(response: httpx.Response, body: bytes | bytearray, place: str) -> LokiError:
-    """What an answer other than 200 means. Loki's errors are plain text, so only the status classifies."""
+    """The error behind an answer other than 200. Loki's errors are plain text: only the status classifies."""
     status = response.status_code
     words = body.decode("utf-8", "replace")
     said = f"{place} answered {status}: {shown(words)}".removesuffix(": ")

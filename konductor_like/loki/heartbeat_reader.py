@@ -62,7 +62,7 @@ class HeartbeatReader:
         self._upto_ns = now_ns - self._stale_ns
         self._rereads: deque[Reread] = deque()
         self._rest: Reread | None = None
-        """What the latest poll left of the first of them, where it read some of it."""
+        """The part of the first of them that the latest poll left, where it read some of it."""
 
     def ask_for(self, query: str) -> None:
         """Ask another query from the next poll on."""
@@ -105,7 +105,7 @@ class HeartbeatReader:
         )
 
     def commit(self, result: PollResult) -> None:
-        """What is in the result was heard."""
+        """The heartbeats of the result were heard."""
         self._upto_ns = result.upto_ns
         if self._rest is not None:
             self._rereads.popleft()

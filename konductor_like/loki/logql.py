@@ -15,7 +15,7 @@ _RE2_SPECIAL = re.compile(r"[.+*?()|\[\]{}^$\\]")
 
 @lru_cache(maxsize=8)  # each line is tested by them
 def kernel_matchers(kernel_selector: str, extra_matchers: str) -> tuple[Matcher, ...]:
-    """What a stream must satisfy to be a kernel log, by the two settings."""
+    """The matchers that make a stream a kernel log, by the two settings."""
     return parse_matchers(kernel_selector) + parse_matchers(extra_matchers)
 
 

@@ -1,7 +1,7 @@
 """One poll: the present first, then the lines of noisy nodes and a part of the backlog.
 
 Each of the three has an allowance of queries and lines of its own: a storm without end must not keep late
-lines from being found. What was read before a failure counts.
+lines from being found. The windows that were read before a failure count.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _FAILURES_MOST = 3
 
 @dataclass(slots=True, kw_only=True)
 class PollResult:
-    """What one poll found that was not delivered before."""
+    """The new lines of one poll, and how the poll went."""
 
     upto_ns: int = 0
     """Where the cursor stands once the result is committed; never in the future."""
@@ -66,12 +66,12 @@ class PollResult:
     slowdown: float = 1.0
     """How many times longer than usual to wait before the next poll, for the byte budget's sake."""
     failure: LokiError | None = None
-    """What kept a part from being read; that part comes again."""
+    """The error that kept a part from being read; that part comes again."""
     read_ns: int | None = None
     """Everything before it was read, but for late lines and those of ``noisy_nodes``."""
     queries: int = 0
     bytes_processed: int = 0
-    """What Loki had to read for it."""
+    """So much Loki had to read for it."""
     duplicates: int = 0
     """Entries that were delivered before, or twice in this poll; the overlap makes many."""
     turned_away: int = 0
@@ -120,7 +120,7 @@ class Poll:
     left_backlog: bool = False
     """Lines of the present are on their way, and the backlog was left for the next poll."""
     found: PollResult = field(default_factory=PollResult)
-    """Counts what is not delivered."""
+    """The counts of entries that are not delivered, and of odd ones."""
     _entries: int = 0
     _kept_bytes: int = 0
     _queries_most: int = 0
@@ -153,10 +153,9 @@ class Poll:
         return self._try(self._read_backlog) or failure
 
     def result(self, cursor_ns: int, failure: LokiError | None) -> PollResult:
-        """What the caller gets; ``cursor_ns`` is where the cursor stood before."""
-        more = any(flood.reached_ns < self.now_ns for flood in self.state.floods)
-        if self.state.pending:
-            more = more or self._may_read_backlog
+        """The result for the caller; ``cursor_ns`` is where the cursor stood before."""
+        behind = any(flood.reached_ns < self.now_ns for flood in self.state.floods)
+        more = behind or (bool(self.state.pending) and self._may_read_backlog)
         return replace(
             self.found,
             lines=tuple(self.lines),
@@ -379,8 +378,6 @@ class Poll:
             self.expected[end_ns - 1] = counted
             if end_ns < sweep.end_ns:
                 self.state = self.state.advanced(replace(self.state.pending[0], counted=None))
-
-    # What was read.
 
     def _take(self, piece: Piece) -> None:
         """Deliver what is new in a window."""

@@ -1,12 +1,12 @@
-"""How far a source is read, as values: what is still to be read beside the present, and what was delivered.
+"""How far a source is read, as values: the spans still to be read, and the lines already delivered.
 
 Nodes that print more than one answer holds are told apart, so that they hide nobody else's line (rule 10).
 The first page of a window that is too large to be read at once is mostly theirs, so it tells who they are
 without another query. The rest of the window is read without them; their own lines follow in order, page by
 page.
 
-What was delivered is known by eight bytes an entry, in sorted arrays per ten seconds: a storm of half a
-million lines costs four megabytes. Two different lines of the same ten seconds share a digest once in some
+A delivered line is remembered as eight bytes, in sorted arrays per ten seconds: a storm of half a million
+lines costs four megabytes. Two different lines of the same ten seconds share a digest once in some
 10^19 pairs.
 """
 
@@ -46,7 +46,7 @@ _NOISY_SHARE = 50
 """One line in so many of a full page makes a node noisy."""
 _QUIET_SPAN_NS = 30 * SECOND_NS
 _ARRIVED_NS = 10 * SECOND_NS
-"""What is older than this has come to Loki, as a rule; what has not, the sweeps find."""
+"""Older lines have come to Loki, as a rule; the sweeps find the others."""
 _WIDEST_NS = 3600 * SECOND_NS
 """A catch-up is read in windows of this width, unless a steady poll needs a wider one."""
 
@@ -386,7 +386,7 @@ class _Bucket:
             return
         run = array("Q", sorted(digests))
         while self.runs and len(self.runs[-1]) < 2 * len(run):
-            # Merged one by one: a list of a storm's digests would weigh five times as much as the array.
+            # Merged one by one: a list of a storm's digests would take five times as much memory.
             run = array("Q", merge(self.runs.pop(), run))
         self.runs.append(run)
 

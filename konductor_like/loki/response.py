@@ -42,7 +42,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """What one query gave.
+    """The answer to one query.
 
     ``post_filter_lines`` is Loki's own count of matching lines, never too low; None where Loki did not count.
     It may be far too high: it counts replicas, and all lines of every block that the window touches.
@@ -61,7 +61,7 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What one counting query gave."""
+    """The answer to one counting query."""
 
     lines: int
     bytes_processed: int
@@ -143,7 +143,7 @@ def parse_count(body: bytes | bytearray) -> Count:
 
 
 def _result(body: bytes | bytearray, result_type: str, wanted: str) -> tuple[list[Any], dict[str, int]]:
-    """What was asked for, and the numbers of Loki's summary of its work.
+    """The streams or series of an answer, and the numbers in Loki's summary of the query.
 
     Pydantic's reader makes one string of equal ones, and of a page of lines in OTLP's way most are equal.
     """

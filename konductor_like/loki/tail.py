@@ -128,9 +128,9 @@ class Tail:
             with open_tail(self._settings, query, self._now_ns() - LOOK_BACK_NS) as connection:
                 self._connection = connection
                 self._watcher.connected()
-                # What came since the last connection, or the last poll, was told to nobody.
+                # Nobody was told of the lines since the last connection.
                 self._watcher.nudged(None)
-                # Whoever set these before could not close a connection that was not there yet.
+                # Both may have been set before there was a connection to close.
                 while not self._closed.is_set() and self._query == query:
                     self._watcher.nudged(oldest_in(connection.recv(decode=False)))
         except ConnectionClosed as closed:

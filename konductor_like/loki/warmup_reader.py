@@ -1,4 +1,4 @@
-"""What happened before our start, read again for the rules that look back (thresholds, shared failures).
+"""The time before our start, read again for the rules that look back (thresholds, shared failures).
 
 It makes nobody wait: one query at a time, a rest as long as each took, and no more than half of the byte
 budget. Kernel lines come first, so that a known origin is there before the failures that it explains; each
@@ -32,7 +32,7 @@ _BUDGET_WAIT_SECONDS = 1.0
 
 
 class WarmupScope(NamedTuple):
-    """What the rules in force look back on."""
+    """The span and the queries that the rules in force look back on."""
 
     rules: str
     """Their name; other rules have another."""
@@ -58,11 +58,11 @@ class WarmupTotals:
 
 @dataclass(frozen=True, slots=True)
 class _Unread:
-    """What is yet to be read of one source, and how much of it at once."""
+    """The part of one source that is yet to be read, and how much of it at once."""
 
     source: Source
     query: WindowQuery
-    """One for each source, because what an entry weighs is learnt."""
+    """One for each source, because the size of an entry is learnt."""
     span: Window
     width_ns: int = _FIRST_NS
 
@@ -99,7 +99,7 @@ class WarmupReader:
         self._begin(scope(), now_ns)
 
     def _begin(self, scope: WarmupScope, now_ns: int) -> None:
-        # What was acted upon just before our start may have come from a node whose clock is ahead.
+        # A line acted upon just before our start may have come from a node whose clock is ahead.
         end_ns = now_ns + span_ns(self._settings.future_skew_seconds)
         start_ns = min(max(now_ns - scope.seconds * SECOND_NS, self._since_ns, 0), end_ns - 1)
         span, limit = Window(start_ns, end_ns), min(self._settings.loki_limit, LINES_MOST)
@@ -118,7 +118,7 @@ class WarmupReader:
         return max((one.span.width_ns for one in self._unread), default=0) / SECOND_NS
 
     def ask_for(self, query: str) -> None:
-        """What to ask follows from the rules."""
+        """The queries follow from the rules."""
 
     def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> PollResult:
         """The next piece, as faults, with ``more`` until nothing is left.
@@ -163,7 +163,7 @@ class WarmupReader:
             self._finished(self._totals)
 
     def _after(self, piece: Piece) -> tuple[_Unread, ...]:
-        """What is left after this piece, the next one no wider than the budget likes."""
+        """The parts left after this piece, the next one no wider than the budget allows."""
         first, *others = self._unread
         if piece.window.end_ns >= first.span.end_ns:
             return tuple(others)

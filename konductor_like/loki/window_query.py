@@ -8,8 +8,8 @@ always one span without a hole.
 
 Loki's parts hand over 4 MiB at most unless configured otherwise. A larger answer never comes: Loki says so
 (413, ResourceExhausted), or keeps silent until it times out. So a page of entries is sized to
-:data:`PAGE_BYTES` by what entries weighed of late. For example, kernel lines with the shipped collector's
-metadata weigh 820 bytes, which makes pages of 2,500; pod lines of 100 KB make pages of 20.
+:data:`PAGE_BYTES` by how large entries were of late. For example, kernel lines with the shipped collector's
+metadata take 820 bytes, which makes pages of 2,500; pod lines of 100 KB make pages of 20.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ COUNTABLE_NS = 1_000_000
 """Loki's durations know nothing finer."""
 _FILL = 0.85
 STORM_LINES = 1000
-"""What some nodes print is asked for in smaller answers: nobody waits for it, and each is held in memory."""
+"""Lines of noisy nodes are asked for in smaller answers: nobody waits for them, and they take memory."""
 PAGE_BYTES = 2 * 2**20
-"""What an answer should weigh. Between Loki's parts, which hand over 4 MiB by default, kernel lines with the
-shipped collector's metadata weigh 1.35 times as much as over HTTP."""
+"""How large an answer should be. Between Loki's parts, which hand over 4 MiB by default, kernel lines with
+the shipped collector's metadata take 1.35 times as much as over HTTP."""
 _ENTRY_BYTES = {Source.KERNEL: 2 * 2**10, Source.POD: 10 * 2**10}
-"""What a line is taken to weigh in an answer, metadata included, until entries tell."""
+"""How large a line is taken to be in an answer, metadata included, until entries tell."""
 LINE_BYTES_MOST = 288 * 2**10
 """The longest line that Loki takes by default (256 KB), and its metadata."""
 _GROWTH = 4
-"""How much lighter than before entries may be taken to be because of one answer."""
+"""How much smaller than before entries may be taken to be because of one answer."""
 _FORGET_SHARE = 5
 """One part in so many of what was learnt is forgotten with each poll."""
 _KEEP_SHARE = 20
@@ -101,7 +101,7 @@ Ask = Callable[[Window], QueryResult | None]
 
 
 class Queries(Protocol):
-    """What the reader needs of :class:`konductor_like.loki.client.LokiClient`."""
+    """The part of a client that readers use; see :class:`konductor_like.loki.client.LokiClient`."""
 
     def query_range(self, query: str, start_ns: int, end_ns: int, limit: int) -> QueryResult:
         """See the client."""
@@ -140,7 +140,7 @@ class WindowQuery:
         self._full_width_ns = widest_ns
         self._usual_bytes = self._entry_bytes = _ENTRY_BYTES[source]
         self._refused_bytes = 0
-        """What an entry is taken to weigh at least, because pages of lighter ones were too large of late."""
+        """How large an entry is taken to be at least, because pages were too large of late."""
 
     @property
     def limit(self) -> int:
@@ -263,7 +263,7 @@ class WindowQuery:
             return self._send(text, window, self._most)
         self.bytes_processed += result.bytes_processed
         if result.entries and result.answer_bytes:
-            # Heavier entries count at once; lighter ones where they filled the answer, and step by step.
+            # Larger entries count at once; smaller ones where they filled the answer, and step by step.
             mean = result.answer_bytes // len(result.entries) + 1
             if mean > self._entry_bytes:
                 self._entry_bytes = mean
