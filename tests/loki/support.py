@@ -68,7 +68,6 @@ def answer(
 
 
 def answer_bytes(*args: Any, **kwargs: Any) -> bytes:
-    """The same, as it travels."""
     return json.dumps(answer(*args, **kwargs)).encode()
 
 
