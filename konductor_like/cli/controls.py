@@ -102,11 +102,11 @@ def brake_status(
     """Show the brake: its bounds, what it holds back and why, when it arms itself again."""
     from konductor_like.cli import session
     from konductor_like.cli.status.document import brake_document
-    from konductor_like.cli.status.report import observe
+    from konductor_like.cli.status.report import collect, status_report
     from konductor_like.cluster.client import ReadOnlyKubeClient
 
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
-        report = observe(client, settings, session.now())
+        report = status_report(collect(client, settings, session.now()))
     if output == "json":
         head = {"apiVersion": API_VERSION, "kind": "Brake", "time": stamp(report.now)}
         say_json(head | brake_document(report.brake, report.controller))

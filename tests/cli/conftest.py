@@ -65,7 +65,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
     """Starts the stand-in with a scene's nodes and a running controller's Lease; ``KUBECONFIG`` names it."""
     forget_settings(monkeypatch)
     monkeypatch.setattr(session, "now", lambda: NOW)
-    monkeypatch.setattr("konductor_like.cli.explain.node.digest_of", lambda _: RULES)
+    monkeypatch.setattr("konductor_like.cli.explain.command.digest_of", lambda _: RULES)
     with ExitStack() as exits:
 
         def start(scene: str) -> KubernetesServer:

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from konductor_like.cli.output import _table_view, colourful, console, is_terminal
+from konductor_like.cli.output import colourful, console, is_terminal, table_view
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.report import StatusReport, node_reports
 from konductor_like.cli.status.text import status_view
@@ -65,7 +65,7 @@ def test_a_log_line_cannot_drive_the_terminal() -> None:
 
 def test_a_plain_table_folds_what_does_not_fit() -> None:
     out = io.StringIO()
-    view = _table_view(("NAME", "VALUE"), [("KONDUCTOR_X", "[bold] " + "y" * 100), ("KONDUCTOR_Z", "")])
+    view = table_view(("NAME", "VALUE"), [("KONDUCTOR_X", "[bold] " + "y" * 100), ("KONDUCTOR_Z", "")])
     Console(file=out, width=40, highlight=False, markup=False, _environ={}).print(view)
     text = out.getvalue()
 

@@ -138,7 +138,7 @@ def _set(scene: Scene, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(session, "now", lambda: NOW)
     monkeypatch.setattr(session, "who", lambda: "kim@laptop")
-    monkeypatch.setattr("konductor_like.cli.explain.node.digest_of", lambda _: RULES)
+    monkeypatch.setattr("konductor_like.cli.explain.command.digest_of", lambda _: RULES)
 
 
 @contextmanager

@@ -98,17 +98,10 @@ def _coverage(coverage: CoverageReport | None) -> dict[str, Any] | None:
             for gap in coverage.gaps
         ],
         "ambiguous": list(coverage.ambiguous),
-        "lost": [
-            {"node": node, "records": loss.records, "at": stamp_of_ns(loss.at_ns)}
-            for node, loss in coverage.lost
-        ],
-        "unparsed": [
-            {"node": node, "lines": seen.lines, "at": stamp_of_ns(seen.at_ns)}
-            for node, seen in coverage.unparsed
-        ],
+        "lost": [{"node": node, **fields_of(loss, "records", "at_ns")} for node, loss in coverage.lost],
+        "unparsed": [{"node": node, **fields_of(each, "lines", "at_ns")} for node, each in coverage.unparsed],
         "misnamed": [
-            {"name": name, "faults": each.faults, "at": stamp_of_ns(each.at_ns)}
-            for name, each in coverage.misnamed
+            {"name": name, **fields_of(each, "faults", "at_ns")} for name, each in coverage.misnamed
         ],
     }
 
@@ -126,15 +119,13 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         "advice": node.advice or None,
         "faults": [incident_document(incident) for incident in record.incidents],
         "releases": [
-            fields_of(release, "at", "by")
-            | {"reason": release.reason or None}
-            | fields_of(release, "how", "warning")
+            {**fields_of(release, "at", "by", "reason", "how", "warning"), "reason": release.reason or None}
             for release in record.releases
         ],
         **fields_of(record, "hold_until", "replace_since", "contested_at"),
         "timesOut": [
-            {"from": stamp(stint.tainted_at), "to": stamp(stint.released_at), "rule": stint.rule}
-            for stint in record.quarantines
+            {"from": stamp(each.tainted_at), "to": stamp(each.released_at), "rule": each.rule}
+            for each in record.quarantines
         ],
         **fields_of(node, "warnings", "notes"),
     }
@@ -143,8 +134,7 @@ def node_document(node: NodeReport) -> dict[str, Any]:
 def failure_document(failure: FailureReport) -> dict[str, Any]:
     """One failure group."""
     return {
-        **fields_of(failure, "name", "shared"),
-        "start": stamp_of_ns(failure.start_ns),
+        **fields_of(failure, "name", "shared", "start_ns"),
         "rootCauses": [*failure.root_causes, *failure.gone],
         **fields_of(failure, "unclear", "collateral"),
     }

@@ -1,11 +1,11 @@
-"""How the nodes stand: one report per node, and the brake and the controller beside them.
+"""The status of nodes: what is read (:func:`collect`), and the report that follows from it, a pure value.
 
-It decides nothing: the controller decided upon the records, and this reads them.
+It decides nothing: the controller decided upon the records, and this shows them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -31,7 +31,6 @@ from konductor_like.model import (
     CoverageState,
     Incident,
     IncidentState,
-    NodeRecord,
     NodeState,
     Refusal,
     Refused,
@@ -63,9 +62,10 @@ class Health(StrEnum):
     HEALTHY = "healthy"
 
 
-_RANK = {health: rank for rank, health in enumerate(Health)}
-_SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
+_HEALTHS, _SEVERITIES = tuple(Health), tuple(Severity)
+"""The worst first."""
 _ACCUSING = (Severity.FATAL, Severity.TEST, Severity.SUSPECT)
+CLAIMED_BY_NOBODY = "tainted by somebody else: no record of ours claims it"
 _UNREAD_ADVICE = "find out why the controller does not read the kernel logs: its log and /readyz tell"
 _READER_ADVICE = "look at the kernel-log reader's pod on this node and at the log collector"
 
@@ -128,63 +128,77 @@ class StatusReport:
         return ""
 
 
-def observe(
-    client: ReadOnlyKubeClient,
-    settings: Settings,
-    now: datetime,
-    *,
-    names: Collection[str] = (),
-    selector: str | None = None,
-) -> StatusReport:
-    """Read nodes and Lease. Raises KubeError where the nodes cannot be read; the Lease may be out of reach.
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What was read: all nodes, whichever were asked for, because the brake counts all of them."""
 
-    Whatever was asked for, all nodes are read: the brake counts all of them. What the brake allows comes of
-    the controller's settings, never of ours.
-    """
+    now: datetime
+    nodes: Mapping[str, NodeState]
+    controller: ControllerReport
+    selected: Collection[str]
+    """The names that the selector picks; without one all of them."""
+
+    @property
+    def ambiguous(self) -> frozenset[str]:
+        """Names under which two machines report at once."""
+        return self.controller.coverage.ambiguous if self.controller.coverage else frozenset()
+
+    @property
+    def unread_since(self) -> datetime | None:
+        """Up to where kernel logs were read, where that is so long ago that nodes are unknown."""
+        return self.controller.unread_since(self.now)
+
+    def rules(self) -> PolicyConfig:
+        """The controller's rules, with the catalogue's deferrals where something may be deferred now.
+
+        To read the catalogue takes longer than all else, and it is seldom needed.
+        """
+        since_ns = unix_ns(self.now - timedelta(seconds=DEFER_SECONDS_MOST))
+        incidents = (incident for state in self.nodes.values() for incident in state.record.incidents)
+        if any(is_waiting(incident) and incident.first_ns > since_ns for incident in incidents):
+            from konductor_like.catalog import load_catalog
+
+            return self.controller.policy.under(load_catalog().escalations, "")
+        return self.controller.policy
+
+    def brake(self) -> BrakeState:
+        """The brake by the controller's settings; where they are not known, without what depends on them."""
+        controls = self.controller.controls
+        state = brake_state(self.nodes, self.rules(), self.ambiguous, controls=controls, now=self.now)
+        if self.controller.settings is not None:
+            return state
+        held = tuple(
+            item if item.why is Refusal.PAUSED else replace(item, why=None, pool=None) for item in state.held
+        )
+        return BrakeState(state.gpu_nodes, state.out, state.bound, held, pause=state.pause)
+
+
+def collect(
+    client: ReadOnlyKubeClient, settings: Settings, now: datetime, selector: str | None = None
+) -> Fleet:
+    """Read nodes and Lease. Raises KubeError for the nodes; a Lease that cannot be read is reported."""
     controller = read_controller(client, settings)
-    coverage, unread_since = controller.coverage, controller.unread_since(now)
     decode = node_decoder(controller.settings, listed_slices(client))
     nodes = list_nodes(client, decode)
-    chosen = set(names) or (list_nodes(client, decode, selector).keys() if selector else nodes.keys())
+    return Fleet(now, nodes, controller, list_nodes(client, decode, selector) if selector else nodes)
+
+
+def status_report(fleet: Fleet, names: Collection[str] = ()) -> StatusReport:
+    """The report on the nodes of these names; without names on those that the selector picks."""
+    nodes, coverage, unread_since = fleet.nodes, fleet.controller.coverage, fleet.unread_since
+    chosen = set(names or fleet.selected)
     states = [state for name, state in nodes.items() if name in chosen]
     gpu_nodes = [name for name, state in nodes.items() if state.is_gpu_node]
     return StatusReport(
-        now=now,
-        brake=_brake(nodes, controller, now),
-        controller=controller,
+        now=fleet.now,
+        brake=fleet.brake(),
+        controller=fleet.controller,
         nodes=node_reports(states, coverage, unread_since),
         coverage=coverage_report(gpu_nodes, coverage, unread=unread_since is not None),
-        failures=shared_failures(nodes, now),
+        failures=shared_failures(nodes, fleet.now),
         missing=tuple(name for name in dict.fromkeys(names) if name not in nodes),
         ordinary=tuple(state.name for state in states if names and not worth_reporting(state)),
     )
-
-
-def _brake(nodes: Mapping[str, NodeState], controller: ControllerReport, now: datetime) -> BrakeState:
-    """The brake by the controller's settings; where they are not known, only what nodes and Lease tell."""
-    ambiguous = controller.coverage.ambiguous if controller.coverage else frozenset()
-    rules = rules_for(nodes, controller, now)
-    state = brake_state(nodes, rules, ambiguous, controls=controller.controls, now=now)
-    if controller.settings is not None:
-        return state
-    held = tuple(
-        item if item.why is Refusal.PAUSED else replace(item, why=None, pool=None) for item in state.held
-    )
-    return BrakeState(state.gpu_nodes, state.out, state.bound, held, pause=state.pause)
-
-
-def rules_for(nodes: Mapping[str, NodeState], controller: ControllerReport, now: datetime) -> PolicyConfig:
-    """The rules by which nodes are looked at: with the catalogue's settling where something may settle now.
-
-    To read the catalogue takes longer than all else, and it is seldom needed.
-    """
-    since_ns = unix_ns(now - timedelta(seconds=DEFER_SECONDS_MOST))
-    incidents = (incident for state in nodes.values() for incident in state.record.incidents)
-    if any(is_waiting(incident) and incident.first_ns > since_ns for incident in incidents):
-        from konductor_like.catalog import load_catalog
-
-        return controller.policy.under(load_catalog().escalations, "")
-    return controller.policy
 
 
 def node_reports(
@@ -196,7 +210,7 @@ def node_reports(
     not since; what was measured then is unknown now, because failure is not absence.
     """
     reports = [node_report(state, coverage, unread_since) for state in states if worth_reporting(state)]
-    return tuple(sorted(reports, key=lambda report: (_RANK[report.health], natural(report.name))))
+    return tuple(sorted(reports, key=lambda report: (_HEALTHS.index(report.health), natural(report.name))))
 
 
 def worth_reporting(state: NodeState) -> bool:
@@ -212,91 +226,77 @@ def worth_reporting(state: NodeState) -> bool:
 def node_report(
     state: NodeState, coverage: Coverage | None, unread_since: datetime | None = None
 ) -> NodeReport:
-    """What there is to say about one node. Coverage and ``unread_since`` as for :func:`node_reports`."""
-    seen = state_of(state.name, coverage, unread=unread_since is not None)
-    accusing = sorted(_accusing(state), key=_gravity)
-    health = _health(state, seen)
+    """The report on one node. Coverage and ``unread_since`` as for :func:`node_reports`."""
+    heard = state_of(state.name, coverage, unread=unread_since is not None)
+    accusing = sorted(
+        filter(lambda incident: _accuses(incident, state), state.record.incidents),
+        # What the node is out for comes first, whatever else is suspected of it.
+        key=lambda each: (not each.taints, _SEVERITIES.index(each.severity), each.first_ns),
+    )
     fault = accusing[0] if accusing else None
-    qualifiers = (_qualifier(state, health, fault, coverage), *_standing(state.record, fault))
+    if recorded := health_of(state.record, tainted=state.tainted):
+        health = Health(recorded)
+    elif state.record_problem or heard is CoverageState.UNKNOWN:
+        health = Health.UNKNOWN
+    else:
+        health = Health.HEALTHY if heard is CoverageState.MEASURED else Health.NOT_MEASURED
+    since = moment_of(fault.first_ns) if fault else None
+    if health is Health.FAULTY and state.record.tainted_at:
+        since = state.record.tainted_at
     return NodeReport(
         state=state,
         health=health,
-        coverage=seen,
-        since=_since(state, health, fault),
-        qualifier=", ".join(filter(None, qualifiers)),
+        coverage=heard,
+        since=since,
+        qualifier=", ".join(_qualifiers(state, health, fault, coverage)),
         fault=fault,
         further=max(0, len(accusing) - 1),
         advice=_advice(state, health, fault, unread=unread_since is not None),
         warnings=(*_warnings(state), *warnings_on(state.name, coverage)),
-        notes=(*_notes(state, health, fault, seen, unread_since), *notes_on(state.name, coverage)),
+        notes=(*_notes(state, health, fault, heard, unread_since), *notes_on(state.name, coverage)),
     )
 
 
-def _health(state: NodeState, seen: CoverageState) -> Health:
-    """The policy's own judgement of the record; where it finds nothing, what the silence is worth."""
-    if judged := health_of(state.record, tainted=state.tainted):
-        return Health(judged)
-    if state.record_problem or seen is CoverageState.UNKNOWN:
-        return Health.UNKNOWN
-    return Health.HEALTHY if seen is CoverageState.MEASURED else Health.NOT_MEASURED
+def _accuses(incident: Incident, state: NodeState) -> bool:
+    """Whether it may be behind a state other than healthy; another boot's never explains a taint.
+
+    What a person acknowledged, or what followed from elsewhere, accuses nobody unless it taints.
+    """
+    if incident.state is IncidentState.RELEASED:
+        return False
+    if incident.state is IncidentState.PENDING:
+        return not state.tainted
+    explained = incident.ack is not None or incident.role is Role.COLLATERAL
+    return incident.taints or (incident.severity in _ACCUSING and not explained)
 
 
-def _accusing(state: NodeState) -> Iterable[Incident]:
-    """The incidents that may be behind a state other than healthy; another boot's never explain a taint."""
-    for incident in state.record.incidents:
-        if incident.state is IncidentState.PENDING:
-            if not state.tainted:
-                yield incident
-        elif incident.state is not IncidentState.RELEASED and _accuses(incident):
-            yield incident
-
-
-def _accuses(incident: Incident) -> bool:
-    """What taints does whoever has seen it; of the rest what is acknowledged or collateral accuses nobody."""
-    if incident.taints:
-        return True
-    dealt_with = incident.ack is not None or incident.role is Role.COLLATERAL
-    return incident.severity in _ACCUSING and not dealt_with
-
-
-def _gravity(incident: Incident) -> tuple[bool, int, int]:
-    """What the node is out for comes first, whatever else is suspected of it."""
-    return (not incident.taints, _SEVERITY_RANK[incident.severity], incident.first_ns)
-
-
-def _since(state: NodeState, health: Health, fault: Incident | None) -> datetime | None:
-    if health is Health.FAULTY and state.record.tainted_at:
-        return state.record.tainted_at
-    return moment_of(fault.first_ns) if fault else None
-
-
-def _qualifier(state: NodeState, health: Health, fault: Incident | None, coverage: Coverage | None) -> str:
+def _qualifiers(
+    state: NodeState, health: Health, fault: Incident | None, coverage: Coverage | None
+) -> Iterator[str]:
+    """What the bare state hides: one word on state or fault, its role in a failure group, a person's ack."""
     if health is Health.HELD and coverage is not None and state.name in coverage.ambiguous:
-        return "ambiguous name"
-    if health is Health.FAULTY and state.record.replace_since is not None:
-        return "replace"
-    if fault is None:
-        return ""
-    if fault.state is IncidentState.PENDING:
-        return "other boot"
-    if fault.before_install:
-        return "before install"
-    return "test" if fault.severity is Severity.TEST else ""
-
-
-def _standing(record: NodeRecord, fault: Incident | None) -> Iterable[str]:
-    """What the fault is in a failure group, and whether a person has seen it; without one, of any."""
-    about = [fault] if fault else [i for i in record.incidents if i.state is not IncidentState.RELEASED]
-    standing = (i for i in record.incidents if i.state is not IncidentState.RELEASED)
-    roles = {incident.role for incident in about} | {i.role for i in standing if i.role is Role.ROOT_CAUSE}
-    yield next((role.value for role in Role if role in roles), "")
-    if any(incident.ack for incident in about):
+        yield "ambiguous name"
+    elif health is Health.FAULTY and state.record.replace_since is not None:
+        yield "replace"
+    elif fault is not None and fault.state is IncidentState.PENDING:
+        yield "other boot"
+    elif fault is not None and fault.before_install:
+        yield "before install"
+    elif fault is not None and fault.severity is Severity.TEST:
+        yield "test"
+    standing = [each for each in state.record.incidents if each.state is not IncidentState.RELEASED]
+    about = [fault] if fault else standing
+    roles = {each.role for each in about}
+    if any(each.role is Role.ROOT_CAUSE for each in standing):
+        roles.add(Role.ROOT_CAUSE)
+    yield from [role.value for role in Role if role in roles][:1]
+    if any(each.ack for each in about):
         yield "acked"
 
 
 def _advice(state: NodeState, health: Health, fault: Incident | None, *, unread: bool) -> str:
     if fault is not None:
-        return wake_of(fault) or fault.advice
+        return follows_from(fault) or fault.advice
     if health is Health.FAULTY:
         return f"find out who tainted it, then `konductor-like reset {state.name}`"
     if state.record_problem:
@@ -306,7 +306,7 @@ def _advice(state: NodeState, health: Health, fault: Incident | None, *, unread:
     return _UNREAD_ADVICE if unread else _READER_ADVICE
 
 
-def wake_of(incident: Incident) -> str:
+def follows_from(incident: Incident) -> str:
     """Where to look first if the incident followed from another node's failure; empty if it did not."""
     if incident.role is not Role.COLLATERAL or incident.root_cause is None:
         return ""
@@ -342,9 +342,8 @@ def why_still_held(controller: ControllerReport, now: datetime) -> str:
     """Why a node is held that nothing is known to hold."""
     if controller.settings is None:
         return f"why cannot be told: {controller.why_unset}"
-    if not controller.alive(now):
-        return "nothing is in its way any more, it is tainted when a controller runs"
-    return "nothing is in its way any more, it is tainted at the next poll"
+    when = "at the next poll" if controller.alive(now) else "when a controller runs"
+    return f"nothing is in its way any more, it is tainted {when}"
 
 
 def _warnings(state: NodeState) -> Iterable[str]:
@@ -370,12 +369,12 @@ def _notes(
     state: NodeState,
     health: Health,
     fault: Incident | None,
-    seen: CoverageState,
+    heard: CoverageState,
     unread_since: datetime | None,
 ) -> Iterable[str]:
     """What is worth a column in the wide table only."""
     if health is Health.FAULTY and state.record.tainted_at is None:
-        yield "tainted by somebody else: no record of ours claims it"
+        yield CLAIMED_BY_NOBODY
     if state.record.replace_since is not None:
         yield f"failed too often: to be replaced, since {stamp(state.record.replace_since)}"
     elif state.record.hold_until is not None:
@@ -386,7 +385,7 @@ def _notes(
         yield f"opted out by the label {OPT_OUT_LABEL}"
     if unread_since is not None:
         yield f"its kernel log has not been read since {stamp(unread_since)}"
-    elif seen is CoverageState.UNKNOWN and health is not Health.UNKNOWN:
+    elif heard is CoverageState.UNKNOWN and health is not Health.UNKNOWN:
         yield "its kernel-log heartbeat stopped"
     if fault is not None and fault.user_written:
         yield f"{name_of(fault)} was written by a user, not by the driver"
@@ -398,11 +397,17 @@ def _notes(
         yield f"released by {last.by} at {stamp(last.at)}{why}"
 
 
+def marks_of(incident: Incident) -> list[str]:
+    """``fatal``, ``held``, ``collateral``, ``before install``."""
+    role = incident.role.value if incident.role else ""
+    before = "before install" if incident.before_install else ""
+    return [mark for mark in (incident.severity.value, incident.state.value, role, before) if mark]
+
+
 def _incident_note(incident: Incident) -> str:
-    standing = "" if incident.state is IncidentState.ACTIVE else f", {incident.state.value}"
-    before = ", before install" if incident.before_install else ""
-    by_user = ", written by a user" if incident.user_written else ""
-    role = f", {incident.role.value}" if incident.role else ""
-    acked = f", acked by {incident.ack.by}" if incident.ack else ""
-    more = f"{standing}{role}{before}{by_user}{acked}"
-    return f"{name_of(incident)} x{incident.count} ({incident.severity.value}{more})"
+    marks = [mark for mark in marks_of(incident) if mark != IncidentState.ACTIVE.value]
+    if incident.user_written:
+        marks.append("written by a user")
+    if incident.ack:
+        marks.append(f"acked by {incident.ack.by}")
+    return f"{name_of(incident)} x{incident.count} ({', '.join(marks)})"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from konductor_like.cli.columns import NONE, age, columns, count, fault_name, stamp, stamp_of_ns
+from konductor_like.cli.columns import age, columns, count, fault_name, stamp, stamp_of_ns
+from konductor_like.cli.output import paragraphs_view, table_view
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cli.status.coverage import ALARMING, coverage_lines
+from konductor_like.cli.status.coverage import coverage_lines
 from konductor_like.cli.status.report import Health, NodeReport, StatusReport
 from konductor_like.cli.status.shared_failures import failure_lines
 from konductor_like.model import BrakeState, ControlAct, Pace, Source
-from konductor_like.model.text import listed, printable
+from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of
 
 if TYPE_CHECKING:
@@ -34,6 +36,11 @@ _UNREAD = {
     Source.KERNEL: "every node that nothing stands against is UNKNOWN",
     Source.POD: "what jobs printed since then is not seen",
 }
+_ALARMING = re.compile(
+    "(Unread|Missing|Lost|Unparsed|Ambiguous|Misnamed): |[^:]+: (none|unknown|bounds)"
+    "|.*(HOLDING|NO NODE|NOT RUNNING|UNKNOWN)"
+)
+"""Lines above the table that say that something is wrong."""
 HEADERS = ("NODE", "STATE", "AGE", "FAULT", "GPU", "COUNT", "EVIDENCE", "ADVICE")
 WIDE_HEADERS = (*HEADERS[:-2], "SEVERITY", "SINCE", "LAST-SEEN", "COVERAGE", *HEADERS[-2:], "NOTES")
 
@@ -183,63 +190,21 @@ def _ago(then: datetime, now: datetime) -> str:
 
 
 def status_view(report: StatusReport, *, wide: bool, headers: bool) -> RenderableType:
-    """The brake, the controller, the nodes; below them what is behind each state and what to do about it."""
+    """The brake, the controller, the nodes; below them the line behind each state and the advice."""
     from rich.console import Group
     from rich.text import Text
 
     parts: list[RenderableType] = []
     if headers:
-        parts.extend(_summary_line(label, text) for label, text in summary(report))
-        parts.append(Text())
-    parts.append(_overview(report, wide=wide, headers=headers))
-    if not wide:
-        parts.extend(_details(report))
-    return Group(*parts)
-
-
-def _summary_line(label: str, text: str) -> RenderableType:
-    from rich.table import Table
-    from rich.text import Text
-
-    alarming = label in ALARMING or text.startswith(
-        ("HOLDING", "NO NODE", "NOT RUNNING", "none", "unknown", "bounds")
-    )
-    alarming = alarming or "UNKNOWN" in text
-    line = Table.grid(padding=(0, 1))
-    line.add_column(width=11, no_wrap=True)
-    line.add_column(overflow="fold")
-    line.add_row(Text(f"{label}:", "bold"), Text(printable(text), "bold yellow" if alarming else ""))
-    return line
-
-
-def _overview(report: StatusReport, *, wide: bool, headers: bool) -> RenderableType:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=headers, header_style="bold")
+        parts += [paragraphs_view(summary(report), _ALARMING), Text()]
     shown = WIDE_HEADERS if wide else HEADERS[:-2]  # the evidence and the advice get paragraphs of their own
-    for header in shown:
-        table.add_column(header, overflow="fold", no_wrap=header in ("AGE", "GPU", "COUNT", "STATE"))
-    for node in report.nodes:
-        texts = [Text(printable(cell) or NONE) for cell in _row(node, report.now, shown)]
-        texts[1].stylize(_STYLES[node.health])
-        table.add_row(*texts)
-    return table
+    rows = [_row(node, report.now, shown) for node in report.nodes]
+    styles = [_STYLES[node.health] for node in report.nodes]
+    parts.append(table_view(shown, rows, show_headers=headers, styles=styles))
+    return Group(*parts, *([] if wide else [Text(), paragraphs_view(map(_details, report.nodes))]))
 
 
-def _details(report: StatusReport) -> list[RenderableType]:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    parts: list[RenderableType] = []
-    for node in report.nodes:
-        if not node.advice and node.fault is None:
-            continue
-        heading = Text.assemble((node.name, "bold"), " ", (state_text(node), _STYLES[node.health]))
-        parts += [Text(), heading]
-        if node.fault:
-            evidence = Text(printable(node.fault.evidence), "dim", overflow="fold")
-            parts += [Padding(Text(node.fault.title), (0, 0, 0, 2)), Padding(evidence, (0, 0, 0, 2))]
-        if node.advice:
-            parts.append(Padding(Text(f"To do: {printable(node.advice)}"), (0, 0, 0, 2)))
-    return parts
+def _details(node: NodeReport) -> tuple[str, list[str]]:
+    """The paragraph on a node; without lines where there is no more to say than in the table."""
+    lines = [node.fault.title, node.fault.evidence] if node.fault else []
+    return node.name, [*lines, f"To do: {node.advice}"] if node.advice else lines

@@ -11,9 +11,16 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cli.explain.node import FAULTS_SHOWN, NodeStory, document, paragraphs, story_of
+from konductor_like.cli.explain.node import (
+    FAULTS_SHOWN,
+    NodeExplanation,
+    document,
+    explain_node,
+    paragraphs,
+)
 from konductor_like.cli.output import console, paragraphs_view, plain_paragraphs
 from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.status.report import Fleet
 from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import (
     OPT_OUT_LABEL,
@@ -29,11 +36,9 @@ from konductor_like.model import (
 )
 from konductor_like.policy.config import PolicyConfig
 from tests.cli.conftest import Cluster, Run
-from tests.cli.scenes import HOLDER, NOW, SCENES, ago, ago_ns, every_state, incident, settings_of
+from tests.cli.scenes import HOLDER, NOW, RULES, SCENES, ago, ago_ns, every_state, incident, settings_of
 
-RUNNING = ControllerReport(
-    "ns/lease", holder=HOLDER, renewed=ago(4), duration_seconds=30, settings=settings_of()
-)
+RUNNING = ControllerReport("ns/lease", holder=HOLDER, renewed=ago(4), duration_seconds=30)
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
 
 
@@ -41,37 +46,44 @@ def nodes(scene: str) -> dict[str, NodeState]:
     return {state.name: state for state in map(decode_node, SCENES[scene]())}
 
 
-def story(
+def explained(
     name: str,
     states: dict[str, NodeState],
     *,
     controls: Controls = Controls(),  # noqa: B008  # a frozen value
     coverage: Coverage | None = None,
-    rules: PolicyConfig = PolicyConfig(),  # noqa: B008  # a frozen value
-) -> NodeStory:
-    return story_of(name, states, rules, replace(RUNNING, controls=controls, coverage=coverage), NOW)
+    policy: PolicyConfig = PolicyConfig(),  # noqa: B008  # a frozen value
+) -> NodeExplanation:
+    controller = replace(RUNNING, controls=controls, coverage=coverage, settings=settings_of(policy))
+    explanation = explain_node(name, Fleet(NOW, states, controller, states), RULES)
+    assert explanation is not None
+    return explanation
 
 
-def told(one: NodeStory) -> dict[str, str]:
+def shown(one: NodeExplanation) -> dict[str, str]:
     """Each paragraph by its label."""
-    return {label: "\n".join(lines) for label, lines in paragraphs(one)}
+    return {
+        label: lines if isinstance(lines, str) else "\n".join(lines)
+        for label, lines in paragraphs(one)
+        if lines
+    }
 
 
 def test_a_pause_is_the_reason_while_it_lasts() -> None:
     pause = Controls(
         (ControlAct(Control.PAUSE, ago(60), "kim", "driver roll-out", NOW + timedelta(hours=1)),)
     )
-    one = story("gpu-2", nodes("brake full"), controls=pause)
+    one = explained("gpu-2", nodes("brake full"), controls=pause)
 
-    assert "paused by kim" in told(one)["Held back"]
-    assert "driver roll-out" in told(one)["Held back"]
+    assert "paused by kim" in shown(one)["Held back"]
+    assert "driver roll-out" in shown(one)["Held back"]
 
 
 def test_what_the_next_look_lets_through_is_not_called_held_back() -> None:
-    roomy = story("gpu-2", nodes("brake full"), rules=PolicyConfig(brake_max_percent=100))
+    roomy = explained("gpu-2", nodes("brake full"), policy=PolicyConfig(brake_max_percent=100))
 
     assert roomy.held_back == ()
-    assert "it is tainted at the next poll" in told(roomy)["Decided"]
+    assert "it is tainted at the next poll" in shown(roomy)["Decided"]
 
 
 @pytest.mark.parametrize(
@@ -82,23 +94,23 @@ def test_what_the_next_look_lets_through_is_not_called_held_back() -> None:
     ],
     ids=["opted out", "not selected"],
 )
-def test_what_the_node_itself_says_against_a_taint_is_told(change: dict[str, Any], words: str) -> None:
+def test_what_the_node_itself_says_against_a_taint_is_shown(change: dict[str, Any], words: str) -> None:
     states = nodes("brake full")
     states["gpu-2"] = replace(states["gpu-2"], **change)
 
-    assert words in told(story("gpu-2", states))["Held back"]
+    assert words in shown(explained("gpu-2", states))["Held back"]
 
 
-def test_a_name_that_two_machines_share_is_told() -> None:
+def test_a_name_that_two_machines_share_is_shown() -> None:
     coverage = Coverage(ago(5), ambiguous=frozenset({"gpu-2"}))
 
-    one = story("gpu-2", nodes("brake full"), coverage=coverage)
+    one = explained("gpu-2", nodes("brake full"), coverage=coverage)
 
-    assert "two machines" in told(one)["Held back"]
-    assert "two machines" in told(one)["Warning"]
+    assert "two machines" in shown(one)["Held back"]
+    assert "two machines" in shown(one)["Warning"]
 
 
-def test_earlier_times_out_and_who_let_it_go_are_told() -> None:
+def test_earlier_times_out_and_who_let_it_go_are_shown() -> None:
     states = nodes("one faulty")
     state = states["gpu-1"]
     record = replace(
@@ -109,7 +121,7 @@ def test_earlier_times_out_and_who_let_it_go_are_told() -> None:
     )
     states["gpu-1"] = replace(state, record=record)
 
-    said = told(story("gpu-1", states))
+    said = shown(explained("gpu-1", states))
 
     assert "marked for replacement" in said["Stays out"]
     assert "for 16m, for xid.79" in said["Times out"]
@@ -123,20 +135,20 @@ def test_that_the_driver_called_a_fault_over_is_told_with_its_time_and_what_that
     over = replace(incident("xid.154"), ended_ns=ago_ns(60))
     states["gpu-1"] = replace(state, record=replace(state.record, incidents=(over,)))
 
-    one = story("gpu-1", states)
+    one = explained("gpu-1", states)
 
-    assert "over: 60s ago (" in told(one)["Fault"]
-    assert "it stands until `konductor-like reset`" in told(one)["Fault"]
+    assert "over: 60s ago (" in shown(one)["Fault"]
+    assert "it stands until `konductor-like reset`" in shown(one)["Fault"]
     [fault] = document(one)["node"]["faults"]
     assert fault["endedAt"] == "2026-05-06T11:59:00Z"
 
 
 def test_a_collateral_node_names_the_origin_and_the_others() -> None:
-    said = told(story("gpu-5", nodes("events")))
+    said = shown(explained("gpu-5", nodes("events")))
 
-    assert "began on gpu-1; 7 collateral" in said["Failure group"]
-    assert "this node: collateral; with it: gpu-1, " in said["Failure group"]
-    assert said["Failure group"].endswith("and 1 more")
+    assert "began on gpu-1; 7 collateral" in said["Failure"]
+    assert "this node: collateral; with it: gpu-1, " in said["Failure"]
+    assert said["Failure"].endswith("and 1 more")
 
 
 def test_of_many_faults_the_open_and_tainting_ones_are_told_and_the_others_counted() -> None:
@@ -151,11 +163,11 @@ def test_of_many_faults_the_open_and_tainting_ones_are_told_and_the_others_count
         state, record=replace(state.record, incidents=(closed, *minor, *state.record.incidents))
     )
 
-    faults = [lines[0] for label, lines in paragraphs(story("gpu-1", states)) if label == "Fault"]
+    faults = [lines[0] for label, lines in paragraphs(explained("gpu-1", states)) if label == "Fault"]
 
     assert len(faults) == FAULTS_SHOWN
     assert faults[0].startswith("xid 79 ")
-    assert told(story("gpu-1", states))["And"].startswith("2 more faults")
+    assert shown(explained("gpu-1", states))["And"].startswith("2 more faults")
 
 
 @pytest.mark.parametrize("name", sorted(nodes("every state").keys() | nodes("events").keys()))
@@ -164,21 +176,21 @@ def test_on_a_terminal_of_100_columns_nothing_is_lost(name: str) -> None:
         states = nodes(scene)
         if name not in states:
             continue
-        one, screen = story(name, states), io.StringIO()
+        one, screen = explained(name, states), io.StringIO()
         terminal = console(screen)
         terminal.width = 100
         terminal.print(paragraphs_view(paragraphs(one)))
 
-        shown = screen.getvalue()
-        assert max(map(len, shown.splitlines())) <= 100
-        words = re.sub(r"\s", "", shown)
+        text = screen.getvalue()
+        assert max(map(len, text.splitlines())) <= 100
+        words = re.sub(r"\s", "", text)
         for line in plain_paragraphs(paragraphs(one)):
             assert re.sub(r"\s", "", line.partition(": ")[2]) in words
 
 
 def test_every_field_of_the_document_is_described() -> None:
     section = PAGE.split("### explain NODE")[1].split("\n## ")[0]
-    held = document(story("gpu-2", {state.name: state for state in map(decode_node, every_state())}))
+    held = document(explained("gpu-2", {state.name: state for state in map(decode_node, every_state())}))
 
     assert held["heldBack"]
     for name in (*held, *held["heldBack"][0], "id", "at", "rules"):
