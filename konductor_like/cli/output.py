@@ -163,31 +163,21 @@ def _written(paragraphs: Iterable[Paragraph]) -> Iterator[tuple[str, Sequence[st
 
 
 def table_view(
-    headers: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    show_headers: bool = True,
-    styles: Sequence[str] = (),
+    headers: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str] = ()
 ) -> RenderableType:
     """Columns for a terminal, folded to its width; ``styles`` colour the second cell of each row."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        *headers,
-        box=None,
-        pad_edge=False,
-        padding=(0, 3, 0, 0),
-        show_header=show_headers,
-        header_style="bold",
-    )
-    for column in table.columns:
-        column.overflow = "fold"
+    table = Table(*headers, box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    table.show_header = bool(headers)
     for number, row in enumerate(rows):
         cells = [Text(printable(cell) or NONE) for cell in row]
         if styles:
             cells[1].stylize(styles[number])
         table.add_row(*cells)
+    for column in table.columns:
+        column.overflow = "fold"
     return table
 
 
@@ -199,12 +189,8 @@ def _camel_case(name: str) -> str:
 def _plain(value: Any, *, is_ns: bool) -> object:
     if is_ns:
         return stamp_of_ns(value)
-    match value:
-        case datetime():
-            return stamp(value)
-        case Enum():
-            return value.value
-        case tuple():
-            return list(value)
-        case _:
-            return value
+    if isinstance(value, datetime):
+        return stamp(value)
+    if isinstance(value, Enum):
+        return value.value
+    return list(value) if isinstance(value, tuple) else value

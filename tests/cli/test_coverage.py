@@ -88,8 +88,11 @@ def test_what_was_heard_is_unknown_while_it_is_not_read() -> None:
 
 
 def test_without_coverage_or_gpu_nodes_there_is_nothing_to_say() -> None:
-    assert coverage_lines(coverage_report(FLEET, None, unread=False), NOW) == []
-    assert coverage_lines(coverage_report([], Coverage(NOW), unread=False), NOW) == []
+    for report in (
+        coverage_report(FLEET, None, unread=False),
+        coverage_report([], Coverage(NOW), unread=False),
+    ):
+        assert list(coverage_lines(report, NOW)) == []
 
 
 def test_the_notes_on_a_node_say_from_when_to_when_its_log_is_missing() -> None:

@@ -120,7 +120,7 @@ def test_an_old_event_is_shown_for_as_long_as_anything_stands_against_its_nodes(
 
 def test_the_latest_few_are_shown_and_the_others_counted() -> None:
     many = [(f"job-{n}", Role.UNCLEAR, float(n)) for n in range(FAILURES_SHOWN + 3)]
-    lines = failure_lines(shared_failures(fleet(node("gpu-1", *many), node("gpu-2", *many)), NOW), NOW)
+    lines = list(failure_lines(shared_failures(fleet(node("gpu-1", *many), node("gpu-2", *many)), NOW), NOW))
 
     assert [label for label, _ in lines] == ["Failures"] * (FAILURES_SHOWN + 1)
     assert lines[0][1].startswith("job-0, ")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from konductor_like.cli.columns import age, count, stamp
+from konductor_like.cli.columns import age_of, count, stamp
 from konductor_like.cli.output import API_VERSION, Paragraph, fields_of
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.coverage import notes_on
@@ -23,7 +23,6 @@ from konductor_like.cli.status.report import (
     follows_from,
     marks_of,
     node_report,
-    why_not_tainted,
     why_still_held,
 )
 from konductor_like.cli.status.shared_failures import FailureReport, failure_sentence, shared_failures
@@ -43,7 +42,7 @@ from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of
 from konductor_like.policy.decide import decide
 from konductor_like.policy.release import may_return
-from konductor_like.policy.wording import name_of
+from konductor_like.policy.wording import name_of, why_not_tainted
 
 FAULTS_SHOWN = 4
 MEMBERS_SHOWN = 6
@@ -124,7 +123,7 @@ def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation | N
 def paragraphs(node: NodeExplanation) -> Iterator[Paragraph]:
     """The page for people: the state and why, what was before, what to do."""
     report, record, now = node.report, node.report.state.record, node.now
-    since = f" since {stamp(report.since)}, {_age(report.since, now)}" if report.since else ""
+    since = f" since {stamp(report.since)}, {age_of(report.since, now)}" if report.since else ""
     yield "Node", f"{report.name} is {state_text(report)}{since}"
     yield "Decided", _decided(node)
     yield "Held back", [f"{_name(node, refused)}: {why}" for refused, why in node.held_back]
@@ -241,7 +240,7 @@ def _failure(failure: FailureReport, name: str, now: datetime) -> Iterator[str]:
 def _times_out(node: NodeExplanation) -> Iterator[str]:
     quarantines = node.report.state.record.quarantines
     for each in quarantines[:TIMES_SHOWN]:
-        span = _age(each.tainted_at, each.released_at)
+        span = age_of(each.tainted_at, each.released_at)
         yield f"{_when(each.tainted_at, node.now)} for {span}, for {each.rule}"
     if (more := len(quarantines) - TIMES_SHOWN) > 0:
         yield f"and {count(more, 'time')} before that"
@@ -257,14 +256,10 @@ def _coverage(node: NodeExplanation) -> str:
         return _COVERAGE[node.report.coverage]
     return (
         f"UNKNOWN: its kernel log has not been read since {stamp(node.unread_since)} "
-        f"({_age(node.unread_since, node.now)} ago), so silence means nothing"
+        f"({age_of(node.unread_since, node.now)} ago), so silence means nothing"
     )
 
 
 def _when(then: datetime, now: datetime) -> str:
     """``3m12s ago (2026-05-06T11:56:48Z)``."""
-    return f"{_age(then, now)} ago ({stamp(then)})"
-
-
-def _age(then: datetime, now: datetime) -> str:
-    return age((now - then).total_seconds())
+    return f"{age_of(then, now)} ago ({stamp(then)})"

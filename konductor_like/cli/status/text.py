@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from konductor_like.cli.columns import age, columns, count, fault_name, stamp, stamp_of_ns
+from konductor_like.cli.columns import age, age_of, columns, count, fault_name, stamp, stamp_of_ns
 from konductor_like.cli.output import paragraphs_view, table_view
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.coverage import coverage_lines
 from konductor_like.cli.status.report import Health, NodeReport, StatusReport
 from konductor_like.cli.status.shared_failures import failure_lines
-from konductor_like.model import BrakeState, ControlAct, Pace, Source
+from konductor_like.model import BrakeState, Pace, Source
 from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of
 
@@ -46,41 +46,30 @@ WIDE_HEADERS = (*HEADERS[:-2], "SEVERITY", "SINCE", "LAST-SEEN", "COVERAGE", *HE
 
 
 def tables(report: StatusReport, *, wide: bool, headers: bool = True) -> list[str]:
-    """What stands above the table, and the table; without headers there are rows and nothing else."""
+    """The summary and the table as plain text; without headers there are rows and nothing else."""
     shown = WIDE_HEADERS if wide else HEADERS
     rows = [_row(node, report.now, shown) for node in report.nodes]
     if not headers:
         return columns((), rows)
     above = [f"{label + ':':<12} {text}" for label, text in summary(report)]
-    table = columns(shown, rows) if rows else []
-    return [*above, "", *table] if table else above
+    return [*above, "", *columns(shown, rows)] if rows else above
 
 
-def summary(report: StatusReport) -> list[tuple[str, str]]:
-    """What stands above the table: first what is not read, then the brake."""
-    return [
-        *unread_lines(report),
-        *((("Paused", pause_sentence(report.brake.pause)),) if report.brake.pause else ()),
-        ("Brake", brake_sentence(report.brake, report.now, report.controller.why_unset)),
-        ("Controller", controller_sentence(report.controller, report.now)),
-        *coverage_lines(report.coverage, report.now),
-        *failure_lines(report.failures, report.now),
-    ]
-
-
-def unread_lines(report: StatusReport) -> Iterable[tuple[str, str]]:
-    """Which logs are not read: what stands below says nothing of the time since."""
+def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
+    """The lines above the table: first which logs are not read, then the brake."""
+    brake, controller, now = report.brake, report.controller, report.now
     for source, means in _UNREAD.items():
-        since = report.controller.unread_since(report.now, source)
+        since = controller.unread_since(now, source)
         if since is not None:
-            ago = age((report.now - since).total_seconds())
-            yield "Unread", f"{source.value} logs since {stamp(since)} ({ago} ago): {means}"
-
-
-def pause_sentence(pause: ControlAct) -> str:
-    """Who paused tainting, until when and why, and how to end it."""
-    until = f"until {stamp(pause.until)}" if pause.until else "without an end"
-    return f"NO NODE IS TAINTED, {until}: {pause.reason} ({pause.by}); `konductor-like resume` ends it"
+            yield "Unread", f"{source.value} logs since {stamp(since)} ({age_of(since, now)} ago): {means}"
+    if pause := brake.pause:
+        until = f"until {stamp(pause.until)}" if pause.until else "without an end"
+        by = f"{pause.reason} ({pause.by})"
+        yield "Paused", f"NO NODE IS TAINTED, {until}: {by}; `konductor-like resume` ends it"
+    yield "Brake", brake_sentence(brake, now, controller.why_unset)
+    yield "Controller", controller_sentence(controller, now)
+    yield from coverage_lines(report.coverage, now)
+    yield from failure_lines(report.failures, now)
 
 
 def brake_sentence(brake: BrakeState, now: datetime, unknown: str = "") -> str:
@@ -125,23 +114,21 @@ def _further_bounds(brake: BrakeState, now: datetime) -> Iterable[str]:
 
 def _when(then: datetime, now: datetime) -> str:
     """``2026-05-06T12:05:00Z (in 5m)``."""
-    return f"{stamp(then)} (in {age((then - now).total_seconds())})"
+    return f"{stamp(then)} (in {age_of(now, then)})"
 
 
 def controller_sentence(controller: ControllerReport, now: datetime) -> str:
     """Who acts, and how far it has read."""
-    lease = f"Lease {controller.lease}"
     if not controller.readable:
         return f"unknown: {controller.problem}"
+    lease = f"Lease {controller.lease}"
     if not controller.exists:
         return f"none: there is no {lease}, so none has ever run"
-    read = ", ".join(
-        _read_up_to(controller, source, now) for source in Source if source in controller.reached_ns
-    )
-    progress = "".join(f"; {part}" for part in (read, controller.problem) if part)
+    read = [_read_up_to(controller, source, now) for source in Source if source in controller.reached_ns]
+    progress = "".join(f"; {part}" for part in (", ".join(read), controller.problem) if part)
     if controller.holder is None or controller.renewed is None:
         return f"NOT RUNNING: nobody holds the {lease}{progress}"
-    renewed = _ago(controller.renewed, now)
+    renewed = f"{age_of(controller.renewed, now)} ago"
     if not controller.alive(now):
         return f"NOT RUNNING: {controller.holder} last renewed the {lease} {renewed}{progress}"
     return f"{controller.holder} holds the {lease}, renewed {renewed}{progress}"
@@ -151,9 +138,9 @@ def _read_up_to(controller: ControllerReport, source: Source, now: datetime) -> 
     """How far a source was read; and acted upon, where something has waited for long."""
     reached = moment_of(controller.reached_ns[source])
     acted = moment_of(controller.read_ns.get(source, controller.reached_ns[source]))
-    text = f"{source.value} logs read up to {_ago(reached, now)}"
+    text = f"{source.value} logs read up to {age_of(reached, now)} ago"
     waits = (reached - acted).total_seconds() > controller.stale_seconds
-    return f"{text} and acted upon up to {_ago(acted, now)}" if waits else text
+    return f"{text} and acted upon up to {age_of(acted, now)} ago" if waits else text
 
 
 def state_text(node: NodeReport) -> str:
@@ -166,7 +153,7 @@ def _row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[str]:
     cells = {
         "NODE": node.name,
         "STATE": state_text(node),
-        "AGE": age((now - node.since).total_seconds()) if node.since else "",
+        "AGE": age_of(node.since, now) if node.since else "",
         "SINCE": stamp(node.since) or "",
         "COVERAGE": node.coverage.value,
         "ADVICE": node.advice,
@@ -185,10 +172,6 @@ def _row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[str]:
     return [cells.get(header, "") for header in headers]
 
 
-def _ago(then: datetime, now: datetime) -> str:
-    return f"{age((now - then).total_seconds())} ago"
-
-
 def status_view(report: StatusReport, *, wide: bool, headers: bool) -> RenderableType:
     """The brake, the controller, the nodes; below them the line behind each state and the advice."""
     from rich.console import Group
@@ -200,7 +183,7 @@ def status_view(report: StatusReport, *, wide: bool, headers: bool) -> Renderabl
     shown = WIDE_HEADERS if wide else HEADERS[:-2]  # the evidence and the advice get paragraphs of their own
     rows = [_row(node, report.now, shown) for node in report.nodes]
     styles = [_STYLES[node.health] for node in report.nodes]
-    parts.append(table_view(shown, rows, show_headers=headers, styles=styles))
+    parts.append(table_view(shown if headers else (), rows, styles))
     return Group(*parts, *([] if wide else [Text(), paragraphs_view(map(_details, report.nodes))]))
 
 
