@@ -123,7 +123,7 @@ def test_the_gravest_fault_comes_first_and_the_others_are_counted() -> None:
     report = report_of(recorded(app, lesser, incident(seconds_ago=200), first, tainted=True))
 
     assert report.fault is not None
-    assert (report.fault.code, report.further) == (48, 2)
+    assert (report.fault.code, len(report.accusing)) == (48, 3)
     assert [note.split(" x")[0] for note in report.notes] == [
         "xid 31 on GPU 0000:9b:00",
         "xid 63 on GPU 0000:9b:00",

@@ -60,7 +60,8 @@ def explain(
         _show(paragraphs(node), document(node), output)
         return
     text = (_standard_input() if what == [STDIN] else " ".join(what)).strip()
-    rules = _rules()
+    file = os.environ.get(RULES_VARIABLE)
+    rules = load(Path(file) if file else None)  # as in the controller; no other setting need be right
     try:
         answer = fault.explain_text(text, source, Detector(rules.catalog))
     except fault.NoFaultError as error:
@@ -100,12 +101,6 @@ def _explain_node_or_raise(
         message = f"{no_fault}, and the cluster has no such node"
         raise CommandError(message, hint=no_fault.hint, status=no_fault.status)
     return node
-
-
-def _rules() -> UserRules:
-    """The rules that a controller with this rules file has in force; no other setting need be right."""
-    files = (value for name, value in os.environ.items() if name.upper() == RULES_VARIABLE)
-    return load(next(map(Path, files), None))
 
 
 def _warn_of_other_rules(rules: UserRules, kubeconfig: str | None, context: str | None) -> None:

@@ -83,15 +83,11 @@ def _as_rule(catalog: Catalog, text: str) -> str | None:
     None where the text is a line, or nothing that can be looked up.
     """
     lower = text.lower()
-    code = _CODE.fullmatch(lower)
-    if code is not None and code[1] in _CODED:
+    if (code := _CODE.fullmatch(lower)) and code[1] in _CODED:
         return f"{code[1]}.{int(code[2])}"
     name = _NAME.fullmatch(lower)
-    if name is None:
-        return None
-    rule = f"{name[1]}.{name[2].replace(' ', '_')}"
-    families = {known.partition(".")[0] for known in _rule_names(catalog)}
-    return rule if name[1] in families or name[1] in _CODED else None
+    families = {*_CODED, *(known.partition(".")[0] for known in _rule_names(catalog))}
+    return f"{name[1]}.{name[2].replace(' ', '_')}" if name and name[1] in families else None
 
 
 def _read(detector: Detector, line: str, sources: tuple[Source, ...]) -> Answer:
@@ -267,16 +263,13 @@ def _rule_rows(explanation: Explanation) -> Iterator[Paragraph]:
         if entry.recovery_since:
             since = "" if entry.recovery_since == "always" else f" since driver {entry.recovery_since}"
             yield "Comes with", f"xid 154{since}, which says what the GPU needs"
-    names = [_family_name(rule) for rule, _ in explanation.look_for]
-    width = max(map(len, names), default=0)
-    titles = [title for _, title in explanation.look_for]
-    yield "Look for", [f"{name:<{width}}   {title}" for name, title in zip(names, titles, strict=True)]
+    others = [
+        (f"any {rule[:-2]}" if rule.endswith(".*") else fault_name(rule), title)
+        for rule, title in explanation.look_for
+    ]
+    width = max((len(name) for name, _ in others), default=0)
+    yield "Look for", [f"{name:<{width}}   {title}" for name, title in others]
     yield "Page", explanation.link
-
-
-def _family_name(rule: str) -> str:
-    family, _, name = rule.partition(".")
-    return f"any {family}" if name == "*" else fault_name(rule)
 
 
 def _vendors_name(entry: Entry) -> str:

@@ -71,26 +71,62 @@ _READER_ADVICE = "look at the kernel-log reader's pod on this node and at the lo
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """One node, as people ask about it. ``since`` is aware and UTC; None where there is no such moment."""
+    """One node, as people ask about it."""
 
     state: NodeState
     health: Health
     coverage: CoverageState
-    since: datetime | None
-    qualifier: str
-    """What the bare state hides: a test, a fault from before the install, one of another boot."""
-    fault: Incident | None
-    """The gravest open incident, where the state is about one."""
-    further: int
-    """How many other incidents accuse the node as well."""
-    advice: str
-    warnings: tuple[str, ...]
-    notes: tuple[str, ...]
+    accusing: tuple[Incident, ...]
+    """The incidents that may be behind a state other than healthy, the gravest first."""
+    logs: Coverage | None
+    """Which kernel logs of the fleet arrive; None where nobody has said so."""
+    unread_since: datetime | None
+    """Up to where kernel logs were read, where that is so long ago that nodes are unknown."""
 
     @property
     def name(self) -> str:
         """The node's."""
         return self.state.name
+
+    @property
+    def fault(self) -> Incident | None:
+        """The gravest open incident, where the state is about one."""
+        return self.accusing[0] if self.accusing else None
+
+    @property
+    def since(self) -> datetime | None:
+        """When it was tainted or the fault first seen, in UTC; None where there is no such moment."""
+        if self.health is Health.FAULTY and self.state.record.tainted_at:
+            return self.state.record.tainted_at
+        return moment_of(self.fault.first_ns) if self.fault else None
+
+    @property
+    def qualifier(self) -> str:
+        """What the bare state hides: a test, a fault from before the install, one of another boot."""
+        return ", ".join(_qualifiers(self))
+
+    @property
+    def advice(self) -> str:
+        """What to do; empty where nothing is."""
+        if self.fault is not None:
+            return follows_from(self.fault) or self.fault.advice
+        if self.health is Health.FAULTY:
+            return f"find out who tainted it, then `konductor-like reset {self.name}`"
+        if self.state.record_problem:
+            return f"somebody edited its record; `konductor-like reset {self.name} --purge` clears it"
+        if self.health is not Health.UNKNOWN:
+            return ""
+        return _READER_ADVICE if self.unread_since is None else _UNREAD_ADVICE
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a person must hear whatever the columns show."""
+        return [*_warnings(self.state), *warnings_on(self.name, self.logs)]
+
+    @property
+    def notes(self) -> list[str]:
+        """What is worth a column in the wide table only."""
+        return [*_notes(self), *notes_on(self.name, self.logs)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +154,10 @@ class StatusReport:
                 f"the kernel logs have not been read since {stamp(since)}: "
                 "until they are, nodes that nothing stands against are unknown"
             )
-        if not self.controller.readable:
-            return (
-                "without the Lease nobody can say which kernel logs arrive: every node counts as not measured"
-            )
-        if self.controller.coverage is None:
-            return "no controller has said yet which kernel logs arrive, so every node counts as not measured"
-        return ""
+        if self.controller.coverage is not None:
+            return ""
+        who = "no controller has said yet" if self.controller.readable else "without the Lease nobody can say"
+        return f"{who} which kernel logs arrive: every node counts as not measured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,28 +265,13 @@ def node_report(
         # What the node is out for comes first, whatever else is suspected of it.
         key=lambda each: (not each.taints, _SEVERITIES.index(each.severity), each.first_ns),
     )
-    fault = accusing[0] if accusing else None
     if recorded := health_of(state.record, tainted=state.tainted):
         health = Health(recorded)
     elif state.record_problem or heard is CoverageState.UNKNOWN:
         health = Health.UNKNOWN
     else:
         health = Health.HEALTHY if heard is CoverageState.MEASURED else Health.NOT_MEASURED
-    since = moment_of(fault.first_ns) if fault else None
-    if health is Health.FAULTY and state.record.tainted_at:
-        since = state.record.tainted_at
-    return NodeReport(
-        state=state,
-        health=health,
-        coverage=heard,
-        since=since,
-        qualifier=", ".join(_qualifiers(state, health, fault, coverage)),
-        fault=fault,
-        further=max(0, len(accusing) - 1),
-        advice=_advice(state, health, fault, unread=unread_since is not None),
-        warnings=(*_warnings(state), *warnings_on(state.name, coverage)),
-        notes=(*_notes(state, health, fault, heard, unread_since), *notes_on(state.name, coverage)),
-    )
+    return NodeReport(state, health, heard, tuple(accusing), coverage, unread_since)
 
 
 def _accuses(incident: Incident, state: NodeState) -> bool:
@@ -269,11 +287,10 @@ def _accuses(incident: Incident, state: NodeState) -> bool:
     return incident.taints or (incident.severity in _ACCUSING and not explained)
 
 
-def _qualifiers(
-    state: NodeState, health: Health, fault: Incident | None, coverage: Coverage | None
-) -> Iterator[str]:
-    """What the bare state hides: one word on state or fault, its role in a failure group, a person's ack."""
-    if health is Health.HELD and coverage is not None and state.name in coverage.ambiguous:
+def _qualifiers(node: NodeReport) -> Iterator[str]:
+    """One word on state or fault, the role in a failure group, and whether a person acknowledged it."""
+    state, health, fault = node.state, node.health, node.fault
+    if health is Health.HELD and node.logs is not None and node.name in node.logs.ambiguous:
         yield "ambiguous name"
     elif health is Health.FAULTY and state.record.replace_since is not None:
         yield "replace"
@@ -285,24 +302,10 @@ def _qualifiers(
         yield "test"
     standing = [each for each in state.record.incidents if each.state is not IncidentState.RELEASED]
     about = [fault] if fault else standing
-    roles = {each.role for each in about}
-    if any(each.role is Role.ROOT_CAUSE for each in standing):
-        roles.add(Role.ROOT_CAUSE)
+    roles = {each.role for each in about} | {each.role for each in standing if each.role is Role.ROOT_CAUSE}
     yield from [role.value for role in Role if role in roles][:1]
     if any(each.ack for each in about):
         yield "acked"
-
-
-def _advice(state: NodeState, health: Health, fault: Incident | None, *, unread: bool) -> str:
-    if fault is not None:
-        return follows_from(fault) or fault.advice
-    if health is Health.FAULTY:
-        return f"find out who tainted it, then `konductor-like reset {state.name}`"
-    if state.record_problem:
-        return f"somebody edited its record; `konductor-like reset {state.name} --purge` clears it"
-    if health is not Health.UNKNOWN:
-        return ""
-    return _UNREAD_ADVICE if unread else _READER_ADVICE
 
 
 def follows_from(incident: Incident) -> str:
@@ -320,8 +323,7 @@ def why_still_held(controller: ControllerReport, now: datetime) -> str:
     return f"nothing is in its way any more, it is tainted {when}"
 
 
-def _warnings(state: NodeState) -> Iterable[str]:
-    """What a person must hear whatever the columns show."""
+def _warnings(state: NodeState) -> Iterator[str]:
     if state.record_problem:
         yield f"its record cannot be read: {state.record_problem}"
     for taint in state.taints:
@@ -329,25 +331,17 @@ def _warnings(state: NodeState) -> Iterable[str]:
             shown = f"{taint.key}={taint.value or ''}:{taint.effect}"
             yield f"it carries the taint {shown}, which is not ours and is left alone"
     if state.record.contested_at is not None:
-        by = next(
-            (mark.by for mark in state.record.releases if mark.at == state.record.contested_at), "somebody"
-        )
-        at = stamp(state.record.contested_at)
-        yield f"our taint is contested: {by} removed it at {at}; find out what does that"
-    last = next(iter(state.record.releases), None)
-    if last and last.warning and last.read.boot_id in (None, state.machine.boot_id):
-        yield last.warning
+        at = state.record.contested_at
+        by = next((mark.by for mark in state.record.releases if mark.at == at), "somebody")
+        yield f"our taint is contested: {by} removed it at {stamp(at)}; find out what does that"
+    for last in state.record.releases[:1]:
+        if last.warning and last.read.boot_id in (None, state.machine.boot_id):
+            yield last.warning
 
 
-def _notes(
-    state: NodeState,
-    health: Health,
-    fault: Incident | None,
-    heard: CoverageState,
-    unread_since: datetime | None,
-) -> Iterable[str]:
-    """What is worth a column in the wide table only."""
-    if health is Health.FAULTY and state.record.tainted_at is None:
+def _notes(node: NodeReport) -> Iterator[str]:
+    state, fault = node.state, node.fault
+    if node.health is Health.FAULTY and state.record.tainted_at is None:
         yield CLAIMED_BY_NOBODY
     if state.record.replace_since is not None:
         yield f"failed too often: to be replaced, since {stamp(state.record.replace_since)}"
@@ -357,9 +351,9 @@ def _notes(
         yield "the taint was removed by hand"
     if state.opted_out:
         yield f"opted out by the label {OPT_OUT_LABEL}"
-    if unread_since is not None:
-        yield f"its kernel log has not been read since {stamp(unread_since)}"
-    elif heard is CoverageState.UNKNOWN and health is not Health.UNKNOWN:
+    if node.unread_since is not None:
+        yield f"its kernel log has not been read since {stamp(node.unread_since)}"
+    elif node.coverage is CoverageState.UNKNOWN and node.health is not Health.UNKNOWN:
         yield "its kernel-log heartbeat stopped"
     if fault is not None and fault.user_written:
         yield f"{name_of(fault)} was written by a user, not by the driver"

@@ -10,19 +10,14 @@ from typing import TYPE_CHECKING
 from konductor_like.cli.columns import age, age_of, columns, count, fault_name, stamp, stamp_of_ns
 from konductor_like.cli.output import paragraphs_view, table_view
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cli.status.coverage import coverage_lines
+from konductor_like.cli.status.coverage import coverage_lines, named
 from konductor_like.cli.status.report import Health, NodeReport, StatusReport
 from konductor_like.cli.status.shared_failures import failure_lines
 from konductor_like.model import BrakeState, Pace, Source
-from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-NAMES_SHOWN = 5
-"""The sentence about the brake names this many held nodes; the list has them all."""
-
 
 _STYLES = {
     Health.FAULTY: "bold red",
@@ -80,7 +75,7 @@ def brake_sentence(brake: BrakeState, now: datetime, unknown: str = "") -> str:
         room = f"{brake.out} {of_all} out of service; {unknown}"
     further = "".join(f"; {part}" for part in _further_bounds(brake, now))
     if brake.held:
-        names = listed([held.node for held in brake.held], NAMES_SHOWN)
+        names = named([held.node for held in brake.held])
         return f"HOLDING {count(len(brake.held), 'node')} back: {names}; {room}{further}"
     if unknown:
         return f"bounds not known; {room}"
@@ -106,7 +101,7 @@ def _further_bounds(brake: BrakeState, now: datetime) -> Iterable[str]:
         yield f"{gone} deleted lately, the room stays empty until {_when(brake.rearms_at, now)}"
     full = [pool for pool in brake.pools if pool.out >= pool.bound]
     if full:
-        names = listed([f"{pool.pool} ({pool.out} of {pool.gpu_nodes} out)" for pool in full], NAMES_SHOWN)
+        names = named([f"{pool.pool} ({pool.out} of {pool.gpu_nodes} out)" for pool in full])
         yield f"no room in {'pool' if len(full) == 1 else 'pools'} {names}"
     if brake.pace is not None:
         yield f"rate {pace_sentence(brake.pace, now)}"
@@ -160,7 +155,7 @@ def _row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[str]:
         "NOTES": "; ".join(node.notes),
     }
     if (fault := node.fault) is not None:
-        further = f" (+{node.further})" if node.further else ""
+        further = f" (+{len(node.accusing) - 1})" if len(node.accusing) > 1 else ""
         cells |= {
             "FAULT": fault_name(fault.key.rule) + further,
             "GPU": fault.key.gpu or "",
@@ -177,17 +172,16 @@ def status_view(report: StatusReport, *, wide: bool, headers: bool) -> Renderabl
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[RenderableType] = []
-    if headers:
-        parts += [paragraphs_view(summary(report), _ALARMING), Text()]
-    shown = WIDE_HEADERS if wide else HEADERS[:-2]  # the evidence and the advice get paragraphs of their own
+    above = [paragraphs_view(summary(report), _ALARMING), Text()] if headers else []
+    below = [] if wide else [Text(), paragraphs_view(map(_details, report.nodes))]
+    shown = WIDE_HEADERS if wide else HEADERS[:-2]  # the evidence and the advice are below
     rows = [_row(node, report.now, shown) for node in report.nodes]
     styles = [_STYLES[node.health] for node in report.nodes]
-    parts.append(table_view(shown if headers else (), rows, styles))
-    return Group(*parts, *([] if wide else [Text(), paragraphs_view(map(_details, report.nodes))]))
+    return Group(*above, table_view(shown if headers else (), rows, styles), *below)
 
 
 def _details(node: NodeReport) -> tuple[str, list[str]]:
     """The paragraph on a node; without lines where there is no more to say than in the table."""
     lines = [node.fault.title, node.fault.evidence] if node.fault else []
-    return node.name, [*lines, f"To do: {node.advice}"] if node.advice else lines
+    lines += [f"To do: {node.advice}"] if node.advice else []
+    return node.name, [line for line in lines if line]
