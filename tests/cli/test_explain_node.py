@@ -1,12 +1,9 @@
-"""The whole story of a node: the same decision as the controller's, told on one screen."""
+"""``explain`` of a node: the same decision as the controller's, on one screen."""
 
 from __future__ import annotations
 
-import io
-import re
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +15,6 @@ from konductor_like.cli.explain.node import (
     explain_node,
     paragraphs,
 )
-from konductor_like.cli.output import console, paragraphs_view, plain_paragraphs
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.report import Fleet
 from konductor_like.cluster.node_decoder import decode_node
@@ -36,10 +32,9 @@ from konductor_like.model import (
 )
 from konductor_like.policy.config import PolicyConfig
 from tests.cli.conftest import Cluster, Run
-from tests.cli.scenes import HOLDER, NOW, RULES, SCENES, ago, ago_ns, every_state, incident, settings_of
+from tests.cli.scenes import HOLDER, NOW, RULES, SCENES, ago, ago_ns, incident, settings_of
 
 RUNNING = ControllerReport("ns/lease", holder=HOLDER, renewed=ago(4), duration_seconds=30)
-PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
 
 
 def nodes(scene: str) -> dict[str, NodeState]:
@@ -168,33 +163,6 @@ def test_of_many_faults_the_open_and_tainting_ones_are_told_and_the_others_count
     assert len(faults) == FAULTS_SHOWN
     assert faults[0].startswith("xid 79 ")
     assert shown(explained("gpu-1", states))["And"].startswith("2 more faults")
-
-
-@pytest.mark.parametrize("name", sorted(nodes("every state").keys() | nodes("events").keys()))
-def test_on_a_terminal_of_100_columns_nothing_is_lost(name: str) -> None:
-    for scene in ("every state", "events"):
-        states = nodes(scene)
-        if name not in states:
-            continue
-        one, screen = explained(name, states), io.StringIO()
-        terminal = console(screen)
-        terminal.width = 100
-        terminal.print(paragraphs_view(paragraphs(one)))
-
-        text = screen.getvalue()
-        assert max(map(len, text.splitlines())) <= 100
-        words = re.sub(r"\s", "", text)
-        for line in plain_paragraphs(paragraphs(one)):
-            assert re.sub(r"\s", "", line.partition(": ")[2]) in words
-
-
-def test_every_field_of_the_document_is_described() -> None:
-    section = PAGE.split("### explain NODE")[1].split("\n## ")[0]
-    held = document(explained("gpu-2", {state.name: state for state in map(decode_node, every_state())}))
-
-    assert held["heldBack"]
-    for name in (*held, *held["heldBack"][0], "id", "at", "rules"):
-        assert f"`{name}`" in section or f"`{name}[]`" in section, name
 
 
 def test_a_nodes_name_is_looked_up_where_it_is_no_rule(cluster: Cluster, run: Run) -> None:

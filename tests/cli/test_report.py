@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.report import Health, NodeReport, node_report, node_reports
 from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import (
@@ -16,32 +15,20 @@ from konductor_like.model import (
     Incident,
     IncidentState,
     KernelPosition,
-    NodeState,
     Release,
     Severity,
 )
 from konductor_like.sandbox.fleet import make_cpu_node, make_node
 from tests.cli.scenes import NOW, OUR_TAINT, ago, boot_of, every_state, faulty, incident, with_record
 
-MEASURED = CoverageState.MEASURED
-NO_MEASURE = CoverageState.NOT_MEASURED
 ALL_MEASURED = Coverage(NOW, listed_are_measured=False)
 
 
-def state_of(node: dict[str, Any]) -> NodeState:
-    """The Node as the cluster edge decodes it."""
-    return decode_node(node)
-
-
-def report_of(node: dict[str, Any], seen: CoverageState = MEASURED) -> NodeReport:
+def report_of(node: dict[str, Any], seen: CoverageState = CoverageState.MEASURED) -> NodeReport:
     """The report on a Node object."""
-    state = state_of(node)
-    coverage = {
-        CoverageState.MEASURED: ALL_MEASURED,
-        CoverageState.UNKNOWN: Coverage(NOW, unknown=frozenset({state.name})),
-        CoverageState.NOT_MEASURED: None,
-    }
-    return node_report(state, coverage[seen])
+    state = decode_node(node)
+    unknown = frozenset({state.name} if seen is CoverageState.UNKNOWN else ())
+    return node_report(state, Coverage(NOW, unknown=unknown, listed_are_measured=False))
 
 
 def recorded(*incidents: Incident, tainted: bool = False) -> dict[str, Any]:
@@ -97,18 +84,6 @@ def test_the_notes_say_what_a_user_wrote_into_the_kernel_log() -> None:
     assert "xid 31 on GPU 0000:9b:00 x1 (application, written by a user)" in notes
 
 
-@pytest.mark.parametrize(
-    ("seen", "health"),
-    [
-        (CoverageState.MEASURED, Health.HEALTHY),
-        (CoverageState.UNKNOWN, Health.UNKNOWN),
-        (CoverageState.NOT_MEASURED, Health.NOT_MEASURED),
-    ],
-)
-def test_only_a_measured_node_is_healthy(seen: CoverageState, health: Health) -> None:
-    assert report_of(make_node("gpu-1"), seen).health is health
-
-
 def test_a_faulty_node_stays_faulty_when_its_heartbeat_stops_and_the_notes_say_that() -> None:
     report = report_of(faulty("gpu-1"), CoverageState.UNKNOWN)
 
@@ -160,7 +135,7 @@ def test_the_warning_of_a_release_stays_until_the_boot_changes(rebooted: bool, w
         ago(60), "kim", "", "reset", KernelPosition(boot_of(node)), warning="It still needs a reboot."
     )
     with_record(node, incident(state=IncidentState.RELEASED), release=release)
-    state = state_of(node)
+    state = decode_node(node)
     if rebooted:
         state = replace(state, machine=replace(state.machine, boot_id="another"))
 
@@ -172,12 +147,15 @@ def test_nodes_without_gpus_and_without_a_trace_are_not_listed() -> None:
     tainted["spec"]["taints"] = [dict(OUR_TAINT)]
     nodes = [make_cpu_node("cpu-1"), tainted, make_node("gpu-1")]
 
-    assert [report.name for report in node_reports(map(state_of, nodes), ALL_MEASURED)] == ["cpu-2", "gpu-1"]
+    assert [report.name for report in node_reports(map(decode_node, nodes), ALL_MEASURED)] == [
+        "cpu-2",
+        "gpu-1",
+    ]
 
 
 def test_the_list_starts_with_the_worst() -> None:
     coverage = Coverage(NOW, frozenset({"gpu-11"}), frozenset({"gpu-12"}), listed_are_measured=False)
-    reports = node_reports(map(state_of, every_state()), coverage)
+    reports = node_reports(map(decode_node, every_state()), coverage)
 
     assert [report.health for report in reports] == sorted(
         (report.health for report in reports), key=list(Health).index
@@ -187,25 +165,10 @@ def test_the_list_starts_with_the_worst() -> None:
 
 def test_nobody_is_healthy_by_an_old_report() -> None:
     coverage = Coverage(ago(9_000), listed=frozenset({"gpu-2"}), listed_are_measured=False)
-    nodes = [state_of(make_node("gpu-1")), state_of(make_node("gpu-2"))]
+    nodes = [decode_node(make_node("gpu-1")), decode_node(make_node("gpu-2"))]
 
-    reports = node_reports([*nodes, state_of(faulty("gpu-3"))], coverage, ago(9_000))
+    reports = node_reports([*nodes, decode_node(faulty("gpu-3"))], coverage, ago(9_000))
 
     assert [report.health for report in reports] == [Health.FAULTY, Health.UNKNOWN, Health.UNKNOWN]
     assert "its kernel log has not been read since 2026-05-06T09:30:00Z" in reports[0].notes
     assert {report.health for report in node_reports(nodes, None)} == {Health.NOT_MEASURED}
-
-
-@pytest.mark.parametrize(
-    ("controller", "alive"),
-    [
-        (ControllerReport("ns/lease", holder="a", renewed=ago(29), duration_seconds=30), True),
-        (ControllerReport("ns/lease", holder="a", renewed=ago(31), duration_seconds=30), False),
-        (ControllerReport("ns/lease", holder=None, renewed=ago(1), duration_seconds=30), False),
-        (ControllerReport("ns/lease", holder="a", renewed=None), False),
-        (ControllerReport("ns/lease", exists=False), False),
-    ],
-    ids=["renewed", "expired", "released", "never renewed", "no Lease"],
-)
-def test_a_controller_is_running_while_its_lease_is_fresh(controller: ControllerReport, alive: bool) -> None:
-    assert controller.alive(NOW) is alive
