@@ -29,6 +29,7 @@ from konductor_like.model import (
     Quarantine,
     Release,
     Severity,
+    Source,
 )
 from konductor_like.policy.config import PolicyConfig
 from tests.cli.conftest import Cluster, Run
@@ -103,6 +104,16 @@ def test_a_name_that_two_machines_share_is_shown() -> None:
 
     assert "two machines" in shown(one)["Held back"]
     assert "two machines" in shown(one)["Warning"]
+
+
+def test_a_kernel_log_that_is_not_read_is_no_silence() -> None:
+    coverage = Coverage(ago(20), listed_are_measured=False, read_ns={Source.KERNEL: ago_ns(400)})
+
+    page = shown(explained("gpu-2", nodes("healthy"), coverage=coverage))
+
+    assert page["Node"] == "gpu-2 is unknown"
+    assert page["Decided"] == "nothing: nothing is recorded against it up to 2026-05-06T11:53:20Z"
+    assert page["Coverage"].startswith("UNKNOWN: its kernel log has not been read since 2026-05-06T11:53:20Z")
 
 
 def test_earlier_times_out_and_who_let_it_go_are_shown() -> None:

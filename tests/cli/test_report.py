@@ -11,7 +11,6 @@ from konductor_like.cli.status.report import Health, NodeReport, node_report, no
 from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import (
     Coverage,
-    CoverageState,
     Incident,
     IncidentState,
     KernelPosition,
@@ -19,27 +18,19 @@ from konductor_like.model import (
     Severity,
 )
 from konductor_like.sandbox.fleet import make_cpu_node, make_node
-from tests.cli.scenes import NOW, OUR_TAINT, ago, boot_of, every_state, faulty, incident, with_record
+from tests.cli.scenes import NOW, OUR_TAINT, ago, boot_of, faulty, incident, with_record
 
 ALL_MEASURED = Coverage(NOW, listed_are_measured=False)
 
 
-def report_of(node: dict[str, Any], seen: CoverageState = CoverageState.MEASURED) -> NodeReport:
+def report_of(node: dict[str, Any], *, unknown: frozenset[str] = frozenset()) -> NodeReport:
     """The report on a Node object."""
-    state = decode_node(node)
-    unknown = frozenset({state.name} if seen is CoverageState.UNKNOWN else ())
-    return node_report(state, Coverage(NOW, unknown=unknown, listed_are_measured=False))
+    return node_report(decode_node(node), replace(ALL_MEASURED, unknown=unknown))
 
 
 def recorded(*incidents: Incident, tainted: bool = False) -> dict[str, Any]:
     """A GPU node with these incidents."""
     return with_record(make_node("gpu-1"), *incidents, tainted=tainted)
-
-
-def test_a_tainted_node_is_faulty_since_it_was_tainted() -> None:
-    report = report_of(faulty("gpu-1"))
-
-    assert (report.health, report.since, report.fault and report.fault.code) == (Health.FAULTY, ago(192), 79)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +76,7 @@ def test_the_notes_say_what_a_user_wrote_into_the_kernel_log() -> None:
 
 
 def test_a_faulty_node_stays_faulty_when_its_heartbeat_stops_and_the_notes_say_that() -> None:
-    report = report_of(faulty("gpu-1"), CoverageState.UNKNOWN)
+    report = report_of(faulty("gpu-1"), unknown=frozenset({"gpu-1"}))
 
     assert report.health is Health.FAULTY
     assert "its kernel-log heartbeat stopped" in report.notes
@@ -110,15 +101,6 @@ def test_another_boots_fault_does_not_explain_a_taint() -> None:
     report = report_of(recorded(incident(state=IncidentState.PENDING), tainted=True))
 
     assert (report.health, report.fault) == (Health.FAULTY, None)
-
-
-def test_a_record_that_cannot_be_read_is_not_taken_for_health() -> None:
-    node = make_node("gpu-1", annotations={"trainy.konduktor.ai/record": "{oops"})
-    report = report_of(node)
-
-    assert report.health is Health.UNKNOWN
-    assert "cannot be read" in report.warnings[0]
-    assert "--purge" in report.advice
 
 
 def test_a_taint_removed_by_hand_is_noted_until_the_controller_records_it() -> None:
@@ -151,16 +133,6 @@ def test_nodes_without_gpus_and_without_a_trace_are_not_listed() -> None:
         "cpu-2",
         "gpu-1",
     ]
-
-
-def test_the_list_starts_with_the_worst() -> None:
-    coverage = Coverage(NOW, frozenset({"gpu-11"}), frozenset({"gpu-12"}), listed_are_measured=False)
-    reports = node_reports(map(decode_node, every_state()), coverage)
-
-    assert [report.health for report in reports] == sorted(
-        (report.health for report in reports), key=list(Health).index
-    )
-    assert {report.health for report in reports} == set(Health)
 
 
 def test_nobody_is_healthy_by_an_old_report() -> None:

@@ -81,20 +81,6 @@ def test_a_kernel_log_that_is_not_read_makes_nobody_healthy_whatever_heartbeats_
     assert run("status").code == 0
 
 
-def test_explain_says_that_a_nodes_kernel_log_is_not_read(cluster: Cluster, run: Run, tmp_path: Path) -> None:
-    cluster("healthy")
-    heard_but_read_up_to(tmp_path, ago(400))
-
-    lines = run("explain", "node", "gpu-2").out.splitlines()
-
-    assert "Node:         gpu-2 is unknown" in lines
-    assert "Decided:      nothing: nothing is recorded against it up to 2026-05-06T11:53:20Z" in lines
-    assert (
-        "Coverage:     UNKNOWN: its kernel log has not been read since 2026-05-06T11:53:20Z (6m40s ago), so "
-        "silence means nothing"
-    ) in lines
-
-
 def test_an_older_controllers_cursor_counts_where_it_says_no_more(
     cluster: Cluster, run: Run, tmp_path: Path
 ) -> None:
@@ -104,27 +90,18 @@ def test_an_older_controllers_cursor_counts_where_it_says_no_more(
     assert set(states(run)) == {"unknown"}
 
 
-def test_what_waits_to_be_acted_upon_was_read(cluster: Cluster, run: Run, tmp_path: Path) -> None:
-    """A fault of a node that the cluster does not know, or a write that fails, holds the cursor."""
-    cluster("healthy")
-    heard_but_read_up_to(tmp_path, ago(5))
-    acted_upon_up_to_an_hour_ago(tmp_path)
-
-    shown = run("status", "--exit-code")
-
-    assert shown.code == 0
-    assert "kernel logs read up to 5s ago and acted upon up to 60m ago" in shown.out
-
-
-def test_pod_logs_that_are_not_read_are_told_and_leave_the_nodes_as_they_are(
+def test_what_waits_to_be_acted_upon_was_read_and_pod_logs_leave_the_nodes_as_they_are(
     cluster: Cluster, run: Run, tmp_path: Path
 ) -> None:
+    """A fault of a node that the cluster does not know, or a write that fails, holds the cursor."""
     cluster("healthy")
+    acted_upon_up_to_an_hour_ago(tmp_path)
     heard_but_read_up_to(tmp_path, ago(5), pod=ago(900))
 
     shown = run("status", "--exit-code")
 
     assert shown.code == 0
+    assert "kernel logs read up to 5s ago and acted upon up to 60m ago" in shown.out
     assert shown.out.startswith("Unread:      pod logs since 2026-05-06T11:45:00Z (15m ago)")
 
 
