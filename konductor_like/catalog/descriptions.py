@@ -1,6 +1,6 @@
 """A fault described for people: an entry of the catalogue with the words that belong to it.
 
-The words are in ``explanations.toml``: by rule where a code has a story of its own, else by range or family.
+The words are in ``explanations.toml``: by rule where one code has words of its own, else by range or family.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ Row = tuple[str, str, str, str, str, str]
 BY_CODE = "by code"
 """The severity of a rule whose table says it for each code."""
 STDIN = "-"
-_FINAL = "# A severity that stands here is final, whatever else the line says: keep only what you change."
+_FINAL = "# A severity that is set here is final, whatever else the line says: keep only what you change."
 _MODES = ("enforce", "shadow", "off")
 File = Annotated[
     Path | None,
@@ -194,8 +194,8 @@ def rule_yaml(catalog: Catalog, name: str) -> list[str] | None:
         lines = [line.replace(severity, f"# {severity}", 1) for line in lines]
     lines.insert(0, _FINAL)
     if rule is not None:
-        lines += ["# How it looks; this cannot be overridden."]
-        lines += [f"# {line}" for line in yaml_lines(_looks(rule))]
+        lines += ["# How its lines are found; this cannot be overridden."]
+        lines += [f"# {line}" for line in yaml_lines(_search(rule))]
     return lines
 
 
@@ -208,7 +208,7 @@ def _own(catalog: Catalog, rule: PatternRule, entry: Entry) -> dict[str, Any]:
         **({"needs": entry.advice.needs.value} if fields["advice"] == entry.advice.text else {}),
         **({"link": entry.link} if entry.link else {}),
         **_escalation(catalog, rule.id),
-        **_looks(rule),
+        **_search(rule),
     }
 
 
@@ -221,7 +221,7 @@ def _of_entry(catalog: Catalog, entry: Entry, mode: Mode) -> dict[str, str]:
     }
 
 
-def _looks(rule: PatternRule) -> dict[str, Any]:
+def _search(rule: PatternRule) -> dict[str, Any]:
     return {
         "source": rule.source.value,
         "contains": list(rule.contains),

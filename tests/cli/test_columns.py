@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.cli.columns import age, columns, count, fault_name, natural
+from konductor_like.cli.durations import span_of
+from konductor_like.cli.errors import CommandError
 from konductor_like.model.text import printable
 
 AGES = {
@@ -84,3 +88,9 @@ def test_names_sort_as_people_count() -> None:
 def test_small_words() -> None:
     assert (count(1, "node"), count(2, "node"), count(0, "node")) == ("1 node", "2 nodes", "0 nodes")
     assert (fault_name("xid.79"), fault_name("nvrm.fallen_off_bus")) == ("xid 79", "nvrm fallen off bus")
+
+
+def test_a_span_that_no_clock_can_hold_is_refused() -> None:
+    assert span_of("1d12h", "--for") == timedelta(days=1, hours=12)
+    with pytest.raises(CommandError, match="--for '999999w' is longer than 100 years"):
+        span_of("999999w", "--for")

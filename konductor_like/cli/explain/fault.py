@@ -1,4 +1,4 @@
-"""``explain`` of a fault: the rule or the line that is asked about, and how what is known of it is shown."""
+"""``explain`` of a fault: the rule or the line that is asked about, as a page and as a document."""
 
 from __future__ import annotations
 
@@ -209,22 +209,15 @@ def _line_rows(answer: Answer, line: str) -> Iterator[Paragraph]:
     yield "No fault", answer.reason
     if finding is None:
         return
-    position = finding.position
     process = finding.process
     if finding.pid is not None:
         process = f"{finding.process or NONE} (pid {finding.pid})"
-    stamp = None
-    if position.stamp_us is not None:
-        stamp = f"{position.stamp_us // 1_000_000}.{position.stamp_us % 1_000_000:06} s"
     facts = {
         "GPU": finding.gpu,
         "MIG": finding.mig,
         "Port": finding.port,
         "Detail": finding.sub_code,
         "Process": process,
-        "Boot": position.boot_id,
-        "Sequence": position.sequence,
-        "Since boot": stamp,
         "Written by": "a user, not the kernel" if finding.user_written else None,
     }
     yield from ((label, str(value)) for label, value in facts.items() if value is not None)

@@ -82,7 +82,7 @@ class NodeExplanation:
 
     @property
     def problem(self) -> str:
-        """Why something cannot be told."""
+        """Why something is not known."""
         controller = self.controller
         return "" if controller.readable else f"the Lease cannot be read: {controller.problem}"
 
@@ -99,7 +99,7 @@ def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation | N
     """Explain one node of the fleet; None where there is none of that name.
 
     ``own_rules`` is the digest of this machine's rules. Where the controller's settings are not known,
-    nothing is told that depends on them.
+    nothing is said that depends on them.
     """
     if name not in fleet.nodes:
         return None

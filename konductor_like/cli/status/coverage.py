@@ -1,4 +1,4 @@
-"""Which kernel logs arrive and what is missing of them, as ``status`` tells it. Pure."""
+"""Which kernel logs arrive and what is missing of them, as ``status`` shows it. Pure."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def coverage_lines(report: CoverageReport | None, now: datetime) -> Iterator[tup
     coverage, fleet = report.coverage, len(report.states)
     heard = f"{len(report.nodes(CoverageState.MEASURED))} of {count(fleet, 'kernel log')} heard"
     if unknown := report.nodes(CoverageState.UNKNOWN):
-        heard += f"; UNKNOWN {named(unknown)}"
+        heard += f"; UNKNOWN {first_few(unknown)}"
     if not_measured := report.nodes(CoverageState.NOT_MEASURED):
         heard += f"; {len(not_measured)} not measured"
     yield "Coverage", heard
@@ -80,13 +80,13 @@ def coverage_lines(report: CoverageReport | None, now: datetime) -> Iterator[tup
         yield "Missing", "; ".join(spans)
     if coverage.lost:
         lost = [f"{node} ({count(loss.records, 'record')})" for node, loss in by_name(coverage.lost)]
-        yield "Lost", f"{named(lost)} overwritten before they were read"
+        yield "Lost", f"{first_few(lost)} overwritten before they were read"
     if coverage.unparsed:
         unparsed = [f"{node} ({count(each.lines, 'line')})" for node, each in by_name(coverage.unparsed)]
-        yield "Unparsed", f"{named(unparsed)} {_NOT_UNDERSTOOD}"
+        yield "Unparsed", f"{first_few(unparsed)} {_NOT_UNDERSTOOD}"
     if coverage.ambiguous:
         names = sorted(coverage.ambiguous, key=natural)
-        yield "Ambiguous", f"{named(names)}: two machines under one name; not tainted"
+        yield "Ambiguous", f"{first_few(names)}: two machines under one name; not tainted"
     if coverage.misnamed:
         yield "Misnamed", _misnamed_text(latest_first(coverage.misnamed), now)
 
@@ -112,13 +112,13 @@ def notes_on(name: str, coverage: Coverage | None) -> Iterable[str]:
         yield f"{count(coverage.unparsed[name].lines, 'line')} in its kernel log {_NOT_UNDERSTOOD}"
 
 
-def named(names: Sequence[str]) -> str:
+def first_few(names: Sequence[str]) -> str:
     """The first few, and how many more."""
     return listed(names, NAMES_SHOWN)
 
 
 def _gap_text(gap: Gap, nodes: Sequence[str], fleet: int, now: datetime) -> str:
-    who = f"all {fleet} nodes" if 1 < len(nodes) == fleet else named(nodes)
+    who = f"all {fleet} nodes" if 1 < len(nodes) == fleet else first_few(nodes)
     since = age_of(moment_of(gap.start_ns), now)
     if gap.end_ns is None:
         return f"{who} for {since} until now"
@@ -130,6 +130,6 @@ def _misnamed_text(misnamed: Sequence[tuple[str, Misnamed]], now: datetime) -> s
     faults = count(sum(each.faults for _, each in misnamed), "fault")
     latest = age_of(moment_of(misnamed[0][1].at_ns), now)
     return (
-        f"kernel faults of {names}: {named([name for name, _ in misnamed])} "
+        f"kernel faults of {names}: {first_few([name for name, _ in misnamed])} "
         f"({faults}, the last {latest} ago); unless deleted, check KONDUCTOR_NODE_LABEL"
     )

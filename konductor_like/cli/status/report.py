@@ -46,7 +46,7 @@ from konductor_like.settings import Settings
 
 
 class Health(StrEnum):
-    """How a node stands, worst first: the order of the list."""
+    """The state of a node, worst first: the order of the list."""
 
     FAULTY = "faulty"
     """It carries our taint."""
@@ -79,7 +79,7 @@ class NodeReport:
     accusing: tuple[Incident, ...]
     """The incidents that may be behind a state other than healthy, the gravest first."""
     logs: Coverage | None
-    """Which kernel logs of the fleet arrive; None where nobody has said so."""
+    """The kernel logs of the fleet that arrive; None where no controller has said so."""
     unread_since: datetime | None
     """Up to where kernel logs were read, where that is so long ago that nodes are unknown."""
 
@@ -148,7 +148,7 @@ class StatusReport:
 
     @property
     def why_unknown(self) -> str:
-        """Why nothing vouches for any node: the kernel logs are not read, or nothing tells that they are."""
+        """Why no node is known to be healthy: kernel logs are not read, or nobody has said that they are."""
         if (since := self.controller.unread_since(self.now)) is not None:
             return (
                 f"the kernel logs have not been read since {stamp(since)}: "

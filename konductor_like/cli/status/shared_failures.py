@@ -1,4 +1,4 @@
-"""Failure groups as the records of their nodes tell of them. Pure."""
+"""Failure groups, put together from the records of their nodes. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from konductor_like.cli.columns import age_of, count, natural
-from konductor_like.cli.status.coverage import named
+from konductor_like.cli.status.coverage import first_few
 from konductor_like.model import Incident, IncidentState, NodeState, Role, Source
 from konductor_like.model.time import moment_of
 from konductor_like.policy.correlation import DOMAIN, parts_of
@@ -38,8 +38,8 @@ class FailureReport:
     """Where it began by the others' records: nodes that are gone, or of which nothing is on record."""
     collateral: tuple[str, ...]
     unclear: tuple[str, ...]
-    """Nodes of which nobody can say: one that failed by itself first, then those that failed with the most
-    jobs, then those that told of it first."""
+    """Nodes with no known role: one that failed by itself first, then those that failed with the most jobs,
+    then those with the earliest line."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -68,8 +68,7 @@ def shared_failures(nodes: Mapping[str, NodeState], now: datetime) -> tuple[Fail
 def _failed_jobs(groups: Mapping[str, Members], now: datetime) -> Mapping[str, set[str]]:
     """The jobs of the last day that failed with each node while no root cause was in sight.
 
-    As the controller ranks, as far as the records tell: they keep the latest group of each fault, the
-    controller keeps all that it has read.
+    The controller ranks by the same and knows more: a record keeps the latest group of each fault only.
     """
     jobs: defaultdict[str, set[str]] = defaultdict(set)
     for group, members in groups.items():
@@ -122,12 +121,14 @@ def failure_sentence(failure: FailureReport, now: datetime) -> str:
     """``ml/Job/llama, 5m ago, 64 nodes: began on gpu-1; 63 collateral``."""
     parts = []
     if failure.root_causes:
-        parts.append(f"began on {named(failure.root_causes)}")
+        parts.append(f"began on {first_few(failure.root_causes)}")
     if failure.gone:
-        parts.append(f"began on {named(failure.gone)}, of which nothing is on record")
+        parts.append(f"began on {first_few(failure.gone)}, of which nothing is on record")
     if failure.unclear:
         none = "" if parts else "no root cause in sight; "
-        parts.append(f"{none}{len(failure.unclear)} unclear, the likeliest first: {named(failure.unclear)}")
+        parts.append(
+            f"{none}{len(failure.unclear)} unclear, the likeliest first: {first_few(failure.unclear)}"
+        )
     if failure.collateral:
         parts.append(f"{len(failure.collateral)} collateral")
     since = age_of(moment_of(failure.start_ns), now)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from konductor_like.cli.columns import age, age_of, columns, count, fault_name, stamp, stamp_of_ns
 from konductor_like.cli.output import paragraphs_view, table_view
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cli.status.coverage import coverage_lines, named
+from konductor_like.cli.status.coverage import coverage_lines, first_few
 from konductor_like.cli.status.report import Health, NodeReport, StatusReport
 from konductor_like.cli.status.shared_failures import failure_lines
 from konductor_like.model import BrakeState, Pace, Source
@@ -75,7 +75,7 @@ def brake_sentence(brake: BrakeState, now: datetime, unknown: str = "") -> str:
         room = f"{brake.out} {of_all} out of service; {unknown}"
     further = "".join(f"; {part}" for part in _further_bounds(brake, now))
     if brake.held:
-        names = named([held.node for held in brake.held])
+        names = first_few([held.node for held in brake.held])
         return f"HOLDING {count(len(brake.held), 'node')} back: {names}; {room}{further}"
     if unknown:
         return f"bounds not known; {room}"
@@ -101,7 +101,7 @@ def _further_bounds(brake: BrakeState, now: datetime) -> Iterable[str]:
         yield f"{gone} deleted lately, the room stays empty until {_when(brake.rearms_at, now)}"
     full = [pool for pool in brake.pools if pool.out >= pool.bound]
     if full:
-        names = named([f"{pool.pool} ({pool.out} of {pool.gpu_nodes} out)" for pool in full])
+        names = first_few([f"{pool.pool} ({pool.out} of {pool.gpu_nodes} out)" for pool in full])
         yield f"no room in {'pool' if len(full) == 1 else 'pools'} {names}"
     if brake.pace is not None:
         yield f"rate {pace_sentence(brake.pace, now)}"
