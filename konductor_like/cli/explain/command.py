@@ -50,14 +50,13 @@ def explain(
     node: what stands against it, what was decided and what was held back, and what to do next.
     """
     from konductor_like.cli.explain import fault
-    from konductor_like.cli.explain.node import document, paragraphs
     from konductor_like.detection import Detector
 
     if len(what) == 2 and what[0] == "node" and source is None:
         node = _explain_node(not_empty(what[1]), kubeconfig, context)
         if node is None:
             raise CommandError(f"node/{what[1]} not found")
-        _show(paragraphs(node), document(node), output)
+        _show_node(node, output)
         return
     text = (_standard_input() if what == [STDIN] else " ".join(what)).strip()
     file = os.environ.get(RULES_VARIABLE)
@@ -65,8 +64,7 @@ def explain(
     try:
         answer = fault.explain_text(text, source, Detector(rules.catalog))
     except fault.NoFaultError as error:
-        node = _explain_node_or_raise(text, error, kubeconfig, context)
-        _show(paragraphs(node), document(node), output)
+        _show_node(_explain_node_or_raise(text, error, kubeconfig, context), output)
     else:
         if kubeconfig or context:
             _warn_of_other_rules(rules, kubeconfig, context)
@@ -119,6 +117,12 @@ def _standard_input() -> str:
     if sys.stdin.isatty():
         tell("Paste one line, and press Enter.")
     return next((line for line in sys.stdin if line.strip()), "")
+
+
+def _show_node(node: NodeExplanation, output: Output) -> None:
+    from konductor_like.cli.explain.node import document, paragraphs  # a fault does without the cluster
+
+    _show(paragraphs(node), document(node), output)
 
 
 def _show(paragraphs: Iterable[Paragraph], document: dict[str, Any], output: Output) -> None:

@@ -173,7 +173,8 @@ def status_view(report: StatusReport, *, wide: bool, headers: bool) -> Renderabl
     from rich.text import Text
 
     above = [paragraphs_view(summary(report), _ALARMING), Text()] if headers else []
-    below = [] if wide else [Text(), paragraphs_view(map(_details, report.nodes))]
+    details = [(name, lines) for name, lines in map(_details, report.nodes) if lines and not wide]
+    below = [Text(), paragraphs_view(details)] if details else []
     shown = WIDE_HEADERS if wide else HEADERS[:-2]  # the evidence and the advice are below
     rows = [_row(node, report.now, shown) for node in report.nodes]
     styles = [_STYLES[node.health] for node in report.nodes]
