@@ -56,6 +56,13 @@ def explained(
     return explanation
 
 
+def recorded(**changes: Any) -> NodeExplanation:
+    """A faulty node whose record is changed like this."""
+    states = nodes("one faulty")
+    state = states["gpu-1"]
+    return explained("gpu-1", states | {"gpu-1": replace(state, record=replace(state.record, **changes))})
+
+
 def shown(one: NodeExplanation) -> dict[str, str]:
     """Each paragraph by its label."""
     return {
@@ -65,45 +72,31 @@ def shown(one: NodeExplanation) -> dict[str, str]:
     }
 
 
-def test_a_pause_is_the_reason_while_it_lasts() -> None:
-    pause = Controls(
-        (ControlAct(Control.PAUSE, ago(60), "kim", "driver roll-out", NOW + timedelta(hours=1)),)
-    )
-    one = explained("gpu-2", nodes("brake full"), controls=pause)
-
-    assert "paused by kim" in shown(one)["Held back"]
-    assert "driver roll-out" in shown(one)["Held back"]
+PAUSE = ControlAct(Control.PAUSE, ago(60), "kim", "driver roll-out", NOW + timedelta(hours=1))
 
 
-def test_what_the_next_look_lets_through_is_not_called_held_back() -> None:
+@pytest.mark.parametrize(
+    ("node", "given", "words"),
+    [
+        ({}, {"controls": Controls((PAUSE,))}, "paused by kim until 2026-05-06T13:00:00Z: driver roll-out"),
+        ({}, {"coverage": Coverage(ago(5), ambiguous=frozenset({"gpu-2"}))}, "two machines"),
+        ({"opted_out": True}, {}, OPT_OUT_LABEL),
+        ({"selected": False}, {}, "KONDUCTOR_NODE_SELECTOR"),
+    ],
+    ids=["pause", "two machines", "opted out", "not selected"],
+)
+def test_the_reason_against_a_taint_is_shown(node: dict[str, Any], given: dict[str, Any], words: str) -> None:
+    states = nodes("brake full")
+    states["gpu-2"] = replace(states["gpu-2"], **node)
+
+    assert words in shown(explained("gpu-2", states, **given))["Held back"]
+
+
+def test_what_the_next_poll_lets_through_is_not_called_held_back() -> None:
     roomy = explained("gpu-2", nodes("brake full"), policy=PolicyConfig(brake_max_percent=100))
 
     assert roomy.held_back == ()
     assert "it is tainted at the next poll" in shown(roomy)["Decided"]
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"opted_out": True}, OPT_OUT_LABEL),
-        ({"selected": False}, "KONDUCTOR_NODE_SELECTOR"),
-    ],
-    ids=["opted out", "not selected"],
-)
-def test_what_the_node_itself_says_against_a_taint_is_shown(change: dict[str, Any], words: str) -> None:
-    states = nodes("brake full")
-    states["gpu-2"] = replace(states["gpu-2"], **change)
-
-    assert words in shown(explained("gpu-2", states))["Held back"]
-
-
-def test_a_name_that_two_machines_share_is_shown() -> None:
-    coverage = Coverage(ago(5), ambiguous=frozenset({"gpu-2"}))
-
-    one = explained("gpu-2", nodes("brake full"), coverage=coverage)
-
-    assert "two machines" in shown(one)["Held back"]
-    assert "two machines" in shown(one)["Warning"]
 
 
 def test_a_kernel_log_that_is_not_read_is_no_silence() -> None:
@@ -117,31 +110,22 @@ def test_a_kernel_log_that_is_not_read_is_no_silence() -> None:
 
 
 def test_earlier_times_out_and_who_let_it_go_are_shown() -> None:
-    states = nodes("one faulty")
-    state = states["gpu-1"]
-    record = replace(
-        state.record,
-        quarantines=tuple(Quarantine(ago(9_000 - n), ago(8_000 - n), "xid.79") for n in range(5)),
-        replace_since=ago(100),
-        releases=(Release(ago(8_000), "kim@laptop", "riser swapped", "reset"),),
+    page = shown(
+        recorded(
+            quarantines=tuple(Quarantine(ago(9_000 - n), ago(8_000 - n), "xid.79") for n in range(5)),
+            replace_since=ago(100),
+            releases=(Release(ago(8_000), "kim@laptop", "riser swapped", "reset"),),
+        )
     )
-    states["gpu-1"] = replace(state, record=record)
 
-    said = shown(explained("gpu-1", states))
-
-    assert "marked for replacement" in said["Stays out"]
-    assert "for 16m, for xid.79" in said["Times out"]
-    assert "and 2 times before that" in said["Times out"]
-    assert "by kim@laptop (reset): riser swapped" in said["Released"]
+    assert "marked for replacement" in page["Stays out"]
+    assert "for 16m, for xid.79" in page["Times out"]
+    assert "and 2 times before that" in page["Times out"]
+    assert "by kim@laptop (reset): riser swapped" in page["Released"]
 
 
-def test_that_the_driver_called_a_fault_over_is_told_with_its_time_and_what_that_changes() -> None:
-    states = nodes("one faulty")
-    state = states["gpu-1"]
-    over = replace(incident("xid.154"), ended_ns=ago_ns(60))
-    states["gpu-1"] = replace(state, record=replace(state.record, incidents=(over,)))
-
-    one = explained("gpu-1", states)
+def test_that_the_driver_called_a_fault_over_is_shown_with_its_time_and_what_that_changes() -> None:
+    one = recorded(incidents=(replace(incident("xid.154"), ended_ns=ago_ns(60)),))
 
     assert "over: 60s ago (" in shown(one)["Fault"]
     assert "it stands until `konductor-like reset`" in shown(one)["Fault"]
@@ -149,31 +133,27 @@ def test_that_the_driver_called_a_fault_over_is_told_with_its_time_and_what_that
     assert fault["endedAt"] == "2026-05-06T11:59:00Z"
 
 
-def test_a_collateral_node_names_the_origin_and_the_others() -> None:
-    said = shown(explained("gpu-5", nodes("events")))
+def test_a_collateral_node_names_the_root_cause_and_the_others() -> None:
+    failure = shown(explained("gpu-5", nodes("events")))["Failure"]
 
-    assert "began on gpu-1; 7 collateral" in said["Failure"]
-    assert "this node: collateral; with it: gpu-1, " in said["Failure"]
-    assert said["Failure"].endswith("and 1 more")
+    assert "began on gpu-1; 7 collateral" in failure
+    assert "this node: collateral; with it: gpu-1, " in failure
+    assert failure.endswith("and 1 more")
 
 
-def test_of_many_faults_the_open_and_tainting_ones_are_told_and_the_others_counted() -> None:
-    states = nodes("one faulty")
-    state = states["gpu-1"]
-    minor = tuple(
-        incident(f"xid.{number}", severity=Severity.APPLICATION, seconds_ago=number, boot="b")
+def test_of_many_faults_the_open_and_tainting_ones_are_shown_and_the_others_counted() -> None:
+    minor = [
+        incident(f"xid.{number}", severity=Severity.APPLICATION, seconds_ago=number)
         for number in range(10, 10 + FAULTS_SHOWN)
-    )
-    closed = incident("xid.95", state=IncidentState.RELEASED, boot="b", seconds_ago=1)
-    states["gpu-1"] = replace(
-        state, record=replace(state.record, incidents=(closed, *minor, *state.record.incidents))
-    )
+    ]
+    closed = incident("xid.95", state=IncidentState.RELEASED, seconds_ago=1)
+    one = recorded(incidents=(closed, *minor, incident()))
 
-    faults = [lines[0] for label, lines in paragraphs(explained("gpu-1", states)) if label == "Fault"]
+    faults = [lines[0] for label, lines in paragraphs(one) if label == "Fault"]
 
     assert len(faults) == FAULTS_SHOWN
     assert faults[0].startswith("xid 79 ")
-    assert shown(explained("gpu-1", states))["And"].startswith("2 more faults")
+    assert shown(one)["And"].startswith("2 more faults")
 
 
 def test_a_nodes_name_is_looked_up_where_it_is_no_rule(cluster: Cluster, run: Run) -> None:
