@@ -74,7 +74,6 @@ def documents() -> dict[str, dict[str, Any]]:
     controller = ControllerReport("ns/lease", settings=settings_of(), coverage=coverage)
     status = status_document(status_report(Fleet(NOW, nodes | jobs, controller, nodes)))
     held = node.explain_node("gpu-2", Fleet(NOW, nodes, controller, nodes), "")
-    assert held is not None
     assert status["brake"]["held"]
     assert status["failureGroups"]
     assert held.held_back

@@ -51,9 +51,7 @@ def explained(
     policy: PolicyConfig = PolicyConfig(),  # noqa: B008  # a frozen value
 ) -> NodeExplanation:
     controller = replace(RUNNING, controls=controls, coverage=coverage, settings=settings_of(policy))
-    explanation = explain_node(name, Fleet(NOW, states, controller, states), RULES)
-    assert explanation is not None
-    return explanation
+    return explain_node(name, Fleet(NOW, states, controller, states), RULES)
 
 
 def recorded(**changes: Any) -> NodeExplanation:

@@ -49,7 +49,7 @@ def waiting(number: int) -> tuple[Held, ...]:
         ),
         (
             BrakeState(10, 1, 2, pace=Pace(2, 3, 3600, NOW + timedelta(minutes=20))),
-            "rate 2 of at most 3 taints in the last 60m; the oldest counts until 2026-05-06T12:20:00Z (in 20m)",
+            "rate 2 of at most 3 taints in the last 60m; the oldest counts until 2026-05-06T12:20:00Z (in",
         ),
     ],
     ids=["full", "holds", "cools down", "pool is full", "rate"],

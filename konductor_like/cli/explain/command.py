@@ -53,10 +53,8 @@ def explain(
     from konductor_like.detection import Detector
 
     if len(what) == 2 and what[0] == "node" and source is None:
-        node = _explain_node(not_empty(what[1]), kubeconfig, context)
-        if node is None:
-            raise CommandError(f"node/{what[1]} not found")
-        _show_node(node, output)
+        missing = CommandError(f"node/{what[1]} not found")
+        _show_node(_explain_node(not_empty(what[1]), kubeconfig, context, missing), output)
         return
     text = (_standard_input() if what == [STDIN] else " ".join(what)).strip()
     file = os.environ.get(RULES_VARIABLE)
@@ -64,15 +62,17 @@ def explain(
     try:
         answer = fault.explain_text(text, source, Detector(rules.catalog))
     except fault.NoFaultError as error:
-        _show_node(_explain_node_or_raise(text, error, kubeconfig, context), output)
+        _show_node(_explain_word(text, kubeconfig, context, error), output)
     else:
         if kubeconfig or context:
             _warn_of_other_rules(rules, kubeconfig, context)
         _show(fault.paragraphs(answer), fault.document(answer), output)
 
 
-def _explain_node(name: str, kubeconfig: str | None, context: str | None) -> NodeExplanation | None:
-    """None where the cluster has no such node. Raises KubeConfigError or KubeError."""
+def _explain_node(
+    name: str, kubeconfig: str | None, context: str | None, missing: CommandError
+) -> NodeExplanation:
+    """Raises ``missing`` where the cluster has no such node, KubeConfigError or KubeError."""
     from konductor_like.cli import session
     from konductor_like.cli.explain.node import explain_node
     from konductor_like.cli.status.report import collect
@@ -80,25 +80,25 @@ def _explain_node(name: str, kubeconfig: str | None, context: str | None) -> Nod
 
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
         fleet = collect(client, settings, session.now())
+        if name not in fleet.nodes:
+            raise missing
         return explain_node(name, fleet, digest_of(settings.rules_file))
 
 
-def _explain_node_or_raise(
-    name: str, no_fault: CommandError, kubeconfig: str | None, context: str | None
+def _explain_word(
+    word: str, kubeconfig: str | None, context: str | None, no_fault: CommandError
 ) -> NodeExplanation:
-    """The node of that name; without one the word is nothing that we know."""
+    """The node of that name. Raises CommandError that names all that the word is not."""
     from konductor_like.cluster.errors import KubeConfigError, KubeError
 
+    missing = f"{no_fault}, and the cluster has no such node"
+    hint, status = no_fault.hint, no_fault.status
     try:
-        node = _explain_node(name, kubeconfig, context)
+        return _explain_node(word, kubeconfig, context, CommandError(missing, hint=hint, status=status))
     except (KubeConfigError, KubeError) as error:
         message = f"{no_fault}, and whether it is a node cannot be told: {error}"
-        hint = f"{no_fault.hint.rstrip('.')}; {error.hint}" if error.hint else no_fault.hint
-        raise CommandError(message, hint=hint, status=status_of(error) or no_fault.status) from error
-    if node is None:
-        message = f"{no_fault}, and the cluster has no such node"
-        raise CommandError(message, hint=no_fault.hint, status=no_fault.status)
-    return node
+        hint = f"{hint.rstrip('.')}; {error.hint}" if error.hint else hint
+        raise CommandError(message, hint=hint, status=status_of(error) or status) from error
 
 
 def _warn_of_other_rules(rules: UserRules, kubeconfig: str | None, context: str | None) -> None:

@@ -95,14 +95,12 @@ class NodeExplanation:
         return [f"konductor-like ack {name} --reason '...'"] if health is Health.SUSPECT else []
 
 
-def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation | None:
-    """Explain one node of the fleet; None where there is none of that name.
+def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
+    """Explain one node of the fleet.
 
     ``own_rules`` is the digest of this machine's rules. Where the controller's settings are not known,
     nothing is said that depends on them.
     """
-    if name not in fleet.nodes:
-        return None
     state, controller, rules = fleet.nodes[name], fleet.controller, fleet.rules()
     known = controller.settings is not None
     snapshot = Snapshot(fleet.nodes, controls=controller.controls, ambiguous=fleet.ambiguous)
