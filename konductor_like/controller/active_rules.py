@@ -6,31 +6,21 @@ A file that is refused changes nothing: the rules that run go on (rule 18).
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 from konductor_like.catalog import RulesError, UserRules, load_catalog
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.detection import Detector
 from konductor_like.detection.validate_rules import load_rules
-from konductor_like.model import Escalation
+from konductor_like.model.text import listed
 from konductor_like.policy.config import PolicyConfig
 
 _SHOWN_MOST = 20
 MOUNTED = Path("/etc/konductor-like/rules/rules.yaml")
 """Where the manifest mounts a ConfigMap that need not be there."""
-
-
-class _Version(NamedTuple):
-    """One version of a file; a mounted ConfigMap is a link that is swapped."""
-
-    device: int
-    inode: int
-    changed_ns: int
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +40,9 @@ class RulesInForce:
         """The name of the rules in log lines and records."""
         return self.user_rules.digest
 
-    @property
-    def escalations(self) -> Mapping[str, Escalation]:
-        """Thresholds and corroboration, by rule."""
-        return self.user_rules.catalog.escalations
-
     def under(self, rules: PolicyConfig) -> PolicyConfig:
-        """The limits of the policy, with these escalations."""
-        return rules.under(self.escalations, self.digest)
+        """The limits of the policy, with the thresholds and corroboration of these rules."""
+        return rules.under(self.user_rules.catalog.escalations, self.digest)
 
 
 class ActiveRules:
@@ -139,16 +124,13 @@ def differences(before: UserRules, now: UserRules) -> list[str]:
         "changed": sorted(name for name in old.keys() & new.keys() if old[name] != new[name]),
         "gone": sorted(old.keys() - new.keys()),
     }
-    return [f"{what}: {', '.join(_some(names))}" for what, names in parts.items() if names]
+    return [f"{what}: {listed(names, _SHOWN_MOST)}" for what, names in parts.items() if names]
 
 
-def _some(names: list[str]) -> list[str]:
-    return names if len(names) <= _SHOWN_MOST else [*names[:_SHOWN_MOST], f"{len(names) - _SHOWN_MOST} more"]
-
-
-def _version(path: Path | None) -> _Version | None:
+def _version(path: Path | None) -> tuple[int, ...] | None:
+    """What differs between two versions of a file; a mounted ConfigMap is a link that is swapped."""
     try:
         found = None if path is None else path.stat()
     except OSError:
         return None  # reading it says why
-    return found and _Version(found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+    return found and (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)

@@ -8,15 +8,21 @@ setting. Nothing here reads a clock or Loki: heartbeats go in, and what to read 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
-from konductor_like.controller.gaps import NodeGap, OpenSpan, Span, grouped, hull, longer, merged
 from konductor_like.loki.heartbeat_reader import Reread
 from konductor_like.model import Coverage, CoverageState, Gap, Loss
-from konductor_like.model.time import SECOND_NS
+from konductor_like.model.time import SECOND_NS, moment_of, unix_ns
 
+Span = tuple[int, int]
+"""Start and end of a gap: two heartbeats that are further apart than a silence may be, in Loki's ns."""
+OpenSpan = tuple[int, int | None]
+"""With no end while the silence lasts."""
+
+GAPS_MOST = 50
+_MINUTE_NS = 60 * SECOND_NS
 LATE_NS = 60 * SECOND_NS
 """So long before a node counts as unknown its late heartbeats are looked for once more."""
 CAUGHT_UP_NS = 90 * SECOND_NS
@@ -27,6 +33,35 @@ ONGOING_NS = 3600 * SECOND_NS
 """A collector delivers the oldest first, so of a silence that lasts its first hour is read again."""
 CLOSING_NS = 120 * SECOND_NS
 """A gap is closed so long after its last heartbeat was read: by then its lines were read once more, too."""
+
+
+@dataclass(slots=True)
+class NodeGap:
+    """The gap of one node. It never shrinks; it closes when all heartbeats of it were read after all."""
+
+    start_ns: int
+    """The last heartbeat before it."""
+    end_ns: int
+    """The first heartbeat after it."""
+    found_ns: int
+    """Up to here its heartbeats were read after all."""
+    found_all_ns: int | None = None
+    """When the last of them was read."""
+
+    def found(self, at_ns: int, quiet_ns: int) -> None:
+        """A heartbeat of that time was read late. One that leaves a silence before it tells nothing yet."""
+        if self.found_ns < at_ns <= self.end_ns and at_ns - self.found_ns <= quiet_ns:
+            self.found_ns = self.end_ns if self.end_ns - at_ns <= quiet_ns else at_ns
+
+    @property
+    def span(self) -> Span:
+        """All of it."""
+        return self.start_ns, self.end_ns
+
+    @property
+    def missing(self) -> Span | None:
+        """The part whose heartbeats were not read yet."""
+        return (self.found_ns, self.end_ns) if self.found_ns < self.end_ns else None
 
 
 @dataclass(slots=True)
@@ -138,7 +173,7 @@ class CoverageTracker:
         fewer_measured = len(measured) <= len(unmeasured)
         self.revisit_spans = self._spans_to_revisit(oldest_ns)
         return Coverage(
-            at=datetime.fromtimestamp(now_ns // SECOND_NS, UTC),
+            at=moment_of(now_ns // SECOND_NS * SECOND_NS),
             unknown=unknown,
             listed=measured if fewer_measured else unmeasured,
             listed_are_measured=fewer_measured,
@@ -184,7 +219,7 @@ class CoverageTracker:
         if state is CoverageState.NOT_MEASURED:
             return None
         silent = state is CoverageState.UNKNOWN
-        at_ns = round(self._before.at.timestamp()) * SECOND_NS
+        at_ns = unix_ns(self._before.at)
         heard_ns = min((gap.start_ns for gap in gaps if gap.end_ns is None), default=at_ns)
         span = _closed(gaps)
         node = _Node(
@@ -200,7 +235,7 @@ class CoverageTracker:
     def _meet(self, created_ns: Mapping[str, int]) -> None:
         """Take over from the last controller once; from then on only those that exist are remembered."""
         if self._before is not None:
-            at_ns = self._before.at.timestamp() * SECOND_NS
+            at_ns = unix_ns(self._before.at)
             unmeasured = [name for name in created_ns if not (self._nodes.get(name) or self._adopt(name))]
             for name, created in created_ns.items():
                 if created > at_ns and name in self._nodes and not self._nodes[name].confirmed:
@@ -296,3 +331,45 @@ def _looks(found: Iterable[tuple[Span, str]], oldest_ns: int) -> list[Reread]:
 
 def _closed(gaps: Iterable[Gap]) -> Span | None:
     return hull((gap.start_ns, gap.end_ns) for gap in gaps if gap.end_ns is not None)
+
+
+def longer(gap: NodeGap | None, start_ns: int, end_ns: int) -> NodeGap:
+    """The node's gap after one more silence."""
+    if gap is None:
+        return NodeGap(start_ns, end_ns, start_ns)
+    return NodeGap(gap.start_ns, end_ns, gap.found_ns if gap.missing else start_ns)
+
+
+def hull(spans: Iterable[Span]) -> Span | None:
+    """One span that covers all of them."""
+    found = list(spans)
+    return (min(start for start, _ in found), max(end for _, end in found)) if found else None
+
+
+def grouped(missing: Iterable[tuple[str, OpenSpan]]) -> tuple[Gap, ...]:
+    """The gaps of all nodes, those of the same minutes as one. Of too many, the latest become one."""
+    nodes_by_span: defaultdict[OpenSpan, set[str]] = defaultdict(set)
+    for node, (start_ns, end_ns) in missing:
+        end = None if end_ns is None else -(-end_ns // _MINUTE_NS) * _MINUTE_NS
+        nodes_by_span[start_ns // _MINUTE_NS * _MINUTE_NS, end].add(node)
+    gaps = [Gap(start_ns, end_ns, frozenset(nodes)) for (start_ns, end_ns), nodes in nodes_by_span.items()]
+    gaps.sort(key=lambda gap: (gap.start_ns, gap.end_ns is None, gap.end_ns))
+    kept, latest = gaps[: GAPS_MOST - 1], gaps[GAPS_MOST - 1 :]
+    if len(latest) > 1:
+        ends = [gap.end_ns for gap in latest if gap.end_ns is not None]
+        end = max(ends) if len(ends) == len(latest) else None
+        nodes = frozenset().union(*(gap.nodes or () for gap in latest))
+        latest = [Gap(latest[0].start_ns, end, nodes)]
+    return (*kept, *latest)
+
+
+def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """The same time without overlaps, in order, in whole minutes."""
+    result: list[Span] = []
+    for start_ns, end_ns in sorted(spans):
+        start_ns, end_ns = start_ns // _MINUTE_NS * _MINUTE_NS, -(-end_ns // _MINUTE_NS) * _MINUTE_NS
+        if result and start_ns <= result[-1][1]:
+            result[-1] = (result[-1][0], max(result[-1][1], end_ns))
+        else:
+            result.append((start_ns, end_ns))
+    return tuple(result)

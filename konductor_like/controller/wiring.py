@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,17 +22,23 @@ from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_setting
 from konductor_like.controller import logs
 from konductor_like.controller.active_rules import ActiveRules, RulesInForce
 from konductor_like.controller.announcer import Announcer
-from konductor_like.controller.coverage_report import CoverageReport, FleetEvent
-from konductor_like.controller.dry_run import DryRunEvents, DryRunNodes, dry_run_fleet_event
+from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.fleet_monitor import FleetMonitor
-from konductor_like.controller.latency import Latency
 from konductor_like.controller.leader import Controller
 from konductor_like.controller.leadership import SOURCES, Leadership
-from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.metrics import Latency, Metrics
 from konductor_like.controller.operator_controls import TIMEOUT_SECONDS, OperatorControls
 from konductor_like.controller.pod_jobs import PodJobs
 from konductor_like.controller.poller import Reader
-from konductor_like.controller.ports import EventSink, Nodes, Writer
+from konductor_like.controller.ports import (
+    DryRunEvents,
+    DryRunNodes,
+    EventSink,
+    FleetEvent,
+    Nodes,
+    Writer,
+    dry_run_fleet_event,
+)
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
 from konductor_like.controller.wakeups import TailWatcher
@@ -54,7 +60,7 @@ LOKI_PATIENCE_SECONDS = 6.0
 """A poll asks again this long by itself; then the loop says what is wrong and backs off."""
 CURSOR_AHEAD_SECONDS = 90.0
 """So far the clock of the controller that saved a cursor may have been ahead of ours."""
-LOOK_RENEWALS = 1.5
+READ_LEASE_RENEWALS = 1.5
 """After so many renewals' time without one the Lease is read for what people wrote; a taint reads at once."""
 WRITE_PATIENCE_SECONDS = 5.0
 """One node's write holds up a reconcile no longer than this; the next ones try again."""
@@ -131,9 +137,6 @@ def _earnest(
             sleep=stop.wait,
         )
 
-        def prepare() -> list[str]:
-            return ready_to_write(client, namespace, settings.lease_name)
-
         about_lease = LeaseEvents(client, lambda: lease.reference, identity)
         leaderships = _Leaderships(
             settings,
@@ -148,13 +151,13 @@ def _earnest(
             _operator_controls(
                 settings, client, namespace, about_lease.send_soon, metrics, lease.renewal_since
             ),
-            exits.enter_context(_jobs(settings, client, metrics, lambda: controller.nodes_changed())),
+            _jobs(settings, client, metrics, exits, lambda: controller.nodes_changed()),
         )
         controller = Controller(
             store,
             lease,
             leaderships.make,
-            prepare,
+            lambda: ready_to_write(client, namespace, settings.lease_name),
             metrics,
             once=options.once,
             finish_writes=lambda: writer.finish(settings.kube_timeout_seconds),
@@ -192,7 +195,7 @@ def _dry_run(
             report,
             dry_run_fleet_event,
             _operator_controls(settings, client, namespace, dry_run_fleet_event, metrics, lambda _: None),
-            exits.enter_context(_jobs(settings, client, metrics, lambda: controller.nodes_changed())),
+            _jobs(settings, client, metrics, exits, lambda: controller.nodes_changed()),
         )
         controller = Controller(store, None, leaderships.make, list, metrics, once=options.once)
         yield controller
@@ -216,30 +219,34 @@ class _Leaderships:
 
     def make(
         self, checkpoint: Checkpoint | None, coverage: Coverage | None, stop: threading.Event
-    ) -> tuple[Reconciler, Leadership]:
+    ) -> Leadership:
         """Its parts, reading from the checkpoint or, on the first start, as the settings say."""
-        settings, started_ns = self.settings, self.loki.now_ns()
-        rules = settings.rules()
+        settings, metrics, now_ns, started_ns = (
+            self.settings,
+            self.metrics,
+            self.loki.now_ns,
+            self.loki.now_ns(),
+        )
         start = believable(checkpoint, settings, started_ns)
         self.rulebook.reload()  # a standby does not follow the file
-        joiner = MultilineDetector(lambda: self.rulebook.in_force.detector)
+        queries = self._queries(self.rulebook.in_force)
         heartbeats = HeartbeatReader(self.loki, settings, started_ns)
-        backfill = NodeBackfill(self.loki, self._queries()["kernel"], settings)
+        backfill = NodeBackfill(self.loki, queries["kernel"], settings)
         budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
-        sources = self._readers(start, started_ns, budget)
+        sources = self._readers(queries, start, started_ns, budget)
 
         def revisit(gaps: tuple[tuple[int, int], ...]) -> None:
             for reader in sources.values():
                 reader.revisit(gaps)
 
-        watch = FleetMonitor(
-            self.metrics,
-            CoverageReport(self.metrics, self.events, self.fleet_event),
+        fleet = FleetMonitor(
+            metrics,
+            CoverageReport(metrics, self.events, self.fleet_event),
             before=coverage,
             released=start.released,
             stale_seconds=settings.heartbeat_stale_seconds,
             gap_max_age_seconds=settings.gap_max_age_seconds,
-            now_ns=self.loki.now_ns,
+            now_ns=now_ns,
             catalog=lambda: self.rulebook.in_force.detector.catalog,
             look_again=heartbeats.reread,
             read_node=backfill.request,
@@ -251,15 +258,15 @@ class _Leaderships:
             self.writer,
             self.events,
             self.report,
-            self.metrics,
-            rules=lambda: self.rulebook.in_force.under(rules),
+            metrics,
+            rules=self.rulebook.in_force.under(settings.rules()),
             start=start,
             unknown_node_seconds=settings.unknown_node_seconds,
             misnamed=coverage.misnamed if coverage else None,
-            detect=joiner.detect,
-            fleet=watch,
-            latency=Latency(self.metrics, watch.began_ns, self.loki.now_ns),
-            controls=None if self.operator_controls is None else self.operator_controls.update,
+            detect=MultilineDetector(lambda: self.rulebook.in_force.detector).detect,
+            fleet=fleet,
+            latency=Latency(metrics, fleet.began_ns, now_ns),
+            controls=self.operator_controls,
             jobs=self.jobs,
         )
         readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "node": backfill}
@@ -268,18 +275,19 @@ class _Leaderships:
                 self.loki,
                 settings,
                 self.rulebook,
-                self._queries_by,
-                self.metrics,
+                self._queries,
+                metrics,
                 budget,
                 since_ns=start.act_from_ns,
                 now_ns=started_ns,
             )
-        leadership = Leadership(
+
+        return Leadership(
             reconciler,
             self.nodes,
             readers,
-            self.metrics,
-            watch,
+            metrics,
+            fleet,
             intervals={
                 "kernel": settings.poll_interval_seconds,
                 "pod": settings.pod_poll_interval_seconds,
@@ -288,56 +296,50 @@ class _Leaderships:
                 "history": RECHECK_SECONDS,
             },
             stale_seconds=settings.heartbeat_stale_seconds,
-            now_ns=self.loki.now_ns,
+            now_ns=now_ns,
             clock_ahead_seconds=lambda: self.loki.clock_ahead_seconds,
             stop=stop,
-            new_queries=lambda: self._queries() if self.rulebook.reload() else {},
-            tail=self._tail(),
+            new_queries=lambda: self._new_queries(reconciler) if self.rulebook.reload() else {},
+            # Pods never taint by themselves, so they can wait for their poll.
+            tail=TailWatcher(settings, queries["kernel"], now_ns, metrics) if settings.tail else None,
         )
-        return reconciler, leadership
 
-    def _queries(self) -> dict[str, str]:
-        return self._queries_by(self.rulebook.in_force)
-
-    def _queries_by(self, rules: RulesInForce) -> dict[str, str]:
+    def _queries(self, rules: RulesInForce) -> dict[str, str]:
         """What is asked for faults by these rules; no pod lines where no namespace is watched."""
         pods = pod_query(self.settings, rules.detector.anchors(Source.POD))
         kernel = kernel_query(self.settings, rules.detector.anchors(Source.KERNEL))
         queries = {"kernel": kernel, "node": kernel}
         return queries if pods is None else {**queries, "pod": pods}
 
-    def _tail(self) -> TailWatcher | None:
-        """What nudges the reader of the kernel log; pods never taint by themselves, so they can wait."""
-        if not self.settings.tail:
-            return None
-        return TailWatcher(self.settings, self._queries()["kernel"], self.loki.now_ns, self.metrics)
+    def _new_queries(self, reconciler: Reconciler) -> dict[str, str]:
+        """Other rules are in force from now on."""
+        reconciler.rules = self.rulebook.in_force.under(self.settings.rules())
+        return self._queries(self.rulebook.in_force)
 
-    def _readers(self, start: Checkpoint, started_ns: int, budget: ByteBudget) -> dict[str, SourceReader]:
+    def _readers(
+        self, queries: Mapping[str, str], start: Checkpoint, started_ns: int, budget: ByteBudget
+    ) -> dict[str, SourceReader]:
         """One reader per source, each at its cursor; one whose cursor is missing goes with the oldest."""
-        settings = self.settings
         oldest_ns = min(start.read_ns.values(), default=started_ns)
         self.metrics.budget_used.set_function(lambda: budget.used)
 
         def keeps(text: str) -> bool:
-            """Pods' lines are judged one by one, so what is no fault need not be kept until then."""
+            """Each pod line is looked at by itself, so what is no fault need not be kept until then."""
             return self.rulebook.in_force.detector.find_in_pod_log(text) is not None
 
-        judged = {"pod": keeps}
-        readers = {
-            name: SourceReader(
-                SOURCES[name],
-                self.loki,
-                query,
-                settings,
-                budget=budget,
-                keeps=judged.get(name),
-                other_clock_ns=self.loki.other_clock_ns,
-            )
-            for name, query in self._queries().items()
-            if name in SOURCES
-        }
-        for reader in readers.values():
-            reader.start_from(start.read_ns.get(reader.source, oldest_ns))
+        readers: dict[str, SourceReader] = {}
+        for name, source in SOURCES.items():
+            if name in queries:
+                readers[name] = reader = SourceReader(
+                    source,
+                    self.loki,
+                    queries[name],
+                    self.settings,
+                    budget=budget,
+                    keeps=keeps if source is Source.POD else None,
+                    other_clock_ns=self.loki.other_clock_ns,
+                )
+                reader.start_from(start.read_ns.get(source, oldest_ns))
         return readers
 
 
@@ -356,27 +358,29 @@ def _operator_controls(
     renewed: Callable[[float], tuple[float, LeaseView] | None],
 ) -> OperatorControls:
     """What follows the word of people on the Lease, in a dry run too."""
+    return OperatorControls(
+        lambda: read_lease(client, namespace, settings.lease_name, TIMEOUT_SECONDS),
+        fleet_event,
+        metrics,
+        interval_seconds=READ_LEASE_RENEWALS * settings.lease_renew_interval_seconds,
+        renewed=renewed,
+    )
 
-    def read() -> LeaseView | None:
-        return read_lease(client, namespace, settings.lease_name, TIMEOUT_SECONDS)
 
-    interval_seconds = LOOK_RENEWALS * settings.lease_renew_interval_seconds
-    return OperatorControls(read, fleet_event, metrics, interval_seconds=interval_seconds, renewed=renewed)
-
-
-@contextmanager
 def _jobs(
-    settings: Settings, client: ReadOnlyKubeClient, metrics: Metrics, answered: Callable[[], object]
-) -> Iterator[PodJobs | None]:
+    settings: Settings,
+    client: ReadOnlyKubeClient,
+    metrics: Metrics,
+    exits: ExitStack,
+    answered: Callable[[], object],
+) -> PodJobs | None:
     """What asks for the jobs on nodes; None where the settings say not to ask."""
     if not settings.ask_for_pods:
-        yield None
-        return
-    with closing(
-        PodJobs(lambda node: jobs_on(client, node, datetime.now(UTC)), metrics, answered=answered)
-    ) as jobs:
-        jobs.start()
-        yield jobs
+        return None
+    jobs = PodJobs(lambda node: jobs_on(client, node, datetime.now(UTC)), metrics, answered=answered)
+    exits.callback(jobs.close)
+    jobs.start()
+    return jobs
 
 
 def believable(saved: Checkpoint | None, settings: Settings, now_ns: int) -> Checkpoint:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from konductor_like.cluster.errors import KubeForbidden, KubeTimeout
 from konductor_like.cluster.node_writer import DryRunWriter, Outcome, WriteResult
+from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.ports import Fleet
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
 from konductor_like.detection import detect
@@ -70,7 +70,7 @@ class Scene:
         *,
         nodes: Mapping[str, NodeState] | None = None,
         start: Checkpoint | None = None,
-        fleet: Fleet | None = None,
+        fleet: FleetMonitor | None = None,
     ) -> None:
         self.cluster = Cluster(nodes_of(size) if nodes is None else nodes)
         self.metrics = Metrics()
@@ -81,7 +81,7 @@ class Scene:
             self.cluster,
             Report(self.metrics, fleet_event=lambda *told: self.fleet_events.append(told)),
             self.metrics,
-            rules=PolicyConfig,
+            rules=PolicyConfig(),
             start=start or Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
             unknown_node_seconds=600,
             detect=detect,

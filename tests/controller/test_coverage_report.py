@@ -6,9 +6,8 @@ import logging
 
 import pytest
 
-from konductor_like.controller.coverage import CoverageChanges
+from konductor_like.controller.coverage import CoverageChanges, OpenSpan
 from konductor_like.controller.coverage_report import CoverageReport
-from konductor_like.controller.gaps import OpenSpan
 from konductor_like.controller.metrics import Metrics
 from konductor_like.detection import Overrun
 from konductor_like.model import Change, Coverage, EventReason, Gap, NodeState

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import datetime
+from typing import cast
 
 import pytest
 
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.operator_controls import OperatorControls
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
 from konductor_like.model import Checkpoint, Controls, EventReason, Machine, Source
@@ -29,9 +31,11 @@ class Desk:
         self.reconciler = self._reconciler()
 
     def _reconciler(self) -> Reconciler:
-        def controls(now: datetime, *, at_once: bool = False) -> Controls:
-            del now, at_once
-            return self.lease
+        class FromLease:
+            @staticmethod
+            def update(_now: datetime, *, at_once: bool = False) -> Controls:
+                del at_once
+                return self.lease
 
         def fleet_event(reason: EventReason, message: str) -> None:
             if reason is EventReason.DELETED:
@@ -43,10 +47,10 @@ class Desk:
             self.cluster,
             Report(self.metrics, fleet_event=fleet_event),
             self.metrics,
-            rules=PolicyConfig,
+            rules=PolicyConfig(),
             start=Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
             unknown_node_seconds=600,
-            controls=controls,
+            controls=cast("OperatorControls", FromLease),
         )
 
     def run(self, *numbers: int, seconds: float) -> None:

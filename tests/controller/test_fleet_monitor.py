@@ -7,9 +7,9 @@ from datetime import datetime
 
 from konductor_like.catalog import load_catalog
 from konductor_like.controller.coverage_report import CoverageReport
-from konductor_like.controller.dry_run import DryRunEvents, dry_run_fleet_event
 from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.ports import DryRunEvents, dry_run_fleet_event
 from konductor_like.loki.heartbeat_reader import Reread
 from konductor_like.model import Coverage, CoverageState, LogLine, Loss, Machine, NodeState, Source, Unparsed
 from tests.policy.scenes import NOON, Cluster, at, fault, fleet, ns
@@ -85,7 +85,7 @@ def test_lines_that_are_not_understood_are_kept_for_the_lease_and_for_the_next_c
     ]
     scene = Scene()
 
-    scene.watch.count_unparsed(lines)
+    scene.watch.unparsed.count(lines)
 
     coverage = scene.hear(seconds=20)
     assert coverage.unparsed == {"gpu-2": Unparsed(1, ns(5))}

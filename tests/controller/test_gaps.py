@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.controller.gaps import GAPS_MOST, grouped, merged
+from konductor_like.controller.coverage import GAPS_MOST, grouped, merged
 from konductor_like.model.time import SECOND_NS
 
 HOUR = 3600 * SECOND_NS

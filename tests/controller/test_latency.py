@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from konductor_like.controller.latency import OBSERVED_PER_TURN, Latency
-from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.metrics import OBSERVED_MOST, Latency, Metrics
 from konductor_like.model import Fault, Source
 from tests.policy.scenes import fault, ns
 
@@ -23,7 +22,7 @@ class Scene:
         )
 
     def read(self, *found: Fault, at: float) -> None:
-        self.latency.found(found, {Source.KERNEL: ns(at)})
+        self.latency.read(found, {Source.KERNEL: ns(at)})
 
     def measured(self, name: str, **labels: str) -> tuple[float, float]:
         sample = self.metrics.registry.get_sample_value
@@ -79,12 +78,12 @@ def test_of_a_flood_a_sample_is_measured() -> None:
 
     scene.read(*[fault()] * 1000, at=2)
 
-    assert scene.measured("entry_to_read", source="kernel")[0] == OBSERVED_PER_TURN
+    assert scene.measured("entry_to_read", source="kernel")[0] == OBSERVED_MOST
 
 
 def test_lines_read_for_one_node_alone_are_not_measured() -> None:
     scene = Scene()
 
-    scene.latency.found([fault()], {})
+    scene.latency.read([fault()], {})
 
     assert scene.measured("entry_to_read", source="kernel") == (0, 0)

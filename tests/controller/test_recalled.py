@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
+from konductor_like.catalog import load_catalog
 from konductor_like.cluster import lease_annotations
-from konductor_like.controller.reregistered import ReregisteredNodes
+from konductor_like.controller.coverage_report import CoverageReport
+from konductor_like.controller.fleet_monitor import FleetMonitor
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.ports import DryRunEvents, dry_run_fleet_event
 from konductor_like.model import (
+    Checkpoint,
+    Coverage,
     EventReason,
     IncidentState,
     LogLine,
     Machine,
     NodeRecord,
-    NodeState,
     Source,
     Verb,
 )
@@ -30,21 +34,22 @@ def record(sequence: int = 100, *, seconds: float = 1) -> LogLine:
     return replace(xid(), timestamp_ns=ns(seconds), text=prefix + xid(stamp=sequence).text)
 
 
-class Readers:
-    """No heartbeats, only Nodes that return."""
-
-    ambiguous: frozenset[str] = frozenset()
-    left: Mapping[str, frozenset[str]] = {}  # never changed
-
-    def __init__(self, nodes: ReregisteredNodes) -> None:
-        self._nodes = nodes
-
-    def returned(self, nodes: Mapping[str, NodeState]) -> Mapping[str, NodeRecord]:
-        found = self._nodes.update(nodes, ns(0))
-        return {each.state.name: each.record for each in found if not each.record.empty}
-
-    def count_unparsed(self, lines: object) -> None:
-        pass
+def monitor(start: Checkpoint | None = None, stopped_seconds: float = 0) -> FleetMonitor:
+    """A controller that hears no heartbeats, and no node's log again: it knows only which Nodes there are."""
+    metrics = Metrics()
+    return FleetMonitor(
+        metrics,
+        CoverageReport(metrics, DryRunEvents(), dry_run_fleet_event),
+        before=Coverage(at(stopped_seconds)) if start else None,
+        released=start.released if start else (),
+        stale_seconds=300,
+        gap_max_age_seconds=86_400,
+        now_ns=lambda: ns(0),
+        catalog=load_catalog,
+        look_again=lambda _: None,
+        read_node=lambda _node, _since_ns: None,
+        revisit=lambda _: None,
+    )
 
 
 class Story:
@@ -54,7 +59,7 @@ class Story:
         self.boot = boot
         self.scene = Scene(
             nodes={f"gpu-{number}": node(f"gpu-{number}", boot=boot) for number in range(1, 11)},
-            fleet=Readers(ReregisteredNodes(None)),
+            fleet=monitor(),
         )
         self.turn(seconds=0)
 
@@ -80,8 +85,8 @@ class Story:
     def begin(self) -> None:
         """The next controller begins, at the Lease's cursor."""
         assert self.start is not None
-        readers = Readers(ReregisteredNodes(ns(self.stopped_seconds), self.start.released))
-        self.scene = Scene(nodes=self.scene.cluster.nodes, start=self.start, fleet=readers)
+        fleet = monitor(self.start, self.stopped_seconds)
+        self.scene = Scene(nodes=self.scene.cluster.nodes, start=self.start, fleet=fleet)
 
     def delete(self, name: str) -> None:
         del self.scene.cluster.nodes[name]

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from konductor_like.cluster.errors import KubeTimeout
-from konductor_like.controller.backlog import thinned
+from konductor_like.controller.retries import thinned
 from konductor_like.detection import Detector, detect
 from konductor_like.model import EventReason, LogLine, Misnamed, Source, Verb
 from tests.catalog.user_files import POD_RULE, read
@@ -100,7 +100,7 @@ def test_of_the_names_that_no_node_has_the_newest_few_are_kept() -> None:
     assert list(known) == ["x" * 253, *names[1:50]]
 
 
-def test_a_mistake_in_a_tick_loses_nothing() -> None:
+def test_a_mistake_in_a_reconcile_loses_nothing() -> None:
     scene = Scene()
     scene.cluster.moods["gpu-1"] = [RuntimeError("a mistake of ours")]
     line = xid(seconds=1)

@@ -77,7 +77,7 @@ def test_a_fault_whose_node_goes_while_its_write_is_refused_waits_for_the_node()
     assert scene.cluster.tainted == {"gpu-1"}
 
 
-def test_a_node_that_never_stops_changing_is_left_for_the_next_tick() -> None:
+def test_a_node_that_never_stops_changing_is_left_for_the_next_reconcile() -> None:
     scene = Scene()
     same = scene.cluster.nodes["gpu-1"]
     scene.cluster.moods["gpu-1"] = [WriteResult(ANY, Outcome.CONFLICT, same)] * 5

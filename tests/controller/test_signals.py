@@ -14,7 +14,7 @@ import pytest
 def start(work: str, options: str = "", stderr: int | None = None) -> subprocess.Popen[str]:
     program = f"""
         import sys, threading
-        from konductor_like.controller.signals import supervise
+        from konductor_like.controller.launch import supervise
 
         def work(stop: threading.Event) -> int:
             print("ready", flush=True)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.catalog import Catalog, Mode, load_catalog
+from konductor_like.controller.fleet_monitor import UNPARSED_MOST, UnparsedLines
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.unparsed import REMEMBERED, UnparsedLines
 from konductor_like.detection import Detector
 from konductor_like.model import Fault, LogLine, Source, Unparsed
 
@@ -109,7 +109,7 @@ def test_only_the_first_of_each_node_is_said_and_all_are_counted(caplog: pytest.
         "node gpu-2",
         "node (no node)",
     ]
-    assert scene.lines.lately({"gpu-1", "gpu-2", "gpu-3"}, 0) == {
+    assert scene.lines.since(0, {"gpu-1", "gpu-2", "gpu-3"}) == {
         "gpu-1": Unparsed(3, 105),
         "gpu-2": Unparsed(1, 102),
     }
@@ -123,7 +123,7 @@ def test_a_line_that_is_read_again_is_counted_as_delivered_and_shown_once() -> N
         scene.told(UNKNOWN)
 
     assert scene.counted == 3
-    assert scene.lines.lately({"gpu-1"}, 0) == {"gpu-1": Unparsed(1, 101)}
+    assert scene.lines.since(0, {"gpu-1"}) == {"gpu-1": Unparsed(1, 101)}
 
 
 def test_the_next_controller_goes_on_where_the_last_one_was(caplog: pytest.LogCaptureFixture) -> None:
@@ -133,30 +133,30 @@ def test_the_next_controller_goes_on_where_the_last_one_was(caplog: pytest.LogCa
     scene.told(UNKNOWN)
 
     assert caplog.messages == []
-    assert scene.lines.lately({"gpu-1"}, 0) == {"gpu-1": Unparsed(6, 102)}
+    assert scene.lines.since(0, {"gpu-1"}) == {"gpu-1": Unparsed(6, 102)}
 
 
 def test_what_is_old_is_forgotten_and_said_again_when_it_comes_back(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     scene.told(UNKNOWN)
 
-    assert scene.lines.lately({"gpu-1"}, 101) == {}
+    assert scene.lines.since(101, {"gpu-1"}) == {}
     scene.told(UNKNOWN)
 
     assert len(caplog.messages) == 2
-    assert scene.lines.lately({"gpu-1"}, 101) == {"gpu-1": Unparsed(1, 102)}
+    assert scene.lines.since(101, {"gpu-1"}) == {"gpu-1": Unparsed(1, 102)}
 
 
 def test_names_without_end_need_no_more_memory(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
 
-    for number in range(REMEMBERED + 50):
+    for number in range(UNPARSED_MOST + 50):
         scene.told(UNKNOWN, f"made-up-{number}")
     caplog.clear()
-    scene.told(UNKNOWN, f"made-up-{REMEMBERED + 49}")
+    scene.told(UNKNOWN, f"made-up-{UNPARSED_MOST + 49}")
 
     assert caplog.messages == []
-    assert len(scene.lines.lately([f"made-up-{n}" for n in range(REMEMBERED + 50)], 0)) == REMEMBERED
+    assert len(scene.lines.since(0, [f"made-up-{n}" for n in range(UNPARSED_MOST + 50)])) == UNPARSED_MOST
 
 
 def test_what_the_log_shows_of_a_line_is_short_and_visible(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,11 +13,11 @@ import pytest
 from konductor_like.catalog import load_catalog
 from konductor_like.cluster.node_store import NodeStore
 from konductor_like.controller.coverage_report import CoverageReport
-from konductor_like.controller.dry_run import DryRunEvents, dry_run_fleet_event
 from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.leader import Controller
 from konductor_like.controller.leadership import Leadership
 from konductor_like.controller.poller import Delivery, Reader
+from konductor_like.controller.ports import DryRunEvents, dry_run_fleet_event
 from konductor_like.loki.poll import PollResult
 from konductor_like.model import LogLine, Source
 from tests.controller.reconciling import Scene, xid
@@ -68,7 +68,7 @@ class Turning:
         deliveries = [Delivery("heartbeat", batch(beats, ns(seconds)))]
         if read is not None:
             deliveries.append(Delivery("kernel", batch(lines, ns(read))))
-        self.leadership._turn(deliveries)
+        self.leadership._reconcile(deliveries)
 
     def nodes(self, state: str) -> float:
         return self.scene.count("nodes_coverage", state=state)

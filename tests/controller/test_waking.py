@@ -1,4 +1,4 @@
-"""What a turn waits for, and what it says of clocks: nodes gather, a delivery is judged at once."""
+"""What a reconcile waits for, and what it says of clocks: nodes gather, a delivery is judged at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def bare_leadership(
     *,
     reconciler: Reconciler | None = None,
     nodes: Nodes | None = None,
-    watch: object = None,
+    fleet: object = None,
 ) -> Leadership:
     """Without sources; only its inbox, its clocks and what it looks at are of interest."""
     return Leadership(
@@ -38,7 +38,7 @@ def bare_leadership(
         cast("Nodes", nodes),
         {},
         Metrics(),
-        cast("FleetMonitor", watch),
+        cast("FleetMonitor", fleet),
         intervals={},
         stale_seconds=300,
         now_ns=lambda: 1,
@@ -74,22 +74,22 @@ def test_changes_of_nodes_are_looked_at_together(
     assert leadership._inbox.empty()
 
 
-def test_bookkeeping_that_is_left_wakes_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bookkeeping_that_is_left_wakes_the_next_reconcile(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(size=100)
     text = "[9.0] NVRM: Xid (PCI:0000:1b:00): 63, pid=1"
     scene.run(*(replace(xid(f"gpu-{i}"), text=text) for i in range(1, 101)), seconds=2)
-    watch = SimpleNamespace(update=lambda *_: Coverage(at(0)))
-    leadership = bare_leadership(reconciler=scene.reconciler, nodes=scene.cluster, watch=watch)
-    monkeypatch.setattr(leaderships, "now", lambda: at(3))
+    fleet = SimpleNamespace(update=lambda *_: Coverage(at(0)))
+    leadership = bare_leadership(reconciler=scene.reconciler, nodes=scene.cluster, fleet=fleet)
+    monkeypatch.setattr(leaderships, "datetime", SimpleNamespace(now=lambda _: at(3)))
     monkeypatch.setattr(leaderships, "WAKE_SECONDS", 0.0)
-    turns = 1
+    reconciles = 1
 
-    leadership._turn([])
+    leadership._reconcile([])
     while not leadership._inbox.empty():
-        leadership._turn(leadership._next_deliveries(0.0))
-        turns += 1
+        leadership._reconcile(leadership._next_deliveries(0.0))
+        reconciles += 1
 
-    assert (len(scene.cluster.written), turns) == (100, 3)
+    assert (len(scene.cluster.written), reconciles) == (100, 3)
 
 
 def test_clocks_that_differ_are_said_once_and_nobody_is_blamed_where_nothing_tells_whose_is_wrong() -> None:
@@ -112,12 +112,12 @@ def test_names_that_no_node_has_go_onto_the_lease_with_the_coverage() -> None:
     scene = Scene()
     scene.run(xid("GPU-2"), seconds=2)
     scene.run(seconds=700)
-    watch = SimpleNamespace(update=lambda *_: Coverage(at(0)))
-    leadership = bare_leadership(reconciler=scene.reconciler, nodes=scene.cluster, watch=watch)
+    fleet = SimpleNamespace(update=lambda *_: Coverage(at(0)))
+    leadership = bare_leadership(reconciler=scene.reconciler, nodes=scene.cluster, fleet=fleet)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leaderships, "now", lambda: at(700))
-        leadership._look_at_coverage()
+        patch.setattr(leaderships, "datetime", SimpleNamespace(now=lambda _: at(700)))
+        leadership._update_coverage()
 
     coverage = leadership.coverage()
     assert coverage is not None
