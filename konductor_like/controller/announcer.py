@@ -6,7 +6,7 @@ import contextlib
 import queue
 import threading
 import time
-from typing import Protocol
+from collections.abc import Callable
 
 from konductor_like.cluster.events import about
 from konductor_like.controller import logs
@@ -16,20 +16,15 @@ WAITING_AT_MOST = 2000
 SENDERS = 3
 """Of a thousand Events the last one shall not wait for as many round trips."""
 CLOSE_SECONDS = 5.0
-
-
-class Sender(Protocol):
-    """Sends one Event; best effort, so it says whether it worked instead of raising."""
-
-    def send(self, node: NodeState, reason: EventReason, message: str, about: str, act: str = "") -> bool:
-        """See :class:`konductor_like.cluster.events.NodeEvents`."""
+Send = Callable[[NodeState, EventReason, str, str, str], bool]
+"""Sends one Event and says whether that worked: ``NodeEvents.send``."""
 
 
 class Announcer:
     """Queues Events and begins to send them in order, a few at once."""
 
-    def __init__(self, sender: Sender) -> None:
-        self._sender = sender
+    def __init__(self, send: Send) -> None:
+        self._send = send
         self._queue: queue.Queue[tuple[NodeState, Change] | None] = queue.Queue(WAITING_AT_MOST)
         self._closing = threading.Event()
         self._threads = [
@@ -64,11 +59,11 @@ class Announcer:
             item = self._queue.get()
             if item is None:
                 return
-            self._send(*item)
+            self._send_one(*item)
 
-    def _send(self, state: NodeState, change: Change) -> None:
+    def _send_one(self, state: NodeState, change: Change) -> None:
         try:
-            sent = change.event is None or self._sender.send(
+            sent = change.event is None or self._send(
                 state, change.event, change.message, about(change), change.act_id
             )
         except Exception:  # noqa: BLE001  # one Event must not be the last; logged in full

@@ -15,6 +15,10 @@ from konductor_like.controller.metrics import Metrics
 from konductor_like.model import Change, Fault, Incident, IncidentKey, Refusal, Refused
 
 SCHEMA = "v1"
+FIELDS = (
+    *("audit", "act", "node", "by", "verb", "outcome", "rule", "gpu", "code", "severity", "count", "grounds"),
+    *("event", "rules", "evidence", "why"),
+)
 REMEMBERED = 10_000
 """Refusals that are known to have been said; beyond that the oldest are forgotten, and may be said again."""
 ENDED = timedelta(minutes=10)
@@ -81,42 +85,21 @@ def heeded(verb: str, *, by: str | None, act: str, why: str) -> None:
 
 def _facts(node: str | None, key: IncidentKey | None, about: Incident | Fault | None) -> dict[str, Any]:
     """Every field of the schema; what is not known is None."""
-    facts: dict[str, Any] = {
-        "audit": SCHEMA,
-        "act": None,
-        "node": node,
-        "by": None,
-        "verb": None,
-        "outcome": None,
-        "rule": key and key.rule,
-        "gpu": key and key.gpu,
-        "code": None,
-        "severity": None,
-        "count": None,
-        "grounds": None,
-        "event": None,
-        "rules": None,
-        "evidence": None,
-        "why": None,
-    }
+    facts: dict[str, Any] = dict.fromkeys(FIELDS)
+    facts |= {"audit": SCHEMA, "node": node, "rule": key and key.rule, "gpu": key and key.gpu}
+    if about is None:
+        return facts
+    facts["severity"] = about.severity.value
     if isinstance(about, Fault):
         finding = about.finding
-        facts |= {
-            "code": finding.code,
-            "severity": about.severity.value,
-            "count": 1,
-            "evidence": finding.text,
-        }
-    elif about is not None:
-        facts |= {
-            "code": about.code,
-            "severity": about.severity.value,
-            "count": about.count,
-            "grounds": about.grounds or None,
-            "event": about.event,
-            "evidence": about.evidence,
-        }
-    return facts
+        return facts | {"code": finding.code, "count": 1, "evidence": finding.text}
+    return facts | {
+        "code": about.code,
+        "count": about.count,
+        "grounds": about.grounds or None,
+        "event": about.event,
+        "evidence": about.evidence,
+    }
 
 
 def _incident(change: Change) -> Incident | None:

@@ -90,7 +90,7 @@ class Leadership:
             name: Poller(
                 name,
                 reader,
-                self._inbox,
+                self._inbox.put,
                 metrics,
                 interval_seconds=intervals[name],
                 now_ns=now_ns,

@@ -55,18 +55,15 @@ class Metrics:
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(prefix + name, text, labels, registry=self.registry)
 
-        def lag(name: str, text: str, *labels: str) -> Histogram:
-            return Histogram(prefix + name, text, labels, buckets=_LAGS, registry=self.registry)
+        def histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...] = _LAGS) -> Histogram:
+            return Histogram(prefix + name, text, labels, buckets=buckets, registry=self.registry)
 
         gauge("build_info", "Version of the controller; always 1.", "version").labels(__version__).set(1)
         self.leader = gauge("leader", "1 while this process holds the Lease.")
         self.faults = counter(
             "faults_total",
             "New occurrences of faults, by what they are.",
-            "source",
-            "kind",
-            "code",
-            "severity",
+            *("source", "kind", "code", "severity"),
         )
         self.ignored = counter(
             "faults_ignored_total", "Detected lines that led to nothing, by why.", "reason"
@@ -74,9 +71,7 @@ class Metrics:
         self.shadowed = counter(
             "faults_shadow_total",
             "Lines that a rule in shadow mode found; they lead to nothing.",
-            "source",
-            "rule",
-            "severity",
+            *("source", "rule", "severity"),
         )
         self.rules_info = gauge(
             "rules_info", "The user's rules in force, by their content; always 1.", "hash"
@@ -146,22 +141,21 @@ class Metrics:
             "Traces that the window of recent evidence had no room for; thresholds may miss them.",
         )
         self.actions = counter("actions_total", "Node writes, by verb and result.", "verb", "result")
-        self.fault_to_taint = Histogram(
-            prefix + "fault_to_taint_seconds",
-            "From a line's Loki timestamp to the taint on its node.",
-            buckets=_LAGS,
-            registry=self.registry,
+        self.fault_to_taint = histogram(
+            "fault_to_taint_seconds", "From a line's Loki timestamp to the taint on its node."
         )
-        self.kernel_to_entry = lag(
+        self.kernel_to_entry = histogram(
             "kernel_to_entry_seconds",
             "From the kernel's own stamp of a fault's line to its Loki timestamp, where the boot was heard.",
         )
-        self.entry_to_read = lag(
+        self.entry_to_read = histogram(
             "entry_to_read_seconds", "From a fault line's Loki timestamp to when it was read here.", "source"
         )
-        self.read_to_taint = lag("read_to_taint_seconds", "From reading a fault's line to the taint.")
-        self.reconcile_seconds = Histogram(
-            prefix + "reconcile_seconds", "Time one reconcile takes, writes included.", registry=self.registry
+        self.read_to_taint = histogram("read_to_taint_seconds", "From reading a fault's line to the taint.")
+        self.reconcile_seconds = histogram(
+            "reconcile_seconds",
+            "Time one reconcile takes, writes included.",
+            buckets=Histogram.DEFAULT_BUCKETS,
         )
         self.tainted = gauge("nodes_tainted", "Nodes that carry our taint.")
         self.gpu_nodes = gauge("gpu_nodes", "GPU nodes, the denominator of the brake.")

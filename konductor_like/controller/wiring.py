@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Protocol
 
 from konductor_like import __version__
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.events import LeaseEvents, NodeEvents
 from konductor_like.cluster.lease import LeaderLease, own_identity, read_lease
-from konductor_like.cluster.lease_annotations import LeaseView
-from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
 from konductor_like.cluster.node_store import NodeStore, ResourceSlices
 from konductor_like.cluster.node_writer import DryRunWriter, NodeWriter
 from konductor_like.cluster.pods import jobs_on
@@ -90,115 +90,114 @@ def wired(
     used.
     """
     rulebook = ActiveRules(settings.rules_file, metrics, reload)
-    wire = _dry_run if options.dry_run else _earnest
-    loki = LokiClient(
-        settings, retrying(stop.wait, attempts=LOKI_ATTEMPTS, total_seconds=LOKI_PATIENCE_SECONDS)
-    )
-    with closing(loki), wire(settings, options, metrics, loki, rulebook, stop) as controller:
-        yield controller
-
-
-@contextmanager
-def _earnest(
-    settings: Settings,
-    options: Options,
-    metrics: Metrics,
-    loki: LokiClient,
-    rulebook: ActiveRules,
-    stop: threading.Event,
-) -> Iterator[Controller]:
-    client = KubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
-    slices = ResourceSlices(client)
-    decode = node_decoder(settings, slices.nodes)
-    namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
-    identity = own_identity()
+    patience = retrying(stop.wait, attempts=LOKI_ATTEMPTS, total_seconds=LOKI_PATIENCE_SECONDS)
     with ExitStack() as exits:
-        exits.enter_context(closing(client))
-        announcer = exits.enter_context(closing(Announcer(NodeEvents(client, identity, sleep=stop.wait))))
-        lease = LeaderLease(
-            client,
-            namespace,
-            settings.lease_name,
-            identity,
-            duration_seconds=settings.lease_duration_seconds,
-            renew_deadline_seconds=settings.lease_renew_deadline_seconds,
-            renew_interval_seconds=settings.lease_renew_interval_seconds,
-            notes=lambda: _notes(settings, identity, rulebook),
-        )
-        store = NodeStore(client, decode, on_change=lambda: controller.nodes_changed(), slices=slices)
-        writer = NodeWriter(
-            client,
-            decode,
-            lease,
-            timeout_seconds=settings.kube_timeout_seconds,
-            write_concurrency=settings.write_concurrency,
-            patience_seconds=WRITE_PATIENCE_SECONDS,
-            on_state=store.apply,
-            sleep=stop.wait,
-        )
-
-        about_lease = LeaseEvents(client, lambda: lease.reference, identity)
-        leaderships = _Leaderships(
-            settings,
-            metrics,
-            loki,
-            rulebook,
-            store,
-            writer,
-            announcer,
-            Report(metrics, fleet_event=about_lease.send_soon),
-            about_lease.send_soon,
-            _operator_controls(
-                settings, client, namespace, about_lease.send_soon, metrics, lease.renewal_since
-            ),
-            _jobs(settings, client, metrics, exits, lambda: controller.nodes_changed()),
-        )
-        controller = Controller(
-            store,
-            lease,
-            leaderships.make,
-            lambda: ready_to_write(client, namespace, settings.lease_name),
-            metrics,
-            once=options.once,
-            finish_writes=lambda: writer.finish(settings.kube_timeout_seconds),
-        )
-        yield controller
-
-
-@contextmanager
-def _dry_run(
-    settings: Settings,
-    options: Options,
-    metrics: Metrics,
-    loki: LokiClient,
-    rulebook: ActiveRules,
-    _stop: threading.Event,
-) -> Iterator[Controller]:
-    client = ReadOnlyKubeClient.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
-    with ExitStack() as exits:
+        loki = exits.enter_context(closing(LokiClient(settings, patience)))
+        kind = ReadOnlyKubeClient if options.dry_run else KubeClient
+        client = kind.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
         exits.enter_context(closing(client))
         slices = ResourceSlices(client)
         decode = node_decoder(settings, slices.nodes)
         store = NodeStore(client, decode, on_change=lambda: controller.nodes_changed(), slices=slices)
         namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
-        nodes = DryRunNodes(store)
-        report = Report(metrics, dry_run=True, fleet_event=dry_run_fleet_event)
-        writer, events = DryRunWriter(), DryRunEvents()
+        if isinstance(client, KubeClient):
+            edge = _earnest(settings, client, namespace, store, decode, rulebook, stop, exits)
+        else:
+            edge = _Edge(DryRunNodes(store), DryRunWriter(), DryRunEvents(), dry_run_fleet_event)
+        jobs = None
+        if settings.ask_for_pods:
+            jobs = PodJobs(
+                lambda node: jobs_on(client, node, datetime.now(UTC)),
+                metrics,
+                answered=lambda: controller.nodes_changed(),
+            )
+            exits.callback(jobs.close)
+            jobs.start()
         leaderships = _Leaderships(
-            settings,
-            metrics,
-            loki,
-            rulebook,
-            nodes,
-            writer,
-            events,
-            report,
-            dry_run_fleet_event,
-            _operator_controls(settings, client, namespace, dry_run_fleet_event, metrics, lambda _: None),
-            _jobs(settings, client, metrics, exits, lambda: controller.nodes_changed()),
+            *(settings, metrics, loki, rulebook, edge.nodes, edge.writer, edge.events),
+            Report(metrics, dry_run=options.dry_run, fleet_event=edge.fleet_event),
+            edge.fleet_event,
+            OperatorControls(
+                lambda: read_lease(client, namespace, settings.lease_name, TIMEOUT_SECONDS),
+                edge.fleet_event,
+                metrics,
+                interval_seconds=READ_LEASE_RENEWALS * settings.lease_renew_interval_seconds,
+                renewed=edge.lease.renewal_since if edge.lease else lambda _: None,
+            ),
+            jobs,
         )
-        controller = Controller(store, None, leaderships.make, list, metrics, once=options.once)
+        controller = Controller(
+            store,
+            edge.lease,
+            leaderships.make,
+            edge.prepare,
+            metrics,
+            once=options.once,
+            finish_writes=edge.finish_writes,
+        )
         yield controller
+
+
+class _FleetEvent(Protocol):
+    """Sends an Event about the fleet, perhaps of an act that a person did; raises nothing."""
+
+    def __call__(self, reason: EventReason, message: str, act: str = "", /) -> None:
+        """Returns at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """All that writes to the cluster; in a dry run what stands in for it, and no Lease (rule 26)."""
+
+    nodes: Nodes
+    writer: Writer
+    events: EventSink
+    fleet_event: _FleetEvent
+    lease: LeaderLease | None = None
+    prepare: Callable[[], list[str]] = list
+    finish_writes: Callable[[], object] = bool
+
+
+def _earnest(
+    settings: Settings,
+    client: KubeClient,
+    namespace: str,
+    store: NodeStore,
+    decode: NodeDecoder,
+    rulebook: ActiveRules,
+    stop: threading.Event,
+    exits: ExitStack,
+) -> _Edge:
+    identity = own_identity()
+    lease = LeaderLease(
+        client,
+        namespace,
+        settings.lease_name,
+        identity,
+        duration_seconds=settings.lease_duration_seconds,
+        renew_deadline_seconds=settings.lease_renew_deadline_seconds,
+        renew_interval_seconds=settings.lease_renew_interval_seconds,
+        notes=lambda: _notes(settings, identity, rulebook),
+    )
+    writer = NodeWriter(
+        client,
+        decode,
+        lease,
+        timeout_seconds=settings.kube_timeout_seconds,
+        write_concurrency=settings.write_concurrency,
+        patience_seconds=WRITE_PATIENCE_SECONDS,
+        on_state=store.apply,
+        sleep=stop.wait,
+    )
+    return _Edge(
+        store,
+        writer,
+        exits.enter_context(closing(Announcer(NodeEvents(client, identity, sleep=stop.wait).send))),
+        LeaseEvents(client, lambda: lease.reference, identity).send_soon,
+        lease,
+        prepare=lambda: ready_to_write(client, namespace, settings.lease_name),
+        finish_writes=lambda: writer.finish(settings.kube_timeout_seconds),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,54 +220,14 @@ class _Leaderships:
         self, checkpoint: Checkpoint | None, coverage: Coverage | None, stop: threading.Event
     ) -> Leadership:
         """Its parts, reading from the checkpoint or, on the first start, as the settings say."""
-        settings, metrics, now_ns, started_ns = (
-            self.settings,
-            self.metrics,
-            self.loki.now_ns,
-            self.loki.now_ns(),
-        )
+        settings, started_ns = self.settings, self.loki.now_ns()
         start = believable(checkpoint, settings, started_ns)
         self.rulebook.reload()  # a standby does not follow the file
         queries = self._queries(self.rulebook.in_force)
-        heartbeats = HeartbeatReader(self.loki, settings, started_ns)
-        backfill = NodeBackfill(self.loki, queries["kernel"], settings)
         budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
         sources = self._readers(queries, start, started_ns, budget)
-
-        def revisit(gaps: tuple[tuple[int, int], ...]) -> None:
-            for reader in sources.values():
-                reader.revisit(gaps)
-
-        fleet = FleetMonitor(
-            metrics,
-            CoverageReport(metrics, self.events, self.fleet_event),
-            before=coverage,
-            released=start.released,
-            stale_seconds=settings.heartbeat_stale_seconds,
-            gap_max_age_seconds=settings.gap_max_age_seconds,
-            now_ns=now_ns,
-            catalog=lambda: self.rulebook.in_force.detector.catalog,
-            look_again=heartbeats.reread,
-            read_node=backfill.request,
-            revisit=revisit,
-        )
-        self.report.begin(self.nodes.snapshot())
-        reconciler = Reconciler(
-            self.nodes,
-            self.writer,
-            self.events,
-            self.report,
-            metrics,
-            rules=self.rulebook.in_force.under(settings.rules()),
-            start=start,
-            unknown_node_seconds=settings.unknown_node_seconds,
-            misnamed=coverage.misnamed if coverage else None,
-            detect=MultilineDetector(lambda: self.rulebook.in_force.detector).detect,
-            fleet=fleet,
-            latency=Latency(metrics, fleet.began_ns, now_ns),
-            controls=self.operator_controls,
-            jobs=self.jobs,
-        )
+        heartbeats = HeartbeatReader(self.loki, settings, started_ns)
+        backfill = NodeBackfill(self.loki, queries["kernel"], settings)
         readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "node": backfill}
         if checkpoint is not None:  # on a first start all that counts is read as news
             readers["history"] = warmup_reader(
@@ -276,17 +235,65 @@ class _Leaderships:
                 settings,
                 self.rulebook,
                 self._queries,
-                metrics,
+                self.metrics,
                 budget,
                 since_ns=start.act_from_ns,
                 now_ns=started_ns,
             )
 
+        def revisit(gaps: tuple[tuple[int, int], ...]) -> None:
+            for reader in sources.values():
+                reader.revisit(gaps)
+
+        fleet = FleetMonitor(
+            self.metrics,
+            CoverageReport(self.metrics, self.events, self.fleet_event),
+            before=coverage,
+            released=start.released,
+            stale_seconds=settings.heartbeat_stale_seconds,
+            gap_max_age_seconds=settings.gap_max_age_seconds,
+            now_ns=self.loki.now_ns,
+            catalog=lambda: self.rulebook.in_force.detector.catalog,
+            look_again=heartbeats.reread,
+            read_node=backfill.request,
+            revisit=revisit,
+        )
+        return self._leadership(self._reconciler(start, coverage, fleet), readers, fleet, stop)
+
+    def _reconciler(self, start: Checkpoint, coverage: Coverage | None, fleet: FleetMonitor) -> Reconciler:
+        self.report.begin(self.nodes.snapshot())
+        return Reconciler(
+            self.nodes,
+            self.writer,
+            self.events,
+            self.report,
+            self.metrics,
+            rules=self.rulebook.in_force.under(self.settings.rules()),
+            start=start,
+            unknown_node_seconds=self.settings.unknown_node_seconds,
+            misnamed=coverage.misnamed if coverage else None,
+            detect=MultilineDetector(lambda: self.rulebook.in_force.detector).detect,
+            fleet=fleet,
+            latency=Latency(self.metrics, fleet.began_ns, self.loki.now_ns),
+            controls=self.operator_controls,
+            jobs=self.jobs,
+        )
+
+    def _leadership(
+        self,
+        reconciler: Reconciler,
+        readers: Mapping[str, Reader],
+        fleet: FleetMonitor,
+        stop: threading.Event,
+    ) -> Leadership:
+        settings, now_ns = self.settings, self.loki.now_ns
+        # Pods never taint by themselves, so they can wait for their poll.
+        followed = self._queries(self.rulebook.in_force)["kernel"]
         return Leadership(
             reconciler,
             self.nodes,
             readers,
-            metrics,
+            self.metrics,
             fleet,
             intervals={
                 "kernel": settings.poll_interval_seconds,
@@ -300,8 +307,7 @@ class _Leaderships:
             clock_ahead_seconds=lambda: self.loki.clock_ahead_seconds,
             stop=stop,
             new_queries=lambda: self._new_queries(reconciler) if self.rulebook.reload() else {},
-            # Pods never taint by themselves, so they can wait for their poll.
-            tail=TailWatcher(settings, queries["kernel"], now_ns, metrics) if settings.tail else None,
+            tail=TailWatcher(settings, followed, now_ns, self.metrics) if settings.tail else None,
         )
 
     def _queries(self, rules: RulesInForce) -> dict[str, str]:
@@ -347,40 +353,6 @@ def _notes(settings: Settings, identity: str, rulebook: ActiveRules) -> dict[str
     """What people's commands may know of our settings."""
     ours = published(settings, by=identity, version=__version__, rules_digest=rulebook.in_force.digest)
     return {SETTINGS_ANNOTATION: encode_settings(ours)}
-
-
-def _operator_controls(
-    settings: Settings,
-    client: ReadOnlyKubeClient,
-    namespace: str,
-    fleet_event: Callable[[EventReason, str, str], None],
-    metrics: Metrics,
-    renewed: Callable[[float], tuple[float, LeaseView] | None],
-) -> OperatorControls:
-    """What follows the word of people on the Lease, in a dry run too."""
-    return OperatorControls(
-        lambda: read_lease(client, namespace, settings.lease_name, TIMEOUT_SECONDS),
-        fleet_event,
-        metrics,
-        interval_seconds=READ_LEASE_RENEWALS * settings.lease_renew_interval_seconds,
-        renewed=renewed,
-    )
-
-
-def _jobs(
-    settings: Settings,
-    client: ReadOnlyKubeClient,
-    metrics: Metrics,
-    exits: ExitStack,
-    answered: Callable[[], object],
-) -> PodJobs | None:
-    """What asks for the jobs on nodes; None where the settings say not to ask."""
-    if not settings.ask_for_pods:
-        return None
-    jobs = PodJobs(lambda node: jobs_on(client, node, datetime.now(UTC)), metrics, answered=answered)
-    exits.callback(jobs.close)
-    jobs.start()
-    return jobs
 
 
 def believable(saved: Checkpoint | None, settings: Settings, now_ns: int) -> Checkpoint:

@@ -344,7 +344,7 @@ class Process:
         inbox = _Inbox(self._take_turn)
         self._leadership._inbox = inbox  # type: ignore[assignment]  # takes a delivery in the same turn
         for loop in self._leadership.loops.values():
-            loop._inbox = inbox
+            loop._deliver = inbox.put
         if "history" in self._leadership.loops:  # it rests for as long as its queries take
             self._leadership.loops["history"]._reader._clock = self._world.clock.seconds  # type: ignore[attr-defined]  # its own
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from typing import cast
 
@@ -30,7 +29,7 @@ def test_a_source_that_failed_thousands_of_times_still_tries_twice_a_minute() ->
     loop = Poller(
         "kernel",
         ScriptedReader(),  # type: ignore[arg-type]  # has the two methods that are used
-        cast("queue.Queue[Delivery]", queue.Queue()),
+        lambda _: None,
         Metrics(),
         interval_seconds=5.0,
         now_ns=lambda: 1,

@@ -57,7 +57,7 @@ def poller_of(
     return Poller(
         name,
         reader,  # type: ignore[arg-type]  # has the two methods that are used
-        inbox,
+        inbox.put,
         Metrics(),
         interval_seconds=interval_seconds,
         now_ns=now_ns,
@@ -229,7 +229,7 @@ def test_kernel_and_pod_lines_have_a_thread_each_and_the_others_share_one_by_who
     ]
 
 
-def test_a_slow_tick_keeps_the_reader_waiting(start: Start) -> None:
+def test_a_slow_reconcile_keeps_the_reader_waiting(start: Start) -> None:
     reader = ScriptedReader(batch(1))
     _, inbox = start(reader)
 
