@@ -209,7 +209,7 @@ class CoverageTracker:
             if gap is not None and gap.missing is not None:
                 found.append((gap.missing, name))
         self._look_now.clear()
-        return _looks(found, now_ns - self._max_age_ns)
+        return joined(found, now_ns - self._max_age_ns)
 
     def _adopt(self, name: str) -> _Node | None:
         """What the last controller left behind about a node that this one has not heard of yet."""
@@ -293,7 +293,8 @@ class CoverageTracker:
         nodes = self._nodes.values()
         found = [node.gap.missing for node in nodes if node.gap is not None] + [self._blind]
         found += [(node.heard_ns, node.heard_ns + ONGOING_NS) for node in nodes if node.silent]
-        return merged((max(span[0], oldest_ns), span[1]) for span in found if span and span[1] > oldest_ns)
+        whole = [((_minute(span[0]), -_minute(-span[1])), "") for span in found if span]
+        return tuple((each.start_ns, each.end_ns) for each in joined(whole, _minute(oldest_ns)))
 
     def _reread(self, node: _Node, now_ns: int) -> list[Span]:
         """The spans of a node whose heartbeats are looked for in this round."""
@@ -303,6 +304,11 @@ class CoverageTracker:
         if node.silent and _is_due(now_ns - node.heard_ns):
             spans.append((node.heard_ns, min(now_ns, node.heard_ns + ONGOING_NS)))
         return spans
+
+
+def _minute(ns: int) -> int:
+    """Rounded down to the minute; ``-_minute(-ns)`` rounds up."""
+    return ns // _MINUTE_NS * _MINUTE_NS
 
 
 def _is_due(age_ns: int) -> bool:
@@ -315,22 +321,24 @@ def _is_due(age_ns: int) -> bool:
     return rounds <= 6 or rounds % 6 == 0
 
 
-def _looks(found: Iterable[tuple[Span, str]], oldest_ns: int) -> list[Reread]:
-    """As few reads as cover all of it: spans that overlap become one, for the nodes of both."""
-    looks: list[tuple[int, int, set[str]]] = []
+def joined(found: Iterable[tuple[Span, str]], oldest_ns: int) -> list[Reread]:
+    """As few spans as cover all of them: those that overlap become one, for the nodes of both."""
+    spans: list[tuple[int, int, set[str]]] = []
     for (start_ns, end_ns), name in sorted(found):
         start_ns = max(start_ns, oldest_ns)
-        if looks and start_ns <= looks[-1][1]:
-            first_ns, last_ns, names = looks[-1]
+        if spans and start_ns <= spans[-1][1]:
+            first_ns, last_ns, names = spans[-1]
             names.add(name)
-            looks[-1] = (first_ns, max(last_ns, end_ns), names)
+            spans[-1] = (first_ns, max(last_ns, end_ns), names)
         elif start_ns < end_ns:
-            looks.append((start_ns, end_ns, {name}))
-    return [Reread(start_ns, end_ns, frozenset(names)) for start_ns, end_ns, names in looks]
+            spans.append((start_ns, end_ns, {name}))
+    return [Reread(start_ns, end_ns, frozenset(names)) for start_ns, end_ns, names in spans]
 
 
 def _closed(gaps: Iterable[Gap]) -> Span | None:
-    return hull((gap.start_ns, gap.end_ns) for gap in gaps if gap.end_ns is not None)
+    """One span that covers all gaps that have an end."""
+    spans = [(gap.start_ns, gap.end_ns) for gap in gaps if gap.end_ns is not None]
+    return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else None
 
 
 def longer(gap: NodeGap | None, start_ns: int, end_ns: int) -> NodeGap:
@@ -340,18 +348,11 @@ def longer(gap: NodeGap | None, start_ns: int, end_ns: int) -> NodeGap:
     return NodeGap(gap.start_ns, end_ns, gap.found_ns if gap.missing else start_ns)
 
 
-def hull(spans: Iterable[Span]) -> Span | None:
-    """One span that covers all of them."""
-    found = list(spans)
-    return (min(start for start, _ in found), max(end for _, end in found)) if found else None
-
-
 def grouped(missing: Iterable[tuple[str, OpenSpan]]) -> tuple[Gap, ...]:
     """The gaps of all nodes, those of the same minutes as one. Of too many, the latest become one."""
     nodes_by_span: defaultdict[OpenSpan, set[str]] = defaultdict(set)
     for node, (start_ns, end_ns) in missing:
-        end = None if end_ns is None else -(-end_ns // _MINUTE_NS) * _MINUTE_NS
-        nodes_by_span[start_ns // _MINUTE_NS * _MINUTE_NS, end].add(node)
+        nodes_by_span[_minute(start_ns), None if end_ns is None else -_minute(-end_ns)].add(node)
     gaps = [Gap(start_ns, end_ns, frozenset(nodes)) for (start_ns, end_ns), nodes in nodes_by_span.items()]
     gaps.sort(key=lambda gap: (gap.start_ns, gap.end_ns is None, gap.end_ns))
     kept, latest = gaps[: GAPS_MOST - 1], gaps[GAPS_MOST - 1 :]
@@ -361,15 +362,3 @@ def grouped(missing: Iterable[tuple[str, OpenSpan]]) -> tuple[Gap, ...]:
         nodes = frozenset().union(*(gap.nodes or () for gap in latest))
         latest = [Gap(latest[0].start_ns, end, nodes)]
     return (*kept, *latest)
-
-
-def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """The same time without overlaps, in order, in whole minutes."""
-    result: list[Span] = []
-    for start_ns, end_ns in sorted(spans):
-        start_ns, end_ns = start_ns // _MINUTE_NS * _MINUTE_NS, -(-end_ns // _MINUTE_NS) * _MINUTE_NS
-        if result and start_ns <= result[-1][1]:
-            result[-1] = (result[-1][0], max(result[-1][1], end_ns))
-        else:
-            result.append((start_ns, end_ns))
-    return tuple(result)

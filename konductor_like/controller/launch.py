@@ -143,13 +143,7 @@ def main(arguments: list[str] | None = None) -> int:
         for line in explain_settings_error(error, os.environ):
             print(line, file=sys.stderr)  # noqa: T201  # there is no log yet: its settings are what is wrong
         return Exit.USAGE
-    return run(
-        settings,
-        once=chosen.once,
-        dry_run=chosen.dry_run,
-        kubeconfig=chosen.kubeconfig,
-        context=chosen.context,
-    )
+    return run(settings, **vars(chosen))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,6 @@ from konductor_like.controller.ports import (
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
 from konductor_like.controller.wakeups import TailWatcher
-from konductor_like.controller.warmup import warmup_reader
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.client import LokiClient, retrying
@@ -50,8 +49,9 @@ from konductor_like.loki.heartbeat_reader import TILE_SECONDS, HeartbeatReader
 from konductor_like.loki.logql import kernel_query, pod_query
 from konductor_like.loki.node_backfill import READ_SECONDS, NodeBackfill
 from konductor_like.loki.reader import SourceReader
-from konductor_like.loki.warmup_reader import RECHECK_SECONDS
+from konductor_like.loki.warmup_reader import RECHECK_SECONDS, WarmupReader, WarmupScope, WarmupTotals
 from konductor_like.model import Checkpoint, Coverage, EventReason, Source
+from konductor_like.model.text import span_text
 from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
 
@@ -230,16 +230,7 @@ class _Leaderships:
         backfill = NodeBackfill(self.loki, queries["kernel"], settings)
         readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "node": backfill}
         if checkpoint is not None:  # on a first start all that counts is read as news
-            readers["history"] = warmup_reader(
-                self.loki,
-                settings,
-                self.rulebook,
-                self._queries,
-                self.metrics,
-                budget,
-                since_ns=start.act_from_ns,
-                now_ns=started_ns,
-            )
+            readers["history"] = self._warmup_reader(budget, start, started_ns)
 
         def revisit(gaps: tuple[tuple[int, int], ...]) -> None:
             for reader in sources.values():
@@ -259,6 +250,31 @@ class _Leaderships:
             revisit=revisit,
         )
         return self._leadership(self._reconciler(start, coverage, fleet), readers, fleet, stop)
+
+    def _warmup_reader(self, budget: ByteBudget, start: Checkpoint, started_ns: int) -> WarmupReader:
+        """Reads the time before the start again, as far as the rules in force look back."""
+
+        def scope() -> WarmupScope:
+            rules = self.rulebook.in_force  # another thread swaps it
+            queries, seconds = self._queries(rules), rules.under(self.settings.rules()).window_seconds
+            return WarmupScope(rules.digest, queries["kernel"], queries.get("pod"), seconds)
+
+        reader = WarmupReader(
+            self.loki,
+            self.settings,
+            scope,
+            MultilineDetector(lambda: self.rulebook.in_force.detector).detect,
+            budget,
+            since_ns=start.act_from_ns,
+            now_ns=started_ns,
+            finished=_say_past_is_read,
+        )
+        self.metrics.history_unread.set_function(lambda: reader.unread_seconds)
+        logs.info(
+            f"Reading the last {span_text(scope().seconds)} again for the rules that look back; until then a "
+            "threshold may be reached late."
+        )
+        return reader
 
     def _reconciler(self, start: Checkpoint, coverage: Coverage | None, fleet: FleetMonitor) -> Reconciler:
         self.report.begin(self.nodes.snapshot())
@@ -347,6 +363,15 @@ class _Leaderships:
                 )
                 reader.start_from(start.read_ns.get(source, oldest_ns))
         return readers
+
+
+def _say_past_is_read(totals: WarmupTotals) -> None:
+    logs.info(
+        f"The past is read again: {totals.lines} lines, {totals.faults} faults, {totals.queries} queries, "
+        f"{totals.bytes_processed / 2**20:.1f} MiB processed."
+    )
+    if totals.incomplete:
+        logs.warning(f"{totals.incomplete} single nanoseconds of it hold more lines than Loki gives at once.")
 
 
 def _notes(settings: Settings, identity: str, rulebook: ActiveRules) -> dict[str, str]:

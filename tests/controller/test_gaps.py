@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.controller.coverage import GAPS_MOST, grouped, merged
+from konductor_like.controller.coverage import GAPS_MOST, grouped, joined
 from konductor_like.model.time import SECOND_NS
 
 HOUR = 3600 * SECOND_NS
@@ -39,8 +39,8 @@ def test_nodes_that_fell_silent_in_the_same_minute_share_a_gap() -> None:
 
 
 @given(st.lists(SPANS, max_size=20), MOMENTS)
-def test_merged_spans_cover_the_same_moments(spans: list[tuple[int, int]], moment: int) -> None:
-    def covers(them: object) -> bool:
-        return any(start <= moment < end for start, end in them)  # type: ignore[attr-defined]  # of pairs
+def test_joined_spans_cover_the_same_moments(spans: list[tuple[int, int]], moment: int) -> None:
+    found = joined([(span, "gpu-1") for span in spans], oldest_ns=0)
 
-    assert covers(merged(spans)) == covers(spans)
+    covered = any(each.start_ns <= moment < each.end_ns for each in found)
+    assert covered == any(start <= moment < end for start, end in spans)
