@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from konductor_like.catalog import RulesError, UserRules, load_catalog
 from konductor_like.controller import logs
@@ -29,11 +28,6 @@ class RulesInForce:
 
     user_rules: UserRules
     detector: Detector
-
-    @classmethod
-    def of(cls, user_rules: UserRules) -> Self:
-        """The rules with their detector."""
-        return cls(user_rules, Detector(user_rules.catalog))
 
     @property
     def digest(self) -> str:
@@ -61,7 +55,8 @@ class ActiveRules:
         self._reload_wanted = reload_wanted or threading.Event()
         self._version = _version(path)
         self._refused = ""
-        self.in_force = RulesInForce.of(load_rules(path))
+        rules = load_rules(path)
+        self.in_force = RulesInForce(rules, Detector(rules.catalog))
         self._show()
         if path is not None and self._version is None:
             say = logs.info if path == MOUNTED else logs.warning
@@ -88,7 +83,7 @@ class ActiveRules:
             if wanted or refused:
                 logs.info(f"The rules are as they were ({rules.digest}).", rules=rules.digest)
             return False
-        self.in_force = RulesInForce.of(rules)
+        self.in_force = RulesInForce(rules, Detector(rules.catalog))
         self._show()
         self._say_what_changed(before)
         return True

@@ -31,7 +31,7 @@ class Audit:
     def __init__(self, metrics: Metrics, *, dry_run: bool = False) -> None:
         self._metrics = metrics
         self._applied = "dry-run" if dry_run else "applied"
-        self._told: dict[tuple[str, IncidentKey, Refusal], datetime] = {}
+        self._said: dict[tuple[str, IncidentKey, Refusal], datetime] = {}
         """What was said, and when it was last repeated; the oldest first."""
 
     def written(self, change: Change, outcome: str, why: str = "") -> None:
@@ -51,27 +51,20 @@ class Audit:
     def refused(self, refused: Iterable[Refused], rules: str, now: datetime) -> None:
         """Nodes that were not tainted, each said once for as long as it stays so."""
         for item in refused:
-            if not self._is_news(item, now):
+            said = (item.node, item.key, item.why)
+            before = self._said.pop(said, None)
+            self._said[said] = now  # what is repeated moves to the end
+            if before is not None and now - before <= ENDED:
                 continue
             why = f"{item.why.value}: {item.detail}" if item.detail else item.why.value
             facts = _facts(item.node, item.key, item.about)
             _say(facts | {"verb": "taint", "outcome": "refused", "rules": rules or None, "why": why})
             self._metrics.refusals.labels(item.why.value).inc()
-        self._forget(now)
-
-    def _is_news(self, item: Refused, now: datetime) -> bool:
-        told = (item.node, item.key, item.why)
-        before = self._told.pop(told, None)
-        self._told[told] = now
-        return before is None or now - before > ENDED
-
-    def _forget(self, now: datetime) -> None:
-        """Drop what has ended, and the oldest of too many: what is repeated moves to the end."""
-        while self._told:
-            oldest = next(iter(self._told))
-            if now - self._told[oldest] <= ENDED and len(self._told) <= REMEMBERED:
+        while self._said:
+            oldest = next(iter(self._said))
+            if now - self._said[oldest] <= ENDED and len(self._said) <= REMEMBERED:
                 return
-            del self._told[oldest]
+            del self._said[oldest]
 
 
 def heeded(verb: str, *, by: str | None, act: str, why: str) -> None:

@@ -19,15 +19,7 @@ from konductor_like.detection.finding import evidence
 from konductor_like.detection.kernel_record import one_line
 from konductor_like.detection.why_not import is_unparsed, why_no_fault
 from konductor_like.loki.heartbeat_reader import Reread
-from konductor_like.model import (
-    Coverage,
-    IncidentState,
-    LogLine,
-    NodeRecord,
-    NodeState,
-    Source,
-    Unparsed,
-)
+from konductor_like.model import Coverage, IncidentState, LogLine, NodeRecord, NodeState, Source, Unparsed
 from konductor_like.model.time import SECOND_NS, unix_ns
 from konductor_like.policy.machines import (
     SETTLED_NS,

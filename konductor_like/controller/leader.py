@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from konductor_like.cluster.errors import KubeError
-from konductor_like.cluster.lease import LeaderLease, LeaseKeeper, LeaseStatus
+from konductor_like.cluster.lease import LeaderLease, LeaseKeeper
 from konductor_like.cluster.node_store import NodeStore
 from konductor_like.controller import logs
 from konductor_like.controller.leadership import Leadership
@@ -61,7 +61,6 @@ class Controller:
         self._leadership: Leadership | None = None
         self._alive_seconds = time.monotonic()
         self._obstacle = "starting"
-        self._lost = False
         self._failures = 0
 
     def run(self, stop: threading.Event) -> int:
@@ -73,7 +72,7 @@ class Controller:
             if not self._synced(stop):
                 return Exit.OK
             if self._lease is None:
-                return self._lead(None, stop)
+                return self._lead(stop)
             return self._lead_or_stand_by(self._lease, stop)
         finally:
             self._store.stop()
@@ -159,7 +158,7 @@ class Controller:
                 said = None
                 if status.problem:
                     logs.warning(f"What the Lease carries cannot be read in full: {status.problem}.")
-                code = self._lead(status, stop)
+                code = self._lead(stop, status.checkpoint, status.coverage)
                 if self._once or stop.is_set():
                     return code
                 continue
@@ -175,17 +174,30 @@ class Controller:
             stop.wait(STANDBY_SECONDS)
         return Exit.OK
 
-    def _lead(self, status: LeaseStatus | None, stop: threading.Event) -> int:
+    def _lead(
+        self,
+        stop: threading.Event,
+        checkpoint: Checkpoint | None = None,
+        coverage: Coverage | None = None,
+    ) -> int:
         """One leadership; ends when told to stop, or when the Lease is lost."""
-        ended = threading.Event()
-        checkpoint = status.checkpoint if status else None
-        leadership = self._make_leadership(checkpoint, status.coverage if status else None, ended)
-        self._leadership, self._obstacle, self._lost = leadership, "", False
-        self._metrics.leader.set(1 if status else 0)
-        _say_start(checkpoint, dry_run=status is None)
+        lease, ended, lost = self._lease, threading.Event(), threading.Event()
+        self._leadership = leadership = self._make_leadership(checkpoint, coverage, ended)
+        self._obstacle = ""
+        self._metrics.leader.set(1 if lease else 0)
+        _say_start(checkpoint, dry_run=lease is None)
+
+        def on_loss(why: str) -> None:
+            lost.set()
+            logs.error(f"The Lease is lost: {why} Nothing is written from now on.")
+            ended.set()
+            leadership.wake()
+
         watcher = threading.Thread(target=_link, args=(stop, ended, leadership), name="stop", daemon=True)
         watcher.start()
-        keeper = self._keeper(leadership, ended) if status else None
+        keeper = LeaseKeeper(lease, leadership.carried, on_loss) if lease else None
+        if keeper:
+            keeper.start()
         try:
             if self._once:
                 return Exit.OK if leadership.run_once() else Exit.FAILED
@@ -195,26 +207,14 @@ class Controller:
             ended.set()
             watcher.join()
             self._finish_writes()
-            if keeper is not None and self._lease is not None:
+            if keeper and lease:
                 keeper.stop()
-                if not self._lease.release(leadership.carried()) and not self._lost:
+                if not lease.release(leadership.carried()) and not lost.is_set():
                     logs.warning(
                         "The Lease could not be released; the next controller waits for it to expire."
                     )
             self._metrics.leader.set(0)
             self._leadership = None
-
-    def _keeper(self, leadership: Leadership, ended: threading.Event) -> LeaseKeeper:
-        def lost(why: str) -> None:
-            self._lost = True
-            logs.error(f"The Lease is lost: {why} Nothing is written from now on.")
-            ended.set()
-            leadership.wake()
-
-        assert self._lease is not None  # noqa: S101  # only called with a held Lease
-        keeper = LeaseKeeper(self._lease, leadership.carried, on_loss=lost)
-        keeper.start()
-        return keeper
 
     def _trouble(self, error: KubeError, stop: threading.Event) -> None:
         self._failures += 1

@@ -71,6 +71,7 @@ class Leadership:
         self._new_queries = new_queries
         self._reconciler = reconciler
         self._nodes = nodes
+        self._readers = readers
         self._tail = tail
         self._metrics = metrics
         self._fleet = fleet
@@ -197,7 +198,7 @@ class Leadership:
         read_ns: dict[Source, int] = {}
         received_ns: dict[Source, int] = {}
         for name, query in self._new_queries().items():
-            self.loops[name].ask_for(query)
+            self._readers[name].ask_for(query)
             if name == "kernel" and self._tail is not None:
                 self._tail.ask_for(query)
         for delivery in deliveries:

@@ -260,10 +260,7 @@ class Latency:
     """
 
     def __init__(
-        self,
-        metrics: Metrics,
-        began_ns: Callable[[str, str | None], int | None],
-        now_ns: Callable[[], int],
+        self, metrics: Metrics, began_ns: Callable[[str, str | None], int | None], now_ns: Callable[[], int]
     ) -> None:
         self._metrics = metrics
         self._began_ns = began_ns

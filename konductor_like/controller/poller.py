@@ -88,12 +88,12 @@ class Poller:
         self.problem: LokiError | None = None
         self.caught_up = False
         self.wake = threading.Event()
-        """Set where :meth:`due_seconds` has become less; the thread that polls waits for it."""
+        """Set where the schedule has come nearer; the thread that polls waits for it."""
         self._reader = reader
         self._deliver = deliver
         self._metrics = metrics
         self._interval_seconds = interval_seconds
-        self._schedule = PollSchedule(interval_seconds)
+        self.schedule = PollSchedule(interval_seconds)
         self._now_ns = now_ns
         self._stop = stop
         self._failures = 0
@@ -106,34 +106,26 @@ class Poller:
 
         May be called from any thread and as often as one likes; it never waits.
         """
-        if self._schedule.nudge(oldest_ns):
+        if self.schedule.nudge(oldest_ns):
             self.wake.set()
-
-    def ask_for(self, query: str) -> None:
-        """Ask another query from the next poll on."""
-        self._reader.ask_for(query)
-
-    def due_seconds(self) -> float:
-        """How long until the next poll."""
-        return self._schedule.due_seconds()
 
     def poll(self) -> None:
         """Poll once, wait until what was found is acted upon, and plan the next poll."""
-        nudged, oldest_ns = self._schedule.take()
+        nudged, oldest_ns = self.schedule.take()
         result = self._poll(oldest_ns)
         if result is None:
             if nudged:
-                self._schedule.nudge(oldest_ns)
-            self._schedule.wait(self._pause_seconds())
+                self.schedule.nudge(oldest_ns)
+            self.schedule.wait(self._pause_seconds())
             return
-        self._schedule.polled(nudged=nudged, seconds=self._poll_seconds)
+        self.schedule.polled(nudged=nudged, seconds=self._poll_seconds)
         if result.failure is not None:
             self._failed(result.failure)
         if isinstance(result.failure, LokiOverloaded):
-            self._schedule.wait(self._pause_seconds())
+            self.schedule.wait(self._pause_seconds())
         elif result.more:
-            self._schedule.wait(result.wait_seconds)
-        self._schedule.put_off(self._interval_seconds * (result.slowdown - 1))
+            self.schedule.wait(result.wait_seconds)
+        self.schedule.put_off(self._interval_seconds * (result.slowdown - 1))
 
     def _poll(self, oldest_ns: int | None) -> PollResult | None:
         """One poll, acted upon; None where it failed or was not accepted, and its lines come again."""
@@ -301,8 +293,9 @@ class PollThread:
     def _run(self) -> None:
         while not self._stop.is_set():
             self._wake.clear()
-            poller = min(self._pollers, key=Poller.due_seconds)
-            left = poller.due_seconds()
+            left, poller = min(
+                ((each.schedule.due_seconds(), each) for each in self._pollers), key=lambda due: due[0]
+            )
             if left <= 0:
                 poller.poll()
             elif not self._stop.is_set():

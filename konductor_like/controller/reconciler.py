@@ -378,7 +378,7 @@ class Reconciler:
         nodes, version = self._nodes.snapshot(), self.rules.version
         if self._fleet and others:
             self._fleet.unparsed.count(others)
-        self._report.refused(plan.refused, version, now)
+        self._report.audit.refused(plan.refused, version, now)
         self._report.fleet(nodes, plan.brake, len(self._open), now)
         shadowed = [fault for fault in found if fault.finding.shadow]
         for fault in self._report.shadowed(shadowed, version, now) if shadowed else ():

@@ -50,17 +50,13 @@ class Report:
     """Remembers only what keeps it from saying the same thing twice."""
 
     def __init__(
-        self,
-        metrics: Metrics,
-        *,
-        dry_run: bool = False,
-        fleet_event: FleetEvent | None = None,
+        self, metrics: Metrics, *, dry_run: bool = False, fleet_event: FleetEvent | None = None
     ) -> None:
         """``fleet_event`` sends an Event about the fleet; without it none are sent."""
         self._metrics = metrics
-        self._audit = Audit(metrics, dry_run=dry_run)
+        self.audit = Audit(metrics, dry_run=dry_run)
         self._fleet_event = fleet_event or (lambda _reason, _message: None)
-        self._brake = BrakeReport(self._fleet_event)
+        self.brake = BrakeReport(self._fleet_event)
         self._suffix = " (dry run)" if dry_run else ""
         self._tainted: dict[str, str] = {}
         self._said_waiting: set[str] = set()
@@ -97,12 +93,12 @@ class Report:
             )
         elif change.event is not None:
             logs.debug(f"node {change.node}: {change.message}{self._suffix}", node=change.node)
-        self._audit.written(change, "applied")
+        self.audit.written(change, "applied")
 
     def not_written(self, change: Change, outcome: Outcome, why: str = "") -> None:
         """A write that did not happen, or may not have."""
         node, verb = change.node, change.verb.value
-        self._audit.written(change, outcome.value, why)
+        self.audit.written(change, outcome.value, why)
         if outcome is Outcome.UNDER_WAY:
             logs.warning(f"node {node}: the API server takes long over the {verb}; going on.", node=node)
             return
@@ -135,10 +131,6 @@ class Report:
                 count=count,
             )
 
-    def refused(self, refused: Iterable[Refused], rules_version: str, now: datetime) -> None:
-        """Nodes that were not tainted although something stands against them."""
-        self._audit.refused(refused, rules_version, now)
-
     def shadowed(self, faults: Iterable[Fault], rules_version: str, now: datetime) -> list[Fault]:
         """Faults of rules on trial: counted, and said once per node, rule, GPU and boot.
 
@@ -170,7 +162,7 @@ class Report:
                 mode="shadow",
             )
         shadows = [Refused(str(each.node), each.key, Refusal.SHADOW, about=each) for each in would_taint]
-        self._audit.refused(shadows, rules_version, now)
+        self.audit.refused(shadows, rules_version, now)
         return would_taint
 
     def unknown_nodes(self, waiting: Sequence[Fault], given_up: Sequence[Fault], now: datetime) -> None:
@@ -216,15 +208,11 @@ class Report:
         logs.warning(message, deleted=list(names[:50]))
         self._fleet_event(EventReason.DELETED, message)
 
-    def begin(self, nodes: Mapping[str, NodeState]) -> None:
-        """A leadership begins with these nodes: what they tell of by themselves was said before."""
-        self._brake.begin(nodes)
-
     def fleet(self, nodes: Mapping[str, NodeState], brake: BrakeState, waiting: int, now: datetime) -> None:
         """The state of the whole after a reconcile: the brake, and taints that others removed."""
         self._metrics.show_brake(brake)
         self._metrics.waiting.set(waiting)
-        self._brake.tell(brake, now)
+        self.brake.tell(brake, now)
         self._say_oddities(nodes)
         tainted = {name: state.as_read.uid for name, state in nodes.items() if state.tainted}
         self._metrics.tainted.set(len(tainted))

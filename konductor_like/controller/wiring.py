@@ -277,7 +277,7 @@ class _Leaderships:
         return reader
 
     def _reconciler(self, start: Checkpoint, coverage: Coverage | None, fleet: FleetMonitor) -> Reconciler:
-        self.report.begin(self.nodes.snapshot())
+        self.report.brake.begin(self.nodes.snapshot())
         return Reconciler(
             self.nodes,
             self.writer,
