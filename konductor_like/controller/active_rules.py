@@ -56,12 +56,10 @@ class ActiveRules:
         self._version = _version(path)
         self._refused = ""
         rules = load_rules(path)
-        self.in_force = RulesInForce(rules, Detector(rules.catalog))
-        self._show()
         if path is not None and self._version is None:
             say = logs.info if path == MOUNTED else logs.warning
             say(f"No rules file at {path}: only the built-in rules hold.")
-        self._say_what_changed(UserRules.none(load_catalog()))
+        self._enforce(rules, UserRules.none(load_catalog()))
 
     def reload(self) -> bool:
         """Read the file again if it changed, or if that was wanted; True where other rules hold now."""
@@ -83,9 +81,7 @@ class ActiveRules:
             if wanted or refused:
                 logs.info(f"The rules are as they were ({rules.digest}).", rules=rules.digest)
             return False
-        self.in_force = RulesInForce(rules, Detector(rules.catalog))
-        self._show()
-        self._say_what_changed(before)
+        self._enforce(rules, before)
         return True
 
     def _refuse(self, error: RulesError) -> None:
@@ -97,29 +93,26 @@ class ActiveRules:
             digest = self.in_force.digest
             logs.error(f"The rules stay as they were ({digest}). {error.hint}", rules=digest)
 
-    def _show(self) -> None:
-        self._metrics.rules_rejected.set(0)
-        self._metrics.rules_info.clear()
-        self._metrics.rules_info.labels(self.in_force.digest).set(1)
-
-    def _say_what_changed(self, before: UserRules) -> None:
-        rules = self.in_force.user_rules
-        changes = differences(before, rules)
+    def _enforce(self, rules: UserRules, before: UserRules) -> None:
+        """Put the rules in force, and say what changed in a few words."""
+        self.in_force = RulesInForce(rules, Detector(rules.catalog))
+        self._show()
+        old, new = {**before.overrides, **before.own}, {**rules.overrides, **rules.own}
+        parts = {
+            "new": sorted(new.keys() - old.keys()),
+            "changed": sorted(name for name in old.keys() & new.keys() if old[name] != new[name]),
+            "gone": sorted(old.keys() - new.keys()),
+        }
+        changes = [f"{what}: {listed(names, _SHOWN_MOST)}" for what, names in parts.items() if names]
         if changes:
             logs.info(f"Rules in force ({rules.digest}): {'; '.join(changes)}.", rules=rules.digest)
         for warning in rules.warnings:
             logs.warning(warning)
 
-
-def differences(before: UserRules, now: UserRules) -> list[str]:
-    """The differences between two files, in a few words each."""
-    old, new = {**before.overrides, **before.own}, {**now.overrides, **now.own}
-    parts = {
-        "new": sorted(new.keys() - old.keys()),
-        "changed": sorted(name for name in old.keys() & new.keys() if old[name] != new[name]),
-        "gone": sorted(old.keys() - new.keys()),
-    }
-    return [f"{what}: {listed(names, _SHOWN_MOST)}" for what, names in parts.items() if names]
+    def _show(self) -> None:
+        self._metrics.rules_rejected.set(0)
+        self._metrics.rules_info.clear()
+        self._metrics.rules_info.labels(self.in_force.digest).set(1)
 
 
 def _version(path: Path | None) -> tuple[int, ...] | None:

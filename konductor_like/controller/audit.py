@@ -39,12 +39,14 @@ class Audit:
         act = None if change.record is None else change.record.act
         incident = _incident(change)
         key = incident.key if incident else None
+        other = "counts" if change.counts_only else "bookkeeping"
+        cause = other if change.event is None else change.event.value
         facts = _facts(change.node, key, incident) | {
             "act": change.act_id or None,
             "verb": change.verb.value,
             "outcome": self._applied if outcome == "applied" else outcome,
             "rules": (act.rules if act else "") or None,
-            "why": why or _cause(change),
+            "why": why or cause,
         }
         _say(facts, quietly=outcome == "conflict")  # which is decided again at once
 
@@ -101,12 +103,6 @@ def _incident(change: Change) -> Incident | None:
         return change.incident
     keys = [fault.key for fault in change.news] or [grown.latest.key for grown in change.grown]
     return change.record.incident(keys[-1]) if keys else None
-
-
-def _cause(change: Change) -> str:
-    if change.event is not None:
-        return change.event.value
-    return "counts" if change.counts_only else "bookkeeping"
 
 
 def _say(facts: dict[str, Any], *, quietly: bool = False) -> None:

@@ -24,11 +24,11 @@ OpenSpan = tuple[int, int | None]
 GAPS_MOST = 50
 _MINUTE_NS = 60 * SECOND_NS
 LATE_NS = 60 * SECOND_NS
-"""So long before a node counts as unknown its late heartbeats are looked for once more."""
+"""So long before a node counts as unknown its late heartbeats are read once more."""
 CAUGHT_UP_NS = 90 * SECOND_NS
 """Nobody is called silent while heartbeats are not read up to here before now."""
 ROUND_NS = 600 * SECOND_NS
-"""Time between two looks for the heartbeats of a gap in its first hour; later there is one an hour."""
+"""Time between two readings of a gap's heartbeats in its first hour; later there is one an hour."""
 ONGOING_NS = 3600 * SECOND_NS
 """A collector delivers the oldest first, so of a silence that lasts its first hour is read again."""
 CLOSING_NS = 120 * SECOND_NS
@@ -69,13 +69,13 @@ class _Node:
     """What is known of one node's heartbeats."""
 
     heard_ns: int
-    """The last one; of a node that the last controller heard, when that last looked."""
+    """The last one; of a node that the last controller heard, when that last worked out the coverage."""
     fresh_ns: int
     """From when silence counts: the last heartbeat or the start of this leadership."""
     confirmed: bool = True
     """It was heard in this leadership."""
     silent: bool = False
-    looked: bool = False
+    reread: bool = False
     """Its late heartbeats were asked for since it was last heard."""
     gap: NodeGap | None = None
 
@@ -95,16 +95,11 @@ class CoverageTracker:
     """Remembers when each node was heard; asked for the state of the fleet now and then."""
 
     def __init__(
-        self,
-        stale_seconds: float,
-        *,
-        before: Coverage | None,
-        now_ns: int,
-        gap_max_age_seconds: float = 86_400.0,
+        self, stale_seconds: float, *, before: Coverage | None, now_ns: int, max_age_seconds: float = 86_400.0
     ) -> None:
         """``before`` is what the last controller saw: its measured nodes are expected to be heard again."""
         self._stale_ns = round(stale_seconds * SECOND_NS)
-        self._max_age_ns = round(gap_max_age_seconds * SECOND_NS)
+        self._max_age_ns = round(max_age_seconds * SECOND_NS)
         self._before = before
         self._started_ns = self._upto_ns = now_ns
         self._nodes: dict[str, _Node] = {}
@@ -113,7 +108,7 @@ class CoverageTracker:
         self._lost: dict[str, Loss] = dict(before.lost) if before else {}
         self._overruns: dict[str, set[tuple[str, int]]] = {}
         self._next_round_ns = now_ns + ROUND_NS
-        self._look_now: set[str] = set()
+        self._reread_now: set[str] = set()
         self._changes = CoverageChanges()
         self.revisit_spans: tuple[Span, ...] = ()
         """What the fault readers should read again: all open gaps, without overlaps, in order."""
@@ -130,11 +125,11 @@ class CoverageTracker:
             return
         if timestamp_ns - known.heard_ns > self._stale_ns and (known.confirmed or known.silent):
             known.gap = longer(known.gap, known.heard_ns, timestamp_ns)
-            self._look_now.add(node)
+            self._reread_now.add(node)
             if not known.silent:
                 self._changes.heard.append((node, known.gap.span))
         known.heard_ns, known.fresh_ns = timestamp_ns, max(known.fresh_ns, timestamp_ns)
-        known.confirmed, known.looked = True, False
+        known.confirmed, known.reread = True, False
 
     def overrun(self, node: str, boot_id: str, first: int, lost: int, timestamp_ns: int) -> bool:
         """Records that the kernel overwrote before they were read; whether this is news."""
@@ -162,7 +157,7 @@ class CoverageTracker:
         self._meet(created_ns)
         oldest_ns = now_ns - self._max_age_ns
         for name, node in self._nodes.items():
-            self._judge(name, node, oldest_ns, now_ns)
+            self._update(name, node, oldest_ns, now_ns)
         if self._blind is not None and self._blind[1] <= oldest_ns:
             self._blind = None
         self._lost = {name: loss for name, loss in self._lost.items() if loss.at_ns > oldest_ns}
@@ -186,29 +181,23 @@ class CoverageTracker:
         changes, self._changes = self._changes, CoverageChanges()
         return changes
 
-    def looks(self, now_ns: int) -> list[Reread]:
+    def rereads(self, now_ns: int) -> list[Reread]:
         """What to read again now: late heartbeats of nodes about to be unknown, and those of open gaps."""
         if now_ns - self._upto_ns > CAUGHT_UP_NS:
             return []
-        overdue = [
-            name
-            for name, node in self._nodes.items()
-            if not (node.silent or node.looked) and now_ns - node.fresh_ns > self._stale_ns - LATE_NS
-        ]
-        found: list[tuple[Span, str]] = []
-        for name in overdue:
-            node = self._nodes[name]
-            node.looked = True
-            found.append(((max(node.heard_ns, now_ns - self._stale_ns - LATE_NS), now_ns), name))
-        if now_ns >= self._next_round_ns:
+        is_round = now_ns >= self._next_round_ns
+        if is_round:
             self._next_round_ns = now_ns + ROUND_NS
-            for name, node in self._nodes.items():
-                found += [(span, name) for span in self._reread(node, now_ns)]
-        for name in self._look_now & self._nodes.keys():
-            gap = self._nodes[name].gap
-            if gap is not None and gap.missing is not None:
-                found.append((gap.missing, name))
-        self._look_now.clear()
+        found: list[tuple[Span, str]] = []
+        for name, node in self._nodes.items():
+            if not (node.silent or node.reread) and now_ns - node.fresh_ns > self._stale_ns - LATE_NS:
+                node.reread = True
+                found.append(((max(node.heard_ns, now_ns - self._stale_ns - LATE_NS), now_ns), name))
+            if is_round:
+                found += [(span, name) for span in self._spans_of_round(node, now_ns)]
+            if name in self._reread_now and node.gap is not None and node.gap.missing is not None:
+                found.append((node.gap.missing, name))
+        self._reread_now.clear()
         return joined(found, now_ns - self._max_age_ns)
 
     def _adopt(self, name: str) -> _Node | None:
@@ -219,8 +208,8 @@ class CoverageTracker:
         if state is CoverageState.NOT_MEASURED:
             return None
         silent = state is CoverageState.UNKNOWN
-        at_ns = unix_ns(self._before.at)
-        heard_ns = min((gap.start_ns for gap in gaps if gap.end_ns is None), default=at_ns)
+        open_since_ns = [gap.start_ns for gap in gaps if gap.end_ns is None]
+        heard_ns = min(open_since_ns, default=unix_ns(self._before.at))
         span = _closed(gaps)
         node = _Node(
             heard_ns,
@@ -247,7 +236,7 @@ class CoverageTracker:
         self._lost = {name: loss for name, loss in self._lost.items() if name in created_ns}
         self._overruns = {name: seen for name, seen in self._overruns.items() if name in created_ns}
 
-    def _judge(self, name: str, node: _Node, oldest_ns: int, now_ns: int) -> None:
+    def _update(self, name: str, node: _Node, oldest_ns: int, now_ns: int) -> None:
         """Note when one node falls silent, is heard again, and when its gap is closed or too old."""
         stale = now_ns - node.fresh_ns > self._stale_ns
         if stale and not node.silent and now_ns - self._upto_ns <= CAUGHT_UP_NS:
@@ -296,8 +285,8 @@ class CoverageTracker:
         whole = [((_minute(span[0]), -_minute(-span[1])), "") for span in found if span]
         return tuple((each.start_ns, each.end_ns) for each in joined(whole, _minute(oldest_ns)))
 
-    def _reread(self, node: _Node, now_ns: int) -> list[Span]:
-        """The spans of a node whose heartbeats are looked for in this round."""
+    def _spans_of_round(self, node: _Node, now_ns: int) -> list[Span]:
+        """The spans of a node whose heartbeats are read again in this round."""
         spans = []
         if node.gap is not None and node.gap.missing is not None and _is_due(now_ns - node.gap.end_ns):
             spans.append(node.gap.missing)
@@ -312,7 +301,7 @@ def _minute(ns: int) -> int:
 
 
 def _is_due(age_ns: int) -> bool:
-    """Whether a gap of that age is looked at in this round: always in its first hour, then every sixth time.
+    """Whether a gap of that age is read again in this round: always in its first hour, then every sixth time.
 
     What a collector kept arrives soon after it is back. Reading a day again every ten minutes for a day would
     cost Loki more than all else that we do.

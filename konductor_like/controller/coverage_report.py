@@ -106,7 +106,8 @@ class CoverageReport:
     def _say_unread(self, unread_since_ns: int | None) -> None:
         if unread_since_ns is None:
             if self._unread_updates >= UNREAD_UPDATES:
-                logs.info("The kernel logs are read up to the present again.")
+                again = " again" if self._reached_present else ""
+                logs.info(f"The kernel logs are read up to the present{again}.")
             self._unread_updates, self._reached_present = 0, True
             return
         self._unread_updates += 1

@@ -54,7 +54,7 @@ class FleetMonitor:
         gap_max_age_seconds: float,
         now_ns: Callable[[], int],
         catalog: Callable[[], Catalog],
-        look_again: Callable[[Iterable[Reread]], None],
+        reread: Callable[[Iterable[Reread]], None],
         read_node: Callable[[str, int], None],
         revisit: Callable[[tuple[tuple[int, int], ...]], None],
     ) -> None:
@@ -62,7 +62,7 @@ class FleetMonitor:
 
         ``now_ns`` is the time that heartbeats are reckoned from, ``catalog`` gives the rules in force.
 
-        ``look_again`` rereads heartbeats, ``read_node`` a node's kernel lines from a time on.
+        ``reread`` reads heartbeats again, ``read_node`` a node's kernel lines from a time on.
 
         ``revisit`` tells the readers of faults which spans are gaps, to be read again now and then.
         """
@@ -73,13 +73,13 @@ class FleetMonitor:
         self.unparsed = UnparsedLines(metrics, before.unparsed if before else {}, catalog)
         self._metrics = metrics
         self._report = report
-        self._look_again = look_again
+        self._reread = reread
         self._read_node = read_node
         self._revisit = revisit
         self._now_ns = now_ns
         started_ns = now_ns()
         self._tracker = CoverageTracker(
-            stale_seconds, before=before, now_ns=started_ns, gap_max_age_seconds=gap_max_age_seconds
+            stale_seconds, before=before, now_ns=started_ns, max_age_seconds=gap_max_age_seconds
         )
         self._presumed = self.ambiguous
         self._presumed_until_ns = started_ns + SETTLED_NS
@@ -89,8 +89,7 @@ class FleetMonitor:
         self._overruns: list[tuple[str, Overrun]] = []
         self._max_age_ns = round(gap_max_age_seconds * SECOND_NS)
         self._nodes: Mapping[str, NodeState] | None = None
-        unwatched_since_ns = unix_ns(before.at) if before else None
-        self._reregistered = ReregisteredNodes(unwatched_since_ns, released)
+        self._reregistered = ReregisteredNodes(unix_ns(before.at) if before else None, released)
 
     def began_ns(self, node: str, boot_id: str | None) -> int | None:
         """When a boot of the node began by the node's own clock, if it was heard."""
@@ -137,7 +136,7 @@ class FleetMonitor:
         self._report.tell(self._tracker.take_changes(), coverage, gpu_nodes, now_ns, unread_since_ns)
         self._report.left(self.left)
         self._revisit(self._tracker.revisit_spans)
-        self._look_again(self._tracker.looks(now_ns))
+        self._reread(self._tracker.rereads(now_ns))
         return coverage
 
     def _update_boots(self, nodes: Mapping[str, NodeState], now_ns: int) -> None:

@@ -29,8 +29,8 @@ from konductor_like.loki.errors import LokiMisconfigured
 from konductor_like.settings import Settings
 from konductor_like.settings_report import explain_settings_error, misspelt_variables
 
-_STOPPING = frozenset({signal.SIGTERM, signal.SIGINT})
 _FINISHED = signal.SIGUSR1
+_AWAITED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, _FINISHED}
 
 
 def run(
@@ -84,15 +84,14 @@ def _start_probes(settings: Settings, metrics: Metrics, controller: Controller, 
     exits.callback(probes.close)
 
 
-def supervise(work: Callable[[threading.Event], int], on_hangup: Callable[[], object] | None = None) -> int:
+def supervise(work: Callable[[threading.Event], int], on_hangup: Callable[[], object]) -> int:
     """Run ``work(stop)`` in a thread; the first SIGTERM or SIGINT sets ``stop``, a second ends us at once.
 
-    SIGHUP calls ``on_hangup`` where it is given; where it says that our terminal was closed, it stops us.
+    SIGHUP calls ``on_hangup``; where it says that our terminal was closed, it stops us.
     Gives what ``work`` gives, or 130 after an interrupt from the keyboard.
     """
     stop = threading.Event()
     result: list[int] = []
-    awaited = {*_STOPPING, _FINISHED} | ({signal.SIGHUP} if on_hangup else set())
     on_terminal = _on_terminal()
 
     def run() -> None:
@@ -101,13 +100,13 @@ def supervise(work: Callable[[threading.Event], int], on_hangup: Callable[[], ob
         finally:
             os.kill(os.getpid(), _FINISHED)
 
-    previous = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     interrupted = False
     try:
         worker = threading.Thread(target=run, name="controller")
         worker.start()
-        while (received := signal.sigwait(awaited)) != _FINISHED:
-            if received == signal.SIGHUP and on_hangup and on_terminal == _on_terminal():
+        while (received := signal.sigwait(_AWAITED)) != _FINISHED:
+            if received == signal.SIGHUP and on_terminal == _on_terminal():
                 on_hangup()
                 continue
             if stop.is_set():

@@ -175,10 +175,7 @@ class Controller:
         return Exit.OK
 
     def _lead(
-        self,
-        stop: threading.Event,
-        checkpoint: Checkpoint | None = None,
-        coverage: Coverage | None = None,
+        self, stop: threading.Event, checkpoint: Checkpoint | None = None, coverage: Coverage | None = None
     ) -> int:
         """One leadership; ends when told to stop, or when the Lease is lost."""
         lease, ended, lost = self._lease, threading.Event(), threading.Event()
@@ -239,13 +236,12 @@ def _link(stop: threading.Event, ended: threading.Event, leadership: Leadership)
 
 
 def _say_start(checkpoint: Checkpoint | None, *, dry_run: bool) -> None:
+    where = "for the first time: no cursor is saved yet."
     if dry_run:
-        logs.info("Reading Loki as on a first start: a dry run has no cursor of its own.")
-        return
-    if checkpoint is None:
-        logs.info("Reading Loki for the first time: no cursor is saved yet.")
-        return
-    cursors = ", ".join(
-        f"{source.value} lines from {stamp(moment_of(ns))}" for source, ns in checkpoint.read_ns.items()
-    )
-    logs.info(f"Reading Loki from the saved cursor: {cursors}.")
+        where = "as on a first start: a dry run has no cursor of its own."
+    elif checkpoint is not None:
+        cursors = [
+            f"{source.value} lines from {stamp(moment_of(ns))}" for source, ns in checkpoint.read_ns.items()
+        ]
+        where = f"from the saved cursor: {', '.join(cursors)}."
+    logs.info(f"Reading Loki {where}")

@@ -123,14 +123,10 @@ class Leadership:
         """Something other than a line changed: reconcile now."""
         self._inbox.put(None)
 
-    def coverage(self) -> Coverage | None:
-        """Which nodes' logs arrive, as last worked out, and how far logs are read; from any thread."""
-        coverage = self._coverage
-        return coverage and replace(coverage, read_ns=self._read_ns())
-
     def carried(self) -> Carried:
         """What the Lease is to say of this leadership's work; from any thread."""
-        return Carried(self._reconciler.checkpoint(), self.coverage(), self._reconciler.tainted())
+        coverage = self._coverage and replace(self._coverage, read_ns=self._read_ns())
+        return Carried(self._reconciler.checkpoint(), coverage, self._reconciler.tainted())
 
     def unread_since_ns(self) -> int | None:
         """Up to where the kernel logs are read, if that is longer ago than the stale span; from any thread.
@@ -168,11 +164,10 @@ class Leadership:
             # A delivery ends the wait: a taint shall not wait for changes that may come.
             with suppress(queue.Empty):
                 items.append(self._inbox.get(timeout=left))
-        while True:
-            try:
+        with suppress(queue.Empty):
+            while True:
                 items.append(self._inbox.get_nowait())
-            except queue.Empty:
-                return [item for item in items if item is not None]
+        return [item for item in items if item is not None]
 
     def _reconcile(self, deliveries: list[Delivery]) -> None:
         """A mistake of ours costs this reconcile only; its lines stay uncommitted and come again."""

@@ -79,7 +79,9 @@ class Metrics:
         self.rules_rejected = gauge(
             "rules_rejected", "1 while the user's rules file is refused and older rules stay in force."
         )
-        self.waiting = gauge("faults_waiting", "Faults that wait for their node or for a write to succeed.")
+        self.faults_waiting = gauge(
+            "faults_waiting", "Faults that wait for their node or for a write to succeed."
+        )
         self.lines = counter("lines_read_total", "Lines read from Loki.", "source")
         self.duplicates = counter("lines_duplicate_total", "Lines read again in the overlap.", "source")
         self.nodeless = counter("lines_without_node_total", "Lines whose stream names no node.", "source")

@@ -87,17 +87,17 @@ class OperatorControls:
         return self._controls
 
     def _report_pause(self, now: datetime) -> None:
-        pause = self._controls.pause
-        holding = pause if pause is not None and pause.holds(now) else None
+        pause, before = self._controls.pause, self._reported_pause
+        holding = self._reported_pause = pause if pause is not None and pause.holds(now) else None
         self._metrics.paused.set(holding is not None)
-        if holding is not None and holding != self._reported_pause:
-            message = f"Tainting is {pause_words(holding)}. Releases and records go on."
-            logs.warning(message, by=holding.by)
-            audit.heeded("pause", by=holding.by, act=holding.act, why=holding.reason)
-            self._fleet_event(EventReason.PAUSED, message, holding.act)
-        elif holding is None and self._reported_pause is not None:
-            self._report_end(self._reported_pause, expired=pause is not None)
-        self._reported_pause = holding
+        if holding is None and before is not None:
+            self._report_end(before, expired=pause is not None)
+        if holding is None or holding == before:
+            return
+        message = f"Tainting is {pause_words(holding)}. Releases and records go on."
+        logs.warning(message, by=holding.by)
+        audit.heeded("pause", by=holding.by, act=holding.act, why=holding.reason)
+        self._fleet_event(EventReason.PAUSED, message, holding.act)
 
     def _report_end(self, pause: ControlAct, *, expired: bool) -> None:
         """A pause is over: it expired, or somebody ended it, who may have left a name."""

@@ -13,7 +13,7 @@ from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 
 FRESH_SECONDS = 120.0
-"""How long an answer is told, and a question is worth asking: by then the line has been judged."""
+"""How long an answer is told, and a question is worth asking: by then the line has been decided on."""
 AGAIN_SECONDS = 60.0
 """A node is asked about at most this often."""
 MINUTE_MOST = 120

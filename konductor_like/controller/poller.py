@@ -189,7 +189,17 @@ class Poller:
             over=f"No {name} lines are left that Loki could not give.",
             say=logs.error,
         )
-        self._say_noisy(result.noisy_nodes)
+        if new := result.noisy_nodes - self._noisy:
+            self._said.discard("storm")
+        self._noisy = result.noisy_nodes
+        names = listed([node or "(no node)" for node in sorted(new)], 5)
+        self._say_lasting(
+            "storm",
+            f"A storm of {name} lines from {names}: read by itself, so that it delays no other node's."
+            if result.noisy_nodes
+            else "",
+            over=f"The storm of {name} lines is over.",
+        )
         self._say_oddities(result)
 
     def _say_lasting(
@@ -202,19 +212,6 @@ class Poller:
         elif not text and what in self._said:
             self._said.remove(what)
             logs.info(over, source=self.name)
-
-    def _say_noisy(self, nodes: frozenset[str]) -> None:
-        """Say once who prints more than one answer holds, and when that is over."""
-        if new := nodes - self._noisy:
-            names = listed([name or "(no node)" for name in sorted(new)], 5)
-            logs.warning(
-                f"A storm of {self.name} lines from {names}: read by itself, so that it delays no "
-                "other node's.",
-                source=self.name,
-            )
-        elif self._noisy and not nodes:
-            logs.info(f"The storm of {self.name} lines is over.", source=self.name)
-        self._noisy = nodes
 
     def _say_oddities(self, result: PollResult) -> None:
         """What a healthy pipeline never sends is counted and said, never dropped in silence (rule 12)."""

@@ -184,9 +184,10 @@ class Reconciler:
             fault = self._detect(line)
             if fault is None:
                 others.append(line)
+            elif fault.timestamp_ns < self._act_from_ns:
+                found.append(replace(fault, before_install=True))
             else:
-                before_install = fault.timestamp_ns < self._act_from_ns
-                found.append(replace(fault, before_install=True) if before_install else fault)
+                found.append(fault)
         return found, others
 
     def _observe(self, now: datetime, *, replaying: bool) -> Snapshot:
@@ -294,13 +295,11 @@ class Reconciler:
     def _due(self, plan: Plan, now: datetime) -> list[Change]:
         """What to write now: every taint that may be tried, and some bookkeeping."""
         resting = self._failed_writes.resting(now)
-        taints: list[Change] = []
-        records: list[Change] = []
-        for change in plan.changes:
-            if change.verb is not Verb.TAINT:
-                records += [change] if change.node not in resting else []
-            elif resting.get(change.node) is not Verb.TAINT:  # it never waits for a record that failed
-                taints.append(change)
+        taints = [each for each in plan.changes if each.verb is Verb.TAINT]
+        # A taint never waits for a record that failed.
+        taints = [each for each in taints if resting.get(each.node) is not Verb.TAINT]
+        records = [each for each in plan.changes if each.verb is not Verb.TAINT]
+        records = [each for each in records if each.node not in resting]
         written = records[: self._records_at_once]
         self.more_to_write = len(written) < len(records)
         return taints + written

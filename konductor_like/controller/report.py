@@ -59,7 +59,7 @@ class Report:
         self.brake = BrakeReport(self._fleet_event)
         self._suffix = " (dry run)" if dry_run else ""
         self._tainted: dict[str, str] = {}
-        self._said_waiting: set[str] = set()
+        self._said_unknown: set[str] = set()
         self._told_misnamed: set[str] = set()
         self._told_misnamed_at: datetime | None = None
         self._said_odd: set[tuple[str, str]] = set()
@@ -165,16 +165,16 @@ class Report:
         self.audit.refused(shadows, rules_version, now)
         return would_taint
 
-    def unknown_nodes(self, waiting: Sequence[Fault], given_up: Sequence[Fault], now: datetime) -> None:
+    def unknown_nodes(self, kept: Sequence[Fault], given_up: Sequence[Fault], now: datetime) -> None:
         """Faults of nodes that the cluster does not have: those that wait, and those that waited too long."""
-        names = {str(fault.node) for fault in waiting}
-        for name in sorted(names - self._said_waiting):
+        names = {str(fault.node) for fault in kept}
+        for name in sorted(names - self._said_unknown):
             logs.warning(
                 f"A fault names node {name}, which the cluster does not have (yet); waiting for it to "
                 "register. If it never does, check the collector's node label.",
                 node=name,
             )
-        self._said_waiting = names
+        self._said_unknown = names
         dropped = Counter((fault.finding.rule, fault.node) for fault in given_up)
         for (rule, node), count in dropped.items():
             self._metrics.ignored.labels("no such node").inc(count)
@@ -208,10 +208,12 @@ class Report:
         logs.warning(message, deleted=list(names[:50]))
         self._fleet_event(EventReason.DELETED, message)
 
-    def fleet(self, nodes: Mapping[str, NodeState], brake: BrakeState, waiting: int, now: datetime) -> None:
+    def fleet(
+        self, nodes: Mapping[str, NodeState], brake: BrakeState, open_faults: int, now: datetime
+    ) -> None:
         """The state of the whole after a reconcile: the brake, and taints that others removed."""
         self._metrics.show_brake(brake)
-        self._metrics.waiting.set(waiting)
+        self._metrics.faults_waiting.set(open_faults)
         self.brake.tell(brake, now)
         self._say_oddities(nodes)
         tainted = {name: state.as_read.uid for name, state in nodes.items() if state.tainted}

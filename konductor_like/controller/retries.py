@@ -80,7 +80,12 @@ class UnknownNodes:
                 continue
             given_up.append(fault)
             if fault.source is Source.KERNEL:
-                self._give_up(str(fault.node)[:NAME_CHARS], fault)
+                name = str(fault.node)[:NAME_CHARS]
+                before = self._misnamed.get(name, Misnamed(0, 0))
+                at_ns = max(before.at_ns, fault.timestamp_ns)
+                self._misnamed[name] = Misnamed(before.faults + fault.times, at_ns)
+        while len(self._misnamed) > MISNAMED_MOST:
+            del self._misnamed[min(self._misnamed, key=lambda each: self._misnamed[each].at_ns)]
         return kept, given_up
 
     def misnamed(self, nodes: Container[str], now: datetime) -> Mapping[str, Misnamed]:
@@ -92,13 +97,6 @@ class UnknownNodes:
             if each.at_ns > oldest_ns and name not in nodes
         }
         return dict(self._misnamed)
-
-    def _give_up(self, name: str, fault: Fault) -> None:
-        before = self._misnamed.get(name, Misnamed(0, 0))
-        at_ns = max(before.at_ns, fault.timestamp_ns)
-        self._misnamed[name] = Misnamed(before.faults + fault.times, at_ns)
-        if len(self._misnamed) > MISNAMED_MOST:
-            del self._misnamed[min(self._misnamed, key=lambda each: self._misnamed[each].at_ns)]
 
 
 def thinned(faults: Iterable[Fault]) -> list[Fault]:

@@ -155,7 +155,7 @@ class _Edge:
     fleet_event: _FleetEvent
     lease: LeaderLease | None = None
     prepare: Callable[[], list[str]] = list
-    finish_writes: Callable[[], object] = bool
+    finish_writes: Callable[[], object] = lambda: None
 
 
 def _earnest(
@@ -245,7 +245,7 @@ class _Leaderships:
             gap_max_age_seconds=settings.gap_max_age_seconds,
             now_ns=self.loki.now_ns,
             catalog=lambda: self.rulebook.in_force.detector.catalog,
-            look_again=heartbeats.reread,
+            reread=heartbeats.reread,
             read_node=backfill.request,
             revisit=revisit,
         )
@@ -346,7 +346,7 @@ class _Leaderships:
         self.metrics.budget_used.set_function(lambda: budget.used)
 
         def keeps(text: str) -> bool:
-            """Each pod line is looked at by itself, so what is no fault need not be kept until then."""
+            """Each pod line is decided on by itself, so what is no fault need not be kept until then."""
             return self.rulebook.in_force.detector.find_in_pod_log(text) is not None
 
         readers: dict[str, SourceReader] = {}
@@ -386,7 +386,9 @@ def believable(saved: Checkpoint | None, settings: Settings, now_ns: int) -> Che
     A cursor from the future says nothing about what was read. What is read twice acts once; what began to
     count at the first start goes on to count.
     """
-    first = first_checkpoint(settings, now_ns)
+    act_from_ns = now_ns - round(settings.first_start_act_seconds * SECOND_NS)
+    history_ns = now_ns - round(settings.first_start_history_seconds * SECOND_NS)
+    first = Checkpoint({Source.KERNEL: min(history_ns, act_from_ns), Source.POD: act_from_ns}, act_from_ns)
     if saved is None:
         return first
     latest_ns = now_ns + round(CURSOR_AHEAD_SECONDS * SECOND_NS)
@@ -395,12 +397,4 @@ def believable(saved: Checkpoint | None, settings: Settings, now_ns: int) -> Che
         logs.warning(
             f"No usable cursor of {source.value} lines is saved: reading as far back as on a first start."
         )
-    act_from_ns = min(saved.act_from_ns, first.act_from_ns)
-    return Checkpoint({**first.read_ns, **kept}, act_from_ns, saved.released)
-
-
-def first_checkpoint(settings: Settings, started_ns: int) -> Checkpoint:
-    """Where reading begins when nothing was ever read (rule 5)."""
-    act_from_ns = started_ns - round(settings.first_start_act_seconds * SECOND_NS)
-    history_ns = started_ns - round(settings.first_start_history_seconds * SECOND_NS)
-    return Checkpoint({Source.KERNEL: min(history_ns, act_from_ns), Source.POD: act_from_ns}, act_from_ns)
+    return Checkpoint({**first.read_ns, **kept}, min(saved.act_from_ns, act_from_ns), saved.released)

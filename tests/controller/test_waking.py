@@ -24,6 +24,8 @@ from konductor_like.model import Coverage, Misnamed
 from tests.controller.reconciling import Scene, xid
 from tests.policy.scenes import at, ns
 
+FLEET = SimpleNamespace(update=lambda *_: Coverage(at(0)))
+
 
 def bare_leadership(
     clock_ahead_seconds: Callable[[], float] = lambda: 0.0,
@@ -32,7 +34,7 @@ def bare_leadership(
     nodes: Nodes | None = None,
     fleet: object = None,
 ) -> Leadership:
-    """Without sources; only its inbox, its clocks and what it looks at are of interest."""
+    """Without sources; only its inbox, its clocks and its nodes are of interest."""
     return Leadership(
         cast("Reconciler", reconciler),
         cast("Nodes", nodes),
@@ -47,14 +49,16 @@ def bare_leadership(
     )
 
 
-@pytest.fixture
-def leadership() -> Leadership:
-    return bare_leadership()
-
-
-def test_a_delivery_does_not_wait_for_changes_that_may_come(
-    leadership: Leadership, monkeypatch: pytest.MonkeyPatch
+def test_changes_of_nodes_make_one_reconcile_and_a_delivery_does_not_wait_for_more_of_them(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    leadership = bare_leadership()
+    monkeypatch.setattr(leaderships, "WAKE_SECONDS", 0.01)
+    for _ in range(100):
+        leadership.wake()
+    assert leadership._next_deliveries(3600.0) == []
+    assert leadership._inbox.empty()
+
     monkeypatch.setattr(leaderships, "WAKE_SECONDS", 3600.0)
     delivery = Delivery("kernel", cast("PollResult", None))
     leadership.wake()
@@ -63,23 +67,11 @@ def test_a_delivery_does_not_wait_for_changes_that_may_come(
     assert leadership._next_deliveries(3600.0) == [delivery]
 
 
-def test_changes_of_nodes_are_looked_at_together(
-    leadership: Leadership, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(leaderships, "WAKE_SECONDS", 0.01)
-    for _ in range(100):
-        leadership.wake()
-
-    assert leadership._next_deliveries(3600.0) == []
-    assert leadership._inbox.empty()
-
-
 def test_bookkeeping_that_is_left_wakes_the_next_reconcile(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(size=100)
     text = "[9.0] NVRM: Xid (PCI:0000:1b:00): 63, pid=1"
     scene.run(*(replace(xid(f"gpu-{i}"), text=text) for i in range(1, 101)), seconds=2)
-    fleet = SimpleNamespace(update=lambda *_: Coverage(at(0)))
-    leadership = bare_leadership(reconciler=scene.reconciler, nodes=scene.cluster, fleet=fleet)
+    leadership = bare_leadership(reconciler=scene.reconciler, nodes=scene.cluster, fleet=FLEET)
     monkeypatch.setattr(leaderships, "datetime", SimpleNamespace(now=lambda _: at(3)))
     monkeypatch.setattr(leaderships, "WAKE_SECONDS", 0.0)
     reconciles = 1
@@ -112,13 +104,12 @@ def test_names_that_no_node_has_go_onto_the_lease_with_the_coverage() -> None:
     scene = Scene()
     scene.run(xid("GPU-2"), seconds=2)
     scene.run(seconds=700)
-    fleet = SimpleNamespace(update=lambda *_: Coverage(at(0)))
-    leadership = bare_leadership(reconciler=scene.reconciler, nodes=scene.cluster, fleet=fleet)
+    leadership = bare_leadership(reconciler=scene.reconciler, nodes=scene.cluster, fleet=FLEET)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(leaderships, "datetime", SimpleNamespace(now=lambda _: at(700)))
         leadership._update_coverage()
 
-    coverage = leadership.coverage()
+    coverage = leadership.carried().coverage
     assert coverage is not None
     assert dict(coverage.misnamed) == {"GPU-2": Misnamed(1, ns(1))}
