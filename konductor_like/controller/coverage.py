@@ -211,14 +211,13 @@ class CoverageTracker:
         open_since_ns = [gap.start_ns for gap in gaps if gap.end_ns is None]
         heard_ns = min(open_since_ns, default=unix_ns(self._before.at))
         span = _closed(gaps)
-        node = _Node(
+        node = self._nodes[name] = _Node(
             heard_ns,
             heard_ns if silent else self._started_ns,
             confirmed=False,
             silent=silent,
             gap=None if span is None else longer(None, *span),
         )
-        self._nodes[name] = node
         return node
 
     def _meet(self, created_ns: Mapping[str, int]) -> None:

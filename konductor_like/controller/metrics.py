@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter as Counted
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
@@ -55,7 +55,7 @@ class Metrics:
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(prefix + name, text, labels, registry=self.registry)
 
-        def histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...] = _LAGS) -> Histogram:
+        def histogram(name: str, text: str, *labels: str, buckets: Sequence[float] = _LAGS) -> Histogram:
             return Histogram(prefix + name, text, labels, buckets=buckets, registry=self.registry)
 
         gauge("build_info", "Version of the controller; always 1.", "version").labels(__version__).set(1)
