@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from konductor_like.catalog import Catalog
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
-from konductor_like.detection.finding import evidence
-from konductor_like.detection.kernel_record import one_line
+from konductor_like.detection.kernel_record import evidence, one_line
 from konductor_like.detection.why_not import is_unparsed, why_no_fault
 from konductor_like.model import LogLine, Source, Unparsed
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.detection import HEARTBEAT_ANCHOR, find, parse_heartbeat
-from konductor_like.detection.kernel_record import open_record
+from konductor_like.detection.kernel_record import open_record, origin
 from konductor_like.kmsg import Records
 from konductor_like.model import KernelPosition, Source
 from tests.kmsg.ring import BOOT, Message
@@ -93,8 +93,9 @@ def test_any_record_comes_back_whole(text: str, sequence: int, stamp_us: int, fa
 
     record = open_record(line)
     assert record is not None
-    assert record.message == words
-    assert record.origin() == (KernelPosition(BOOT, sequence, stamp_us), facility != 0)
+    message, around = record
+    assert message == words
+    assert origin(around) == (KernelPosition(BOOT, sequence, stamp_us), facility != 0)
 
 
 @pytest.mark.parametrize(
