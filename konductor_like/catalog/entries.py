@@ -112,7 +112,6 @@ class SxidEntry(Entry):
     name: str = ""
     group: str = ""
     guide: str = ""
-    printed: str = ""
 
     @property
     def line_decides(self) -> bool:
@@ -129,7 +128,6 @@ class LinkRule:
     status: int
     bucket: str
     investigate: str
-    printed: str
 
     @property
     def severity(self) -> Severity:

@@ -13,6 +13,7 @@ from typing import Any, TypeGuard, TypeVar
 
 import yaml
 
+from konductor_like.catalog.entries import Mode
 from konductor_like.catalog.errors import CatalogError, RulesError, quoted
 
 E = TypeVar("E", bound=StrEnum)
@@ -82,6 +83,20 @@ class Record:
             return kind(value)
         except ValueError:
             raise self.error(field, f"{quoted(value)} is not one of {', '.join(kind)}") from None
+
+    def mode(self, field: str = "mode") -> Mode:
+        """The mode of a rule, which enforces where nothing is said; YAML's bare ``off`` is false."""
+        value = self.optional_text(field)
+        if not value:
+            return Mode.ENFORCE
+        return Mode.OFF if value == "false" else self.one_of(field, Mode)
+
+    def flag(self, field: str) -> bool:
+        """``true``, or ``false`` where the field is missing."""
+        value = self.optional_text(field)
+        if value not in ("", "true", "false"):
+            raise self.error(field, f"{quoted(value)} is neither true nor false")
+        return value == "true"
 
     def texts(self, field: str) -> tuple[str, ...]:
         """A list of at least one text, none of them empty."""

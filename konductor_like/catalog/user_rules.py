@@ -10,20 +10,21 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from konductor_like.catalog.catalog import CODE, Catalog
 from konductor_like.catalog.entries import Advice, Entry, Mode, Needs
 from konductor_like.catalog.errors import CatalogError, RulesError, quoted, short
-from konductor_like.catalog.escalation_text import ADVICE_FIELD, read_escalation, with_advice, with_field
 from konductor_like.catalog.escalation_text import FIELDS as ESCALATION_FIELDS
+from konductor_like.catalog.escalation_text import read_escalation, with_field
 from konductor_like.catalog.lint import lint
-from konductor_like.catalog.patterns import PCI, LinearPattern, PatternRule, check_examples, read_mode
+from konductor_like.catalog.patterns import PCI, LinearPattern, PatternRule, read_rule
 from konductor_like.catalog.rules_file import Override, Record, RuleFile, read_rule_file
 from konductor_like.model import NO_ESCALATION, Escalation, FaultKind, Severity, Source
 
 T = TypeVar("T", bound=Entry)
-OVERRIDABLE = ("severity", "mode", "title", "advice", *ESCALATION_FIELDS, ADVICE_FIELD)
+OVERRIDABLE = ("severity", "mode", "title", "advice", *ESCALATION_FIELDS)
 TITLE_CHARS_MOST = 80
 ADVICE_CHARS_MOST = 120
 """Both have to fit into the record on the node."""
@@ -41,7 +42,6 @@ _FIELDS = frozenset(
         *("id", "source", "severity", "mode", "title", "advice", "needs", "link"),
         *("contains", "anchor", "patterns", "match", "no_match"),
         *ESCALATION_FIELDS,
-        ADVICE_FIELD,
     }
 )
 
@@ -83,7 +83,7 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
     for record in content.rules[:RULES_MOST]:
         try:
             rule = _read_rule(record, base, own)
-            escalation = _read_escalation(record, base)
+            escalation = read_escalation(record, partial(_read_advice, record, base.advice))
         except CatalogError as problem:
             problems.append(problem)
         else:
@@ -131,12 +131,9 @@ def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog) 
         raise record.error(key, f"there is no built-in rule {quoted(rule)}")
     if pattern is not None and pattern.table is not None and name != "mode":
         raise record.error(key, "its table says that for each code; only mode can be set here")
-    if name in (*ESCALATION_FIELDS, ADVICE_FIELD):
+    if name in ESCALATION_FIELDS:
         before = catalog.escalations.get(rule, NO_ESCALATION)
-        if name == ADVICE_FIELD:
-            after = with_advice(before, _read_advice(record, base.advice, key))
-        else:
-            after = with_field(before, name, record, key)
+        after = with_field(before, name, record, key, partial(_read_advice, record, base.advice))
         return replace(catalog, escalations={**catalog.escalations, rule: after})
     value = _read_field(name, record, base, key)
 
@@ -171,7 +168,7 @@ def _read_field(name: str, record: Record, base: Catalog, key: str) -> Severity 
         case "severity":
             return record.one_of(key, Severity)
         case "mode":
-            return read_mode(record, key)
+            return record.mode(key)
         case "title":
             return _read_title(record, key)
         case _:
@@ -219,45 +216,22 @@ def _read_rule(record: Record, base: Catalog, others: Mapping[str, PatternRule])
     record.only(_FIELDS)
     name = _read_id(record, base, others)
     source = record.one_of("source", Source)
-    mode = read_mode(record)
     entry = Entry(
         name,
         FaultKind.CUSTOM,
         record.one_of("severity", Severity),
         _read_title(record),
         _read_advice(record, base.advice),
-        mode=mode,
+        mode=record.mode(),
         link=_read_link(record),
         origin=record.file,
         fixed=frozenset({"severity", "title", "advice"}),
     )
-    contains = _literals(record, "contains", record.texts("contains"), source)
-    patterns = record.texts("patterns")
-    if len(patterns) > PATTERNS_MOST:
+    _check_literals(record, "contains", source)
+    _check_literals(record, "anchor", source)
+    if len(patterns := record.texts("patterns")) > PATTERNS_MOST:
         raise record.error("patterns", f"are {len(patterns)}; {PATTERNS_MOST} at most", PATTERNS_MOST)
-    rule = PatternRule(
-        id=name,
-        source=source,
-        kind=FaultKind.CUSTOM,
-        table=None,
-        entry=entry,
-        contains=contains,
-        anchors=_literals(record, "anchor", record.optional_texts("anchor"), source) or contains,
-        patterns=tuple(_compile(record, number, pattern) for number, pattern in enumerate(patterns)),
-        examples=record.texts("match"),
-        counterexamples=record.texts("no_match"),
-        mode=mode,
-        written=patterns,
-    )
-    check_examples(record, rule)
-    return rule
-
-
-def _read_escalation(record: Record, base: Catalog) -> Escalation:
-    escalation = read_escalation(record)
-    if not record.optional_text(ADVICE_FIELD):
-        return escalation
-    return with_advice(escalation, _read_advice(record, base.advice, ADVICE_FIELD))
+    return read_rule(record, source, entry, partial(_compile, record))
 
 
 def _read_id(record: Record, base: Catalog, others: Mapping[str, PatternRule]) -> str:
@@ -280,8 +254,8 @@ def _read_link(record: Record) -> str:
     return link
 
 
-def _literals(record: Record, name: str, literals: tuple[str, ...], source: Source) -> tuple[str, ...]:
-    for number, literal in enumerate(literals):
+def _check_literals(record: Record, name: str, source: Source) -> None:
+    for number, literal in enumerate(record.optional_texts(name)):
         if not LITERAL_CHARS_LEAST <= len(literal.strip()) <= len(literal) <= LITERAL_CHARS_MOST:
             lengths = f"{LITERAL_CHARS_LEAST} to {LITERAL_CHARS_MOST} characters"
             raise record.error(name, f"{quoted(literal)} must have {lengths}", number)
@@ -290,7 +264,6 @@ def _literals(record: Record, name: str, literals: tuple[str, ...], source: Sour
         if source is Source.KERNEL and ("\\" in literal or not literal.isascii()):
             reason = f"{quoted(literal)} is in no kernel line: the kernel writes such characters as \\x.."
             raise record.error(name, reason, number)
-    return literals
 
 
 def _compile(record: Record, number: int, pattern: str) -> LinearPattern:
