@@ -26,27 +26,21 @@ _DEPTH_MOST = 8
 _SECTIONS = ("source", "overrides", "rules")
 
 
+@dataclass(frozen=True, slots=True)
 class Record:
     """One entry of a file: its fields, and enough to name it in an error."""
 
-    def __init__(
-        self,
-        file: str,
-        name: str,
-        fields: Mapping[str, Any],
-        line: int | None = None,
-        lines: Mapping[str, int] | None = None,
-    ) -> None:
-        self.file = file
-        self.name = name
-        self._fields = fields
-        self.line = line
-        self._lines = lines or {}
+    file: str
+    name: str
+    fields: Mapping[str, Any]
+    line: int | None = None
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """Of each field, and of each item of a list as ``match 2``."""
 
     def error(self, field: str, reason: str, number: int | None = None) -> CatalogError:
         """The error that says what is wrong with a field of this entry, or with item ``number`` of it."""
-        line = self._lines.get(field, self.line)
-        return CatalogError(self.file, self.name, field, reason, self._lines.get(f"{field} {number}", line))
+        line = self.lines.get(field, self.line)
+        return CatalogError(self.file, self.name, field, reason, self.lines.get(f"{field} {number}", line))
 
     def text(self, field: str) -> str:
         """A text that must be there."""
@@ -57,14 +51,14 @@ class Record:
 
     def optional_text(self, field: str) -> str:
         """A text, empty where there is none."""
-        value = self._fields.get(field, "")
+        value = self.fields.get(field, "")
         if not isinstance(value, str):
             raise self.error(field, f"{quoted(value)} is not a text")
         return value
 
     def integer(self, field: str) -> int:
         """A number, decimal or 0x…, that must be there."""
-        value = self._fields.get(field, "")
+        value = self.fields.get(field, "")
         if isinstance(value, int):
             return value
         try:
@@ -74,7 +68,7 @@ class Record:
 
     def optional_integer(self, field: str) -> int | None:
         """A number; None where there is none."""
-        return None if self._fields.get(field, "") == "" else self.integer(field)
+        return None if self.fields.get(field, "") == "" else self.integer(field)
 
     def one_of(self, field: str, kind: type[E]) -> E:
         """A value of a closed list, which must be there."""
@@ -100,7 +94,7 @@ class Record:
 
     def texts(self, field: str) -> tuple[str, ...]:
         """A list of at least one text, none of them empty."""
-        value = self._fields.get(field)
+        value = self.fields.get(field)
         if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
             raise self.error(field, "must be a list of texts")
         for number, item in enumerate(value):
@@ -110,14 +104,14 @@ class Record:
 
     def optional_texts(self, field: str) -> tuple[str, ...]:
         """A list of texts, or one text alone; none where the field is missing."""
-        value = self._fields.get(field)
+        value = self.fields.get(field)
         if value is None or isinstance(value, str):
             return (value,) if value else ()
         return self.texts(field)
 
     def only(self, known: frozenset[str]) -> None:
         """Refuse misspelt fields."""
-        for name in self._fields:
+        for name in self.fields:
             if name not in known:
                 raise self.error(name, "is not a known field")
 

@@ -51,30 +51,26 @@ class UserRules:
     """A rules file that can be used: the catalogue that it makes, and what it says."""
 
     catalog: Catalog
-    overrides: Mapping[str, str]
+    overrides: Mapping[str, str] = field(default_factory=dict)
     """``xid.94.severity`` to ``fatal``."""
-    own: Mapping[str, str]
+    own: Mapping[str, str] = field(default_factory=dict)
     """``site.nic_down`` to all that is said of it."""
-    warnings: tuple[str, ...]
-    digest: str
+    warnings: tuple[str, ...] = ()
+    digest: str = "built-in"
     """Names the content of the file."""
     records: Mapping[str, Record] = field(default_factory=dict, compare=False, repr=False)
     """Where in the file each rule of ``own`` stands."""
-
-    @classmethod
-    def none(cls, base: Catalog) -> UserRules:
-        """Nothing of a user's own."""
-        return cls(base, {}, {}, (), "built-in")
 
 
 def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
     """Check a file and lay it over ``base``. Raises RulesError with everything that is wrong with it."""
     content = read_rule_file(text, file)
+    names = [str(record.fields.get("id")) for record in content.rules]
     problems: list[CatalogError] = []
     catalog = base
     for override in content.overrides:
         try:
-            catalog = _overridden(catalog, override, file, base)
+            catalog = _overridden(catalog, override, file, base, names)
         except CatalogError as problem:
             problems.append(problem)
     own: dict[str, PatternRule] = {}
@@ -84,6 +80,7 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
         try:
             rule = _read_rule(record, base, own)
             escalation = read_escalation(record, partial(_read_advice, record, base.advice))
+            _check_companions(record, "together_with", escalation, base, names)
         except CatalogError as problem:
             problems.append(problem)
         else:
@@ -117,7 +114,7 @@ def _said(rule: PatternRule) -> str:
     return repr((rule.source, rule.entry, rule.contains, rule.anchors, rule.written))
 
 
-def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog) -> Catalog:
+def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog, own: list[str]) -> Catalog:
     """The catalogue with one field of one rule changed. Raises CatalogError at the override's line."""
     rule, name = override.rule, override.field
     key = f"{rule}.{name}"
@@ -134,6 +131,7 @@ def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog) 
     if name in ESCALATION_FIELDS:
         before = catalog.escalations.get(rule, NO_ESCALATION)
         after = with_field(before, name, record, key, partial(_read_advice, record, base.advice))
+        _check_companions(record, key, after, base, own)
         return replace(catalog, escalations={**catalog.escalations, rule: after})
     value = _read_field(name, record, base, key)
 
@@ -170,13 +168,12 @@ def _read_field(name: str, record: Record, base: Catalog, key: str) -> Severity 
         case "mode":
             return record.mode(key)
         case "title":
-            return _read_title(record, key)
+            return _read_words(record, key, TITLE_CHARS_MOST)
         case _:
             return _read_advice(record, base.advice, key)
 
 
 def _of_the_whole(content: RuleFile, catalog: Catalog) -> Iterator[CatalogError]:
-    yield from _unknown_companions(content, catalog)
     if len(content.rules) > RULES_MOST:
         yield content.rules[RULES_MOST].error(
             "id", f"is one more than the {RULES_MOST} rules that a file may hold"
@@ -192,24 +189,15 @@ def _of_the_whole(content: RuleFile, catalog: Catalog) -> Iterator[CatalogError]
             yield CatalogError(content.file, "the file", "mode", reason)
 
 
-def _unknown_companions(content: RuleFile, catalog: Catalog) -> Iterator[CatalogError]:
+def _check_companions(
+    record: Record, key: str, escalation: Escalation, known: Catalog, own: list[str]
+) -> None:
     """A rule that is waited for in vain is a slip of the pen."""
-    named = [
-        (Record(content.file, "overrides", {}, each.line), each.rule, f"{each.rule}.{each.field}")
-        for each in content.overrides
-        if each.field == "together_with"
-    ]
-    named += [(each, each.optional_text("id"), "together_with") for each in content.rules[:RULES_MOST]]
-    families = {rule.id.partition(".")[0] for rule in catalog.pattern_rules}
-    for record, name, key in named:
-        together = catalog.escalations.get(name, NO_ESCALATION).together_with
-        if together is None:
-            continue
-        for rule in together.rules:
-            family = rule.partition(".")[0]
-            whole = rule.endswith(".*")
-            if not (family in families if whole else catalog.entry_or_unknown(rule) is not None):
-                yield record.error(key, f"there is no rule {quoted(rule)}")
+    families = {rule.partition(".")[0] for rule in (*own, *(rule.id for rule in base.pattern_rules))}
+    for rule in escalation.together_with.rules if escalation.together_with else ():
+        whole_family = rule.endswith(".*") and rule.removesuffix(".*") in families
+        if not (whole_family or rule in own or base.entry_or_unknown(rule)):
+            raise record.error(key, f"there is no rule {quoted(rule)}")
 
 
 def _read_rule(record: Record, base: Catalog, others: Mapping[str, PatternRule]) -> PatternRule:
@@ -220,7 +208,7 @@ def _read_rule(record: Record, base: Catalog, others: Mapping[str, PatternRule])
         name,
         FaultKind.CUSTOM,
         record.one_of("severity", Severity),
-        _read_title(record),
+        _read_words(record, "title", TITLE_CHARS_MOST),
         _read_advice(record, base.advice),
         mode=record.mode(),
         link=_read_link(record),
@@ -278,29 +266,23 @@ def _compile(record: Record, number: int, pattern: str) -> LinearPattern:
     return compiled
 
 
-def _read_title(record: Record, field: str = "title") -> str:
-    """A title of a user's own."""
-    title = record.text(field)
-    if len(title) > TITLE_CHARS_MOST:
-        raise record.error(field, f"is longer than {TITLE_CHARS_MOST} characters")
-    return _printable(record, field, title)
+def _read_words(record: Record, field: str, most: int) -> str:
+    """A text of a user's own, which goes into log lines and onto the node."""
+    text = record.text(field)
+    if len(text) > most:
+        raise record.error(field, f"is longer than {most} characters")
+    if not text.isprintable():
+        raise record.error(field, f"{quoted(text)} must be printable, on one line")
+    return text
 
 
 def _read_advice(record: Record, known: Mapping[str, Advice], field: str = "advice") -> Advice:
     """A key of the advice that we have, or a user's own words with what the machine ``needs``."""
     text = record.text(field)
     needs = record.one_of("needs", Needs) if record.optional_text("needs") else None
-    if re.fullmatch(r"[a-z0-9_]+", text):
-        if text not in known:
-            keys = ", ".join(sorted(known))
-            raise record.error(field, f"{quoted(text)} is neither a sentence nor one of {keys}")
-        return known[text] if needs is None else Advice(known[text].text, needs)
-    if len(text) > ADVICE_CHARS_MOST:
-        raise record.error(field, f"is longer than {ADVICE_CHARS_MOST} characters")
-    return Advice(_printable(record, field, text), needs or Needs.INSPECTION)
-
-
-def _printable(record: Record, field: str, text: str) -> str:
-    if not text.isprintable():  # it goes into log lines and onto the node
-        raise record.error(field, f"{quoted(text)} must be printable, on one line")
-    return text
+    if not re.fullmatch(r"[a-z0-9_]+", text):
+        return Advice(_read_words(record, field, ADVICE_CHARS_MOST), needs or Needs.INSPECTION)
+    if text not in known:
+        keys = ", ".join(sorted(known))
+        raise record.error(field, f"{quoted(text)} is neither a sentence nor one of {keys}")
+    return known[text] if needs is None else Advice(known[text].text, needs)

@@ -69,10 +69,7 @@ def parse_heartbeat(text: str) -> Heartbeat | None:
     except (ValueError, OverflowError):
         return None
     return Heartbeat(
-        match["boot"].lower(),
-        int(match["seq"]),
-        stamp_us(match["seconds"], match["micros"]),
-        wall,
+        match["boot"].lower(), int(match["seq"]), stamp_us(match["seconds"], match["micros"]), wall
     )
 
 

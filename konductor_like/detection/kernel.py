@@ -17,20 +17,11 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
-from konductor_like.catalog import (
-    Advice,
-    Catalog,
-    Detail,
-    Entry,
-    LinkRule,
-    Mode,
-    PatternRule,
-    XidEntry,
-)
+from konductor_like.catalog import Advice, Catalog, Detail, Entry, LinkRule, Mode, PatternRule, XidEntry
 from konductor_like.detection.kernel_record import KernelRecord, evidence, normal_pci, open_record, origin
 from konductor_like.model import FaultKind, Finding, Severity, Source
 
-NO_RECOVERY_ACTION = 0
+_NO_ACTION = 0
 # The words changed between driver branches; the number is what counts. What follows it proves it complete.
 _RECOVERY_TARGET = re.compile(
     r"changed from .{1,80}? to 0x([0-9A-Fa-f]{1,8}) ?\((?:([^()]{1,40})\))?", re.ASCII
@@ -51,7 +42,8 @@ _ELSEWHERE = ("INVESTIGATE_PEER_DEVICE", "SYMPATHETIC_REPORT_SOLO")
 """Actions of NVIDIA's table for a link that went down because of its other end."""
 
 
-_Reader = Callable[[Catalog, PatternRule, KernelRecord, re.Match[str]], Finding | None]
+_Match = re.Match[str]
+_Reader = Callable[[Catalog, PatternRule, KernelRecord, _Match], Finding | None]
 """Makes the finding of a record that a rule fits; None where its entry is off."""
 _Tried = tuple[str, PatternRule, _Reader]
 """A literal, the rule that is tried on the lines that hold it, and what reads them."""
@@ -177,18 +169,14 @@ def kernel_finding(
     )
 
 
-def _read_other(
-    catalog: Catalog, rule: PatternRule, record: KernelRecord, match: re.Match[str]
-) -> Finding | None:
+def _read_other(catalog: Catalog, rule: PatternRule, record: KernelRecord, match: _Match) -> Finding | None:
     """An SXid, or a line of which the rule itself says all."""
     if rule.entry is None:
         return _read_sxid(catalog, rule, record, match)
     return kernel_finding(rule, rule.entry, record, gpu=normal_pci(match.groupdict().get("gpu")))
 
 
-def _read_xid(
-    catalog: Catalog, rule: PatternRule, record: KernelRecord, match: re.Match[str]
-) -> Finding | None:
+def _read_xid(catalog: Catalog, rule: PatternRule, record: KernelRecord, match: _Match) -> Finding | None:
     gpu, code, pid, process, detail = match.group("gpu", "code", "pid", "process", "detail")
     entry = catalog.xid(int(code))
     verdict, port = None, None
@@ -227,8 +215,7 @@ def _recovery_action(catalog: Catalog, _: XidEntry, detail: str) -> Verdict | No
     action = catalog.recovery_actions.get(int(target[1], 16)) if target else None
     if action is None or target is None:
         return None
-    over = action.code == NO_RECOVERY_ACTION
-    return Verdict(action.severity, action.title, action.advice, sub_code=target[2], over=over)
+    return Verdict(action.severity, action.title, action.advice, target[2], over=action.code == _NO_ACTION)
 
 
 def _consequence(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:
@@ -256,9 +243,7 @@ def _containment(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | No
     return None
 
 
-def _read_sxid(
-    catalog: Catalog, rule: PatternRule, record: KernelRecord, match: re.Match[str]
-) -> Finding | None:
+def _read_sxid(catalog: Catalog, rule: PatternRule, record: KernelRecord, match: _Match) -> Finding | None:
     """An SXid, whose address is the switch's; Fabric Manager's line about one is a finding ``fm.20034``."""
     said = match.groupdict()
     entry = catalog.sxid(int(said["code"]))
@@ -307,43 +292,32 @@ def _nvlink5(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:
     numbers = _STATUS.search(detail)
     rule = None if numbers is None else _row(catalog.link_rules.get(entry.code or 0, ()), numbers)
     if rule is not None:
-        severity, title = rule.severity, f"{entry.title}: {_name(rule)}"
+        severity, title = rule.severity, f"{entry.title}: {rule.unit.rpartition('/')[2]}"
+        if reason := _reason(rule.values[0]):
+            title += f", reason {reason}"
     elif word is not None:
         severity, title = (Severity.FATAL if word[2] == "Fatal" else Severity.SUSPECT), entry.title
     else:
         return None
+    sub_code = None if word is None else word[1]
+    if sub_code is not None and numbers is not None and sub_code.startswith(_LINK_EVENT):
+        sub_code += f".{_reason(int(numbers[1], 16))}"
     advice = catalog.advice["nvlink" if severity.taints else "nvlink5_watch"]
-    remote = rule is not None and rule.investigate in _ELSEWHERE
-    return Verdict(severity, title, advice, _sub_code(word, numbers), remote)
+    return Verdict(severity, title, advice, sub_code, rule is not None and rule.investigate in _ELSEWHERE)
 
 
-def _row(rules: tuple[LinkRule, ...], numbers: re.Match[str]) -> LinkRule | None:
+def _row(rules: tuple[LinkRule, ...], numbers: _Match) -> LinkRule | None:
     """The row that fits. Where the status is cut off, any row will do if all that fit agree."""
-    intrinfo = int(numbers[1], 16)
+    fitting = [rule for rule in rules if rule.fits(int(numbers[1], 16))]
     if numbers[2] is not None:
         status = int(numbers[2], 16)
-        return next((rule for rule in rules if rule.status == status and rule.fits(intrinfo)), None)
-    fitting = [rule for rule in rules if rule.fits(intrinfo)]
+        return next((rule for rule in fitting if rule.status == status), None)
     return fitting[0] if len({rule.severity for rule in fitting}) == 1 else None
 
 
-def _sub_code(word: re.Match[str] | None, numbers: re.Match[str] | None) -> str | None:
-    """``RLW_REMAP``, or ``NETIR_LINK_EVT.38`` with the reason why the link went down."""
-    if word is None:
-        return None
-    if numbers is None or not word[1].startswith(_LINK_EVENT):
-        return word[1]
-    return f"{word[1]}.{_reason(int(numbers[1], 16))}"
-
-
 def _reason(intrinfo: int) -> int:
+    """Why a link went down."""
     return intrinfo >> 20 & 0x3F
-
-
-def _name(rule: LinkRule) -> str:
-    unit = rule.unit.rpartition("/")[2]
-    reason = _reason(rule.values[0])
-    return f"{unit}, reason {reason}" if reason else unit
 
 
 _DETAILS: dict[Detail, Callable[[Catalog, XidEntry, str], Verdict | None]] = {

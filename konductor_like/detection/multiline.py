@@ -186,13 +186,11 @@ def _is_another(error: _PcieError, finding: Finding) -> bool:
     if text.startswith("pcieport ") and ("Bus Error" in text or finding.rule == "aer.recovery_failed"):
         # The port that is told of may be any between the root and the device, but of the same domain.
         return (
-            error.gpu is not None and finding.gpu is not None and _domain(error.gpu) != _domain(finding.gpu)
+            error.gpu is not None
+            and finding.gpu is not None
+            and error.gpu.partition(":")[0] != finding.gpu.partition(":")[0]
         )
     return finding.gpu != error.gpu
-
-
-def _domain(address: str) -> str:
-    return address.partition(":")[0]
 
 
 def _raised(catalog: Catalog, finding: Finding, gpu: str) -> Finding:

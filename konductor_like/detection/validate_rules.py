@@ -29,7 +29,7 @@ def load_rules(path: Path | None, *, needed: bool = False) -> UserRules:
         how = "is gone" if text is None else "is empty"
         raise _unreadable(path, f"{how}; to go without rules of your own, let it say `rules: []`")
     if path is None or text is None:
-        return UserRules.none(load_catalog())
+        return UserRules(load_catalog())
     return validated(read_user_rules(text, path.name, load_catalog()))
 
 

@@ -98,15 +98,9 @@ def _turned_off(catalog: Catalog, rule: PatternRule, match: re.Match[str]) -> st
 
 
 def _entry(catalog: Catalog, rule: PatternRule, match: re.Match[str]) -> Entry | None:
-    match rule.table:
-        case "xid":
-            return catalog.xid(int(match["code"]))
-        case "sxid":
-            return catalog.sxid(int(match["code"]))
-        case "cuda":
-            return catalog.cuda_errors.get(match["text"].lower())
-        case _:
-            return rule.entry
+    if rule.table == "cuda":
+        return catalog.cuda_errors.get(match["text"].lower())
+    return rule.entry or catalog.entry_or_unknown(f"{rule.table}.{int(match['code'])}")
 
 
 def _wrong_form(rules: list[PatternRule], text: str) -> str:
