@@ -29,8 +29,8 @@ class Catalog:
     """The registers of Xid 74, by register and bit."""
     cuda_errors: Mapping[str, Entry]
     """By text, in lower case."""
-    kernel_rules: tuple[PatternRule, ...]
-    pod_rules: tuple[PatternRule, ...]
+    pattern_rules: tuple[PatternRule, ...]
+    """Those that are off, too."""
     advice: Mapping[str, Advice]
     escalations: Mapping[str, Escalation] = field(default_factory=dict)
     """By rule, what makes more of it than one line says."""
@@ -59,18 +59,22 @@ class Catalog:
         )
 
     @property
-    def pattern_rules(self) -> tuple[PatternRule, ...]:
-        """All pattern rules, those that are off, too."""
-        return (*self.kernel_rules, *self.pod_rules)
+    def kernel_rules(self) -> tuple[PatternRule, ...]:
+        """The pattern rules for kernel logs."""
+        return tuple(rule for rule in self.pattern_rules if rule.source is Source.KERNEL)
+
+    @property
+    def pod_rules(self) -> tuple[PatternRule, ...]:
+        """The pattern rules for the logs of pods."""
+        return tuple(rule for rule in self.pattern_rules if rule.source is Source.POD)
 
     def rules(self, source: Source) -> tuple[PatternRule, ...]:
         """The rules of one source that are not off, in the order in which they are tried.
 
         Those on trial come last, so that none of them hides a fault from one that is enforced.
         """
-        rules = self.kernel_rules if source is Source.KERNEL else self.pod_rules
-        order = (Mode.ENFORCE, Mode.SHADOW)
-        return tuple(rule for mode in order for rule in rules if rule.mode is mode)
+        on = [rule for rule in self.pattern_rules if rule.source is source and rule.mode is not Mode.OFF]
+        return tuple(sorted(on, key=lambda rule: rule.mode is Mode.SHADOW))
 
     def anchors(self, source: Source) -> tuple[str, ...]:
         """The few short literals that Loki is asked for: one of them stands in every line of a fault.

@@ -36,10 +36,6 @@ class CatalogError(ValueError):
     def __init__(self, file: str, entry: str, field: str, reason: str, line: int | None = None) -> None:
         place = file if line is None else f"{file}:{line}"
         super().__init__(f"{place}, {short(entry)}, {short(field)}: {reason}")
-        self.file = file
-        self.entry = entry
-        self.field = field
-        self.reason = reason
         self.line = line
 
 

@@ -52,7 +52,6 @@ def read_catalog(folder: Traversable) -> Catalog:
     """The catalogue in ``folder``. Raises CatalogError with file, entry and field."""
     advice = dict(_advice(folder))
     cuda = dict(_cuda_errors(folder, advice))
-    rules = tuple(_rules(folder, advice, cuda))
     return Catalog(
         xids=dict(_xids(folder, advice)),
         sxids=dict(_sxids(folder, advice)),
@@ -63,8 +62,7 @@ def read_catalog(folder: Traversable) -> Catalog:
         link_rules=_link_rules(folder),
         register_bits=dict(_register_bits(folder)),
         cuda_errors=cuda,
-        kernel_rules=tuple(rule for rule in rules if rule.source is Source.KERNEL),
-        pod_rules=tuple(rule for rule in rules if rule.source is Source.POD),
+        pattern_rules=tuple(_rules(folder, advice, cuda)),
         advice=advice,
         escalations=dict(_escalations(folder, advice)),
     )

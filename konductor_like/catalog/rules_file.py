@@ -162,13 +162,6 @@ class _Reading:
                 self.seen.add(id(value))
                 yield key.value, value
 
-    def items(self, node: yaml.Node, entry: str, name: str) -> list[yaml.Node]:
-        if isinstance(node, yaml.SequenceNode):
-            return list(node.value)
-        if not _empty(node):
-            self.problem(node, entry, name, "must be a list")
-        return []
-
     def rule(self, node: yaml.Node, number: int, source: str) -> Record:
         values: dict[str, str | list[str]] = {"source": source} if source else {}
         lines: dict[str, int] = {}
@@ -207,7 +200,10 @@ def read_rule_file(text: str, file: str) -> RuleFile:
             reading.problem(node, "the file", name, f"is not one of {', '.join(_SECTIONS)}")
     source = sections.get("source")
     default = source.value if _is_text(source) else ""
-    nodes = reading.items(sections["rules"], "the file", "rules") if "rules" in sections else []
+    listed = sections.get("rules")
+    nodes = listed.value if isinstance(listed, yaml.SequenceNode) else ()
+    if listed is not None and not (isinstance(listed, yaml.SequenceNode) or _empty(listed)):
+        reading.problem(listed, "the file", "rules", "must be a list")
     rules = [reading.rule(node, number, default) for number, node in enumerate(nodes, 1)]
     overrides = list(_overrides(reading, sections["overrides"])) if "overrides" in sections else []
     if reading.problems:

@@ -89,11 +89,7 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
                 escalations[rule.id] = escalation
     catalog = replace(
         catalog,
-        kernel_rules=(
-            *catalog.kernel_rules,
-            *(rule for rule in own.values() if rule.source is Source.KERNEL),
-        ),
-        pod_rules=(*catalog.pod_rules, *(rule for rule in own.values() if rule.source is Source.POD)),
+        pattern_rules=(*catalog.pattern_rules, *own.values()),
         escalations={**catalog.escalations, **escalations},
     )
     problems += _of_the_whole(content, catalog)
@@ -102,16 +98,14 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
     return UserRules(
         catalog,
         {f"{each.rule}.{each.field}": each.value for each in content.overrides},
-        {rule.id: _said(rule) + repr(escalations.get(rule.id, "")) for rule in own.values()},
+        {
+            name: repr((r.source, r.entry, r.contains, r.anchors, r.written, escalations.get(name)))
+            for name, r in own.items()
+        },
         tuple(lint(content, base, catalog)),
         hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12],
         records,
     )
-
-
-def _said(rule: PatternRule) -> str:
-    """All that a rule says, to tell one version of it from the next."""
-    return repr((rule.source, rule.entry, rule.contains, rule.anchors, rule.written))
 
 
 def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog, own: list[str]) -> Catalog:
@@ -152,8 +146,7 @@ def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog, 
         return replace(catalog, sxids={**catalog.sxids, int(code): changed(catalog.sxid(int(code)))})
     return replace(
         catalog,
-        kernel_rules=tuple(map(changed_rule, catalog.kernel_rules)),
-        pod_rules=tuple(map(changed_rule, catalog.pod_rules)),
+        pattern_rules=tuple(map(changed_rule, catalog.pattern_rules)),
         cuda_errors={
             text: changed(entry) if entry.rule == rule else entry
             for text, entry in catalog.cuda_errors.items()
@@ -161,16 +154,14 @@ def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog, 
     )
 
 
-def _read_field(name: str, record: Record, base: Catalog, key: str) -> Severity | Mode | str | Advice:
-    match name:
-        case "severity":
-            return record.one_of(key, Severity)
-        case "mode":
-            return record.mode(key)
-        case "title":
-            return _read_words(record, key, TITLE_CHARS_MOST)
-        case _:
-            return _read_advice(record, base.advice, key)
+def _read_field(name: str, record: Record, base: Catalog, key: str) -> Severity | Mode | Advice | str:
+    if name == "severity":
+        return record.one_of(key, Severity)
+    if name == "mode":
+        return record.mode(key)
+    if name == "title":
+        return _read_words(record, key, TITLE_CHARS_MOST)
+    return _read_advice(record, base.advice, key)
 
 
 def _of_the_whole(content: RuleFile, catalog: Catalog) -> Iterator[CatalogError]:
@@ -190,7 +181,7 @@ def _of_the_whole(content: RuleFile, catalog: Catalog) -> Iterator[CatalogError]
 
 
 def _check_companions(
-    record: Record, key: str, escalation: Escalation, known: Catalog, own: list[str]
+    record: Record, key: str, escalation: Escalation, base: Catalog, own: list[str]
 ) -> None:
     """A rule that is waited for in vain is a slip of the pen."""
     families = {rule.partition(".")[0] for rule in (*own, *(rule.id for rule in base.pattern_rules))}

@@ -152,12 +152,8 @@ def _of_switch(log: _Log, finding: Finding) -> Finding:
         if (first.rule, first.gpu) == (finding.rule, finding.gpu) and begun.soon_before(place, _RECORD_US):
             if finding.severity.taints and not first.severity.taints:
                 return finding._replace(port=first.port)  # its own number says Fatal, and that stays
-            return finding._replace(
-                severity=first.severity,
-                title=first.title,
-                advice=first.advice,
-                needs=first.needs,
-                port=first.port,
+            return first._replace(
+                text=finding.text, position=finding.position, user_written=finding.user_written
             )
     return finding
 
