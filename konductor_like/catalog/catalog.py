@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from konductor_like.catalog.entries import Advice, Entry, LinkRule, Mode, RegisterBit, SxidEntry, XidEntry
+from konductor_like.catalog.entries import Advice, Entry, LinkRule, Mode, SxidEntry, XidEntry
 from konductor_like.catalog.patterns import PatternRule
 from konductor_like.model import Escalation, FaultKind, Severity, Source
 
@@ -25,8 +25,8 @@ class Catalog:
     """The actions that an Xid 154 asks for, by the number in its text."""
     link_rules: Mapping[int, tuple[LinkRule, ...]]
     """The decode table of Xid 144 to 150, by Xid."""
-    register_bits: Mapping[tuple[int, int], RegisterBit]
-    """The registers of Xid 74, by register and bit."""
+    register_bits: Mapping[tuple[int, int], tuple[Severity, str]]
+    """The registers of Xid 74: by register and bit how bad the bit is alone, and why."""
     cuda_errors: Mapping[str, Entry]
     """By text, in lower case."""
     pattern_rules: tuple[PatternRule, ...]
@@ -48,15 +48,9 @@ class Catalog:
         known = self.sxids.get(code)
         if known is not None:
             return known
-        return SxidEntry(
-            f"sxid.{code}",
-            FaultKind.SXID,
-            Severity.FATAL,
-            "An SXid that is not in the catalogue",
-            self.advice["switch_unknown"],
-            code,
-            word_decides=True,
-        )
+        rule, title = f"sxid.{code}", "An SXid that is not in the catalogue"
+        advice = self.advice["switch_unknown"]
+        return SxidEntry(rule, FaultKind.SXID, Severity.FATAL, title, advice, code, word_decides=True)
 
     @property
     def kernel_rules(self) -> tuple[PatternRule, ...]:

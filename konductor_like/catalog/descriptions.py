@@ -15,9 +15,8 @@ from importlib.resources.abc import Traversable
 
 from konductor_like.catalog.catalog import Catalog
 from konductor_like.catalog.entries import Entry, SxidEntry, XidEntry
-from konductor_like.catalog.errors import CatalogError
 from konductor_like.catalog.load import read_toml
-from konductor_like.catalog.rules_file import Record
+from konductor_like.catalog.rules_file import CatalogError, Record
 from konductor_like.model import FaultKind
 
 _FILE = "explanations.toml"
@@ -67,18 +66,12 @@ class Descriptions:
 
     def find(self, rule: str) -> Words:
         """The narrowest words that speak for a rule."""
-        of_family = self.families.get(rule.partition(".")[0], _NO_WORDS)
-        return self.rules.get(rule) or self._in_range(rule) or of_family
-
-    def _in_range(self, rule: str) -> Words | None:
         family, _, name = rule.partition(".")
         code = int(name) if name.isdecimal() else -1
-        fitting = [
-            (last - first, words)
-            for (its, first, last), words in self.ranges.items()
-            if its == family and first <= code <= last
-        ]
-        return min(fitting, key=lambda each: each[0])[1] if fitting else None
+        spans = [span for span in self.ranges if span[0] == family and span[1] <= code <= span[2]]
+        if rule in self.rules or not spans:
+            return self.rules.get(rule) or self.families.get(family, _NO_WORDS)
+        return self.ranges[min(spans, key=lambda span: span[2] - span[1])]
 
 
 @dataclass(frozen=True, slots=True)

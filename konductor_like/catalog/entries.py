@@ -137,11 +137,3 @@ class LinkRule:
     def fits(self, intrinfo: int) -> bool:
         """Whether the row speaks about this INTRINFO, in either layout."""
         return intrinfo & self.masks[0] == self.values[0] or intrinfo & self.masks[1] == self.values[1]
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterBit:
-    """One bit of the registers of Xid 74: how bad it is alone, and why."""
-
-    severity: Severity
-    meaning: str

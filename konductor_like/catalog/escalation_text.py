@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from konductor_like.catalog.entries import Advice
-from konductor_like.catalog.errors import quoted
-from konductor_like.catalog.rules_file import Record
-from konductor_like.model import NO_ESCALATION, Distinct, Escalation, Same, Threshold, Together
+from konductor_like.catalog.rules_file import Record, quoted
+from konductor_like.model import Distinct, Escalation, Same, Threshold, Together
 from konductor_like.model.escalation import SETTLE_SECONDS_MOST
 
 FIELDS = ("threshold", "together_with", "settle_seconds", "escalated_advice")
@@ -29,7 +28,7 @@ _SETTLE = re.compile(r"[0-9]{1,2}(?:\.[0-9])?")
 
 def read_escalation(record: Record, read_advice: Callable[[str], Advice]) -> Escalation:
     """The escalation in a rule's own fields. Raises CatalogError."""
-    escalation = NO_ESCALATION
+    escalation = Escalation()
     for field in FIELDS:
         if record.optional_text(field):
             escalation = with_field(escalation, field, record, field, read_advice)

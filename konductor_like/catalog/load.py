@@ -12,21 +12,11 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from konductor_like.catalog.catalog import Catalog
-from konductor_like.catalog.entries import (
-    Advice,
-    Detail,
-    Entry,
-    LinkRule,
-    Needs,
-    RegisterBit,
-    SxidEntry,
-    XidEntry,
-)
-from konductor_like.catalog.errors import CatalogError, RulesError, quoted
+from konductor_like.catalog.entries import Advice, Detail, Entry, LinkRule, Needs, SxidEntry, XidEntry
 from konductor_like.catalog.escalation_text import FIELDS as ESCALATION_FIELDS
 from konductor_like.catalog.escalation_text import read_escalation
-from konductor_like.catalog.patterns import PCI, PatternRule, read_rule
-from konductor_like.catalog.rules_file import Record, read_rule_file
+from konductor_like.catalog.patterns import PCI, RULE_FIELDS, PatternRule, read_rule
+from konductor_like.catalog.rules_file import CatalogError, Record, RulesError, quoted, read_rule_file
 from konductor_like.model import Escalation, FaultKind, Severity, Source
 
 _FIRST_FILES = ("kernel_rules.yaml", "pod_rules.yaml")
@@ -34,12 +24,7 @@ _TABLES = ("xid", "sxid", "cuda")
 _BUS = r"(?P<gpu>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?"
 """A PCI address where it may lack its domain: between the parentheses of an Xid."""
 
-_FIELDS = frozenset(
-    {
-        *("id", "source", "kind", "table", "severity", "mode", "title", "advice", "code", "scan_only"),
-        *("contains", "anchor", "patterns", "match", "no_match"),
-    }
-)
+_FIELDS = RULE_FIELDS | {"kind", "table", "code", "scan_only"}
 
 
 @cache
@@ -141,10 +126,10 @@ def _link_rules(folder: Traversable) -> dict[int, tuple[LinkRule, ...]]:
     return {code: tuple(rows) for code, rows in rules.items()}
 
 
-def _register_bits(folder: Traversable) -> Iterator[tuple[tuple[int, int], RegisterBit]]:
+def _register_bits(folder: Traversable) -> Iterator[tuple[tuple[int, int], tuple[Severity, str]]]:
     for record in _read_csv(folder, "xid74_registers.csv"):
-        bit = RegisterBit(record.one_of("severity", Severity), record.text("meaning"))
-        yield (record.integer("register"), record.integer("bit")), bit
+        bit = record.integer("register"), record.integer("bit")
+        yield bit, (record.one_of("severity", Severity), record.text("meaning"))
 
 
 def _escalations(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[str, Escalation]]:

@@ -15,12 +15,14 @@ from itertools import starmap
 from typing import Any, cast
 
 from konductor_like.catalog.entries import Entry, Mode
-from konductor_like.catalog.errors import quoted, short
-from konductor_like.catalog.rules_file import Record
+from konductor_like.catalog.rules_file import Record, quoted, short
 from konductor_like.model import Source
 
 PCI = r"(?P<gpu>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?"
 PATTERN_CHARS_MOST = 1000
+_LOOKS = ("contains", "anchor", "patterns", "match", "no_match")
+RULE_FIELDS = frozenset({"id", "source", "severity", "mode", "title", "advice", *_LOOKS})
+"""The fields that packaged rules and a user's have in common."""
 _MEMORY_BYTES = 128 * 1024
 """Memory that RE2 may use for one pattern; a larger one, which would also be a slow one, is refused."""
 

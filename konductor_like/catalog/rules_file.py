@@ -6,7 +6,7 @@ is seen, and ``mode: off`` stays the word that was written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeGuard, TypeVar
@@ -14,16 +14,52 @@ from typing import Any, TypeGuard, TypeVar
 import yaml
 
 from konductor_like.catalog.entries import Mode
-from konductor_like.catalog.errors import CatalogError, RulesError, quoted
+from konductor_like.model.text import clipped
 
 E = TypeVar("E", bound=StrEnum)
 
+_SHOWN_CHARS = 80
+"""A message shows no more than this of what a user wrote, so that a log line stays one that can be read."""
 FILE_BYTES_MOST = 1024 * 1024
 """A ConfigMap can hold no more."""
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEPTH_MOST = 8
 _SECTIONS = ("source", "overrides", "rules")
+
+
+def short(text: str) -> str:
+    """A user's text, for a message: on one line, and cut."""
+    shown = text if text.isprintable() else repr(text)[1:-1]
+    return clipped(shown, _SHOWN_CHARS)
+
+
+def quoted(value: object) -> str:
+    """The same in quotes, as Python writes a value."""
+    if not isinstance(value, str):
+        return short(repr(value))
+    return repr(clipped(value, _SHOWN_CHARS))
+
+
+class CatalogError(ValueError):
+    """One thing wrong in one file; nothing of the file is used. ``line`` counts from 1, where it is known."""
+
+    hint = "The catalogue is part of the package: reinstall konductor-like, or undo the change to the file."
+
+    def __init__(self, file: str, entry: str, field: str, reason: str, line: int | None = None) -> None:
+        place = file if line is None else f"{file}:{line}"
+        super().__init__(f"{place}, {short(entry)}, {short(field)}: {reason}")
+        self.line = line
+
+
+class RulesError(ValueError):
+    """A user's rules file is refused as a whole, for ``problems``, in the order of their lines."""
+
+    hint = "Correct the file and check it with `konductor-like rules test FILE`."
+
+    def __init__(self, problems: Sequence[CatalogError]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda problem: problem.line or 0))
+        super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
 @dataclass(frozen=True, slots=True)

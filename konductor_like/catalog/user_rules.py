@@ -15,13 +15,20 @@ from typing import Any, TypeVar
 
 from konductor_like.catalog.catalog import CODE, Catalog
 from konductor_like.catalog.entries import Advice, Entry, Mode, Needs
-from konductor_like.catalog.errors import CatalogError, RulesError, quoted, short
 from konductor_like.catalog.escalation_text import FIELDS as ESCALATION_FIELDS
 from konductor_like.catalog.escalation_text import read_escalation, with_field
-from konductor_like.catalog.lint import lint
-from konductor_like.catalog.patterns import PCI, LinearPattern, PatternRule, read_rule
-from konductor_like.catalog.rules_file import Override, Record, RuleFile, read_rule_file
-from konductor_like.model import NO_ESCALATION, Escalation, FaultKind, Severity, Source
+from konductor_like.catalog.patterns import PCI, RULE_FIELDS, LinearPattern, PatternRule, read_rule
+from konductor_like.catalog.rules_file import (
+    CatalogError,
+    Override,
+    Record,
+    RuleFile,
+    RulesError,
+    quoted,
+    read_rule_file,
+    short,
+)
+from konductor_like.model import APPLICATION_XIDS, Distinct, Escalation, FaultKind, Severity, Source
 
 T = TypeVar("T", bound=Entry)
 OVERRIDABLE = ("severity", "mode", "title", "advice", *ESCALATION_FIELDS)
@@ -37,13 +44,10 @@ LITERAL_CHARS_LEAST, LITERAL_CHARS_MOST = 4, 100
 """A shorter literal would fetch nearly every line."""
 
 _ID = re.compile(r"[a-z][a-z0-9_]{0,31}(?:\.[a-z0-9_]{1,32})+")
-_FIELDS = frozenset(
-    {
-        *("id", "source", "severity", "mode", "title", "advice", "needs", "link"),
-        *("contains", "anchor", "patterns", "match", "no_match"),
-        *ESCALATION_FIELDS,
-    }
-)
+_FIELDS = RULE_FIELDS | {"needs", "link", *ESCALATION_FIELDS}
+_CODES = ("xid", "sxid")
+_NO_TAINT = "this is fatal by default, and taints no node any more."
+_POD = "one line of a pod takes its node out, and any pod of a watched namespace can print it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
             problems.append(problem)
         else:
             own[rule.id], records[rule.id] = rule, record
-            if escalation != NO_ESCALATION:
+            if escalation != Escalation():
                 escalations[rule.id] = escalation
     catalog = replace(
         catalog,
@@ -102,7 +106,7 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
             name: repr((r.source, r.entry, r.contains, r.anchors, r.written, escalations.get(name)))
             for name, r in own.items()
         },
-        tuple(lint(content, base, catalog)),
+        tuple(_warnings(content, base, catalog)),
         hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12],
         records,
     )
@@ -116,14 +120,14 @@ def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog, 
     if name not in OVERRIDABLE:
         raise record.error(key, f"only {', '.join(OVERRIDABLE)} can be overridden")
     family, _, code = rule.partition(".")
-    is_code = family in ("xid", "sxid") and CODE.fullmatch(code) is not None
+    is_code = family in _CODES and CODE.fullmatch(code) is not None
     pattern = next((each for each in base.pattern_rules if each.id == rule), None)
     if not is_code and pattern is None and all(each.rule != rule for each in base.cuda_errors.values()):
         raise record.error(key, f"there is no built-in rule {quoted(rule)}")
     if pattern is not None and pattern.table is not None and name != "mode":
         raise record.error(key, "its table says that for each code; only mode can be set here")
     if name in ESCALATION_FIELDS:
-        before = catalog.escalations.get(rule, NO_ESCALATION)
+        before = catalog.escalations.get(rule, Escalation())
         after = with_field(before, name, record, key, partial(_read_advice, record, base.advice))
         _check_companions(record, key, after, base, own)
         return replace(catalog, escalations={**catalog.escalations, rule: after})
@@ -277,3 +281,46 @@ def _read_advice(record: Record, known: Mapping[str, Advice], field: str = "advi
         keys = ", ".join(sorted(known))
         raise record.error(field, f"{quoted(text)} is neither a sentence nor one of {keys}")
     return known[text] if needs is None else Advice(known[text].text, needs)
+
+
+def _warnings(content: RuleFile, base: Catalog, catalog: Catalog) -> Iterator[str]:
+    """What may be done and is mostly a mistake; ``catalog`` is what the file makes of ``base``."""
+    for override in content.overrides:
+        for warning in _about(override, base, catalog):
+            yield f"{content.file}:{override.line}, {override.rule}.{override.field}: {warning}"
+    for record in content.rules:
+        entry = catalog.entry(record.text("id"))
+        if entry is not None and entry.severity.taints and record.text("source") == Source.POD:
+            yield f"{content.file}:{record.line}, {entry.rule}: {_POD}"
+    for source in Source:
+        before = base.anchors(source)
+        for anchor in catalog.anchors(source):
+            if anchor not in before:
+                yield (
+                    f"{content.file}: Loki is asked for one more literal in {source} lines, {anchor!r}; "
+                    "every poll costs a little more."
+                )
+
+
+def _about(override: Override, base: Catalog, catalog: Catalog) -> Iterator[str]:
+    rule = override.rule
+    before, now = base.entry_or_unknown(rule), catalog.entry_or_unknown(rule)
+    if override.field == "severity" and now is not None and now.severity.taints:
+        if rule in APPLICATION_XIDS:
+            yield "a bug in a job prints this Xid, and then takes a healthy node out."
+        elif rule.partition(".")[0] not in _CODES and not any(rule == each.id for each in base.kernel_rules):
+            yield _POD
+    if override.field == "severity" and before is not None and now is not None:
+        if before.severity is Severity.FATAL and not now.severity.taints:
+            yield _NO_TAINT
+        if before.line_decides:
+            yield "its line no longer decides, whatever it says of a reset, of registers or of being fatal."
+    if override.field == "threshold" and override.rule in APPLICATION_XIDS:
+        threshold = catalog.escalations[override.rule].threshold
+        if threshold is not None and threshold.distinct is not Distinct.JOBS:
+            yield "one job that fails often enough takes a healthy node out; count `from distinct jobs`."
+    if override.field == "settle_seconds" and catalog.escalations[override.rule].settle_seconds:
+        yield "a fatal line of it waits, and then taints no node where another one seems to be the origin."
+    acted_on = before is not None and before.severity is Severity.FATAL and before.mode is Mode.ENFORCE
+    if override.field == "mode" and override.value != Mode.ENFORCE and (acted_on or rule in _CODES):
+        yield _NO_TAINT

@@ -270,16 +270,16 @@ def _registers(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None
     match = _REGISTERS.search(detail)
     if match is None:
         return None
-    meanings = [
+    bits = [
         catalog.register_bits.get((register, bit))
         for register, value in enumerate(int(text, 16) for text in match[1].split(","))
         for bit in range(value.bit_length())
         if value >> bit & 1
     ]
-    harmless = [meaning for meaning in meanings if meaning is not None and not meaning.severity.taints]
-    if not harmless or len(harmless) < len(meanings):
+    harmless = [bit[1] for bit in bits if bit is not None and not bit[0].taints]
+    if not harmless or len(harmless) < len(bits):
         return None
-    title = f"{entry.title}: {harmless[0].meaning}"
+    title = f"{entry.title}: {harmless[0]}"
     return Verdict(Severity.SUSPECT, title, catalog.advice["nvlink_harmless"])
 
 

@@ -58,18 +58,8 @@ _SHAPES = {
     "priority": r"<(?P<number>\d{1,4})>(?:1 )?",
     "level": r"(?P<facility>[a-z]{3,8}+|local\d) *:(?:emerg|alert|crit|err|warn|notice|info|debug) *: ?",
     # dmesg: wall time, time since the line before, time in minutes; and what documents put in its place.
-    "wall": r"\[(?:"
-    + "|".join(
-        (
-            rf"\S{{1,12}} \S{{1,12}} +\d{{1,2}} {_TIME} \d{{4}}",
-            rf"{_DATE}[T ]{_TIME}{_ZONE}?",
-            r"[^\W\d_]{3,12}\.? ?\d{1,2} +\d\d:\d\d",
-            r" *[+<] *\d{1,12}\.\d{1,9}>?",
-            r"\d{1,19}",
-            r"\.\.\.",
-        )
-    )
-    + r")\]:? ?",
+    "wall": rf"\[(?:\S{{1,12}} \S{{1,12}} +\d{{1,2}} {_TIME} \d{{4}}|{_DATE}[T ]{_TIME}{_ZONE}?"
+    r"|[^\W\d_]{3,12}\.? ?\d{1,2} +\d\d:\d\d| *[+<] *\d{1,12}\.\d{1,9}>?|\d{1,19}|\.\.\.)\]:? ?",
     "iso": rf"{_DATE}T{_CLOCK}(?:\.\d{{1,9}}|(?P<comma>,\d{{1,9}}))?{_ZONE} "
     r"(?:(?:stdout|stderr) [FP](?::\S{1,64})? )?",
     # syslog and the journal: times in many forms, then the host and "kernel".

@@ -95,9 +95,8 @@ class MultilineDetector:
         finding = self.find(line.text, line.node)
         if finding is None:
             return None
-        return Fault(
-            finding, line.source, line.timestamp_ns, line.node, line.namespace, line.pod, line.container
-        )
+        place = (line.node, line.namespace, line.pod, line.container)
+        return Fault(finding, line.source, line.timestamp_ns, *place)
 
     def find(self, text: str, name: Hashable = None) -> Finding | None:
         """The finding in the next line of the kernel log ``name``; None where there is no fault."""

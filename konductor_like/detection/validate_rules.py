@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from konductor_like.catalog import CatalogError, Mode, RulesError, UserRules, load_catalog, read_user_rules
-from konductor_like.catalog.errors import quoted
+from konductor_like.catalog.rules_file import quoted
 from konductor_like.detection.detector import Detector
 from konductor_like.detection.why_not import why_no_fault
 
