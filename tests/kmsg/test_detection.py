@@ -70,17 +70,6 @@ def test_an_echo_that_ends_in_a_kernel_fragment_does_not_lend_the_kernels_name()
     assert find(second, Source.KERNEL) is None
 
 
-def test_a_record_of_several_lines_keeps_them() -> None:
-    text = b"NVRM: The NVIDIA GPU 0000:c7:00.0\nNVRM: (PCI ID: 10de:2335) installed in this system has\n"
-    text += b"NVRM: fallen off the bus and is not responding to commands."
-    (line,) = printed(Message(text).record(3, 4))
-
-    finding = find(line, Source.KERNEL)
-    assert finding is not None
-    assert (finding.rule, finding.gpu) == ("nvrm.fallen_off_bus", "0000:c7:00")
-    assert finding.text == text.decode().replace("\n", " ")
-
-
 @given(
     text=st.text(st.characters(min_codepoint=32, exclude_categories=["C", "Z"]), min_size=1, max_size=60),
     sequence=st.integers(0, 2**63 - 1),
@@ -109,15 +98,6 @@ def test_a_record_that_cannot_be_read_is_neither_a_fault_nor_a_heartbeat(quoted:
         for text in carried(line):
             assert find(text, Source.KERNEL) is None
             assert parse_heartbeat(text) is None
-
-
-def test_a_gap_is_neither_a_fault_nor_a_heartbeat() -> None:
-    gap = printed(Message(b"a").record(1, 0), Message(b"b").record(9, 0))[1]
-
-    assert gap.startswith("kmsg/1 gap ")
-    for text in carried(gap):
-        assert find(text, Source.KERNEL) is None
-        assert parse_heartbeat(text) is None
 
 
 @pytest.mark.parametrize("wall_ns", [1_772_532_000_250_000_000, 0, -1_000_000, 4_102_444_800_999_999_999])
