@@ -84,7 +84,7 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
         try:
             rule = _read_rule(record, base, own)
             escalation = read_escalation(record, partial(_read_advice, record, base.advice))
-            _check_companions(record, "together_with", escalation, base, names)
+            _check_together(record, "together_with", escalation, base, names)
         except CatalogError as problem:
             problems.append(problem)
         else:
@@ -129,7 +129,7 @@ def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog, 
     if name in ESCALATION_FIELDS:
         before = catalog.escalations.get(rule, Escalation())
         after = with_field(before, name, record, key, partial(_read_advice, record, base.advice))
-        _check_companions(record, key, after, base, own)
+        _check_together(record, key, after, base, own)
         return replace(catalog, escalations={**catalog.escalations, rule: after})
     value = _read_field(name, record, base, key)
 
@@ -184,9 +184,7 @@ def _of_the_whole(content: RuleFile, catalog: Catalog) -> Iterator[CatalogError]
             yield CatalogError(content.file, "the file", "mode", reason)
 
 
-def _check_companions(
-    record: Record, key: str, escalation: Escalation, base: Catalog, own: list[str]
-) -> None:
+def _check_together(record: Record, key: str, escalation: Escalation, base: Catalog, own: list[str]) -> None:
     """A rule that is waited for in vain is a slip of the pen."""
     families = {rule.partition(".")[0] for rule in (*own, *(rule.id for rule in base.pattern_rules))}
     for rule in escalation.together_with.rules if escalation.together_with else ():

@@ -201,17 +201,12 @@ def origin(around: Around) -> tuple[KernelPosition, bool]:
         elif each.lastgroup == "priority":
             by = int(each["number"]) >> 3
         elif each.lastgroup in ("level", "talos"):
-            by = _facility(each["facility"] or each["talos_facility"])
+            by = int((each["facility"] or each["talos_facility"]) != "kern")  # 1 stands for all others
         elif each.lastgroup == "wall" or each["comma"]:
             at = NOWHERE  # dmesg printed a time in place of the record's own stamp: one behind it is text
         position = position or at
         facility = by if facility is None else facility
     return position or NOWHERE, bool(facility)
-
-
-def _facility(name: str) -> int:
-    """Syslog's number for the kernel, and one that stands for all others."""
-    return 0 if name == "kern" else 1
 
 
 def _unwrap(text: str) -> _Inner | None:
@@ -317,7 +312,7 @@ def _kmsg(record: Mapping[str, Any]) -> _Inner | None:
         return None
     if "talos-time" in record and isinstance(record.get("facility"), str):
         position = KernelPosition(sequence=_whole(record.get("seq")), stamp_us=_whole(record.get("clock")))
-        return _Inner(message, position, _facility(record["facility"]))
+        return _Inner(message, position, int(record["facility"] != "kern"))
     sequence, seconds, rest = (_whole(record.get(key)) for key in ("sequence", "sec", "usec"))
     if sequence is None or seconds is None or rest is None:
         return None

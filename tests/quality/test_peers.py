@@ -48,10 +48,7 @@ GPU = "0000:5e:00"
         (nvsentinel, RECOVERY + "0 (None)", Judgement(takes_out=False, code=154, gpu=GPU)),
         (nvsentinel, RECOVERY + "4 (Drain and Reset)", Judgement(takes_out=True, code=154, gpu=GPU)),
         (nvsentinel, HEAD + "191, Ch 2", Judgement(takes_out=True, code=191, gpu=GPU)),  # unknown
-        *(
-            (each, f"Mar  4 11:22:33 gpu-3 monitor[812]: {LOST}", None)
-            for each in (konduktor, gpud, nvsentinel)
-        ),
+        *((each, f"Mar  4 11:22:33 gpu-3 mon[8]: {LOST}", None) for each in (konduktor, gpud, nvsentinel)),
     ],
 )
 def test_a_line_of_the_kernel_is_read_as_documented(
