@@ -182,8 +182,7 @@ def _read_xid(catalog: Catalog, rule: PatternRule, record: KernelRecord, match: 
     verdict, port = None, None
     if match.end("code") == len(match.string) and entry.severity.taints:
         if catalog.may_continue(int(code)):
-            title = f"{entry.title} (or another Xid, cut)"
-            verdict = Verdict(Severity.SUSPECT, title, entry.advice)
+            verdict = Verdict(Severity.SUSPECT, f"{entry.title} (or another Xid, cut)", entry.advice)
     elif entry.detail is not None:
         verdict = _DETAILS[entry.detail](catalog, entry, detail)
         if entry.detail in (Detail.NVLINK_REGISTERS, Detail.NVLINK5):
@@ -229,8 +228,7 @@ def _consequence(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | No
     severity = catalog.xid(int(cause[1])).severity
     if severity not in (Severity.APPLICATION, Severity.INFO):
         severity = Severity.SUSPECT
-    title = f"{entry.title} (caused by Xid {int(cause[1])})"
-    return Verdict(severity, title, catalog.advice["root_cause"])
+    return Verdict(severity, f"{entry.title} (caused by Xid {int(cause[1])})", catalog.advice["root_cause"])
 
 
 def _containment(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:
@@ -279,8 +277,7 @@ def _registers(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None
     harmless = [bit[1] for bit in bits if bit is not None and not bit[0].taints]
     if not harmless or len(harmless) < len(bits):
         return None
-    title = f"{entry.title}: {harmless[0]}"
-    return Verdict(Severity.SUSPECT, title, catalog.advice["nvlink_harmless"])
+    return Verdict(Severity.SUSPECT, f"{entry.title}: {harmless[0]}", catalog.advice["nvlink_harmless"])
 
 
 def _nvlink5(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:

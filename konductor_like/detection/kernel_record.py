@@ -142,7 +142,9 @@ def open_record(text: str) -> KernelRecord | None:
             # Only a JSON wrapper has to be whole to be read.
             if len(text) > _HEAD_CHARS and "{" not in text[:256]:
                 text = text[:_HEAD_CHARS]
-            text = _strip_prefixes(strip_colours(text), around)
+            if "\x1b" in text or "\x00" in text:
+                text = strip_colours(text)
+            text = _strip_prefixes(text, around)
             if not text.startswith(_WRAPPED_STARTS):
                 break
         inner = _unwrap(text)
@@ -362,10 +364,10 @@ def stamp_us(seconds: str, fraction: str) -> int:
 
 def evidence(message: str) -> str:
     """The part of a one-line message that a finding keeps, printable for Events and logs."""
-    if len(message) <= EVIDENCE_CHARS and message.isprintable():
+    # One line of ASCII is printable: it has no control characters any more.
+    if len(message) <= EVIDENCE_CHARS and (message.isascii() or message.isprintable()):
         return message
-    shown = printable(message[: EVIDENCE_CHARS + 1])
-    return clipped(shown, EVIDENCE_CHARS)
+    return clipped(printable(message[: EVIDENCE_CHARS + 1]), EVIDENCE_CHARS)
 
 
 def normal_pci(address: str | None) -> str | None:

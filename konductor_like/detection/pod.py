@@ -88,8 +88,9 @@ def pod_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
 
 def _quotes(message: str) -> bool:
     """Whether the line repeats a kernel line or a log line of ours."""
-    if any(map(message.__contains__, _QUOTED)):
-        return True
+    for phrase in _QUOTED:
+        if phrase in message:
+            return True
     return "node `" in message and _OUR_LOG.search(message, 0, 4096) is not None
 
 
