@@ -8,7 +8,7 @@ import os
 import pytest
 
 from konductor_like.kmsg import write_all
-from tests.kmsg.scripted import Pause, Step, play, reader_of, record, records, script
+from tests.kmsg.scripted import Pause, play, reader_of, record, records, script
 
 
 def test_a_lone_record_is_printed_within_a_blink() -> None:
@@ -39,19 +39,6 @@ def test_any_other_error_ends_it_after_everything_was_printed(number: int) -> No
 
     assert caught.value.errno == number
     assert log.texts == ["0", "1", "2"]
-
-
-@pytest.mark.parametrize("steps", [[Pause(1)], records(range(1, 9000))], ids=["idle", "in a flood"])
-def test_an_output_that_is_closed_is_not_taken_for_an_overrun(steps: list[Step]) -> None:
-    log = script(record(0, "0"), *steps)
-    reader = reader_of(log)
-
-    def closed(_data: bytes) -> None:
-        raise BrokenPipeError(errno.EPIPE, "nobody reads")
-
-    reader._write = closed
-    with pytest.raises(BrokenPipeError, match="nobody reads"):
-        reader.run()
 
 
 def test_a_stop_prints_what_is_held_and_leaves_the_rest_unread() -> None:
