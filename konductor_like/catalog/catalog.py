@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from konductor_like.catalog.entries import Advice, Entry, LinkRule, Mode, RegisterBit, SxidEntry, XidEntry
+from konductor_like.catalog.entries import Advice, Entry, LinkRule, Mode, SxidEntry, XidEntry
 from konductor_like.catalog.patterns import PatternRule
 from konductor_like.model import Escalation, FaultKind, Severity, Source
 
@@ -25,12 +25,12 @@ class Catalog:
     """The actions that an Xid 154 asks for, by the number in its text."""
     link_rules: Mapping[int, tuple[LinkRule, ...]]
     """The decode table of Xid 144 to 150, by Xid."""
-    register_bits: Mapping[tuple[int, int], RegisterBit]
-    """The registers of Xid 74, by register and bit."""
+    register_bits: Mapping[tuple[int, int], tuple[Severity, str]]
+    """The registers of Xid 74: by register and bit how bad the bit is alone, and why."""
     cuda_errors: Mapping[str, Entry]
     """By text, in lower case."""
-    kernel_rules: tuple[PatternRule, ...]
-    pod_rules: tuple[PatternRule, ...]
+    pattern_rules: tuple[PatternRule, ...]
+    """Those that are off, too."""
     advice: Mapping[str, Advice]
     escalations: Mapping[str, Escalation] = field(default_factory=dict)
     """By rule, what makes more of it than one line says."""
@@ -48,29 +48,27 @@ class Catalog:
         known = self.sxids.get(code)
         if known is not None:
             return known
-        return SxidEntry(
-            f"sxid.{code}",
-            FaultKind.SXID,
-            Severity.FATAL,
-            "An SXid that is not in the catalogue",
-            self.advice["switch_unknown"],
-            code,
-            word_decides=True,
-        )
+        rule, title = f"sxid.{code}", "An SXid that is not in the catalogue"
+        advice = self.advice["switch_unknown"]
+        return SxidEntry(rule, FaultKind.SXID, Severity.FATAL, title, advice, code, word_decides=True)
 
     @property
-    def pattern_rules(self) -> tuple[PatternRule, ...]:
-        """All pattern rules, those that are off, too."""
-        return (*self.kernel_rules, *self.pod_rules)
+    def kernel_rules(self) -> tuple[PatternRule, ...]:
+        """The pattern rules for kernel logs."""
+        return tuple(rule for rule in self.pattern_rules if rule.source is Source.KERNEL)
+
+    @property
+    def pod_rules(self) -> tuple[PatternRule, ...]:
+        """The pattern rules for the logs of pods."""
+        return tuple(rule for rule in self.pattern_rules if rule.source is Source.POD)
 
     def rules(self, source: Source) -> tuple[PatternRule, ...]:
         """The rules of one source that are not off, in the order in which they are tried.
 
         Those on trial come last, so that none of them hides a fault from one that is enforced.
         """
-        rules = self.kernel_rules if source is Source.KERNEL else self.pod_rules
-        order = (Mode.ENFORCE, Mode.SHADOW)
-        return tuple(rule for mode in order for rule in rules if rule.mode is mode)
+        on = [rule for rule in self.pattern_rules if rule.source is source and rule.mode is not Mode.OFF]
+        return tuple(sorted(on, key=lambda rule: rule.mode is Mode.SHADOW))
 
     def anchors(self, source: Source) -> tuple[str, ...]:
         """The few short literals that Loki is asked for: one of them stands in every line of a fault.

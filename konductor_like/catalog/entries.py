@@ -112,7 +112,6 @@ class SxidEntry(Entry):
     name: str = ""
     group: str = ""
     guide: str = ""
-    printed: str = ""
 
     @property
     def line_decides(self) -> bool:
@@ -129,7 +128,6 @@ class LinkRule:
     status: int
     bucket: str
     investigate: str
-    printed: str
 
     @property
     def severity(self) -> Severity:
@@ -139,11 +137,3 @@ class LinkRule:
     def fits(self, intrinfo: int) -> bool:
         """Whether the row speaks about this INTRINFO, in either layout."""
         return intrinfo & self.masks[0] == self.values[0] or intrinfo & self.masks[1] == self.values[1]
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterBit:
-    """One bit of the registers of Xid 74: how bad it is alone, and why."""
-
-    severity: Severity
-    meaning: str

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from konductor_like.catalog.entries import Advice
-from konductor_like.catalog.errors import quoted
-from konductor_like.catalog.rules_file import Record
-from konductor_like.model import NO_ESCALATION, Distinct, Escalation, Same, Threshold, Together
+from konductor_like.catalog.rules_file import Record, quoted
+from konductor_like.model import Distinct, Escalation, Same, Threshold, Together
 from konductor_like.model.escalation import DEFER_SECONDS_MOST
 
-FIELDS = ("threshold", "together_with", "defer_seconds")
-ADVICE_FIELD = "escalated_advice"
+FIELDS = ("threshold", "together_with", "defer_seconds", "escalated_advice")
 COUNT_LEAST, COUNT_MOST = 2, 16
 """More occurrences than this are not remembered one by one."""
 SPAN_SECONDS_MOST = 86_400
 """That much of Loki is read again when the controller starts."""
-NONE = "none"
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 _SPAN = r"(?P<number>[1-9][0-9]{0,4})(?P<unit>[smh])"
 _THRESHOLD = re.compile(
@@ -29,38 +26,41 @@ _TOGETHER = re.compile(rf"(?P<rules>{_RULE}(?:, {_RULE}){{0,15}}) within {_SPAN}
 _SECONDS = re.compile(r"[0-9]{1,2}(?:\.[0-9])?")
 
 
-def with_advice(escalation: Escalation, advice: Advice) -> Escalation:
-    """The escalation with what to do about a node that is tainted for it."""
-    return replace(escalation, advice=advice.text, needs=advice.needs.value)
-
-
-def read_escalation(record: Record) -> Escalation:
+def read_escalation(record: Record, read_advice: Callable[[str], Advice]) -> Escalation:
     """The escalation in a rule's own fields. Raises CatalogError."""
-    escalation = NO_ESCALATION
+    escalation = Escalation()
     for field in FIELDS:
         if record.optional_text(field):
-            escalation = with_field(escalation, field, record, field)
+            escalation = with_field(escalation, field, record, field, read_advice)
     return escalation
 
 
-def with_field(escalation: Escalation, field: str, record: Record, key: str) -> Escalation:
-    """The escalation with one of ``FIELDS`` read from ``record`` under ``key``. Raises CatalogError."""
+def with_field(
+    escalation: Escalation, field: str, record: Record, key: str, read_advice: Callable[[str], Advice]
+) -> Escalation:
+    """The escalation with one of ``FIELDS`` read from ``record`` under ``key``. Raises CatalogError.
+
+    ``read_advice`` reads the advice under a key.
+    """
     text = record.text(key)
-    off = text in (NONE, "off", "false")  # a bare ``off`` is YAML's word for false
+    off = text in ("none", "off", "false")  # a bare ``off`` is YAML's word for false
     match field:
         case "threshold":
             return replace(escalation, threshold=None if off else _threshold(record, key, text))
         case "together_with":
             return replace(escalation, together_with=None if off else _together(record, key, text))
-        case _:
+        case "defer_seconds":
             return replace(escalation, defer_seconds=0.0 if off else _deferral(record, key, text))
+        case _:
+            advice = read_advice(key)
+            return replace(escalation, advice=advice.text, needs=advice.needs.value)
 
 
 def texts_of(escalation: Escalation) -> Mapping[str, str]:
-    """The fields as a rules file writes them; what is not set is missing."""
+    """The fields but the advice as a rules file writes them; what is not set is missing."""
     defer = f"{escalation.defer_seconds:g}" if escalation.defer_seconds else None
     values = (escalation.threshold, escalation.together_with, defer)
-    return {field: str(value) for field, value in zip(FIELDS, values, strict=True) if value is not None}
+    return {field: str(value) for field, value in zip(FIELDS, values, strict=False) if value is not None}
 
 
 def _threshold(record: Record, key: str, text: str) -> Threshold:

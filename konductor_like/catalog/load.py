@@ -6,41 +6,25 @@ import csv
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any, TypeVar
+from typing import Any
 
 from konductor_like.catalog.catalog import Catalog
-from konductor_like.catalog.entries import (
-    Advice,
-    Detail,
-    Entry,
-    LinkRule,
-    Needs,
-    RegisterBit,
-    SxidEntry,
-    XidEntry,
-)
-from konductor_like.catalog.errors import CatalogError, RulesError, quoted
-from konductor_like.catalog.escalation_text import ADVICE_FIELD, read_escalation, with_advice
+from konductor_like.catalog.entries import Advice, Detail, Entry, LinkRule, Needs, SxidEntry, XidEntry
 from konductor_like.catalog.escalation_text import FIELDS as ESCALATION_FIELDS
-from konductor_like.catalog.patterns import PCI, PatternRule, check_examples, read_mode
-from konductor_like.catalog.rules_file import Record, read_rule_file
+from konductor_like.catalog.escalation_text import read_escalation
+from konductor_like.catalog.patterns import PCI, RULE_FIELDS, PatternRule, read_rule
+from konductor_like.catalog.rules_file import CatalogError, Record, RulesError, quoted, read_rule_file
 from konductor_like.model import Escalation, FaultKind, Severity, Source
 
-T = TypeVar("T", bound=Entry)
 _FIRST_FILES = ("kernel_rules.yaml", "pod_rules.yaml")
 _TABLES = ("xid", "sxid", "cuda")
 _BUS = r"(?P<gpu>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?"
 """A PCI address where it may lack its domain: between the parentheses of an Xid."""
 
-_FIELDS = frozenset(
-    {
-        *("id", "source", "kind", "table", "severity", "mode", "title", "advice", "code", "scan_only"),
-        *("contains", "anchor", "patterns", "match", "no_match"),
-    }
-)
+_FIELDS = RULE_FIELDS | {"kind", "table", "code", "scan_only"}
 
 
 @cache
@@ -53,18 +37,19 @@ def read_catalog(folder: Traversable) -> Catalog:
     """The catalogue in ``folder``. Raises CatalogError with file, entry and field."""
     advice = dict(_advice(folder))
     cuda = dict(_cuda_errors(folder, advice))
-    rules = tuple(_rules(folder, advice, cuda))
     return Catalog(
-        xids=_by_code(_xids(folder, advice)),
-        sxids=_by_code(_sxids(folder, advice)),
-        recovery_actions=_by_code(_recovery_actions(folder, advice)),
+        xids=dict(_xids(folder, advice)),
+        sxids=dict(_sxids(folder, advice)),
+        recovery_actions={
+            code: Entry("xid.154", FaultKind.XID, *_meaning(record, advice), code)
+            for code, record in _by_code(folder, "recovery_actions.csv", "value")
+        },
         link_rules=_link_rules(folder),
         register_bits=dict(_register_bits(folder)),
         cuda_errors=cuda,
-        kernel_rules=tuple(rule for rule in rules if rule.source is Source.KERNEL),
-        pod_rules=tuple(rule for rule in rules if rule.source is Source.POD),
+        pattern_rules=tuple(_rules(folder, advice, cuda)),
         advice=advice,
-        escalations=_escalations(folder, advice),
+        escalations=dict(_escalations(folder, advice)),
     )
 
 
@@ -74,73 +59,45 @@ def _advice(folder: Traversable) -> Iterator[tuple[str, Advice]]:
         yield record.name, Advice(record.text("text"), record.one_of("needs", Needs))
 
 
-def _xids(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[Record, XidEntry]]:
-    for record in _read_csv(folder, "xid.csv"):
-        code = record.integer("code")
-        yield (
-            record,
-            XidEntry(
-                rule=f"xid.{code}",
-                kind=FaultKind.XID,
-                severity=record.one_of("severity", Severity),
-                title=record.text("title"),
-                advice=_advice_of(record, advice),
-                code=code,
-                detail=record.one_of("detail", Detail) if record.optional_text("detail") else None,
-                mnemonic=record.text("mnemonic"),
-                bucket=record.optional_text("bucket"),
-                investigate=record.optional_text("investigate"),
-                generations=tuple(record.optional_text("generations").split()),
-                recovery_since=record.optional_text("recovery_since"),
-                clears=record.optional_integer("clears"),
-            ),
+def _xids(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[int, XidEntry]]:
+    for code, record in _by_code(folder, "xid.csv"):
+        entry = XidEntry(
+            f"xid.{code}",
+            FaultKind.XID,
+            *_meaning(record, advice),
+            code,
+            detail=record.one_of("detail", Detail) if record.optional_text("detail") else None,
+            mnemonic=record.text("mnemonic"),
+            bucket=record.optional_text("bucket"),
+            investigate=record.optional_text("investigate"),
+            generations=tuple(record.optional_text("generations").split()),
+            recovery_since=record.optional_text("recovery_since"),
+            clears=record.optional_integer("clears"),
         )
+        yield code, entry
 
 
-def _sxids(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[Record, SxidEntry]]:
-    for record in _read_csv(folder, "sxid.csv"):
-        code = record.integer("code")
+def _sxids(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[int, SxidEntry]]:
+    for code, record in _by_code(folder, "sxid.csv"):
         word = record.optional_text("word")
         if word not in ("", "decides"):
             raise record.error("word", f"{word!r} is neither empty nor 'decides'")
-        yield (
-            record,
-            SxidEntry(
-                rule=f"sxid.{code}",
-                kind=FaultKind.SXID,
-                severity=record.one_of("severity", Severity),
-                title=record.text("title"),
-                advice=_advice_of(record, advice),
-                code=code,
-                word_decides=word == "decides",
-                name=record.optional_text("name"),
-                group=record.text("class"),
-                guide=record.optional_text("guide"),
-                printed=record.text("printed"),
-            ),
+        entry = SxidEntry(
+            f"sxid.{code}",
+            FaultKind.SXID,
+            *_meaning(record, advice),
+            code,
+            word_decides=word == "decides",
+            name=record.optional_text("name"),
+            group=record.text("class"),
+            guide=record.optional_text("guide"),
         )
-
-
-def _recovery_actions(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[Record, Entry]]:
-    for record in _read_csv(folder, "recovery_actions.csv"):
-        yield (
-            record,
-            Entry(
-                "xid.154",
-                FaultKind.XID,
-                record.one_of("severity", Severity),
-                record.text("title"),
-                _advice_of(record, advice),
-                record.integer("value"),
-            ),
-        )
+        yield code, entry
 
 
 def _cuda_errors(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[str, Entry]]:
     for record in _read_csv(folder, "cuda_errors.csv"):
-        severity = record.one_of("severity", Severity)
-        if severity.taints:
-            raise record.error("severity", "a pod's line is never more than suspect (rule 17)")
+        severity = _severity_of(record, Source.POD)
         code = record.optional_integer("code")
         texts = record.text("texts").split("|")
         rule = f"cuda.{record.text('name') if code is None else code}"
@@ -164,27 +121,21 @@ def _link_rules(folder: Traversable) -> dict[int, tuple[LinkRule, ...]]:
             status=record.integer("status"),
             bucket=record.text("bucket"),
             investigate=record.text("investigate"),
-            printed=record.text("printed"),
         )
         rules.setdefault(record.integer("xid"), []).append(rule)
     return {code: tuple(rows) for code, rows in rules.items()}
 
 
-def _register_bits(folder: Traversable) -> Iterator[tuple[tuple[int, int], RegisterBit]]:
+def _register_bits(folder: Traversable) -> Iterator[tuple[tuple[int, int], tuple[Severity, str]]]:
     for record in _read_csv(folder, "xid74_registers.csv"):
-        bit = RegisterBit(record.one_of("severity", Severity), record.text("meaning"))
-        yield (record.integer("register"), record.integer("bit")), bit
+        bit = record.integer("register"), record.integer("bit")
+        yield bit, (record.one_of("severity", Severity), record.text("meaning"))
 
 
-def _escalations(folder: Traversable, advice: Mapping[str, Advice]) -> dict[str, Escalation]:
-    found: dict[str, Escalation] = {}
+def _escalations(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[str, Escalation]]:
     for record in _toml_tables(folder, "escalations.toml"):
-        record.only(frozenset({*ESCALATION_FIELDS, ADVICE_FIELD}))
-        escalation = read_escalation(record)
-        if record.optional_text(ADVICE_FIELD):
-            escalation = with_advice(escalation, _advice_of(record, advice, ADVICE_FIELD))
-        found[record.name] = escalation
-    return found
+        record.only(frozenset(ESCALATION_FIELDS))
+        yield record.name, read_escalation(record, partial(_advice_of, record, advice))
 
 
 def _rules(
@@ -203,57 +154,30 @@ def _rules(
         except RulesError as error:
             raise error.problems[0] from error
         for record in records:
-            rule = _read_rule(record, advice, placeholders)
-            check_examples(record, rule)
-            yield rule
+            yield _read_rule(record, advice, placeholders)
 
 
 def _read_rule(record: Record, advice: Mapping[str, Advice], placeholders: Mapping[str, str]) -> PatternRule:
     record.only(_FIELDS)
-    name = record.text("id")
     source = record.one_of("source", Source)
-    kind = record.one_of("kind", FaultKind)
-    mode = read_mode(record)
     table = record.optional_text("table") or None
     entry = None
     if table is None:
-        severity = record.one_of("severity", Severity)
-        if source is Source.POD and severity.taints:
-            raise record.error("severity", "a pod's line is never more than suspect (rule 17)")
-        code = record.optional_integer("code")
-        entry = Entry(name, kind, severity, record.text("title"), _advice_of(record, advice), code, mode=mode)
+        entry = Entry(
+            record.text("id"),
+            record.one_of("kind", FaultKind),
+            _severity_of(record, source),
+            record.text("title"),
+            _advice_of(record, advice),
+            record.optional_integer("code"),
+            mode=record.mode(),
+        )
     elif table not in _TABLES:
         raise record.error("table", f"{table!r} is not one of {', '.join(_TABLES)}")
-    contains = record.texts("contains")
-    return PatternRule(
-        name,
-        source,
-        kind,
-        table,
-        entry,
-        contains,
-        record.optional_texts("anchor") or contains,
-        tuple(
-            _compile(record, number, pattern, placeholders)
-            for number, pattern in enumerate(record.texts("patterns"))
-        ),
-        record.texts("match"),
-        record.texts("no_match"),
-        mode,
-        record.texts("patterns"),
-        _read_flag(record, "scan_only"),
-    )
+    return read_rule(record, source, entry, partial(_compile, record, placeholders), table)
 
 
-def _read_flag(record: Record, field: str) -> bool:
-    """``true``, or ``false`` where the field is missing."""
-    value = record.optional_text(field)
-    if value not in ("", "true", "false"):
-        raise record.error(field, f"{quoted(value)} is neither true nor false")
-    return value == "true"
-
-
-def _compile(record: Record, number: int, pattern: str, placeholders: Mapping[str, str]) -> re.Pattern[str]:
+def _compile(record: Record, placeholders: Mapping[str, str], number: int, pattern: str) -> re.Pattern[str]:
     for placeholder, expression in placeholders.items():
         pattern = pattern.replace(placeholder, expression)
     try:
@@ -270,15 +194,26 @@ def _advice_of(record: Record, advice: Mapping[str, Advice], field: str = "advic
     return advice[key]
 
 
-def _by_code(entries: Iterator[tuple[Record, T]]) -> dict[int, T]:
-    table: dict[int, T] = {}
-    for record, entry in entries:
-        if entry.code is None:
-            raise record.error("code", "is missing")
-        if entry.code in table:
-            raise CatalogError(record.file, record.name, "code", f"{entry.code} stands there twice")
-        table[entry.code] = entry
-    return table
+def _severity_of(record: Record, source: Source) -> Severity:
+    severity = record.one_of("severity", Severity)
+    if source is Source.POD and severity.taints:
+        raise record.error("severity", "a pod's line is never more than suspect (rule 17)")
+    return severity
+
+
+def _meaning(record: Record, advice: Mapping[str, Advice]) -> tuple[Severity, str, Advice]:
+    return record.one_of("severity", Severity), record.text("title"), _advice_of(record, advice)
+
+
+def _by_code(folder: Traversable, file: str, field: str = "code") -> Iterator[tuple[int, Record]]:
+    """The rows of a table with their codes, each of which may stand there once."""
+    seen: set[int] = set()
+    for record in _read_csv(folder, file):
+        code = record.integer(field)
+        if code in seen:
+            raise record.error(field, f"{code} stands there twice")
+        seen.add(code)
+        yield code, record
 
 
 def _read_csv(folder: Traversable, file: str) -> Iterator[Record]:

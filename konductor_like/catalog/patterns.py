@@ -11,88 +11,20 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, cast
+from itertools import starmap
+from typing import Any, cast
 
 from konductor_like.catalog.entries import Entry, Mode
-from konductor_like.catalog.errors import quoted, short
-from konductor_like.catalog.rules_file import Record
-from konductor_like.model import FaultKind, Source
+from konductor_like.catalog.rules_file import Record, quoted, short
+from konductor_like.model import Source
 
 PCI = r"(?P<gpu>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?"
 PATTERN_CHARS_MOST = 1000
+_LOOKS = ("contains", "anchor", "patterns", "match", "no_match")
+RULE_FIELDS = frozenset({"id", "source", "severity", "mode", "title", "advice", *_LOOKS})
+"""The fields that packaged rules and a user's have in common."""
 _MEMORY_BYTES = 128 * 1024
 """Memory that RE2 may use for one pattern; a larger one, which would also be a slow one, is refused."""
-
-
-class Pattern(Protocol):
-    """A compiled pattern: Python's own, or an RE2 one in the same clothes."""
-
-    @property
-    def pattern(self) -> str:
-        """Its source text."""
-
-    def match(self, text: str, pos: int = 0, endpos: int = ..., /) -> re.Match[str] | None:
-        """Where it fits at ``pos``."""
-
-    def search(self, text: str, pos: int = 0, endpos: int = ..., /) -> re.Match[str] | None:
-        """Where it fits first."""
-
-
-@dataclass(frozen=True, slots=True)
-class PatternRule:
-    """How one kind of fault looks.
-
-    Either ``entry`` says what it is, or ``table`` names the table in which the group ``code`` or ``text``
-    finds it. A kernel pattern describes the message from its start; a pod's may stand anywhere in it.
-    ``anchors`` are the literals that Loki is asked for, one of which stands in every match.
-    """
-
-    id: str
-    source: Source
-    kind: FaultKind
-    table: str | None
-    entry: Entry | None
-    contains: tuple[str, ...]
-    anchors: tuple[str, ...]
-    patterns: tuple[Pattern, ...]
-    examples: tuple[str, ...]
-    counterexamples: tuple[str, ...]
-    mode: Mode = Mode.ENFORCE
-    written: tuple[str, ...] = ()
-    """The patterns as the file has them, before placeholders were filled in."""
-    scan_only: bool = False
-    """No collected source has such lines: only ``scan`` looks for them, and Loki is not asked."""
-
-    def find(self, text: str, start: int = 0, end: int | None = None) -> re.Match[str] | None:
-        """Where the rule fits ``text[start:end]``, if it does."""
-        stop = len(text) if end is None else end
-        kernel = self.source is Source.KERNEL
-        for pattern in self.patterns:
-            match = pattern.match(text, start, stop) if kernel else pattern.search(text, start, stop)
-            if match is not None:
-                return match
-        return None
-
-
-def read_mode(record: Record, field: str = "mode") -> Mode:
-    """The mode of a rule; YAML's bare ``off`` and ``false`` are the word."""
-    value = record.optional_text(field)
-    if not value:
-        return Mode.ENFORCE
-    return Mode.OFF if value == "false" else record.one_of(field, Mode)
-
-
-def check_examples(record: Record, rule: PatternRule) -> None:
-    """Let the rule prove itself. Raises CatalogError at the example that it gets wrong."""
-    for number, example in enumerate(rule.examples):
-        if rule.find(example) is None:
-            raise record.error("match", f"no pattern fits {quoted(example)}", number)
-        for field, literals in (("contains", rule.contains), ("anchor", rule.anchors)):
-            if not any(literal in example for literal in literals):
-                raise record.error(field, f"nothing of it is in {quoted(example)}")
-    for number, example in enumerate(rule.counterexamples):
-        if rule.find(example) is not None:
-            raise record.error("no_match", f"a pattern fits {quoted(example)}", number)
 
 
 class LinearPattern:
@@ -122,6 +54,82 @@ class LinearPattern:
         part = text[first:endpos].encode("utf-8", "replace").decode("utf-8")
         found = method(part, pos - first, len(part))
         return None if found is None else cast("re.Match[str]", _Match(found, first))
+
+
+Pattern = re.Pattern[str] | LinearPattern
+
+
+@dataclass(frozen=True, slots=True)
+class PatternRule:
+    """How one kind of fault looks.
+
+    Either ``entry`` says what it is, or ``table`` names the table in which the group ``code`` or ``text``
+    finds it. A kernel pattern describes the message from its start; a pod's may stand anywhere in it.
+    ``anchors`` are the literals that Loki is asked for, one of which stands in every match.
+    """
+
+    id: str
+    source: Source
+    table: str | None
+    entry: Entry | None
+    contains: tuple[str, ...]
+    anchors: tuple[str, ...]
+    patterns: tuple[Pattern, ...]
+    examples: tuple[str, ...]
+    counterexamples: tuple[str, ...]
+    mode: Mode = Mode.ENFORCE
+    written: tuple[str, ...] = ()
+    """The patterns as the file has them, before placeholders were filled in."""
+    scan_only: bool = False
+    """No collected source has such lines: only ``scan`` looks for them, and Loki is not asked."""
+
+    def find(self, text: str, start: int = 0, end: int | None = None) -> re.Match[str] | None:
+        """Where the rule fits ``text[start:end]``, if it does."""
+        stop = len(text) if end is None else end
+        kernel = self.source is Source.KERNEL
+        for pattern in self.patterns:
+            match = pattern.match(text, start, stop) if kernel else pattern.search(text, start, stop)
+            if match is not None:
+                return match
+        return None
+
+
+def read_rule(
+    record: Record,
+    source: Source,
+    entry: Entry | None,
+    compiled: Callable[[int, str], Pattern],
+    table: str | None = None,
+) -> PatternRule:
+    """The rule in a record; ``compiled`` makes its patterns of their numbers and texts.
+
+    The rule has to prove itself: raises CatalogError at the example that it gets wrong.
+    """
+    contains, written = record.texts("contains"), record.texts("patterns")
+    rule = PatternRule(
+        id=record.text("id"),
+        source=source,
+        table=table,
+        entry=entry,
+        contains=contains,
+        anchors=record.optional_texts("anchor") or contains,
+        patterns=tuple(starmap(compiled, enumerate(written))),
+        examples=record.texts("match"),
+        counterexamples=record.texts("no_match"),
+        mode=record.mode(),
+        written=written,
+        scan_only=record.flag("scan_only"),
+    )
+    for number, example in enumerate(rule.examples):
+        if rule.find(example) is None:
+            raise record.error("match", f"no pattern fits {quoted(example)}", number)
+        for field, literals in (("contains", rule.contains), ("anchor", rule.anchors)):
+            if not any(literal in example for literal in literals):
+                raise record.error(field, f"nothing of it is in {quoted(example)}")
+    for number, example in enumerate(rule.counterexamples):
+        if rule.find(example) is not None:
+            raise record.error("no_match", f"a pattern fits {quoted(example)}", number)
+    return rule
 
 
 @lru_cache(maxsize=64)

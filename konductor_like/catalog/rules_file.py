@@ -6,17 +6,20 @@ is seen, and ``mode: off`` stays the word that was written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeGuard, TypeVar
 
 import yaml
 
-from konductor_like.catalog.errors import CatalogError, RulesError, quoted
+from konductor_like.catalog.entries import Mode
+from konductor_like.model.text import clipped
 
 E = TypeVar("E", bound=StrEnum)
 
+_SHOWN_CHARS = 80
+"""A message shows no more than this of what a user wrote, so that a log line stays one that can be read."""
 FILE_BYTES_MOST = 1024 * 1024
 """A ConfigMap can hold no more."""
 
@@ -25,27 +28,55 @@ _DEPTH_MOST = 8
 _SECTIONS = ("source", "overrides", "rules")
 
 
+def short(text: str) -> str:
+    """A user's text, for a message: on one line, and cut."""
+    shown = text if text.isprintable() else repr(text)[1:-1]
+    return clipped(shown, _SHOWN_CHARS)
+
+
+def quoted(value: object) -> str:
+    """The same in quotes, as Python writes a value."""
+    if not isinstance(value, str):
+        return short(repr(value))
+    return repr(clipped(value, _SHOWN_CHARS))
+
+
+class CatalogError(ValueError):
+    """One thing wrong in one file; nothing of the file is used. ``line`` counts from 1, where it is known."""
+
+    hint = "The catalogue is part of the package: reinstall konductor-like, or undo the change to the file."
+
+    def __init__(self, file: str, entry: str, field: str, reason: str, line: int | None = None) -> None:
+        place = file if line is None else f"{file}:{line}"
+        super().__init__(f"{place}, {short(entry)}, {short(field)}: {reason}")
+        self.line = line
+
+
+class RulesError(ValueError):
+    """A user's rules file is refused as a whole, for ``problems``, in the order of their lines."""
+
+    hint = "Correct the file and check it with `konductor-like rules test FILE`."
+
+    def __init__(self, problems: Sequence[CatalogError]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda problem: problem.line or 0))
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One entry of a file: its fields, and enough to name it in an error."""
 
-    def __init__(
-        self,
-        file: str,
-        name: str,
-        fields: Mapping[str, Any],
-        line: int | None = None,
-        lines: Mapping[str, int] | None = None,
-    ) -> None:
-        self.file = file
-        self.name = name
-        self._fields = fields
-        self.line = line
-        self._lines = lines or {}
+    file: str
+    name: str
+    fields: Mapping[str, Any]
+    line: int | None = None
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """Of each field, and of each item of a list as ``match 2``."""
 
     def error(self, field: str, reason: str, number: int | None = None) -> CatalogError:
         """The error that says what is wrong with a field of this entry, or with item ``number`` of it."""
-        line = self._lines.get(field, self.line)
-        return CatalogError(self.file, self.name, field, reason, self._lines.get(f"{field} {number}", line))
+        line = self.lines.get(field, self.line)
+        return CatalogError(self.file, self.name, field, reason, self.lines.get(f"{field} {number}", line))
 
     def text(self, field: str) -> str:
         """A text that must be there."""
@@ -56,14 +87,14 @@ class Record:
 
     def optional_text(self, field: str) -> str:
         """A text, empty where there is none."""
-        value = self._fields.get(field, "")
+        value = self.fields.get(field, "")
         if not isinstance(value, str):
             raise self.error(field, f"{quoted(value)} is not a text")
         return value
 
     def integer(self, field: str) -> int:
         """A number, decimal or 0x…, that must be there."""
-        value = self._fields.get(field, "")
+        value = self.fields.get(field, "")
         if isinstance(value, int):
             return value
         try:
@@ -73,7 +104,7 @@ class Record:
 
     def optional_integer(self, field: str) -> int | None:
         """A number; None where there is none."""
-        return None if self._fields.get(field, "") == "" else self.integer(field)
+        return None if self.fields.get(field, "") == "" else self.integer(field)
 
     def one_of(self, field: str, kind: type[E]) -> E:
         """A value of a closed list, which must be there."""
@@ -83,9 +114,23 @@ class Record:
         except ValueError:
             raise self.error(field, f"{quoted(value)} is not one of {', '.join(kind)}") from None
 
+    def mode(self, field: str = "mode") -> Mode:
+        """The mode of a rule, which enforces where nothing is said; YAML's bare ``off`` is false."""
+        value = self.optional_text(field)
+        if not value:
+            return Mode.ENFORCE
+        return Mode.OFF if value == "false" else self.one_of(field, Mode)
+
+    def flag(self, field: str) -> bool:
+        """``true``, or ``false`` where the field is missing."""
+        value = self.optional_text(field)
+        if value not in ("", "true", "false"):
+            raise self.error(field, f"{quoted(value)} is neither true nor false")
+        return value == "true"
+
     def texts(self, field: str) -> tuple[str, ...]:
         """A list of at least one text, none of them empty."""
-        value = self._fields.get(field)
+        value = self.fields.get(field)
         if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
             raise self.error(field, "must be a list of texts")
         for number, item in enumerate(value):
@@ -95,14 +140,14 @@ class Record:
 
     def optional_texts(self, field: str) -> tuple[str, ...]:
         """A list of texts, or one text alone; none where the field is missing."""
-        value = self._fields.get(field)
+        value = self.fields.get(field)
         if value is None or isinstance(value, str):
             return (value,) if value else ()
         return self.texts(field)
 
     def only(self, known: frozenset[str]) -> None:
         """Refuse misspelt fields."""
-        for name in self._fields:
+        for name in self.fields:
             if name not in known:
                 raise self.error(name, "is not a known field")
 
@@ -153,13 +198,6 @@ class _Reading:
                 self.seen.add(id(value))
                 yield key.value, value
 
-    def items(self, node: yaml.Node, entry: str, name: str) -> list[yaml.Node]:
-        if isinstance(node, yaml.SequenceNode):
-            return list(node.value)
-        if not _empty(node):
-            self.problem(node, entry, name, "must be a list")
-        return []
-
     def rule(self, node: yaml.Node, number: int, source: str) -> Record:
         values: dict[str, str | list[str]] = {"source": source} if source else {}
         lines: dict[str, int] = {}
@@ -198,7 +236,10 @@ def read_rule_file(text: str, file: str) -> RuleFile:
             reading.problem(node, "the file", name, f"is not one of {', '.join(_SECTIONS)}")
     source = sections.get("source")
     default = source.value if _is_text(source) else ""
-    nodes = reading.items(sections["rules"], "the file", "rules") if "rules" in sections else []
+    listed = sections.get("rules")
+    nodes = listed.value if isinstance(listed, yaml.SequenceNode) else ()
+    if listed is not None and not (isinstance(listed, yaml.SequenceNode) or _empty(listed)):
+        reading.problem(listed, "the file", "rules", "must be a list")
     rules = [reading.rule(node, number, default) for number, node in enumerate(nodes, 1)]
     overrides = list(_overrides(reading, sections["overrides"])) if "overrides" in sections else []
     if reading.problems:

@@ -10,20 +10,28 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from konductor_like.catalog.catalog import CODE, Catalog
 from konductor_like.catalog.entries import Advice, Entry, Mode, Needs
-from konductor_like.catalog.errors import CatalogError, RulesError, quoted, short
-from konductor_like.catalog.escalation_text import ADVICE_FIELD, read_escalation, with_advice, with_field
 from konductor_like.catalog.escalation_text import FIELDS as ESCALATION_FIELDS
-from konductor_like.catalog.lint import lint
-from konductor_like.catalog.patterns import PCI, LinearPattern, PatternRule, check_examples, read_mode
-from konductor_like.catalog.rules_file import Override, Record, RuleFile, read_rule_file
-from konductor_like.model import NO_ESCALATION, Escalation, FaultKind, Severity, Source
+from konductor_like.catalog.escalation_text import read_escalation, with_field
+from konductor_like.catalog.patterns import PCI, RULE_FIELDS, LinearPattern, PatternRule, read_rule
+from konductor_like.catalog.rules_file import (
+    CatalogError,
+    Override,
+    Record,
+    RuleFile,
+    RulesError,
+    quoted,
+    read_rule_file,
+    short,
+)
+from konductor_like.model import APPLICATION_XIDS, Distinct, Escalation, FaultKind, Severity, Source
 
 T = TypeVar("T", bound=Entry)
-OVERRIDABLE = ("severity", "mode", "title", "advice", *ESCALATION_FIELDS, ADVICE_FIELD)
+OVERRIDABLE = ("severity", "mode", "title", "advice", *ESCALATION_FIELDS)
 TITLE_CHARS_MOST = 80
 ADVICE_CHARS_MOST = 120
 """Both have to fit into the record on the node."""
@@ -36,14 +44,10 @@ LITERAL_CHARS_LEAST, LITERAL_CHARS_MOST = 4, 100
 """A shorter literal would fetch nearly every line."""
 
 _ID = re.compile(r"[a-z][a-z0-9_]{0,31}(?:\.[a-z0-9_]{1,32})+")
-_FIELDS = frozenset(
-    {
-        *("id", "source", "severity", "mode", "title", "advice", "needs", "link"),
-        *("contains", "anchor", "patterns", "match", "no_match"),
-        *ESCALATION_FIELDS,
-        ADVICE_FIELD,
-    }
-)
+_FIELDS = RULE_FIELDS | {"needs", "link", *ESCALATION_FIELDS}
+_CODES = ("xid", "sxid")
+_NO_TAINT = "this is fatal by default, and taints no node any more."
+_POD = "one line of a pod takes its node out, and any pod of a watched namespace can print it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,30 +55,26 @@ class UserRules:
     """A rules file that can be used: the catalogue that it makes, and what it says."""
 
     catalog: Catalog
-    overrides: Mapping[str, str]
+    overrides: Mapping[str, str] = field(default_factory=dict)
     """``xid.94.severity`` to ``fatal``."""
-    own: Mapping[str, str]
+    own: Mapping[str, str] = field(default_factory=dict)
     """``site.nic_down`` to all that is said of it."""
-    warnings: tuple[str, ...]
-    digest: str
+    warnings: tuple[str, ...] = ()
+    digest: str = "built-in"
     """Names the content of the file."""
     records: Mapping[str, Record] = field(default_factory=dict, compare=False, repr=False)
     """Where in the file each rule of ``own`` stands."""
-
-    @classmethod
-    def none(cls, base: Catalog) -> UserRules:
-        """Nothing of a user's own."""
-        return cls(base, {}, {}, (), "built-in")
 
 
 def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
     """Check a file and lay it over ``base``. Raises RulesError with everything that is wrong with it."""
     content = read_rule_file(text, file)
+    names = [str(record.fields.get("id")) for record in content.rules]
     problems: list[CatalogError] = []
     catalog = base
     for override in content.overrides:
         try:
-            catalog = _overridden(catalog, override, file, base)
+            catalog = _overridden(catalog, override, file, base, names)
         except CatalogError as problem:
             problems.append(problem)
     own: dict[str, PatternRule] = {}
@@ -83,20 +83,17 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
     for record in content.rules[:RULES_MOST]:
         try:
             rule = _read_rule(record, base, own)
-            escalation = _read_escalation(record, base)
+            escalation = read_escalation(record, partial(_read_advice, record, base.advice))
+            _check_together(record, "together_with", escalation, base, names)
         except CatalogError as problem:
             problems.append(problem)
         else:
             own[rule.id], records[rule.id] = rule, record
-            if escalation != NO_ESCALATION:
+            if escalation != Escalation():
                 escalations[rule.id] = escalation
     catalog = replace(
         catalog,
-        kernel_rules=(
-            *catalog.kernel_rules,
-            *(rule for rule in own.values() if rule.source is Source.KERNEL),
-        ),
-        pod_rules=(*catalog.pod_rules, *(rule for rule in own.values() if rule.source is Source.POD)),
+        pattern_rules=(*catalog.pattern_rules, *own.values()),
         escalations={**catalog.escalations, **escalations},
     )
     problems += _of_the_whole(content, catalog)
@@ -105,19 +102,17 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
     return UserRules(
         catalog,
         {f"{each.rule}.{each.field}": each.value for each in content.overrides},
-        {rule.id: _said(rule) + repr(escalations.get(rule.id, "")) for rule in own.values()},
-        tuple(lint(content, base, catalog)),
+        {
+            name: repr((r.source, r.entry, r.contains, r.anchors, r.written, escalations.get(name)))
+            for name, r in own.items()
+        },
+        tuple(_warnings(content, base, catalog)),
         hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12],
         records,
     )
 
 
-def _said(rule: PatternRule) -> str:
-    """All that a rule says, to tell one version of it from the next."""
-    return repr((rule.source, rule.entry, rule.contains, rule.anchors, rule.written))
-
-
-def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog) -> Catalog:
+def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog, own: list[str]) -> Catalog:
     """The catalogue with one field of one rule changed. Raises CatalogError at the override's line."""
     rule, name = override.rule, override.field
     key = f"{rule}.{name}"
@@ -125,18 +120,16 @@ def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog) 
     if name not in OVERRIDABLE:
         raise record.error(key, f"only {', '.join(OVERRIDABLE)} can be overridden")
     family, _, code = rule.partition(".")
-    is_code = family in ("xid", "sxid") and CODE.fullmatch(code) is not None
+    is_code = family in _CODES and CODE.fullmatch(code) is not None
     pattern = next((each for each in base.pattern_rules if each.id == rule), None)
     if not is_code and pattern is None and all(each.rule != rule for each in base.cuda_errors.values()):
         raise record.error(key, f"there is no built-in rule {quoted(rule)}")
     if pattern is not None and pattern.table is not None and name != "mode":
         raise record.error(key, "its table says that for each code; only mode can be set here")
-    if name in (*ESCALATION_FIELDS, ADVICE_FIELD):
-        before = catalog.escalations.get(rule, NO_ESCALATION)
-        if name == ADVICE_FIELD:
-            after = with_advice(before, _read_advice(record, base.advice, key))
-        else:
-            after = with_field(before, name, record, key)
+    if name in ESCALATION_FIELDS:
+        before = catalog.escalations.get(rule, Escalation())
+        after = with_field(before, name, record, key, partial(_read_advice, record, base.advice))
+        _check_together(record, key, after, base, own)
         return replace(catalog, escalations={**catalog.escalations, rule: after})
     value = _read_field(name, record, base, key)
 
@@ -157,8 +150,7 @@ def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog) 
         return replace(catalog, sxids={**catalog.sxids, int(code): changed(catalog.sxid(int(code)))})
     return replace(
         catalog,
-        kernel_rules=tuple(map(changed_rule, catalog.kernel_rules)),
-        pod_rules=tuple(map(changed_rule, catalog.pod_rules)),
+        pattern_rules=tuple(map(changed_rule, catalog.pattern_rules)),
         cuda_errors={
             text: changed(entry) if entry.rule == rule else entry
             for text, entry in catalog.cuda_errors.items()
@@ -166,20 +158,17 @@ def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog) 
     )
 
 
-def _read_field(name: str, record: Record, base: Catalog, key: str) -> Severity | Mode | str | Advice:
-    match name:
-        case "severity":
-            return record.one_of(key, Severity)
-        case "mode":
-            return read_mode(record, key)
-        case "title":
-            return _read_title(record, key)
-        case _:
-            return _read_advice(record, base.advice, key)
+def _read_field(name: str, record: Record, base: Catalog, key: str) -> Severity | Mode | Advice | str:
+    if name == "severity":
+        return record.one_of(key, Severity)
+    if name == "mode":
+        return record.mode(key)
+    if name == "title":
+        return _read_words(record, key, TITLE_CHARS_MOST)
+    return _read_advice(record, base.advice, key)
 
 
 def _of_the_whole(content: RuleFile, catalog: Catalog) -> Iterator[CatalogError]:
-    yield from _unknown_companions(content, catalog)
     if len(content.rules) > RULES_MOST:
         yield content.rules[RULES_MOST].error(
             "id", f"is one more than the {RULES_MOST} rules that a file may hold"
@@ -195,69 +184,35 @@ def _of_the_whole(content: RuleFile, catalog: Catalog) -> Iterator[CatalogError]
             yield CatalogError(content.file, "the file", "mode", reason)
 
 
-def _unknown_companions(content: RuleFile, catalog: Catalog) -> Iterator[CatalogError]:
+def _check_together(record: Record, key: str, escalation: Escalation, base: Catalog, own: list[str]) -> None:
     """A rule that is waited for in vain is a slip of the pen."""
-    named = [
-        (Record(content.file, "overrides", {}, each.line), each.rule, f"{each.rule}.{each.field}")
-        for each in content.overrides
-        if each.field == "together_with"
-    ]
-    named += [(each, each.optional_text("id"), "together_with") for each in content.rules[:RULES_MOST]]
-    families = {rule.id.partition(".")[0] for rule in catalog.pattern_rules}
-    for record, name, key in named:
-        together = catalog.escalations.get(name, NO_ESCALATION).together_with
-        if together is None:
-            continue
-        for rule in together.rules:
-            family = rule.partition(".")[0]
-            whole = rule.endswith(".*")
-            if not (family in families if whole else catalog.entry_or_unknown(rule) is not None):
-                yield record.error(key, f"there is no rule {quoted(rule)}")
+    families = {rule.partition(".")[0] for rule in (*own, *(rule.id for rule in base.pattern_rules))}
+    for rule in escalation.together_with.rules if escalation.together_with else ():
+        whole_family = rule.endswith(".*") and rule.removesuffix(".*") in families
+        if not (whole_family or rule in own or base.entry_or_unknown(rule)):
+            raise record.error(key, f"there is no rule {quoted(rule)}")
 
 
 def _read_rule(record: Record, base: Catalog, others: Mapping[str, PatternRule]) -> PatternRule:
     record.only(_FIELDS)
     name = _read_id(record, base, others)
     source = record.one_of("source", Source)
-    mode = read_mode(record)
     entry = Entry(
         name,
         FaultKind.CUSTOM,
         record.one_of("severity", Severity),
-        _read_title(record),
+        _read_words(record, "title", TITLE_CHARS_MOST),
         _read_advice(record, base.advice),
-        mode=mode,
+        mode=record.mode(),
         link=_read_link(record),
         origin=record.file,
         fixed=frozenset({"severity", "title", "advice"}),
     )
-    contains = _literals(record, "contains", record.texts("contains"), source)
-    patterns = record.texts("patterns")
-    if len(patterns) > PATTERNS_MOST:
+    _check_literals(record, "contains", source)
+    _check_literals(record, "anchor", source)
+    if len(patterns := record.texts("patterns")) > PATTERNS_MOST:
         raise record.error("patterns", f"are {len(patterns)}; {PATTERNS_MOST} at most", PATTERNS_MOST)
-    rule = PatternRule(
-        id=name,
-        source=source,
-        kind=FaultKind.CUSTOM,
-        table=None,
-        entry=entry,
-        contains=contains,
-        anchors=_literals(record, "anchor", record.optional_texts("anchor"), source) or contains,
-        patterns=tuple(_compile(record, number, pattern) for number, pattern in enumerate(patterns)),
-        examples=record.texts("match"),
-        counterexamples=record.texts("no_match"),
-        mode=mode,
-        written=patterns,
-    )
-    check_examples(record, rule)
-    return rule
-
-
-def _read_escalation(record: Record, base: Catalog) -> Escalation:
-    escalation = read_escalation(record)
-    if not record.optional_text(ADVICE_FIELD):
-        return escalation
-    return with_advice(escalation, _read_advice(record, base.advice, ADVICE_FIELD))
+    return read_rule(record, source, entry, partial(_compile, record))
 
 
 def _read_id(record: Record, base: Catalog, others: Mapping[str, PatternRule]) -> str:
@@ -280,8 +235,8 @@ def _read_link(record: Record) -> str:
     return link
 
 
-def _literals(record: Record, name: str, literals: tuple[str, ...], source: Source) -> tuple[str, ...]:
-    for number, literal in enumerate(literals):
+def _check_literals(record: Record, name: str, source: Source) -> None:
+    for number, literal in enumerate(record.optional_texts(name)):
         if not LITERAL_CHARS_LEAST <= len(literal.strip()) <= len(literal) <= LITERAL_CHARS_MOST:
             lengths = f"{LITERAL_CHARS_LEAST} to {LITERAL_CHARS_MOST} characters"
             raise record.error(name, f"{quoted(literal)} must have {lengths}", number)
@@ -290,7 +245,6 @@ def _literals(record: Record, name: str, literals: tuple[str, ...], source: Sour
         if source is Source.KERNEL and ("\\" in literal or not literal.isascii()):
             reason = f"{quoted(literal)} is in no kernel line: the kernel writes such characters as \\x.."
             raise record.error(name, reason, number)
-    return literals
 
 
 def _compile(record: Record, number: int, pattern: str) -> LinearPattern:
@@ -305,29 +259,66 @@ def _compile(record: Record, number: int, pattern: str) -> LinearPattern:
     return compiled
 
 
-def _read_title(record: Record, field: str = "title") -> str:
-    """A title of a user's own."""
-    title = record.text(field)
-    if len(title) > TITLE_CHARS_MOST:
-        raise record.error(field, f"is longer than {TITLE_CHARS_MOST} characters")
-    return _printable(record, field, title)
+def _read_words(record: Record, field: str, most: int) -> str:
+    """A text of a user's own, which goes into log lines and onto the node."""
+    text = record.text(field)
+    if len(text) > most:
+        raise record.error(field, f"is longer than {most} characters")
+    if not text.isprintable():
+        raise record.error(field, f"{quoted(text)} must be printable, on one line")
+    return text
 
 
 def _read_advice(record: Record, known: Mapping[str, Advice], field: str = "advice") -> Advice:
     """A key of the advice that we have, or a user's own words with what the machine ``needs``."""
     text = record.text(field)
     needs = record.one_of("needs", Needs) if record.optional_text("needs") else None
-    if re.fullmatch(r"[a-z0-9_]+", text):
-        if text not in known:
-            keys = ", ".join(sorted(known))
-            raise record.error(field, f"{quoted(text)} is neither a sentence nor one of {keys}")
-        return known[text] if needs is None else Advice(known[text].text, needs)
-    if len(text) > ADVICE_CHARS_MOST:
-        raise record.error(field, f"is longer than {ADVICE_CHARS_MOST} characters")
-    return Advice(_printable(record, field, text), needs or Needs.INSPECTION)
+    if not re.fullmatch(r"[a-z0-9_]+", text):
+        return Advice(_read_words(record, field, ADVICE_CHARS_MOST), needs or Needs.INSPECTION)
+    if text not in known:
+        keys = ", ".join(sorted(known))
+        raise record.error(field, f"{quoted(text)} is neither a sentence nor one of {keys}")
+    return known[text] if needs is None else Advice(known[text].text, needs)
 
 
-def _printable(record: Record, field: str, text: str) -> str:
-    if not text.isprintable():  # it goes into log lines and onto the node
-        raise record.error(field, f"{quoted(text)} must be printable, on one line")
-    return text
+def _warnings(content: RuleFile, base: Catalog, catalog: Catalog) -> Iterator[str]:
+    """What may be done and is mostly a mistake; ``catalog`` is what the file makes of ``base``."""
+    for override in content.overrides:
+        for warning in _about(override, base, catalog):
+            yield f"{content.file}:{override.line}, {override.rule}.{override.field}: {warning}"
+    for record in content.rules:
+        entry = catalog.entry(record.text("id"))
+        if entry is not None and entry.severity.taints and record.text("source") == Source.POD:
+            yield f"{content.file}:{record.line}, {entry.rule}: {_POD}"
+    for source in Source:
+        before = base.anchors(source)
+        for anchor in catalog.anchors(source):
+            if anchor not in before:
+                yield (
+                    f"{content.file}: Loki is asked for one more literal in {source} lines, {anchor!r}; "
+                    "every poll costs a little more."
+                )
+
+
+def _about(override: Override, base: Catalog, catalog: Catalog) -> Iterator[str]:
+    rule = override.rule
+    before, now = base.entry_or_unknown(rule), catalog.entry_or_unknown(rule)
+    if override.field == "severity" and now is not None and now.severity.taints:
+        if rule in APPLICATION_XIDS:
+            yield "a bug in a job prints this Xid, and then takes a healthy node out."
+        elif rule.partition(".")[0] not in _CODES and not any(rule == each.id for each in base.kernel_rules):
+            yield _POD
+    if override.field == "severity" and before is not None and now is not None:
+        if before.severity is Severity.FATAL and not now.severity.taints:
+            yield _NO_TAINT
+        if before.line_decides:
+            yield "its line no longer decides, whatever it says of a reset, of registers or of being fatal."
+    if override.field == "threshold" and override.rule in APPLICATION_XIDS:
+        threshold = catalog.escalations[override.rule].threshold
+        if threshold is not None and threshold.distinct is not Distinct.JOBS:
+            yield "one job that fails often enough takes a healthy node out; count `from distinct jobs`."
+    if override.field == "defer_seconds" and catalog.escalations[override.rule].defer_seconds:
+        yield "a fatal line of it waits, and then taints no node where another seems to be the root cause."
+    acted_on = before is not None and before.severity is Severity.FATAL and before.mode is Mode.ENFORCE
+    if override.field == "mode" and override.value != Mode.ENFORCE and (acted_on or rule in _CODES):
+        yield _NO_TAINT

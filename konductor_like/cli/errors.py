@@ -42,7 +42,7 @@ def describe(error: Exception) -> str:
 
 def status_of(error: Exception) -> Exit | None:
     """The exit status that an expected error leads to; None for an unexpected one."""
-    from konductor_like.catalog.errors import CatalogError
+    from konductor_like.catalog.rules_file import CatalogError
     from konductor_like.cluster.errors import KubeConfigError, KubeError
     from konductor_like.loki.errors import LokiError, LokiMisconfigured
 

@@ -178,7 +178,7 @@ def rule_yaml(catalog: Catalog, name: str) -> list[str] | None:
     A built-in rule is shown by its overrides, with the values in force: change one, and drop the rest.
     """
     rule = next((each for each in (*catalog.kernel_rules, *catalog.pod_rules) if each.id == name), None)
-    if rule is not None and rule.entry is not None and rule.kind is FaultKind.CUSTOM:
+    if rule is not None and rule.entry is not None and rule.entry.kind is FaultKind.CUSTOM:
         return yaml_lines({"rules": [_own(catalog, rule, rule.entry)]})
     entry = catalog.entry_or_unknown(name)
     if entry is not None:
@@ -234,13 +234,13 @@ def _search(rule: PatternRule) -> dict[str, Any]:
 
 def _escalation(catalog: Catalog, name: str) -> Mapping[str, str]:
     from konductor_like.catalog import Advice, Needs
-    from konductor_like.catalog.escalation_text import ADVICE_FIELD, texts_of
+    from konductor_like.catalog.escalation_text import texts_of
 
     escalation = catalog.escalations.get(name, NO_ESCALATION)
     if not escalation.advice:
         return texts_of(escalation)
     advice = _advice(catalog, Advice(escalation.advice, Needs(escalation.needs)))
-    return {**texts_of(escalation), ADVICE_FIELD: advice}
+    return {**texts_of(escalation), "escalated_advice": advice}
 
 
 def _advice(catalog: Catalog, advice: Advice) -> str:

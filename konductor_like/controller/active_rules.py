@@ -59,7 +59,7 @@ class ActiveRules:
         if path is not None and self._version is None:
             say = logs.info if path == MOUNTED else logs.warning
             say(f"No rules file at {path}: only the built-in rules hold.")
-        self._enforce(rules, UserRules.none(load_catalog()))
+        self._enforce(rules, UserRules(load_catalog()))
 
     def reload(self) -> bool:
         """Read the file again if it changed, or if that was wanted; True where other rules hold now."""

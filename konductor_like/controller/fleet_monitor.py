@@ -15,8 +15,7 @@ from konductor_like.controller.coverage import CoverageTracker
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.metrics import Metrics
 from konductor_like.detection import Overrun, parse_heartbeat, parse_overrun
-from konductor_like.detection.finding import evidence
-from konductor_like.detection.kernel_record import one_line
+from konductor_like.detection.kernel_record import evidence, one_line
 from konductor_like.detection.why_not import is_unparsed, why_no_fault
 from konductor_like.loki.heartbeat_reader import Reread
 from konductor_like.model import Coverage, IncidentState, LogLine, NodeRecord, NodeState, Source, Unparsed

@@ -30,17 +30,9 @@ class Detector:
         finding = self.find(line.text, line.source)
         if finding is None:
             return None
+        place = (line.node, line.namespace, line.pod, line.container)
         job = job_of(line.labels, line.namespace, line.pod) if line.source is Source.POD else None
-        return Fault(
-            finding,
-            line.source,
-            line.timestamp_ns,
-            line.node,
-            line.namespace,
-            line.pod,
-            line.container,
-            job=job,
-        )
+        return Fault(finding, line.source, line.timestamp_ns, *place, job=job)
 
     def anchors(self, source: Source) -> tuple[str, ...]:
         """The literals that Loki is asked for; a line without any of them is never a fault."""

@@ -18,13 +18,13 @@ OVERRUN_ANCHOR = "kmsg/1 gap"
 """Short literals that Loki looks for."""
 
 _LINE = re.compile(
-    re.escape(HEARTBEAT_ANCHOR) + r" boot=(?P<boot>[0-9a-fA-F-]{32,36}) seq=(?P<seq>\d{1,19})"
-    r" uptime=(?P<seconds>\d{1,12})\.(?P<micros>\d{1,6}) wall=(?P<wall>\S{1,40})\s*",
+    re.escape(HEARTBEAT_ANCHOR) + r" boot=([0-9a-fA-F-]{32,36}) seq=(\d{1,19})"
+    r" uptime=(\d{1,12})\.(\d{1,6}) wall=(\S{1,40})\s*",
     re.ASCII,
 )
 _OVERRUN = re.compile(
-    re.escape(OVERRUN_ANCHOR) + r" boot=(?P<boot>[0-9a-fA-F-]{32,36}) from=(?P<first>\d{1,19})"
-    r" to=(?P<last>\d{1,19}) lost=(?P<lost>\d{1,19})\s*",
+    re.escape(OVERRUN_ANCHOR) + r" boot=([0-9a-fA-F-]{32,36}) from=(\d{1,19})"
+    r" to=(\d{1,19}) lost=(\d{1,19})\s*",
     re.ASCII,
 )
 
@@ -56,31 +56,23 @@ class Overrun:
 
 def parse_heartbeat(text: str) -> Heartbeat | None:
     """The heartbeat that the line is, bare or in a record of runtime or collector; None for anything else."""
-    if HEARTBEAT_ANCHOR not in text:
-        return None
-    match = _LINE.fullmatch(unwrap_output(text).strip())
+    match = _LINE.fullmatch(unwrap_output(text).strip()) if HEARTBEAT_ANCHOR in text else None
     if match is None:
         return None
+    boot, sequence, seconds, micros, wall = match.groups()
     try:
-        wall = datetime.fromisoformat(match["wall"])
-        if wall.tzinfo is None:
+        at = datetime.fromisoformat(wall)
+        if at.tzinfo is None:
             return None
-        wall = wall.astimezone(UTC)
+        return Heartbeat(boot.lower(), int(sequence), stamp_us(seconds, micros), at.astimezone(UTC))
     except (ValueError, OverflowError):
         return None
-    return Heartbeat(
-        match["boot"].lower(),
-        int(match["seq"]),
-        stamp_us(match["seconds"], match["micros"]),
-        wall,
-    )
 
 
 def parse_overrun(text: str) -> Overrun | None:
     """The overrun that the line tells of, in the same places; None for anything else."""
-    if OVERRUN_ANCHOR not in text:
-        return None
-    match = _OVERRUN.fullmatch(unwrap_output(text).strip())
+    match = _OVERRUN.fullmatch(unwrap_output(text).strip()) if OVERRUN_ANCHOR in text else None
     if match is None:
         return None
-    return Overrun(match["boot"].lower(), int(match["first"]), int(match["last"]), int(match["lost"]))
+    boot, first, last, lost = match.groups()
+    return Overrun(boot.lower(), int(first), int(last), int(lost))

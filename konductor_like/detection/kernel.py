@@ -1,62 +1,325 @@
-"""Faults in a kernel log: the driver's own words, at the start of the record."""
+"""Faults in a kernel log: the driver's own words, at the start of the record.
+
+Behind the code of an Xid or SXid stand details: which GPU, which process, and words and numbers that change
+what the code means. Xid 74 has the registers of an NVLink, Xid 144 to 150 have INTRINFO and ERRORSTATUS.
+
+An SXid is an error of an NVSwitch, told by the driver or repeated by Fabric Manager. One event prints up to
+three lines: text, ``Severity …`` and ``Data {…}``. All three make the same finding (rule and switch), so that
+they are one incident. A ``Data`` line of a code for which the word Fatal decides has no such word, and is
+never more than suspect by itself; ``multiline`` gives it the word of its first line.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import groupby
+from typing import NamedTuple
 
-from konductor_like.catalog import Catalog, PatternRule
-from konductor_like.detection.finding import kernel_finding, mode_applier, normal_pci
-from konductor_like.detection.kernel_record import KernelRecord, open_record
-from konductor_like.detection.xid import read_sxid, read_xid
-from konductor_like.model import Finding, Source
+from konductor_like.catalog import Advice, Catalog, Detail, Entry, LinkRule, Mode, PatternRule, XidEntry
+from konductor_like.detection.kernel_record import KernelRecord, evidence, normal_pci, open_record, origin
+from konductor_like.model import FaultKind, Finding, Severity, Source
+
+_NO_ACTION = 0
+# The words changed between driver branches; the number is what counts. What follows it proves it complete.
+_RECOVERY_TARGET = re.compile(
+    r"changed from .{1,80}? to 0x([0-9A-Fa-f]{1,8}) ?\((?:([^()]{1,40})\))?", re.ASCII
+)
+# The last of several counts, behind the driver's own word: a process, named in front, may be called anything.
+_RESET_NOW = re.compile(r".*ontained\b.*[^-\w]RST: (?:(Yes)|No)\b", re.ASCII | re.DOTALL)
+_RESET_AFTER_DRAIN = re.compile(r".*ontained\b.*\bD-RST: (?:(Yes)|No)\b", re.ASCII | re.DOTALL)
+_CAUSE = re.compile(r"\bcaused by previous Xid (\d{1,5})\b", re.ASCII)
+_MIG = re.compile(r" GPU-I:(\d{1,8})(?: GPU-CI:(\d{1,8}))?", re.ASCII)
+_REGISTERS = re.compile(r"link -?\d{1,3} ?\((0x[0-9A-Fa-f]{1,8}(?:, ?0x[0-9A-Fa-f]{1,8}){6})\)", re.ASCII)
+# Behind the last comma: the name of a process, in front, may hold any words and commas of its own.
+_WORD = re.compile(r"(?:.*,)?\W*([A-Z][A-Z0-9_/]{1,64})\s+(Fatal|Non-?fatal)(?:\s|$)", re.ASCII)
+_STATUS = re.compile(r"\(0x([0-9A-Fa-f]{8})(?:\s|$)(?:\s*0x([0-9A-Fa-f]{8})(?:[\s)]|$))?", re.ASCII)
+# Link has two digits, so that one at the very end is the half of it. -1 stands for no link.
+_LINK = re.compile(r"\b(?:Link +(\d{2,3}|\d(?=\D))|link +(\d{1,3}))", re.ASCII)
+_LINK_EVENT = "NETIR_LINK_EVT"
+_ELSEWHERE = ("INVESTIGATE_PEER_DEVICE", "SYMPATHETIC_REPORT_SOLO")
+"""Actions of NVIDIA's table for a link that went down because of its other end."""
+
+
+_Match = re.Match[str]
+_Reader = Callable[[Catalog, PatternRule, KernelRecord, _Match], Finding | None]
+"""Makes the finding of a record that a rule fits; None where its entry is off."""
+_Tried = tuple[str, PatternRule, _Reader]
+"""A literal, the rule that is tried on the lines that hold it, and what reads them."""
+
+
+class Verdict(NamedTuple):
+    """The meaning of a line by its details, where they say more than its entry."""
+
+    severity: Severity
+    title: str
+    advice: Advice
+    sub_code: str | None = None
+    remote: bool = False
+    """It blames another device."""
+    over: bool = False
+    """It says that what lines of its own rule told of has ended."""
 
 
 def kernel_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
     """Gives the function that finds a fault in a line of a kernel log. It raises nothing."""
     anchors = catalog.scan_anchors(Source.KERNEL)
-    tried = tuple(
-        (literal, _anchors_of(rule, anchors), rule)
-        for rule in catalog.rules(Source.KERNEL)
-        for literal in rule.contains
-    )
-    apply_mode = mode_applier(catalog)
+    groups = _by_anchor(catalog.rules(Source.KERNEL), anchors)
 
     def find(text: str) -> Finding | None:
-        if not _any_in(anchors, text):
+        for anchor in anchors:
+            if anchor in text:
+                break
+        else:
             return None
         record = None
-        for literal, needed, rule in tried:
-            if literal not in text:
+        for anchor, rules in groups:
+            if anchor not in text:
                 continue
-            if record is None:
-                record = open_record(text)
+            for literal, rule, read in rules:
+                if literal not in text:
+                    continue
+                record = record or open_record(text)
                 if record is None:
                     return None
-            match = rule.find(record.message)
-            if match is not None and _any_in(needed, text):
-                return apply_mode(_finding(catalog, rule, record, match), rule)
+                message, _ = record
+                for pattern in rule.patterns:
+                    match = pattern.match(message)
+                    if match is not None:
+                        return read(catalog, rule, record, match)
         return None
 
     return find
 
 
-def _any_in(words: tuple[str, ...], text: str) -> bool:
-    for word in words:  # noqa: SIM110  a generator takes three times as long
-        if word in text:
-            return True
-    return False
+def _by_anchor(rules: Iterable[PatternRule], anchors: tuple[str, ...]) -> list[tuple[str, list[_Tried]]]:
+    """The literals of all rules in their order, each with its rule, under the anchors that may find it.
+
+    One of those anchors is in the line as it came, or Loki does not send it. Most anchored lines have one or
+    two, so that the rules under all others are passed over at once.
+    """
+
+    def anchors_of(rule: PatternRule) -> tuple[str, ...]:
+        words = (*rule.anchors, *rule.contains)
+        return tuple(anchor for anchor in anchors if any(anchor in word for word in words))
+
+    groups = []
+    for shared, alike in groupby(rules, anchors_of):
+        tried: list[_Tried] = [
+            (literal, rule, _read_xid if rule.table == "xid" else _read_other)
+            for rule in alike
+            for literal in rule.contains
+        ]
+        groups += [(anchor, tried) for anchor in shared]
+    return groups
 
 
-def _anchors_of(rule: PatternRule, anchors: tuple[str, ...]) -> tuple[str, ...]:
-    """The anchors that may find the rule's lines: one is in the line as it came, or Loki does not send it."""
-    words = (*rule.anchors, *rule.contains)
-    return tuple(anchor for anchor in anchors if any(anchor in word for word in words))
+def kernel_finding(
+    rule: PatternRule,
+    entry: Entry,
+    record: KernelRecord,
+    *,
+    verdict: Verdict | None = None,
+    gpu: str | None = None,
+    pid: int | None = None,
+    process: str | None = None,
+    mig: str | None = None,
+    port: int | None = None,
+    clears: str | None = None,
+) -> Finding | None:
+    """The finding that a kernel record is; None where its entry is off.
+
+    What a user's file set is final, whatever the details say.
+    """
+    if entry.mode is Mode.OFF:
+        return None
+    meaning: Verdict | Entry = verdict or entry
+    fixed = entry.fixed
+    severity = entry.severity if "severity" in fixed else meaning.severity
+    advice = entry.advice if "advice" in fixed else meaning.advice
+    sub_code, remote = None, False
+    if verdict is not None:
+        sub_code, remote = verdict.sub_code, verdict.remote
+        if verdict.over and not severity.taints:
+            clears = entry.rule
+    message, around = record
+    position, user_written = origin(around)
+    return Finding(
+        entry.kind,
+        entry.rule,
+        severity,
+        entry.title if "title" in fixed else meaning.title,
+        advice.text,
+        evidence(message),
+        entry.code,
+        gpu,
+        pid,
+        process,
+        position,
+        user_written,
+        sub_code,
+        mig,
+        port,
+        advice.needs.value,
+        entry.mode is Mode.SHADOW or rule.mode is Mode.SHADOW,
+        clears,
+        "severity" in fixed,
+        remote,
+    )
 
 
-def _finding(catalog: Catalog, rule: PatternRule, record: KernelRecord, match: re.Match[str]) -> Finding:
-    if rule.table == "xid":
-        return read_xid(catalog, record, match)
+def _read_other(catalog: Catalog, rule: PatternRule, record: KernelRecord, match: _Match) -> Finding | None:
+    """An SXid, or a line of which the rule itself says all."""
     if rule.entry is None:
-        return read_sxid(catalog, record, match)
-    return kernel_finding(record, rule.entry, gpu=normal_pci(match.groupdict().get("gpu")))
+        return _read_sxid(catalog, rule, record, match)
+    return kernel_finding(rule, rule.entry, record, gpu=normal_pci(match.groupdict().get("gpu")))
+
+
+def _read_xid(catalog: Catalog, rule: PatternRule, record: KernelRecord, match: _Match) -> Finding | None:
+    gpu, code, pid, process, detail = match.group("gpu", "code", "pid", "process", "detail")
+    entry = catalog.xid(int(code))
+    verdict, port = None, None
+    if match.end("code") == len(match.string) and entry.severity.taints:
+        if catalog.may_continue(int(code)):
+            verdict = Verdict(Severity.SUSPECT, f"{entry.title} (or another Xid, cut)", entry.advice)
+    elif entry.detail is not None:
+        verdict = _DETAILS[entry.detail](catalog, entry, detail)
+        if entry.detail in (Detail.NVLINK_REGISTERS, Detail.NVLINK5):
+            port = _read_link(detail)
+    elif "caused by" in detail:
+        verdict = _consequence(catalog, entry, detail)
+    return kernel_finding(
+        rule,
+        entry,
+        record,
+        verdict=verdict,
+        gpu=normal_pci(gpu),
+        pid=None if pid is None else int(pid),
+        process=None if process is None or process.startswith(("<", "'<")) else process.strip(),
+        mig=_mig_instance(match) if " GPU-I:" in match.string else None,
+        port=port,
+        clears=None if entry.clears is None else f"xid.{entry.clears}",
+    )
+
+
+def _mig_instance(match: re.Match[str]) -> str | None:
+    """``5/1``: GPU instance 5, compute instance 1, as ``nvidia-smi`` numbers them."""
+    found = _MIG.search(match.string, match.end("gpu"), match.start("code"))
+    return found and "/".join(str(int(part)) for part in found.groups() if part)
+
+
+def _recovery_action(catalog: Catalog, _: XidEntry, detail: str) -> Verdict | None:
+    target = _RECOVERY_TARGET.search(detail)
+    action = catalog.recovery_actions.get(int(target[1], 16)) if target else None
+    if action is None or target is None:
+        return None
+    return Verdict(action.severity, action.title, action.advice, target[2], over=action.code == _NO_ACTION)
+
+
+def _consequence(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:
+    """An Xid that names the one before it as its cause is no new fault: what the cause is, decides.
+
+    It never taints by itself, since its cause has a line of its own.
+    """
+    cause = _CAUSE.search(detail)
+    if cause is None or entry.severity.taints:
+        return None
+    severity = catalog.xid(int(cause[1])).severity
+    if severity not in (Severity.APPLICATION, Severity.INFO):
+        severity = Severity.SUSPECT
+    return Verdict(severity, f"{entry.title} (caused by Xid {int(cause[1])})", catalog.advice["root_cause"])
+
+
+def _containment(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:
+    """Xid 94 and 95: a reset wanted now is fatal whatever the code; one after a drain is not."""
+    now, after_drain = _RESET_NOW.match(detail), _RESET_AFTER_DRAIN.match(detail)
+    if now is not None and now[1]:
+        return Verdict(Severity.FATAL, entry.title, catalog.advice["memory_error"])
+    if not entry.severity.taints and after_drain is not None and after_drain[1]:
+        return Verdict(entry.severity, entry.title, catalog.advice["contained_drain"])
+    return None
+
+
+def _read_sxid(catalog: Catalog, rule: PatternRule, record: KernelRecord, match: _Match) -> Finding | None:
+    """An SXid, whose address is the switch's; Fabric Manager's line about one is a finding ``fm.20034``."""
+    said = match.groupdict()
+    entry = catalog.sxid(int(said["code"]))
+    if "severity" in said:
+        port = _read_link(match.string, match.end("code"))
+    else:
+        port = None if said["port"] is None else int(said["port"])
+        entry = replace(entry, rule=f"fm.{entry.code}", kind=FaultKind.FM)
+    verdict = None
+    fatal = said["word"] in ("Fatal", "fatal") or said.get("severity") == "1"
+    if entry.word_decides and entry.severity.taints and not fatal:
+        verdict = Verdict(Severity.SUSPECT, entry.title, catalog.advice["switch_watch"])
+    return kernel_finding(rule, entry, record, verdict=verdict, gpu=normal_pci(said["gpu"]), port=port)
+
+
+def _read_link(detail: str, start: int = 0) -> int | None:
+    """The first NVLink or switch port that a text names."""
+    match = _LINK.search(detail, start)
+    return None if match is None else int(match[1] or match[2])
+
+
+def _registers(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:
+    """Xid 74: less than fatal where every bit that is set is known to be harmless alone."""
+    match = _REGISTERS.search(detail)
+    if match is None:
+        return None
+    bits = [
+        catalog.register_bits.get((register, bit))
+        for register, value in enumerate(int(text, 16) for text in match[1].split(","))
+        for bit in range(value.bit_length())
+        if value >> bit & 1
+    ]
+    harmless = [bit[1] for bit in bits if bit is not None and not bit[0].taints]
+    if not harmless or len(harmless) < len(bits):
+        return None
+    return Verdict(Severity.SUSPECT, f"{entry.title}: {harmless[0]}", catalog.advice["nvlink_harmless"])
+
+
+def _nvlink5(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:
+    """Xid 144 to 150: by the decode table; by the driver's word where the line is cut or no row fits.
+
+    The word may disagree with the table, and then the table is right. A line with neither says nothing.
+    """
+    word = _WORD.match(detail)
+    numbers = _STATUS.search(detail)
+    rule = None if numbers is None else _row(catalog.link_rules.get(entry.code or 0, ()), numbers)
+    if rule is not None:
+        severity, title = rule.severity, f"{entry.title}: {rule.unit.rpartition('/')[2]}"
+        if reason := _reason(rule.values[0]):
+            title += f", reason {reason}"
+    elif word is not None:
+        severity, title = (Severity.FATAL if word[2] == "Fatal" else Severity.SUSPECT), entry.title
+    else:
+        return None
+    sub_code = None if word is None else word[1]
+    if sub_code is not None and numbers is not None and sub_code.startswith(_LINK_EVENT):
+        sub_code += f".{_reason(int(numbers[1], 16))}"
+    advice = catalog.advice["nvlink" if severity.taints else "nvlink5_watch"]
+    return Verdict(severity, title, advice, sub_code, rule is not None and rule.investigate in _ELSEWHERE)
+
+
+def _row(rules: tuple[LinkRule, ...], numbers: _Match) -> LinkRule | None:
+    """The row that fits. Where the status is cut off, any row will do if all that fit agree."""
+    fitting = [rule for rule in rules if rule.fits(int(numbers[1], 16))]
+    if numbers[2] is not None:
+        status = int(numbers[2], 16)
+        return next((rule for rule in fitting if rule.status == status), None)
+    return fitting[0] if len({rule.severity for rule in fitting}) == 1 else None
+
+
+def _reason(intrinfo: int) -> int:
+    """Why a link went down."""
+    return intrinfo >> 20 & 0x3F
+
+
+_DETAILS: dict[Detail, Callable[[Catalog, XidEntry, str], Verdict | None]] = {
+    Detail.RECOVERY_ACTION: _recovery_action,
+    Detail.CONTAINMENT: _containment,
+    Detail.NVLINK_REGISTERS: _registers,
+    Detail.NVLINK5: _nvlink5,
+}

@@ -18,7 +18,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from konductor_like.model import KernelPosition
+from konductor_like.model import EVIDENCE_CHARS, KernelPosition
+from konductor_like.model.faults import NOWHERE
+from konductor_like.model.text import clipped, printable
 
 _MESSAGE_CHARS = 4096
 """A kernel record is 1 KiB or so; what is behind this is not looked at."""
@@ -32,13 +34,12 @@ _STAMPS = ("own", "raw", "stamp")
 _BEHIND_STAMP = ("stamp", "raw", "caller", "priority", "level", "wall", "tag")
 """Prefixes that may stand behind the record's own stamp; any other one there is quoted. ``tag``: journalctl's
 short-monotonic puts host and ``kernel:`` there."""
-_NOWHERE = KernelPosition()
 
 _DATE = r"\d{4}-\d\d-\d\d"
 _CLOCK = r"\d\d:\d\d:\d\d"
 _TIME = _CLOCK + r"(?:[.,]\d{1,9})?"
 _ZONE = r"(?:Z|[+-]\d\d:?\d\d)"
-_MONTH = r"(?:[^\W\d_]{2,12}\.?|\d{1,2}月)"
+_MONTH = r"(?:[^\W\d_]{2,12}+\.?|\d{1,2}月)"
 _HOST = r"[\w.:-]{0,254}\w"
 
 
@@ -55,45 +56,44 @@ _SHAPES = {
     # dmesg: the caller, the priority as <4> or "kern  :warn  :".
     "caller": r"\[ *[CT]\d{1,10}\] ?",
     "priority": r"<(?P<number>\d{1,4})>(?:1 )?",
-    "level": r"(?P<facility>[a-z]{3,8}|local\d) *:(?:emerg|alert|crit|err|warn|notice|info|debug) *: ?",
+    "level": r"(?P<facility>[a-z]{3,8}+|local\d) *:(?:emerg|alert|crit|err|warn|notice|info|debug) *: ?",
     # dmesg: wall time, time since the line before, time in minutes; and what documents put in its place.
-    "wall": r"\[(?:"
-    + "|".join(
-        (
-            rf"\S{{1,12}} \S{{1,12}} +\d{{1,2}} {_TIME} \d{{4}}",
-            rf"{_DATE}[T ]{_TIME}{_ZONE}?",
-            r"[^\W\d_]{3,12}\.? ?\d{1,2} +\d\d:\d\d",
-            r" *[+<] *\d{1,12}\.\d{1,9}>?",
-            r"\d{1,19}",
-            r"\.\.\.",
-        )
-    )
-    + r")\]:? ?",
+    "wall": rf"\[(?:\S{{1,12}} \S{{1,12}} +\d{{1,2}} {_TIME} \d{{4}}|{_DATE}[T ]{_TIME}{_ZONE}?"
+    r"|[^\W\d_]{3,12}\.? ?\d{1,2} +\d\d:\d\d| *[+<] *\d{1,12}\.\d{1,9}>?|\d{1,19}|\.\.\.)\]:? ?",
     "iso": rf"{_DATE}T{_CLOCK}(?:\.\d{{1,9}}|(?P<comma>,\d{{1,9}}))?{_ZONE} "
     r"(?:(?:stdout|stderr) [FP](?::\S{1,64})? )?",
     # syslog and the journal: times in many forms, then the host and "kernel".
     "date": rf"(?:{_MONTH} +\d{{1,2}}|\d{{1,2}}\.? +{_MONTH})(?: \d{{4}})? +{_TIME} ",
-    "full": rf"[^\W\d_]{{2,4}}\.? {_DATE} {_TIME} [A-Z0-9+-]{{1,6}} ",
+    "full": rf"[^\W\d_]{{2,4}}+\.? {_DATE} {_TIME} [A-Z0-9+-]{{1,6}} ",
     "clock": rf"(?:{_DATE} )?{_TIME} |\d{{9,10}}\.\d{{3,9}} ",
     "tag": rf"(?:{_HOST} )?(?:[a-z0-9]{{3,8}}\.[a-z]{{3,7}} )?kernel: ?",
     "rfc5424": rf"{_HOST} kernel \S{{1,128}} \S{{1,32}} (?:-|\[[^\]]{{0,512}}\]) \ufeff?",
     # kubectl logs --prefix, Talos, and the tracepoint nvidia_dev_xid.
     "kubectl": r"\[pod/[\w./-]{1,320}\] ",
     # Talos pads its levels ("%7s"); kubectl puts no node in front.
-    "talos": rf"(?:{_HOST}: )?(?P<talos_facility>[a-z]{{3,8}}): {{1,7}}[a-z]{{3,9}}: (?=\[)",
+    "talos": r"(?:[\w.:-]{1,255}+(?<=\w:) )?(?P<talos_facility>[a-z]{3,8}): {1,7}[a-z]{3,9}: (?=\[)",
     "trace": r"\S.{0,15}-\d{1,10} +(?:\([ \d-]{1,10}\) )?\[\d{3,4}\] +\S{1,8} +"
     r"\d{1,12}\.\d{1,9}: nvidia_dev_xid: ",
 }
+_IN_BRACKETS = ("stamp", "caller", "wall", "kubectl")
+_WITH_A_DIGIT_FIRST = ("raw", "iso", "clock")
 _OF_SYSLOG = ("tag", "rfc5424")
 """The shapes that hold the word ``kernel`` behind a host's name, which takes long to look for in vain."""
 
 
-def _compiled(kinds: Iterable[str]) -> re.Pattern[str]:
-    return re.compile(r"\s*+(?:" + "|".join(f"(?P<{kind}>{_SHAPES[kind]})" for kind in kinds) + ")")
+def _compiled(*left_out: str) -> re.Pattern[str]:
+    def either(kinds: Iterable[str]) -> str:
+        return "(?:" + "|".join(f"(?P<{kind}>{_SHAPES[kind]})" for kind in kinds) + ")"
+
+    # By the first character most shapes are passed over at once.
+    others = (kind for kind in _SHAPES if kind not in (*_IN_BRACKETS, *_WITH_A_DIGIT_FIRST, *left_out))
+    return re.compile(
+        rf"\s*+(?:(?=\[){either(_IN_BRACKETS)}|(?=\d){either(_WITH_A_DIGIT_FIRST)}|{either(others)})"
+    )
 
 
-_ANY = _compiled(_SHAPES)
-_NOT_OF_SYSLOG = _compiled(kind for kind in _SHAPES if kind not in _OF_SYSLOG)
+_ANY = _compiled()
+_NOT_OF_SYSLOG = _compiled(*_OF_SYSLOG)
 
 _CRI = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP](?::\S{1,64})? ",
@@ -119,14 +119,6 @@ _ESCAPE = re.compile(r"(?:\\x[0-9a-f]{2})+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
-class Origin(NamedTuple):
-    """Where a record stood in the kernel's log, and who wrote it."""
-
-    position: KernelPosition
-    user_written: bool
-    """A program wrote it into /dev/kmsg: its facility is not the kernel's."""
-
-
 class _Inner(NamedTuple):
     """The line inside a wrapper. ``position`` is not None where the wrapper vouches for the kernel."""
 
@@ -135,27 +127,10 @@ class _Inner(NamedTuple):
     facility: int | None = None
 
 
-class KernelRecord(NamedTuple):
-    """One record of a kernel log.
-
-    ``message`` is a single line without prefixes, ``around`` the prefixes and wrappers, the outermost first.
-    """
-
-    message: str
-    around: Sequence[re.Match[str] | _Inner]
-
-    def origin(self) -> Origin:
-        """Position and writer by the prefixes and wrappers; of two, the one further outside is right.
-
-        This takes as long as opening the record, so only records of faults are asked.
-        """
-        position: KernelPosition | None = None
-        facility: int | None = None
-        for each in self.around:
-            found = (each.position, each.facility) if isinstance(each, _Inner) else _read_prefix(each)
-            position = position or found[0]
-            facility = found[1] if facility is None else facility
-        return Origin(position or _NOWHERE, bool(facility))
+Around = Sequence[re.Match[str] | _Inner]
+"""The prefixes and wrappers of a record, the outermost first."""
+KernelRecord = tuple[str, Around]
+"""One record of a kernel log: the message, a single line without prefixes, and what was around it."""
 
 
 def open_record(text: str) -> KernelRecord | None:
@@ -165,8 +140,11 @@ def open_record(text: str) -> KernelRecord | None:
         text = text.lstrip()
         if not text.startswith("{"):
             # Only a JSON wrapper has to be whole to be read.
-            head = text if "{" in text[:256] else text[:_HEAD_CHARS]
-            text = _strip_prefixes(strip_colours(head), around)
+            if len(text) > _HEAD_CHARS and "{" not in text[:256]:
+                text = text[:_HEAD_CHARS]
+            if "\x1b" in text or "\x00" in text:
+                text = strip_colours(text)
+            text = _strip_prefixes(text, around)
             if not text.startswith(_WRAPPED_STARTS):
                 break
         inner = _unwrap(text)
@@ -176,7 +154,12 @@ def open_record(text: str) -> KernelRecord | None:
             break  # a program's logfmt is a message like any other
         text = inner.text
         around.append(inner)
-    return KernelRecord(one_line(strip_colours(_decode_escapes(text[:_MESSAGE_CHARS]))), around)
+    message = text[:_MESSAGE_CHARS]
+    if "\\x" in message:
+        message = _ESCAPE.sub(_decoded, message)
+    if not (message.isascii() and message.isprintable()):
+        message = one_line(strip_colours(message))
+    return message.strip(), around
 
 
 def _strip_prefixes(text: str, around: list[re.Match[str] | _Inner]) -> str:
@@ -195,31 +178,37 @@ def _strip_prefixes(text: str, around: list[re.Match[str] | _Inner]) -> str:
     return text[start:].lstrip()
 
 
-def _read_prefix(prefix: re.Match[str]) -> tuple[KernelPosition | None, int | None]:
-    """Position and facility, as far as a prefix tells them."""
-    match prefix.lastgroup:
-        case "stamp":
-            return KernelPosition(stamp_us=stamp_us(prefix["seconds"], prefix["fraction"])), None
-        case "own":
-            stamp = stamp_us(prefix["own_seconds"], prefix["own_fraction"])
-            position = KernelPosition(prefix["boot"].lower(), int(prefix["own_seq"]), stamp)
-            return position, int(prefix["own_facility"])
-        case "raw":
-            position = KernelPosition(sequence=int(prefix["raw_seq"]), stamp_us=int(prefix["raw_us"]))
-            return position, int(prefix["raw_priority"]) >> 3
-        case "priority":
-            return None, int(prefix["number"]) >> 3
-        case "level" | "talos":
-            return None, _facility(prefix["facility"] or prefix["talos_facility"])
-        case kind if kind == "wall" or prefix["comma"]:
-            # dmesg printed a time in place of the record's own stamp: a stamp behind it is text.
-            return _NOWHERE, None
-    return None, None
+def origin(around: Around) -> tuple[KernelPosition, bool]:
+    """Where a record stood in the kernel's log, and whether a program wrote it into /dev/kmsg.
 
-
-def _facility(name: str) -> int:
-    """Syslog's number for the kernel, and one that stands for all others."""
-    return 0 if name == "kern" else 1
+    Of two prefixes or wrappers that tell it, the one further outside is right. The writer is a program where
+    the facility is not the kernel's. This takes as long as opening the record, so only faults are asked.
+    """
+    position: KernelPosition | None = None
+    facility: int | None = None
+    for each in around:
+        at: KernelPosition | None = None
+        by: int | None = None
+        if isinstance(each, _Inner):
+            at, by = each.position, each.facility
+        elif each.lastgroup == "stamp":
+            at = KernelPosition(stamp_us=stamp_us(each["seconds"], each["fraction"]))
+        elif each.lastgroup == "own":
+            stamp = stamp_us(each["own_seconds"], each["own_fraction"])
+            at = KernelPosition(each["boot"].lower(), int(each["own_seq"]), stamp)
+            by = int(each["own_facility"])
+        elif each.lastgroup == "raw":
+            at = KernelPosition(sequence=int(each["raw_seq"]), stamp_us=int(each["raw_us"]))
+            by = int(each["raw_priority"]) >> 3
+        elif each.lastgroup == "priority":
+            by = int(each["number"]) >> 3
+        elif each.lastgroup in ("level", "talos"):
+            by = int((each["facility"] or each["talos_facility"]) != "kern")  # 1 stands for all others
+        elif each.lastgroup == "wall" or each["comma"]:
+            at = NOWHERE  # dmesg printed a time in place of the record's own stamp: one behind it is text
+        position = position or at
+        facility = by if facility is None else facility
+    return position or NOWHERE, bool(facility)
 
 
 def _unwrap(text: str) -> _Inner | None:
@@ -325,7 +314,7 @@ def _kmsg(record: Mapping[str, Any]) -> _Inner | None:
         return None
     if "talos-time" in record and isinstance(record.get("facility"), str):
         position = KernelPosition(sequence=_whole(record.get("seq")), stamp_us=_whole(record.get("clock")))
-        return _Inner(message, position, _facility(record["facility"]))
+        return _Inner(message, position, int(record["facility"] != "kern"))
     sequence, seconds, rest = (_whole(record.get(key)) for key in ("sequence", "sec", "usec"))
     if sequence is None or seconds is None or rest is None:
         return None
@@ -356,13 +345,9 @@ def strip_colours(text: str) -> str:
     return text.replace("\x00", "") if "\x00" in text else text
 
 
-def _decode_escapes(text: str) -> str:
-    """With the bytes that /dev/kmsg writes as ``\\x0a`` put back."""
-    if "\\x" not in text:
-        return text
-    return _ESCAPE.sub(
-        lambda match: bytes.fromhex(match[0].replace("\\x", "")).decode("utf-8", "replace"), text
-    )
+def _decoded(escapes: re.Match[str]) -> str:
+    """The bytes that /dev/kmsg writes as ``\\x0a``."""
+    return bytes.fromhex(escapes[0].replace("\\x", "")).decode("utf-8", "replace")
 
 
 def one_line(text: str) -> str:
@@ -375,3 +360,26 @@ def one_line(text: str) -> str:
 def stamp_us(seconds: str, fraction: str) -> int:
     """Microseconds of ``seconds.fraction``, whatever number of digits the fraction has."""
     return int(seconds + fraction[:6].ljust(6, "0"))
+
+
+def evidence(message: str) -> str:
+    """The part of a one-line message that a finding keeps, printable for Events and logs."""
+    # One line of ASCII is printable: it has no control characters any more.
+    if len(message) <= EVIDENCE_CHARS and (message.isascii() or message.isprintable()):
+        return message
+    return clipped(printable(message[: EVIDENCE_CHARS + 1]), EVIDENCE_CHARS)
+
+
+def normal_pci(address: str | None) -> str | None:
+    """``dddd:bb:dd`` in lower case, without function; the domain has four digits, or all that it needs.
+
+    ``00000018:01:00`` is ``0018:01:00``, ``3d:00`` is ``0000:3d:00``, and ``10000:01:00`` (Intel VMD) itself.
+    """
+    if address is None:
+        return None
+    address = address.lower()
+    if len(address) == 10:
+        return address
+    head, _, device = address.rpartition(":")
+    domain, _, bus = head.rpartition(":")
+    return f"{domain.lstrip('0'):0>4}:{bus}:{device}"

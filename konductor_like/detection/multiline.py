@@ -1,4 +1,4 @@
-"""Faults that only several lines of one kernel log tell together. Pure: the context goes in and comes out.
+"""Faults that only several lines of one kernel log tell together.
 
 - A lost GPU may take three lines, of which the first has the address and the last the fault.
 - An SXid's ``Severity`` and ``Data`` lines belong to the line before, and mean what its word Fatal says.
@@ -12,12 +12,11 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from konductor_like.catalog import Catalog, Mode
 from konductor_like.detection.detector import Detector, packaged
-from konductor_like.detection.finding import normal_pci
-from konductor_like.detection.kernel_record import open_record
+from konductor_like.detection.kernel_record import normal_pci, open_record, origin
 from konductor_like.model import Fault, FaultKind, Finding, KernelPosition, LogLine, Severity, Source
 
 LOGS_MOST = 10_000
@@ -56,7 +55,7 @@ class _Place:
         return 0 < other.line - self.line <= _LINES_BETWEEN
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _PcieError:
     """An uncorrected error that the kernel works on: how bad, and whose.
 
@@ -69,58 +68,25 @@ class _PcieError:
     gpu: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+@dataclass(slots=True)
+class _Log:
     """The last lines of one kernel log, as far as its next ones may need them."""
 
     lines: int = 0
-    gpu: tuple[_Place, str] | None = None
+    gpu: tuple[_Place, str | None] | None = None
     """The GPU that a record of several lines began with."""
     switches: tuple[tuple[_Place, Finding], ...] = ()
     """First lines of SXids, the newest first."""
     pcie: _PcieError | None = None
 
 
-def join(
-    catalog: Catalog, context: Context, text: str, finding: Finding | None
-) -> tuple[Context, Finding | None]:
-    """The context from here on, and what ``finding``, found in the line ``text``, means in it."""
-    # No replace(): it takes longer than all else here, and this is done for every fault.
-    context = Context(context.lines + 1, context.gpu, context.switches, context.pcie)
-    if finding is None:
-        return (_with_gpu(context, text) if _GPU_FIRST in text else context), None
-    place = _Place(finding.position, context.lines, finding.user_written)
-    if finding.kind is FaultKind.SXID:
-        return _switch(context, place, finding)
-    if finding.kind is FaultKind.AER and finding.severity is not Severity.INFO:
-        return _pcie(catalog, context, place, finding)
-    if finding.rule == "nvrm.fallen_off_bus" and finding.gpu is None and context.gpu is not None:
-        begun, gpu = context.gpu
-        if begun.soon_before(place, _RECORD_US):
-            return context, finding._replace(gpu=gpu)
-    return context, finding
-
-
 class MultilineDetector:
-    """Follows many kernel logs at once and finds with each one's context. For one thread."""
+    """Follows many kernel logs at once and finds with what each one said before. For one thread."""
 
     def __init__(self, detector: Callable[[], Detector] = packaged) -> None:
         """``detector`` gives the one in force, which may change between two lines."""
         self._detector = detector
-        self._contexts: OrderedDict[Hashable, Context] = OrderedDict()
-
-    def find(self, text: str, log: Hashable = None) -> Finding | None:
-        """The finding in the next line of the kernel log ``log``; None where there is no fault."""
-        detector = self._detector()
-        finding = detector.find_in_kernel_log(text)
-        if finding is None and _GPU_FIRST not in text and log not in self._contexts:
-            return None
-        context, finding = join(detector.catalog, self._contexts.get(log, Context()), text, finding)
-        self._contexts[log] = context
-        self._contexts.move_to_end(log)
-        if len(self._contexts) > LOGS_MOST:
-            self._contexts.popitem(last=False)
-        return finding
+        self._logs: OrderedDict[Hashable, _Log] = OrderedDict()
 
     def detect(self, line: LogLine) -> Fault | None:
         """The fault that a line of Loki reports; a kernel line in the context of its node's log."""
@@ -129,59 +95,82 @@ class MultilineDetector:
         finding = self.find(line.text, line.node)
         if finding is None:
             return None
-        return Fault(
-            finding, line.source, line.timestamp_ns, line.node, line.namespace, line.pod, line.container
-        )
+        place = (line.node, line.namespace, line.pod, line.container)
+        return Fault(finding, line.source, line.timestamp_ns, *place)
+
+    def find(self, text: str, name: Hashable = None) -> Finding | None:
+        """The finding in the next line of the kernel log ``name``; None where there is no fault."""
+        detector = self._detector()
+        finding = detector.find_in_kernel_log(text)
+        log = self._logs.get(name)
+        if log is None:
+            if finding is None and _GPU_FIRST not in text:
+                return None
+            log = self._logs[name] = _Log()
+            if len(self._logs) > LOGS_MOST:
+                self._logs.popitem(last=False)
+        self._logs.move_to_end(name)
+        log.lines += 1
+        if finding is None:
+            if _GPU_FIRST in text:
+                _note_gpu(log, text)
+            return None
+        if finding.kind is FaultKind.SXID:
+            return _of_switch(log, finding)
+        if finding.kind is FaultKind.AER and finding.severity is not Severity.INFO:
+            return _of_pcie(detector.catalog, log, finding)
+        if finding.rule == "nvrm.fallen_off_bus" and finding.gpu is None and log.gpu is not None:
+            begun, gpu = log.gpu
+            if begun.soon_before(_place(log, finding), _RECORD_US):
+                return finding._replace(gpu=gpu)
+        return finding
 
 
-def _with_gpu(context: Context, text: str) -> Context:
+def _place(log: _Log, finding: Finding) -> _Place:
+    return _Place(finding.position, log.lines, finding.user_written)
+
+
+def _note_gpu(log: _Log, text: str) -> None:
     record = open_record(text)
-    match = _GPU.match(record.message) if record is not None else None
-    if record is None or match is None:
-        return context
-    position, user_written = record.origin()
-    place = _Place(position, context.lines, user_written)
-    return replace(context, gpu=(place, normal_pci(match[1]) or ""))
+    if record is None:
+        return
+    message, around = record
+    match = _GPU.match(message)
+    if match is not None:
+        position, user_written = origin(around)
+        log.gpu = _Place(position, log.lines, user_written), normal_pci(match[1])
 
 
-def _switch(context: Context, place: _Place, finding: Finding) -> tuple[Context, Finding]:
+def _of_switch(log: _Log, finding: Finding) -> Finding:
+    place = _place(log, finding)
     part = _SXID_PART.search(finding.text)
     if part is None or part[1] in ("Fatal", "Non-fatal"):
-        switches = ((place, finding), *context.switches)[:_SWITCHES_MOST]
-        return replace(context, switches=switches), finding
-    for begun, first in context.switches:
+        log.switches = ((place, finding), *log.switches)[:_SWITCHES_MOST]
+        return finding
+    for begun, first in log.switches:
         if (first.rule, first.gpu) == (finding.rule, finding.gpu) and begun.soon_before(place, _RECORD_US):
-            return context, _as_first(finding, first)
-    return context, finding
+            if finding.severity.taints and not first.severity.taints:
+                return finding._replace(port=first.port)  # its own number says Fatal, and that stays
+            return first._replace(
+                text=finding.text, position=finding.position, user_written=finding.user_written
+            )
+    return finding
 
 
-def _as_first(finding: Finding, first: Finding) -> Finding:
-    """A line that follows another; where its own number says Fatal, that stays."""
-    if finding.severity.taints and not first.severity.taints:
-        return finding._replace(port=first.port)
-    return finding._replace(
-        severity=first.severity,
-        title=first.title,
-        advice=first.advice,
-        needs=first.needs,
-        port=first.port,
-    )
-
-
-def _pcie(catalog: Catalog, context: Context, place: _Place, finding: Finding) -> tuple[Context, Finding]:
-    text, error = finding.text, context.pcie
+def _of_pcie(catalog: Catalog, log: _Log, finding: Finding) -> Finding:
+    place = _place(log, finding)
+    text, error = finding.text, log.pcie
     ended = finding.rule == "aer.recovery_failed"
     if error is None or not error.place.soon_before(place, _RECOVERY_US) or _is_another(error, finding):
         device = None if text.startswith(f"pcieport {finding.gpu}.") else finding.gpu
         error = _PcieError(place, device=device)
-    error = replace(
-        error,
-        fatal=error.fatal or "(Fatal)" in text,
-        gpu=finding.gpu if text.startswith("nvidia ") else error.gpu,
-    )
+    error.fatal = error.fatal or "(Fatal)" in text
+    if text.startswith("nvidia "):
+        error.gpu = finding.gpu
+    log.pcie = None if ended else error
     if error.gpu is not None and (error.fatal or ended):
-        finding = _raised(catalog, finding, error.gpu)
-    return replace(context, pcie=None if ended else error), finding
+        return _raised(catalog, finding, error.gpu)
+    return finding
 
 
 def _is_another(error: _PcieError, finding: Finding) -> bool:
@@ -192,13 +181,11 @@ def _is_another(error: _PcieError, finding: Finding) -> bool:
     if text.startswith("pcieport ") and ("Bus Error" in text or finding.rule == "aer.recovery_failed"):
         # The port that is told of may be any between the root and the device, but of the same domain.
         return (
-            error.gpu is not None and finding.gpu is not None and _domain(error.gpu) != _domain(finding.gpu)
+            error.gpu is not None
+            and finding.gpu is not None
+            and error.gpu.partition(":")[0] != finding.gpu.partition(":")[0]
         )
     return finding.gpu != error.gpu
-
-
-def _domain(address: str) -> str:
-    return address.partition(":")[0]
 
 
 def _raised(catalog: Catalog, finding: Finding, gpu: str) -> Finding:

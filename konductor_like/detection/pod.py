@@ -9,10 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from konductor_like.catalog import Catalog, PatternRule
-from konductor_like.detection.finding import evidence, mode_applier, normal_pci
+from konductor_like.catalog import Catalog, Mode, PatternRule
 from konductor_like.detection.heartbeat import HEARTBEAT_ANCHOR
-from konductor_like.detection.kernel_record import one_line, strip_colours, unwrap_pod_record
+from konductor_like.detection.kernel_record import (
+    evidence,
+    normal_pci,
+    one_line,
+    strip_colours,
+    unwrap_pod_record,
+)
 from konductor_like.model import EVIDENCE_CHARS, Finding, Source
 
 _WINDOW_CHARS = 600
@@ -58,7 +63,6 @@ def pod_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
     """Gives the function that finds a fault in a pod's line or entry of lines. It raises nothing."""
     anchors = catalog.scan_anchors(Source.POD)
     rules = tuple((literal, rule) for rule in catalog.rules(Source.POD) for literal in rule.contains)
-    apply_mode = mode_applier(catalog)
 
     def find(text: str) -> Finding | None:
         for anchor in anchors:
@@ -76,7 +80,7 @@ def pod_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
                     return None
             for match in _matches(rule, literal, message):
                 if _is_said(message, match.start()):
-                    return apply_mode(_finding(catalog, rule, message, match), rule)
+                    return _finding(catalog, rule, message, match)
         return None
 
     return find
@@ -131,9 +135,11 @@ def _is_delimited(before: str) -> bool:
     return _LEVEL.search(words[-_LEVEL_CHARS - 1 :]) is not None
 
 
-def _finding(catalog: Catalog, rule: PatternRule, message: str, match: re.Match[str]) -> Finding:
+def _finding(catalog: Catalog, rule: PatternRule, message: str, match: re.Match[str]) -> Finding | None:
     groups = match.groupdict()
     entry = rule.entry or catalog.cuda_errors[groups["text"].lower()]
+    if entry.mode is Mode.OFF:
+        return None
     code = entry.code
     if rule.entry is not None and code is None and "code" in groups:
         code = int(groups["code"])
@@ -147,6 +153,8 @@ def _finding(catalog: Catalog, rule: PatternRule, message: str, match: re.Match[
         code,
         normal_pci(groups.get("gpu")),
         needs=entry.advice.needs.value,
+        shadow=entry.mode is Mode.SHADOW or rule.mode is Mode.SHADOW,
+        severity_by_user="severity" in entry.fixed,
     )
 
 

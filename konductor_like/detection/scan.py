@@ -7,7 +7,8 @@ is read as the controller reads it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from io import RawIOBase
+from typing import BinaryIO, NamedTuple
 
 from konductor_like.catalog.patterns import finder_in_bytes
 from konductor_like.detection.detector import packaged
@@ -31,13 +32,15 @@ class Hit(NamedTuple):
     line: bytes
 
 
-def scan(stream: Iterable[bytes], source: Source, progress: Progress | None = None) -> Iterator[Hit]:
-    """The faults in a binary file or in an iterable of lines, in order."""
+def scan(stream: BinaryIO | RawIOBase, source: Source, progress: Progress | None = None) -> Iterator[Hit]:
+    """The faults in a binary file, in order."""
     detector = packaged()
     find = MultilineDetector(lambda: detector).find if source is Source.KERNEL else detector.find_in_pod_log
     find_anchor = finder_in_bytes(detector.catalog.scan_anchors(source))
     number = 1
-    for block in _blocks(_chunks(stream), progress):
+    # Of a pipe what is in it: ``read`` would wait for a whole chunk.
+    read = getattr(stream, "read1", stream.read)
+    for block in _blocks(iter(lambda: read(_CHUNK_BYTES), b""), progress):
         at = 0
         while (anchor := find_anchor(block, at)) is not None:
             first = block.rfind(b"\n", at, anchor.start()) + 1 or at
@@ -66,14 +69,3 @@ def _blocks(chunks: Iterable[bytes], progress: Progress | None) -> Iterator[byte
         begun = (begun + chunk[end:])[:LINE_BYTES]
     if begun:
         yield begun
-
-
-def _chunks(stream: Iterable[bytes]) -> Iterator[bytes]:
-    """Pieces of a binary file, large ones of a file and of a pipe what is in it; or whole lines, as given."""
-    read = getattr(stream, "read1", None) or getattr(stream, "read", None)
-    if read is None:
-        for line in stream:
-            yield line if line.endswith(b"\n") else line + b"\n"
-        return
-    while chunk := read(_CHUNK_BYTES):
-        yield chunk

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from konductor_like.catalog import CatalogError, Mode, RulesError, UserRules, load_catalog, read_user_rules
-from konductor_like.catalog.errors import quoted
+from konductor_like.catalog.rules_file import quoted
 from konductor_like.detection.detector import Detector
 from konductor_like.detection.why_not import why_no_fault
 
@@ -29,7 +29,7 @@ def load_rules(path: Path | None, *, needed: bool = False) -> UserRules:
         how = "is gone" if text is None else "is empty"
         raise _unreadable(path, f"{how}; to go without rules of your own, let it say `rules: []`")
     if path is None or text is None:
-        return UserRules.none(load_catalog())
+        return UserRules(load_catalog())
     return validated(read_user_rules(text, path.name, load_catalog()))
 
 

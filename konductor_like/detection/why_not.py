@@ -32,7 +32,7 @@ def is_unparsed(catalog: Catalog, text: str) -> bool:
         return False
     record = open_record(text)
     return record is None or not any(
-        rule.find(record.message) for rule in catalog.kernel_rules if rule.table in ("xid", "sxid")
+        rule.find(record[0]) for rule in catalog.kernel_rules if rule.table in ("xid", "sxid")
     )
 
 
@@ -45,12 +45,13 @@ def _of_kernel_line(catalog: Catalog, text: str) -> str | None:
         return (
             "The JSON around it is cut, is of no collector that is known, or says that a program logged it."
         )
-    found = _first(rules, record.message)
+    message, _ = record
+    found = _first(rules, message)
     if found is None:
         return _wrong_form(rules, text)
     rule, match = found
     if match.start() > 0:
-        before = clipped(record.message[: match.start()].strip(), _SHOWN_CHARS)
+        before = clipped(message[: match.start()].strip(), _SHOWN_CHARS)
         return (
             f"It is a quotation: a kernel message begins with its words, and here {before!r} stands before."
         )
@@ -97,15 +98,9 @@ def _turned_off(catalog: Catalog, rule: PatternRule, match: re.Match[str]) -> st
 
 
 def _entry(catalog: Catalog, rule: PatternRule, match: re.Match[str]) -> Entry | None:
-    match rule.table:
-        case "xid":
-            return catalog.xid(int(match["code"]))
-        case "sxid":
-            return catalog.sxid(int(match["code"]))
-        case "cuda":
-            return catalog.cuda_errors.get(match["text"].lower())
-        case _:
-            return rule.entry
+    if rule.table == "cuda":
+        return catalog.cuda_errors.get(match["text"].lower())
+    return rule.entry or catalog.entry_or_unknown(f"{rule.table}.{int(match['code'])}")
 
 
 def _wrong_form(rules: list[PatternRule], text: str) -> str:

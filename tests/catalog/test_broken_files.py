@@ -58,13 +58,10 @@ def test_an_error_in_a_table_names_line_and_column(
     folder: Path, file: str, old: str, new: str, key: str, field: str, reason: str
 ) -> None:
     replace(folder, file, old, new)
-    error = refusal(folder)
-    assert (error.file, error.field) == (file, field)
-    match = re.fullmatch(r"line (\d+) \((.*)\)", error.entry)
+    match = re.fullmatch(rf"{file}, line (\d+) \({key}\), {field}: (.*)", str(refusal(folder)))
     assert match is not None
-    assert match[2] == key
     assert (folder / file).read_text(encoding="utf-8").splitlines()[int(match[1]) - 1].startswith(f"{key},")
-    assert reason in error.reason
+    assert reason in match[2]
 
 
 @pytest.mark.parametrize(
@@ -80,9 +77,8 @@ def test_an_error_in_the_advice_names_its_key(
     folder: Path, old: str, new: str, entry: str, field: str, reason: str
 ) -> None:
     replace(folder, "advice.toml", old, new)
-    error = refusal(folder)
-    assert (error.file, error.entry, error.field) == ("advice.toml", entry, field)
-    assert reason in error.reason
+    assert str(refusal(folder)).startswith(f"advice.toml, {entry}, {field}: ")
+    assert reason in str(refusal(folder))
 
 
 RULE = """
@@ -126,9 +122,8 @@ def test_an_error_in_a_rule_names_rule_field_and_line(
     path = folder / "kernel_rules.yaml"
     path.write_text(path.read_text(encoding="utf-8") + RULE.replace(old, new, 1), encoding="utf-8")
     error = refusal(folder)
-    assert (error.file, error.entry, error.field) == ("kernel_rules.yaml", "rule 14 (nvrm.new)", field)
-    assert reason in error.reason
-    assert str(error) == f"kernel_rules.yaml:{error.line}, rule 14 (nvrm.new), {field}: {error.reason}"
+    assert str(error).startswith(f"kernel_rules.yaml:{error.line}, rule 14 (nvrm.new), {field}: ")
+    assert reason in str(error)
     assert error.line is not None
     assert field in path.read_text(encoding="utf-8").splitlines()[error.line - 1]
     assert "reinstall" in error.hint
@@ -136,9 +131,7 @@ def test_an_error_in_a_rule_names_rule_field_and_line(
 
 def test_a_rule_about_pods_cannot_taint(folder: Path) -> None:
     replace(folder, "pod_rules.yaml", "severity: suspect", "severity: fatal")
-    error = refusal(folder)
-    assert (error.entry, error.field) == ("rule 1 (nccl.ib_completion)", "severity")
-    assert "never more than suspect" in error.reason
+    assert "rule 1 (nccl.ib_completion), severity: a pod's line is never more" in str(refusal(folder))
 
 
 @pytest.mark.parametrize("file", ["xid.csv", "advice.toml", "pod_rules.yaml"])

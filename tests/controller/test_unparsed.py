@@ -91,10 +91,10 @@ def test_an_xid_that_is_switched_off_is_understood() -> None:
     catalog = load_catalog()
     one_off = replace(catalog, xids={**catalog.xids, 79: replace(catalog.xid(79), mode=Mode.OFF)})
     rules = tuple(
-        replace(rule, mode=Mode.OFF) if rule.table == "xid" else rule for rule in catalog.kernel_rules
+        replace(rule, mode=Mode.OFF) if rule.table == "xid" else rule for rule in catalog.pattern_rules
     )
 
-    for given in (one_off, replace(catalog, kernel_rules=rules)):
+    for given in (one_off, replace(catalog, pattern_rules=rules)):
         scene = Scene(catalog=given)
         assert scene.told(KNOWN) is None
         assert scene.counted == 0

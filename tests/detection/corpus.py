@@ -3,8 +3,7 @@
 Our own are in ``tests/data``, composed from the documented formats with values of our own: ``line``,
 ``source_kind`` (``pod``, or dmesg, journal, syslog for kernel logs), ``expect``, ``reference`` (where its
 format is documented), and ``trap`` (why a line that reports nothing is tempting). A fault of severity
-``none`` is one that we recognise and that is off by default: it must come to nothing, too. ``pending.jsonl``
-holds lines that do not come out as labelled yet.
+``none`` is one that we recognise and that is off by default: it must come to nothing, too.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from typing import Any
 from konductor_like.model import FaultKind, Finding, Source
 
 DATA = Path(__file__).parent.parent / "data"
-PENDING = DATA / "pending.jsonl"
 LABELS = ("kind", "code", "pci", "pid", "process", "severity")
 DETAILS = ("sub_code", "mig", "port")
 """Labels that only our own corpus has; a line without one tells none."""
@@ -70,14 +68,8 @@ def read_cases(path: Path, labels: tuple[str, ...] = LABELS) -> list[Case]:
 
 
 def own_cases() -> list[Case]:
-    """All our own cases, but for the pending ones."""
-    paths = sorted(path for path in DATA.glob("*.jsonl") if path != PENDING)
-    return [case for path in paths for case in read_cases(path, LABELS + DETAILS)]
-
-
-def pending_cases() -> list[Case]:
-    """The lines that do not come out as labelled yet."""
-    return read_cases(PENDING, LABELS + DETAILS) if PENDING.exists() else []
+    """All our own cases."""
+    return [case for path in sorted(DATA.glob("*.jsonl")) for case in read_cases(path, LABELS + DETAILS)]
 
 
 def labels_of(finding: Finding) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from konductor_like.catalog import load_catalog
 from konductor_like.detection import find
 from konductor_like.model import FaultKind, Source
 
-from .corpus import Case, labels_of, own_cases, pending_cases, read_cases
+from .corpus import Case, labels_of, own_cases, read_cases
 
 VARIABLE = "KONDUCTOR_TEST_CORPUS"
 OWN = own_cases()
@@ -56,13 +56,9 @@ def test_our_corpus_has_a_line_of_every_code_and_of_every_family() -> None:
 
 
 def test_every_line_says_where_its_format_is_documented_and_every_negative_why_it_tempts() -> None:
-    assert [case.name for case in OWN + pending_cases() if case.reference in ("", "composed")] == []
+    assert [case.name for case in OWN if case.reference in ("", "composed")] == []
     assert [case.name for case in OWN if not case.is_ours and not case.trap] == []
     assert [case.name for case in OWN if case.is_ours and case.trap] == []
-
-
-def test_a_pending_line_that_comes_out_right_is_moved_where_it_belongs() -> None:
-    assert [case.name for case in pending_cases() if problem_of(case) is None] == []
 
 
 @pytest.mark.parametrize("file", sorted({case.name.partition(":")[0] for case in OWN}))

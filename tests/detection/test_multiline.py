@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from konductor_like.catalog import load_catalog
 from konductor_like.catalog.user_rules import read_user_rules
 from konductor_like.detection import Detector
-from konductor_like.detection.multiline import LOGS_MOST, Context, MultilineDetector, join
+from konductor_like.detection.multiline import LOGS_MOST, MultilineDetector
 from konductor_like.model import Finding, LogLine, Severity, Source
 
 SWITCH = "nvidia-nvswitch2: SXid (PCI:0000:a4:00.0): "
@@ -201,12 +201,10 @@ def test_the_memory_is_bounded() -> None:
     logs = MultilineDetector()
     for number in range(LOGS_MOST + 10):
         logs.find(LOST[0], number)
-    assert len(logs._contexts) == LOGS_MOST
-    context = Context()
-    finding = last(FATAL)
+    assert len(logs._logs) == LOGS_MOST
     for _ in range(100):
-        context, _ = join(load_catalog(), context, FATAL, finding)
-    assert len(context.switches) <= 8
+        logs.find(FATAL, "gpu-1")
+    assert len(logs._logs["gpu-1"].switches) <= 8
 
 
 @given(

@@ -162,8 +162,7 @@ INVISIBLE = "\u202a\u202e\u2066\u2069\u200e\u200f\u061c\u200b\ufeff\u00ad\U000e0
 
 @pytest.mark.parametrize("char", INVISIBLE, ids=lambda char: f"U+{ord(char):04X}")
 @pytest.mark.parametrize(
-    ("text", "source"),
-    [(MESSAGE, Source.KERNEL), ("CUDA error: unspecified launch failure", Source.POD)],
+    ("text", "source"), [(MESSAGE, Source.KERNEL), ("CUDA error: unspecified launch failure", Source.POD)]
 )
 def test_a_character_that_nobody_sees_is_spelt_out_in_the_evidence(
     text: str, source: Source, char: str

@@ -30,12 +30,6 @@ def test_hits_come_in_order_with_their_numbers() -> None:
     assert {hit.finding.code for hit in found} == {79}
 
 
-def test_a_file_and_a_list_of_lines_give_the_same() -> None:
-    lines = [OTHER, XID, b"", XID]
-    assert list(scan(lines, Source.KERNEL)) == hits(b"\n".join(lines))
-    assert list(scan([line + b"\n" for line in lines], Source.KERNEL)) == hits(b"\n".join(lines))
-
-
 def test_windows_line_ends_and_bad_bytes_do_no_harm() -> None:
     (hit,) = hits(XID + b" \xff\xfe\r\n")
     assert hit.line == XID + b" \xff\xfe"

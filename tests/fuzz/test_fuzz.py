@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from konductor_like.model import Source
-from tests.fuzz import mutate, run
+from tests.fuzz import run
 
 FOUND = [json.loads(line) for line in (Path(__file__).parent / "found.jsonl").read_text("utf-8").splitlines()]
 
@@ -20,22 +20,6 @@ def test_mutated_lines_are_judged_soundly_and_in_time(seed: int) -> None:
 
     assert outcome.wrong == []
     assert outcome.findings > 500  # they are not so mangled that nothing is left to judge
-
-
-def test_a_seed_always_gives_the_same_lines_of_both_sources() -> None:
-    lines = list(mutate.lines(7, 400))
-
-    assert lines == list(mutate.lines(7, 400))
-    assert lines != list(mutate.lines(8, 400))
-    assert {source for _, source in lines} == set(Source)
-
-
-def test_lines_of_every_length_are_among_them() -> None:
-    lengths = [len(line) for line, _ in mutate.lines(3, 20_000)]
-
-    assert min(lengths) == 0
-    assert sum(length <= run.SHORT_CHARS for length in lengths) > 19_000
-    assert max(lengths) > mutate.HUGE_CHARS // 2
 
 
 def test_what_is_wrong_is_made_as_short_as_it_stays_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,6 @@ from konductor_like.kmsg import EndOfLogError, Reader, Records
 from tests.kmsg.ring import BOOT
 
 WALL_NS = 1_772_532_000_000_000_000
-OVERRUN = BrokenPipeError(errno.EPIPE, "overwritten")
 
 
 @dataclass(slots=True)
@@ -24,14 +22,7 @@ class Pause:
     seconds: float
 
 
-@dataclass(slots=True)
-class WallStep:
-    """The wall clock is set by so many seconds, while the machine's own clock runs on."""
-
-    seconds: float
-
-
-Step = bytes | Pause | WallStep | OSError
+Step = bytes | Pause | OSError
 
 
 @dataclass(slots=True)
@@ -47,14 +38,11 @@ class Script:
     at_seconds: list[float] = field(default_factory=list)
     reads: int = 0
     _now_ns: int = 5_000_000_000
-    _set_ns: int = 0
 
     def read(self) -> bytes:
         """One record of the script."""
         self.reads += 1
         self._sleep(self.read_seconds)
-        while self.steps and isinstance(self.steps[0], WallStep):
-            self._set_ns += int(self.steps.popleft().seconds * 1e9)  # type: ignore[union-attr]  # seen above
         step = self.steps[0] if self.steps else b""
         if isinstance(step, Pause):
             raise BlockingIOError(errno.EAGAIN, "none yet")
@@ -89,8 +77,8 @@ class Script:
         return self._now_ns
 
     def wall_ns(self) -> int:
-        """The wall clock, as far as it was set."""
-        return WALL_NS + self._now_ns + self._set_ns
+        """The wall clock."""
+        return WALL_NS + self._now_ns
 
     def _sleep(self, seconds: float) -> None:
         self._now_ns += round(seconds * 1e9)
@@ -109,16 +97,8 @@ class Script:
 
     @property
     def texts(self) -> list[str]:
-        """Only the texts of records, and gaps as ``from-to``."""
-        texts = []
-        for line in self.lines:
-            if line.startswith("seq="):
-                texts.append(line.partition("] ")[2])
-            elif not line.startswith("heartbeat "):
-                gap = re.fullmatch(r"gap from=(\d+) to=(\d+) lost=\d+", line)
-                assert gap, line
-                texts.append(f"{gap[1]}-{gap[2]}")
-        return texts
+        """Only the texts of records."""
+        return [line.partition("] ")[2] for line in self.lines if line.startswith("seq=")]
 
 
 def script(*steps: Step, read_seconds: float = 0.0) -> Script:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import re
 from itertools import pairwise
 
 import pytest
 
 from konductor_like.kmsg import EndOfLogError
-from tests.kmsg.scripted import Pause, Script, Step, WallStep, play, reader_of, record, records, script
+from tests.kmsg.scripted import Pause, Script, Step, play, reader_of, record, records, script
 
 
 def minutely(log: Script, minutes: int) -> bool:
@@ -23,7 +23,7 @@ def test_the_first_heartbeat_follows_the_backlog_and_claims_it() -> None:
 
     assert len(log.heartbeats) == 1
     assert log.heartbeats[0][0] == 2999
-    assert log.lines[-1].startswith("heartbeat ")
+    assert re.fullmatch(r"heartbeat .* wall=2026-03-03T10:00:0\d\.\d{3}Z", log.lines[-1])
 
 
 def test_in_silence_there_is_a_heartbeat_each_minute() -> None:
@@ -56,33 +56,6 @@ def test_a_flood_that_never_lets_it_idle_does_not_keep_heartbeats_back() -> None
     uptimes = [uptime for _, uptime in log.heartbeats]
     assert len(uptimes) == 4  # the first after a minute, since the backlog never ended
     assert all(59.9 < after - before < 70 for before, after in pairwise([5.0, *uptimes]))
-
-
-def test_what_follows_a_heartbeat_is_not_claimed_by_it() -> None:
-    stream: list[Step] = [step for each in records(range(7000)) for step in (each, Pause(0.01))]
-
-    claimed = -1
-    for line in play(*stream).lines:
-        if line.startswith("heartbeat "):
-            claimed = int(line.split()[1].partition("=")[2])
-        else:
-            assert int(line.split()[0].partition("=")[2]) > claimed
-    assert claimed > 0
-
-
-@pytest.mark.parametrize("seconds", [86_400 * 365, -86_400 * 365], ids=["forward", "back"])
-def test_a_step_of_the_wall_clock_is_shown_and_disturbs_nothing(seconds: float) -> None:
-    log = play(record(1, "1"), Pause(150), WallStep(seconds), record(2, "2"), Pause(150.5))
-
-    assert minutely(log, 5)
-    walls = [
-        datetime.fromisoformat(line.rpartition("wall=")[2]).replace(tzinfo=UTC)
-        for line in log.lines
-        if line.startswith("heartbeat ")
-    ]
-    steps = [(after - before).total_seconds() for before, after in pairwise(walls)]
-    assert sum(abs(step - 60) < 2 for step in steps) == len(steps) - 1
-    assert any(abs(step - 60 - seconds) < 2 for step in steps)
 
 
 def test_after_a_long_time_blocked_there_is_one_heartbeat_not_all_that_were_missed() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.detection import HEARTBEAT_ANCHOR, find, parse_heartbeat
-from konductor_like.detection.kernel_record import open_record
+from konductor_like.detection.kernel_record import open_record, origin
 from konductor_like.kmsg import Records
 from konductor_like.model import KernelPosition, Source
 from tests.kmsg.ring import BOOT, Message
@@ -70,17 +70,6 @@ def test_an_echo_that_ends_in_a_kernel_fragment_does_not_lend_the_kernels_name()
     assert find(second, Source.KERNEL) is None
 
 
-def test_a_record_of_several_lines_keeps_them() -> None:
-    text = b"NVRM: The NVIDIA GPU 0000:c7:00.0\nNVRM: (PCI ID: 10de:2335) installed in this system has\n"
-    text += b"NVRM: fallen off the bus and is not responding to commands."
-    (line,) = printed(Message(text).record(3, 4))
-
-    finding = find(line, Source.KERNEL)
-    assert finding is not None
-    assert (finding.rule, finding.gpu) == ("nvrm.fallen_off_bus", "0000:c7:00")
-    assert finding.text == text.decode().replace("\n", " ")
-
-
 @given(
     text=st.text(st.characters(min_codepoint=32, exclude_categories=["C", "Z"]), min_size=1, max_size=60),
     sequence=st.integers(0, 2**63 - 1),
@@ -93,8 +82,9 @@ def test_any_record_comes_back_whole(text: str, sequence: int, stamp_us: int, fa
 
     record = open_record(line)
     assert record is not None
-    assert record.message == words
-    assert record.origin() == (KernelPosition(BOOT, sequence, stamp_us), facility != 0)
+    message, around = record
+    assert message == words
+    assert origin(around) == (KernelPosition(BOOT, sequence, stamp_us), facility != 0)
 
 
 @pytest.mark.parametrize(
@@ -108,15 +98,6 @@ def test_a_record_that_cannot_be_read_is_neither_a_fault_nor_a_heartbeat(quoted:
         for text in carried(line):
             assert find(text, Source.KERNEL) is None
             assert parse_heartbeat(text) is None
-
-
-def test_a_gap_is_neither_a_fault_nor_a_heartbeat() -> None:
-    gap = printed(Message(b"a").record(1, 0), Message(b"b").record(9, 0))[1]
-
-    assert gap.startswith("kmsg/1 gap ")
-    for text in carried(gap):
-        assert find(text, Source.KERNEL) is None
-        assert parse_heartbeat(text) is None
 
 
 @pytest.mark.parametrize("wall_ns", [1_772_532_000_250_000_000, 0, -1_000_000, 4_102_444_800_999_999_999])

@@ -116,16 +116,6 @@ def test_it_wakes_up_for_each_record(tmp_path: Path) -> None:
         assert time.monotonic() - began < 10 * WAKE_SECONDS / 2
 
 
-def test_when_the_log_ends_it_prints_all_and_fails(tmp_path: Path) -> None:
-    with reader_process(tmp_path) as reader:
-        reader.feed(records(range(1000)))
-        reader.end()
-        code, said = reader.ended()
-
-        assert (code, said) == (1, "kmsg: the kernel log ended\n")
-        assert sum("] " in line for line in reader.printed()) == 1000
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals) -> None:
     with reader_process(tmp_path) as reader:

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from konductor_like.kmsg import write_all
-from tests.kmsg.scripted import OVERRUN, Pause, Step, play, reader_of, record, records, script
+from tests.kmsg.scripted import Pause, play, reader_of, record, records, script
 
 
 def test_a_lone_record_is_printed_within_a_blink() -> None:
@@ -30,31 +30,6 @@ def test_a_fragment_that_comes_late_is_a_line_of_its_own() -> None:
     assert log.texts == ["NVRM: Xid ", "(PCI)"]
 
 
-@pytest.mark.parametrize(
-    ("steps", "texts"),
-    [
-        pytest.param([OVERRUN, record(9, "9")], ["1", "2-8", "9"], id="once"),
-        pytest.param([OVERRUN, OVERRUN, OVERRUN, record(9, "9")], ["1", "2-8", "9"], id="thrice"),
-        pytest.param(
-            [OVERRUN, record(9, "9"), OVERRUN, record(20, "20")], ["1", "2-8", "9", "10-19", "20"], id="twice"
-        ),
-        pytest.param([Pause(1), OVERRUN, record(9, "9")], ["1", "2-8", "9"], id="after silence"),
-        pytest.param([OVERRUN, Pause(1), record(9, "9")], ["1", "2-8", "9"], id="before silence"),
-        pytest.param([OVERRUN, record(9, "9", "c")], ["1", "2-8", "9"], id="before a fragment"),
-    ],
-)
-def test_an_overrun_becomes_a_gap_with_what_was_lost(steps: list[Step], texts: list[str]) -> None:
-    assert play(record(1, "1"), *steps).texts == texts
-
-
-def test_a_loss_before_the_first_record_is_no_gap() -> None:
-    assert play(OVERRUN, record(9, "9")).texts == ["9"]
-
-
-def test_the_end_of_the_log_comes_after_everything_was_printed() -> None:
-    assert play(*records(range(5))).texts == ["0", "1", "2", "3", "4"]
-
-
 @pytest.mark.parametrize("number", [errno.ENODEV, errno.EINVAL, errno.EIO, errno.EPERM])
 def test_any_other_error_ends_it_after_everything_was_printed(number: int) -> None:
     log = script(*records(range(3)), OSError(number, os.strerror(number)), record(3, "3"))
@@ -64,19 +39,6 @@ def test_any_other_error_ends_it_after_everything_was_printed(number: int) -> No
 
     assert caught.value.errno == number
     assert log.texts == ["0", "1", "2"]
-
-
-@pytest.mark.parametrize("steps", [[Pause(1)], records(range(1, 9000))], ids=["idle", "in a flood"])
-def test_an_output_that_is_closed_is_not_taken_for_an_overrun(steps: list[Step]) -> None:
-    log = script(record(0, "0"), *steps)
-    reader = reader_of(log)
-
-    def closed(_data: bytes) -> None:
-        raise BrokenPipeError(errno.EPIPE, "nobody reads")
-
-    reader._write = closed
-    with pytest.raises(BrokenPipeError, match="nobody reads"):
-        reader.run()
 
 
 def test_a_stop_prints_what_is_held_and_leaves_the_rest_unread() -> None:

@@ -16,8 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from konductor_like.catalog import load_catalog
-from konductor_like.detection.finding import normal_pci
-from konductor_like.detection.kernel_record import open_record, strip_colours
+from konductor_like.detection.kernel_record import normal_pci, open_record, strip_colours
 from konductor_like.model import Source
 
 LISTS: Mapping[str, Mapping[str, list[int]]] = tomllib.loads(
@@ -44,7 +43,7 @@ _PROGRAM = re.compile(r"[\w.-]+ [\w./-]+(?:\[\d+\])?(?: \d+ - -|:) ")
 def kernel_message(line: str) -> str | None:
     """What the kernel said; None where a program logged it."""
     record = open_record(line)
-    return None if record is None or _PROGRAM.match(record.message) else record.message
+    return None if record is None or _PROGRAM.match(record[0]) else record[0]
 
 
 _K_XID = re.compile(r"NVRM: Xid.*?: (\d+),")

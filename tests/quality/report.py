@@ -12,7 +12,6 @@ from tests.quality.score import (
     NOT_COMPARED,
     OURS,
     Mistakes,
-    Result,
     compared,
     decisions,
     exact,
@@ -62,7 +61,6 @@ def detection_quality() -> str:
         "exactness": _exactness(),
         "families": _families(),
         "traps": _traps(),
-        "wrong": _wrong(),
         "not_compared": ", ".join(sorted(NOT_COMPARED)),
     }
     return template.substitute(values | _peers())
@@ -110,24 +108,6 @@ def _traps() -> str:
         found = sum(result.finding is not None for result in chosen)
         rows.append((f"{source} stream", len(chosen), len({result.case.trap for result in chosen}), found))
     return _table(("lines without a fault", "lines", "kinds of trap", "something found"), rows)
-
-
-def _wrong() -> str:
-    wrong = [result for result in results() if not result.is_right]
-    if not wrong:
-        return "None.\n"
-    return (
-        f"{len(wrong)} lines, kept in `tests/data/pending.jsonl` until the detection is right about them.\n\n"
-        + _table(("line", "should be", "is"), (_wrong_row(result) for result in wrong))
-    )
-
-
-def _wrong_row(result: Result) -> tuple[object, ...]:
-    text = result.case.line.replace("\n", " ").replace("|", "\\|").replace("`", "'")
-    label = f"{result.case.expect['kind']} ({result.case.expect['severity']})"
-    found = f"{result.finding.rule} ({result.finding.severity})" if result.finding else "nothing"
-    line = f"`{text[:110]}{'…' if len(text) > 110 else ''}`"
-    return line, label if result.case.is_ours else "nothing", found
 
 
 def _peers() -> dict[str, object]:
