@@ -14,7 +14,6 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, TextIO
 
@@ -22,7 +21,7 @@ import typer
 
 from konductor_like.cli.columns import NONE, count, fault_name
 from konductor_like.cli.errors import describe
-from konductor_like.cli.options import Verbose
+from konductor_like.cli.options import TableOrJson, Verbose
 from konductor_like.cli.output import colourful, say, tell
 from konductor_like.cli.progress import reading
 from konductor_like.exits import Exit
@@ -42,13 +41,6 @@ _LINE_DIGITS = 8
 _COLOURS = {Severity.FATAL: "red", Severity.TEST: "magenta", Severity.SUSPECT: "yellow"}
 
 
-class Format(StrEnum):
-    """What ``-o`` takes."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
 def scan(
     files: Annotated[
         list[str] | None,
@@ -59,17 +51,16 @@ def scan(
         Source,
         typer.Option("--source", help="Kernel logs (dmesg, journal, syslog) or the logs of pods."),
     ] = Source.KERNEL,
-    output: Annotated[
-        Format, typer.Option("-o", "--output", help="A table, or one JSON object per line.")
-    ] = Format.TABLE,
+    output: TableOrJson = "table",
     _verbose: Verbose = False,
 ) -> None:
     """Find GPU faults in log files.
 
-    Lines are read exactly as the controller reads them. Finding nothing is a success.
+    Lines are read exactly as the controller reads them. Finding nothing is a success. With `-o json` each
+    finding is one object on a line of its own.
     """
     names = files or [_STDIN]
-    rows = _json_line if output is Format.JSON else _table(names, sys.stdout)
+    rows = _json_line if output == "json" else _table(names, sys.stdout)
     scanned = _Scan(source, rows)
     for name in names:
         scanned.read(name)

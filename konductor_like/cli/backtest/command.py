@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from konductor_like.cli.options import Context, Kubeconfig, Verbose
-
-
-class Format(StrEnum):
-    """What ``-o`` takes."""
-
-    TABLE = "table"
-    JSON = "json"
+from konductor_like.cli.options import Context, Kubeconfig, TableOrJson, Verbose
 
 
 def backtest(
@@ -49,7 +41,7 @@ def backtest(
             "what kubectl get nodes -o json printed.",
         ),
     ] = "cluster",
-    output: Annotated[Format, typer.Option("-o", "--output", help="A table, or JSON.")] = Format.TABLE,
+    output: TableOrJson = "table",
     cache: Annotated[
         Path | None,
         typer.Option(
@@ -91,4 +83,4 @@ def backtest(
         context,
         kubeconfig,
     )
-    raise typer.Exit(carry_out(asked, as_json=output is Format.JSON))
+    raise typer.Exit(carry_out(asked, as_json=output == "json"))
