@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from konductor_like.model import Incident, Refusal, Source
-from konductor_like.model.time import SECOND_NS
-
-
-@dataclass(frozen=True, slots=True)
-class TimeSpan:
-    """The half-open span ``[start_ns, end_ns)`` of Loki's time."""
-
-    start_ns: int
-    end_ns: int
-
-    @property
-    def seconds(self) -> float:
-        """Its length."""
-        return (self.end_ns - self.start_ns) / SECOND_NS
+from konductor_like.loki.window_query import Window
+from konductor_like.model import Incident, LogLine, Refusal, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +35,8 @@ class HeldSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """How many nodes were out from one moment on."""
+class Peak:
+    """The first moment at which the most nodes were out, and how many."""
 
     at_ns: int
     out: int
@@ -62,19 +50,12 @@ class Verdicts:
     """The rules' digest."""
     outages: tuple[Outage, ...]
     held: tuple[HeldSpan, ...]
-    loads: tuple[Load, ...]
-    """Changes of the number out, the oldest first."""
+    peak: Peak | None
+    """None where no node was ever out."""
     faults: int
     """Lines that report a fault and that counted."""
     gpu_nodes: int
     """In the end."""
-    dropped: int = 0
-    """Outages and spans beyond the bound on what is kept; they are counted and not listed."""
-
-    @property
-    def peak(self) -> Load | None:
-        """The first moment at which the most were out."""
-        return max(self.loads, key=lambda load: (load.out, -load.at_ns), default=None)
 
     def share(self, out: int) -> float:
         """So many nodes as a share of the GPU nodes, 0 to 1."""
@@ -90,26 +71,33 @@ class Difference:
     same: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class History:
-    """What was read, and what could not be."""
+    """What was read, and what could not be: the readers count here."""
 
-    asked: TimeSpan
-    read: TimeSpan
-    """How far it came: shorter where it was ended early."""
-    lines: Mapping[Source, int]
-    oldest_ns: int | None
-    newest_ns: int | None
-    queries: int
-    bytes_processed: int
-    incomplete: int = 0
-    """Single nanoseconds with more lines than Loki gives out."""
+    asked: Window
+    read_upto_ns: int = 0
+    """How far it came: less than asked for where it was ended early."""
+    lines: Counter[Source] = field(default_factory=Counter)
     kept_lines: int = 0
     """Lines that an earlier run had read."""
+    oldest_ns: int | None = None
+    newest_ns: int | None = None
+    queries: int = 0
+    bytes_processed: int = 0
+    incomplete: int = 0
+    """Single nanoseconds with more lines than Loki gives out."""
     waited_seconds: float = 0.0
     """To keep within the byte budget."""
     without_boot: int = 0
     """Faults of kernel lines that name no boot."""
+
+    def count(self, source: Source, lines: Sequence[LogLine]) -> None:
+        """Count lines, which are in the order of time."""
+        self.lines[source] += len(lines)
+        if lines:
+            self.oldest_ns = min(self.oldest_ns or lines[0].timestamp_ns, lines[0].timestamp_ns)
+            self.newest_ns = max(self.newest_ns or 0, lines[-1].timestamp_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,22 +122,19 @@ class Result:
 
 def difference(before: Sequence[Outage], after: Sequence[Outage]) -> Difference:
     """What the outages ``after`` have that ``before`` has not, and the other way round."""
-    old, new = _by_node(before), _by_node(after)
-    added = [one for one in after if not _overlaps(one, old.get(one.node, ()))]
-    gone = [one for one in before if not _overlaps(one, new.get(one.node, ()))]
-    return Difference(tuple(added), tuple(gone), len(after) - len(added))
+    added = _without(after, before)
+    return Difference(added, _without(before, after), len(after) - len(added))
 
 
-def _by_node(outages: Sequence[Outage]) -> dict[str, list[Outage]]:
-    found: dict[str, list[Outage]] = {}
-    for outage in outages:
-        found.setdefault(outage.node, []).append(outage)
-    return found
+def _without(outages: Sequence[Outage], others: Sequence[Outage]) -> tuple[Outage, ...]:
+    """The outages that overlap none of the same node among the others."""
+    by_node: defaultdict[str, list[Outage]] = defaultdict(list)
+    for other in others:
+        by_node[other.node].append(other)
+    return tuple(one for one in outages if not any(_overlap(one, other) for other in by_node[one.node]))
 
 
-def _overlaps(one: Outage, others: Sequence[Outage]) -> bool:
-    return any(
-        (other.end_ns is None or one.start_ns <= other.end_ns)
-        and (one.end_ns is None or other.start_ns <= one.end_ns)
-        for other in others
+def _overlap(one: Outage, other: Outage) -> bool:
+    return (other.end_ns is None or one.start_ns <= other.end_ns) and (
+        one.end_ns is None or other.start_ns <= one.end_ns
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 import sys
 import zlib
 from collections import Counter
@@ -23,7 +22,6 @@ from konductor_like.cli.columns import NONE, count, fault_name
 from konductor_like.cli.errors import describe
 from konductor_like.cli.options import TableOrJson, Verbose
 from konductor_like.cli.output import colourful, say, tell
-from konductor_like.cli.progress import reading
 from konductor_like.exits import Exit
 from konductor_like.model import Severity, Source
 from konductor_like.model.text import printable
@@ -82,8 +80,8 @@ class _Scan:
     def read(self, name: str) -> None:
         """Scan one file (``-``: standard input) and print what it holds."""
         try:
-            with _opened(name) as (stream, raw):
-                self._print(name, stream, raw)
+            with _opened(name) as stream:
+                self._print(name, stream)
         except BrokenPipeError:
             raise  # nobody reads us any more
         except _UNREADABLE as error:
@@ -107,23 +105,17 @@ class _Scan:
         )
         tell(f"Found {count(self._found.total(), 'fault')} in {read}: {by_severity}.")
 
-    def _print(self, name: str, stream: BinaryIO, raw: BinaryIO) -> None:
+    def _print(self, name: str, stream: BinaryIO) -> None:
         from konductor_like.detection.scan import scan as hits_of
 
-        size = _size(raw)
-        packed = size is not None and stream is not raw
-        before = self._bytes
-        with reading(size) as advance:
+        for hit in hits_of(stream, self._source, self._count):
+            self._found[hit.finding.severity] += 1
+            say([self._row(name, hit)])
+            if name == _STDIN:  # somebody may watch `dmesg -w | konductor-like scan`
+                sys.stdout.flush()
 
-            def progress(more_bytes: int) -> None:
-                self._bytes += more_bytes
-                advance(raw.tell() if packed else self._bytes - before)
-
-            for hit in hits_of(stream, self._source, progress):
-                self._found[hit.finding.severity] += 1
-                say([self._row(name, hit)])
-                if name == _STDIN:  # somebody may watch `dmesg -w | konductor-like scan`
-                    sys.stdout.flush()
+    def _count(self, more_bytes: int) -> None:
+        self._bytes += more_bytes
 
 
 _OF_FINDING = (
@@ -177,15 +169,15 @@ def _table(names: Sequence[str], stream: TextIO) -> Row:
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """The stream to scan, and the one that is really read: they differ for gzip."""
+def _opened(name: str) -> Iterator[BinaryIO]:
+    """A file or standard input as bytes, unpacked where it is gzip."""
     if name == _STDIN:
         if sys.stdin.isatty():
             tell("Reading standard input; end it with Ctrl-D.")
-        yield _unpacked(sys.stdin.buffer), sys.stdin.buffer
+        yield _unpacked(sys.stdin.buffer)
         return
     with Path(name).open("rb") as raw:
-        yield _unpacked(raw), raw
+        yield _unpacked(raw)
 
 
 def _unpacked(raw: BinaryIO) -> BinaryIO:
@@ -194,19 +186,10 @@ def _unpacked(raw: BinaryIO) -> BinaryIO:
     return raw
 
 
-def _size(raw: BinaryIO) -> int | None:
-    """The size of a regular file; nobody knows how much a pipe will bring."""
-    try:
-        status = os.fstat(raw.fileno())
-    except OSError:
-        return None
-    return status.st_size or None
-
-
 def _sized(number: float) -> str:
     """1.2 MiB."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if number < 1024 or unit == "GiB":
-            break
+    for unit in ("bytes", "KiB", "MiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "bytes" else f"{number:.1f} {unit}"
         number /= 1024
-    return f"{number:.0f} {unit}" if unit == "bytes" else f"{number:.1f} {unit}"
+    return f"{number:.1f} GiB"
