@@ -11,10 +11,10 @@ import json
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -28,8 +28,6 @@ from konductor_like.model.text import printable
 
 if TYPE_CHECKING:
     from konductor_like.detection.scan import Hit
-
-    Row = Callable[[str, Hit], str]
 
 _STDIN = "-"
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -58,8 +56,7 @@ def scan(
     finding is one object on a line of its own.
     """
     names = files or [_STDIN]
-    rows = _json_line if output == "json" else _table(names, sys.stdout)
-    scanned = _Scan(source, rows)
+    scanned = _Scan(source, names, as_json=output == "json")
     for name in names:
         scanned.read(name)
     scanned.summarise()
@@ -69,11 +66,15 @@ def scan(
 class _Scan:
     """Reads one file after the other; a file that cannot be read is told and counted, and ends nothing."""
 
-    def __init__(self, source: Source, row: Row) -> None:
+    def __init__(self, source: Source, names: Sequence[str], *, as_json: bool) -> None:
         self.done = 0
         self.failed = 0
         self._source = source
-        self._row = row
+        self._as_json = as_json
+        self._colours = colourful(sys.stdout)
+        # The widths are fixed beforehand, since a row is printed before the next is known.
+        where_width = max(len("WHERE"), max(map(len, names)) + 1 + _LINE_DIGITS)
+        self._layout = f"{{:<11}}   {{:<22}}   {{:<12}}   {{:<{where_width}}}   {{}}"
         self._bytes = 0
         self._found: Counter[Severity] = Counter()
 
@@ -109,10 +110,26 @@ class _Scan:
         from konductor_like.detection.scan import scan as hits_of
 
         for hit in hits_of(stream, self._source, self._count):
+            if self._as_json:
+                say([_json_line(name, hit)])
+            else:
+                if not self._found:
+                    say([self._layout.format("SEVERITY", "FAULT", "GPU", "WHERE", "TEXT")])
+                say([self._row(name, hit)])
             self._found[hit.finding.severity] += 1
-            say([self._row(name, hit)])
             if name == _STDIN:  # somebody may watch `dmesg -w | konductor-like scan`
                 sys.stdout.flush()
+
+    def _row(self, name: str, hit: Hit) -> str:
+        finding = hit.finding
+        line = self._layout.format(
+            finding.severity.value,
+            fault_name(finding.rule),
+            finding.gpu or NONE,
+            printable(f"{name}:{hit.line_number}"),
+            printable(finding.text) + (" (written by a user)" if finding.user_written else ""),
+        )
+        return typer.style(line, fg=_COLOURS.get(finding.severity)) if self._colours else line
 
     def _count(self, more_bytes: int) -> None:
         self._bytes += more_bytes
@@ -136,36 +153,6 @@ def _json_line(name: str, hit: Hit) -> str:
             "line": hit.line.decode("utf-8", "replace"),
         }
     )
-
-
-def _table(names: Sequence[str], stream: TextIO) -> Row:
-    """Gives a function for the rows; the first comes with the header above it.
-
-    The widths are fixed beforehand, since a row is printed before the next is known.
-    """
-    header_due = True
-    colours = colourful(stream)
-    where_width = max(len("WHERE"), max(map(len, names)) + 1 + _LINE_DIGITS)
-
-    def row(severity: str, fault: str, gpu: str, where: str, text: str) -> str:
-        return f"{severity:<11}   {fault:<22}   {gpu:<12}   {where:<{where_width}}   {text}"
-
-    def of_hit(name: str, hit: Hit) -> str:
-        nonlocal header_due
-        if header_due:
-            say([row("SEVERITY", "FAULT", "GPU", "WHERE", "TEXT")])
-            header_due = False
-        finding = hit.finding
-        line = row(
-            finding.severity.value,
-            fault_name(finding.rule),
-            finding.gpu or NONE,
-            printable(f"{name}:{hit.line_number}"),
-            printable(finding.text) + (" (written by a user)" if finding.user_written else ""),
-        )
-        return typer.style(line, fg=_COLOURS.get(finding.severity)) if colours else line
-
-    return of_hit
 
 
 @contextmanager
