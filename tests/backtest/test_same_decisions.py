@@ -138,13 +138,8 @@ def told(seed: int) -> list[Said]:
         said += [xid(first, at, 149), *(xid(name, at + 1.2 + rng.random() * 2, 149) for name in others)]
     for _ in range(2):
         at, text = rng.uniform(60, SECONDS - 60), "mlx5_core 0000:3d:00.0: device's health compromised"
-        said.append(
-            Said(
-                f"gpu-{rng.randint(1, NODES)}",
-                START_NS + round(at * SECOND_NS),
-                f"[{1000 + at:.6f}] {text}",
-            )
-        )
+        at_ns = START_NS + round(at * SECOND_NS)
+        said.append(Said(f"gpu-{rng.randint(1, NODES)}", at_ns, f"[{1000 + at:.6f}] {text}"))
     return sorted(said, key=lambda one: one.at_ns)
 
 

@@ -14,7 +14,7 @@ from konductor_like.catalog import load_catalog, read_user_rules
 from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.detection import Detector
 from konductor_like.loki.window_query import Window
-from konductor_like.model import Change, LogLine, NodeRecord, NodeState, Refusal, Source, Verb
+from konductor_like.model import Change, LogLine, NodeRecord, Refusal, Source, Verb
 from konductor_like.model.time import moment_of
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
@@ -55,25 +55,17 @@ def played(said: list[Said], *simulations: Simulation) -> None:
         one.finish(END_NS)
 
 
-def test_a_node_is_out_from_the_poll_after_its_line_until_the_assumed_release() -> None:
-    one = simulation()
+@pytest.mark.parametrize("hours", [4, None], ids=["until the assumed release", "for good"])
+def test_a_node_is_out_from_the_poll_after_its_line(hours: float | None) -> None:
+    one = simulation(release_hours=hours)
 
     played([xid("gpu-1", 7)], one)
 
-    (outage,) = one.verdicts().outages
-    assert outage.node == "gpu-1"
-    assert outage.start_ns == START_NS + 10 * SECOND_NS
-    assert outage.end_ns == outage.start_ns + 4 * HOUR_NS
+    [outage] = one.verdicts().outages
+    assert (outage.node, outage.start_ns) == ("gpu-1", START_NS + 10 * SECOND_NS)
+    assert outage.end_ns == (hours and outage.start_ns + hours * HOUR_NS)
     assert outage.incident.key.rule == "xid.79"
     assert "fallen off" in outage.incident.evidence
-
-
-def test_a_node_that_nobody_releases_is_out_to_the_end() -> None:
-    one = simulation(release_hours=None)
-
-    played([xid("gpu-1", 7)], one)
-
-    assert [outage.end_ns for outage in one.verdicts().outages] == [None]
 
 
 def test_what_the_brake_held_goes_out_after_the_first_came_back() -> None:
@@ -127,20 +119,15 @@ def test_a_node_that_only_lines_name_is_there_from_its_first_line_on() -> None:
 
 
 def test_a_node_that_bears_our_taint_today_was_in_service_then() -> None:
-    today = tainting(DryRunWriter(), healthy_node("gpu-1"))
+    change = Change("gpu-1", Verb.TAINT, NodeRecord(tainted_at=moment_of(START_NS)), "faulty")
+    today = DryRunWriter().write(healthy_node("gpu-1"), change).state
+    assert today is not None
+    assert today.tainted
     one = simulation(nodes=SimulatedNodes([today]))
 
     played([xid("gpu-1", 7)], one)
 
-    assert today.tainted
     assert [outage.start_ns - START_NS for outage in one.verdicts().outages] == [10 * SECOND_NS]
-
-
-def tainting(writer: DryRunWriter, state: NodeState) -> NodeState:
-    change = Change(state.name, Verb.TAINT, NodeRecord(tainted_at=moment_of(START_NS)), "faulty")
-    tainted = writer.write(state, change).state
-    assert tainted is not None
-    return tainted
 
 
 @pytest.mark.parametrize(("days", "seconds"), [(0.25, (5, 15)), (2, (40, 40)), (30, (600, 600))])
