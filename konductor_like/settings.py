@@ -330,7 +330,7 @@ def parse_matchers(text: str) -> tuple[Matcher, ...]:
 
 
 def _unquoted(quoted: str) -> str:
-    """What a string in double quotes says. Raises ValueError for a backslash that escapes nothing."""
+    """The content of a string in double quotes. Raises ValueError for a backslash that escapes nothing."""
     try:
         return str(json.loads(quoted, strict=False))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The configuration told to people: what is in effect, and what is wrong with it, by the variable's name.
+"""The configuration told to people: values in effect and problems, each by the variable's name.
 
 Values of secrets and the user part of URLs never leave this module. It reads no environment of its own: the
 caller passes the mapping that the settings were loaded from.
@@ -27,7 +27,7 @@ _NEARLY_OURS = 0.91
 _SERVICE_LINK = re.compile(
     r"KONDUCTOR_\w*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
-"""What Kubernetes makes of a Service named ``konductor-like``: ``KONDUCTOR_LIKE_PORT`` and so on."""
+"""The variables that Kubernetes sets for a Service ``konductor-like``: ``KONDUCTOR_LIKE_PORT`` and so on."""
 _USERINFO = re.compile(r"(?<=://)[^/\s]*@")
 _UP_TO_THE_HOST = re.compile(r"^(\s*\w+://)?.*@", re.DOTALL)
 """A wrong address, too, hides everything before its last @: a password may hold a /, a blank or a #."""

@@ -1,4 +1,4 @@
-"""What was read of Loki's past, kept in files, so that another run needs no second reading of it.
+"""The cache of Loki's past: another run reads files, and Loki only for the rest.
 
 The cache keeps lines as Loki gave them, and not the faults found in them: other rules, brakes and nodes are
 then tried on the very same history, and an interrupted run goes on where it was. Each Loki, tenant and query
@@ -57,7 +57,7 @@ class HistoryCache:
         return None
 
     def next_ns(self, at_ns: int) -> int | None:
-        """Where the next kept window after this moment begins."""
+        """The start of the next kept window after this moment."""
         return min((window.start_ns for window in self._windows if window.start_ns > at_ns), default=None)
 
     def store(self, window: Window, entries: Iterable[Entry]) -> None:

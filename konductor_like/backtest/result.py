@@ -18,7 +18,7 @@ class Outage:
     start_ns: int
     end_ns: int | None
     incident: Incident
-    """What it would have been tainted for."""
+    """The incident that it would have been tainted for."""
     why_longer: str = ""
     """Why it came back later than assumed, or not at all."""
 
@@ -44,7 +44,7 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What one set of rules would have done."""
+    """The effects of one set of rules."""
 
     rules: str
     """The rules' digest."""
@@ -64,7 +64,7 @@ class Verdicts:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What the second set of rules does otherwise; two outages of a node that overlap are the same one."""
+    """The other effects of a second set of rules; two outages of a node that overlap are the same one."""
 
     added: tuple[Outage, ...]
     gone: tuple[Outage, ...]
@@ -73,11 +73,11 @@ class Difference:
 
 @dataclass(slots=True)
 class History:
-    """What was read, and what could not be: the readers count here."""
+    """The extent of what was read. The readers count here."""
 
     asked: Window
     read_upto_ns: int = 0
-    """How far it came: less than asked for where it was ended early."""
+    """The end of what was read: earlier than asked for where the run ended early."""
     lines: Counter[Source] = field(default_factory=Counter)
     kept_lines: int = 0
     """Lines that an earlier run had read."""
@@ -107,21 +107,21 @@ class Result:
     history: History
     verdicts: Verdicts
     release_after_seconds: float | None
-    """None: nobody releases."""
+    """None where nobody releases a node."""
     nodes_from: str
     """``cluster``, ``file`` or ``lines``."""
     poll_seconds: float
     """Time between two polls."""
     shadow: Difference | None = None
-    """What the rules in shadow mode would have added; None where nothing of theirs was found."""
+    """The outages that rules in shadow mode would have added; None where they found nothing."""
     compared: Verdicts | None = None
     difference: Difference | None = None
     ended_by: str = ""
-    """What ended it before the end of the span."""
+    """The reason for an early end."""
 
 
 def difference(before: Sequence[Outage], after: Sequence[Outage]) -> Difference:
-    """What the outages ``after`` have that ``before`` has not, and the other way round."""
+    """The outages that are only in ``after``, and those only in ``before``."""
     added = _without(after, before)
     return Difference(added, _without(before, after), len(after) - len(added))
 

@@ -84,7 +84,7 @@ class Simulation:
             records_at_once=None,
         )
         self._returns: list[tuple[int, str]] = []
-        self._look_ns: int | None = None
+        self._reconcile_at_ns: int | None = None
         self._out: dict[str, Outage] = {}
         self._held: dict[str, HeldSpan] = {}
         self._outages: list[Outage] = []
@@ -129,11 +129,11 @@ class Simulation:
         return fault
 
     def _run_until(self, upto_ns: int) -> None:
-        """All that happens without a line: nodes that come back, refusals that last for a time."""
+        """Play all that happens without a line: nodes come back, refusals end."""
         while True:
             due = [self._returns[0][0]] if self._returns else []
-            if self._look_ns is not None:
-                due.append(self._look_ns)
+            if self._reconcile_at_ns is not None:
+                due.append(self._reconcile_at_ns)
             if not due or min(due) > upto_ns:
                 return
             now_ns = min(due)
@@ -154,13 +154,13 @@ class Simulation:
             self._note_held(now_ns, plan.refused)
         if len(self._out) > (self._peak.out if self._peak else 0):
             self._peak = Peak(now_ns, len(self._out))
-        self._look_ns = self._next_look_ns(now_ns, plan)
+        self._reconcile_at_ns = self._next_reconcile_ns(now_ns, plan)
 
-    def _next_look_ns(self, now_ns: int, plan: Plan) -> int | None:
-        """When to look again although nothing is said.
+    def _next_reconcile_ns(self, now_ns: int, plan: Plan) -> int | None:
+        """The next time to reconcile although no line comes.
 
-        What the brake's bound holds passes when a node comes back, and that is looked at then anyway. A write
-        on one node may change what evidence on others of its job or NVLink domain means.
+        A taint that the brake's bound holds passes when a node comes back; a reconcile follows then anyway.
+        A write on one node may change the meaning of evidence on others of its job or NVLink domain.
         """
         reasons, brake, states = {item.why for item in plan.refused}, plan.brake, self._nodes.snapshot()
         is_shared = any(

@@ -1,4 +1,4 @@
-"""``konductor-like check-config``: what is in effect, or what is wrong with it."""
+"""``konductor-like check-config``: the settings in effect, and everything wrong with them."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def check_config(*, output: TableOrJson = "table", _verbose: Verbose = False) ->
 
 @dataclass(slots=True)
 class Inspection:
-    """What is in effect (nothing where the settings cannot be loaded), and everything that was found."""
+    """The settings in effect (none where they cannot be loaded), and all problems and warnings."""
 
     in_effect: list[Effective] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     rules: str = ""
-    """How many rules there are, in short."""
+    """The number of rules: ``176 Xids, 400 SXids, 53 patterns``."""
 
 
 def inspect(environ: Mapping[str, str]) -> Inspection:
-    """Ask every part for what it thinks of the environment."""
+    """Check the environment, the settings and the rules."""
     from pydantic import ValidationError
 
     from konductor_like.settings import Settings
@@ -94,7 +94,7 @@ def _check_rules(found: Inspection, file: Path | None) -> None:
 
 
 def _unusable(settings: Settings) -> list[str]:
-    """What only shows when a setting is put to use; each part is asked the way the controller asks it."""
+    """Problems that only show in use; each part is asked as the controller asks it."""
     from konductor_like.cluster.node_decoder import parse_selector
     from konductor_like.loki.client import LokiClient
     from konductor_like.loki.errors import LokiMisconfigured

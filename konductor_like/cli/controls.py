@@ -1,4 +1,4 @@
-"""``konductor-like pause``, ``resume`` and ``brake``: what people tell the controller, on its Lease."""
+"""``konductor-like pause``, ``resume`` and ``brake``: people's acts for the controller, on its Lease."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from konductor_like.exits import Exit
 
 
 class DryRun(StrEnum):
-    """What ``--dry-run`` takes, as in kubectl."""
+    """The values of ``--dry-run``, as in kubectl."""
 
     NONE = "none"
     CLIENT = "client"

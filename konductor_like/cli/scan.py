@@ -84,7 +84,7 @@ class _Scan:
             with _opened(name) as stream:
                 self._print(name, stream)
         except BrokenPipeError:
-            raise  # nobody reads us any more
+            raise  # the reader of our output is gone
         except _UNREADABLE as error:
             self.failed += 1
             reason = describe(error)

@@ -1,4 +1,4 @@
-"""The work of ``backtest``: whose nodes, which rules, which span; then the run."""
+"""The work of ``backtest``: collect the nodes, the rules and the span, then run it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from konductor_like.settings import Settings
 NEVER = "never"
 CLUSTER, LINES = "cluster", "lines"
 CACHED_AFTER_NS = 6 * 3600 * SECOND_NS
-"""Younger lines are read anew each time: collectors that were cut off deliver late."""
+"""Younger lines are read again each time, because a collector that was cut off delivers late."""
 TELL_SECONDS = 10.0
 """Time between two lines that say how far it came."""
 
@@ -103,7 +103,7 @@ def _span(since: str, until: str | None) -> Window:
 
 
 def _rules(file: Path) -> UserRules:
-    """The rules of a file that was named: there must be one."""
+    """The rules of a file that the person named, so it must exist."""
     if not file.exists():
         raise CommandError(f"{file}: No such file or directory", status=Exit.USAGE)
     return load(file)
@@ -112,7 +112,7 @@ def _rules(file: Path) -> UserRules:
 def _nodes(
     nodes: str, settings: Settings, kubeconfig: str | None, context: str | None
 ) -> tuple[list[NodeState], str]:
-    """The nodes that there were, as far as one knows, and whence."""
+    """The nodes to play on, and their origin: ``cluster``, ``file`` or ``lines``."""
     if nodes == LINES:
         return [], LINES
     if nodes != CLUSTER:
@@ -142,7 +142,7 @@ def _nodes_in(file: Path) -> list[NodeState]:
 def _readers(
     loki: LokiClient, settings: Settings, rule_sets: list[RuleSet], history: History, *, use_cache: bool
 ) -> dict[Source, HistoryReader]:
-    """Each source's lines that any of the rules may need, in one query."""
+    """One reader per source; its query asks for the lines that any of the rule sets may need."""
     anchors = {
         source: tuple(dict.fromkeys(a for each in rule_sets for a in each.detector.anchors(source)))
         for source in Source
@@ -186,7 +186,7 @@ def _cache(settings: Settings, query: str) -> HistoryCache | None:
 
 
 def _progress(span: Window) -> Callable[[int], None]:
-    """Gives a function that is told the time reached, and says so now and then."""
+    """Gives a function that takes the time reached, and tells the person every :data:`TELL_SECONDS`."""
     due = time.monotonic() + TELL_SECONDS
 
     def show(at_ns: int) -> None:

@@ -64,7 +64,7 @@ def summary(result: Result) -> dict[str, list[str]]:
 
 
 def assumptions(result: Result) -> list[str]:
-    """What no history tells, in sentences."""
+    """Sentences about all that a history cannot tell."""
     after = result.release_after_seconds
     back = (
         "nobody brings a node back"
@@ -88,7 +88,7 @@ def assumptions(result: Result) -> list[str]:
 
 
 def missing(result: Result) -> list[str]:
-    """What of the history is not there."""
+    """Sentences about gaps in the history."""
     history, said = result.history, []
     if history.oldest_ns is None:
         said.append(

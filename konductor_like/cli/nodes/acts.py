@@ -1,4 +1,4 @@
-"""What people do to nodes, through the same records and patches as the controller."""
+"""The acts of people on nodes. They use the same records and patches as the controller."""
 
 from __future__ import annotations
 

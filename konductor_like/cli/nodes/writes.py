@@ -1,4 +1,4 @@
-"""What commands that write to nodes share: decide, write, decide again where somebody was faster, tell."""
+"""The common part of commands that write nodes: decide, write, decide again after a conflict, tell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from konductor_like.model import Change, NodeState
 from konductor_like.settings import Settings
 
 ROUNDS = 5
-"""How often a node that keeps changing under our hands is decided anew."""
+"""A node that keeps changing is decided on so often."""
 _SUFFIX = {DryRun.NONE: "", DryRun.CLIENT: " (dry run)", DryRun.SERVER: " (server dry run)"}
 
 
@@ -90,24 +90,24 @@ class NodeWrites(ABC):
 
     @cached_property
     def controller(self) -> ControllerReport:
-        """What the controller's Lease says; read where it is needed first."""
+        """The controller's Lease, read at the first use."""
         return session.read_controller(self.client, self.settings)
 
     @cached_property
     def decode(self) -> NodeDecoder:
-        """How Nodes are read."""
+        """The decoder of Nodes."""
         return node_decoder()
 
     @abstractmethod
     def decide(self, state: NodeState) -> Change | None:
-        """What to write, or None where there is nothing to do. Raises CannotWriteError."""
+        """The change to write, or None where there is nothing to do. Raises CannotWriteError."""
 
     @abstractmethod
     def done_text(self, change: Change) -> str:
-        """What was done, behind the node's name."""
+        """The result in words, to stand behind the node's name."""
 
     def warnings(self, before: NodeState, change: Change) -> Iterator[str]:
-        """What a person must hear about a node that was written."""
+        """Warnings about a node that was written."""
         if before.record_problem and change.record is not None:
             yield f"its record was replaced, it could not be read: {before.record_problem}"
 
