@@ -15,6 +15,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from konductor_like.loki.response import Entry
@@ -41,7 +42,7 @@ class HistoryCache:
         for path in self._directory.glob("[0-9]*-*"):
             start, _, end = path.name.partition("-")
             self._windows.add(Window(int(start), int(end)))
-        self._bytes = sum(path.stat().st_size for path in root.glob("*/*"))
+        self._bytes = sum(status.st_size for status in self._files().values())
 
     def window_at(self, at_ns: int) -> tuple[Window, list[Entry]] | None:
         """The kept window that holds this moment and reaches furthest, with its lines; None without one."""
@@ -78,13 +79,21 @@ class HistoryCache:
 
     def _make_room(self) -> None:
         """Down to nine tenths, the ones used longest ago first; so it is not done for every window."""
-        found = {path: path.stat() for path in self._root.glob("*/*")}
+        found = self._files()
         self._bytes = sum(status.st_size for status in found.values())
         for path in sorted(found, key=lambda each: found[each].st_mtime):
             if self._bytes <= self._bytes_most * 9 // 10:
                 return
             path.unlink(missing_ok=True)
             self._bytes -= found[path].st_size
+
+    def _files(self) -> dict[Path, os.stat_result]:
+        """The files of all histories; another process may remove some meanwhile."""
+        found = {}
+        for path in self._root.glob("*/*"):
+            with suppress(FileNotFoundError):
+                found[path] = path.stat()
+        return found
 
     def _file(self, window: Window) -> Path:
         return self._directory / f"{window.start_ns}-{window.end_ns}"

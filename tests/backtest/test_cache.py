@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -54,18 +54,21 @@ def test_of_two_windows_that_hold_a_moment_the_one_that_reaches_further_is_taken
         lambda content: content[:-1] + bytes([content[-1] ^ 1]),
         lambda _: b"",
         lambda _: bytes(40),
+        lambda _: None,
     ],
-    ids=["cut", "one bit", "empty", "no history"],
+    ids=["cut", "one bit", "empty", "no history", "removed by another process"],
 )
 def test_a_damaged_file_goes_and_its_window_is_as_if_never_kept(
-    tmp_path: Path,
-    damage: object,
+    tmp_path: Path, damage: Callable[[bytes], bytes | None]
 ) -> None:
-    HistoryCache(tmp_path, NAME).store(Window(100, 200), entries(100))
-    (file,) = files(tmp_path)
-    assert callable(damage)
-    file.write_bytes(damage(file.read_bytes()))
     cache = HistoryCache(tmp_path, NAME)
+    cache.store(Window(100, 200), entries(100))
+    [file] = files(tmp_path)
+    damaged = damage(file.read_bytes())
+    if damaged is None:
+        file.unlink()
+    else:
+        file.write_bytes(damaged)
 
     assert cache.window_at(100) is None
     assert list(files(tmp_path)) == []
@@ -93,12 +96,3 @@ def test_the_windows_used_longest_ago_make_room(tmp_path: Path) -> None:
     assert again.window_at(100) is None
     assert again.window_at(900) is not None
     assert again.window_at(3000) is not None
-
-
-def test_a_file_that_another_process_removed_is_no_error(tmp_path: Path) -> None:
-    cache = HistoryCache(tmp_path, NAME)
-    cache.store(Window(100, 200), entries(100))
-    (file,) = files(tmp_path)
-    file.unlink()
-
-    assert cache.window_at(100) is None

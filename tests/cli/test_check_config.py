@@ -194,18 +194,6 @@ def test_what_only_shows_in_use_is_found(
     assert found.problems[0].startswith(problem)
 
 
-@pytest.mark.parametrize("variable", ["KONDUCTOR_KERNEL_SELECTOR", "KONDUCTOR_EXTRA_MATCHERS"])
-def test_an_expression_that_only_python_knows_is_found(
-    variable: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(variable, '{a="b", k8s_container_name=~"dmesg(?=$)"}')
-
-    [problem] = inspect(os.environ).problems
-
-    assert problem.startswith(f"{variable}=")
-    assert "'dmesg(?=$)' is no regular expression of RE2, which Loki uses" in problem
-
-
 @pytest.mark.parametrize("token", ["s3cr3t\nX: y", "s3crét"])
 @pytest.mark.parametrize("in_file", [False, True], ids=["variable", "file"])
 def test_a_token_that_no_header_can_carry_is_found_and_not_shown(

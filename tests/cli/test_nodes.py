@@ -64,16 +64,11 @@ def test_a_rule_may_be_named_as_people_write_it(words: list[str], rule: str | No
     assert rule_of(words) == rule
 
 
-@pytest.mark.parametrize(
-    ("ahead", "read"),
-    [(0.0, 9), (-10.0, 10)],  # the scene's cursor is 9 s old
-    ids=["the same clock", "a cursor from the future covers nothing that is still to come"],
-)
-def test_the_release_says_who_why_and_up_to_where(
-    ahead: float, read: float, cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+def test_the_release_says_who_why_and_up_to_where_by_the_clusters_clock(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("konductor_like.cli.session.who", lambda: "kim@laptop")
-    monkeypatch.setattr(KubeClient, "clock_ahead_seconds", ahead)
+    monkeypatch.setattr(KubeClient, "clock_ahead_seconds", -5.0)
     server = cluster("one faulty")
 
     assert run("reset", "gpu-1", "--reason", "riser swapped").code == 0
@@ -81,8 +76,8 @@ def test_the_release_says_who_why_and_up_to_where(
     record = record_of(server, "gpu-1")
     release = record.releases[0]
     assert (release.by, release.reason, release.how) == ("kim@laptop", "riser swapped", "reset")
-    assert release.at == NOW + timedelta(seconds=ahead)  # a laptop's clock that runs ahead is no reason
-    assert release.read_ns == {Source.KERNEL: ago_ns(read), Source.POD: ago_ns(11)}
+    assert release.at == NOW - timedelta(seconds=5)  # a laptop's clock that runs ahead is no reason
+    assert release.read_ns == {Source.KERNEL: ago_ns(9), Source.POD: ago_ns(11)}
     assert [each.state for each in record.incidents] == [IncidentState.RELEASED]
     assert HEALTH_LABEL not in server.node("gpu-1")["metadata"]["labels"]
     [event] = server.objects("events", "default")
@@ -327,15 +322,3 @@ def test_anothers_taint_in_our_place_is_left_alone(cluster: Cluster, run: Run) -
     assert done.code == 1
     assert "is there already" in done.err
     assert server.node("gpu-2")["spec"]["taints"] == theirs
-
-
-def test_an_acknowledgement_takes_the_label_off(cluster: Cluster, run: Run) -> None:
-    server = cluster("every state")
-    server.edit_node("gpu-3", lambda node: node["metadata"]["labels"].update({HEALTH_LABEL: "suspect"}))
-
-    assert run("ack", "gpu-3", "--reason", "seen at the burn-in").code == 0
-
-    assert HEALTH_LABEL not in server.node("gpu-3")["metadata"]["labels"]
-    [incident] = record_of(server, "gpu-3").incidents
-    assert incident.ack is not None
-    assert (incident.ack.at, incident.ack.reason) == (NOW, "seen at the burn-in")

@@ -25,11 +25,9 @@ from konductor_like.model import (
     NodeState,
     Refusal,
     Snapshot,
-    Source,
     Verb,
 )
 from konductor_like.model.text import listed
-from konductor_like.model.time import unix_ns
 from konductor_like.policy.brake import admit
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.incidents import tainting
@@ -43,7 +41,6 @@ class Reset(NodeWrites):
 
     done_word = "reset"
     unchanged = "no taint"
-    _read_ns: Mapping[Source, int] = {}
 
     def affected(self, selector: str | None) -> list[NodeState]:
         """Every node that a reset without names is about: those that ``status`` calls faulty or held."""
@@ -52,12 +49,8 @@ class Reset(NodeWrites):
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
         """See :meth:`NodeWrites.carry_out`."""
-        if states:
-            if self.controller.problem is not None:
-                problem = self.controller.problem
-                warn(f"old lines may taint again: cannot tell what was read so far ({problem})")
-            now_ns = unix_ns(self.at())  # nothing is read before it happens, whatever a spoilt cursor says
-            self._read_ns = {source: min(ns, now_ns) for source, ns in self.controller.read_ns.items()}
+        if states and (problem := self.controller.problem) is not None:
+            warn(f"old lines may taint again: cannot tell what was read so far ({problem})")
         super().carry_out(states)
 
     def decide(self, state: NodeState) -> Change | None:
@@ -68,7 +61,7 @@ class Reset(NodeWrites):
             by=self.by,
             reason=self.reason,
             how="reset",
-            read_ns=self._read_ns,
+            read_ns=self.controller.read_ns,
             rules=self.controller.settings.policy if self.controller.settings else None,
         )
 
