@@ -1,25 +1,33 @@
-"""``konductor-like backtest`` as it is typed, over the stand-in Loki."""
+"""``konductor-like backtest`` as it is typed, over the stand-in Loki; and its report on a terminal."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from konductor_like.backtest.result import HeldSpan, History, Outage, Peak, Result, Verdicts, difference
 from konductor_like.cli import session
+from konductor_like.cli.backtest.report import show
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.errors import LokiUnavailable
 from konductor_like.loki.response import QueryResult
+from konductor_like.loki.window_query import Window
+from konductor_like.model import Refusal
 from konductor_like.model.time import moment_of
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.sandbox.loki.limits import LokiLimits
-from tests.backtest.histories import START_NS, xid
+from tests.backtest.histories import SECOND_NS, START_NS, xid
 from tests.cli.conftest import Cluster, Run
+from tests.cli.scenes import incident
 from tests.cli.test_docs import names
 from tests.cli.transcripts import forget_settings
 
@@ -216,3 +224,100 @@ def test_a_loki_that_cannot_be_reached_is_an_error_and_no_empty_report(
 
     assert (done.code, done.out) == (1, "")
     assert "cannot connect" in done.err
+
+
+DAY_NS = 86_400 * SECOND_NS
+SPAN = Window(START_NS, START_NS + 30 * DAY_NS)
+EVIDENCE = "NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', GPU has fallen off the bus. \x1b[31m"
+
+
+def out(name: str, day: int, days: int | None, rule: str = "xid.79") -> Outage:
+    start_ns = START_NS + day * DAY_NS
+    end_ns = None if days is None else start_ns + days * DAY_NS
+    return Outage(name, start_ns, end_ns, incident(rule, "0000:4e:00", evidence=EVIDENCE))
+
+
+OUT = (out("gpu-7", 1, 4), out("gpu-12", 12, None))
+OTHERWISE = (OUT[0], out("gpu-1", 2, 1, "xid.31"))
+HELD = HeldSpan("gpu-3", START_NS + 12 * DAY_NS, START_NS + 15 * DAY_NS, Refusal.BRAKE, OUT[0].incident)
+ALONE = Result(
+    History(SPAN, read_upto_ns=SPAN.end_ns, oldest_ns=START_NS),
+    Verdicts("1", OUT, (HELD,), Peak(START_NS, 1), 9, 240),
+    4 * 3600.0,
+    "cluster",
+    600.0,
+)
+COMPARED = replace(ALONE, difference=difference(OUT, OTHERWISE))
+
+
+class Screen(io.StringIO):
+    """Standard output, a terminal of 80 columns or a pipe."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__()
+        self.isatty = lambda: terminal  # type: ignore[method-assign]  # for this one
+
+
+def printed(what: Result, *, terminal: bool = True) -> str:
+    with redirect_stdout(Screen(terminal=terminal)) as screen:
+        show(what)
+    return screen.getvalue()
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+@pytest.fixture
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+@pytest.mark.usefixtures("_terminal")
+def test_on_80_columns_each_time_out_has_one_line_and_who_and_when_is_never_cut() -> None:
+    lines = plain(printed(COMPARED)).splitlines()
+
+    [row] = [line for line in lines if line.startswith("gpu-7 ")]
+    assert max(map(len, lines)) <= 80
+    assert row.startswith("gpu-7    2026-03-02T00:00:00Z   4d     xid 79   0000:4e:00")
+    assert row.endswith("…")
+
+
+@pytest.mark.usefixtures("_terminal")
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_differs_comes_before_the_other_tables(terminal: bool) -> None:
+    text = plain(printed(COMPARED, terminal=terminal))
+
+    titles = re.findall(r"^(\S.*):$", text, re.MULTILINE)
+    assert titles == ["What the other rules would do otherwise", "Out", "Held back"]
+    differing = text.split("otherwise:\n")[1].split("\n\n")[0]
+    assert differing.startswith("1 time out more, 1 fewer, 1 the same.")
+    assert re.search(r"^\+ .*gpu-1 .*xid 31", differing, re.MULTILINE)
+    assert re.search(r"^- .*gpu-12 .*xid 79", differing, re.MULTILINE)
+
+
+@pytest.mark.parametrize("asked", ["--compare", "a shadow rule"])
+def test_where_nothing_differs_the_rest_of_the_report_follows(asked: str) -> None:
+    same = difference(OUT, OUT)
+
+    text = printed(replace(ALONE, difference=same) if asked == "--compare" else replace(ALONE, shadow=same))
+
+    assert "0 times out more, 0 fewer, 2 the same." in text
+    assert re.search(r"^gpu-7 .*xid 79", text, re.MULTILINE)
+
+
+def test_a_pipe_gets_full_lines_without_colour() -> None:
+    text = printed(COMPARED, terminal=False)
+
+    assert "\x1b" not in text
+    assert "GPU has fallen off the bus. \\x1b[31m" in text
+
+
+@pytest.mark.usefixtures("_terminal")
+def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b[31m+" in printed(COMPARED)
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[3" not in printed(COMPARED)
