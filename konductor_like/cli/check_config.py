@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,7 +103,7 @@ def _unusable(settings: Settings) -> list[str]:
 
     problems = []
     try:
-        with LokiClient(settings) as client:
+        with closing(LokiClient(settings)) as client:
             client.check()
     except LokiMisconfigured as error:
         problems.append(str(error))

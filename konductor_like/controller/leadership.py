@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from konductor_like.clocks import CLOCK_TRUSTED_SECONDS
 from konductor_like.controller import logs
 from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.metrics import Metrics
@@ -24,6 +23,7 @@ from konductor_like.controller.ports import Nodes
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.wakeups import TailWatcher
 from konductor_like.model import Coverage, Fault, LogLine, Source
+from konductor_like.model.time import CLOCK_TRUSTED_SECONDS
 
 IDLE_SECONDS = 5.0
 """How long the loop waits for something to do before it looks at the nodes anyway."""

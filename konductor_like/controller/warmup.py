@@ -8,9 +8,8 @@ from konductor_like.controller import logs
 from konductor_like.controller.active_rules import ActiveRules, RulesInForce
 from konductor_like.controller.metrics import Metrics
 from konductor_like.detection.multiline import MultilineDetector
-from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.warmup_reader import WarmupReader, WarmupScope, WarmupTotals
-from konductor_like.loki.window_query import Queries
+from konductor_like.loki.window_query import ByteBudget, Queries
 from konductor_like.model.text import span_text
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings

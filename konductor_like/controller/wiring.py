@@ -38,13 +38,13 @@ from konductor_like.controller.report import Report
 from konductor_like.controller.wakeups import TailWatcher
 from konductor_like.controller.warmup import warmup_reader
 from konductor_like.detection.multiline import MultilineDetector
-from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.client import LokiClient, retrying
 from konductor_like.loki.heartbeat_reader import TILE_SECONDS, HeartbeatReader
 from konductor_like.loki.logql import kernel_query, pod_query
 from konductor_like.loki.node_backfill import READ_SECONDS, NodeBackfill
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.warmup_reader import RECHECK_SECONDS
+from konductor_like.loki.window_query import ByteBudget
 from konductor_like.model import Checkpoint, Coverage, EventReason, Source
 from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
@@ -323,12 +323,13 @@ class _Leaderships:
             return self.rulebook.in_force.detector.find_in_pod_log(text) is not None
 
         judged = {"pod": keeps}
-        readers = {
+        return {
             name: SourceReader(
                 SOURCES[name],
                 self.loki,
                 query,
                 settings,
+                start.read_ns.get(SOURCES[name], oldest_ns),
                 budget=budget,
                 keeps=judged.get(name),
                 other_clock_ns=self.loki.other_clock_ns,
@@ -336,9 +337,6 @@ class _Leaderships:
             for name, query in self._queries().items()
             if name in SOURCES
         }
-        for reader in readers.values():
-            reader.start_from(start.read_ns.get(reader.source, oldest_ns))
-        return readers
 
 
 def _notes(settings: Settings, identity: str, rulebook: ActiveRules) -> dict[str, str]:

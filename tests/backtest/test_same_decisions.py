@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -148,17 +149,15 @@ def by_the_controller(said: list[Said], case: Case) -> list[Taint]:
     clock_ns = START_NS
     nodes, metrics, writer = DryRunNodes(_Cluster(case.nodes)), Metrics(), DryRunWriter()
     detector, policy, taints = Detector(case.book.catalog), case.policy(), list[Taint]()
-    with LokiServer(now_ns=lambda: clock_ns) as loki, LokiClient(case.settled(loki.url)) as client:
+    with LokiServer(now_ns=lambda: clock_ns) as loki, closing(LokiClient(case.settled(loki.url))) as client:
         settings = case.settled(loki.url)
         pods = pod_query(settings, detector.anchors(Source.POD))
         assert pods is not None
         kernel = kernel_query(settings, detector.anchors(Source.KERNEL))
         readers = {
-            source: SourceReader(source, client, query, settings)
+            source: SourceReader(source, client, query, settings, START_NS)
             for source, query in {Source.KERNEL: kernel, Source.POD: pods}.items()
         }
-        for reader in readers.values():
-            reader.start_from(START_NS)
         reconciler = Reconciler(
             nodes,
             writer,

@@ -21,7 +21,7 @@ from urllib3 import exceptions as broken
 from konductor_like.cluster.auth import Credentials
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.transport import Transport
-from konductor_like.loki.client import LokiClient, Patience, fixed_headers
+from konductor_like.loki.client import LokiClient, fixed_headers
 from konductor_like.sandbox.http import Reply, Request
 from konductor_like.settings import Settings
 
@@ -131,7 +131,6 @@ def loki_client(
     """
     client = copy.copy(_loki_template(settings))
     client._clock = steady
-    client._patience = Patience(settings.loki_timeout_seconds, steady)
     client._http = _LokiWire(exchange, fixed_headers(settings), date)  # type: ignore[assignment]  # stands in
     return client
 
