@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from konductor_like.cli.columns import age, columns, fault_name, stamp
-from konductor_like.cli.durations import is_span, moved, span_of, typed_moment
+from konductor_like.cli.durations import is_span, span_of, typed_moment
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.options import Context, Kubeconfig, TableOrJson, Verbose, not_blank, tell_if_verbose
 from konductor_like.cli.output import API_VERSION, say, say_json, warn
@@ -56,7 +56,7 @@ def pause(
     end = None if until is None else typed_moment(until, "--until", session.now())
 
     def until_when(now: datetime) -> datetime | None:
-        when = end if lasting is None else moved(now, lasting, "--for")
+        when = end if lasting is None else now + lasting
         if when is not None and when <= now:
             raise CommandError(f"{stamp(when)} is over already", status=Exit.USAGE)
         return when
@@ -92,11 +92,11 @@ def brake_status(
     """Show the brake: its bounds, what it holds back and why, when it arms itself again."""
     from konductor_like.cli import session
     from konductor_like.cli.status.document import brake_document
-    from konductor_like.cli.status.report import observe
+    from konductor_like.cli.status.report import collect, status_report
     from konductor_like.cluster.client import ReadOnlyKubeClient
 
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
-        report = observe(client, settings, session.now())
+        report = status_report(collect(client, settings, session.now()))
     if output == "json":
         head = {"apiVersion": API_VERSION, "kind": "Brake", "time": stamp(report.now)}
         say_json(head | brake_document(report.brake, report.controller))
