@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What a command's exit status says."""
+    """The meaning of a command's exit status."""
 
     OK = 0
     """Done; nothing to do counts as done."""

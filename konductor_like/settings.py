@@ -165,7 +165,7 @@ class Settings(BaseSettings):
     repeat_count: int = Field(_POLICY.repeat_count, ge=0)
     """The time out within these days that marks a node for replacement; `0` never does."""
     correlation_seconds: float = Field(_POLICY.correlation_seconds, gt=0, le=300)
-    """Nodes that share a job or an NVLink domain and report within so long tell of one event."""
+    """Nodes that share a job or an NVLink domain and report within so long tell of one failure."""
     common_node_jobs: int = Field(_POLICY.common_node_jobs, ge=0, le=16)
     """A node that alone is common to so many failed jobs of a day is called suspect; `0` for never."""
     record_interval_seconds: float = Field(_POLICY.record_interval_seconds, ge=0)
@@ -330,7 +330,7 @@ def parse_matchers(text: str) -> tuple[Matcher, ...]:
 
 
 def _unquoted(quoted: str) -> str:
-    """What a string in double quotes says. Raises ValueError for a backslash that escapes nothing."""
+    """The content of a string in double quotes. Raises ValueError for a backslash that escapes nothing."""
     try:
         return str(json.loads(quoted, strict=False))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The configuration told to people: what is in effect, and what is wrong with it, by the variable's name.
+"""The configuration told to people: values in effect and problems, each by the variable's name.
 
 Values of secrets and the user part of URLs never leave this module. It reads no environment of its own: the
 caller passes the mapping that the settings were loaded from.
@@ -9,9 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from pydantic import AliasChoices, SecretStr, ValidationError
 
@@ -29,33 +27,26 @@ _NEARLY_OURS = 0.91
 _SERVICE_LINK = re.compile(
     r"KONDUCTOR_\w*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
-"""What Kubernetes makes of a Service named ``konductor-like``: ``KONDUCTOR_LIKE_PORT`` and so on."""
+"""The variables that Kubernetes sets for a Service ``konductor-like``: ``KONDUCTOR_LIKE_PORT`` and so on."""
 _USERINFO = re.compile(r"(?<=://)[^/\s]*@")
 _UP_TO_THE_HOST = re.compile(r"^(\s*\w+://)?.*@", re.DOTALL)
 """A wrong address, too, hides everything before its last @: a password may hold a /, a blank or a #."""
 
 _MEANINGS = {
     "float_parsing": "must be a number",
-    "float_type": "must be a number",
-    "finite_number": "must be a finite number",
     "int_parsing": "must be a whole number",
-    "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
     "bool_parsing": "must be true or false",
-    "bool_type": "must be true or false",
     "greater_than": "must be more than {gt:g}",
     "greater_than_equal": "must be at least {ge:g}",
     "less_than": "must be less than {lt:g}",
     "less_than_equal": "must be at most {le:g}",
     "literal_error": "must be {expected}",
-    "string_pattern_mismatch": "does not match {pattern}",
     "value_error": "{error}",
 }
 """Pydantic's error types in words that fit an environment variable."""
 
 
-@dataclass(frozen=True, slots=True)
-class Effective:
+class Effective(NamedTuple):
     """One setting as it is in effect: the variable's name, its value for people, and where it came from."""
 
     name: str
@@ -91,30 +82,12 @@ def effective(settings: Settings, environ: Mapping[str, str]) -> list[Effective]
     """Every setting, in the order of the reference page."""
     return [
         Effective(
-            name=_variable(field, environ),
-            value=_shown(field, getattr(settings, field)),
-            origin="environment" if field in settings.model_fields_set else "default",
+            _variable(field, environ),
+            _shown(field, getattr(settings, field)),
+            "environment" if field in settings.model_fields_set else "default",
         )
         for field in Settings.model_fields
     ]
-
-
-def file_problems(settings: Settings, environ: Mapping[str, str]) -> list[str]:
-    """One line per file that a setting names and that cannot be read; of rules there need not be a file."""
-    lines = []
-    for field in Settings.model_fields:
-        path = getattr(settings, field)
-        if field != "rules_file" and isinstance(path, Path) and (problem := _unreadable(path)):
-            lines.append(f"{_variable(field, environ)}={str(path)!r}: {problem}")
-    return lines
-
-
-def _unreadable(path: Path) -> str | None:
-    try:
-        with path.open("rb"):
-            return None
-    except OSError as error:
-        return error.strerror or str(error)
 
 
 def _explain(problem: ErrorDetails, environ: Mapping[str, str]) -> str:

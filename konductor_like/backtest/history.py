@@ -6,14 +6,14 @@ run is used first (:mod:`konductor_like.backtest.cache`).
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter, itemgetter
 
 from konductor_like.backtest.cache import HistoryCache
-from konductor_like.backtest.result import TimeSpan
+from konductor_like.backtest.result import History
 from konductor_like.loki.errors import LokiError, LokiTimeout
 from konductor_like.loki.response import Entry, log_line
 from konductor_like.loki.window_query import ByteBudget, Piece, Queries, Window, WindowQuery, read_span
@@ -42,12 +42,13 @@ class Page:
 
 @dataclass(slots=True)
 class HistoryReader:
-    """One source's history; what it adds up to so far stands beside it."""
+    """One source's history. ``found`` is where the readers of all sources count what they read."""
 
     source: Source
     client: Queries
     query: str
     settings: Settings
+    found: History
     budget: ByteBudget
     pause: Callable[[float], object]
     """Waits that many seconds, for the budget's sake."""
@@ -56,34 +57,23 @@ class HistoryReader:
     cache: HistoryCache | None = None
     keep_upto_ns: int = 0
     """Nothing later is kept: lines may yet come there."""
-    lines: int = 0
-    kept_lines: int = 0
-    """Those of them that Loki was not asked for."""
-    queries: int = 0
-    bytes_processed: int = 0
-    incomplete: int = 0
-    waited_seconds: float = 0.0
-    """For the budget's sake."""
     upto_ns: int = 0
-    oldest_ns: int | None = None
-    newest_ns: int | None = None
-    """The first and the last of the lines found since the start of the span."""
     _read_any: bool = field(init=False, default=False)
 
-    def pages(self, span: TimeSpan) -> Iterator[Page]:
-        """All of ``span``, page by page. Raises a LokiError once asking again and for less did not help."""
+    def pages(self) -> Iterator[Page]:
+        """All of the span, page by page. Raises a LokiError once asking again and for less did not help."""
         asking = WindowQuery(self.client, self.query, self.settings, WIDEST_NS)
-        self.upto_ns = span.start_ns
-        while self.upto_ns < span.end_ns:
-            found = None if self.cache is None else self.cache.window_at(self.upto_ns)
-            if found is None:
+        self.upto_ns, last_ns = self.found.asked.start_ns, self.found.asked.end_ns
+        while self.upto_ns < last_ns:
+            kept = None if self.cache is None else self.cache.window_at(self.upto_ns)
+            if kept is None:
                 next_ns = None if self.cache is None else self.cache.next_ns(self.upto_ns)
-                yield from self._asked_for(asking, min(next_ns or span.end_ns, span.end_ns))
+                yield from self._asked_for(asking, min(next_ns or last_ns, last_ns))
                 continue
-            window, entries = found
-            end_ns = min(window.end_ns, span.end_ns)
+            window, entries = kept
+            end_ns = min(window.end_ns, last_ns)
             page = self._page((e for e in entries if self.upto_ns <= e.timestamp_ns < end_ns), end_ns)
-            self.kept_lines += len(page.lines)
+            self.found.kept_lines += len(page.lines)
             yield page
 
     def _asked_for(self, asking: WindowQuery, end_ns: int) -> Iterator[Page]:
@@ -95,12 +85,13 @@ class HistoryReader:
                 for piece in read_span(rest, width_ns, asking.widest_ns, asking.lines_of()):
                     timeouts, failures, width_ns = 0, 0, piece.next_width_ns
                     self._read_any = True
-                    self.incomplete += not piece.complete
+                    self.found.incomplete += not piece.complete
                     self._account(asking)
                     self._keep(piece)
                     yield self._page(piece.entries, piece.window.end_ns)
-                    if self.budget.used >= 1:
-                        self._rest()
+                    while self.budget.used >= 1:
+                        self.pause(1.0)
+                        self.found.waited_seconds += 1.0
             except LokiTimeout as error:
                 timeouts += 1
                 if timeouts >= TIMEOUTS_MOST:
@@ -115,13 +106,10 @@ class HistoryReader:
                 self.pause(PATIENCE_SECONDS * failures)
 
     def _page(self, entries: Iterable[Entry], end_ns: int) -> Page:
-        found = (log_line(entry, self.source, self.settings) for entry in entries)
-        lines = [line for line in found if line is not None]
-        lines.sort(key=attrgetter("timestamp_ns"))
-        self.lines += len(lines)
-        if lines:
-            self.oldest_ns = self.oldest_ns or lines[0].timestamp_ns
-            self.newest_ns = lines[-1].timestamp_ns
+        read = (log_line(entry, self.source, self.settings) for entry in entries)
+        lines = [line for line in read if line is not None]
+        lines.sort(key=_TIME)
+        self.found.count(self.source, lines)
         self.upto_ns = end_ns
         return Page(lines, end_ns)
 
@@ -135,61 +123,35 @@ class HistoryReader:
             self.cache = None  # a full disk ends the keeping, not the run
 
     def _account(self, asking: WindowQuery) -> None:
-        self.queries += asking.queries
-        self.bytes_processed += asking.bytes_processed
+        self.found.queries += asking.queries
+        self.found.bytes_processed += asking.bytes_processed
         self.budget.spend(asking.bytes_processed)
         asking.begin()
 
-    def _rest(self) -> None:
-        """Loki has worked enough for us in the last minute."""
-        while self.budget.used >= 1:
-            self.pause(1.0)
-            self.waited_seconds += 1.0
 
-
-_POLL, _ORDER, _LINE = itemgetter(0), itemgetter(0, 1), itemgetter(2)
+_TIME, _POLL = attrgetter("timestamp_ns"), itemgetter(0)
 
 
 def polls(
     pages: Mapping[Source, Iterable[Page]], interval_ns: Mapping[Source, int]
-) -> Iterator[tuple[int, Iterable[LogLine]]]:
-    """The polls that have lines, in order: each one's time and lines.
+) -> Iterator[tuple[int, list[LogLine]]]:
+    """The polls in order, each one's time and lines: those that have lines, and those at a page's end.
 
     All times are multiples of the shortest interval. The source that was read least far is read next, and a
     poll is given as soon as no source can add to it. So when reading ends early, all that was read of every
     source has been given.
     """
     grid_ns = min(interval_ns.values())
-    unread = {source: iter(pages[source]) for source in Source if source in pages}
-    reached = dict.fromkeys(unread, 0)
-    """No line still to come is delivered before this poll."""
-    waiting: dict[Source, deque[tuple[int, int, LogLine]]] = {source: deque() for source in unread}
-    places = {source: place for place, source in enumerate(unread)}
-    while unread:
-        source = min(unread, key=lambda each: reached[each])
-        page, interval = next(unread[source], None), interval_ns[source]
-        if page is None:
-            del unread[source], reached[source]
-        else:
-            waiting[source].extend(
-                (polled_ns(line.timestamp_ns, interval, grid_ns), places[source], line) for line in page.lines
-            )
-            reached[source] = polled_ns(page.upto_ns, interval, grid_ns)
-        due = _taken(waiting.values(), min(reached.values(), default=None))
-        for poll_ns, group in groupby(due, key=_POLL):
-            yield poll_ns, map(_LINE, group)
 
+    def polled(source: Source) -> Iterator[tuple[int, LogLine | None]]:
+        for page in pages[source]:
+            for line in page.lines:
+                yield polled_ns(line.timestamp_ns, interval_ns[source], grid_ns), line
+            yield polled_ns(page.upto_ns, interval_ns[source], grid_ns), None
 
-def _taken(
-    waiting: Iterable[deque[tuple[int, int, LogLine]]], before_ns: int | None
-) -> list[tuple[int, int, LogLine]]:
-    """The lines of polls before that time, in order; all of them where there is none."""
-    due: list[tuple[int, int, LogLine]] = []
-    for lines in waiting:
-        while lines and (before_ns is None or lines[0][0] < before_ns):
-            due.append(lines.popleft())
-    due.sort(key=_ORDER)
-    return due
+    sources = [polled(source) for source in Source if source in pages]
+    for poll_ns, group in groupby(heapq.merge(*sources, key=_POLL), key=_POLL):
+        yield poll_ns, [line for _, line in group if line is not None]
 
 
 def polled_ns(timestamp_ns: int, interval_ns: int, grid_ns: int) -> int:

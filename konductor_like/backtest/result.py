@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from konductor_like.model import Incident, Refusal, Source
-from konductor_like.model.time import SECOND_NS
-
-
-@dataclass(frozen=True, slots=True)
-class TimeSpan:
-    """The half-open span ``[start_ns, end_ns)`` of Loki's time."""
-
-    start_ns: int
-    end_ns: int
-
-    @property
-    def seconds(self) -> float:
-        """Its length."""
-        return (self.end_ns - self.start_ns) / SECOND_NS
+from konductor_like.loki.window_query import Window
+from konductor_like.model import Incident, LogLine, Refusal, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +18,7 @@ class Outage:
     start_ns: int
     end_ns: int | None
     incident: Incident
-    """What it would have been tainted for."""
+    """The incident that it would have been tainted for."""
     why_longer: str = ""
     """Why it came back later than assumed, or not at all."""
 
@@ -47,8 +35,8 @@ class HeldSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """How many nodes were out from one moment on."""
+class Peak:
+    """The first moment at which the most nodes were out, and how many."""
 
     at_ns: int
     out: int
@@ -56,25 +44,18 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What one set of rules would have done."""
+    """The effects of one set of rules."""
 
     rules: str
     """The rules' digest."""
     outages: tuple[Outage, ...]
     held: tuple[HeldSpan, ...]
-    loads: tuple[Load, ...]
-    """Changes of the number out, the oldest first."""
+    peak: Peak | None
+    """None where no node was ever out."""
     faults: int
     """Lines that report a fault and that counted."""
     gpu_nodes: int
     """In the end."""
-    dropped: int = 0
-    """Outages and spans beyond the bound on what is kept; they are counted and not listed."""
-
-    @property
-    def peak(self) -> Load | None:
-        """The first moment at which the most were out."""
-        return max(self.loads, key=lambda load: (load.out, -load.at_ns), default=None)
 
     def share(self, out: int) -> float:
         """So many nodes as a share of the GPU nodes, 0 to 1."""
@@ -83,33 +64,40 @@ class Verdicts:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What the second set of rules does otherwise; two outages of a node that overlap are the same one."""
+    """The other effects of a second set of rules; two outages of a node that overlap are the same one."""
 
     added: tuple[Outage, ...]
     gone: tuple[Outage, ...]
     same: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class History:
-    """What was read, and what could not be."""
+    """The extent of what was read. The readers count here."""
 
-    asked: TimeSpan
-    read: TimeSpan
-    """How far it came: shorter where it was ended early."""
-    lines: Mapping[Source, int]
-    oldest_ns: int | None
-    newest_ns: int | None
-    queries: int
-    bytes_processed: int
-    incomplete: int = 0
-    """Single nanoseconds with more lines than Loki gives out."""
+    asked: Window
+    read_upto_ns: int = 0
+    """The end of what was read: earlier than asked for where the run ended early."""
+    lines: Counter[Source] = field(default_factory=Counter)
     kept_lines: int = 0
     """Lines that an earlier run had read."""
+    oldest_ns: int | None = None
+    newest_ns: int | None = None
+    queries: int = 0
+    bytes_processed: int = 0
+    incomplete: int = 0
+    """Single nanoseconds with more lines than Loki gives out."""
     waited_seconds: float = 0.0
     """To keep within the byte budget."""
     without_boot: int = 0
     """Faults of kernel lines that name no boot."""
+
+    def count(self, source: Source, lines: Sequence[LogLine]) -> None:
+        """Count lines, which are in the order of time."""
+        self.lines[source] += len(lines)
+        if lines:
+            self.oldest_ns = min(self.oldest_ns or lines[0].timestamp_ns, lines[0].timestamp_ns)
+            self.newest_ns = max(self.newest_ns or 0, lines[-1].timestamp_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,37 +107,34 @@ class Result:
     history: History
     verdicts: Verdicts
     release_after_seconds: float | None
-    """None: nobody releases."""
+    """None where nobody releases a node."""
     nodes_from: str
     """``cluster``, ``file`` or ``lines``."""
     poll_seconds: float
     """Time between two polls."""
     shadow: Difference | None = None
-    """What the rules in shadow mode would have added; None where nothing of theirs was found."""
+    """The outages that rules in shadow mode would have added; None where they found nothing."""
     compared: Verdicts | None = None
     difference: Difference | None = None
     ended_by: str = ""
-    """What ended it before the end of the span."""
+    """The reason for an early end."""
 
 
 def difference(before: Sequence[Outage], after: Sequence[Outage]) -> Difference:
-    """What the outages ``after`` have that ``before`` has not, and the other way round."""
-    old, new = _by_node(before), _by_node(after)
-    added = [one for one in after if not _overlaps(one, old.get(one.node, ()))]
-    gone = [one for one in before if not _overlaps(one, new.get(one.node, ()))]
-    return Difference(tuple(added), tuple(gone), len(after) - len(added))
+    """The outages that are only in ``after``, and those only in ``before``."""
+    added = _without(after, before)
+    return Difference(added, _without(before, after), len(after) - len(added))
 
 
-def _by_node(outages: Sequence[Outage]) -> dict[str, list[Outage]]:
-    found: dict[str, list[Outage]] = {}
-    for outage in outages:
-        found.setdefault(outage.node, []).append(outage)
-    return found
+def _without(outages: Sequence[Outage], others: Sequence[Outage]) -> tuple[Outage, ...]:
+    """The outages that overlap none of the same node among the others."""
+    by_node: defaultdict[str, list[Outage]] = defaultdict(list)
+    for other in others:
+        by_node[other.node].append(other)
+    return tuple(one for one in outages if not any(_overlap(one, other) for other in by_node[one.node]))
 
 
-def _overlaps(one: Outage, others: Sequence[Outage]) -> bool:
-    return any(
-        (other.end_ns is None or one.start_ns <= other.end_ns)
-        and (one.end_ns is None or other.start_ns <= one.end_ns)
-        for other in others
+def _overlap(one: Outage, other: Outage) -> bool:
+    return (other.end_ns is None or one.start_ns <= other.end_ns) and (
+        one.end_ns is None or other.start_ns <= one.end_ns
     )

@@ -1,14 +1,14 @@
-"""The controller's reconciler under one set of rules, on a simulated clock and in a dry run."""
+"""The controller's reconciler as a dry run: one set of rules, a simulated clock, simulated nodes."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from konductor_like.backtest.history import round_up
-from konductor_like.backtest.nodes import SimulatedNodes
-from konductor_like.backtest.result import HeldSpan, Load, Outage, Verdicts
+from konductor_like.backtest.result import HeldSpan, Outage, Peak, Verdicts
+from konductor_like.cluster import node_patch
 from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.controller import logs
 from konductor_like.controller.leadership import IDLE_SECONDS
@@ -18,24 +18,27 @@ from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
 from konductor_like.detection import Detector
 from konductor_like.detection.multiline import MultilineDetector
-from konductor_like.model import Checkpoint, Fault, Incident, LogLine, Plan, Refusal, Refused, Source, Verb
+from konductor_like.model import (
+    AsRead,
+    Checkpoint,
+    Fault,
+    Incident,
+    LogLine,
+    Machine,
+    NodeRecord,
+    NodeState,
+    Plan,
+    Refusal,
+    Refused,
+    Source,
+    Verb,
+)
 from konductor_like.model.time import moment_of, span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.release import may_return, release
+from konductor_like.policy.release import may_return, purge, release
 
-KEPT_MOST = 50_000
-"""Outages, held spans and changes of the load, each; a bad rule may act without end, and more are counted."""
 _WAITING = frozenset({Refusal.BRAKE, Refusal.RATE, Refusal.COOLDOWN, Refusal.OPTED_OUT, Refusal.NOT_SELECTED})
 _IDLE_NS = span_ns(IDLE_SECONDS)
-
-
-@dataclass(frozen=True, slots=True)
-class Assumptions:
-    """Assumptions that no history tells: when a node comes back, and how often the controller polls."""
-
-    release_after_ns: int | None
-    """None: nobody brings a node back."""
-    poll_ns: int
 
 
 class Simulation:
@@ -45,13 +48,17 @@ class Simulation:
         self,
         detector: Detector,
         rules: PolicyConfig,
-        assumptions: Assumptions,
         nodes: SimulatedNodes,
-        start_ns: int = 0,
         *,
+        poll_ns: int,
+        release_after_ns: int | None,
+        start_ns: int = 0,
         enforce_shadow: bool = False,
     ) -> None:
-        """``enforce_shadow``: as if no rule were in shadow mode."""
+        """``release_after_ns``: when a node comes back after its taint; None where nobody brings one back.
+
+        ``poll_ns``: the time between two polls. ``enforce_shadow``: as if no rule were in shadow mode.
+        """
         self.without_boot = 0
         """Faults of kernel lines that name no boot."""
         self.found_shadow = False
@@ -60,7 +67,7 @@ class Simulation:
         self._joiner = MultilineDetector(lambda: detector)
         self._enforce_shadow = enforce_shadow
         self._rules = rules
-        self._assumptions = assumptions
+        self._poll_ns, self._release_after_ns = poll_ns, release_after_ns
         self._nodes = nodes
         self._writer = DryRunWriter()
         metrics = Metrics()
@@ -77,14 +84,13 @@ class Simulation:
             records_at_once=None,
         )
         self._returns: list[tuple[int, str]] = []
-        self._look_ns: int | None = None
+        self._reconcile_at_ns: int | None = None
         self._out: dict[str, Outage] = {}
         self._held: dict[str, HeldSpan] = {}
         self._outages: list[Outage] = []
         self._held_spans: list[HeldSpan] = []
-        self._loads: list[Load] = []
+        self._peak: Peak | None = None
         self._faults = 0
-        self._dropped = 0
 
     def poll(self, now_ns: int, lines: Iterable[LogLine]) -> None:
         """Reconcile with these lines, after whatever was due before them."""
@@ -101,10 +107,9 @@ class Simulation:
             self._rules.version,
             tuple(sorted([*self._outages, *self._out.values()], key=lambda each: (each.start_ns, each.node))),
             tuple(sorted([*self._held_spans, *self._held.values()], key=lambda s: (s.start_ns, s.node))),
-            tuple(self._loads),
+            self._peak,
             self._faults,
             sum(state.is_gpu_node for state in self._nodes.snapshot().values()),
-            self._dropped,
         )
 
     def _detect(self, line: LogLine) -> Fault | None:
@@ -124,11 +129,11 @@ class Simulation:
         return fault
 
     def _run_until(self, upto_ns: int) -> None:
-        """All that happens without a line: nodes that come back, refusals that last for a time."""
+        """Play all that happens without a line: nodes come back, refusals end."""
         while True:
             due = [self._returns[0][0]] if self._returns else []
-            if self._look_ns is not None:
-                due.append(self._look_ns)
+            if self._reconcile_at_ns is not None:
+                due.append(self._reconcile_at_ns)
             if not due or min(due) > upto_ns:
                 return
             now_ns = min(due)
@@ -143,19 +148,19 @@ class Simulation:
         for change in plan.changes:
             if change.verb is Verb.TAINT and change.incident is not None:
                 self._out[change.node] = Outage(change.node, now_ns, None, change.incident)
-                if self._assumptions.release_after_ns is not None:
-                    back_ns = self._polled_ns(now_ns + self._assumptions.release_after_ns)
-                    heapq.heappush(self._returns, (back_ns, change.node))
+                if self._release_after_ns is not None:
+                    self._return_at(now_ns + self._release_after_ns, change.node)
         if plan.refused or self._held:
             self._note_held(now_ns, plan.refused)
-        self._note_load(now_ns)
-        self._look_ns = self._next_look_ns(now_ns, plan)
+        if len(self._out) > (self._peak.out if self._peak else 0):
+            self._peak = Peak(now_ns, len(self._out))
+        self._reconcile_at_ns = self._next_reconcile_ns(now_ns, plan)
 
-    def _next_look_ns(self, now_ns: int, plan: Plan) -> int | None:
-        """When to look again although nothing is said.
+    def _next_reconcile_ns(self, now_ns: int, plan: Plan) -> int | None:
+        """The next time to reconcile although no line comes.
 
-        What the brake's bound holds passes when a node comes back, and that is looked at then anyway. A write
-        on one node may change what evidence on others of its job or NVLink domain means.
+        A taint that the brake's bound holds passes when a node comes back; a reconcile follows then anyway.
+        A write on one node may change the meaning of evidence on others of its job or NVLink domain.
         """
         reasons, brake, states = {item.why for item in plan.refused}, plan.brake, self._nodes.snapshot()
         is_shared = any(
@@ -169,8 +174,8 @@ class Simulation:
             times.append(unix_ns(brake.pace.frees_at))
         return max(now_ns + _IDLE_NS, round_up(min(times), _IDLE_NS)) if times else None
 
-    def _polled_ns(self, ns: int) -> int:
-        return round_up(ns, self._assumptions.poll_ns)
+    def _return_at(self, ns: int, name: str) -> None:
+        heapq.heappush(self._returns, (round_up(ns, self._poll_ns), name))
 
     def _bring_back(self, now_ns: int, name: str) -> None:
         """The assumed release, unless its failures keep the node out: then later, or never."""
@@ -179,7 +184,7 @@ class Simulation:
         if why is not None:
             self._out[name] = replace(self._out[name], why_longer=why)
             if state.record.replace_since is None and state.record.hold_until is not None:
-                heapq.heappush(self._returns, (self._polled_ns(unix_ns(state.record.hold_until)), name))
+                self._return_at(unix_ns(state.record.hold_until), name)
             return
         change = release(
             state,
@@ -193,12 +198,7 @@ class Simulation:
         released = None if change is None else self._writer.write(state, change).state
         if released is not None:
             self._nodes.apply(released)
-            self._keep(self._outages, replace(self._out.pop(name), end_ns=now_ns))
-            self._note_load(now_ns)
-
-    def _note_load(self, now_ns: int) -> None:
-        if len(self._out) != (self._loads[-1].out if self._loads else 0):
-            self._keep(self._loads, Load(now_ns, len(self._out)))
+            self._outages.append(replace(self._out.pop(name), end_ns=now_ns))
 
     def _note_held(self, now_ns: int, refused: Iterable[Refused]) -> None:
         held: dict[str, HeldSpan] = {}
@@ -212,11 +212,62 @@ class Simulation:
             )
         for name, span in self._held.items():
             if held.get(name) is not span:
-                self._keep(self._held_spans, replace(span, end_ns=now_ns))
+                self._held_spans.append(replace(span, end_ns=now_ns))
         self._held = held
 
-    def _keep(self, into: list, what: object) -> None:  # type: ignore[type-arg]  # one of three lists
-        if len(into) < KEPT_MOST:
-            into.append(what)
-        else:
-            self._dropped += 1
+
+class SimulatedNodes:
+    """Stands in for the controller's view of the cluster."""
+
+    problem: Exception | None = None
+
+    def __init__(self, states: Iterable[NodeState] = (), *, complete: bool = False) -> None:
+        """``complete``: a node that only lines name has a GPU only where its kernel log proves it."""
+        self._complete = complete
+        self._states = {state.name: _in_the_past(state) for state in states}
+
+    def snapshot(self) -> Mapping[str, NodeState]:
+        """All nodes, as one consistent view."""
+        return dict(self._states)
+
+    def apply(self, state: NodeState) -> None:
+        """Take over what was written."""
+        self._states[state.name] = state
+
+    def learn_from(self, fault: Fault) -> None:
+        """A node that a line names exists, in the boot that the line names unless it has left that one."""
+        if fault.node is None:
+            return
+        state = self._states.get(fault.node)
+        proves = fault.source is Source.KERNEL and fault.finding.kind.proves_gpu
+        boot_id = fault.finding.position.boot_id
+        if state is None:
+            state = healthy_node(fault.node, is_gpu_node=proves or not self._complete)
+        elif proves and not state.is_gpu_node:
+            state = replace(state, is_gpu_node=True)
+        if boot_id not in (None, state.machine.boot_id, *state.record.past_boots):
+            state = replace(state, machine=replace(state.machine, boot_id=boot_id))
+        self._states[state.name] = state
+
+
+def healthy_node(name: str, *, is_gpu_node: bool = True) -> NodeState:
+    """A node of which nothing but its name is known."""
+    uid = f"backtest:{name}"
+    return NodeState(
+        name=name,
+        machine=Machine(uid),
+        created_ns=0,
+        is_gpu_node=is_gpu_node,
+        ready=True,
+        unschedulable=False,
+        taints=(),
+        record=NodeRecord(),
+        as_read=AsRead(uid, "0", None, None, None, has_annotations=True, has_labels=True),
+    )
+
+
+def _in_the_past(state: NodeState) -> NodeState:
+    """A node of today as it may have been then: without our marks, and in a boot that lines must name."""
+    change = purge(state)
+    clean = state if change is None else node_patch.applied(state, change)
+    return replace(clean, machine=replace(clean.machine, boot_id=None), created_ns=0)

@@ -46,7 +46,7 @@ def execute(arguments: Sequence[str], program: str) -> int:
 
 
 def display_name(program: str) -> str:
-    """How people call us: ``kubectl konductor-like`` where kubectl did."""
+    """The name for usage texts: ``kubectl konductor-like`` where kubectl started us."""
     name = Path(program).name
     if name.startswith(PLUGIN_PREFIX):
         return f"kubectl {name.removeprefix(PLUGIN_PREFIX).replace('_', '-')}"

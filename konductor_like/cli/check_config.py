@@ -1,9 +1,9 @@
-"""``konductor-like check-config``: what is in effect, or what is wrong with it."""
+"""``konductor-like check-config``: the settings in effect, and everything wrong with them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,12 +28,10 @@ def check_config(*, output: TableOrJson = "table", _verbose: Verbose = False) ->
     """
     found = inspect(os.environ)
     if output == "json":
-        settings = [{"name": each.name, "value": each.value, "from": each.origin} for each in found.in_effect]
+        settings = [dict(zip(("name", "value", "from"), each, strict=True)) for each in found.in_effect]
         say_json({"settings": settings, "problems": found.problems, "warnings": found.warnings})
     elif found.in_effect:
-        say_table(
-            ("NAME", "VALUE", "FROM"), [(each.name, each.value, each.origin) for each in found.in_effect]
-        )
+        say_table(("NAME", "VALUE", "FROM"), found.in_effect)
     for warning in found.warnings:
         warn(warning)
     for problem in found.problems:
@@ -45,17 +43,17 @@ def check_config(*, output: TableOrJson = "table", _verbose: Verbose = False) ->
 
 @dataclass(slots=True)
 class Inspection:
-    """What is in effect (nothing where the settings cannot be loaded), and everything that was found."""
+    """The settings in effect (none where they cannot be loaded), and all problems and warnings."""
 
     in_effect: list[Effective] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     rules: str = ""
-    """How many rules there are, in short."""
+    """The number of rules: ``176 Xids, 400 SXids, 53 patterns``."""
 
 
 def inspect(environ: Mapping[str, str]) -> Inspection:
-    """Ask every part for what it thinks of the environment."""
+    """Check the environment, the settings and the rules."""
     from pydantic import ValidationError
 
     from konductor_like.settings import Settings
@@ -69,7 +67,7 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
         found.problems += explain_settings_error(error, environ)
     else:
         found.in_effect = effective(settings, environ)
-        found.problems += _unusable(settings, environ)
+        found.problems += _unusable(settings)
         file = settings.rules_file
     _check_rules(found, file)
     return found
@@ -96,29 +94,27 @@ def _check_rules(found: Inspection, file: Path | None) -> None:
         found.warnings.append(f"KONDUCTOR_RULES_FILE={file}: no such file; only the built-in rules hold.")
 
 
-def _unusable(settings: Settings, environ: Mapping[str, str]) -> list[str]:
-    """What only shows when a setting is put to use; each part is asked the way the controller asks it."""
+def _unusable(settings: Settings) -> list[str]:
+    """Problems that only show in use; each part is asked as the controller asks it."""
     from konductor_like.cluster.node_decoder import parse_selector
     from konductor_like.loki.client import LokiClient
     from konductor_like.loki.errors import LokiMisconfigured
     from konductor_like.settings import parse_listen
-    from konductor_like.settings_report import file_problems
 
-    problems = file_problems(settings, environ)
-    if not problems:
-        try:
-            with closing(LokiClient(settings)) as client:
-                client.check()
-        except LokiMisconfigured as error:
-            problems.append(str(error))
-    for name in ("gpu_node_selector", "node_selector"):
-        try:
-            parse_selector(getattr(settings, name))
-        except ValueError as error:
-            problems.append(f"KONDUCTOR_{name.upper()}={getattr(settings, name)!r}: {error}")
+    problems = []
     try:
-        if settings.listen != "off":
-            parse_listen(settings.listen)
-    except ValueError as error:
-        problems.append(f"KONDUCTOR_LISTEN={settings.listen!r}: {error}")
+        with closing(LokiClient(settings)) as client:
+            client.check()
+    except LokiMisconfigured as error:
+        problems.append(str(error))
+    checks: tuple[tuple[str, str, Callable[[str], object]], ...] = (
+        ("KONDUCTOR_GPU_NODE_SELECTOR", settings.gpu_node_selector, parse_selector),
+        ("KONDUCTOR_NODE_SELECTOR", settings.node_selector, parse_selector),
+        ("KONDUCTOR_LISTEN", settings.listen, lambda listen: listen == "off" or parse_listen(listen)),
+    )
+    for name, value, check in checks:
+        try:
+            check(value)
+        except ValueError as error:
+            problems.append(f"{name}={value!r}: {error}")
     return problems

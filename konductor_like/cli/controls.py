@@ -1,11 +1,8 @@
-"""``konductor-like pause``, ``resume`` and ``brake``: what people tell the controller, on its Lease."""
+"""``konductor-like pause``, ``resume`` and ``brake``: people's acts for the controller, on its Lease."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,16 +11,15 @@ import typer
 from konductor_like.cli.columns import age, columns, fault_name, stamp
 from konductor_like.cli.durations import is_span, span_of, typed_moment
 from konductor_like.cli.errors import CommandError
-from konductor_like.cli.options import Context, Kubeconfig, TableOrJson, Verbose, not_blank
-from konductor_like.cli.output import API_VERSION, say, say_json, tell, warn
+from konductor_like.cli.options import Context, Kubeconfig, TableOrJson, Verbose, not_blank, tell_if_verbose
+from konductor_like.cli.output import API_VERSION, say, say_json, warn
 from konductor_like.exits import Exit
 from konductor_like.model.time import moment_of
 
 if TYPE_CHECKING:
     from konductor_like.cli.session import ControllerReport
-    from konductor_like.cluster.client import KubeClient
     from konductor_like.cluster.lease_annotations import LeaseView
-    from konductor_like.model import BrakeState, ControlAct
+    from konductor_like.model import BrakeState, Control, ControlAct, Controls
 
 
 def pause(
@@ -47,49 +43,43 @@ def pause(
     returns, for every taint that is not under way.
     """
     from konductor_like.cli import session
-    from konductor_like.model import Control, ControlAct
-    from konductor_like.policy.wording import control_act_id, pause_words
+    from konductor_like.model import Control
+    from konductor_like.policy.wording import pause_words
 
     if span is not None and until is not None:
         raise CommandError("give --for or --until, not both", status=Exit.USAGE)
-    lasting = None if span is None else span_of(span, "--for")
     if until is not None and is_span(until):
         raise CommandError(
             f"--until {until} is no time; for a span there is --for {until}", status=Exit.USAGE
         )
+    lasting = None if span is None else span_of(span, "--for")
     end = None if until is None else typed_moment(until, "--until", session.now())
-    with _controllers_lease(kubeconfig, context) as lease:
-        now, by = lease.now, lease.by
-        if lasting is not None:
-            end = now + lasting
-        if end is not None and end <= now:
-            raise CommandError(f"{stamp(end)} is over already", status=Exit.USAGE)
-        act = control_act_id("pause", now, by, reason)
-        paused = ControlAct(Control.PAUSE, now, by, reason, end, act=act)
-        before = lease.write(paused)
-    if before.controls.pause is not None and before.controls.pause.holds(now):
-        warn(f"this replaces a pause: {pause_words(before.controls.pause)}")
+
+    def until_when(now: datetime) -> datetime | None:
+        when = end if lasting is None else now + lasting
+        if when is not None and when <= now:
+            raise CommandError(f"{stamp(when)} is over already", status=Exit.USAGE)
+        return when
+
+    paused, before = _tell_controller(Control.PAUSE, kubeconfig, context, reason=reason, until=until_when)
+    if before.pause is not None and before.pause.holds(paused.at):
+        warn(f"this replaces a pause: {pause_words(before.pause)}")
     say([f"tainting {pause_words(paused)}"])
-    _tell_act(paused.act)
+    tell_if_verbose(f"act {paused.act}")
 
 
 def resume(*, context: Context = None, kubeconfig: Kubeconfig = None, _verbose: Verbose = False) -> None:
     """End a pause: what is still true is acted upon within seconds."""
-    from konductor_like.model import Control, ControlAct
-    from konductor_like.policy.wording import control_act_id
+    from konductor_like.model import Control
 
-    with _controllers_lease(kubeconfig, context) as lease:
-        act = control_act_id("resume", lease.now, lease.by)
-        resumed = ControlAct(Control.RESUME, lease.now, lease.by, act=act)
-        before = lease.write(resumed, only_if_paused=True)
-    paused = before.controls.pause
-    if paused is None:
+    resumed, before = _tell_controller(Control.RESUME, kubeconfig, context)
+    if before.pause is None:
         say(["tainting unchanged (it was not paused)"])
-    elif not paused.holds(resumed.at):
+    elif not before.pause.holds(resumed.at):
         say(["tainting unchanged (the pause was over already)"])
     else:
         say(["tainting resumed"])
-        _tell_act(resumed.act)
+        tell_if_verbose(f"act {resumed.act}")
 
 
 def brake_status(
@@ -156,65 +146,50 @@ def brake_reset(
 
     Its bounds hold as before; what they hold back needs room, or other settings.
     """
-    from konductor_like.model import Control, ControlAct
-    from konductor_like.policy.wording import control_act_id
+    from konductor_like.model import Control
 
-    reason = reason.strip()
-    with _controllers_lease(kubeconfig, context) as lease:
-        act = control_act_id("brake-reset", lease.now, lease.by, reason)
-        lease.write(ControlAct(Control.BRAKE_RESET, lease.now, lease.by, reason, act=act))
+    reset, _ = _tell_controller(Control.BRAKE_RESET, kubeconfig, context, reason=reason.strip())
     say(["brake reset"])
-    _tell_act(act)
+    tell_if_verbose(f"act {reset.act}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Lease:
-    """The controller's Lease, and a person who writes on it."""
+def _tell_controller(
+    control: Control,
+    kubeconfig: str | None,
+    context: str | None,
+    *,
+    reason: str = "",
+    until: Callable[[datetime], datetime | None] = lambda _now: None,
+) -> tuple[ControlAct, Controls]:
+    """Write an act on the Lease; gives it, and the controls before it.
 
-    client: KubeClient
-    namespace: str
-    name: str
-    now: datetime
-    by: str
-
-    def write(self, act: ControlAct, *, only_if_paused: bool = False) -> LeaseView:
-        """Write an act; gives what the Lease said before. Raises KubeError."""
-        from konductor_like.cluster.lease_annotations import add_control_act
-
-        return add_control_act(
-            self.client,
-            self.namespace,
-            self.name,
-            lambda before: None if only_if_paused and before.controls.pause is None else act,
-        )
-
-
-@contextmanager
-def _controllers_lease(kubeconfig: str | None, context: str | None) -> Iterator[_Lease]:
-    """The Lease, and the time by the cluster's clock: a laptop's that is wrong would end a pause too early.
-
-    Raises CommandError where there is no Lease.
+    A resume is written only where there is a pause. The act's time is the cluster's: a laptop's clock that is
+    wrong would end a pause too early. Raises CommandError where there is no Lease, or another KubeError.
     """
     from konductor_like.cli import session
     from konductor_like.cluster.client import KubeClient
     from konductor_like.cluster.errors import KubeNotFound
-    from konductor_like.cluster.lease import read_lease
+    from konductor_like.cluster.lease_annotations import add_control_act
+    from konductor_like.model import Control, ControlAct
+    from konductor_like.policy.wording import control_act_id
 
     with session.connected(KubeClient, kubeconfig, context) as (client, settings):
         namespace, name = session.lease_namespace(client, settings), settings.lease_name
-        missing = CommandError(
-            f"there is no Lease {namespace}/{name}: no controller has ever run",
-            hint="the controller makes it when it starts; "
-            "KONDUCTOR_NAMESPACE and KONDUCTOR_LEASE_NAME name it",
-        )
-        if read_lease(client, namespace, name) is None:
-            raise missing
+        acts: list[ControlAct] = []
+
+        def act_for(before: LeaseView) -> ControlAct | None:
+            now, by = session.cluster_now(client), session.who()
+            act_id = control_act_id(control.value, now, by, reason)
+            acts.append(ControlAct(control, now, by, reason, until(now), act=act_id))
+            is_needed = control is not Control.RESUME or before.controls.pause is not None
+            return acts[-1] if is_needed else None
+
         try:
-            yield _Lease(client, namespace, name, session.cluster_now(client), session.who())
+            before = add_control_act(client, namespace, name, act_for)
         except KubeNotFound as error:
-            raise missing from error
-
-
-def _tell_act(act: str) -> None:
-    if logging.getLogger("konductor_like").isEnabledFor(logging.DEBUG):
-        tell(f"act {act}")
+            raise CommandError(
+                f"there is no Lease {namespace}/{name}: no controller has ever run",
+                hint="the controller makes it when it starts; "
+                "KONDUCTOR_NAMESPACE and KONDUCTOR_LEASE_NAME name it",
+            ) from error
+    return acts[-1], before.controls

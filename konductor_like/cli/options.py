@@ -12,11 +12,12 @@ import typer
 from typer.core import TyperCommand
 
 from konductor_like.cli.errors import CommandError
+from konductor_like.cli.output import tell
 from konductor_like.exits import Exit
 
 
 class DryRun(StrEnum):
-    """What ``--dry-run`` takes, as in kubectl."""
+    """The values of ``--dry-run``, as in kubectl."""
 
     NONE = "none"
     CLIENT = "client"
@@ -45,6 +46,12 @@ def _log_to_stderr(verbose: bool) -> bool:
         logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
         logging.getLogger("konductor_like").setLevel(logging.DEBUG)
     return verbose
+
+
+def tell_if_verbose(message: str) -> None:
+    """Tell a person who gave ``-v``."""
+    if logging.getLogger("konductor_like").isEnabledFor(logging.DEBUG):
+        tell(message)
 
 
 Names = Annotated[
@@ -79,7 +86,6 @@ OptionalReason = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Why; kept on the node.", show_default=False)
 ]
 TableOrJson = Annotated[Literal["table", "json"], typer.Option("-o", "--output", help="Output format.")]
-TextOrName = Annotated[Literal["text", "name"], typer.Option("-o", "--output", help="Output format.")]
 DryRunOption = Annotated[
     DryRun, typer.Option("--dry-run", help="Change nothing; alone it means --dry-run=client.")
 ]

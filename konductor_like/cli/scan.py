@@ -8,23 +8,20 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
 from konductor_like.cli.columns import NONE, count, fault_name
 from konductor_like.cli.errors import describe
-from konductor_like.cli.options import Verbose
+from konductor_like.cli.options import TableOrJson, Verbose
 from konductor_like.cli.output import colourful, say, tell
-from konductor_like.cli.progress import reading
 from konductor_like.exits import Exit
 from konductor_like.model import Severity, Source
 from konductor_like.model.text import printable
@@ -32,21 +29,12 @@ from konductor_like.model.text import printable
 if TYPE_CHECKING:
     from konductor_like.detection.scan import Hit
 
-    Row = Callable[[str, Hit], str]
-
 _STDIN = "-"
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNREADABLE = (OSError, EOFError, zlib.error)
 """Reading may raise these; the last two come from a damaged gzip file."""
 _LINE_DIGITS = 8
 _COLOURS = {Severity.FATAL: "red", Severity.TEST: "magenta", Severity.SUSPECT: "yellow"}
-
-
-class Format(StrEnum):
-    """What ``-o`` takes."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 def scan(
@@ -59,18 +47,16 @@ def scan(
         Source,
         typer.Option("--source", help="Kernel logs (dmesg, journal, syslog) or the logs of pods."),
     ] = Source.KERNEL,
-    output: Annotated[
-        Format, typer.Option("-o", "--output", help="A table, or one JSON object per line.")
-    ] = Format.TABLE,
+    output: TableOrJson = "table",
     _verbose: Verbose = False,
 ) -> None:
     """Find GPU faults in log files.
 
-    Lines are read exactly as the controller reads them. Finding nothing is a success.
+    Lines are read exactly as the controller reads them. Finding nothing is a success. With `-o json` each
+    finding is one object on a line of its own.
     """
     names = files or [_STDIN]
-    rows = _json_line if output is Format.JSON else _table(names, sys.stdout)
-    scanned = _Scan(source, rows)
+    scanned = _Scan(source, names, as_json=output == "json")
     for name in names:
         scanned.read(name)
     scanned.summarise()
@@ -80,21 +66,25 @@ def scan(
 class _Scan:
     """Reads one file after the other; a file that cannot be read is told and counted, and ends nothing."""
 
-    def __init__(self, source: Source, row: Row) -> None:
+    def __init__(self, source: Source, names: Sequence[str], *, as_json: bool) -> None:
         self.done = 0
         self.failed = 0
         self._source = source
-        self._row = row
+        self._as_json = as_json
+        self._colours = colourful(sys.stdout)
+        # The widths are fixed beforehand, since a row is printed before the next is known.
+        where_width = max(len("WHERE"), max(map(len, names)) + 1 + _LINE_DIGITS)
+        self._layout = f"{{:<11}}   {{:<22}}   {{:<12}}   {{:<{where_width}}}   {{}}"
         self._bytes = 0
         self._found: Counter[Severity] = Counter()
 
     def read(self, name: str) -> None:
         """Scan one file (``-``: standard input) and print what it holds."""
         try:
-            with _opened(name) as (stream, raw):
-                self._print(name, stream, raw)
+            with _opened(name) as stream:
+                self._print(name, stream)
         except BrokenPipeError:
-            raise  # nobody reads us any more
+            raise  # the reader of our output is gone
         except _UNREADABLE as error:
             self.failed += 1
             reason = describe(error)
@@ -116,23 +106,33 @@ class _Scan:
         )
         tell(f"Found {count(self._found.total(), 'fault')} in {read}: {by_severity}.")
 
-    def _print(self, name: str, stream: BinaryIO, raw: BinaryIO) -> None:
+    def _print(self, name: str, stream: BinaryIO) -> None:
         from konductor_like.detection.scan import scan as hits_of
 
-        size = _size(raw)
-        packed = size is not None and stream is not raw
-        before = self._bytes
-        with reading(size) as advance:
-
-            def progress(more_bytes: int) -> None:
-                self._bytes += more_bytes
-                advance(raw.tell() if packed else self._bytes - before)
-
-            for hit in hits_of(stream, self._source, progress):
-                self._found[hit.finding.severity] += 1
+        for hit in hits_of(stream, self._source, self._count):
+            if self._as_json:
+                say([_json_line(name, hit)])
+            else:
+                if not self._found:
+                    say([self._layout.format("SEVERITY", "FAULT", "GPU", "WHERE", "TEXT")])
                 say([self._row(name, hit)])
-                if name == _STDIN:  # somebody may watch `dmesg -w | konductor-like scan`
-                    sys.stdout.flush()
+            self._found[hit.finding.severity] += 1
+            if name == _STDIN:  # somebody may watch `dmesg -w | konductor-like scan`
+                sys.stdout.flush()
+
+    def _row(self, name: str, hit: Hit) -> str:
+        finding = hit.finding
+        line = self._layout.format(
+            finding.severity.value,
+            fault_name(finding.rule),
+            finding.gpu or NONE,
+            printable(f"{name}:{hit.line_number}"),
+            printable(finding.text) + (" (written by a user)" if finding.user_written else ""),
+        )
+        return typer.style(line, fg=_COLOURS.get(finding.severity)) if self._colours else line
+
+    def _count(self, more_bytes: int) -> None:
+        self._bytes += more_bytes
 
 
 _OF_FINDING = (
@@ -155,46 +155,16 @@ def _json_line(name: str, hit: Hit) -> str:
     )
 
 
-def _table(names: Sequence[str], stream: TextIO) -> Row:
-    """Gives a function for the rows; the first comes with the header above it.
-
-    The widths are fixed beforehand, since a row is printed before the next is known.
-    """
-    header_due = True
-    colours = colourful(stream)
-    where_width = max(len("WHERE"), max(map(len, names)) + 1 + _LINE_DIGITS)
-
-    def row(severity: str, fault: str, gpu: str, where: str, text: str) -> str:
-        return f"{severity:<11}   {fault:<22}   {gpu:<12}   {where:<{where_width}}   {text}"
-
-    def of_hit(name: str, hit: Hit) -> str:
-        nonlocal header_due
-        if header_due:
-            say([row("SEVERITY", "FAULT", "GPU", "WHERE", "TEXT")])
-            header_due = False
-        finding = hit.finding
-        line = row(
-            finding.severity.value,
-            fault_name(finding.rule),
-            finding.gpu or NONE,
-            printable(f"{name}:{hit.line_number}"),
-            printable(finding.text) + (" (written by a user)" if finding.user_written else ""),
-        )
-        return typer.style(line, fg=_COLOURS.get(finding.severity)) if colours else line
-
-    return of_hit
-
-
 @contextmanager
-def _opened(name: str) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """The stream to scan, and the one that is really read: they differ for gzip."""
+def _opened(name: str) -> Iterator[BinaryIO]:
+    """A file or standard input as bytes, unpacked where it is gzip."""
     if name == _STDIN:
         if sys.stdin.isatty():
             tell("Reading standard input; end it with Ctrl-D.")
-        yield _unpacked(sys.stdin.buffer), sys.stdin.buffer
+        yield _unpacked(sys.stdin.buffer)
         return
     with Path(name).open("rb") as raw:
-        yield _unpacked(raw), raw
+        yield _unpacked(raw)
 
 
 def _unpacked(raw: BinaryIO) -> BinaryIO:
@@ -203,19 +173,10 @@ def _unpacked(raw: BinaryIO) -> BinaryIO:
     return raw
 
 
-def _size(raw: BinaryIO) -> int | None:
-    """The size of a regular file; nobody knows how much a pipe will bring."""
-    try:
-        status = os.fstat(raw.fileno())
-    except OSError:
-        return None
-    return status.st_size or None
-
-
 def _sized(number: float) -> str:
     """1.2 MiB."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if number < 1024 or unit == "GiB":
-            break
+    for unit in ("bytes", "KiB", "MiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "bytes" else f"{number:.1f} {unit}"
         number /= 1024
-    return f"{number:.0f} {unit}" if unit == "bytes" else f"{number:.1f} {unit}"
+    return f"{number:.1f} GiB"

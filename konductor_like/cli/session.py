@@ -1,4 +1,4 @@
-"""What a command works with: the settings, a client, and what the controller's Lease says."""
+"""The settings, a client and the controller's Lease: a command starts with these."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STALE_SECONDS: float = Settings.model_fields["heartbeat_stale_seconds"].default
 
 @dataclass(frozen=True, slots=True)
 class ControllerReport:
-    """What the Lease says; ``holder`` is None where there is no Lease or nobody holds it."""
+    """The content of the Lease; ``holder`` is None where there is no Lease or nobody holds it."""
 
     lease: str
     """Its namespace and name, ``konductor-like/konductor-like``."""
@@ -47,11 +47,11 @@ class ControllerReport:
     coverage: Coverage | None = None
     """None where no controller has said yet which kernel logs arrive."""
     settings: Published | None = None
-    """What it decides by; None where that is not known."""
+    """The settings that it decides by; None where they are not known."""
     why_unset: str = ""
     """Why the settings are not known."""
     controls: Controls = field(default_factory=Controls)
-    """What people told it."""
+    """People's acts: a pause, a reset of the brake."""
     problem: str | None = None
     """Why the Lease, or something in it, could not be read."""
 
@@ -67,7 +67,7 @@ class ControllerReport:
 
     @property
     def stale_seconds(self) -> float:
-        """What was not heard or not read for so long is unknown; without settings, their default."""
+        """After so long without a heartbeat or a reading a node is unknown; without settings, the default."""
         return self.settings.stale_seconds if self.settings else _STALE_SECONDS
 
     @property
@@ -116,7 +116,7 @@ def cluster_now(client: ReadOnlyKubeClient) -> datetime:
 
 
 def who() -> str:
-    """Who runs this, as ``user@host``."""
+    """The person who runs this, as ``user@host``."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a pod's uid need not be in its /etc/passwd
@@ -145,12 +145,12 @@ def connected(
 
 
 def lease_namespace(client: ReadOnlyKubeClient, settings: Settings) -> str:
-    """Where the controller's Lease is."""
+    """The namespace of the controller's Lease."""
     return settings.lease_namespace(client.namespace if client.in_cluster else None)
 
 
 def read_controller(client: ReadOnlyKubeClient, settings: Settings) -> ControllerReport:
-    """What the Lease says. A Lease that cannot be read is a problem in the report, not an error."""
+    """Read the Lease. One that cannot be read is a problem in the report, not an error."""
     try:
         namespace = lease_namespace(client, settings)
         seen = read_lease(client, namespace, settings.lease_name)

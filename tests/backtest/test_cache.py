@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -53,19 +53,22 @@ def test_of_two_windows_that_hold_a_moment_the_one_that_reaches_further_is_taken
         lambda content: content[: len(content) // 2],
         lambda content: content[:-1] + bytes([content[-1] ^ 1]),
         lambda _: b"",
-        lambda _: b"konductor-like history 0\n" + bytes(40),
+        lambda _: bytes(40),
+        lambda _: None,
     ],
-    ids=["cut", "one bit", "empty", "another format"],
+    ids=["cut", "one bit", "empty", "no history", "removed by another process"],
 )
 def test_a_damaged_file_goes_and_its_window_is_as_if_never_kept(
-    tmp_path: Path,
-    damage: object,
+    tmp_path: Path, damage: Callable[[bytes], bytes | None]
 ) -> None:
-    HistoryCache(tmp_path, NAME).store(Window(100, 200), entries(100))
-    (file,) = files(tmp_path)
-    assert callable(damage)
-    file.write_bytes(damage(file.read_bytes()))
     cache = HistoryCache(tmp_path, NAME)
+    cache.store(Window(100, 200), entries(100))
+    [file] = files(tmp_path)
+    damaged = damage(file.read_bytes())
+    if damaged is None:
+        file.unlink()
+    else:
+        file.write_bytes(damaged)
 
     assert cache.window_at(100) is None
     assert list(files(tmp_path)) == []
@@ -80,32 +83,16 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
-def test_the_windows_used_longest_ago_make_room_and_nothing_that_is_not_ours_goes(tmp_path: Path) -> None:
-    theirs = tmp_path / "photos"
-    theirs.mkdir()
-    (theirs / "1-2").write_bytes(bytes(100_000))
-    other = tmp_path / NAME / "notes.txt"
-    cache = HistoryCache(tmp_path, NAME, bytes_most=4000)
-    other.write_text("keep me")
+def test_the_windows_used_longest_ago_make_room(tmp_path: Path) -> None:
+    cache = HistoryCache(tmp_path, NAME, bytes_most=2000)
     for number in range(1, 31):
         cache.store(Window(100 * number, 100 * number + 100), entries(100 * number))
         os.utime(tmp_path / NAME / f"{100 * number}-{100 * number + 100}", (number, number))
-        if number == 20:
-            assert cache.window_at(1900) is not None  # used just now
+        if number == 10:
+            assert cache.window_at(900) is not None  # used just now
 
     again = HistoryCache(tmp_path, NAME)
-    assert sum(path.stat().st_size for path in files(tmp_path)) <= 4000 + len("keep me")
+    assert sum(path.stat().st_size for path in files(tmp_path)) <= 2000
     assert again.window_at(100) is None
-    assert again.window_at(1900) is not None
+    assert again.window_at(900) is not None
     assert again.window_at(3000) is not None
-    assert other.exists()
-    assert (theirs / "1-2").exists()
-
-
-def test_a_file_that_another_process_removed_is_no_error(tmp_path: Path) -> None:
-    cache = HistoryCache(tmp_path, NAME)
-    cache.store(Window(100, 200), entries(100))
-    (file,) = files(tmp_path)
-    file.unlink()
-
-    assert cache.window_at(100) is None

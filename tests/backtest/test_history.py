@@ -10,16 +10,16 @@ import pytest
 
 from konductor_like.backtest.cache import HistoryCache
 from konductor_like.backtest.history import FAILURES_MOST, HistoryReader
-from konductor_like.backtest.result import TimeSpan
+from konductor_like.backtest.result import History
 from konductor_like.loki.errors import LokiError, LokiRefused, LokiUnavailable
 from konductor_like.loki.response import Count, Entry, QueryResult
-from konductor_like.loki.window_query import ByteBudget
+from konductor_like.loki.window_query import ByteBudget, Window
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 from tests.backtest.histories import KERNEL, SECOND_NS, START_NS
 
 HOUR_NS = 3600 * SECOND_NS
-SPAN = TimeSpan(START_NS, START_NS + 48 * HOUR_NS)
+SPAN = Window(START_NS, START_NS + 48 * HOUR_NS)
 Fails = Callable[[int], LokiError | None]
 
 
@@ -44,12 +44,15 @@ class OneLineAMinute:
         raise AssertionError("nothing here is sharded")
 
 
-def past(loki: OneLineAMinute, cache: HistoryCache | None = None, **more: object) -> HistoryReader:
+def past(
+    loki: OneLineAMinute, cache: HistoryCache | None = None, span: Window = SPAN, **more: object
+) -> HistoryReader:
     return HistoryReader(
         Source.KERNEL,
         loki,
         "{}",
         Settings(log_endpoint="http://loki"),
+        History(span),
         ByteBudget(2**40),
         lambda _: None,
         cache=cache,
@@ -58,12 +61,12 @@ def past(loki: OneLineAMinute, cache: HistoryCache | None = None, **more: object
     )
 
 
-def times(one: HistoryReader, span: TimeSpan = SPAN) -> Iterator[int]:
-    for page in one.pages(span):
+def times(one: HistoryReader) -> Iterator[int]:
+    for page in one.pages():
         yield from (line.timestamp_ns for line in page.lines)
 
 
-def every_minute(span: TimeSpan) -> list[int]:
+def every_minute(span: Window) -> list[int]:
     return list(range(span.start_ns, span.end_ns, 60 * SECOND_NS))
 
 
@@ -76,12 +79,12 @@ def test_a_second_run_asks_only_for_what_is_too_young_to_be_kept(tmp_path: Path)
 
     assert len(first.asked) > 5
     assert second.asked[0][0] == SPAN.end_ns - HOUR_NS
-    assert again.kept_lines == 47 * 60
+    assert again.found.kept_lines == 47 * 60
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     first = past(OneLineAMinute(), HistoryCache(tmp_path, "0" * 20))
-    for _, page in zip(range(5), first.pages(SPAN), strict=False):
+    for _, page in zip(range(5), first.pages(), strict=False):
         assert page.lines
     second = OneLineAMinute()
 
@@ -90,15 +93,14 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_another_span_takes_what_is_kept_of_it_and_asks_for_what_lies_between(tmp_path: Path) -> None:
-    early, late = TimeSpan(START_NS, START_NS + 10 * HOUR_NS), TimeSpan(START_NS + 20 * HOUR_NS, SPAN.end_ns)
+    early, late = Window(START_NS, START_NS + 10 * HOUR_NS), Window(START_NS + 20 * HOUR_NS, SPAN.end_ns)
     for span in (early, late):
-        assert list(times(past(OneLineAMinute(), HistoryCache(tmp_path, "0" * 20)), span)) == every_minute(
-            span
-        )
-    middle = TimeSpan(START_NS + 5 * HOUR_NS, START_NS + 25 * HOUR_NS)
+        kept = HistoryCache(tmp_path, "0" * 20)
+        assert list(times(past(OneLineAMinute(), kept, span))) == every_minute(span)
+    middle = Window(START_NS + 5 * HOUR_NS, START_NS + 25 * HOUR_NS)
     loki = OneLineAMinute()
 
-    assert list(times(past(loki, HistoryCache(tmp_path, "0" * 20)), middle)) == every_minute(middle)
+    assert list(times(past(loki, HistoryCache(tmp_path, "0" * 20), middle))) == every_minute(middle)
 
     assert (loki.asked[0][0], loki.asked[-1][1]) == (early.end_ns, late.start_ns)
 
@@ -158,4 +160,4 @@ def test_the_budget_makes_it_wait_and_the_waiting_is_counted() -> None:
     one.pause = pass_time
 
     assert list(times(one)) == every_minute(SPAN)
-    assert one.waited_seconds >= 60 * (one.queries // 3 - 1)
+    assert one.found.waited_seconds >= 60 * (one.found.queries // 3 - 1)

@@ -11,8 +11,7 @@ from typing import Any, cast
 import pytest
 
 from konductor_like.backtest.history import Page, polls
-from konductor_like.backtest.nodes import SimulatedNodes
-from konductor_like.backtest.simulation import Assumptions, Simulation
+from konductor_like.backtest.simulation import SimulatedNodes, Simulation
 from konductor_like.catalog import UserRules, load_catalog, read_user_rules
 from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.controller.metrics import Metrics
@@ -140,13 +139,8 @@ def told(seed: int) -> list[Said]:
         said += [xid(first, at, 149), *(xid(name, at + 1.2 + rng.random() * 2, 149) for name in others)]
     for _ in range(2):
         at, text = rng.uniform(60, SECONDS - 60), "mlx5_core 0000:3d:00.0: device's health compromised"
-        said.append(
-            Said(
-                f"gpu-{rng.randint(1, NODES)}",
-                START_NS + round(at * SECOND_NS),
-                f"[{1000 + at:.6f}] {text}",
-            )
-        )
+        at_ns = START_NS + round(at * SECOND_NS)
+        said.append(Said(f"gpu-{rng.randint(1, NODES)}", at_ns, f"[{1000 + at:.6f}] {text}"))
     return sorted(said, key=lambda one: one.at_ns)
 
 
@@ -202,13 +196,19 @@ def by_the_controller(said: list[Said], case: Case) -> list[Taint]:
 def by_the_backtest(said: list[Said], case: Case) -> list[Taint]:
     """The same history played."""
     nodes = SimulatedNodes(case.nodes.values(), complete=True)
-    assumptions = Assumptions(None, POLL_SECONDS * SECOND_NS)
-    simulation = Simulation(Detector(case.book.catalog), case.policy(), assumptions, nodes)
+    simulation = Simulation(
+        Detector(case.book.catalog),
+        case.policy(),
+        nodes,
+        poll_ns=POLL_SECONDS * SECOND_NS,
+        release_after_ns=None,
+    )
     pages = {
         source: [Page([one.line for one in said if one.source is source], END_NS)] for source in INTERVAL_NS
     }
     for poll_ns, lines in polls(pages, INTERVAL_NS):
-        simulation.poll(poll_ns, lines)
+        if lines:
+            simulation.poll(poll_ns, lines)
     simulation.finish(END_NS)
     outages = simulation.verdicts().outages
     return [

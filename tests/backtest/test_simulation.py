@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from konductor_like.backtest.history import Page, polled_ns, polls
-from konductor_like.backtest.nodes import SimulatedNodes, healthy_node
-from konductor_like.backtest.result import TimeSpan, difference
+from konductor_like.backtest.result import Peak, difference
 from konductor_like.backtest.run import poll_intervals
-from konductor_like.backtest.simulation import Assumptions, Simulation
+from konductor_like.backtest.simulation import SimulatedNodes, Simulation, healthy_node
 from konductor_like.catalog import load_catalog, read_user_rules
 from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.detection import Detector
-from konductor_like.model import Change, LogLine, NodeRecord, NodeState, Refusal, Source, Verb
+from konductor_like.loki.window_query import Window
+from konductor_like.model import Change, LogLine, NodeRecord, Refusal, Source, Verb
 from konductor_like.model.time import moment_of
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
@@ -39,8 +39,9 @@ def simulation(
     return Simulation(
         Detector(catalog),
         PolicyConfig(brake_max_percent=percent),
-        Assumptions(release_ns, POLL_NS),
         nodes,
+        poll_ns=POLL_NS,
+        release_after_ns=release_ns,
         enforce_shadow=enforce_shadow,
     )
 
@@ -48,32 +49,23 @@ def simulation(
 def played(said: list[Said], *simulations: Simulation) -> None:
     ordered = sorted(said, key=lambda one: one.at_ns)
     for poll_ns, lines in polls({Source.KERNEL: pages(ordered, END_NS)}, {Source.KERNEL: POLL_NS}):
-        kept = list(lines)
-        for one in simulations:
-            one.poll(poll_ns, kept)
+        for one in simulations if lines else ():
+            one.poll(poll_ns, lines)
     for one in simulations:
         one.finish(END_NS)
 
 
-def test_a_node_is_out_from_the_poll_after_its_line_until_the_assumed_release() -> None:
-    one = simulation()
+@pytest.mark.parametrize("hours", [4, None], ids=["until the assumed release", "for good"])
+def test_a_node_is_out_from_the_poll_after_its_line(hours: float | None) -> None:
+    one = simulation(release_hours=hours)
 
     played([xid("gpu-1", 7)], one)
 
-    (outage,) = one.verdicts().outages
-    assert outage.node == "gpu-1"
-    assert outage.start_ns == START_NS + 10 * SECOND_NS
-    assert outage.end_ns == outage.start_ns + 4 * HOUR_NS
+    [outage] = one.verdicts().outages
+    assert (outage.node, outage.start_ns) == ("gpu-1", START_NS + 10 * SECOND_NS)
+    assert outage.end_ns == (hours and outage.start_ns + hours * HOUR_NS)
     assert outage.incident.key.rule == "xid.79"
     assert "fallen off" in outage.incident.evidence
-
-
-def test_a_node_that_nobody_releases_is_out_to_the_end() -> None:
-    one = simulation(release_hours=None)
-
-    played([xid("gpu-1", 7)], one)
-
-    assert [outage.end_ns for outage in one.verdicts().outages] == [None]
 
 
 def test_what_the_brake_held_goes_out_after_the_first_came_back() -> None:
@@ -90,7 +82,7 @@ def test_what_the_brake_held_goes_out_after_the_first_came_back() -> None:
     assert {span.node for span in held} == {"gpu-2"}
     assert second.start_ns - first.end_ns == 300 * SECOND_NS, "the brake's cool-down"
     assert held[0].start_ns == START_NS + 65 * SECOND_NS
-    assert max(load.out for load in verdicts.loads) == 1
+    assert verdicts.peak == Peak(START_NS + 10 * SECOND_NS, 1)
 
 
 def test_after_its_release_a_node_is_out_again_for_a_new_line_and_for_no_replay() -> None:
@@ -127,25 +119,20 @@ def test_a_node_that_only_lines_name_is_there_from_its_first_line_on() -> None:
 
 
 def test_a_node_that_bears_our_taint_today_was_in_service_then() -> None:
-    today = tainting(DryRunWriter(), healthy_node("gpu-1"))
+    change = Change("gpu-1", Verb.TAINT, NodeRecord(tainted_at=moment_of(START_NS)), "faulty")
+    today = DryRunWriter().write(healthy_node("gpu-1"), change).state
+    assert today is not None
+    assert today.tainted
     one = simulation(nodes=SimulatedNodes([today]))
 
     played([xid("gpu-1", 7)], one)
 
-    assert today.tainted
     assert [outage.start_ns - START_NS for outage in one.verdicts().outages] == [10 * SECOND_NS]
-
-
-def tainting(writer: DryRunWriter, state: NodeState) -> NodeState:
-    change = Change(state.name, Verb.TAINT, NodeRecord(tainted_at=moment_of(START_NS)), "faulty")
-    tainted = writer.write(state, change).state
-    assert tainted is not None
-    return tainted
 
 
 @pytest.mark.parametrize(("days", "seconds"), [(0.25, (5, 15)), (2, (40, 40)), (30, (600, 600))])
 def test_a_long_span_is_polled_less_often(days: float, seconds: tuple[int, int]) -> None:
-    span = TimeSpan(START_NS, START_NS + round(days * 24 * HOUR_NS))
+    span = Window(START_NS, START_NS + round(days * 24 * HOUR_NS))
 
     found = poll_intervals(Settings(log_endpoint="http://loki"), span)
 
@@ -206,6 +193,7 @@ def test_pods_lines_arrive_with_the_polls_of_pods_and_all_ticks_are_in_order() -
     ticks = [
         ((tick - START_NS) // second, [line.source for line in lines])
         for tick, lines in polls(both, {Source.KERNEL: 5 * second, Source.POD: 15 * second})
+        if lines
     ]
 
     assert ticks == [(5, [Source.KERNEL]), (10, [Source.KERNEL]), (15, [Source.POD])]
@@ -223,7 +211,7 @@ def test_what_was_read_of_both_sources_is_given_before_more_is_read() -> None:
 
     both = {Source.KERNEL: slow(Source.KERNEL, 10), Source.POD: slow(Source.POD, 20)}
     given = polls(both, {Source.KERNEL: POLL_NS, Source.POD: 3 * POLL_NS})
-    ahead = {(tick - START_NS) // SECOND_NS: max(read) for tick, _ in given}
+    ahead = {(tick - START_NS) // SECOND_NS: max(read) for tick, lines in given if lines}
 
     assert list(ahead) == [5, 15, 25, 30, 35, 45, 55]
     assert all(upto <= tick + 35 for tick, upto in ahead.items())

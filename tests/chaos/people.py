@@ -47,9 +47,7 @@ class Ack:
     node: int
 
     def take(self, world: World) -> None:
-        work = Acknowledgement(
-            client_of(world), world.settings, DryRun.NONE, rule=None, reason="spare ordered"
-        )
+        work = Acknowledgement(client_of(world), world.settings, DryRun.NONE, reason="spare ordered")
         carry_out(world, work, node_of(world, self.node))
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from konductor_like import cli
-from konductor_like.cli import session
 from konductor_like.cli.app import display_name, execute
 from konductor_like.cli.errors import CommandError
 from konductor_like.cluster.errors import KubeForbidden
@@ -88,14 +87,6 @@ def test_the_entry_point_of_the_console_scripts(
 
     assert cli.main() == 0
     assert capsys.readouterr().out.startswith("konductor-like ")
-
-
-def test_it_runs_as_a_module() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "konductor_like.cli", "nonsense"], capture_output=True, check=False, timeout=60
-    )
-
-    assert done.returncode == Exit.USAGE
 
 
 @pytest.mark.parametrize(
@@ -195,7 +186,3 @@ def test_run_is_the_controller_with_its_options(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(("done", "failed", "status"), [(0, 0, 0), (3, 0, 0), (2, 1, 3), (0, 1, 1)])
 def test_the_status_says_whether_all_some_or_nothing_worked(done: int, failed: int, status: int) -> None:
     assert Exit.of(done, failed) == status
-
-
-def test_the_clock_is_aware() -> None:
-    assert session.now().utcoffset() is not None

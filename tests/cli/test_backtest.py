@@ -1,27 +1,33 @@
-"""``konductor-like backtest`` as it is typed, over the stand-in Loki."""
+"""``konductor-like backtest`` as it is typed, over the stand-in Loki; and its report on a terminal."""
 
 from __future__ import annotations
 
-import json
+import io
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from konductor_like.backtest.result import HeldSpan, History, Outage, Peak, Result, Verdicts, difference
 from konductor_like.cli import session
-from konductor_like.cli.app import execute
+from konductor_like.cli.backtest.report import show
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.errors import LokiUnavailable
 from konductor_like.loki.response import QueryResult
+from konductor_like.loki.window_query import Window
+from konductor_like.model import Refusal
 from konductor_like.model.time import moment_of
-from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.sandbox.loki.limits import LokiLimits
-from tests.backtest.histories import START_NS, xid
+from tests.backtest.histories import SECOND_NS, START_NS, xid
+from tests.cli.conftest import Cluster, Run
+from tests.cli.scenes import incident
 from tests.cli.test_docs import names
 from tests.cli.transcripts import forget_settings
 
@@ -29,10 +35,12 @@ DOCS = Path(__file__).parents[2] / "docs"
 REWRITE = bool(os.environ.get("KONDUCTOR_TEST_REWRITE"))
 """Read at once: each test forgets the settings."""
 NOW = moment_of(START_NS) + timedelta(days=2)
+BACKTEST = ("backtest", "--since", "2d", "--nodes", "lines")
 
 
 @pytest.fixture
 def loki(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LokiServer]:
+    """Three faults, of which one taints, one is the job's own, and one is held back by the brake."""
     forget_settings(monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
@@ -42,64 +50,37 @@ def loki(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LokiServer
     limits = LokiLimits(max_query_length_seconds=3600)
     with LokiServer(limits=limits, now_ns=lambda: clock_ns) as server:
         monkeypatch.setenv("LOG_ENDPOINT", server.url)
+        for said in (xid("gpu-1", 7200), xid("gpu-2", 7300, code=31), xid("gpu-3", 7400, code=48)):
+            server.push(said.labels, [(said.at_ns, said.text)])
         yield server
 
 
-def tell(loki: LokiServer) -> None:
-    """Three faults of which one taints, one is the job's own, and one is held back by the brake."""
-    for said in (xid("gpu-1", 7200), xid("gpu-2", 7300, code=31), xid("gpu-3", 7400, code=48)):
-        loki.push(said.labels, [(said.at_ns, said.text)])
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    status = execute(["backtest", *arguments], "konductor-like")
-    printed = capsys.readouterr()
-    return status, printed.out, printed.err
-
-
-def test_the_table_says_who_would_have_been_out_when_and_why(
-    loki: LokiServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tell(loki)
-
-    status, out, err = run(capsys, "--since", "2d", "--nodes", "lines")
-
-    assert status == 0, err
-    assert "gpu-1   2026-03-01T02:00:40Z   4h" in out
-    assert "GPU has fallen off the bus." in out
-    assert "gpu-3   2026-03-01T02:04:00Z" in out.split("Held back:\n")[1]
-    assert "cool-down" in out
-    assert "2 nodes, 2 times, 8.0 node hours; most at once 1 of 3 (33.3%)" in out
-    assert "a node comes back 4h after its taint" in out
-    assert "gpu-2" not in out.split("Timeline")[1]
-
-
-def test_the_json_has_every_field_that_the_page_describes_and_no_other(
-    loki: LokiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    tell(loki)
-    rules = tmp_path / "rules.yaml"
-    rules.write_text("overrides:\n  xid.48.mode: shadow\n")
-    other = tmp_path / "other.yaml"
-    other.write_text("overrides:\n  xid.31.severity: fatal\n")
-
-    status, out, err = run(
-        capsys,
-        "--since",
-        "2d",
-        "--nodes",
-        "lines",
-        "-o",
-        "json",
-        "--rules",
-        str(rules),
-        "--compare",
-        str(other),
-    )
-
-    document = json.loads(out)
+@pytest.mark.usefixtures("loki")
+def test_the_example_on_the_page_is_what_is_printed(run: Run, tmp_path: Path) -> None:
     page = (DOCS / "backtest.md").read_text("utf-8")
-    assert status == 0, err
+    example = page.split("## An example")[1]
+    yaml, command, shown = re.findall(r"```(?:yaml|console|text)\n(.*?)```", example, re.DOTALL)[:3]
+    (tmp_path / "fatal-31.yaml").write_text(yaml)
+
+    done = run(*command.split()[2:])
+    if REWRITE:
+        (DOCS / "backtest.md").write_text(page.replace(shown, done.out), "utf-8")
+        shown = done.out
+
+    assert done.code == 0, done.err
+    assert done.out == shown
+
+
+@pytest.mark.usefixtures("loki")
+def test_the_json_has_every_field_that_the_page_describes_and_no_other(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text("overrides:\n  xid.48.mode: shadow\n")
+    (tmp_path / "other.yaml").write_text("overrides:\n  xid.31.severity: fatal\n")
+
+    done = run(*BACKTEST, "-o", "json", "--rules", "rules.yaml", "--compare", "other.yaml")
+
+    document = done.document
+    page = (DOCS / "backtest.md").read_text("utf-8")
+    assert done.code == 0, done.err
     assert {name for name in names(document) if f"`{name}`" not in page and f".{name}`" not in page} == set()
     assert [one["node"] for one in document["verdicts"]["outages"]] == ["gpu-1"]
     assert [one["node"] for one in document["shadow"]["added"]] == ["gpu-3"]
@@ -108,167 +89,105 @@ def test_the_json_has_every_field_that_the_page_describes_and_no_other(
 
 
 def test_the_cluster_says_which_nodes_there_are(
-    loki: LokiServer,
-    capsys: pytest.CaptureFixture[str],
-    cluster: Callable[[str], KubernetesServer],
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: Cluster, loki: LokiServer, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster("every state")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     monkeypatch.setenv("LOG_ENDPOINT", loki.url)
     monkeypatch.setattr(session, "now", lambda: NOW)
-    tell(loki)
 
-    status, out, err = run(capsys, "--since", "2d", "-o", "json")
+    document = run("backtest", "--since", "2d", "-o", "json").document
 
-    document = json.loads(out)
-    assert status == 0, err
     assert document["assumed"]["nodes"] == "cluster"
     assert document["verdicts"]["gpuNodes"] > 3
 
 
-def test_a_file_says_which_nodes_there_are(
-    loki: LokiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    tell(loki)
+@pytest.mark.usefixtures("loki")
+def test_a_file_says_which_nodes_there_are(run: Run, tmp_path: Path) -> None:
     (tmp_path / "nodes.txt").write_text("".join(f"node/gpu-{number}\n" for number in range(1, 101)))
 
-    status, out, err = run(capsys, "--since", "2d", "--nodes", "nodes.txt", "-o", "json")
+    verdicts = run(*BACKTEST, "--nodes", "nodes.txt", "-o", "json").document["verdicts"]
 
-    verdicts = json.loads(out)["verdicts"]
-    assert status == 0, err
     assert verdicts["gpuNodes"] == 100
     assert len(verdicts["outages"]) == 2
     assert verdicts["held"] == []
 
 
-def test_a_second_run_asks_loki_only_for_the_last_hours(
-    loki: LokiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    tell(loki)
-    first = json.loads(run(capsys, "--since", "2d", "--nodes", "lines", "-o", "json")[1])
+def test_a_second_run_asks_loki_only_for_the_last_hours(loki: LokiServer, run: Run, tmp_path: Path) -> None:
+    first = run(*BACKTEST, "-o", "json").document["history"]
     asked = len(loki.requests("/loki/api/v1/query_range"))
     (tmp_path / "rules.yaml").write_text("overrides:\n  xid.31.severity: fatal\n")
 
-    status, out, _ = run(
-        capsys,
-        "--since",
-        "2d",
-        "--nodes",
-        "lines",
-        "-o",
-        "json",
-        "--rules",
-        "rules.yaml",
-        "--release-after",
-        "1h",
-    )
+    second = run(*BACKTEST, "-o", "json", "--rules", "rules.yaml", "--release-after", "1h").document[
+        "history"
+    ]
 
-    second = json.loads(out)
-    assert status == 0
-    assert first["history"]["lines"] == second["history"]["lines"]
-    assert (first["history"]["keptLines"], second["history"]["keptLines"]) == (0, 3)
+    assert first["lines"] == second["lines"]
+    assert (first["keptLines"], second["keptLines"]) == (0, 3)
     assert len(loki.requests("/loki/api/v1/query_range")) - asked < asked / 3
     assert len(list(tmp_path.glob(".cache/konductor-like/backtest/*/*-*"))) > 5
-    assert "3 of them kept by an earlier run" in run(capsys, "--since", "2d", "--nodes", "lines")[1]
+    assert "3 of them kept by an earlier run" in run(*BACKTEST).out
 
 
-def test_nothing_is_kept_where_that_is_asked_for(
-    loki: LokiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    tell(loki)
-
-    assert run(capsys, "--since", "2d", "--nodes", "lines", "--no-cache")[0] == 0
+@pytest.mark.usefixtures("loki")
+def test_nothing_is_kept_where_that_is_asked_for(run: Run, tmp_path: Path) -> None:
+    assert run(*BACKTEST, "--no-cache").code == 0
 
     assert not list(tmp_path.rglob("*konductor*"))
 
 
-def test_a_home_where_nothing_can_be_kept_is_told_and_a_directory_that_was_named_is_an_error(
-    loki: LokiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    tell(loki)
+@pytest.mark.usefixtures("loki")
+def test_a_home_where_nothing_can_be_kept_is_told(run: Run, tmp_path: Path) -> None:
     (tmp_path / ".cache").write_text("a file")
 
-    assert run(capsys, "--since", "2d", "--nodes", "lines", "--cache", ".cache")[0] == 1
-    status, out, err = run(capsys, "--since", "2d", "--nodes", "lines")
+    done = run(*BACKTEST)
 
-    assert status == 0
-    assert "gpu-1" in out
-    assert "warning: nothing is kept for another run: " in err
+    assert done.code == 0
+    assert "gpu-1" in done.out
+    assert "warning: nothing is kept for another run: " in done.err
 
 
-def test_ctrl_c_ends_with_130_a_report_up_to_there_and_how_to_go_on(
-    loki: LokiServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("failure", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (LokiUnavailable("Loki answered 502: no ingester"), 3, "no ingester; asking again in "),
+    ],
+    ids=["Ctrl-C", "a Loki that fails for good"],
+)
+@pytest.mark.usefixtures("loki")
+def test_an_early_end_gives_the_report_up_to_there_and_how_to_go_on(
+    failure: BaseException, code: int, said: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tell(loki)
-    query_range, asked = LokiClient.query_range, 0
-
-    def interrupted(*arguments: Any) -> QueryResult:
-        nonlocal asked
-        asked += 1
-        if asked == 24:
-            raise KeyboardInterrupt
-        return query_range(*arguments)
-
-    monkeypatch.setattr(LokiClient, "query_range", interrupted)
-    status, out, err = run(capsys, "--since", "2d", "--nodes", "lines")
-
-    assert status == 130
-    assert "gpu-1" in out
-    assert "warning: ended early, and the report goes up to 2026-03-01T" in err
-    assert err.endswith("hint: the same command goes on from there; what was read so far is kept.\n")
-    assert run(capsys, "--since", "2d", "--nodes", "lines")[0] == 0
-
-
-def test_a_loki_that_fails_for_good_half_way_ends_with_3_and_says_what_failed(
-    loki: LokiServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tell(loki)
     query_range, asked = LokiClient.query_range, 0
 
     def failing(*arguments: Any) -> QueryResult:
         nonlocal asked
         asked += 1
         if asked >= 24:
-            raise LokiUnavailable("Loki answered 502: no ingester")
+            raise failure
         return query_range(*arguments)
 
-    monkeypatch.setattr(LokiClient, "query_range", failing)
-    monkeypatch.setattr("konductor_like.backtest.history.PATIENCE_SECONDS", 0.001)
-    status, out, err = run(capsys, "--since", "2d", "--nodes", "lines")
+    with monkeypatch.context() as patched:
+        patched.setattr(LokiClient, "query_range", failing)
+        patched.setattr("konductor_like.backtest.history.PATIENCE_SECONDS", 0.001)
+        done = run(*BACKTEST)
 
-    assert status == 3
-    assert "gpu-1" in out
-    assert "Loki answered 502: no ingester; asking again in " in err
-    assert "the report goes up to 2026-03-01T" in err
-    assert "goes on from there" in err
-
-
-def test_the_example_on_the_page_is_what_is_printed(
-    loki: LokiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    tell(loki)
-    page = (DOCS / "backtest.md").read_text("utf-8")
-    example = page.split("## An example")[1]
-    yaml, command, shown = re.findall(r"```(?:yaml|console|text)\n(.*?)```", example, re.DOTALL)[:3]
-    (tmp_path / "fatal-31.yaml").write_text(yaml)
-
-    status, out, err = run(capsys, *command.split()[3:])
-    if REWRITE:
-        (DOCS / "backtest.md").write_text(page.replace(shown, out), "utf-8")
-        shown = out
-
-    assert status == 0, err
-    assert out == shown
+    assert done.code == code
+    assert "gpu-1" in done.out
+    assert said in done.err
+    assert "warning: ended early, and the report goes up to 2026-03-01T" in done.err
+    assert done.err.endswith("hint: the same command goes on from there; what was read so far is kept.\n")
+    assert run(*BACKTEST).code == 0
 
 
-def test_an_empty_history_is_told(loki: LokiServer, capsys: pytest.CaptureFixture[str]) -> None:
-    assert loki.line_count == 0
+@pytest.mark.usefixtures("loki")
+def test_an_empty_history_is_told(run: Run) -> None:
+    done = run(*BACKTEST, "--since", "1d")
 
-    status, out, _ = run(capsys, "--since", "2d", "--nodes", "lines")
-
-    assert status == 0
-    assert "0 nodes" in out
-    assert "Loki has no line with a fault's words in this time" in out
+    assert done.code == 0
+    assert "0 nodes" in done.out
+    assert "Loki has no line with a fault's words in this time" in done.out
 
 
 @pytest.mark.parametrize(
@@ -278,35 +197,127 @@ def test_an_empty_history_is_told(loki: LokiServer, capsys: pytest.CaptureFixtur
         (("--since", "2030-01-01"), "--since is not before --until"),
         (("--release-after", "a while"), "--release-after 'a while' is no span of time"),
         (("--rules", "none.yaml"), "none.yaml: No such file or directory"),
-        (("--rules", "bad.yaml"), "bad.yaml"),
         (("--compare", "bad.yaml"), "bad.yaml:2"),
-        (("--nodes", "{}.json"), "is no list of nodes"),
+        (("--nodes", "nodes.json"), "is no list of names"),
     ],
 )
 def test_a_wrong_command_line_is_told_and_ends_with_2(
-    loki: LokiServer,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    arguments: tuple[str, ...],
-    said: str,
+    loki: LokiServer, run: Run, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     (tmp_path / "bad.yaml").write_text("overrides:\n  xid.79.severity: terrible\n")
-    (tmp_path / "{}.json").write_text("{ not json")
+    (tmp_path / "nodes.json").write_text("{}")
 
-    status, out, err = run(capsys, "--nodes", "lines", *arguments)
+    done = run(*BACKTEST, *arguments)
 
-    assert (status, out) == (2, "")
-    assert said in err
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
     assert not loki.requests("/loki/api/v1/query_range")
 
 
 def test_a_loki_that_cannot_be_reached_is_an_error_and_no_empty_report(
-    loki: LokiServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    loki: LokiServer, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("konductor_like.loki.client.TOTAL_SECONDS", 0)
     loki.stop()
 
-    status, out, err = run(capsys, "--since", "2d", "--nodes", "lines")
+    done = run(*BACKTEST)
 
-    assert (status, out) == (1, "")
-    assert "cannot connect" in err
+    assert (done.code, done.out) == (1, "")
+    assert "cannot connect" in done.err
+
+
+DAY_NS = 86_400 * SECOND_NS
+SPAN = Window(START_NS, START_NS + 30 * DAY_NS)
+EVIDENCE = "NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', GPU has fallen off the bus. \x1b[31m"
+
+
+def out(name: str, day: int, days: int | None, rule: str = "xid.79") -> Outage:
+    start_ns = START_NS + day * DAY_NS
+    end_ns = None if days is None else start_ns + days * DAY_NS
+    return Outage(name, start_ns, end_ns, incident(rule, "0000:4e:00", evidence=EVIDENCE))
+
+
+OUT = (out("gpu-7", 1, 4), out("gpu-12", 12, None))
+OTHERWISE = (OUT[0], out("gpu-1", 2, 1, "xid.31"))
+HELD = HeldSpan("gpu-3", START_NS + 12 * DAY_NS, START_NS + 15 * DAY_NS, Refusal.BRAKE, OUT[0].incident)
+ALONE = Result(
+    History(SPAN, read_upto_ns=SPAN.end_ns, oldest_ns=START_NS),
+    Verdicts("1", OUT, (HELD,), Peak(START_NS, 1), 9, 240),
+    4 * 3600.0,
+    "cluster",
+    600.0,
+)
+COMPARED = replace(ALONE, difference=difference(OUT, OTHERWISE))
+
+
+class Screen(io.StringIO):
+    """Standard output, a terminal of 80 columns or a pipe."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__()
+        self.isatty = lambda: terminal  # type: ignore[method-assign]  # for this one
+
+
+def printed(what: Result, *, terminal: bool = True) -> str:
+    with redirect_stdout(Screen(terminal=terminal)) as screen:
+        show(what)
+    return screen.getvalue()
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+@pytest.fixture
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+@pytest.mark.usefixtures("_terminal")
+def test_on_80_columns_each_time_out_has_one_line_and_who_and_when_is_never_cut() -> None:
+    lines = plain(printed(COMPARED)).splitlines()
+
+    [row] = [line for line in lines if line.startswith("gpu-7 ")]
+    assert max(map(len, lines)) <= 80
+    assert row.startswith("gpu-7    2026-03-02T00:00:00Z   4d     xid 79   0000:4e:00")
+    assert row.endswith("…")
+
+
+@pytest.mark.usefixtures("_terminal")
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_differs_comes_before_the_other_tables(terminal: bool) -> None:
+    text = plain(printed(COMPARED, terminal=terminal))
+
+    titles = re.findall(r"^(\S.*):$", text, re.MULTILINE)
+    assert titles == ["What the other rules would do otherwise", "Out", "Held back"]
+    differing = text.split("otherwise:\n")[1].split("\n\n")[0]
+    assert differing.startswith("1 time out more, 1 fewer, 1 the same.")
+    assert re.search(r"^\+ .*gpu-1 .*xid 31", differing, re.MULTILINE)
+    assert re.search(r"^- .*gpu-12 .*xid 79", differing, re.MULTILINE)
+
+
+@pytest.mark.parametrize("asked", ["--compare", "a shadow rule"])
+def test_where_nothing_differs_the_rest_of_the_report_follows(asked: str) -> None:
+    same = difference(OUT, OUT)
+
+    text = printed(replace(ALONE, difference=same) if asked == "--compare" else replace(ALONE, shadow=same))
+
+    assert "0 times out more, 0 fewer, 2 the same." in text
+    assert re.search(r"^gpu-7 .*xid 79", text, re.MULTILINE)
+
+
+def test_a_pipe_gets_full_lines_without_colour() -> None:
+    text = printed(COMPARED, terminal=False)
+
+    assert "\x1b" not in text
+    assert "GPU has fallen off the bus. \\x1b[31m" in text
+
+
+@pytest.mark.usefixtures("_terminal")
+def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b[31m+" in printed(COMPARED)
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[3" not in printed(COMPARED)

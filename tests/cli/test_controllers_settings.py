@@ -18,6 +18,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.sandbox.fleet import make_cpu_node
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import ago, faulty, note_on_the_lease, settings_of
+from tests.cluster.test_resource_slices import put_slice
 
 DRY_TAINT = ("--reason", "x", "--dry-run")
 
@@ -111,6 +112,17 @@ def test_which_nodes_count_is_the_controllers_word(
 
     assert brake_of(run)["gpuNodes"] == 3
     assert "the controller's KONDUCTOR_NODE_SELECTOR leaves it out" in run("taint", "gpu-1", *DRY_TAINT).err
+
+
+def test_a_node_with_a_resource_slice_is_a_gpu_node_for_a_persons_taint_too(
+    cluster: Cluster, run: Run, tmp_path: Path
+) -> None:
+    cluster("healthy").put_node(make_cpu_node("dra-1"))
+    assert run("taint", "dra-1", *DRY_TAINT).code == 1
+
+    with closing(KubeClient.connect(str(tmp_path / "kubeconfig"), None, 10)) as client:
+        put_slice(client, "dra-1")
+    assert run("taint", "dra-1", *DRY_TAINT).code == 0
 
 
 def test_pools_are_the_controllers(cluster: Cluster, run: Run, tmp_path: Path) -> None:

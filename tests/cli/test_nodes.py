@@ -35,25 +35,14 @@ def controls_of(server: KubernetesServer) -> Controls:
     return view(lease).controls
 
 
-@pytest.mark.parametrize(
-    ("typed", "understood"),
-    [
-        (["--dry-run"], ["--dry-run=client"]),
-        (["--dry-run", "gpu-1"], ["--dry-run=client", "gpu-1"]),
-        (["--dry-run=server"], ["--dry-run=server"]),
-        (["--", "--dry-run"], ["--", "--dry-run"]),
-    ],
-    ids=["alone", "before a name", "with a value", "as a name"],
-)
-def test_dry_run_may_stand_alone(typed: list[str], understood: list[str]) -> None:
-    assert with_plain_dry_run(typed) == understood
+def test_behind_two_dashes_a_dry_run_is_a_name() -> None:
+    assert with_plain_dry_run(["--dry-run", "--", "--dry-run"]) == ["--dry-run=client", "--", "--dry-run"]
 
 
 @pytest.mark.parametrize(
     ("words", "rule"),
     [
         ([], None),
-        (["xid", "63"], "xid.63"),
         (["XID.63"], "xid.63"),
         (["nvrm fallen off bus"], "nvrm.fallen_off_bus"),
         (["operator"], "operator"),
@@ -64,16 +53,11 @@ def test_a_rule_may_be_named_as_people_write_it(words: list[str], rule: str | No
     assert rule_of(words) == rule
 
 
-@pytest.mark.parametrize(
-    ("ahead", "read"),
-    [(0.0, 9), (-10.0, 10)],  # the scene's cursor is 9 s old
-    ids=["the same clock", "a cursor from the future covers nothing that is still to come"],
-)
-def test_the_release_says_who_why_and_up_to_where(
-    ahead: float, read: float, cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+def test_the_release_says_who_why_and_up_to_where_by_the_clusters_clock(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("konductor_like.cli.session.who", lambda: "kim@laptop")
-    monkeypatch.setattr(KubeClient, "clock_ahead_seconds", ahead)
+    monkeypatch.setattr(KubeClient, "clock_ahead_seconds", -5.0)
     server = cluster("one faulty")
 
     assert run("reset", "gpu-1", "--reason", "riser swapped").code == 0
@@ -81,8 +65,8 @@ def test_the_release_says_who_why_and_up_to_where(
     record = record_of(server, "gpu-1")
     release = record.releases[0]
     assert (release.by, release.reason, release.how) == ("kim@laptop", "riser swapped", "reset")
-    assert release.at == NOW + timedelta(seconds=ahead)  # a laptop's clock that runs ahead is no reason
-    assert release.read_ns == {Source.KERNEL: ago_ns(read), Source.POD: ago_ns(11)}
+    assert release.at == NOW - timedelta(seconds=5)  # a laptop's clock that runs ahead is no reason
+    assert release.read_ns == {Source.KERNEL: ago_ns(9), Source.POD: ago_ns(11)}
     assert [each.state for each in record.incidents] == [IncidentState.RELEASED]
     assert HEALTH_LABEL not in server.node("gpu-1")["metadata"]["labels"]
     [event] = server.objects("events", "default")
@@ -92,22 +76,9 @@ def test_the_release_says_who_why_and_up_to_where(
 
 
 def test_an_event_that_cannot_be_sent_does_not_fail_the_reset(cluster: Cluster, run: Run) -> None:
-    server = cluster("one faulty")
-    server.access.deny("create", "events")
+    cluster("one faulty").access.deny("create", "events")
 
     assert run("reset", "gpu-1").code == 0
-
-
-def test_other_taints_stay_where_they_are(cluster: Cluster, run: Run) -> None:
-    server = cluster("one faulty")
-    others = [
-        {"key": "maintenance", "value": "yes", "effect": "NoSchedule"},
-        {"key": "nvidia.com/gpu", "effect": "NoExecute"},
-    ]
-    server.edit_node("gpu-1", lambda node: node["spec"].update(taints=[others[0], OUR_TAINT, others[1]]))
-
-    assert run("reset", "--yes").code == 0
-    assert server.node("gpu-1")["spec"]["taints"] == others
 
 
 @pytest.mark.parametrize("how", ["--dry-run", "--dry-run=server"])
@@ -126,15 +97,6 @@ def test_a_dry_run_changes_nothing(command: tuple[str, ...], how: str, cluster: 
     sent = [call.request.params["dryRun"] for call in server.calls("patch")]
     assert bool(sent) is ("server" in how)
     assert all(value == ["All"] for value in sent)
-
-
-def test_when_somebody_is_faster_the_node_is_decided_on_again(cluster: Cluster, run: Run) -> None:
-    server = cluster("one faulty")
-    # The server says 409 once, as it does when another write came in between.
-    server.mishaps.add(refusal(409), when=matching("PATCH", "/nodes/gpu-1"))
-
-    assert run("reset", "gpu-1").out == "node/gpu-1 untainted\n"
-    assert not decode_node(server.node("gpu-1")).tainted
 
 
 @pytest.mark.parametrize(
@@ -183,14 +145,12 @@ class Keyboard(io.StringIO):
     [
         ([], "y\n", 0, True),
         ([], "n\n", 1, False),
-        ([], "\n", 1, False),
         ([], "", 1, False),
-        (["--yes"], "", 0, True),
         (["-y"], "", 0, True),
         (["gpu-1"], "", 0, True),
         (["--dry-run"], "", 0, False),
     ],
-    ids=["yes", "no", "return", "end of input", "--yes", "-y", "by name", "dry run"],
+    ids=["yes", "no", "end of input", "-y", "by name", "dry run"],
 )
 def test_on_a_terminal_a_reset_of_all_is_asked_about(
     arguments: list[str],
@@ -233,29 +193,15 @@ def test_the_question_names_the_nodes_and_what_is_lost(
     assert all(part in done.err for part in asked)
 
 
-@pytest.mark.parametrize("stdin", [io.StringIO("n\n"), io.StringIO("y\n"), None], ids=["n", "y", "closed"])
-@pytest.mark.parametrize(
-    "arguments", [[], ["--purge"], ["-l", "kubernetes.io/hostname=gpu-1"]], ids=["all", "purge", "selector"]
-)
-def test_without_a_terminal_a_reset_without_names_needs_yes_whatever_the_pipe_says(
-    arguments: list[str],
-    stdin: io.StringIO | None,
-    cluster: Cluster,
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
+def test_with_standard_input_closed_a_reset_without_names_needs_yes(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = cluster("one faulty")
-    before = server.objects("nodes")
-    monkeypatch.setattr("sys.stdin", stdin)
+    monkeypatch.setattr("sys.stdin", None)
 
-    done = run("reset", *arguments)
-
-    assert done.code == 2
-    assert "--yes" in done.err
-    assert server.objects("nodes") == before
+    assert run("reset").code == 2
     assert server.calls() == []
-
-    assert run("reset", *arguments, "--yes").code == 0
+    assert run("reset", "--yes").code == 0
     assert not decode_node(server.node("gpu-1")).tainted
 
 
@@ -282,20 +228,14 @@ def test_a_purge_notes_on_the_lease_how_many_it_brought_back(cluster: Cluster, r
     tainted = sum(OUR_TAINT in node["spec"].get("taints", ()) for node in server.objects("nodes"))
     assert tainted > 1
 
+    assert run("reset", "--purge", "gpu-11").code == 0  # in service
+    assert controls_of(server).purge is None
     assert run("reset", "--purge", "gpu-1").code == 0
     assert run("reset", "--purge", "--yes").code == 0
 
     purge = controls_of(server).purge
     assert purge is not None
     assert (purge.at, purge.nodes) == (NOW, tainted)
-
-
-def test_a_purge_of_nodes_in_service_notes_nothing(cluster: Cluster, run: Run) -> None:
-    server = cluster("one faulty")
-
-    assert run("reset", "gpu-2", "--purge").code == 0
-
-    assert controls_of(server).purge is None
 
 
 def test_a_purge_without_the_right_to_the_lease_goes_on_and_says_what_that_means(
@@ -359,15 +299,3 @@ def test_anothers_taint_in_our_place_is_left_alone(cluster: Cluster, run: Run) -
     assert done.code == 1
     assert "is there already" in done.err
     assert server.node("gpu-2")["spec"]["taints"] == theirs
-
-
-def test_an_acknowledgement_takes_the_label_off(cluster: Cluster, run: Run) -> None:
-    server = cluster("every state")
-    server.edit_node("gpu-3", lambda node: node["metadata"]["labels"].update({HEALTH_LABEL: "suspect"}))
-
-    assert run("ack", "gpu-3", "--reason", "seen at the burn-in").code == 0
-
-    assert HEALTH_LABEL not in server.node("gpu-3")["metadata"]["labels"]
-    [incident] = record_of(server, "gpu-3").incidents
-    assert incident.ack is not None
-    assert (incident.ack.at, incident.ack.reason) == (NOW, "seen at the burn-in")

@@ -1,22 +1,23 @@
-"""``scan`` beyond its transcripts: gzip, streams, pipes, damaged files, the progress bar."""
+"""``scan`` beyond its transcripts: gzip, streams, pipes, damaged files."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
-import io
+import itertools
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
-import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from konductor_like.cli.app import execute
+from konductor_like.detection.scan import scan
+from konductor_like.model import Source
 
 FAULT = "[  512.000001] NVRM: Xid (PCI:0000:3b:00): 48, pid=733, name=trainer, DBE (double bit error) ECC\n"
 NOISE = "[  512.000002] usb 1-1: new high-speed USB device number 2 using xhci_hcd\n"
@@ -70,18 +71,6 @@ def test_what_is_no_utf_8_is_shown_all_the_same(tmp_path: Path, capsys: pytest.C
 
     assert "\x1b" not in table + line
     assert json.loads(line)["gpu"] == "0000:3b:00"
-
-
-def test_every_json_object_has_the_documented_fields(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "dmesg"
-    path.write_text(FAULT)
-    _, out, _ = scanned(str(path), "-o", "json", capsys=capsys)
-
-    assert ",".join(json.loads(out)) == (
-        "file,line_number,kind,code,sub_code,gpu,mig,port,pid,process,severity,rule,advice,needs,user_written,line"
-    )
 
 
 def test_a_reader_that_goes_away_is_no_news(tmp_path: Path) -> None:
@@ -138,74 +127,25 @@ def test_ctrl_c_ends_it_with_130() -> None:
 
 
 def test_memory_does_not_grow_with_the_input() -> None:
-    script = (
-        "import resource, sys; from konductor_like.cli.app import execute; "
-        "execute(['scan', '--help'], 'x'); import konductor_like.detection.scan; "
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; execute(['scan', '-o', 'json'], 'x'); "
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, file=sys.stderr)"
+    lines = itertools.chain.from_iterable(
+        itertools.repeat([NOISE.encode() * 1000, FAULT.encode()], 1000)  # 75 MB
     )
-    block = (NOISE * 10_000 + FAULT).encode()
-    with subprocess.Popen(
-        [sys.executable, "-c", script],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stderr is not None
-        for _ in range(150):  # over 100 MB
-            process.stdin.write(block)
-        process.stdin.close()
-        grown_kib = int(process.stderr.read().split()[-1])
-        process.wait(30)
-
-    assert grown_kib < 30_000
-
-
-def test_on_a_terminal_a_bar_shows_the_progress_and_findings_stay_whole(tmp_path: Path) -> None:
-    path = tmp_path / "big.log"
-    path.write_text(NOISE * 300_000 + FAULT)
-    screen = on_a_terminal(*COMMAND, path.name, folder=tmp_path)
-
-    assert "MiB" in screen
-    assert screen.count("DBE (double bit error) ECC") == 1
-    assert "\x1b[31mfatal" in screen
-    assert "Found 1 fault in" in screen
-
-
-def test_a_small_file_needs_no_bar(tmp_path: Path) -> None:
-    path = tmp_path / "small.log"
-    path.write_text(FAULT)
-
-    assert "MiB" not in on_a_terminal(*COMMAND, path.name, folder=tmp_path)
-
-
-def on_a_terminal(*command: str, folder: Path) -> str:
-    """What a person would see: both streams on one pseudo-terminal, 200 columns wide."""
-    main, other = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200"}
-    environment.pop("NO_COLOR", None)
-    seen = io.BytesIO()
-
-    def watch() -> None:
-        while True:
-            try:
-                chunk = os.read(main, 65_536)
-            except OSError:  # how Linux says that the other end is closed
-                return
-            if not chunk:
-                return
-            seen.write(chunk)
-
-    watcher = threading.Thread(target=watch)
+    tracemalloc.start()
     try:
-        with subprocess.Popen(
-            command, stdin=other, stdout=other, stderr=other, env=environment, cwd=folder
-        ) as process:
-            os.close(other)
-            watcher.start()
-            process.wait(60)
-        watcher.join(60)
+        found = sum(1 for _ in scan(lines, Source.KERNEL))
+        peak = tracemalloc.get_traced_memory()[1]
     finally:
-        os.close(main)
-    return seen.getvalue().decode()
+        tracemalloc.stop()
+
+    assert found == 1000
+    assert peak < 5_000_000
+
+
+def test_on_a_terminal_the_gravest_are_red(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kern.log"
+    path.write_text(NOISE + FAULT)
+    monkeypatch.setattr("konductor_like.cli.scan.colourful", lambda _: True)
+
+    assert "\x1b[31mfatal" in scanned(str(path), capsys=capsys)[1]

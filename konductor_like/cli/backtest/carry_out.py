@@ -1,29 +1,25 @@
-"""The work of ``backtest``: whose nodes, which rules, which span; then the run and its report."""
+"""The work of ``backtest``: collect the nodes, the rules and the span, then run it."""
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from konductor_like.backtest.cache import HistoryCache, cache_name
 from konductor_like.backtest.history import HistoryReader
-from konductor_like.backtest.nodes import healthy_node
-from konductor_like.backtest.result import Result, TimeSpan
+from konductor_like.backtest.result import History, Result
 from konductor_like.backtest.run import INTERRUPTED, RuleSet, run
+from konductor_like.backtest.simulation import healthy_node
 from konductor_like.catalog import UserRules
 from konductor_like.cli import session
-from konductor_like.cli.backtest.report import document, show, text
 from konductor_like.cli.columns import stamp_of_ns
 from konductor_like.cli.durations import span_of, typed_moment
 from konductor_like.cli.errors import CommandError, describe
-from konductor_like.cli.output import is_terminal, say, say_json, tell, warn
-from konductor_like.cli.progress import through_time
+from konductor_like.cli.output import tell, warn
 from konductor_like.cli.rules import load
 from konductor_like.cli.session import connected, load_settings
 from konductor_like.cluster.client import ReadOnlyKubeClient
@@ -34,166 +30,169 @@ from konductor_like.detection import Detector
 from konductor_like.exits import Exit
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.logql import kernel_query, pod_query
-from konductor_like.loki.window_query import ByteBudget
+from konductor_like.loki.window_query import ByteBudget, Window
 from konductor_like.model import NodeState, Source
-from konductor_like.model.time import SECOND_NS, unix_ns
+from konductor_like.model.time import SECOND_NS, moment_of, unix_ns
 from konductor_like.settings import Settings
 
 NEVER = "never"
 CLUSTER, LINES = "cluster", "lines"
 CACHED_AFTER_NS = 6 * 3600 * SECOND_NS
-"""Younger lines are read anew each time: collectors that were cut off deliver late."""
+"""Younger lines are read again each time, because a collector that was cut off delivers late."""
+TELL_SECONDS = 10.0
+"""Time between two lines that say how far it came."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The command line."""
-
-    since: str
-    until: str | None
-    rules: Path | None
-    compare: Path | None
-    release_after: str
-    nodes: str
-    cache: Path | None
-    use_cache: bool
-    mib_per_minute: int | None
-    context: str | None
-    kubeconfig: str | None
-
-
-def carry_out(asked: Asked, *, as_json: bool) -> Exit:
-    """Run it and print the report. Raises CommandError, LokiError, KubeConfigError."""
+def carry_out(
+    *,
+    since: str,
+    until: str | None,
+    rules: Path | None,
+    compare: Path | None,
+    release_after: str,
+    nodes: str,
+    use_cache: bool,
+    context: str | None,
+    kubeconfig: str | None,
+) -> Result:
+    """Play the history. Raises CommandError, LokiError, KubeConfigError."""
     settings = load_settings()
-    span = _span(asked)
-    release_after = None if asked.release_after == NEVER else span_of(asked.release_after, "--release-after")
-    users = [_rules(asked.rules or settings.rules_file, given=asked.rules is not None)]
-    if asked.compare is not None:
-        users.append(_rules(asked.compare, given=True))
+    span = _span(since, until)
+    release = None if release_after == NEVER else span_of(release_after, "--release-after").total_seconds()
+    users = [_rules(rules) if rules else load(settings.rules_file), *([_rules(compare)] if compare else [])]
     rule_sets = [
         RuleSet(Detector(each.catalog), settings.rules().under(each.catalog.escalations, each.digest))
         for each in users
     ]
-    states, nodes_from = _nodes(asked, settings)
-    with closing(LokiClient(settings)) as loki, through_time(span.start_ns, span.end_ns) as progress:
-        result = run(
-            _readers(loki, settings, rule_sets, asked),
+    states, nodes_from = _nodes(nodes, settings, kubeconfig, context)
+    history = History(span)
+    with closing(LokiClient(settings)) as loki:
+        return run(
+            _readers(loki, settings, rule_sets, history, use_cache=use_cache),
             rule_sets,
             states,
-            span,
+            history,
             settings,
-            release_after_seconds=None if release_after is None else release_after.total_seconds(),
+            release_after_seconds=release,
             nodes_from=nodes_from,
-            progress=progress,
+            progress=_progress(span),
         )
-    if as_json:
-        say_json(document(result))
-    elif is_terminal(sys.stdout):
-        show(result)
-    else:
-        say(text(result))
-    return _status(result, asked)
 
 
-def _status(result: Result, asked: Asked) -> Exit:
+def exit_status(result: Result, *, use_cache: bool) -> Exit:
+    """The exit status; a run that ended early is told, and how to go on."""
     if not result.ended_by:
         return Exit.OK
-    upto = stamp_of_ns(result.history.read.end_ns)
+    upto = stamp_of_ns(result.history.read_upto_ns)
     warn(f"ended early, and the report goes up to {upto}: {result.ended_by}")
-    if asked.use_cache:
+    if use_cache:
         tell("hint: the same command goes on from there; what was read so far is kept.")
     return Exit.INTERRUPTED if result.ended_by == INTERRUPTED else Exit.PARTLY
 
 
-def _span(asked: Asked) -> TimeSpan:
+def _span(since: str, until: str | None) -> Window:
     now = session.now()
-    start = typed_moment(asked.since, "--since", now)
-    end = now if asked.until is None else min(now, typed_moment(asked.until, "--until", now))
+    start = typed_moment(since, "--since", now)
+    end = now if until is None else min(now, typed_moment(until, "--until", now))
     if start >= end:
         raise CommandError("--since is not before --until, or in the future", status=Exit.USAGE)
     if unix_ns(start) < 0:
-        raise CommandError(f"--since {asked.since!r} is before there were logs", status=Exit.USAGE)
-    return TimeSpan(unix_ns(start), unix_ns(end))
+        raise CommandError(f"--since {since!r} is before there were logs", status=Exit.USAGE)
+    return Window(unix_ns(start), unix_ns(end))
 
 
-def _rules(file: Path | None, *, given: bool) -> UserRules:
-    if given and file is not None and not file.exists():
+def _rules(file: Path) -> UserRules:
+    """The rules of a file that the person named, so it must exist."""
+    if not file.exists():
         raise CommandError(f"{file}: No such file or directory", status=Exit.USAGE)
     return load(file)
 
 
-def _nodes(asked: Asked, settings: Settings) -> tuple[list[NodeState], str]:
-    """The nodes that there were, as far as one knows, and whence."""
-    if asked.nodes == LINES:
+def _nodes(
+    nodes: str, settings: Settings, kubeconfig: str | None, context: str | None
+) -> tuple[list[NodeState], str]:
+    """The nodes to play on, and their origin: ``cluster``, ``file`` or ``lines``."""
+    if nodes == LINES:
         return [], LINES
-    if asked.nodes != CLUSTER:
-        return _nodes_in(Path(asked.nodes), settings), "file"
+    if nodes != CLUSTER:
+        return _nodes_in(Path(nodes)), "file"
     try:
-        with connected(ReadOnlyKubeClient, asked.kubeconfig, asked.context) as (client, _):
+        with connected(ReadOnlyKubeClient, kubeconfig, context) as (client, _):
             return list(list_nodes(client, node_decoder(settings, listed_slices(client))).values()), CLUSTER
     except (KubeConfigError, KubeError) as error:
-        if asked.context or asked.kubeconfig:
+        if context or kubeconfig:
             raise
         warn(f"no cluster can be asked for its nodes ({error}); going by the names in the lines.")
         return [], LINES
 
 
-def _nodes_in(file: Path, settings: Settings) -> list[NodeState]:
+def _nodes_in(file: Path) -> list[NodeState]:
     content = file.read_text("utf-8", "replace")
-    if not content.lstrip().startswith("{"):
-        names = dict.fromkeys(line.strip().removeprefix("node/") for line in content.splitlines())
-        return [healthy_node(name) for name in names if name and not name.startswith("#")]
-    try:
-        listed = json.loads(content)
-        decode = node_decoder(settings)
-        return [decode(item) for item in listed.get("items", [listed])]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    if content.lstrip().startswith("{"):
         raise CommandError(
-            f"{file} is no list of nodes: {error}",
-            hint="a name per line, or what `kubectl get nodes -o json` prints",
+            f"{file} is no list of names",
+            hint="a name per line, as `kubectl get nodes -o name` prints them",
             status=Exit.USAGE,
-        ) from error
+        )
+    names = dict.fromkeys(line.strip().removeprefix("node/") for line in content.splitlines())
+    return [healthy_node(name) for name in names if name and not name.startswith("#")]
 
 
 def _readers(
-    loki: LokiClient, settings: Settings, rule_sets: list[RuleSet], asked: Asked
+    loki: LokiClient, settings: Settings, rule_sets: list[RuleSet], history: History, *, use_cache: bool
 ) -> dict[Source, HistoryReader]:
-    """Each source's lines that any of the rules may need, in one query. Raises OSError for ``--cache``."""
+    """One reader per source; its query asks for the lines that any of the rule sets may need."""
     anchors = {
         source: tuple(dict.fromkeys(a for each in rule_sets for a in each.detector.anchors(source)))
         for source in Source
     }
-    budget = ByteBudget((asked.mib_per_minute or settings.loki_budget_mib_per_minute) * 2**20)
     queries = {
         Source.KERNEL: kernel_query(settings, anchors[Source.KERNEL]),
         Source.POD: pod_query(settings, anchors[Source.POD]),
     }
-    upto_ns = unix_ns(session.now()) - CACHED_AFTER_NS
+    budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
     return {
         source: HistoryReader(
-            source, loki, query, settings, budget, time.sleep, warn, _cache(asked, settings, query), upto_ns
+            source,
+            loki,
+            query,
+            settings,
+            history,
+            budget,
+            pause=time.sleep,
+            tell=warn,
+            cache=_cache(settings, query) if use_cache else None,
+            keep_upto_ns=unix_ns(session.now()) - CACHED_AFTER_NS,
         )
         for source, query in queries.items()
         if query is not None
     }
 
 
-def _cache(asked: Asked, settings: Settings, query: str) -> HistoryCache | None:
-    if not asked.use_cache:
-        return None
+def _cache(settings: Settings, query: str) -> HistoryCache | None:
+    """The cache in the user's cache directory; None where nothing can be kept there."""
     address = urlsplit(settings.log_endpoint)
     place = f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}"
-    name = cache_name(place, settings.loki_tenant or "", query)
-    if asked.cache is not None:
-        return HistoryCache(asked.cache, name)
+    given = os.environ.get("XDG_CACHE_HOME", "")
     try:
-        return HistoryCache(_users_cache() / "konductor-like" / "backtest", name)
-    except (OSError, RuntimeError) as error:  # a home that is read-only, or none: nobody asked for it
+        users = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
+        return HistoryCache(
+            users / "konductor-like" / "backtest", cache_name(place, settings.loki_tenant or "", query)
+        )
+    except (OSError, RuntimeError) as error:  # a home that is read-only, or none
         warn(f"nothing is kept for another run: {describe(error)}")
         return None
 
 
-def _users_cache() -> Path:
-    """Raises RuntimeError where the user has no home."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
+def _progress(span: Window) -> Callable[[int], None]:
+    """Gives a function that takes the time reached, and tells the person every :data:`TELL_SECONDS`."""
+    due = time.monotonic() + TELL_SECONDS
+
+    def show(at_ns: int) -> None:
+        nonlocal due
+        if time.monotonic() >= due:
+            due = time.monotonic() + TELL_SECONDS
+            done = 100 * (at_ns - span.start_ns) // span.width_ns
+            tell(f"read up to {moment_of(at_ns):%Y-%m-%dT%H:%MZ}, {done} %")
+
+    return show

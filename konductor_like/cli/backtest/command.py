@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from konductor_like.cli.options import Context, Kubeconfig, Verbose
-
-
-class Format(StrEnum):
-    """What ``-o`` takes."""
-
-    TABLE = "table"
-    JSON = "json"
+from konductor_like.cli.options import Context, Kubeconfig, TableOrJson, Verbose
+from konductor_like.cli.output import say_json
 
 
 def backtest(
@@ -45,29 +38,13 @@ def backtest(
         typer.Option(
             "--nodes",
             metavar="cluster|lines|FILE",
-            help="Whose fleet: the cluster's, whom the lines name, or of a file: a name per line, or "
-            "what kubectl get nodes -o json printed.",
+            help="Whose fleet: the cluster's, whom the lines name, or of a file with a name per line.",
         ),
     ] = "cluster",
-    output: Annotated[Format, typer.Option("-o", "--output", help="A table, or JSON.")] = Format.TABLE,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            "--cache", metavar="DIR", help="Keep what was read here; otherwise in the user's cache directory."
-        ),
-    ] = None,
+    output: TableOrJson = "table",
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Keep nothing, and read all of it from Loki.")
     ] = False,
-    mib_per_minute: Annotated[
-        int | None,
-        typer.Option(
-            "--max-mib-per-minute",
-            metavar="MIB",
-            min=1,
-            help="What Loki may process for it a minute; otherwise KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE.",
-        ),
-    ] = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
@@ -76,19 +53,22 @@ def backtest(
 
     Reads Loki's history and changes nothing. Lines are judged and decided upon as the controller does it.
     """
-    from konductor_like.cli.backtest.carry_out import Asked, carry_out
+    from konductor_like.cli.backtest.carry_out import carry_out, exit_status
+    from konductor_like.cli.backtest.report import document, show
 
-    asked = Asked(
-        since,
-        until,
-        rules,
-        compare,
-        release_after,
-        nodes,
-        cache,
-        not no_cache,
-        mib_per_minute,
-        context,
-        kubeconfig,
+    result = carry_out(
+        since=since,
+        until=until,
+        rules=rules,
+        compare=compare,
+        release_after=release_after,
+        nodes=nodes,
+        use_cache=not no_cache,
+        context=context,
+        kubeconfig=kubeconfig,
     )
-    raise typer.Exit(carry_out(asked, as_json=output is Format.JSON))
+    if output == "json":
+        say_json(document(result))
+    else:
+        show(result)
+    raise typer.Exit(exit_status(result, use_cache=not no_cache))

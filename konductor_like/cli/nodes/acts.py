@@ -1,20 +1,21 @@
-"""What people do to nodes, through the same records and patches as the controller."""
+"""The acts of people on nodes. They use the same records and patches as the controller."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 
-from konductor_like.cli.columns import count, fault_name
+from konductor_like.cli.columns import fault_name
 from konductor_like.cli.nodes.writes import CannotWriteError, NodeWrites
 from konductor_like.cli.options import DryRun
 from konductor_like.cli.output import warn
-from konductor_like.cli.session import lease_namespace, read_controller
+from konductor_like.cli.session import lease_namespace
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeError, KubeNotFound
 from konductor_like.cluster.lease_annotations import LeaseView, add_control_act
-from konductor_like.cluster.node_store import list_nodes
+from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
+from konductor_like.cluster.node_store import list_nodes, listed_slices
 from konductor_like.model import (
     OPT_OUT_LABEL,
     Change,
@@ -24,10 +25,9 @@ from konductor_like.model import (
     NodeState,
     Refusal,
     Snapshot,
-    Source,
     Verb,
 )
-from konductor_like.model.time import unix_ns
+from konductor_like.model.text import listed
 from konductor_like.policy.brake import admit
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.incidents import tainting
@@ -36,17 +36,11 @@ from konductor_like.policy.release import purge, release
 from konductor_like.policy.wording import name_of, why_held
 
 
-@dataclass(eq=False)
 class Reset(NodeWrites):
     """One reset of any number of nodes: a release covers what the controller has read, and no more."""
 
     done_word = "reset"
     unchanged = "no taint"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._read_ns: Mapping[Source, int] = {}
-        self._policy: PolicyConfig | None = None
 
     def affected(self, selector: str | None) -> list[NodeState]:
         """Every node that a reset without names is about: those that ``status`` calls faulty or held."""
@@ -55,13 +49,8 @@ class Reset(NodeWrites):
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
         """See :meth:`NodeWrites.carry_out`."""
-        if states:
-            controller = read_controller(self.client, self.settings)
-            self._policy = controller.settings.policy if controller.settings else None
-            if controller.problem is not None:
-                warn(f"old lines may taint again: cannot tell what was read so far ({controller.problem})")
-            now_ns = unix_ns(self.at())  # nothing is read before it happens, whatever a spoilt cursor says
-            self._read_ns = {source: min(ns, now_ns) for source, ns in controller.read_ns.items()}
+        if states and (problem := self.controller.problem) is not None:
+            warn(f"old lines may taint again: cannot tell what was read so far ({problem})")
         super().carry_out(states)
 
     def decide(self, state: NodeState) -> Change | None:
@@ -72,8 +61,8 @@ class Reset(NodeWrites):
             by=self.by,
             reason=self.reason,
             how="reset",
-            read_ns=self._read_ns,
-            rules=self._policy,
+            read_ns=self.controller.read_ns,
+            rules=self.controller.settings.policy if self.controller.settings else None,
         )
 
     def done_text(self, change: Change) -> str:
@@ -87,7 +76,6 @@ class Reset(NodeWrites):
             yield warning
 
 
-@dataclass(eq=False)
 class Purge(NodeWrites):
     """A reset that leaves no trace of us."""
 
@@ -128,31 +116,30 @@ class Purge(NodeWrites):
         """See :meth:`NodeWrites.decide`."""
         return purge(state)
 
-    def done_text(self, change: Change) -> str:
+    def done_text(self, _change: Change) -> str:
         """See :meth:`NodeWrites.done_text`."""
-        del change
         return "purged"
 
 
-@dataclass(eq=False)
 class OperatorTaint(NodeWrites):
     """A person's taint of any number of nodes."""
 
     done_word = "tainted"
     unchanged = "tainted for this reason already"
+    _why_not: Mapping[str, str] = {}
+    """By node, why the brake would have held the taint."""
 
-    def __post_init__(self) -> None:
-        self.controller = self._controller = read_controller(self.client, self.settings)
-        super().__post_init__()
-        self._why_not: Mapping[str, str] = {}
+    @cached_property
+    def decode(self) -> NodeDecoder:
+        """Nodes as the controller reads them: its settings and ResourceSlices say what a GPU node is."""
+        return node_decoder(self.controller.settings, listed_slices(self.client))
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
         """See :meth:`NodeWrites.carry_out`; the brake is looked at first, so that it can be told."""
-        changes = [change for state in states if (change := self._change(state))]
         wanted = {
-            change.node: change.incident
-            for change in changes
-            if change.verb is Verb.TAINT and change.incident is not None
+            state.name: change.incident
+            for state in states
+            if (change := self._change(state)) and change.verb is Verb.TAINT and change.incident
         }
         if wanted:
             self._why_not = self._refused(wanted)
@@ -160,7 +147,7 @@ class OperatorTaint(NodeWrites):
 
     def _refused(self, wanted: Mapping[str, Incident]) -> Mapping[str, str]:
         """By node, why the brake would have held the taint, as far as the controller's settings are known."""
-        controller, nodes = self._controller, list_nodes(self.client, self.decode)
+        controller, nodes = self.controller, list_nodes(self.client, self.decode)
         ambiguous = controller.coverage.ambiguous if controller.coverage else frozenset()
         snapshot = Snapshot(nodes, controls=controller.controls, ambiguous=ambiguous)
         there = {name: incident for name, incident in wanted.items() if name in nodes}
@@ -174,7 +161,7 @@ class OperatorTaint(NodeWrites):
     def decide(self, state: NodeState) -> Change | None:
         """See :meth:`NodeWrites.decide`; what is no GPU node is never tainted (rule 20)."""
         if not state.is_gpu_node:
-            unknown = self._controller.why_unset
+            unknown = self.controller.why_unset
             as_known = f", as far as can be told ({unknown})" if unknown else ""
             raise CannotWriteError(f"node/{state.name} has no GPU{as_known}, and only GPU nodes are tainted")
         if state.blocked and not state.tainted:
@@ -192,8 +179,8 @@ class OperatorTaint(NodeWrites):
         yield from super().warnings(before, change)
         if change.verb is not Verb.TAINT:
             return
-        if self._controller.settings is None:
-            yield f"whether the brake has room for it cannot be told: {self._controller.why_unset}"
+        if self.controller.settings is None:
+            yield f"whether the brake has room for it cannot be told: {self.controller.why_unset}"
         if change.node in self._why_not:
             yield f"the controller would not have tainted it now: {self._why_not[change.node]}"
         if before.opted_out:
@@ -205,11 +192,10 @@ class OperatorTaint(NodeWrites):
         return operator_taint(state, at=self.at(), by=self.by, reason=self.reason)
 
 
-@dataclass(eq=False)
 class Acknowledgement(NodeWrites):
     """A person's word that the faults of a node are known."""
 
-    rule: str | None
+    rule: str | None = None
     """Of this rule; None for all."""
     done_word = "acknowledged"
     unchanged = "nothing stands against it"
@@ -225,14 +211,10 @@ class Acknowledgement(NodeWrites):
 
     def done_text(self, change: Change) -> str:
         """See :meth:`NodeWrites.done_text`."""
-        seen = [each for each in change.record.incidents if _is_of(each, change)] if change.record else []
-        stays = "; the taint stays" if change.health == "faulty" else ""
-        names = list(dict.fromkeys(map(name_of, seen)))  # under two severities a fault is two incidents
-        more = f" and {count(len(names) - 3, 'more fault')}" if names[3:] else ""
-        return f"acknowledged: {', '.join(names[:3])}{more}{stays}"
-
-
-def _is_of(incident: Incident, change: Change) -> bool:
-    """Whether this very act acknowledged it."""
-    mine = change.incident.ack if change.incident else None
-    return incident.ack is not None and incident.ack == mine
+        mine = change.incident.ack if change.incident else None
+        incidents = change.record.incidents if change.record else ()
+        names = [name_of(each) for each in incidents if each.ack is not None and each.ack == mine]
+        distinct = list(dict.fromkeys(names))  # under two severities a fault is two incidents
+        return f"acknowledged: {listed(distinct, 3)}" + (
+            "; the taint stays" if change.health == "faulty" else ""
+        )

@@ -18,7 +18,6 @@ from konductor_like.cli.options import (
     OptionalReason,
     Reason,
     Selector,
-    TextOrName,
     Verbose,
     not_empty,
 )
@@ -82,7 +81,6 @@ def taint(
     *,
     reason: Reason,
     dry_run: DryRunOption = DryRun.NONE,
-    output: TextOrName = "text",
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
@@ -96,7 +94,7 @@ def taint(
     from konductor_like.cli.nodes.writes import connected
 
     with connected(dry_run, kubeconfig, context) as (client, settings):
-        writes = OperatorTaint(client, settings, dry_run, reason=reason, names_only=output == "name")
+        writes = OperatorTaint(client, settings, dry_run, reason=reason)
         writes.carry_out(writes.named(nodes))
     raise typer.Exit(Exit.of(done=writes.done, failed=writes.failed))
 
@@ -112,7 +110,6 @@ def ack(
     *,
     reason: Reason,
     dry_run: DryRunOption = DryRun.NONE,
-    output: TextOrName = "text",
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
@@ -127,9 +124,8 @@ def ack(
 
     named = rule_of(rule or ())
     with connected(dry_run, kubeconfig, context) as (client, settings):
-        writes = Acknowledgement(
-            client, settings, dry_run, rule=named, reason=reason, names_only=output == "name"
-        )
+        writes = Acknowledgement(client, settings, dry_run, reason=reason)
+        writes.rule = named
         writes.carry_out(writes.named([node]))
     raise typer.Exit(Exit.of(done=writes.done, failed=writes.failed))
 

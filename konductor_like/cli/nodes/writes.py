@@ -1,30 +1,29 @@
-"""What commands that write to nodes share: decide, write, decide again where somebody was faster, tell."""
+"""The common part of commands that write nodes: decide, write, decide again after a conflict, tell."""
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import ClassVar
 
 from konductor_like.cli import session
-from konductor_like.cli.options import DryRun
+from konductor_like.cli.options import DryRun, tell_if_verbose
 from konductor_like.cli.output import say, tell, warn
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, node_path
 from konductor_like.cluster.errors import KubeNotFound
 from konductor_like.cluster.events import NodeEvents, about
-from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
 from konductor_like.cluster.node_writer import DryRunWriter, NoDeadline, NodeWriter, Outcome, WriteResult
 from konductor_like.cluster.transport import JSON_PATCH, JsonObject
 from konductor_like.model import Change, NodeState
 from konductor_like.settings import Settings
 
 ROUNDS = 5
-"""How often a node that keeps changing under our hands is decided anew."""
+"""A node that keeps changing is decided on so often."""
 _SUFFIX = {DryRun.NONE: "", DryRun.CLIENT: " (dry run)", DryRun.SERVER: " (server dry run)"}
 
 
@@ -61,55 +60,54 @@ class CannotWriteError(Exception):
     """Why a node must not be written as it was asked."""
 
 
-@dataclass(eq=False)
 class NodeWrites(ABC):
     """One kind of write to any number of nodes; counts what was ``done`` and what ``failed``."""
 
-    client: ReadOnlyKubeClient
-    settings: Settings
-    dry_run: DryRun
-    _: KW_ONLY
-    reason: str
-    names_only: bool = False
-    """Print ``node/NAME`` for each node that was written, as ``-o name`` does."""
-    controller: ControllerReport | None = None
-    """Where it was read: its settings say what a GPU node is."""
-    sliced: Callable[[], Collection[str]] = frozenset
-    """The nodes that are known to have a ResourceSlice, where that matters."""
-    done: int = 0
-    failed: int = 0
     done_word: ClassVar[str]
     """``reset``, as in *was not reset*."""
     unchanged: ClassVar[str]
     """Why there was nothing to do."""
 
-    def __post_init__(self) -> None:
-        self.decode = node_decoder(self.controller.settings if self.controller else None, self.sliced)
-        self.by = session.who()
+    def __init__(
+        self, client: ReadOnlyKubeClient, settings: Settings, dry_run: DryRun, *, reason: str
+    ) -> None:
+        self.client, self.settings, self.dry_run = client, settings, dry_run
+        self.reason, self.by = reason, session.who()
+        self.done, self.failed = 0, 0
         self._hints: dict[str, None] = {}
         self._writer: NodeWriter | DryRunWriter = DryRunWriter()
         self._events: NodeEvents | None = None
-        if isinstance(self.client, KubeClient):
+        if isinstance(client, KubeClient):
             self._writer = NodeWriter(
-                self.client,
+                client,
                 self.decode,
                 NoDeadline(),
-                timeout_seconds=self.settings.kube_timeout_seconds,
-                write_concurrency=self.settings.write_concurrency,
+                timeout_seconds=settings.kube_timeout_seconds,
+                write_concurrency=settings.write_concurrency,
             )
-            if self.dry_run is DryRun.NONE:
-                self._events = NodeEvents(self.client, self.by)
+            if dry_run is DryRun.NONE:
+                self._events = NodeEvents(client, self.by)
+
+    @cached_property
+    def controller(self) -> ControllerReport:
+        """The controller's Lease, read at the first use."""
+        return session.read_controller(self.client, self.settings)
+
+    @cached_property
+    def decode(self) -> NodeDecoder:
+        """The decoder of Nodes."""
+        return node_decoder()
 
     @abstractmethod
     def decide(self, state: NodeState) -> Change | None:
-        """What to write, or None where there is nothing to do. Raises CannotWriteError."""
+        """The change to write, or None where there is nothing to do. Raises CannotWriteError."""
 
     @abstractmethod
     def done_text(self, change: Change) -> str:
-        """What was done, behind the node's name."""
+        """The result in words, to stand behind the node's name."""
 
     def warnings(self, before: NodeState, change: Change) -> Iterator[str]:
-        """What a person must hear about a node that was written."""
+        """Warnings about a node that was written."""
         if before.record_problem and change.record is not None:
             yield f"its record was replaced, it could not be read: {before.record_problem}"
 
@@ -156,7 +154,7 @@ class NodeWrites(ABC):
         for state, change in decided:
             if change is None:
                 self.done += 1
-                self._say(state.name, f"unchanged ({self.unchanged})")
+                say([f"node/{state.name} unchanged ({self.unchanged})"])
             elif fresh := self._ended(state, next(results)):
                 again.append(fresh)
         return again
@@ -172,23 +170,20 @@ class NodeWrites(ABC):
             case Outcome.GONE:
                 self.fail(f"node/{change.node} not found")
             case _:
-                unknown = (
-                    f"; it may have been {self.done_word} all the same" if result.outcome_unknown else ""
-                )
-                self.fail(f"node/{change.node}: {result.error}{unknown}")
+                why = str(result.error or "the API server has not answered yet")
+                if result.outcome_unknown:
+                    why += f"; it may have been {self.done_word} all the same"
+                self.fail(f"node/{change.node}: {why}")
                 if result.error and result.error.hint:
                     self._hints[result.error.hint] = None
         return None
 
     def _applied(self, before: NodeState, change: Change, state: NodeState) -> None:
         self.done += 1
-        self._say(change.node, self.done_text(change) + _SUFFIX[self.dry_run])
-        if change.act_id and logging.getLogger("konductor_like").isEnabledFor(logging.DEBUG):
-            tell(f"node/{change.node}: act {change.act_id}")
+        say([f"node/{change.node} {self.done_text(change)}{_SUFFIX[self.dry_run]}"])
+        if change.act_id:
+            tell_if_verbose(f"node/{change.node}: act {change.act_id}")
         for warning in self.warnings(before, change):
             warn(f"node/{change.node}: {warning}")
         if self._events is not None and change.event is not None:
             self._events.send(state, change.event, change.message, about(change), change.act_id)
-
-    def _say(self, name: str, what: str) -> None:
-        say([f"node/{name}" if self.names_only else f"node/{name} {what}"])
