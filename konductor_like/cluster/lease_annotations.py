@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import TypeVar
 
 from konductor_like.cluster.checkpoint import (
     COVERAGE_ANNOTATION,
@@ -29,12 +29,13 @@ from konductor_like.cluster.checkpoint import (
 )
 from konductor_like.cluster.client import KubeClient, lease_path
 from konductor_like.cluster.errors import KubeConflict
-from konductor_like.cluster.lenient_json import Fields, dumps, json_object, present, read
+from konductor_like.cluster.lenient_json import Fields, dumps, read
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, decode_settings
+from konductor_like.cluster.transport import JsonObject, json_object
 from konductor_like.model import Checkpoint, Control, ControlAct, Controls, Coverage, Machine, TaintedNode
 from konductor_like.model.time import EPOCH, text_of
 
-JsonObject = dict[str, Any]
+T = TypeVar("T")
 CONTROLS_ANNOTATION = "trainy.konduktor.ai/controls"
 TAINTED_ANNOTATION = "trainy.konduktor.ai/tainted"
 PURGED_MOST = 100_000
@@ -64,6 +65,17 @@ class LeaseView:
     controls: Controls = field(default_factory=Controls)
     settings: Published | None = None
     """What the controller decides by; None where it does not say."""
+    held: bool = False
+    """Whether it is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseControls:
+    """What a Lease says besides what its holder decides by itself."""
+
+    controls: Controls = field(default_factory=Controls)
+    problem: str | None = None
+    """Why some of it could not be read, if it is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,34 +91,50 @@ def view(lease: JsonObject) -> LeaseView:
     """Read a Lease, whatever is in it."""
     spec, annotations = Fields(json_object(lease, "spec"), "spec", []), annotations_of(lease)
     problems: list[str] = []
-
-    def decoded(key: str, decode: Callable[[str], tuple[Any, str | None]], absent: Any = None) -> Any:
-        text = annotations.get(key)
-        if not isinstance(text, str) or not text.strip():
-            return absent
-        found, problem = decode(text)
-        if problem is not None:
-            problems.append(f"annotation {key}: {problem}")
-        return found
-
-    checkpoint = decoded(CURSOR_ANNOTATION, decode_checkpoint)
-    released = decoded(RELEASES_ANNOTATION, decode_releases)
+    checkpoint = _decoded(annotations, CURSOR_ANNOTATION, decode_checkpoint, problems)
+    released = _decoded(annotations, RELEASES_ANNOTATION, decode_releases, problems)
     if checkpoint is not None and released:
         checkpoint = replace(checkpoint, released=released)
+    coverage = _decoded(annotations, COVERAGE_ANNOTATION, decode_coverage, problems)
+    settings = _decoded(annotations, SETTINGS_ANNOTATION, decode_settings, problems)
+    found = controls_of(lease)
     return LeaseView(
-        holder=spec.text("holderIdentity") or "",
-        acquired=spec.text("acquireTime") or "",
-        renewed=spec.moment("renewTime"),
-        duration_seconds=spec.number("leaseDurationSeconds") or None,
-        transitions=spec.number("leaseTransitions") or 0,
+        holder=spec.get("holderIdentity", str) or "",
+        acquired=spec.get("acquireTime", str) or "",
+        renewed=spec.get("renewTime", datetime),
+        duration_seconds=spec.get("leaseDurationSeconds", int) or None,
+        transitions=spec.get("leaseTransitions", int) or 0,
         checkpoint=checkpoint,
-        coverage=decoded(COVERAGE_ANNOTATION, decode_coverage),
-        settings=decoded(SETTINGS_ANNOTATION, decode_settings),
-        controls=Controls(
-            decoded(CONTROLS_ANNOTATION, decode_controls, ()), decoded(TAINTED_ANNOTATION, decode_tainted, ())
-        ),
-        problem="; ".join(problems) or None,
+        coverage=coverage,
+        settings=settings,
+        controls=found.controls,
+        problem="; ".join(filter(None, [*problems, found.problem])) or None,
     )
+
+
+def controls_of(lease: JsonObject) -> LeaseControls:
+    """What people told the controller on a Lease, and which tainted Nodes it knows of."""
+    problems: list[str] = []
+    annotations = annotations_of(lease)
+    acts = _decoded(annotations, CONTROLS_ANNOTATION, decode_controls, problems)
+    tainted = _decoded(annotations, TAINTED_ANNOTATION, decode_tainted, problems)
+    return LeaseControls(Controls(acts or (), tainted or ()), "; ".join(problems) or None)
+
+
+def _decoded(
+    annotations: JsonObject,
+    key: str,
+    decode: Callable[[str], tuple[T | None, str | None]],
+    problems: list[str],
+) -> T | None:
+    """What one annotation says; None where it says nothing."""
+    text = annotations.get(key)
+    if not isinstance(text, str) or not text.strip():
+        return None
+    found, problem = decode(text)
+    if problem is not None:
+        problems.append(f"annotation {key}: {problem}")
+    return found
 
 
 def annotations_of(lease: JsonObject) -> JsonObject:
@@ -122,8 +150,8 @@ def annotated(lease: JsonObject, notes: Mapping[str, str | None]) -> JsonObject:
     return {**lease, "metadata": {**json_object(lease, "metadata"), "annotations": kept}}
 
 
-def carrying(lease: JsonObject, carried: Carried) -> JsonObject:
-    """The Lease with what its holder writes on it."""
+def encode_carried(carried: Carried) -> dict[str, str | None]:
+    """The annotations that the holder writes; None for one that goes."""
     notes: dict[str, str | None] = {}
     if carried.checkpoint is not None:
         notes[CURSOR_ANNOTATION] = encode_checkpoint(carried.checkpoint)
@@ -131,8 +159,8 @@ def carrying(lease: JsonObject, carried: Carried) -> JsonObject:
     if carried.coverage is not None:
         notes[COVERAGE_ANNOTATION] = encode_coverage(carried.coverage)
     if carried.tainted is not None:
-        notes[TAINTED_ANNOTATION] = encode_tainted(carried.tainted)
-    return annotated(lease, notes)
+        notes[TAINTED_ANNOTATION] = encode_tainted(carried.tainted) if carried.tainted else None
+    return notes
 
 
 def add_control_act(
@@ -186,7 +214,7 @@ def encode_tainted(tainted: Iterable[TaintedNode]) -> str:
     latest_first = sorted(tainted, key=lambda each: each.deleted_at or EPOCH, reverse=True)
     kept, left = [], TAINTED_BYTES
     for each in latest_first:
-        said = present(
+        node = _present(
             {
                 "name": each.name,
                 "uid": each.machine.node_uid,
@@ -194,13 +222,13 @@ def encode_tainted(tainted: Iterable[TaintedNode]) -> str:
                 "boot": each.machine.boot_id,
                 "pool": each.pool,
                 "tainted": text_of(each.tainted_at),
-                "deleted": text_of(each.deleted_at) if each.deleted_at else None,
+                "deleted": each.deleted_at and text_of(each.deleted_at),
             }
         )
-        left -= len(dumps(said).encode("utf-8", "replace")) + 1
+        left -= len(dumps(node).encode("utf-8", "replace")) + 1
         if left < 0:
             break
-        kept.append(said)
+        kept.append(node)
     return dumps({"v": _VERSION, "nodes": kept})
 
 
@@ -223,45 +251,48 @@ def _raw(text: object) -> tuple[JsonObject, list[object]]:
 
 
 def _act_json(act: ControlAct) -> JsonObject:
-    return present(
+    return _present(
         {
             "control": act.control.value,
             "at": text_of(act.at),
             "by": act.by,
-            "reason": act.reason or None,
-            "until": text_of(act.until) if act.until else None,
-            "nodes": act.nodes or None,
-            "act": act.act or None,
+            "reason": act.reason,
+            "until": act.until and text_of(act.until),
+            "nodes": act.nodes,
+            "act": act.act,
         }
     )
 
 
 def _act(fields: Fields) -> ControlAct | None:
-    control = fields.choice("control", Control)
-    if control is None:
-        if "control" not in fields:
-            fields.complain("control is missing")
+    control = fields.need("control", Control)
+    is_pause = control is Control.PAUSE
+    at = fields.get("at", datetime) if is_pause else fields.need("at", datetime)
+    if control is None or (at is None and not is_pause):
         return None
-    at = fields.moment("at")
-    if at is None and control is not Control.PAUSE:
-        fields.complain("at is missing")
-        return None
-    reason = "no reason given" if control is Control.PAUSE else ""
     return ControlAct(
         control,
         at or EPOCH,
-        fields.text("by") or "somebody",
-        fields.text("reason") or reason,
-        fields.moment("until"),
-        min(fields.number("nodes") or 0, PURGED_MOST),
-        fields.text("act") or "",
+        fields.get("by", str) or "somebody",
+        fields.get("reason", str) or ("no reason given" if is_pause else ""),
+        fields.get("until", datetime),
+        min(fields.get("nodes", int) or 0, PURGED_MOST),
+        fields.get("act", str) or "",
     )
 
 
 def _tainted_node(fields: Fields) -> TaintedNode | None:
-    name, uid, tainted_at = fields.text("name"), fields.text("uid"), fields.moment("tainted")
+    name, uid, tainted_at = (
+        fields.need("name", str),
+        fields.need("uid", str),
+        fields.need("tainted", datetime),
+    )
     if not (name and uid and tainted_at):
-        fields.complain("name, uid or tainted is missing")
         return None
-    machine = Machine(uid, fields.text("system"), fields.text("boot"))
-    return TaintedNode(name, machine, tainted_at, fields.text("pool"), fields.moment("deleted"))
+    machine = Machine(uid, fields.get("system", str), fields.get("boot", str))
+    return TaintedNode(name, machine, tainted_at, fields.get("pool", str), fields.get("deleted", datetime))
+
+
+def _present(parts: JsonObject) -> JsonObject:
+    """These fields without the empty ones."""
+    return {name: value for name, value in parts.items() if value}

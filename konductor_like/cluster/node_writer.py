@@ -18,7 +18,8 @@ from typing import Protocol
 from konductor_like.cluster import node_patch
 from konductor_like.cluster.client import KubeClient, node_path
 from konductor_like.cluster.errors import Backoff, KubeConflict, KubeError, KubeInvalid, KubeNotFound
-from konductor_like.cluster.node_decoder import JsonObject, NodeDecoder
+from konductor_like.cluster.node_decoder import NodeDecoder
+from konductor_like.cluster.transport import JsonObject
 from konductor_like.model import Change, NodeState
 
 _PATIENCE_SECONDS = 30.0

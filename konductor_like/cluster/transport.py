@@ -275,3 +275,9 @@ def parsed(data: bytes | bytearray) -> Any:
         return from_json(data)
     except ValueError:
         return json.loads(data)
+
+
+def json_object(parent: Mapping[str, Any], name: str) -> JsonObject:
+    """An object within an object; an empty one where there is none."""
+    found = parent.get(name)
+    return found if isinstance(found, dict) else {}

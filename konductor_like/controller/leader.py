@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from konductor_like.cluster.errors import KubeError
-from konductor_like.cluster.lease import LeaderLease, LeaseKeeper, LeaseStatus
-from konductor_like.cluster.lease_annotations import Carried
+from konductor_like.cluster.lease import LeaderLease, LeaseKeeper
+from konductor_like.cluster.lease_annotations import Carried, LeaseView
 from konductor_like.cluster.node_store import NodeStore
 from konductor_like.controller import logs
 from konductor_like.controller.leadership import Leadership
@@ -188,7 +188,7 @@ class Controller:
             stop.wait(STANDBY_SECONDS)
         return Exit.OK
 
-    def _lead(self, status: LeaseStatus | None, stop: threading.Event) -> int:
+    def _lead(self, status: LeaseView | None, stop: threading.Event) -> int:
         """One leadership; ends when told to stop, or when the Lease is lost."""
         ended = threading.Event()
         checkpoint = status.checkpoint if status else None

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from konductor_like import __version__
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.events import LeaseEvents, NodeEvents
-from konductor_like.cluster.lease import LeaderLease, own_identity, read_lease
-from konductor_like.cluster.lease_annotations import LeaseView
+from konductor_like.cluster.lease import LeaderLease, own_identity, read_controls
+from konductor_like.cluster.lease_annotations import LeaseControls
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import NodeStore, ResourceSlices
 from konductor_like.cluster.node_writer import DryRunWriter, NodeWriter
@@ -353,12 +353,12 @@ def _operator_controls(
     namespace: str,
     fleet_event: Callable[[EventReason, str, str], None],
     metrics: Metrics,
-    renewed: Callable[[float], tuple[float, LeaseView] | None],
+    renewed: Callable[[float], tuple[float, LeaseControls] | None],
 ) -> OperatorControls:
     """What follows the word of people on the Lease, in a dry run too."""
 
-    def read() -> LeaseView | None:
-        return read_lease(client, namespace, settings.lease_name, TIMEOUT_SECONDS)
+    def read() -> LeaseControls | None:
+        return read_controls(client, namespace, settings.lease_name, TIMEOUT_SECONDS)
 
     interval_seconds = LOOK_RENEWALS * settings.lease_renew_interval_seconds
     return OperatorControls(read, fleet_event, metrics, interval_seconds=interval_seconds, renewed=renewed)

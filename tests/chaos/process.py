@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from konductor_like.cluster.errors import KubeError, LeadershipLost
 from konductor_like.cluster.events import NodeEvents, about
-from konductor_like.cluster.lease import LeaderLease, read_lease
+from konductor_like.cluster.lease import LeaderLease, read_controls
 from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import NodeStore
@@ -207,7 +207,7 @@ class Process:
             *(settings, metrics, self._loki, rulebook, self.store, writer, events, Report(metrics)),
             fleet_event=lambda *_: None,
             operator_controls=OperatorControls(
-                lambda: read_lease(self._kube, NAMESPACE, LEASE, TIMEOUT_SECONDS),
+                lambda: read_controls(self._kube, NAMESPACE, LEASE, TIMEOUT_SECONDS),
                 lambda *_: None,
                 metrics,
                 interval_seconds=settings.lease_renew_interval_seconds,
