@@ -67,17 +67,17 @@ class ReadOnlyKubeClient:
     @property
     def server(self) -> str:
         """The API server's URL."""
-        return self._transport.server
+        return self._transport.connection.host
 
     @property
     def namespace(self) -> str | None:
         """The context's namespace, or in a pod the pod's own; None where there is none."""
-        return self._transport.access.namespace
+        return self._transport.connection.namespace
 
     @property
     def in_cluster(self) -> bool:
         """Whether the pod's service account is used."""
-        return self._transport.access.in_cluster
+        return self._transport.connection.in_cluster
 
     @property
     def clock_ahead_seconds(self) -> float:
@@ -86,7 +86,7 @@ class ReadOnlyKubeClient:
 
     def close(self) -> None:
         """Close idle connections."""
-        self._transport.close()
+        self._transport.connection.close()
 
     def get(
         self, path: str, params: Mapping[str, str] | None = None, timeout_seconds: float | None = None

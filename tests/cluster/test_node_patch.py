@@ -161,7 +161,7 @@ def test_a_mangled_record_is_written_anew() -> None:
         "path": "/metadata/annotations/trainy.konduktor.ai~1record",
         "value": "see ticket",
     }
-    assert operations[3]["value"] == '{"v":1}'
+    assert operations[3]["value"] == '{"v":2}'
 
 
 # Somebody was faster.
