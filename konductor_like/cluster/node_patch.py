@@ -81,17 +81,6 @@ def applied(state: NodeState, change: Change) -> NodeState:
     return replace(state, taints=taints, record=record, record_problem=None, as_read=as_read)
 
 
-def same_preconditions(old: NodeState, new: NodeState) -> bool:
-    """Whether what a patch tests is the same in both: then a refusal is no lost race."""
-    return _preconditions(old) == _preconditions(new)
-
-
-def _preconditions(state: NodeState) -> tuple[object, ...]:
-    seen = state.as_read
-    version = None if _can_test_record(seen) and seen.has_labels else seen.resource_version
-    return (seen.uid, seen.taints, seen.record, version, state.machine.boot_id)
-
-
 def _wanted_text(state: NodeState, change: Change) -> str | None:
     """The annotation's new text; the present one where it already says the same."""
     if change.record is None:
@@ -108,20 +97,15 @@ def _tests(state: NodeState, change: Change, operations: list[Operation]) -> lis
         "/metadata/uid": seen.uid,
         "/spec/taints": None if seen.taints is None else list(seen.taints),
     }
-    record_is_testable = _can_test_record(seen)
-    if record_is_testable:
+    text = seen.record or ""
+    is_written_alike = text.isascii() and text.isprintable() and not set("<>&") & set(text)
+    if seen.has_annotations and is_written_alike:
         tests[_RECORD] = seen.record
-    if not record_is_testable or any(each["path"] in (_ANNOTATIONS, _LABELS) for each in operations):
+    if _RECORD not in tests or any(each["path"] in (_ANNOTATIONS, _LABELS) for each in operations):
         tests["/metadata/resourceVersion"] = seen.resource_version
     if change.verb is Verb.TAINT and boot_id is not None:
         tests["/status/nodeInfo/bootID"] = boot_id
     return [{"op": "test", "path": path, "value": value} for path, value in tests.items()]
-
-
-def _can_test_record(seen: AsRead) -> bool:
-    """Whether there is a place for the annotation, and its text is written alike by every JSON library."""
-    plain = seen.record is None or (seen.record.isascii() and seen.record.isprintable())
-    return seen.has_annotations and plain and not set("<>&") & set(seen.record or "")
 
 
 def _wanted_taints(seen: AsRead, change: Change) -> tuple[RawTaint, ...] | None:

@@ -71,31 +71,31 @@ class NoDeadline:
 
 
 class _WritePool:
-    """Does jobs in threads. One that keeps everybody waiting goes on by itself: it is *late*.
+    """Does jobs in threads. One that takes long goes on by itself: it is *late*.
 
-    Not for several threads at once, but for ``finish``.
+    For one thread, except ``finish``.
     """
 
     def __init__(self, size: int, linger_seconds: float) -> None:
-        """``linger_seconds``: how long to wait, with nothing done meanwhile, for jobs that all have begun."""
+        """``linger_seconds`` is the longest wait for the next job to end, once all have begun."""
         self._size = size
         self._linger_seconds = linger_seconds
         self._late: dict[str, Future[WriteResult]] = {}
 
-    def is_late(self, name: str) -> bool:
-        """Whether a job of that name is still being done."""
-        return name in self._late and not self._late[name].done()
-
     def collect(self, name: str) -> WriteResult | None:
-        """What the late job of that name has come to, told once; None if there is nothing to tell."""
-        return None if self.is_late(name) or name not in self._late else self._late.pop(name).result()
+        """How the late job of that name ended, given once; None where none has ended."""
+        late = self._late.get(name)
+        return self._late.pop(name).result() if late is not None and late.done() else None
 
     def do(self, jobs: Mapping[str, Callable[[], WriteResult]]) -> dict[str, WriteResult]:
-        """Do them all; those that are late are missing from the answer. A job must not raise."""
+        """Do them all; a job must not raise.
+
+        Those that are late are missing from the answer, and not begun where one of that name is under way.
+        """
         if not jobs:
             return {}
         pool = ThreadPoolExecutor(min(self._size, len(jobs)), thread_name_prefix="write")
-        futures = {name: pool.submit(job) for name, job in jobs.items()}
+        futures = {name: pool.submit(job) for name, job in jobs.items() if name not in self._late}
         pool.shutdown(wait=False)  # its threads end with their jobs, late ones too
         left = set(futures.values())
         while left:
@@ -147,8 +147,8 @@ class NodeWriter:
     def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
         """Write all of them, some at once; the results are in the order of ``pairs``, one per node.
 
-        A node that the server is slow with holds up nobody: its write is UNDER_WAY, and how that ended is
-        told when the node is to be written again, unless it went well.
+        A node that the server is slow with delays no other: its write is UNDER_WAY. How that ended is the
+        result when the node is to be written again, unless it went well.
         """
         results: dict[str, WriteResult] = {}
         for _, change in pairs:
@@ -158,7 +158,7 @@ class NodeWriter:
         jobs = {
             change.node: partial(self.write, state, change)
             for state, change in pairs
-            if change.node not in results and not self._pool.is_late(change.node)
+            if change.node not in results
         }
         results |= self._pool.do(jobs)
         return [
@@ -216,10 +216,11 @@ class NodeWriter:
             return WriteResult(change, Outcome.GONE)
         except KubeError as error:
             return WriteResult(change, Outcome.FAILED, error=error, outcome_unknown=unknown)
-        if fresh.as_read.uid == state.as_read.uid and not node_patch.build(fresh, change):
+        again = node_patch.build(fresh, change)
+        if fresh.as_read.uid == state.as_read.uid and not again:
             return WriteResult(change, Outcome.APPLIED, fresh)  # an earlier try got through after all
-        if isinstance(refusal, KubeInvalid) and node_patch.same_preconditions(state, fresh):
-            return WriteResult(change, Outcome.FAILED, fresh, refusal)
+        if isinstance(refusal, KubeInvalid) and again == node_patch.build(state, change):
+            return WriteResult(change, Outcome.FAILED, fresh, refusal)  # the same patch, refused for itself
         return WriteResult(change, Outcome.CONFLICT, fresh)
 
 

@@ -208,23 +208,6 @@ def test_a_taint_for_a_fault_of_one_boot_fails_on_a_node_that_rebooted() -> None
         apply_json_patch(rebooted, operations)
 
 
-def test_a_refusal_because_the_node_rebooted_is_a_lost_race() -> None:
-    node, rebooted = recorded(), recorded()
-    rebooted["status"]["nodeInfo"]["bootID"] = "another boot"
-
-    assert node_patch.same_preconditions(state_of(node), state_of(recorded()))
-    assert not node_patch.same_preconditions(state_of(node), state_of(rebooted))
-
-
-def test_a_refusal_on_the_same_ground_is_told_from_a_lost_race() -> None:
-    before = state_of(raw_node(taints=[TEAM]))
-
-    reported = raw_node(taints=[TEAM])
-    reported["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
-    assert node_patch.same_preconditions(before, state_of(reported))
-    assert not node_patch.same_preconditions(before, state_of(raw_node(taints=[OURS])))
-
-
 # Properties: whatever the node, and whatever the change.
 
 TAINTS = st.lists(

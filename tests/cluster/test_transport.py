@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from konductor_like import __version__
+from konductor_like.clocks import seconds_ahead
 from konductor_like.cluster import auth, transport
 from konductor_like.cluster.client import KubeClient, node_path
 from konductor_like.cluster.errors import (
@@ -343,7 +344,6 @@ def test_the_servers_clock_is_compared_with_ours(
     client.get(NODE)
     assert client.clock_ahead_seconds == 0
 
-    compare = transport.seconds_ahead
-    monkeypatch.setattr(transport, "seconds_ahead", lambda date, now: compare(date, now + 3600))
+    monkeypatch.setattr(transport, "seconds_ahead", lambda date, now: seconds_ahead(date, now + 3600))
     client.get(NODE)
     assert client.clock_ahead_seconds == pytest.approx(-3600, abs=5)
