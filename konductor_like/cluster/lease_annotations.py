@@ -30,10 +30,11 @@ from konductor_like.cluster.checkpoint import (
 from konductor_like.cluster.client import KubeClient, lease_path
 from konductor_like.cluster.errors import KubeConflict
 from konductor_like.cluster.lenient_json import Fields, dumps, read
+from konductor_like.cluster.node_record import MACHINE, Codec
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, decode_settings
 from konductor_like.cluster.transport import JsonObject, json_object
 from konductor_like.model import Checkpoint, Control, ControlAct, Controls, Coverage, Machine, TaintedNode
-from konductor_like.model.time import EPOCH, text_of
+from konductor_like.model.time import EPOCH
 
 T = TypeVar("T")
 CONTROLS_ANNOTATION = "trainy.konduktor.ai/controls"
@@ -43,6 +44,8 @@ PURGED_MOST = 100_000
 TAINTED_BYTES = 32 * 1024
 """Some 150 nodes; all annotations of the Lease together may take 256 KiB."""
 _VERSION = 1
+_ACT = Codec(ControlAct, "control", "at", "by", "reason", "until", "nodes", "act")
+_TAINTED = Codec(TaintedNode, "name", "pool", tainted="tainted_at", deleted="deleted_at")
 _SOMEBODYS_PAUSE = ControlAct(Control.PAUSE, EPOCH, "somebody", "no reason given")
 _TRIES = 8
 """The controller renews the Lease every few seconds; so often in a row it will not be faster."""
@@ -196,7 +199,7 @@ def with_act(text: object, act: ControlAct) -> str:
     kept = [
         each for each in acts if not (isinstance(each, dict) and each.get("control") in act.control.replaces)
     ]
-    return dumps({**found, "v": _VERSION, "acts": [*kept, _act_json(act)]})
+    return dumps({**found, "v": _VERSION, "acts": [*kept, _ACT.parts(act)]})
 
 
 def decode_controls(text: str) -> tuple[tuple[ControlAct, ...], str | None]:
@@ -214,17 +217,7 @@ def encode_tainted(tainted: Iterable[TaintedNode]) -> str:
     latest_first = sorted(tainted, key=lambda each: each.deleted_at or EPOCH, reverse=True)
     kept, left = [], TAINTED_BYTES
     for each in latest_first:
-        node = _present(
-            {
-                "name": each.name,
-                "uid": each.machine.node_uid,
-                "system": each.machine.system_id,
-                "boot": each.machine.boot_id,
-                "pool": each.pool,
-                "tainted": text_of(each.tainted_at),
-                "deleted": each.deleted_at and text_of(each.deleted_at),
-            }
-        )
+        node = _TAINTED.parts(each) | MACHINE.parts(each.machine)
         left -= len(dumps(node).encode("utf-8", "replace")) + 1
         if left < 0:
             break
@@ -247,52 +240,32 @@ def _raw(text: object) -> tuple[JsonObject, list[object]]:
         acts = found.get("acts", [])
     except (ValueError, RecursionError, AttributeError):
         found, acts = {}, None
-    return (found, acts) if isinstance(acts, list) else (found, [_act_json(_SOMEBODYS_PAUSE)])
-
-
-def _act_json(act: ControlAct) -> JsonObject:
-    return _present(
-        {
-            "control": act.control.value,
-            "at": text_of(act.at),
-            "by": act.by,
-            "reason": act.reason,
-            "until": act.until and text_of(act.until),
-            "nodes": act.nodes,
-            "act": act.act,
-        }
-    )
+    return (found, acts) if isinstance(acts, list) else (found, [_ACT.parts(_SOMEBODYS_PAUSE)])
 
 
 def _act(fields: Fields) -> ControlAct | None:
-    control = fields.need("control", Control)
-    is_pause = control is Control.PAUSE
-    at = fields.get("at", datetime) if is_pause else fields.need("at", datetime)
-    if control is None or (at is None and not is_pause):
+    values = _ACT.values(fields)
+    control = values["control"]
+    if not control:
+        if "control" not in fields:
+            fields.complain("control is missing")
         return None
-    return ControlAct(
-        control,
-        at or EPOCH,
-        fields.get("by", str) or "somebody",
-        fields.get("reason", str) or ("no reason given" if is_pause else ""),
-        fields.get("until", datetime),
-        min(fields.get("nodes", int) or 0, PURGED_MOST),
-        fields.get("act", str) or "",
-    )
+    is_pause = control is Control.PAUSE
+    if not values["at"] and not is_pause:
+        fields.complain("at is missing")
+        return None
+    values |= {
+        "at": values["at"] or EPOCH,
+        "by": values["by"] or "somebody",
+        "reason": values["reason"] or ("no reason given" if is_pause else ""),
+        "nodes": min(values["nodes"], PURGED_MOST),
+    }
+    return ControlAct(**values)
 
 
 def _tainted_node(fields: Fields) -> TaintedNode | None:
-    name, uid, tainted_at = (
-        fields.need("name", str),
-        fields.need("uid", str),
-        fields.need("tainted", datetime),
-    )
-    if not (name and uid and tainted_at):
+    values, machine = _TAINTED.values(fields), MACHINE.values(fields)
+    if not (values["name"] and machine["node_uid"] and values["tainted_at"]):
+        fields.complain("name, uid or tainted is missing")
         return None
-    machine = Machine(uid, fields.get("system", str), fields.get("boot", str))
-    return TaintedNode(name, machine, tainted_at, fields.get("pool", str), fields.get("deleted", datetime))
-
-
-def _present(parts: JsonObject) -> JsonObject:
-    """These fields without the empty ones."""
-    return {name: value for name, value in parts.items() if value}
+    return TaintedNode(machine=Machine(**machine), **values)

@@ -15,13 +15,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 from konductor_like.cluster.lenient_json import Fields, Ns, read
 from konductor_like.model import (
     Ack,
     Act,
-    FaultKind,
     Incident,
     IncidentKey,
     IncidentState,
@@ -30,8 +29,6 @@ from konductor_like.model import (
     NodeRecord,
     Quarantine,
     Release,
-    Role,
-    Severity,
     Source,
 )
 from konductor_like.model.text import clipped
@@ -54,68 +51,82 @@ _WORDS_CHARS = {
 _BOOTS = 8
 _QUARANTINES = 4
 
-Table = Mapping[str, tuple[str, type[Any]]]
-"""By field of the JSON: the attribute that it holds, and its kind (see :meth:`Fields.get`)."""
-_RECORD: Table = {
-    "tainted": ("tainted_at", datetime),
-    "booted_after": ("booted_after_ns", Ns),
-    "hold_until": ("hold_until", datetime),
-    "replace": ("replace_since", datetime),
-    "contested": ("contested_at", datetime),
-}
-_COMMON: Table = {
-    "kind": ("kind", FaultKind),
-    "code": ("code", int),
-    "severity": ("severity", Severity),
-    "source": ("source", Source),
-    "title": ("title", str),
-    "advice": ("advice", str),
-    "needs": ("needs", str),
-}
-_INCIDENT: Table = {
-    "state": ("state", IncidentState),
-    "count": ("count", int),
-    "first": ("first_ns", Ns),
-    "last": ("last_ns", Ns),
-    "line": ("evidence", str),
-    "before_install": ("before_install", bool),
-    "released": ("released_ns", Ns),
-    "user_written": ("user_written", bool),
-    "job": ("job", str),
-    "failure_group": ("failure_group", str),
-    "role": ("role", Role),
-    "root_cause": ("root_cause", str),
-    "escalated_because": ("escalated_because", str),
-    "ended": ("ended_ns", Ns),
-}
-_RELEASE: Table = {
-    "at": ("at", datetime),
-    "by": ("by", str),
-    "reason": ("reason", str),
-    "how": ("how", str),
-    "warning": ("warning", str),
-}
-_ACK: Table = {"at": ("at", datetime), "by": ("by", str), "reason": ("reason", str)}
-_ACT: Table = {"id": ("id", str), "at": ("at", datetime), "rules": ("rules", str)}
-_MACHINE: Table = {"uid": ("node_uid", str), "system": ("system_id", str), "boot": ("boot_id", str)}
-_QUARANTINE: Table = {
-    "out": ("tainted_at", datetime),
-    "back": ("released_at", datetime),
-    "rule": ("rule", str),
-}
-_RECORD_FIELDS = frozenset(
-    {*_RECORD, "v", "machine", "read", "rules", "incidents", "releases", "boots", "quarantines", "act"}
-    | {"truncated"}
+
+class Codec(Generic[T]):
+    """Some fields of a dataclass as JSON, and back; what is absent, empty or by default is not written."""
+
+    def __init__(self, kind: type[T], *same: str, **renamed: str) -> None:
+        """``same`` are called in the JSON as in the dataclass; ``renamed`` gives the attribute of a name."""
+        hints = get_type_hints(kind)
+        self.kind = kind
+        self.attributes = {**{name: name for name in same}, **renamed}
+        self._kinds = {
+            name: Ns if attribute.endswith("_ns") else (get_args(hints[attribute]) or (hints[attribute],))[0]
+            for name, attribute in self.attributes.items()
+        }
+        self._defaults: dict[str, Any] = {
+            name: "" if each.default is each.empty else each.default
+            for name, each in signature(kind).parameters.items()
+        }
+
+    def parts(self, value: T) -> dict[str, Any]:
+        """The fields of a value by their names in the JSON."""
+        parts: dict[str, Any] = {}
+        for name, attribute in self.attributes.items():
+            found, kind = getattr(value, attribute), self._kinds[name]
+            if found is None or found == self._defaults[attribute]:
+                continue
+            if kind is datetime:
+                found = text_of(found)
+            parts[name] = text_of_ns(found) if kind is Ns else found
+        return parts
+
+    def values(self, found: Fields) -> dict[str, Any]:
+        """What the JSON says, by attribute; else the default or, without one, an empty text."""
+        values = {}
+        for name, attribute in self.attributes.items():
+            value: Any = found.get(name, self._kinds[name])
+            values[attribute] = self._defaults[attribute] if value in (None, "") else value
+        return values
+
+    def made(self, found: Fields) -> T | None:
+        """The value that the JSON says; None without a time that it must have."""
+        values = self.values(found)
+        required = (self.attributes[name] for name, kind in self._kinds.items() if kind is datetime)
+        return None if any(values[attribute] == "" for attribute in required) else self.kind(**values)
+
+
+_RECORD = Codec(
+    NodeRecord,
+    "hold_until",
+    tainted="tainted_at",
+    booted_after="booted_after_ns",
+    replace="replace_since",
+    contested="contested_at",
 )
-_INCIDENT_FIELDS = frozenset({*_COMMON, *_INCIDENT, "rule", "gpu", "at", "ack"})
-_RELEASE_FIELDS = frozenset({*_RELEASE, "read", "until"})
-_DEFAULTS: Mapping[type, Mapping[str, Any]] = {
-    kind: {
-        name: "" if each.default is each.empty else each.default
-        for name, each in signature(kind).parameters.items()
-    }
-    for kind in (NodeRecord, Incident, Release, Ack, Act, Machine, Quarantine)
-}
+_COMMON = Codec(Incident, "kind", "code", "severity", "source", "title", "advice", "needs")
+_INCIDENT = Codec(
+    Incident,
+    *("state", "count", "before_install", "user_written", "job", "failure_group", "role", "root_cause"),
+    "escalated_because",
+    first="first_ns",
+    last="last_ns",
+    line="evidence",
+    released="released_ns",
+    ended="ended_ns",
+)
+_RELEASE = Codec(Release, "at", "by", "reason", "how", "warning")
+_ACK = Codec(Ack, "at", "by", "reason")
+_ACT = Codec(Act, "id", "at", "rules")
+MACHINE = Codec(Machine, uid="node_uid", system="system_id", boot="boot_id")
+_POSITION = Codec(KernelPosition, seq="sequence", us="stamp_us")
+_QUARANTINE = Codec(Quarantine, "rule", out="tainted_at", back="released_at")
+_RECORD_FIELDS = frozenset(
+    {"v", "machine", "read", "rules", "incidents", "releases", "boots", "quarantines", "act", "truncated"}
+    | _RECORD.attributes.keys()
+)
+_INCIDENT_FIELDS = frozenset({*_COMMON.attributes, *_INCIDENT.attributes, "rule", "gpu", "at", "ack"})
+_RELEASE_FIELDS = frozenset({*_RELEASE.attributes, "read", "until"})
 
 
 def is_shortened(text: str) -> bool:
@@ -138,7 +149,7 @@ def record_in(found: Fields) -> NodeRecord:
             "wrote it, or release the node with konductor-like reset, which writes it anew"
         )
         return NodeRecord()
-    parts = _values(found.inner("machine"), Machine, _MACHINE)
+    parts = MACHINE.values(found.inner("machine"))
     machine = Machine(**parts) if any(parts.values()) else None
     boot_id = parts["boot_id"]
     rules = found.inner("rules")
@@ -148,24 +159,11 @@ def record_in(found: Fields) -> NodeRecord:
         releases=found.decoded("releases", lambda item: _release(item, boot_id)),
         read=_position(found, "read", boot_id),
         past_boots=found.texts("boots"),
-        quarantines=found.decoded("quarantines", lambda item: _made(item, Quarantine, _QUARANTINE)),
-        act=_made(found.inner("act"), Act, _ACT),
+        quarantines=found.decoded("quarantines", _QUARANTINE.made),
+        act=_ACT.made(found.inner("act")),
         unknown=found.unknown(_RECORD_FIELDS),
-        **_values(found, NodeRecord, _RECORD),
+        **_RECORD.values(found),
     )
-
-
-def _values(found: Fields, kind: type, table: Table) -> dict[str, Any]:
-    """By attribute what the JSON says, or the default; an empty text where there is none."""
-    values = {attribute: found.get(name, each) for name, (attribute, each) in table.items()}
-    return {name: _DEFAULTS[kind][name] if value in (None, "") else value for name, value in values.items()}
-
-
-def _made(found: Fields, kind: type[T], table: Table) -> T | None:
-    """The value that the JSON says; None without its times."""
-    values = _values(found, kind, table)
-    timed = all(values[attribute] for attribute, each in table.values() if each is datetime)
-    return kind(**values) if timed else None
 
 
 def _incident(found: Fields, rules: Fields, boot_id: str | None) -> Incident | None:
@@ -175,7 +173,7 @@ def _incident(found: Fields, rules: Fields, boot_id: str | None) -> Incident | N
         return None
     if rule in rules:
         found = found.over(rules.inner(rule))
-    values = _values(found, Incident, {**_COMMON, **_INCIDENT})
+    values = _COMMON.values(found) | _INCIDENT.values(found)
     if not (values["kind"] and values["severity"] and values["state"]):
         found.complain("it lacks a kind, severity or state")
         return None
@@ -185,7 +183,7 @@ def _incident(found: Fields, rules: Fields, boot_id: str | None) -> Incident | N
     return Incident(
         key=IncidentKey(rule, found.get("gpu", str)),
         last=_position(found, "at", boot_id),
-        ack=_made(found.inner("ack"), Ack, _ACK),
+        ack=_ACK.made(found.inner("ack")),
         unknown=found.unknown(_INCIDENT_FIELDS),
         **values
         | {
@@ -197,7 +195,7 @@ def _incident(found: Fields, rules: Fields, boot_id: str | None) -> Incident | N
 
 
 def _release(found: Fields, boot_id: str | None) -> Release | None:
-    values = _values(found, Release, _RELEASE)
+    values = _RELEASE.values(found)
     if not values["at"]:
         found.complain("it says no time")
         return None
@@ -212,7 +210,7 @@ def _position(found: Fields, name: str, boot_id: str | None) -> KernelPosition:
         return KernelPosition()
     parts = found.inner(name)
     own_boot = parts.get("boot", str) if "boot" in parts else boot_id
-    return KernelPosition(own_boot, parts.get("seq", int), parts.get("us", int))
+    return KernelPosition(own_boot, **_POSITION.values(parts))
 
 
 def encode(record: NodeRecord) -> str:
@@ -243,19 +241,19 @@ def _text(record: NodeRecord, truncated: str = "", most_chars: Mapping[str, int]
     boot_id = record.machine.boot_id if record.machine else None
     rules: dict[str, dict[str, Any]] = {}
     for each in record.incidents:
-        rules.setdefault(each.key.rule, _json(each, _COMMON))
+        rules.setdefault(each.key.rule, _COMMON.parts(each))
     parts: dict[str, Any] = {
         "v": VERSION,
-        "machine": _json(record.machine, _MACHINE),
+        "machine": MACHINE.parts(record.machine) if record.machine else None,
         "rules": rules,
         "incidents": [_incident_json(each, rules[each.key.rule], boot_id) for each in record.incidents],
         "releases": [_release_json(each, boot_id) for each in record.releases],
         "boots": list(record.past_boots),
-        "quarantines": [_json(each, _QUARANTINE) for each in record.quarantines],
-        "act": _json(record.act, _ACT),
+        "quarantines": [_QUARANTINE.parts(each) for each in record.quarantines],
+        "act": _ACT.parts(record.act) if record.act else None,
         "truncated": truncated,
     }
-    parts = {name: part for name, part in parts.items() if part} | _json(record, _RECORD)
+    parts = {name: part for name, part in parts.items() if part} | _RECORD.parts(record)
     parts |= _position_json("read", record.read, boot_id) | _unknown(record)
     found = _cut(parts, most_chars) if most_chars else parts
     text = json.dumps(found, separators=(",", ":"))
@@ -263,32 +261,16 @@ def _text(record: NodeRecord, truncated: str = "", most_chars: Mapping[str, int]
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
 
 
-def _json(value: Any, table: Table) -> dict[str, Any]:
-    """The fields of a value, without those that are absent or by default."""
-    parts: dict[str, Any] = {}
-    if value is None:
-        return parts
-    defaults = _DEFAULTS[type(value)]
-    for name, (attribute, kind) in table.items():
-        found = getattr(value, attribute)
-        if found is None or found == defaults[attribute]:
-            continue
-        if kind is datetime:
-            found = text_of(found)
-        parts[name] = text_of_ns(found) if kind is Ns else found
-    return parts
-
-
 def _incident_json(incident: Incident, common: dict[str, Any], boot_id: str | None) -> dict[str, Any]:
-    own = _json(incident, _COMMON)
+    own = _COMMON.parts(incident)
     return {
         "rule": incident.key.rule,
         # A null says that this incident differs from what its rule has in common by having nothing.
-        **{name: own.get(name) for name in _COMMON if own.get(name) != common.get(name)},
+        **{name: own.get(name) for name in _COMMON.attributes if own.get(name) != common.get(name)},
         **({} if incident.key.gpu is None else {"gpu": incident.key.gpu}),
-        **_json(incident, _INCIDENT),
+        **_INCIDENT.parts(incident),
         **_position_json("at", incident.last, boot_id),
-        **({"ack": _json(incident.ack, _ACK)} if incident.ack else {}),
+        **({"ack": _ACK.parts(incident.ack)} if incident.ack else {}),
         **_unknown(incident),
     }
 
@@ -296,7 +278,7 @@ def _incident_json(incident: Incident, common: dict[str, Any], boot_id: str | No
 def _release_json(release: Release, boot_id: str | None) -> dict[str, Any]:
     read_ns = {source: text_of_ns(release.read_ns[source]) for source in Source if source in release.read_ns}
     return {
-        **_json(release, _RELEASE),
+        **_RELEASE.parts(release),
         **_position_json("read", release.read, boot_id),
         **({"until": read_ns} if read_ns else {}),
         **_unknown(release),
@@ -306,12 +288,8 @@ def _release_json(release: Release, boot_id: str | None) -> dict[str, Any]:
 def _position_json(name: str, position: KernelPosition, boot_id: str | None) -> dict[str, Any]:
     if position == KernelPosition():
         return {}
-    parts: dict[str, Any] = {} if position.boot_id == boot_id else {"boot": position.boot_id}
-    if position.sequence is not None:
-        parts["seq"] = position.sequence
-    if position.stamp_us is not None:
-        parts["us"] = position.stamp_us
-    return {name: parts}
+    own_boot = {} if position.boot_id == boot_id else {"boot": position.boot_id}
+    return {name: {**own_boot, **_POSITION.parts(position)}}
 
 
 def _unknown(value: NodeRecord | Incident | Release) -> dict[str, Any]:

@@ -6,9 +6,8 @@ and with what, and the paths of files never get here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from konductor_like.cluster.lenient_json import Fields, dumps, read
 from konductor_like.cluster.node_decoder import parse_selector
@@ -20,25 +19,12 @@ BYTES_MOST = 6 * 1024
 NAMESPACES_MOST = 40
 """Of up to 63 characters each; the others are counted."""
 _VERSION = 1
-_POLICY: Mapping[str, type] = {
-    "brake_max_percent": float,
-    "brake_max_nodes": int,
-    "brake_pool_max_percent": float,
-    "brake_rate_nodes": int,
-    "brake_rate_window_seconds": float,
-    "brake_cooldown_seconds": float,
-    "brake_count_unavailable": bool,
-    "hold_base_seconds": float,
-    "hold_max_seconds": float,
-    "repeat_count": int,
-    "repeat_days": float,
-    "common_node_jobs": int,
-    "correlation_seconds": float,
-    "record_interval_seconds": float,
-    "suspect_taint": bool,
-    "count_user_written": bool,
+_POLICY = {
+    name: get_args(hint) or (hint,)
+    for name, hint in get_type_hints(PolicyConfig).items()
+    if name not in ("version", "escalations")
 }
-_MAY_BE_NONE = ("brake_max_nodes", "brake_pool_max_percent", "brake_rate_nodes")
+"""The numbers of the policy, each with its kind; one that may be None says so."""
 _TEXTS = ("gpu_node_selector", "node_selector", "pool_label", "domain_label")
 
 
@@ -125,8 +111,8 @@ def decode_settings(text: str) -> tuple[Published | None, str | None]:
 
 def _policy(fields: Fields) -> PolicyConfig:
     found: dict[str, Any] = {
-        name: fields.get(name, kind) if name in _MAY_BE_NONE and name in fields else fields.need(name, kind)
-        for name, kind in _POLICY.items()
+        name: fields.get(name, kinds[0]) if kinds[1:] and name in fields else fields.need(name, kinds[0])
+        for name, kinds in _POLICY.items()
     }
     return PolicyConfig(**found)
 
