@@ -316,27 +316,20 @@ class LeaseKeeper:
         self._thread.join()
 
     def _run(self) -> None:
-        try:
-            self._keep()
-        except LeadershipLost as error:
-            self._on_loss(f"{error}.")
-        except Exception as error:
-            self._on_loss(f"it is no longer renewed: {error}.")
-            raise
-
-    def _keep(self) -> None:
-        failures = 0
-        wait = self._lease.renew_interval_seconds
+        failures, wait = 0, self._lease.renew_interval_seconds
         while not self._stopping.wait(wait):
             try:
                 self._lease.renew(self._newest())
-            except LeadershipLost:
-                raise
+                failures, wait = 0, self._lease.renew_interval_seconds
+            except LeadershipLost as error:
+                self._on_loss(f"{error}.")
+                return
             except KubeError:
                 failures += 1
                 wait = self._backoff.seconds(failures)
-            else:
-                failures, wait = 0, self._lease.renew_interval_seconds
+            except Exception as error:
+                self._on_loss(f"it is no longer renewed: {error}.")
+                raise
 
 
 _DEAD_STATES = frozenset("ZX")

@@ -32,7 +32,7 @@ from konductor_like.model import (
     Source,
 )
 from konductor_like.model.text import clipped
-from konductor_like.model.time import text_of, text_of_ns
+from konductor_like.model.time import text_of, text_of_ns, unix_ns
 
 T = TypeVar("T")
 VERSION = 2
@@ -41,9 +41,7 @@ _EVIDENCE_CHARS = (240, 120, 60)
 _NAME_CHARS = 48  # the longest that still fits when every character takes six bytes
 _WORDS_CHARS = {
     "line": _EVIDENCE_CHARS[-1],
-    "needs": _NAME_CHARS,
-    "id": _NAME_CHARS,
-    "rules": _NAME_CHARS,
+    **dict.fromkeys(("needs", "id", "rules", "uid", "system", "boot", "boots"), _NAME_CHARS),
     **dict.fromkeys(("title", "advice", "job", "failure_group", "root_cause", "escalated_because"), 120),
     **dict.fromkeys(("by", "reason", "how", "warning"), 120),
 }
@@ -302,7 +300,7 @@ def _cut(found: Any, most_chars: Mapping[str, int], key: str = "") -> Any:
     if isinstance(found, dict):
         return {name: _cut(value, most_chars, name) for name, value in found.items()}
     if isinstance(found, list):
-        return [_cut(each, most_chars) for each in found]
+        return [_cut(each, most_chars, key) for each in found]
     return clipped(found, most_chars[key]) if isinstance(found, str) and key in most_chars else found
 
 
@@ -324,44 +322,24 @@ def _fewer(record: NodeRecord) -> str:
         also = f", {left_out} entries left out" if left_out else ""
         return _text(shorter, f"words shortened{also}", _WORDS_CHARS)
 
-    most = bisect_left(range(len(order)), True, key=lambda kept: len(keeping(kept + 1)) > RECORD_BYTES)
-    text = keeping(most)
-    return text if len(text) <= RECORD_BYTES else _text(_bare(record), "everything but names left out")
+    return keeping(
+        bisect_left(range(len(order)), True, key=lambda kept: len(keeping(kept + 1)) > RECORD_BYTES)
+    )
 
 
 def _by_need(record: NodeRecord) -> list[tuple[str, int]]:
     """All entries, the most needed first."""
-    by_age = sorted(enumerate(record.incidents), key=lambda entry: entry[1].last_ns, reverse=True)
-    marks = sorted(enumerate(record.releases), key=lambda entry: entry[1].at, reverse=True)
-    releases = [("release", n) for n, _ in marks]
-    live, done, minor = (
-        [("incident", n) for n, incident in by_age if _need(incident) == need] for need in range(3)
-    )
-    return [*releases[:1], *live, *releases[1:], *done, *minor]
+    newest = max((each.at for each in record.releases), default=None)
+    ranked = [(_rank(each), -each.last_ns, "incident", n) for n, each in enumerate(record.incidents)]
+    ranked += [
+        (0 if each.at == newest else 2, -unix_ns(each.at), "release", n)
+        for n, each in enumerate(record.releases)
+    ]
+    return [(kind, n) for _, _, kind, n in sorted(ranked)]
 
 
-def _need(incident: Incident) -> int:
-    """0: the taint stands for it; 1: it keeps a replay of its lines from tainting; 2: neither."""
-    released = incident.state is IncidentState.RELEASED
-    if incident.taints and not released:
-        return 0
-    return 1 if incident.taints or incident.before_install else 2
-
-
-def _bare(record: NodeRecord) -> NodeRecord:
-    """Only which machine it is, with names that long cut: nothing of this size comes from a real node."""
-    known = record.machine
-    machine = known and Machine(_name(known.node_uid) or "", _name(known.system_id), _name(known.boot_id))
-    read_to = replace(record.read, boot_id=_name(record.read.boot_id))
-    return NodeRecord(
-        machine,
-        record.tainted_at,
-        read=read_to,
-        past_boots=tuple(boot[:_NAME_CHARS] for boot in record.past_boots),
-        hold_until=record.hold_until,
-        replace_since=record.replace_since,
-    )
-
-
-def _name(text: str | None) -> str | None:
-    return text and text[:_NAME_CHARS]
+def _rank(incident: Incident) -> int:
+    """1: the taint stands for it; 3: it keeps a replay of its lines from tainting; 4: neither."""
+    if incident.taints and incident.state is not IncidentState.RELEASED:
+        return 1
+    return 3 if incident.taints or incident.before_install else 4

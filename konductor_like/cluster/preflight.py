@@ -7,7 +7,7 @@ answer this question: then the work itself will tell.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from konductor_like.cluster.client import NAMESPACES_PATH, KubeClient, ReadOnlyKubeClient, namespace_path
 from konductor_like.cluster.errors import KubeConfigError, KubeConflict, KubeForbidden, KubeNotFound
@@ -29,14 +29,7 @@ class Permission:
     @property
     def attributes(self) -> dict[str, str]:
         """As a SelfSubjectAccessReview asks for it."""
-        parts = {
-            "verb": self.verb,
-            "resource": self.resource,
-            "group": self.group,
-            "namespace": self.namespace,
-            "name": self.name,
-        }
-        return {name: value for name, value in parts.items() if value}
+        return {name: value for name, value in asdict(self).items() if value}
 
     @property
     def rule(self) -> str:
