@@ -280,11 +280,6 @@ def tls_server() -> Iterator[KubernetesServer]:
         yield started
 
 
-def test_a_server_is_known_by_its_authority(tls_server: KubernetesServer, tmp_path: Path) -> None:
-    with connected(tls_server.kubeconfig(tmp_path / "c", ca_file=CERTIFICATES / "ca.pem")) as client:
-        assert client.get(NODE)["metadata"]["name"] == "gpu-1"
-
-
 def test_a_certificate_that_does_not_fit_is_told(tls_server: KubernetesServer, tmp_path: Path) -> None:
     config = tls_server.kubeconfig(tmp_path / "c", ca_file=CERTIFICATES / "ca.pem")
     config.write_text(
