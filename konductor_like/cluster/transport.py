@@ -37,7 +37,7 @@ from konductor_like.cluster.errors import (
 )
 
 JsonObject = dict[str, Any]
-JSON_PATCH = "application/json-patch+json"
+JSON, JSON_PATCH = "application/json", "application/json-patch+json"
 FIELD_MANAGER = "konductor-like"
 """The name that every write of ours carries."""
 USER_AGENT = f"konductor-like/{__version__}"

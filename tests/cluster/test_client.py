@@ -119,7 +119,7 @@ def test_an_object_goes_through_its_life(client: KubeClient) -> None:
     changed = client.replace(path, {**made, "spec": {"holderIdentity": "me"}})
     with pytest.raises(KubeConflict, match="cannot update leases/x in namespace default"):
         client.replace(path, made)
-    client.patch(path, {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json")
+    client.patch(path, [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}])
 
     assert changed["spec"]["holderIdentity"] == "me"
     assert client.get(path)["metadata"]["labels"] == {"a": "b"}

@@ -120,13 +120,6 @@ def test_the_servers_wish_for_patience_is_understood(header: str | None, seconds
     assert error_of("list nodes", 429, b"", retry_after=header).retry_after_seconds == seconds
 
 
-def test_a_name_that_is_taken_is_told_from_a_lost_race() -> None:
-    taken, lost = status("exists", "AlreadyExists"), status("modified", "Conflict")
-
-    assert error_of("create events", 409, taken).reason == "AlreadyExists"
-    assert error_of("update leases", 409, lost).reason == "Conflict"
-
-
 def test_waits_double_and_are_spread() -> None:
     backoff = Backoff(first_seconds=1, most_seconds=8)
 
