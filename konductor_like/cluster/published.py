@@ -60,12 +60,9 @@ def published(settings: Settings, *, by: str, version: str, rules_digest: str) -
         rules_digest=rules_digest,
         policy=settings.rules(),
         stale_seconds=settings.heartbeat_stale_seconds,
-        gpu_node_selector=settings.gpu_node_selector,
-        node_selector=settings.node_selector,
-        pool_label=settings.pool_label,
-        domain_label=settings.domain_label,
         namespaces=settings.watched_namespaces[:NAMESPACES_MOST],
         further_namespaces=len(settings.watched_namespaces[NAMESPACES_MOST:]),
+        **{name: getattr(settings, name) for name in _TEXTS},
     )
 
 
