@@ -1,4 +1,4 @@
-"""What the Lease carries besides its holder: the cursor, what releases cover, who is heard (rule 9)."""
+"""What the Lease carries besides its holder: the cursor, what releases cover, whose logs arrive (rule 9)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def decode_checkpoint(text: str) -> tuple[Checkpoint | None, str | None]:
 
 
 def encode_releases(released: Iterable[NodeRecord]) -> str | None:
-    """The annotation of what releases cover, the newest first; None where there is nothing to say.
+    """The annotation of what releases cover, the newest first; None where nothing is covered.
 
     Those beyond what fits are left out.
     """

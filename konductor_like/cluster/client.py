@@ -195,7 +195,7 @@ class KubeClient(ReadOnlyKubeClient):
     """Reads and writes."""
 
     write_params: ClassVar[Mapping[str, str]] = {"fieldManager": FIELD_MANAGER}
-    """What every write says of itself."""
+    """Query parameters of every write."""
 
     def create(self, path: str, body: JsonObject, timeout_seconds: float | None = None) -> JsonObject:
         """Create ``body`` in the list at ``path``."""
@@ -257,7 +257,7 @@ def lease_path(namespace: str, name: str) -> str:
 
 
 def spoken_path(path: str) -> str:
-    """A path as people say it: ``nodes/gpu-7``, ``leases`` of a namespace as ``leases in NAME``."""
+    """A path in words: ``nodes/gpu-7``, ``leases`` of a namespace as ``leases in NAME``."""
     parts = path.strip("/").split("/")
     rest = parts[2:] if parts[0] == "api" else parts[3:]
     if len(rest) > 2 and rest[0] == "namespaces":

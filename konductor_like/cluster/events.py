@@ -24,7 +24,7 @@ ACT_ANNOTATION = "trainy.konduktor.ai/act"
 NAMESPACE = "default"
 """Where Events of objects without a namespace live; the server refuses any other."""
 _TRIES = 5
-"""Each waits for as long as the server asks for; five are half a minute of a server that says nothing."""
+"""Each waits for as long as the server asks for; five are half a minute of a server that asks for nothing."""
 _BACKOFF = Backoff(first_seconds=2.0, most_seconds=16.0)
 _MESSAGE_BYTES = 1000  # the API's limit is 1,024 characters in one place and bytes in another
 _NODE_CHARS = 180
@@ -145,7 +145,7 @@ class LeaseEvents(_Events):
     def send_soon(self, reason: EventReason, message: str, act: str = "") -> None:
         """Send one Event, after those that wait; returns at once.
 
-        One that cannot be sent, or for which too many wait, is left out: the log has said it.
+        One that cannot be sent, or for which too many wait, is left out: the log holds it.
         """
         with suppress(queue.Full):
             self._waiting.put_nowait((reason, message, act))

@@ -1,8 +1,8 @@
 """One automatic writer: the Lease that elects it and carries its cursor (rules 9 and 24).
 
 Taking, renewing and releasing are single writes guarded by the Lease's resourceVersion, so that a holder
-that lost the Lease can neither renew it nor move the cursor. Whether another's Lease has expired is judged
-by watching it stay the same for its duration on our own clock, never by comparing clocks; our own right to
+that lost the Lease can neither renew it nor move the cursor. Another's Lease has expired once we
+saw it stay the same for its duration on our own clock; clocks are never compared. Our own right to
 write ends earlier, at the renew deadline, counted from before the last successful renewal was sent.
 """
 
@@ -55,7 +55,7 @@ def read_lease(client: ReadOnlyKubeClient, namespace: str, name: str) -> LeaseVi
 def read_controls(
     client: ReadOnlyKubeClient, namespace: str, name: str, timeout_seconds: float
 ) -> LeaseControls | None:
-    """What people told the controller by now; None if there is no Lease. Raises a KubeError."""
+    """The operators' controls as they are now; None if there is no Lease. Raises a KubeError."""
     try:
         return controls_of(client.get(lease_path(namespace, name), timeout_seconds=timeout_seconds))
     except KubeNotFound:
@@ -298,7 +298,7 @@ class LeaseKeeper:
         newest: Callable[[], Carried],
         on_loss: Callable[[str], object],
     ) -> None:
-        """``on_loss`` is told why, once, from the keeper's thread; nothing is renewed after that."""
+        """``on_loss`` gets the reason, once, from the keeper's thread; nothing is renewed after that."""
         self._lease = lease
         self._newest = newest
         self._on_loss = on_loss

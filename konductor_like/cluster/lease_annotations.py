@@ -1,7 +1,7 @@
-"""What the Lease says besides its holder: cursor, coverage, settings, tainted Nodes, and people's controls.
+"""What the Lease says besides its holder: cursor, coverage, settings, tainted Nodes, operators' controls.
 
 Each has one annotation. The holder writes all but the controls, together with each renewal. The controls are
-what people told the controller, a JSON object with a list of acts:
+what operators want of the controller, a JSON object with a list of acts:
 
     {"v": 1, "acts": [{"control": "pause", "at": …, "by": …, "reason": …, "until": …, "act": …}]}
 
@@ -74,7 +74,7 @@ class LeaseView:
 
 @dataclass(frozen=True, slots=True)
 class LeaseControls:
-    """What a Lease says besides what its holder decides by itself."""
+    """The operators' controls on a Lease."""
 
     controls: Controls = field(default_factory=Controls)
     problem: str | None = None
@@ -116,7 +116,7 @@ def view(lease: JsonObject) -> LeaseView:
 
 
 def controls_of(lease: JsonObject) -> LeaseControls:
-    """What people told the controller on a Lease, and which tainted Nodes it knows of."""
+    """The operators' controls on a Lease, and the tainted Nodes that it names."""
     problems: list[str] = []
     annotations = annotations_of(lease)
     acts = _decoded(annotations, CONTROLS_ANNOTATION, decode_controls, problems)
@@ -169,7 +169,7 @@ def encode_carried(carried: Carried) -> dict[str, str | None]:
 def add_control_act(
     client: KubeClient, namespace: str, name: str, act_for: Callable[[LeaseView], ControlAct | None]
 ) -> LeaseView:
-    """Write what a person tells the controller, in view of what the Lease says; gives what it said before.
+    """Write one act of an operator, in view of what the Lease says; gives what it said before.
 
     Nothing is written where ``act_for`` gives None. Guarded by the Lease's resourceVersion. Raises
     KubeNotFound where there is no Lease, or another KubeError.
@@ -203,7 +203,7 @@ def with_act(text: object, act: ControlAct) -> str:
 
 
 def decode_controls(text: str) -> tuple[tuple[ControlAct, ...], str | None]:
-    """What people told the controller, and what of it cannot be read. Never raises."""
+    """The acts of operators, and what of them cannot be read. Never raises."""
     fields = read(text)
     items = fields.items("acts")
     if fields.problem and not items:

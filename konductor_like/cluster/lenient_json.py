@@ -1,4 +1,4 @@
-"""Reading JSON that a person may have edited: take what makes sense, and say what did not."""
+"""Reading JSON that a person may have edited: take what makes sense, and name what does not."""
 
 from __future__ import annotations
 

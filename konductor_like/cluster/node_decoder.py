@@ -1,4 +1,4 @@
-"""A Node's JSON as a ``NodeState``. Whatever somebody put into a Node, this does not raise."""
+"""A Node's JSON as a ``NodeState``. It does not raise, whatever a Node holds."""
 
 from __future__ import annotations
 

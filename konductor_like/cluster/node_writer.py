@@ -51,7 +51,7 @@ class WriteResult:
     state: NodeState | None = None
     error: KubeError | None = None
     outcome_unknown: bool = False
-    """FAILED, but the change may have been made: the next watch event or read will tell."""
+    """FAILED, but the change may have been made: the next watch event or read will show it."""
 
 
 class WriteDeadline(Protocol):
@@ -130,8 +130,8 @@ class NodeWriter:
     ) -> None:
         """``patience_seconds`` bounds all tries of one write; a true ``sleep`` ends them (``Event.wait``).
 
-        ``on_state`` is told at once, from any thread, what an answer says of a node, and what we meant to
-        write; None where the answer is to a read.
+        ``on_state`` gets, at once and from any thread, the node's state by each answer, and the state that we
+        meant to write; None where the answer is to a read.
         """
         self._client = client
         self._decode = decode
@@ -209,7 +209,7 @@ class NodeWriter:
             return False
 
     def _read_again(self, state: NodeState, change: Change, refusal: KubeError, unknown: bool) -> WriteResult:
-        """The server refused: read the node, to tell a lost race from a change that is not valid."""
+        """The server refused: read the node: was the race lost, or is the change not valid?"""
         try:
             fresh = self._decoded(self._client.get(node_path(change.node)))
         except KubeNotFound:
@@ -225,7 +225,7 @@ class NodeWriter:
 
 
 class DryRunWriter:
-    """Stands in for a ``NodeWriter`` in a dry run: says what would come of it, and has no client."""
+    """Stands in for a ``NodeWriter`` in a dry run: gives what would come of it, and has no client."""
 
     def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
         """What ``NodeWriter.write_all`` would give if nobody else wrote."""

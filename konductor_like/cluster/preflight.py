@@ -1,7 +1,7 @@
 """Before the first write: may we do what we will have to do? (Rule 27.)
 
 Only a definite denial counts. A server that cannot be asked is not a denial, and neither is one that does not
-answer this question: then the work itself will tell.
+answer this question: then the work itself will show it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def missing_permissions(client: ReadOnlyKubeClient, needed: Iterable[Permission]
 
 
 def ready_to_write(client: KubeClient, namespace: str, lease_name: str = "konductor-like") -> list[str]:
-    """See to the namespace, then say in a sentence each which permissions are missing; none means ready.
+    """Make sure of the namespace, then name each missing permission in a sentence; none means ready.
 
     Raises KubeConfigError when the namespace is missing and may not be created, or the KubeError that kept us
     from finding out.
@@ -86,7 +86,7 @@ def ensure_namespace(client: KubeClient, name: str) -> None:
     """See to it that the namespace exists, creating it if that is allowed.
 
     Raises KubeConfigError with the command to run when it is missing and may not be created. Where
-    Namespaces may not be read, as in a pod, it is taken to exist: the Lease will tell.
+    Namespaces may not be read, as in a pod, it is taken to exist: taking the Lease will show it.
     """
     try:
         client.get(namespace_path(name))
