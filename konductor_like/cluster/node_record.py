@@ -62,6 +62,7 @@ class Codec(Generic[T]):
             name: Ns if attribute.endswith("_ns") else (get_args(hints[attribute]) or (hints[attribute],))[0]
             for name, attribute in self.attributes.items()
         }
+        self._times = [each for name, each in self.attributes.items() if self._kinds[name] is datetime]
         self._defaults: dict[str, Any] = {
             name: "" if each.default is each.empty else each.default
             for name, each in signature(kind).parameters.items()
@@ -74,7 +75,7 @@ class Codec(Generic[T]):
             found, kind = getattr(value, attribute), self._kinds[name]
             if found is None or found == self._defaults[attribute]:
                 continue
-            if kind is datetime:
+            if isinstance(found, datetime):
                 found = text_of(found)
             parts[name] = text_of_ns(found) if kind is Ns else found
         return parts
@@ -90,8 +91,7 @@ class Codec(Generic[T]):
     def made(self, found: Fields) -> T | None:
         """The value that the JSON says; None without a time that it must have."""
         values = self.values(found)
-        required = (self.attributes[name] for name, kind in self._kinds.items() if kind is datetime)
-        return None if any(values[attribute] == "" for attribute in required) else self.kind(**values)
+        return None if any(values[attribute] == "" for attribute in self._times) else self.kind(**values)
 
 
 _RECORD = Codec(

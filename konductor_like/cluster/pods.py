@@ -1,6 +1,6 @@
 """The jobs whose pods run on one node, as the API server knows them.
 
-Their labels and their controllers name the job, so that no right to read the owners is needed: the pods of Job,
+Their labels and controllers name the job, so that no right to read the owners is needed: the pods of Job,
 JobSet, Kubeflow, Ray, Kueue, LeaderWorkerSet, StatefulSet and Deployment all carry the name.
 """
 

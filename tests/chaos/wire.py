@@ -168,6 +168,8 @@ class _KubeWire:
     """Stands in for the transport's connection."""
 
     host = "http://cluster.test"
+    namespace = None
+    in_cluster = False
 
     def __init__(self, exchange: Exchange, agent: str, date: Callable[[], str]) -> None:
         self._exchange = exchange
