@@ -18,6 +18,7 @@ from konductor_like.model import (
     RECORD_ANNOTATION,
     Ack,
     Act,
+    Fault,
     FaultKind,
     Incident,
     IncidentKey,
@@ -34,7 +35,8 @@ from konductor_like.model import (
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
-from tests.cluster.scenes import BOOT, NOON, OURS, incident, raw_node, record, release
+from konductor_like.policy.release import release as let_go
+from tests.cluster.scenes import BOOT, NOON, NOON_NS, OURS, incident, raw_node, record, release
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 NUMBERS = st.integers(0, (1 << 64) - 1)
@@ -340,6 +342,29 @@ def test_fields_of_a_later_version_are_written_back_where_there_is_room(room: bo
     else:
         known = encode(record(incident(), releases=(release(),)))
         assert again == {**json.loads(known), **rest}
+
+
+def test_neither_the_controller_nor_a_reset_drops_fields_of_a_later_version() -> None:
+    parts = json.loads(encode(record(incident(), releases=(release(),), tainted=False)))
+    for place in (parts, parts["incidents"][0], parts["releases"][0]):
+        place["ticket"] = 7
+    state = decode_node(raw_node(annotations={RECORD_ANNOTATION: json.dumps(parts)}, taints=[OURS]))
+    assert state.record.machine is not None
+    state = replace(state, machine=state.record.machine)
+    finding = find("NVRM: Xid (PCI:0000:5e:00): 31, pid=7, MMU Fault", Source.KERNEL)
+    assert finding is not None
+    fault = Fault(finding, Source.KERNEL, NOON_NS + 10**10, state.name)
+
+    (ours,) = decide(Snapshot({state.name: state}), [fault], PolicyConfig(), NOON).changes
+    theirs = let_go(state, at=NOON, by="kim", reason="", how="reset", read_ns={})
+
+    for change in (ours, theirs):
+        assert change is not None
+        assert change.record is not None
+        written = json.loads(encode(change.record))
+        assert written["ticket"] == 7
+        assert [each.get("ticket") for each in written["incidents"] if each["rule"] == "xid.79"] == [7]
+        assert [each.get("ticket") for each in written["releases"]][-1] == 7
 
 
 def test_fields_that_are_nested_too_deep_are_not_kept() -> None:
