@@ -241,7 +241,7 @@ class LeaderLease:
             self._save(term, carried)
         except (KubeNotFound, KubeUnavailable):
             # An update of a Lease that was deleted is not found on some servers and an error 500 on others.
-            if not self._was_deleted():
+            if read_lease(self._client, self._namespace, self._name) is not None:
                 raise
             self._recreate(carried)
         self._term = _Term(term.acquired, sent_at)
@@ -267,13 +267,6 @@ class LeaderLease:
         if (seen.holder, seen.acquired) != (self._identity, term.acquired):
             raise LeadershipLost(f"the Lease is now held by {seen.holder or 'nobody'}")
         self._lease = lease
-
-    def _was_deleted(self) -> bool:
-        try:
-            self._client.get(self._path)
-        except KubeNotFound:
-            return True
-        return False
 
     def _recreate(self, carried: Carried) -> None:
         """Somebody deleted the Lease: put it back, cursor included, unless another was faster."""

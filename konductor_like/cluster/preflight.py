@@ -93,7 +93,13 @@ def ensure_namespace(client: KubeClient, name: str) -> None:
     except KubeForbidden:
         return
     except KubeNotFound:
-        _create(client, name)
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        try:
+            client.create(NAMESPACES_PATH, body)
+        except KubeConflict:
+            return  # another process just did
+        except KubeForbidden as error:
+            raise namespace_missing(name) from error
 
 
 def namespace_missing(name: str) -> KubeConfigError:
@@ -102,13 +108,3 @@ def namespace_missing(name: str) -> KubeConfigError:
         f"namespace {name} does not exist, and creating it is not allowed",
         hint=f"create it with: kubectl create namespace {name}",
     )
-
-
-def _create(client: KubeClient, name: str) -> None:
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    try:
-        client.create(NAMESPACES_PATH, body)
-    except KubeConflict:
-        return  # somebody else just did
-    except KubeForbidden as error:
-        raise namespace_missing(name) from error
