@@ -96,13 +96,11 @@ class ReadOnlyKubeClient:
         """One page of a list. Raises KubeBadAnswer for anything else: failure is not absence."""
         what = f"list {spoken_path(path)}"
         page = self._transport.ask(what, "GET", path, params=params)
-        items, metadata = page.get("items"), page.get("metadata")
-        if not str(page.get("kind", "")).endswith("List") or not isinstance(metadata, dict):
+        items = page.get("items")
+        page["items"] = items = [] if items is None else items  # Go writes an empty list as null
+        is_list = str(page.get("kind", "")).endswith("List") and isinstance(items, list)
+        if not is_list or not isinstance(page.get("metadata"), dict):
             raise KubeBadAnswer(f"cannot {what}: {self.server} answered with something that is not a list")
-        if items is None:
-            page["items"] = []
-        elif not isinstance(items, list):
-            raise KubeBadAnswer(f"cannot {what}: {self.server} answered with items that are not a list")
         return page
 
     def list_pages(

@@ -128,13 +128,12 @@ class LeaderLease:
     @property
     def reference(self) -> dict[str, str]:
         """The Lease as an Event names what it is about."""
-        uid = json_object(self._lease, "metadata").get("uid")
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "namespace": self._namespace,
             "name": self._name,
-            **({"uid": str(uid)} if uid else {}),
+            "uid": str(json_object(self._lease, "metadata").get("uid", "")),
         }
 
     def try_acquire(self) -> LeaseView:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from typing import Any, TypeVar, cast
 
 from konductor_like.model.time import moment_of_text, ns_of_text
@@ -151,6 +152,7 @@ def _ns(found: str | int) -> int:
     return _counted(found) if isinstance(found, int) else ns_of_text(found)
 
 
+@cache
 def _kind_of_enum(kind: type[StrEnum]) -> Kind:
     return str, f"is none of {', '.join(kind)}", kind
 

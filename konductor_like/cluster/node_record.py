@@ -55,7 +55,7 @@ class Codec(Generic[T]):
 
     def __init__(self, kind: type[T], *same: str, **renamed: str) -> None:
         """``same`` are called in the JSON as in the dataclass; ``renamed`` gives the attribute of a name."""
-        hints = get_type_hints(kind)
+        hints = get_type_hints(kind)  # what ends in _ns is a time, although it is typed as a number
         self.kind = kind
         self.attributes = {**{name: name for name in same}, **renamed}
         self._kinds = {
@@ -181,7 +181,7 @@ def _incident(found: Fields, rules: Fields, boot_id: str | None) -> Incident | N
     return Incident(
         key=IncidentKey(rule, found.get("gpu", str)),
         last=_position(found, "at", boot_id),
-        ack=_ACK.made(found.inner("ack")),
+        ack=_ACK.made(found.inner("ack")) if "ack" in found else None,
         unknown=found.unknown(_INCIDENT_FIELDS),
         **values
         | {

@@ -174,12 +174,6 @@ def test_of_many_nodes_whose_lines_are_not_understood_the_latest_are_kept() -> N
     assert len(text) < 16 * 1024
 
 
-def test_a_fleet_of_which_nothing_is_missing_needs_no_more_room_than_before() -> None:
-    names = {"v", "at", "unknown", "listed_are_measured", "listed"}
-
-    assert json.loads(encode_coverage(Coverage(NOON))).keys() == names
-
-
 def test_a_gap_whose_nodes_do_not_fit_becomes_one_of_all_nodes() -> None:
     many = frozenset(f"{n:04}".ljust(253, "x") for n in range(1000))
     coverage = Coverage(NOON, gaps=tuple(Gap(NOON_NS + n, None, many) for n in range(50)))

@@ -59,14 +59,6 @@ def test_a_list_is_read_page_by_page(server: KubernetesServer, client: KubeClien
     assert len(server.calls("list", "nodes")) == 3
 
 
-@pytest.mark.usefixtures("fleet")
-def test_a_list_says_of_which_moment_it_is(client: KubeClient) -> None:
-    listing = client.list_pages(NODES_PATH, lambda node: node)
-
-    newest = max(int(node["metadata"]["resourceVersion"]) for node in listing.items)
-    assert int(listing.resource_version) >= newest
-
-
 def test_a_selector_goes_with_every_page(client: KubeClient, fleet: list[str]) -> None:
     assert names(client, labelSelector="nvidia.com/gpu.present=false") == []
     assert names(client, labelSelector="nvidia.com/gpu.present") == fleet
