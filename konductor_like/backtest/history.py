@@ -14,10 +14,9 @@ from operator import attrgetter, itemgetter
 
 from konductor_like.backtest.cache import HistoryCache
 from konductor_like.backtest.result import TimeSpan
-from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.errors import LokiError, LokiTimeout
-from konductor_like.loki.response import Entry, Naming, log_line
-from konductor_like.loki.window_query import Piece, Queries, Window, WindowQuery, read_span
+from konductor_like.loki.response import Entry, log_line
+from konductor_like.loki.window_query import ByteBudget, Piece, Queries, Window, WindowQuery, read_span
 from konductor_like.model import LogLine, Source
 from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
@@ -69,15 +68,11 @@ class HistoryReader:
     oldest_ns: int | None = None
     newest_ns: int | None = None
     """The first and the last of the lines found since the start of the span."""
-    _naming: Naming = field(init=False)
     _read_any: bool = field(init=False, default=False)
-
-    def __post_init__(self) -> None:
-        self._naming = Naming.of(self.settings)
 
     def pages(self, span: TimeSpan) -> Iterator[Page]:
         """All of ``span``, page by page. Raises a LokiError once asking again and for less did not help."""
-        asking = WindowQuery(self.client, self.query, self._naming.node, self.settings.loki_limit, WIDEST_NS)
+        asking = WindowQuery(self.client, self.query, self.settings, WIDEST_NS)
         self.upto_ns = span.start_ns
         while self.upto_ns < span.end_ns:
             found = None if self.cache is None else self.cache.window_at(self.upto_ns)
@@ -120,7 +115,7 @@ class HistoryReader:
                 self.pause(PATIENCE_SECONDS * failures)
 
     def _page(self, entries: Iterable[Entry], end_ns: int) -> Page:
-        found = (log_line(entry, self.source, self._naming) for entry in entries)
+        found = (log_line(entry, self.source, self.settings) for entry in entries)
         lines = [line for line in found if line is not None]
         lines.sort(key=attrgetter("timestamp_ns"))
         self.lines += len(lines)

@@ -11,9 +11,9 @@ from konductor_like.backtest.nodes import SimulatedNodes
 from konductor_like.backtest.result import HeldSpan, Load, Outage, Verdicts
 from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.controller import logs
-from konductor_like.controller.dry_run import DryRunEvents
 from konductor_like.controller.leadership import IDLE_SECONDS
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.ports import DryRunEvents
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
 from konductor_like.detection import Detector
@@ -70,7 +70,7 @@ class Simulation:
             DryRunEvents(),
             Report(metrics, dry_run=True),
             metrics,
-            rules=lambda: rules,
+            rules=rules,
             start=Checkpoint(dict.fromkeys(Source, start_ns), start_ns),
             unknown_node_seconds=0.0,
             detect=self._detect,

@@ -1,28 +1,24 @@
 """A fault described for people: an entry of the catalogue with the words that belong to it.
 
-The words are in ``explanations.toml``: by rule where a code has a story of its own, else by range or family.
+The words are in ``explanations.toml``: by rule where one code has words of its own, else by range or family.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
+from typing import Any
 
 from konductor_like.catalog.catalog import Catalog
 from konductor_like.catalog.entries import Entry, SxidEntry, XidEntry
-from konductor_like.catalog.errors import CatalogError
 from konductor_like.catalog.load import read_toml
-from konductor_like.catalog.rules_file import Record
 from konductor_like.model import FaultKind
 
-_FILE = "explanations.toml"
-_TABLES = ("links", "vendor_now", "vendor_later", "vendor_switch", "details")
-_SPAN = re.compile(r"(\d+)-(\d+)")
+_RANGE = re.compile(r"(\w+)\.(\d+)-(\d+)")
 
 
 class Blame(StrEnum):
@@ -47,43 +43,31 @@ class Words:
 
     text: str
     blame: Blame | None
-    look_for: tuple[str, ...]
-    link: str
-    vendor: str
+    look_for: tuple[str, ...] = ()
+    link: str = ""
+    vendor: str = ""
 
 
-_NO_WORDS = Words("", None, (), "", "")
+_NO_WORDS = Words("", None)
 """The words on a rule of the user's own: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptions:
-    """The whole file: ``ranges`` by family, first and last code; ``tables`` by name and the vendor's word."""
+    """The whole file: ``rules`` by rule (``xid.79``) or family (``aer.*``), ``tables`` by name and word."""
 
     rules: Mapping[str, Words]
-    ranges: Mapping[tuple[str, int, int], Words]
-    families: Mapping[str, Words]
     tables: Mapping[str, Mapping[str, str]]
 
     def find(self, rule: str) -> Words:
         """The narrowest words that speak for a rule."""
-        of_family = self.families.get(rule.partition(".")[0], _NO_WORDS)
-        return self.rules.get(rule) or self._in_range(rule) or of_family
-
-    def _in_range(self, rule: str) -> Words | None:
-        family, _, name = rule.partition(".")
-        code = int(name) if name.isdecimal() else -1
-        fitting = [
-            (last - first, words)
-            for (its, first, last), words in self.ranges.items()
-            if its == family and first <= code <= last
-        ]
-        return min(fitting, key=lambda each: each[0])[1] if fitting else None
+        family = rule.partition(".")[0]
+        return self.rules.get(rule) or self.rules.get(f"{family}.*") or _NO_WORDS
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All there is to say about one rule; what is not known is empty.
+    """All that is known about one rule; what is not known is empty.
 
     ``vendor_now`` and ``vendor_later`` are what the vendor says to do, in our words; ``details`` says how a
     line's own text changes the severity; ``look_for`` are (rule, title), the title empty for a family.
@@ -92,6 +76,8 @@ class Explanation:
     entry: Entry
     in_catalog: bool
     """False for a code that no table knows."""
+    only_scan: bool
+    """No log that the controller reads has such lines."""
     text: str
     blame: Blame | None
     vendor_now: str
@@ -109,84 +95,75 @@ def explain(catalog: Catalog, rule: str) -> Explanation | None:
     entry = catalog.entry_or_unknown(rule)
     if entry is None:
         return None
-    if rule.startswith("fm."):  # an SXid that Fabric Manager repeats keeps its name
+    family = rule.partition(".")[0]
+    if family == "fm":  # an SXid that Fabric Manager repeats keeps its name
         entry = replace(entry, rule=rule, kind=FaultKind.FM)
     descriptions = load_descriptions()
-    words = descriptions.find(rule)
-    now, later = _vendor(descriptions, entry)
-    family_link = descriptions.tables["links"].get(rule.partition(".")[0], "")
+    words, tables = descriptions.find(rule), descriptions.tables
+    now = later = ""
+    if isinstance(entry, XidEntry):
+        now, later = (
+            tables["vendor_now"].get(entry.bucket, ""),
+            tables["vendor_later"].get(entry.investigate, ""),
+        )
+    elif isinstance(entry, SxidEntry):
+        now = tables["vendor_switch"].get(entry.guide or entry.group, "")
     titles = {name: catalog.entry(name) for name in words.look_for if name != rule}
     return Explanation(
         entry,
-        catalog.entry(rule) is not None,
-        words.text,
-        words.blame,
-        words.vendor or now,
-        later,
-        _details(descriptions, entry),
-        tuple((name, other.title if other else "") for name, other in titles.items()),
-        entry.link or words.link or family_link,
+        in_catalog=catalog.entry(rule) is not None,
+        only_scan=_only_scan(catalog, rule),
+        text=words.text,
+        blame=words.blame,
+        vendor_now=words.vendor or now,
+        vendor_later=later,
+        details=_details(tables["details"], entry),
+        look_for=tuple((name, other.title if other else "") for name, other in titles.items()),
+        link=entry.link or words.link or tables["links"].get(family, ""),
     )
+
+
+def _only_scan(catalog: Catalog, rule: str) -> bool:
+    """Whether ``scan`` alone finds it. The table's code ``fm.20034`` is found by a rule of its family."""
+    family = rule.partition(".")[0]
+    return any(
+        each.scan_only and (each.id == rule or (bool(each.table) and each.id.startswith(f"{family}.")))
+        for each in (*catalog.kernel_rules, *catalog.pod_rules)
+    )
+
+
+def _details(table: Mapping[str, str], entry: Entry) -> str:
+    """How a line's own text changes the severity; empty where it does not."""
+    if not entry.line_decides:
+        return ""
+    if isinstance(entry, XidEntry) and entry.detail is not None:
+        return table.get(entry.detail.value, "")
+    return table.get("word", "") if entry.severity.taints else ""
 
 
 @cache
 def load_descriptions() -> Descriptions:
-    """The package's own words, read once. Raises CatalogError where the file is broken."""
-    return read_descriptions(files("konductor_like.catalog") / "data")
+    """The package's own words, read once. Their form is held by tests."""
+    return descriptions_of(read_toml(files("konductor_like.catalog") / "data", "explanations.toml"))
 
 
-def read_descriptions(folder: Traversable) -> Descriptions:
-    """The words in ``folder``. Raises CatalogError with entry and field."""
-    document = read_toml(folder, _FILE)
-    tables = {name: document.pop(name, {}) for name in _TABLES}
+def descriptions_of(document: Mapping[str, Any]) -> Descriptions:
+    """The words of the file. A range (``xid.1-7``) is spelt out, the widest first: the narrowest stay."""
     rules: dict[str, Words] = {}
-    ranges: dict[tuple[str, int, int], Words] = {}
-    families: dict[str, Words] = {}
-    for record, name, words in _entries(document.pop("explain", [])):
-        family, _, which = name.partition(".")
-        span = _SPAN.fullmatch(which)
-        if which == "*":
-            kept = families.setdefault(family, words)
-        elif span:
-            kept = ranges.setdefault((family, int(span[1]), int(span[2])), words)
-        else:
-            kept = rules.setdefault(name, words)
-        if kept is not words:
-            raise record.error("rules", f"{name} stands there twice")
-    if document:
-        raise CatalogError(_FILE, "the file", next(iter(document)), "is not a known table")
-    return Descriptions(rules, ranges, families, tables)
-
-
-def _entries(members: list[dict[str, object]]) -> Iterator[tuple[Record, str, Words]]:
-    for number, fields in enumerate(members, 1):
-        record = Record(_FILE, f"explain {number}", fields)
-        record.only(frozenset({"rules", "text", "blame", "look_for", "link", "vendor"}))
+    found = [(_codes(name), entry) for entry in document["explain"] for name in entry["rules"]]
+    for names, entry in sorted(found, key=lambda each: -len(each[0])):
         words = Words(
-            record.text("text"),
-            record.one_of("blame", Blame),
-            record.optional_texts("look_for"),
-            record.optional_text("link"),
-            record.optional_text("vendor"),
+            entry["text"],
+            Blame(entry["blame"]),
+            tuple(entry.get("look_for", ())),
+            entry.get("link", ""),
+            entry.get("vendor", ""),
         )
-        for name in record.texts("rules"):
-            yield record, name, words
+        rules |= dict.fromkeys(names, words)
+    return Descriptions(rules, {name: table for name, table in document.items() if name != "explain"})
 
 
-def _vendor(descriptions: Descriptions, entry: Entry) -> tuple[str, str]:
-    if isinstance(entry, XidEntry):
-        now, later = descriptions.tables["vendor_now"], descriptions.tables["vendor_later"]
-        return now.get(entry.bucket, entry.bucket), later.get(entry.investigate, entry.investigate)
-    if isinstance(entry, SxidEntry):
-        group = entry.guide or entry.group
-        return descriptions.tables["vendor_switch"].get(group, group), ""
-    return "", ""
-
-
-def _details(descriptions: Descriptions, entry: Entry) -> str:
-    if not entry.line_decides:
-        return ""
-    table = descriptions.tables["details"]
-    if isinstance(entry, XidEntry) and entry.detail is not None:
-        return table.get(entry.detail.value, "")
-    return table.get("word", "") if entry.severity.taints else ""
+def _codes(name: str) -> list[str]:
+    """``xid.1-3`` is ``xid.1``, ``xid.2`` and ``xid.3``; any other name is itself."""
+    span = _RANGE.fullmatch(name)
+    return [f"{span[1]}.{code}" for code in range(int(span[2]), int(span[3]) + 1)] if span else [name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,7 +107,7 @@ def _unusable(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     problems = file_problems(settings, environ)
     if not problems:
         try:
-            with LokiClient(settings) as client:
+            with closing(LokiClient(settings)) as client:
                 client.check()
         except LokiMisconfigured as error:
             problems.append(str(error))

@@ -11,7 +11,17 @@ from konductor_like.model.text import printable
 
 NONE = "<none>"
 _GAP = "   "
-_MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_AGES: Sequence[tuple[float, int, str, int, str]] = (
+    (2 * _MINUTE, 1, "s", 0, ""),
+    (10 * _MINUTE, _MINUTE, "m", 1, "s"),
+    (3 * _HOUR, _MINUTE, "m", 0, ""),
+    (8 * _HOUR, _HOUR, "h", _MINUTE, "m"),
+    (2 * _DAY, _HOUR, "h", 0, ""),
+    (8 * _DAY, _DAY, "d", _HOUR, "h"),
+    (float("inf"), _DAY, "d", 0, ""),
+)
+"""Below how many seconds a span is written in which unit, and its rest in which smaller one."""
 
 
 def columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -36,23 +46,14 @@ def age(seconds: float) -> str:
     if seconds < -1:
         return "<invalid>"  # a clock disagrees
     whole = max(0, int(seconds))
-    if whole < 2 * _MINUTE:
-        return f"{whole}s"
-    if whole < 10 * _MINUTE:
-        return _two(whole, _MINUTE, "m", 1, "s")
-    if whole < 3 * _HOUR:
-        return f"{whole // _MINUTE}m"
-    if whole < 8 * _HOUR:
-        return _two(whole, _HOUR, "h", _MINUTE, "m")
-    if whole < 2 * _DAY:
-        return f"{whole // _HOUR}h"
-    if whole < 8 * _DAY:
-        return _two(whole, _DAY, "d", _HOUR, "h")
-    if whole < 2 * _YEAR:
-        return f"{whole // _DAY}d"
-    if whole < 8 * _YEAR:
-        return _two(whole, _YEAR, "y", _DAY, "d")
-    return f"{whole // _YEAR}y"
+    _, size, unit, rest_size, rest_unit = next(each for each in _AGES if whole < each[0])
+    rest = whole % size // rest_size if rest_size else 0
+    return f"{whole // size}{unit}" + (f"{rest}{rest_unit}" if rest else "")
+
+
+def age_of(then: datetime, now: datetime) -> str:
+    """The time from then to now, as :func:`age` writes it."""
+    return age((now - then).total_seconds())
 
 
 def stamp(when: datetime | None) -> str | None:
@@ -73,11 +74,6 @@ def count(number: int, noun: str) -> str:
 def fault_name(rule: str) -> str:
     """A rule as people say it: ``xid 79``, ``nvrm fallen off bus`` (``nvrm.fallen_off_bus``)."""
     return rule.replace(".", " ").replace("_", " ")
-
-
-def _two(seconds: int, large: int, large_sign: str, small: int, small_sign: str) -> str:
-    rest = seconds % large // small
-    return f"{seconds // large}{large_sign}" + (f"{rest}{small_sign}" if rest else "")
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:

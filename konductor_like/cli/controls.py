@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from konductor_like.cli.columns import age, columns, fault_name, stamp
-from konductor_like.cli.durations import is_span, moved, span_of, typed_moment
+from konductor_like.cli.durations import is_span, span_of, typed_moment
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.options import Context, Kubeconfig, TableOrJson, Verbose, not_blank
 from konductor_like.cli.output import API_VERSION, say, say_json, tell, warn
@@ -61,7 +61,7 @@ def pause(
     with _controllers_lease(kubeconfig, context) as lease:
         now, by = lease.now, lease.by
         if lasting is not None:
-            end = moved(now, lasting, "--for")
+            end = now + lasting
         if end is not None and end <= now:
             raise CommandError(f"{stamp(end)} is over already", status=Exit.USAGE)
         act = control_act_id("pause", now, by, reason)
@@ -102,11 +102,11 @@ def brake_status(
     """Show the brake: its bounds, what it holds back and why, when it arms itself again."""
     from konductor_like.cli import session
     from konductor_like.cli.status.document import brake_document
-    from konductor_like.cli.status.report import observe
+    from konductor_like.cli.status.report import collect, status_report
     from konductor_like.cluster.client import ReadOnlyKubeClient
 
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
-        report = observe(client, settings, session.now())
+        report = status_report(collect(client, settings, session.now()))
     if output == "json":
         head = {"apiVersion": API_VERSION, "kind": "Brake", "time": stamp(report.now)}
         say_json(head | brake_document(report.brake, report.controller))

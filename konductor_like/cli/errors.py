@@ -10,10 +10,11 @@ from konductor_like.exits import Exit
 
 
 class CommandError(Exception):
-    """A command that cannot go on: the message, the way out, and the exit status it ends with."""
+    """A command that cannot go on: its problems, the way out, and the exit status it ends with."""
 
-    def __init__(self, message: str, *, hint: str = "", status: Exit = Exit.FAILED) -> None:
-        super().__init__(message)
+    def __init__(self, *problems: str, hint: str = "", status: Exit = Exit.FAILED) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
         self.hint = hint
         self.status = status
 
@@ -25,7 +26,8 @@ def report(error: Exception) -> Exit | None:
         return None
     if logging.getLogger("konductor_like").isEnabledFor(logging.DEBUG):
         traceback.print_exception(error)
-    tell(f"error: {describe(error)}")
+    for problem in error.problems if isinstance(error, CommandError) else [describe(error)]:
+        tell(f"error: {problem}")
     if hint := getattr(error, "hint", ""):
         tell(f"hint: {hint}")
     return status

@@ -5,21 +5,22 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from konductor_like.cli.columns import NONE, columns, stamp
+from konductor_like.cli.columns import NONE, columns, stamp, stamp_of_ns
 from konductor_like.model.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 API_VERSION = "konductor-like/v1"
-Paragraph = tuple[str, list[str]]
-"""A label and the lines beside it; an empty label goes on with the paragraph before."""
+Paragraph = tuple[str, str | Sequence[str]]
+"""A label and the text or the lines beside it; a paragraph without any is not shown."""
 LABEL_CHARS = 14
 
 
@@ -45,19 +46,22 @@ def say_json(document: Mapping[str, Any]) -> None:
 
 
 def fields_of(thing: object, *names: str) -> dict[str, Any]:
-    """Attributes for a document, under their names in camel case: ``gpu_nodes`` becomes ``gpuNodes``."""
-    return {_camel_case(name): _plain(getattr(thing, name)) for name in names}
+    """Attributes for a document, in camel case: ``gpu_nodes`` as ``gpuNodes``, ``at_ns`` as a time ``at``."""
+    return {
+        _camel_case(name.removesuffix("_ns")): _plain(getattr(thing, name), is_ns=name.endswith("_ns"))
+        for name in names
+    }
 
 
-def say_yaml(document: Mapping[str, Any]) -> None:
-    """Print the same document as YAML."""
-    say(yaml_lines(document))
+def say_document(document: Mapping[str, Any], output: Literal["json", "yaml"]) -> None:
+    """Print a document in this format."""
+    say(yaml_lines(document) if output == "yaml" else [json.dumps(document, indent=2)])
 
 
 def say_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print columns; on a terminal that is too narrow for them they are folded."""
     if is_terminal(sys.stdout):
-        console().print(_table_view(headers, rows))
+        console().print(table_view(headers, rows))
     else:
         say(columns(headers, rows))
 
@@ -130,33 +134,50 @@ def plain_paragraphs(paragraphs: Iterable[Paragraph]) -> list[str]:
     """Paragraphs as plain text of full width."""
     return [
         f"{label + ':' if label and not number else '':<{LABEL_CHARS}}{printable(line)}".rstrip()
-        for label, lines in paragraphs
+        for label, lines in _written(paragraphs)
         for number, line in enumerate(lines)
     ]
 
 
-def paragraphs_view(paragraphs: Iterable[Paragraph]) -> RenderableType:
-    """The same for a terminal: labels in bold, lines folded to its width."""
+def paragraphs_view(
+    paragraphs: Iterable[Paragraph], alarming: re.Pattern[str] | None = None
+) -> RenderableType:
+    """The same for a terminal: labels in bold, lines folded to its width, ``alarming`` ones coloured."""
     from rich.table import Table
     from rich.text import Text
 
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    for label, lines in paragraphs:
-        grid.add_row(Text(label and f"{label}:", "bold"), Text("\n".join(map(printable, lines))))
+    for label, lines in _written(paragraphs):
+        text = "\n".join(map(printable, lines))
+        alarm = alarming is not None and alarming.match(f"{label}: {text}")
+        grid.add_row(Text(label and f"{label}:", "bold"), Text(text, "bold yellow" if alarm else ""))
     return grid
 
 
-def _table_view(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:
+def _written(paragraphs: Iterable[Paragraph]) -> Iterator[tuple[str, Sequence[str]]]:
+    for label, lines in paragraphs:
+        if lines:
+            yield label, [lines] if isinstance(lines, str) else lines
+
+
+def table_view(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str] = ()
+) -> RenderableType:
+    """Columns for a terminal, folded to its width; ``styles`` colour the second cell of each row."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(*headers, box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    table.show_header = bool(headers)
+    for number, row in enumerate(rows):
+        cells = [Text(printable(cell) or NONE) for cell in row]
+        if styles:
+            cells[1].stylize(styles[number])
+        table.add_row(*cells)
     for column in table.columns:
         column.overflow = "fold"
-    for row in rows:
-        table.add_row(*(Text(printable(cell) or NONE) for cell in row))
     return table
 
 
@@ -165,13 +186,11 @@ def _camel_case(name: str) -> str:
     return first + "".join(map(str.capitalize, others))
 
 
-def _plain(value: object) -> object:
-    match value:
-        case datetime():
-            return stamp(value)
-        case Enum():
-            return value.value
-        case tuple():
-            return list(value)
-        case _:
-            return value
+def _plain(value: Any, *, is_ns: bool) -> object:
+    if is_ns:
+        return stamp_of_ns(value)
+    if isinstance(value, datetime):
+        return stamp(value)
+    if isinstance(value, Enum):
+        return value.value
+    return list(value) if isinstance(value, tuple) else value

@@ -26,8 +26,8 @@ Row = tuple[str, str, str, str, str, str]
 BY_CODE = "by code"
 """The severity of a rule whose table says it for each code."""
 STDIN = "-"
+_FINAL = "# A severity that is set here is final, whatever else the line says: keep only what you change."
 _MODES = ("enforce", "shadow", "off")
-_LINE_BYTES = 256 * 1024
 File = Annotated[
     Path | None,
     typer.Option(
@@ -96,19 +96,16 @@ def check_file(
 
 
 def load(file: Path | None) -> UserRules:
-    """The rules with the file over them. Raises CommandError, the other problems told before it."""
+    """The rules with the file over them. Raises CommandError with all problems of the file."""
     from konductor_like.catalog import RulesError
     from konductor_like.detection.validate_rules import load_rules
 
     try:
         rules = load_rules(file)
     except RulesError as error:
-        told = [str(problem) for problem in error.problems]
-        for problem in told[:-1]:
-            tell(f"error: {problem}")
-        raise CommandError(
-            told[-1], hint="the controller would refuse this file", status=Exit.USAGE
-        ) from error
+        problems = map(str, error.problems)
+        hint = "the controller would refuse this file"
+        raise CommandError(*problems, hint=hint, status=Exit.USAGE) from error
     if file is not None and not file.exists():
         warn(f"{file}: no such file; these are the built-in rules.")
     return rules
@@ -134,15 +131,15 @@ def _compare(rules: UserRules, log: str, source: Source) -> None:
     """Print the lines of a log that the rules judge otherwise than the built-in ones do."""
     from konductor_like.detection import Detector, packaged
 
-    before, after = packaged(), Detector(rules.catalog)
+    detectors = packaged(), Detector(rules.catalog)
     rows: list[tuple[str, str, str, str]] = []
     number = 0
     with nullcontext(sys.stdin.buffer) if log == STDIN else Path(log).open("rb") as stream:
-        for number, raw in enumerate(iter(lambda: stream.readline(_LINE_BYTES), b""), 1):
+        for number, raw in enumerate(stream, 1):
             line = raw.decode("utf-8", "replace").rstrip("\r\n")
-            old, new = (_verdict(detector.find(line, source), source) for detector in (before, after))
-            if old != new:
-                rows.append((str(number), old, new, line))
+            before, after = (_verdict(each.find(line, source), source) for each in detectors)
+            if before != after:
+                rows.append((str(number), before, after, line))
     if rows:
         say(columns(("LINE", "BUILT-IN", "WITH THE FILE", "TEXT"), rows))
     tell(f"{count(number, 'line')} of {source} log: {len(rows)} judged otherwise than by the built-in rules.")
@@ -161,24 +158,18 @@ def _rows(catalog: Catalog) -> Iterator[Row]:
     for code in (*catalog.xids.values(), *catalog.sxids.values()):
         modes = (code.mode, tables[code.kind.value])  # the one that does less holds
         yield _row(code, Source.KERNEL, max(modes, key=_MODES.index))
-    for rule in catalog.kernel_rules:
-        if rule.id not in tables:
-            yield _rule_row(rule)
     for entry in dict.fromkeys(catalog.cuda_errors.values()):
         yield _row(entry, Source.POD, entry.mode)
-    for rule in catalog.pod_rules:
-        yield _rule_row(rule)
+    for rule in (*catalog.kernel_rules, *catalog.pod_rules):
+        if rule.entry is not None:
+            yield _row(rule.entry, rule.source, rule.mode)
+        elif rule.id not in tables:
+            title = f"finds the codes of {rule.table}"
+            yield (rule.id, rule.source.value, BY_CODE, rule.mode.value, "built-in", title)
 
 
 def _row(entry: Entry, source: Source, mode: Mode) -> Row:
     return (entry.rule, source.value, entry.severity.value, mode.value, entry.origin, entry.title)
-
-
-def _rule_row(rule: PatternRule) -> Row:
-    if rule.entry is not None:
-        return _row(rule.entry, rule.source, rule.mode)
-    title = f"finds the codes of {rule.table}"
-    return (rule.id, rule.source.value, BY_CODE, rule.mode.value, "built-in", title)
 
 
 def rule_yaml(catalog: Catalog, name: str) -> list[str] | None:
@@ -196,31 +187,28 @@ def rule_yaml(catalog: Catalog, name: str) -> list[str] | None:
         overrides = {"mode": rule.mode.value}
     else:
         return None
-    lines = [
-        "# A severity that stands here is final, whatever else the line says: keep only what you change."
-    ]
-    written = yaml_lines({"overrides": {f"{name}.{field}": value for field, value in overrides.items()}})
+    lines = yaml_lines({"overrides": {f"{name}.{field}": value for field, value in overrides.items()}})
     if entry is not None and entry.line_decides:
         # Pasted as it stands, it would take that from the line.
         severity = f"{name}.severity:"
-        written = [line.replace(severity, f"# {severity}", 1) for line in written]
-    lines += written
+        lines = [line.replace(severity, f"# {severity}", 1) for line in lines]
+    lines.insert(0, _FINAL)
     if rule is not None:
-        lines += ["# How it looks; this cannot be overridden."]
-        lines += [f"# {line}" for line in yaml_lines(_looks(rule))]
+        lines += ["# How its lines are found; this cannot be overridden."]
+        lines += [f"# {line}" for line in yaml_lines(_search(rule))]
     return lines
 
 
 def _own(catalog: Catalog, rule: PatternRule, entry: Entry) -> dict[str, Any]:
-    said = _of_entry(catalog, entry, rule.mode)
+    fields = _of_entry(catalog, entry, rule.mode)
     return {
         "id": rule.id,
         "source": rule.source.value,
-        **said,
-        **({"needs": entry.advice.needs.value} if said["advice"] == entry.advice.text else {}),
+        **fields,
+        **({"needs": entry.advice.needs.value} if fields["advice"] == entry.advice.text else {}),
         **({"link": entry.link} if entry.link else {}),
         **_escalation(catalog, rule.id),
-        **_looks(rule),
+        **_search(rule),
     }
 
 
@@ -233,7 +221,7 @@ def _of_entry(catalog: Catalog, entry: Entry, mode: Mode) -> dict[str, str]:
     }
 
 
-def _looks(rule: PatternRule) -> dict[str, Any]:
+def _search(rule: PatternRule) -> dict[str, Any]:
     return {
         "source": rule.source.value,
         "contains": list(rule.contains),

@@ -14,7 +14,6 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from konductor_like.cli.errors import CommandError
-from konductor_like.cli.output import tell
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.lease import read_lease
@@ -126,16 +125,13 @@ def who() -> str:
 
 
 def load_settings() -> Settings:
-    """The settings from the environment. Raises CommandError, the other problems told before it."""
+    """The settings from the environment. Raises CommandError with all problems."""
     try:
         return Settings()
     except ValidationError as error:
-        lines = explain_settings_error(error, os.environ)
-        for line in lines[:-1]:
-            tell(f"error: {line}")
-        raise CommandError(
-            lines[-1], hint="`konductor-like check-config` checks all of it", status=Exit.USAGE
-        ) from error
+        problems = explain_settings_error(error, os.environ)
+        hint = "`konductor-like check-config` checks all of it"
+        raise CommandError(*problems, hint=hint, status=Exit.USAGE) from error
 
 
 @contextmanager

@@ -32,8 +32,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from konductor_like.clocks import retry_after_seconds
 from konductor_like.model.text import clipped
+from konductor_like.model.time import retry_after_seconds
 
 SHOWN_CHARS = 256
 _MISSING_VERB = re.compile(

@@ -25,7 +25,6 @@ from urllib.parse import quote, urlencode
 from pydantic_core import from_json
 
 from konductor_like import __version__
-from konductor_like.clocks import seconds_ahead
 from konductor_like.cluster.errors import (
     KubeBadAnswer,
     KubeConfigError,
@@ -35,6 +34,7 @@ from konductor_like.cluster.errors import (
     cut,
     error_of,
 )
+from konductor_like.model.time import seconds_ahead
 
 JsonObject = dict[str, Any]
 JSON, JSON_PATCH = "application/json", "application/json-patch+json"

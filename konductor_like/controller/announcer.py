@@ -6,7 +6,7 @@ import contextlib
 import queue
 import threading
 import time
-from typing import Protocol
+from collections.abc import Callable
 
 from konductor_like.cluster.events import about
 from konductor_like.controller import logs
@@ -16,21 +16,18 @@ WAITING_AT_MOST = 2000
 SENDERS = 3
 """Of a thousand Events the last one shall not wait for as many round trips."""
 CLOSE_SECONDS = 5.0
-
-
-class Sender(Protocol):
-    """Sends one Event; best effort, so it says whether it worked instead of raising."""
-
-    def send(self, node: NodeState, reason: EventReason, message: str, about: str, act: str = "") -> bool:
-        """See :class:`konductor_like.cluster.events.NodeEvents`."""
+Send = Callable[[NodeState, EventReason, str, str, str], bool]
+"""Sends one Event and says whether that worked: ``NodeEvents.send``."""
 
 
 class Announcer:
     """Queues Events and begins to send them in order, a few at once."""
 
-    def __init__(self, sender: Sender) -> None:
-        self._sender = sender
-        self._queue: queue.Queue[tuple[NodeState, Change] | None] = queue.Queue(WAITING_AT_MOST)
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._queue: queue.Queue[tuple[NodeState, EventReason, str, str, str] | None] = queue.Queue(
+            WAITING_AT_MOST
+        )
         self._closing = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, name=f"events-{n}", daemon=True) for n in range(SENDERS)
@@ -43,7 +40,7 @@ class Announcer:
         if change.event is None:
             return
         try:
-            self._queue.put_nowait((state, change))
+            self._queue.put_nowait((state, change.event, change.message, about(change), change.act_id))
         except queue.Full:
             logs.warning(
                 f"too many Events wait; not sent for node {state.name}: {change.message}", node=state.name
@@ -60,19 +57,9 @@ class Announcer:
         self._closing.set()
 
     def _run(self) -> None:
-        while not self._closing.is_set():
-            item = self._queue.get()
-            if item is None:
-                return
-            self._send(*item)
-
-    def _send(self, state: NodeState, change: Change) -> None:
-        try:
-            sent = change.event is None or self._sender.send(
-                state, change.event, change.message, about(change), change.act_id
-            )
-        except Exception:  # noqa: BLE001  # one Event must not be the last; logged in full
-            logs.LOGGER.exception("An Event could not be sent. Please report this.")
-            return
-        if not sent:
-            logs.debug(f"Event for node {state.name} could not be sent.", node=state.name)
+        while not self._closing.is_set() and (item := self._queue.get()) is not None:
+            try:
+                if not self._send(*item):
+                    logs.debug(f"Event for node {item[0].name} could not be sent.", node=item[0].name)
+            except Exception:  # noqa: BLE001  # one Event must not be the last; logged in full
+                logs.LOGGER.exception("An Event could not be sent. Please report this.")

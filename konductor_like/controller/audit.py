@@ -15,6 +15,23 @@ from konductor_like.controller.metrics import Metrics
 from konductor_like.model import Change, Fault, Incident, IncidentKey, Refusal, Refused
 
 SCHEMA = "v1"
+FIELDS = (
+    *(
+        "audit",
+        "act",
+        "node",
+        "by",
+        "verb",
+        "outcome",
+        "rule",
+        "gpu",
+        "code",
+        "severity",
+        "count",
+        "escalated_because",
+    ),
+    *("failure_group", "rules", "evidence", "why"),
+)
 REMEMBERED = 10_000
 """Refusals that are known to have been said; beyond that the oldest are forgotten, and may be said again."""
 ENDED = timedelta(minutes=10)
@@ -27,7 +44,7 @@ class Audit:
     def __init__(self, metrics: Metrics, *, dry_run: bool = False) -> None:
         self._metrics = metrics
         self._applied = "dry-run" if dry_run else "applied"
-        self._told: dict[tuple[str, IncidentKey, Refusal], datetime] = {}
+        self._said: dict[tuple[str, IncidentKey, Refusal], datetime] = {}
         """What was said, and when it was last repeated; the oldest first."""
 
     def written(self, change: Change, outcome: str, why: str = "") -> None:
@@ -35,39 +52,34 @@ class Audit:
         act = None if change.record is None else change.record.act
         incident = _incident(change)
         key = incident.key if incident else None
+        other = "counts" if change.counts_only else "bookkeeping"
+        cause = other if change.event is None else change.event.value
         facts = _facts(change.node, key, incident) | {
             "act": change.act_id or None,
             "verb": change.verb.value,
             "outcome": self._applied if outcome == "applied" else outcome,
             "rules": (act.rules if act else "") or None,
-            "why": why or _cause(change),
+            "why": why or cause,
         }
         _say(facts, quietly=outcome == "conflict")  # which is decided again at once
 
     def refused(self, refused: Iterable[Refused], rules: str, now: datetime) -> None:
         """Nodes that were not tainted, each said once for as long as it stays so."""
         for item in refused:
-            if not self._is_news(item, now):
+            said = (item.node, item.key, item.why)
+            before = self._said.pop(said, None)
+            self._said[said] = now  # what is repeated moves to the end
+            if before is not None and now - before <= ENDED:
                 continue
             why = f"{item.why.value}: {item.detail}" if item.detail else item.why.value
             facts = _facts(item.node, item.key, item.about)
             _say(facts | {"verb": "taint", "outcome": "refused", "rules": rules or None, "why": why})
             self._metrics.refusals.labels(item.why.value).inc()
-        self._forget(now)
-
-    def _is_news(self, item: Refused, now: datetime) -> bool:
-        told = (item.node, item.key, item.why)
-        before = self._told.pop(told, None)
-        self._told[told] = now
-        return before is None or now - before > ENDED
-
-    def _forget(self, now: datetime) -> None:
-        """Drop what has ended, and the oldest of too many: what is repeated moves to the end."""
-        while self._told:
-            oldest = next(iter(self._told))
-            if now - self._told[oldest] <= ENDED and len(self._told) <= REMEMBERED:
+        while self._said:
+            oldest = next(iter(self._said))
+            if now - self._said[oldest] <= ENDED and len(self._said) <= REMEMBERED:
                 return
-            del self._told[oldest]
+            del self._said[oldest]
 
 
 def heeded(verb: str, *, by: str | None, act: str, why: str) -> None:
@@ -81,42 +93,21 @@ def heeded(verb: str, *, by: str | None, act: str, why: str) -> None:
 
 def _facts(node: str | None, key: IncidentKey | None, about: Incident | Fault | None) -> dict[str, Any]:
     """Every field of the schema; what is not known is None."""
-    facts: dict[str, Any] = {
-        "audit": SCHEMA,
-        "act": None,
-        "node": node,
-        "by": None,
-        "verb": None,
-        "outcome": None,
-        "rule": key and key.rule,
-        "gpu": key and key.gpu,
-        "code": None,
-        "severity": None,
-        "count": None,
-        "escalated_because": None,
-        "failure_group": None,
-        "rules": None,
-        "evidence": None,
-        "why": None,
-    }
+    facts: dict[str, Any] = dict.fromkeys(FIELDS)
+    facts |= {"audit": SCHEMA, "node": node, "rule": key and key.rule, "gpu": key and key.gpu}
+    if about is None:
+        return facts
+    facts["severity"] = about.severity.value
     if isinstance(about, Fault):
         finding = about.finding
-        facts |= {
-            "code": finding.code,
-            "severity": about.severity.value,
-            "count": 1,
-            "evidence": finding.text,
-        }
-    elif about is not None:
-        facts |= {
-            "code": about.code,
-            "severity": about.severity.value,
-            "count": about.count,
-            "escalated_because": about.escalated_because or None,
-            "failure_group": about.failure_group,
-            "evidence": about.evidence,
-        }
-    return facts
+        return facts | {"code": finding.code, "count": 1, "evidence": finding.text}
+    return facts | {
+        "code": about.code,
+        "count": about.count,
+        "escalated_because": about.escalated_because or None,
+        "failure_group": about.failure_group,
+        "evidence": about.evidence,
+    }
 
 
 def _incident(change: Change) -> Incident | None:
@@ -125,12 +116,6 @@ def _incident(change: Change) -> Incident | None:
         return change.incident
     keys = [fault.key for fault in change.news] or [grown.latest.key for grown in change.grown]
     return change.record.incident(keys[-1]) if keys else None
-
-
-def _cause(change: Change) -> str:
-    if change.event is not None:
-        return change.event.value
-    return "counts" if change.counts_only else "bookkeeping"
 
 
 def _say(facts: dict[str, Any], *, quietly: bool = False) -> None:

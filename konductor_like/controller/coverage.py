@@ -8,21 +8,27 @@ setting. Nothing here reads a clock or Loki: heartbeats go in, and what to read 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
-from konductor_like.controller.gaps import NodeGap, OpenSpan, Span, grouped, hull, longer, merged
 from konductor_like.loki.heartbeat_reader import Reread
 from konductor_like.model import Coverage, CoverageState, Gap, Loss
-from konductor_like.model.time import SECOND_NS
+from konductor_like.model.time import SECOND_NS, moment_of, unix_ns
 
+Span = tuple[int, int]
+"""Start and end of a gap: two heartbeats that are further apart than a silence may be, in Loki's ns."""
+OpenSpan = tuple[int, int | None]
+"""With no end while the silence lasts."""
+
+GAPS_MOST = 50
+_MINUTE_NS = 60 * SECOND_NS
 LATE_NS = 60 * SECOND_NS
-"""So long before a node counts as unknown its late heartbeats are looked for once more."""
+"""So long before a node counts as unknown its late heartbeats are read once more."""
 CAUGHT_UP_NS = 90 * SECOND_NS
 """Nobody is called silent while heartbeats are not read up to here before now."""
 ROUND_NS = 600 * SECOND_NS
-"""Time between two looks for the heartbeats of a gap in its first hour; later there is one an hour."""
+"""Time between two readings of a gap's heartbeats in its first hour; later there is one an hour."""
 ONGOING_NS = 3600 * SECOND_NS
 """A collector delivers the oldest first, so of a silence that lasts its first hour is read again."""
 CLOSING_NS = 120 * SECOND_NS
@@ -30,17 +36,46 @@ CLOSING_NS = 120 * SECOND_NS
 
 
 @dataclass(slots=True)
+class NodeGap:
+    """The gap of one node. It never shrinks; it closes when all heartbeats of it were read after all."""
+
+    start_ns: int
+    """The last heartbeat before it."""
+    end_ns: int
+    """The first heartbeat after it."""
+    found_ns: int
+    """Up to here its heartbeats were read after all."""
+    found_all_ns: int | None = None
+    """When the last of them was read."""
+
+    def found(self, at_ns: int, quiet_ns: int) -> None:
+        """A heartbeat of that time was read late. One that leaves a silence before it tells nothing yet."""
+        if self.found_ns < at_ns <= self.end_ns and at_ns - self.found_ns <= quiet_ns:
+            self.found_ns = self.end_ns if self.end_ns - at_ns <= quiet_ns else at_ns
+
+    @property
+    def span(self) -> Span:
+        """All of it."""
+        return self.start_ns, self.end_ns
+
+    @property
+    def missing(self) -> Span | None:
+        """The part whose heartbeats were not read yet."""
+        return (self.found_ns, self.end_ns) if self.found_ns < self.end_ns else None
+
+
+@dataclass(slots=True)
 class _Node:
     """What is known of one node's heartbeats."""
 
     heard_ns: int
-    """The last one; of a node that the last controller heard, when that last looked."""
+    """The last one; of a node that the last controller heard, when that last worked out the coverage."""
     fresh_ns: int
     """From when silence counts: the last heartbeat or the start of this leadership."""
     confirmed: bool = True
     """It was heard in this leadership."""
     silent: bool = False
-    looked: bool = False
+    reread: bool = False
     """Its late heartbeats were asked for since it was last heard."""
     gap: NodeGap | None = None
 
@@ -60,16 +95,11 @@ class CoverageTracker:
     """Remembers when each node was heard; asked for the state of the fleet now and then."""
 
     def __init__(
-        self,
-        stale_seconds: float,
-        *,
-        before: Coverage | None,
-        now_ns: int,
-        gap_max_age_seconds: float = 86_400.0,
+        self, stale_seconds: float, *, before: Coverage | None, now_ns: int, max_age_seconds: float = 86_400.0
     ) -> None:
         """``before`` is what the last controller saw: its measured nodes are expected to be heard again."""
         self._stale_ns = round(stale_seconds * SECOND_NS)
-        self._max_age_ns = round(gap_max_age_seconds * SECOND_NS)
+        self._max_age_ns = round(max_age_seconds * SECOND_NS)
         self._before = before
         self._started_ns = self._upto_ns = now_ns
         self._nodes: dict[str, _Node] = {}
@@ -78,7 +108,7 @@ class CoverageTracker:
         self._lost: dict[str, Loss] = dict(before.lost) if before else {}
         self._overruns: dict[str, set[tuple[str, int]]] = {}
         self._next_round_ns = now_ns + ROUND_NS
-        self._look_now: set[str] = set()
+        self._reread_now: set[str] = set()
         self._changes = CoverageChanges()
         self.revisit_spans: tuple[Span, ...] = ()
         """What the fault readers should read again: all open gaps, without overlaps, in order."""
@@ -95,11 +125,11 @@ class CoverageTracker:
             return
         if timestamp_ns - known.heard_ns > self._stale_ns and (known.confirmed or known.silent):
             known.gap = longer(known.gap, known.heard_ns, timestamp_ns)
-            self._look_now.add(node)
+            self._reread_now.add(node)
             if not known.silent:
                 self._changes.heard.append((node, known.gap.span))
         known.heard_ns, known.fresh_ns = timestamp_ns, max(known.fresh_ns, timestamp_ns)
-        known.confirmed, known.looked = True, False
+        known.confirmed, known.reread = True, False
 
     def overrun(self, node: str, boot_id: str, first: int, lost: int, timestamp_ns: int) -> bool:
         """Records that the kernel overwrote before they were read; whether this is news."""
@@ -127,7 +157,7 @@ class CoverageTracker:
         self._meet(created_ns)
         oldest_ns = now_ns - self._max_age_ns
         for name, node in self._nodes.items():
-            self._judge(name, node, oldest_ns, now_ns)
+            self._update(name, node, oldest_ns, now_ns)
         if self._blind is not None and self._blind[1] <= oldest_ns:
             self._blind = None
         self._lost = {name: loss for name, loss in self._lost.items() if loss.at_ns > oldest_ns}
@@ -138,7 +168,7 @@ class CoverageTracker:
         fewer_measured = len(measured) <= len(unmeasured)
         self.revisit_spans = self._spans_to_revisit(oldest_ns)
         return Coverage(
-            at=datetime.fromtimestamp(now_ns // SECOND_NS, UTC),
+            at=moment_of(now_ns // SECOND_NS * SECOND_NS),
             unknown=unknown,
             listed=measured if fewer_measured else unmeasured,
             listed_are_measured=fewer_measured,
@@ -151,30 +181,24 @@ class CoverageTracker:
         changes, self._changes = self._changes, CoverageChanges()
         return changes
 
-    def looks(self, now_ns: int) -> list[Reread]:
+    def rereads(self, now_ns: int) -> list[Reread]:
         """What to read again now: late heartbeats of nodes about to be unknown, and those of open gaps."""
         if now_ns - self._upto_ns > CAUGHT_UP_NS:
             return []
-        overdue = [
-            name
-            for name, node in self._nodes.items()
-            if not (node.silent or node.looked) and now_ns - node.fresh_ns > self._stale_ns - LATE_NS
-        ]
-        found: list[tuple[Span, str]] = []
-        for name in overdue:
-            node = self._nodes[name]
-            node.looked = True
-            found.append(((max(node.heard_ns, now_ns - self._stale_ns - LATE_NS), now_ns), name))
-        if now_ns >= self._next_round_ns:
+        is_round = now_ns >= self._next_round_ns
+        if is_round:
             self._next_round_ns = now_ns + ROUND_NS
-            for name, node in self._nodes.items():
-                found += [(span, name) for span in self._reread(node, now_ns)]
-        for name in self._look_now & self._nodes.keys():
-            gap = self._nodes[name].gap
-            if gap is not None and gap.missing is not None:
-                found.append((gap.missing, name))
-        self._look_now.clear()
-        return _looks(found, now_ns - self._max_age_ns)
+        found: list[tuple[Span, str]] = []
+        for name, node in self._nodes.items():
+            if not (node.silent or node.reread) and now_ns - node.fresh_ns > self._stale_ns - LATE_NS:
+                node.reread = True
+                found.append(((max(node.heard_ns, now_ns - self._stale_ns - LATE_NS), now_ns), name))
+            if is_round:
+                found += [(span, name) for span in self._spans_of_round(node, now_ns)]
+            if name in self._reread_now and node.gap is not None and node.gap.missing is not None:
+                found.append((node.gap.missing, name))
+        self._reread_now.clear()
+        return joined(found, now_ns - self._max_age_ns)
 
     def _adopt(self, name: str) -> _Node | None:
         """What the last controller left behind about a node that this one has not heard of yet."""
@@ -184,23 +208,22 @@ class CoverageTracker:
         if state is CoverageState.NOT_MEASURED:
             return None
         silent = state is CoverageState.UNKNOWN
-        at_ns = round(self._before.at.timestamp()) * SECOND_NS
-        heard_ns = min((gap.start_ns for gap in gaps if gap.end_ns is None), default=at_ns)
+        open_since_ns = [gap.start_ns for gap in gaps if gap.end_ns is None]
+        heard_ns = min(open_since_ns, default=unix_ns(self._before.at))
         span = _closed(gaps)
-        node = _Node(
+        node = self._nodes[name] = _Node(
             heard_ns,
             heard_ns if silent else self._started_ns,
             confirmed=False,
             silent=silent,
             gap=None if span is None else longer(None, *span),
         )
-        self._nodes[name] = node
         return node
 
     def _meet(self, created_ns: Mapping[str, int]) -> None:
         """Take over from the last controller once; from then on only those that exist are remembered."""
         if self._before is not None:
-            at_ns = self._before.at.timestamp() * SECOND_NS
+            at_ns = unix_ns(self._before.at)
             unmeasured = [name for name in created_ns if not (self._nodes.get(name) or self._adopt(name))]
             for name, created in created_ns.items():
                 if created > at_ns and name in self._nodes and not self._nodes[name].confirmed:
@@ -212,7 +235,7 @@ class CoverageTracker:
         self._lost = {name: loss for name, loss in self._lost.items() if name in created_ns}
         self._overruns = {name: seen for name, seen in self._overruns.items() if name in created_ns}
 
-    def _judge(self, name: str, node: _Node, oldest_ns: int, now_ns: int) -> None:
+    def _update(self, name: str, node: _Node, oldest_ns: int, now_ns: int) -> None:
         """Note when one node falls silent, is heard again, and when its gap is closed or too old."""
         stale = now_ns - node.fresh_ns > self._stale_ns
         if stale and not node.silent and now_ns - self._upto_ns <= CAUGHT_UP_NS:
@@ -258,10 +281,11 @@ class CoverageTracker:
         nodes = self._nodes.values()
         found = [node.gap.missing for node in nodes if node.gap is not None] + [self._blind]
         found += [(node.heard_ns, node.heard_ns + ONGOING_NS) for node in nodes if node.silent]
-        return merged((max(span[0], oldest_ns), span[1]) for span in found if span and span[1] > oldest_ns)
+        whole = [((_minute(span[0]), -_minute(-span[1])), "") for span in found if span]
+        return tuple((each.start_ns, each.end_ns) for each in joined(whole, _minute(oldest_ns)))
 
-    def _reread(self, node: _Node, now_ns: int) -> list[Span]:
-        """The spans of a node whose heartbeats are looked for in this round."""
+    def _spans_of_round(self, node: _Node, now_ns: int) -> list[Span]:
+        """The spans of a node whose heartbeats are read again in this round."""
         spans = []
         if node.gap is not None and node.gap.missing is not None and _is_due(now_ns - node.gap.end_ns):
             spans.append(node.gap.missing)
@@ -270,8 +294,13 @@ class CoverageTracker:
         return spans
 
 
+def _minute(ns: int) -> int:
+    """Rounded down to the minute; ``-_minute(-ns)`` rounds up."""
+    return ns // _MINUTE_NS * _MINUTE_NS
+
+
 def _is_due(age_ns: int) -> bool:
-    """Whether a gap of that age is looked at in this round: always in its first hour, then every sixth time.
+    """Whether a gap of that age is read again in this round: always in its first hour, then every sixth time.
 
     What a collector kept arrives soon after it is back. Reading a day again every ten minutes for a day would
     cost Loki more than all else that we do.
@@ -280,19 +309,44 @@ def _is_due(age_ns: int) -> bool:
     return rounds <= 6 or rounds % 6 == 0
 
 
-def _looks(found: Iterable[tuple[Span, str]], oldest_ns: int) -> list[Reread]:
-    """As few reads as cover all of it: spans that overlap become one, for the nodes of both."""
-    looks: list[tuple[int, int, set[str]]] = []
+def joined(found: Iterable[tuple[Span, str]], oldest_ns: int) -> list[Reread]:
+    """As few spans as cover all of them: those that overlap become one, for the nodes of both."""
+    spans: list[tuple[int, int, set[str]]] = []
     for (start_ns, end_ns), name in sorted(found):
         start_ns = max(start_ns, oldest_ns)
-        if looks and start_ns <= looks[-1][1]:
-            first_ns, last_ns, names = looks[-1]
+        if spans and start_ns <= spans[-1][1]:
+            first_ns, last_ns, names = spans[-1]
             names.add(name)
-            looks[-1] = (first_ns, max(last_ns, end_ns), names)
+            spans[-1] = (first_ns, max(last_ns, end_ns), names)
         elif start_ns < end_ns:
-            looks.append((start_ns, end_ns, {name}))
-    return [Reread(start_ns, end_ns, frozenset(names)) for start_ns, end_ns, names in looks]
+            spans.append((start_ns, end_ns, {name}))
+    return [Reread(start_ns, end_ns, frozenset(names)) for start_ns, end_ns, names in spans]
 
 
 def _closed(gaps: Iterable[Gap]) -> Span | None:
-    return hull((gap.start_ns, gap.end_ns) for gap in gaps if gap.end_ns is not None)
+    """One span that covers all gaps that have an end."""
+    spans = [(gap.start_ns, gap.end_ns) for gap in gaps if gap.end_ns is not None]
+    return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else None
+
+
+def longer(gap: NodeGap | None, start_ns: int, end_ns: int) -> NodeGap:
+    """The node's gap after one more silence."""
+    if gap is None:
+        return NodeGap(start_ns, end_ns, start_ns)
+    return NodeGap(gap.start_ns, end_ns, gap.found_ns if gap.missing else start_ns)
+
+
+def grouped(missing: Iterable[tuple[str, OpenSpan]]) -> tuple[Gap, ...]:
+    """The gaps of all nodes, those of the same minutes as one. Of too many, the latest become one."""
+    nodes_by_span: defaultdict[OpenSpan, set[str]] = defaultdict(set)
+    for node, (start_ns, end_ns) in missing:
+        nodes_by_span[_minute(start_ns), None if end_ns is None else -_minute(-end_ns)].add(node)
+    gaps = [Gap(start_ns, end_ns, frozenset(nodes)) for (start_ns, end_ns), nodes in nodes_by_span.items()]
+    gaps.sort(key=lambda gap: (gap.start_ns, gap.end_ns is None, gap.end_ns))
+    kept, latest = gaps[: GAPS_MOST - 1], gaps[GAPS_MOST - 1 :]
+    if len(latest) > 1:
+        ends = [gap.end_ns for gap in latest if gap.end_ns is not None]
+        end = max(ends) if len(ends) == len(latest) else None
+        nodes = frozenset().union(*(gap.nodes or () for gap in latest))
+        latest = [Gap(latest[0].start_ns, end, nodes)]
+    return (*kept, *latest)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping
 
 from konductor_like.controller import logs
-from konductor_like.controller.coverage import CoverageChanges
-from konductor_like.controller.gaps import OpenSpan
+from konductor_like.controller.coverage import CoverageChanges, OpenSpan
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.ports import EventSink
+from konductor_like.controller.ports import EventSink, FleetEvent
 from konductor_like.detection import Overrun
 from konductor_like.model import Change, Coverage, CoverageState, EventReason, NodeState, Verb
-from konductor_like.model.time import SECOND_NS
+from konductor_like.model.text import listed
+from konductor_like.model.time import SECOND_NS, moment_of, stamp
 
 FLEET_PERCENT = 5.0
 """When more than this share of the GPU nodes falls silent, that is one piece of news."""
@@ -21,12 +20,9 @@ GATHER_NS = 75 * SECOND_NS
 """Heartbeats come once a minute, so nodes that fall silent together are noticed over so long a time."""
 QUIET_NS = 600 * SECOND_NS
 """After an Event about the fleet further nodes get none of their own for so long."""
+UNREAD_UPDATES = 2
+"""At so many updates in a row kernel logs must be unread before the log says so."""
 _NAMES = 5
-
-FleetEvent = Callable[[EventReason, str], None]
-"""Sends an Event about the fleet; returns at once and raises nothing."""
-_LOOKS_UNREAD = 2
-"""At so many looks in a row kernel logs must be unread before the log says so."""
 
 
 class CoverageReport:
@@ -41,8 +37,10 @@ class CoverageReport:
         self._fleet_said_ns = -QUIET_NS
         self._ambiguous: frozenset[str] = frozenset()
         self._left: set[tuple[str, str]] = set()
-        self._unread_looks = 0
-        """At how many looks in a row the kernel logs were not read; the first after a start is often one."""
+        self._unread_updates = 0
+        """How many updates in a row saw unread kernel logs; the first after a start is often one of these."""
+        self._reached_present = False
+        """Whether the kernel logs were read up to the present since the start."""
 
     def tell(
         self,
@@ -107,15 +105,24 @@ class CoverageReport:
 
     def _say_unread(self, unread_since_ns: int | None) -> None:
         if unread_since_ns is None:
-            if self._unread_looks >= _LOOKS_UNREAD:
-                logs.info("The kernel logs are read up to the present again.")
-            self._unread_looks = 0
+            if self._unread_updates >= UNREAD_UPDATES:
+                again = " again" if self._reached_present else ""
+                logs.info(f"The kernel logs are read up to the present{again}.")
+            self._unread_updates, self._reached_present = 0, True
             return
-        self._unread_looks += 1
-        if self._unread_looks == _LOOKS_UNREAD:
+        self._unread_updates += 1
+        if self._unread_updates != UNREAD_UPDATES:
+            return
+        upto = stamp(moment_of(unread_since_ns))
+        if self._reached_present:
             logs.warning(
-                f"The kernel logs were read in full up to {_moment(unread_since_ns)} and no further: until "
-                "they are, every node that nothing stands against counts as unknown."
+                f"The kernel logs were read in full up to {upto} and no further: until they are, every node "
+                "that nothing stands against counts as unknown."
+            )
+        else:
+            logs.info(
+                f"Reading the kernel logs of the past: they are read up to {upto}. Until the present is "
+                "reached, every node that nothing stands against counts as unknown."
             )
 
     def _say_silent(self, nodes: Mapping[str, NodeState], now_ns: int) -> None:
@@ -123,9 +130,10 @@ class CoverageReport:
         self._unsaid.clear()
         if not silent:
             return
-        since = _moment(min(silent.values()))
+        since = stamp(moment_of(min(silent.values())))
+        count = "1 node" if len(silent) == 1 else f"{len(silent):,} nodes"
         message = (
-            f"The kernel log of {_count(silent, 'node')} has not been heard since {since}: {_names(silent)}. "
+            f"The kernel log of {count} has not been heard since {since}: {listed(sorted(silent), _NAMES)}. "
             "Unknown is not healthy: look at the kernel-log reader and the collector."
         )
         logs.warning(message, nodes=sorted(silent)[:50], count=len(silent))
@@ -134,7 +142,8 @@ class CoverageReport:
             self._fleet_event(EventReason.SILENT, message)
         elif now_ns - self._fleet_said_ns >= QUIET_NS:
             for name, since_ns in sorted(silent.items()):
-                told = f"Its kernel log has not been heard since {_moment(since_ns)}: unknown is not healthy."
+                since = stamp(moment_of(since_ns))
+                told = f"Its kernel log has not been heard since {since}: unknown is not healthy."
                 self._announce(nodes[name], EventReason.SILENT, told)
 
     def _say_ambiguous(self, ambiguous: frozenset[str], nodes: Mapping[str, NodeState]) -> None:
@@ -162,24 +171,12 @@ def _say(items: Iterable[tuple[str, OpenSpan]], sentence: str, *, worrying: bool
         minute = 60 * SECOND_NS
         together[start_ns // minute, (end_ns or 0) // minute].append((name, (start_ns, end_ns)))
     for same in together.values():
-        names = [name for name, _ in same]
+        names = sorted(name for name, _ in same)
         start_ns = min(span[0] for _, span in same)
         end_ns = max(span[1] or 0 for _, span in same)
-        span = f" from {_moment(start_ns)} to {_moment(end_ns)}" if end_ns > start_ns else ""
-        who = f"The kernel log of {_names(names)}"
+        start, end = stamp(moment_of(start_ns)), stamp(moment_of(end_ns))
+        span = f" from {start} to {end}" if end_ns > start_ns else ""
+        who = f"The kernel log of {listed(names, _NAMES)}"
         (logs.warning if worrying else logs.info)(
             sentence.format(names=who, span=span), nodes=names[:50], count=len(names)
         )
-
-
-def _moment(ns: int) -> str:
-    return f"{datetime.fromtimestamp(ns // SECOND_NS, UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _count(things: Collection[str], noun: str) -> str:
-    return f"{len(things):,} {noun}" + ("" if len(things) == 1 else "s")
-
-
-def _names(names: Collection[str]) -> str:
-    shown = sorted(names)[:_NAMES]
-    return ", ".join(shown) + (f" and {len(names) - len(shown):,} more" if len(names) > len(shown) else "")

@@ -1,23 +1,42 @@
-"""What the kernel-log readers say about themselves, in one place: coverage, boots, Nodes that return."""
+"""What kernel logs say about the fleet: whose arrive, which boots are live, and which Nodes were made anew.
+
+Here is also what detection could not read: a driver or a collector may change its form from one day to the
+next, and without a word about it the whole fleet would look healthy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from konductor_like.catalog import Catalog
-from konductor_like.controller.boots import Boots
+from konductor_like.controller import logs
 from konductor_like.controller.coverage import CoverageTracker
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.reregistered import ReregisteredNodes
-from konductor_like.controller.unparsed import UnparsedLines
 from konductor_like.detection import Overrun, parse_heartbeat, parse_overrun
+from konductor_like.detection.finding import evidence
+from konductor_like.detection.kernel_record import one_line
+from konductor_like.detection.why_not import is_unparsed, why_no_fault
 from konductor_like.loki.heartbeat_reader import Reread
-from konductor_like.model import Coverage, LogLine, NodeRecord, NodeState
-from konductor_like.model.time import SECOND_NS
+from konductor_like.model import Coverage, IncidentState, LogLine, NodeRecord, NodeState, Source, Unparsed
+from konductor_like.model.time import SECOND_NS, unix_ns
+from konductor_like.policy.machines import (
+    SETTLED_NS,
+    Heard,
+    boots_left,
+    is_ambiguous,
+    pending_boots,
+    same_boot,
+    with_beat,
+)
 
-Spans = tuple[tuple[int, int], ...]
+OVERDUE_NS = 600 * SECOND_NS
+"""A fault that waits longer than this for its boot is counted; it is never dropped for its age."""
+UNPARSED_MOST = 10_000
+"""How many names are known at once; beyond that the one known longest goes, and may be said again."""
+DELETED_MOST = 2000
+"""So many deleted Nodes are remembered, each for a day."""
 _DAY_NS = 86_400 * SECOND_NS
 
 
@@ -35,52 +54,47 @@ class FleetMonitor:
         gap_max_age_seconds: float,
         now_ns: Callable[[], int],
         catalog: Callable[[], Catalog],
-        look_again: Callable[[Iterable[Reread]], None],
+        reread: Callable[[Iterable[Reread]], None],
         read_node: Callable[[str, int], None],
-        revisit: Callable[[Spans], None],
+        revisit: Callable[[tuple[tuple[int, int], ...]], None],
     ) -> None:
         """``released`` is what releases cover of machines whose Node may be made anew, as the Lease has it.
 
         ``now_ns`` is the time that heartbeats are reckoned from, ``catalog`` gives the rules in force.
 
-        ``look_again`` rereads heartbeats, ``read_node`` a node's kernel lines from a time on.
+        ``reread`` reads heartbeats again, ``read_node`` a node's kernel lines from a time on.
 
         ``revisit`` tells the readers of faults which spans are gaps, to be read again now and then.
         """
+        self.ambiguous = before.ambiguous if before else frozenset()
+        """Names under which two machines report at once; the last controller's hold until we heard enough."""
+        self.left: Mapping[str, frozenset[str]] = {}
+        """By node, the boots that are over although faults wait for them."""
+        self.unparsed = UnparsedLines(metrics, before.unparsed if before else {}, catalog)
         self._metrics = metrics
         self._report = report
-        self._look_again = look_again
+        self._reread = reread
         self._read_node = read_node
         self._revisit = revisit
         self._now_ns = now_ns
         started_ns = now_ns()
         self._tracker = CoverageTracker(
-            stale_seconds, before=before, now_ns=started_ns, gap_max_age_seconds=gap_max_age_seconds
+            stale_seconds, before=before, now_ns=started_ns, max_age_seconds=gap_max_age_seconds
         )
-        self._boots = Boots(before.ambiguous if before else (), started_ns)
-        self._unparsed = UnparsedLines(metrics, before.unparsed if before else {}, catalog)
-        self._max_age_ns = round(gap_max_age_seconds * SECOND_NS)
-        unwatched_since_ns = round(before.at.timestamp()) * SECOND_NS if before else None
-        self._reregistered = ReregisteredNodes(unwatched_since_ns, released)
+        self._presumed = self.ambiguous
+        self._presumed_until_ns = started_ns + SETTLED_NS
+        self._heard: dict[str, Heard] = {}
+        self._pending_ns: dict[tuple[str, str], int] = {}
+        """Since when faults wait for a boot of a node."""
         self._overruns: list[tuple[str, Overrun]] = []
-
-    @property
-    def ambiguous(self) -> frozenset[str]:
-        """Names under which two machines report at once."""
-        return self._boots.ambiguous
-
-    @property
-    def left(self) -> Mapping[str, frozenset[str]]:
-        """By node, the boots that are over although faults wait for them."""
-        return self._boots.left
+        self._max_age_ns = round(gap_max_age_seconds * SECOND_NS)
+        self._nodes: Mapping[str, NodeState] | None = None
+        self._reregistered = ReregisteredNodes(unix_ns(before.at) if before else None, released)
 
     def began_ns(self, node: str, boot_id: str | None) -> int | None:
         """When a boot of the node began by the node's own clock, if it was heard."""
-        return self._boots.began_ns(node, boot_id)
-
-    def count_unparsed(self, lines: Iterable[LogLine]) -> None:
-        """Count those of the lines without a fault that name an Xid all the same."""
-        self._unparsed.count(lines)
+        boots = self._heard.get(node, ())
+        return next((boot.began_ns for boot in boots if boot.boot_id == boot_id), None)
 
     def hear(self, lines: Iterable[LogLine], upto_ns: int) -> None:
         """Lines out of one poll, which read everything before ``upto_ns``."""
@@ -90,7 +104,10 @@ class FleetMonitor:
             heartbeat = parse_heartbeat(line.text)
             if heartbeat is not None:
                 self._tracker.heard(line.node, line.timestamp_ns)
-                self._boots.beat(line.node, heartbeat.boot_id, line.timestamp_ns, heartbeat.boot_ns)
+                before = self._heard.get(line.node, ())
+                self._heard[line.node] = with_beat(
+                    before, heartbeat.boot_id, line.timestamp_ns, heartbeat.boot_ns
+                )
                 continue
             overrun = parse_overrun(line.text)
             if overrun is not None and self._tracker.overrun(
@@ -110,28 +127,173 @@ class FleetMonitor:
         coverage = self._tracker.coverage(
             {name: state.created_ns for name, state in gpu_nodes.items()}, now_ns
         )
-        self._boots.update(nodes, now_ns)
-        unparsed = self._unparsed.lately(nodes.keys(), now_ns - self._max_age_ns)
-        coverage = replace(coverage, ambiguous=self._boots.ambiguous, unparsed=unparsed)
+        self._update_boots(nodes, now_ns)
+        unparsed = self.unparsed.since(now_ns - self._max_age_ns, nodes.keys())
+        coverage = replace(coverage, ambiguous=self.ambiguous, unparsed=unparsed)
         for name, overrun in self._overruns:
             self._report.overran(name, overrun, nodes.get(name))
         self._overruns.clear()
         self._report.tell(self._tracker.take_changes(), coverage, gpu_nodes, now_ns, unread_since_ns)
-        self._report.left(self._boots.left)
-        self._metrics.pending.set(self._boots.overdue)
+        self._report.left(self.left)
         self._revisit(self._tracker.revisit_spans)
-        self._look_again(self._tracker.looks(now_ns))
+        self._reread(self._tracker.rereads(now_ns))
         return coverage
+
+    def _update_boots(self, nodes: Mapping[str, NodeState], now_ns: int) -> None:
+        """Work out which names are ambiguous and which boots are over; forget nodes that are gone."""
+        self._heard = {name: boots for name, boots in self._heard.items() if name in nodes}
+        presumed = self._presumed if now_ns < self._presumed_until_ns else frozenset()
+        self.ambiguous = presumed.intersection(nodes) | {
+            name for name, boots in self._heard.items() if len(boots) > 1 and is_ambiguous(boots, now_ns)
+        }
+        pending = {
+            name: boots
+            for name, state in nodes.items()
+            if state.record.incidents and (boots := pending_boots(state.record))
+        }
+        self._pending_ns = {
+            (name, boot): self._pending_ns.get((name, boot), now_ns)
+            for name, boots in pending.items()
+            for boot in boots
+        }
+        overdue = sum(now_ns - since_ns > OVERDUE_NS for since_ns in self._pending_ns.values())
+        self._metrics.pending.set(overdue)
+        over: dict[str, frozenset[str]] = {}
+        for name in pending.keys() - self.ambiguous:
+            since_ns = {boot: self._pending_ns[name, boot] for boot in pending[name]}
+            if left := boots_left(nodes[name], self._heard.get(name, ()), since_ns):
+                over[name] = left
+        self.left = over
 
     def returned(self, nodes: Mapping[str, NodeState]) -> Mapping[str, NodeRecord]:
         """The Nodes made anew since the last call for a known machine, with what was on the Node before.
 
         Their kernel lines since boot are asked for as well.
         """
+        before, self._nodes = self._nodes, nodes
+        if nodes is before:
+            return {}
         now_ns = self._now_ns()
-        found = self._reregistered.update(nodes, now_ns)
-        for returned in found:
-            machine = returned.state.machine
-            began_ns = self.began_ns(returned.state.name, machine.boot_id)
-            self._read_node(returned.state.name, now_ns - _DAY_NS if began_ns is None else began_ns)
-        return {returned.state.name: returned.record for returned in found if not returned.record.empty}
+        found = self._reregistered.update(before or {}, nodes, now_ns)
+        for name in found:
+            began_ns = self.began_ns(name, nodes[name].machine.boot_id)
+            self._read_node(name, now_ns - _DAY_NS if began_ns is None else began_ns)
+        return {name: record for name, record in found.items() if not record.empty}
+
+
+class ReregisteredNodes:
+    """Nodes that are deleted and register again: the machine is the same, and so is what is known (rule 3).
+
+    A deleted Node takes its annotation along. As long as this controller runs it remembers what was on it.
+    Of Nodes made anew while none ran the Lease tells what releases cover; all else is read again.
+    """
+
+    def __init__(self, unwatched_since_ns: int | None, released: Iterable[NodeRecord] = ()) -> None:
+        """Nodes made later than that were made while no controller ran; None on the first start.
+
+        ``released`` is what releases cover of machines whose Node may be among those.
+        """
+        self._unwatched_since_ns = unwatched_since_ns
+        self._released: dict[tuple[str, str] | None, NodeRecord] = {
+            machine: record for record in released if (machine := same_boot(record.machine)) is not None
+        }
+        self._unwatched: frozenset[str] = frozenset()
+        self._gone: dict[str, tuple[NodeState, int]] = {}
+
+    def update(
+        self, before: Mapping[str, NodeState], nodes: Mapping[str, NodeState], now_ns: int
+    ) -> Mapping[str, NodeRecord]:
+        """By name, what is known of the nodes that came back, each told once when its boot is known.
+
+        ``before`` are the nodes as they were at the last call. A record is empty where nothing is known.
+        """
+        if self._unwatched_since_ns is not None:
+            since_ns, self._unwatched_since_ns = self._unwatched_since_ns, None
+            made = (state for state in nodes.values() if state.created_ns > since_ns)
+            self._unwatched = frozenset(state.name for state in made if state.record.empty)
+        for name, state in before.items():
+            if name not in nodes or nodes[name].machine.node_uid != state.machine.node_uid:
+                self._gone[name] = (state, now_ns)
+        if self._gone:
+            kept = [(name, gone) for name, gone in self._gone.items() if now_ns - gone[1] < _DAY_NS]
+            self._gone = dict(kept[-DELETED_MOST:])
+        return dict([*self._made_unwatched(nodes), *self._returned(nodes)])
+
+    def _made_unwatched(self, nodes: Mapping[str, NodeState]) -> Iterable[tuple[str, NodeRecord]]:
+        for name in sorted(self._unwatched):
+            state = nodes.get(name)
+            if state is not None and state.machine.boot_id is None:
+                continue  # its kubelet has yet to say which boot it is
+            self._unwatched -= {name}
+            if state is None:
+                continue
+            known = self._released.get(same_boot(state.machine))
+            if known is not None or state.is_gpu_node:
+                yield name, known or NodeRecord()
+
+    def _returned(self, nodes: Mapping[str, NodeState]) -> Iterable[tuple[str, NodeRecord]]:
+        for name in [name for name in self._gone if name in nodes]:
+            state, (old, _) = nodes[name], self._gone[name]
+            if state.machine.boot_id is None and state.machine.system_id in (None, old.machine.system_id):
+                continue  # its kubelet has yet to say which boot it is
+            del self._gone[name]
+            if state.machine.same_boot(old.machine):
+                yield name, _kept(old.record) if state.record.empty else NodeRecord()
+
+
+def _kept(record: NodeRecord) -> NodeRecord:
+    """What was known, with every taint yet to be made: it went with the Node, and nobody removed it."""
+    return replace(
+        record,
+        tainted_at=None,
+        incidents=tuple(
+            replace(incident, state=IncidentState.HELD)
+            if incident.state is IncidentState.ACTIVE and incident.taints
+            else incident
+            for incident in record.incidents
+        ),
+    )
+
+
+class UnparsedLines:
+    """Counts kernel lines that name an Xid in a form that nobody understands; says the first of each node."""
+
+    def __init__(
+        self, metrics: Metrics, before: Mapping[str, Unparsed], catalog: Callable[[], Catalog]
+    ) -> None:
+        """``before`` is what the last controller left, ``catalog`` gives the rules in force."""
+        self._metrics = metrics
+        self._catalog = catalog
+        self._known: dict[str, Unparsed] = dict(before)
+
+    def count(self, lines: Iterable[LogLine]) -> None:
+        """Count those of the lines without a fault that name an Xid all the same."""
+        catalog = self._catalog()
+        for line in lines:
+            if line.source is not Source.KERNEL or not is_unparsed(catalog, line.text):
+                continue
+            self._metrics.unparsed.inc()
+            name = line.node or ""
+            before = self._known.get(name)
+            if before is None:
+                _say_unparsed(line, catalog)
+                if len(self._known) >= UNPARSED_MOST:
+                    del self._known[next(iter(self._known))]
+                self._known[name] = Unparsed(1, line.timestamp_ns)
+            elif line.timestamp_ns > before.at_ns:  # what is read again is no further line
+                self._known[name] = Unparsed(before.lines + 1, line.timestamp_ns)
+
+    def since(self, oldest_ns: int, nodes: Collection[str]) -> Mapping[str, Unparsed]:
+        """By Node that there is, those later than that; what is older is forgotten."""
+        self._known = {name: seen for name, seen in self._known.items() if seen.at_ns > oldest_ns}
+        return {name: seen for name, seen in self._known.items() if name in nodes}
+
+
+def _say_unparsed(line: LogLine, catalog: Catalog) -> None:
+    why = why_no_fault(catalog, line.text, line.source) or ""
+    logs.warning(
+        f"node {line.node or '(no node)'}: a line of the kernel log names an Xid and is not understood: "
+        f"no fault is made of it. {why} Further ones of this node are only counted. "
+        f'Line: "{evidence(one_line(line.text))}"',
+        node=line.node,
+    )

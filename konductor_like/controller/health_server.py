@@ -41,11 +41,6 @@ class HealthServer:
         self._thread = threading.Thread(target=self._server.serve_forever, name="probes", daemon=True)
         self._thread.start()
 
-    @property
-    def port(self) -> int:
-        """The port that is served, also when ``:0`` asked for a free one."""
-        return int(self._server.server_port)
-
     def close(self) -> None:
         """Stop serving."""
         self._server.shutdown()

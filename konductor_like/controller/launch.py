@@ -1,11 +1,18 @@
-"""Starting the controller: ``python -m konductor_like.controller.launch`` and ``konductor-like run``."""
+"""Starting the controller: ``python -m konductor_like.controller.launch`` and ``konductor-like run``.
+
+It works in a thread while the main thread waits for signals. Setting an Event in a Python signal handler can
+deadlock with a main thread that waits on it, so signals are blocked everywhere and taken with ``sigwait``. As
+process 1 of a container this is also what makes SIGTERM work.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from pydantic import ValidationError
@@ -16,12 +23,14 @@ from konductor_like.controller import logs
 from konductor_like.controller.health_server import HealthServer
 from konductor_like.controller.leader import Controller
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.signals import supervise
 from konductor_like.controller.wiring import Options, wired
 from konductor_like.exits import Exit
 from konductor_like.loki.errors import LokiMisconfigured
 from konductor_like.settings import Settings
 from konductor_like.settings_report import explain_settings_error, misspelt_variables
+
+_FINISHED = signal.SIGUSR1
+_AWAITED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, _FINISHED}
 
 
 def run(
@@ -75,6 +84,47 @@ def _start_probes(settings: Settings, metrics: Metrics, controller: Controller, 
     exits.callback(probes.close)
 
 
+def supervise(work: Callable[[threading.Event], int], on_hangup: Callable[[], object]) -> int:
+    """Run ``work(stop)`` in a thread; the first SIGTERM or SIGINT sets ``stop``, a second ends us at once.
+
+    SIGHUP calls ``on_hangup``; where it says that our terminal was closed, it stops us.
+    Gives what ``work`` gives, or 130 after an interrupt from the keyboard.
+    """
+    stop = threading.Event()
+    result: list[int] = []
+    on_terminal = _on_terminal()
+
+    def run() -> None:
+        try:
+            result.append(work(stop))
+        finally:
+            os.kill(os.getpid(), _FINISHED)
+
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+    interrupted = False
+    try:
+        worker = threading.Thread(target=run, name="controller")
+        worker.start()
+        while (received := signal.sigwait(_AWAITED)) != _FINISHED:
+            if received == signal.SIGHUP and on_terminal == _on_terminal():
+                on_hangup()
+                continue
+            if stop.is_set():
+                os._exit(Exit.INTERRUPTED)
+            interrupted = received == signal.SIGINT
+            stop.set()
+        worker.join()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+    if not result:
+        return Exit.FAILED
+    return Exit.INTERRUPTED if interrupted and result[0] == Exit.OK else result[0]
+
+
+def _on_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command line of the module."""
     parser = argparse.ArgumentParser(
@@ -92,13 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
         for line in explain_settings_error(error, os.environ):
             print(line, file=sys.stderr)  # noqa: T201  # there is no log yet: its settings are what is wrong
         return Exit.USAGE
-    return run(
-        settings,
-        once=chosen.once,
-        dry_run=chosen.dry_run,
-        kubeconfig=chosen.kubeconfig,
-        context=chosen.context,
-    )
+    return run(settings, **vars(chosen))
 
 
 if __name__ == "__main__":

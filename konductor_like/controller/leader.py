@@ -11,19 +11,16 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Protocol
 
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.lease import LeaderLease, LeaseKeeper
-from konductor_like.cluster.lease_annotations import Carried, LeaseView
 from konductor_like.cluster.node_store import NodeStore
 from konductor_like.controller import logs
 from konductor_like.controller.leadership import Leadership
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.reconciler import Reconciler
 from konductor_like.exits import Exit
 from konductor_like.model import Checkpoint, Coverage
+from konductor_like.model.time import moment_of, stamp
 
 STANDBY_SECONDS = 2.0
 SYNC_SECONDS = 1.0
@@ -32,13 +29,8 @@ STUCK_SECONDS = 180.0
 """A loop that has not turned for so long is not alive."""
 
 
-class LeadershipMaker(Protocol):
-    """Builds one leadership's parts."""
-
-    def __call__(
-        self, checkpoint: Checkpoint | None, coverage: Coverage | None, stop: threading.Event
-    ) -> tuple[Reconciler, Leadership]:
-        """From where reading begins; None on the very first start."""
+MakeLeadership = Callable[[Checkpoint | None, Coverage | None, threading.Event], Leadership]
+"""Builds a leadership: from where reading begins (None on the very first start), and what ends it."""
 
 
 class Controller:
@@ -48,7 +40,7 @@ class Controller:
         self,
         store: NodeStore,
         lease: LeaderLease | None,
-        make_leadership: LeadershipMaker,
+        make_leadership: MakeLeadership,
         prepare: Callable[[], list[str]],
         metrics: Metrics,
         *,
@@ -67,9 +59,8 @@ class Controller:
         self._once = once
         self._finish_writes = finish_writes
         self._leadership: Leadership | None = None
-        self._turned_seconds = time.monotonic()
+        self._alive_seconds = time.monotonic()
         self._obstacle = "starting"
-        self._lost = False
         self._failures = 0
 
     def run(self, stop: threading.Event) -> int:
@@ -81,7 +72,7 @@ class Controller:
             if not self._synced(stop):
                 return Exit.OK
             if self._lease is None:
-                return self._lead(None, stop)
+                return self._lead(stop)
             return self._lead_or_stand_by(self._lease, stop)
         finally:
             self._store.stop()
@@ -89,12 +80,8 @@ class Controller:
     def alive(self) -> list[str]:
         """Why we are stuck; empty while the loop turns."""
         leadership = self._leadership
-        turned = (
-            self._turned_seconds
-            if leadership is None
-            else max(leadership.last_turn_seconds, self._turned_seconds)
-        )
-        idle_seconds = time.monotonic() - turned
+        reconciled_seconds = float("-inf") if leadership is None else leadership.last_reconcile_seconds
+        idle_seconds = time.monotonic() - max(self._alive_seconds, reconciled_seconds)
         return [f"the loop has not turned for {idle_seconds:.0f} s"] if idle_seconds > STUCK_SECONDS else []
 
     def ready(self) -> list[str]:
@@ -110,9 +97,8 @@ class Controller:
                 if loop.problem is not None
             )
             if (since_ns := leadership.unread_since_ns()) is not None:
-                since = datetime.fromtimestamp(since_ns // 1_000_000_000, UTC)
                 reasons.append(
-                    f"kernel lines: read in full up to {since:%Y-%m-%dT%H:%M:%SZ} and no further, "
+                    f"kernel lines: read in full up to {stamp(moment_of(since_ns))} and no further, "
                     "so every node that nothing stands against counts as unknown"
                 )
         return reasons
@@ -143,7 +129,7 @@ class Controller:
         self._obstacle = "the nodes are not listed yet"
         said: str | None = None
         while not self._store.wait_synced(SYNC_SECONDS):
-            self._turned_seconds = time.monotonic()
+            self._alive_seconds = time.monotonic()
             if stop.is_set():
                 return False
             problem = self._store.problem
@@ -157,7 +143,7 @@ class Controller:
         said: str | None = None
         answered = False
         while not stop.is_set():
-            self._turned_seconds = time.monotonic()
+            self._alive_seconds = time.monotonic()
             try:
                 status = lease.try_acquire()
             except KubeError as error:
@@ -172,7 +158,7 @@ class Controller:
                 said = None
                 if status.problem:
                     logs.warning(f"What the Lease carries cannot be read in full: {status.problem}.")
-                code = self._lead(status, stop)
+                code = self._lead(stop, status.checkpoint, status.coverage)
                 if self._once or stop.is_set():
                     return code
                 continue
@@ -188,17 +174,27 @@ class Controller:
             stop.wait(STANDBY_SECONDS)
         return Exit.OK
 
-    def _lead(self, status: LeaseView | None, stop: threading.Event) -> int:
+    def _lead(
+        self, stop: threading.Event, checkpoint: Checkpoint | None = None, coverage: Coverage | None = None
+    ) -> int:
         """One leadership; ends when told to stop, or when the Lease is lost."""
-        ended = threading.Event()
-        checkpoint = status.checkpoint if status else None
-        reconciler, leadership = self._make_leadership(checkpoint, status.coverage if status else None, ended)
-        self._leadership, self._obstacle, self._lost = leadership, "", False
-        self._metrics.leader.set(1 if status else 0)
-        _say_start(checkpoint, dry_run=status is None)
+        lease, ended, lost = self._lease, threading.Event(), threading.Event()
+        self._leadership = leadership = self._make_leadership(checkpoint, coverage, ended)
+        self._obstacle = ""
+        self._metrics.leader.set(1 if lease else 0)
+        _say_start(checkpoint, dry_run=lease is None)
+
+        def on_loss(why: str) -> None:
+            lost.set()
+            logs.error(f"The Lease is lost: {why} Nothing is written from now on.")
+            ended.set()
+            leadership.wake()
+
         watcher = threading.Thread(target=_link, args=(stop, ended, leadership), name="stop", daemon=True)
         watcher.start()
-        keeper = self._keeper(reconciler, leadership, ended) if status else None
+        keeper = LeaseKeeper(lease, leadership.carried, on_loss) if lease else None
+        if keeper:
+            keeper.start()
         try:
             if self._once:
                 return Exit.OK if leadership.run_once() else Exit.FAILED
@@ -208,26 +204,14 @@ class Controller:
             ended.set()
             watcher.join()
             self._finish_writes()
-            if keeper is not None and self._lease is not None:
+            if keeper and lease:
                 keeper.stop()
-                if not self._lease.release(_carried(reconciler)) and not self._lost:
+                if not lease.release(leadership.carried()) and not lost.is_set():
                     logs.warning(
                         "The Lease could not be released; the next controller waits for it to expire."
                     )
             self._metrics.leader.set(0)
             self._leadership = None
-
-    def _keeper(self, reconciler: Reconciler, leadership: Leadership, ended: threading.Event) -> LeaseKeeper:
-        def lost(why: str) -> None:
-            self._lost = True
-            logs.error(f"The Lease is lost: {why} Nothing is written from now on.")
-            ended.set()
-            leadership.wake()
-
-        assert self._lease is not None  # noqa: S101  # only called with a held Lease
-        keeper = LeaseKeeper(self._lease, lambda: _carried(reconciler, leadership.coverage()), on_loss=lost)
-        keeper.start()
-        return keeper
 
     def _trouble(self, error: KubeError, stop: threading.Event) -> None:
         self._failures += 1
@@ -235,16 +219,12 @@ class Controller:
         if self._obstacle != str(error):
             logs.error(f"{logs.told(error)} Trying again.")
         self._obstacle = str(error)
-        self._turned_seconds = time.monotonic()
+        self._alive_seconds = time.monotonic()
         longest = min(BACKOFF_CAP_SECONDS, 2.0 ** min(self._failures, 16))
         stop.wait(random.uniform(0.5, longest))  # noqa: S311  # jitter
 
     def _well(self) -> None:
         self._failures, self._obstacle = 0, ""
-
-
-def _carried(reconciler: Reconciler, coverage: Coverage | None = None) -> Carried:
-    return Carried(reconciler.checkpoint(), coverage, reconciler.tainted())
 
 
 def _link(stop: threading.Event, ended: threading.Event, leadership: Leadership) -> None:
@@ -256,14 +236,12 @@ def _link(stop: threading.Event, ended: threading.Event, leadership: Leadership)
 
 
 def _say_start(checkpoint: Checkpoint | None, *, dry_run: bool) -> None:
+    where = "for the first time: no cursor is saved yet."
     if dry_run:
-        logs.info("Reading Loki as on a first start: a dry run has no cursor of its own.")
-        return
-    if checkpoint is None:
-        logs.info("Reading Loki for the first time: no cursor is saved yet.")
-        return
-    cursors = ", ".join(
-        f"{source.value} lines from {datetime.fromtimestamp(ns // 1_000_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
-        for source, ns in checkpoint.read_ns.items()
-    )
-    logs.info(f"Reading Loki from the saved cursor: {cursors}.")
+        where = "as on a first start: a dry run has no cursor of its own."
+    elif checkpoint is not None:
+        cursors = [
+            f"{source.value} lines from {stamp(moment_of(ns))}" for source, ns in checkpoint.read_ns.items()
+        ]
+        where = f"from the saved cursor: {', '.join(cursors)}."
+    logs.info(f"Reading Loki {where}")

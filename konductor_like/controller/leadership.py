@@ -11,11 +11,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from konductor_like.clocks import CLOCK_TRUSTED_SECONDS
+from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.controller import logs
 from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.metrics import Metrics
@@ -24,23 +24,19 @@ from konductor_like.controller.ports import Nodes
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.wakeups import TailWatcher
 from konductor_like.model import Coverage, Fault, LogLine, Source
+from konductor_like.model.time import CLOCK_TRUSTED_SECONDS
 
 IDLE_SECONDS = 5.0
-"""How long the loop waits for something to do before it looks at the nodes anyway."""
+"""How long the loop waits for something to do before it reconciles anyway."""
 ONCE_SECONDS = 0.05
 ONCE_TRIES = 3
 JOIN_SECONDS = 5.0
 WAKE_SECONDS = 0.1
-"""Changes of nodes that come closer together than this are looked at together."""
+"""Changes of nodes that come closer together than this make one reconcile."""
 COVERAGE_SECONDS = 30.0
 
 SOURCES = {"kernel": Source.KERNEL, "pod": Source.POD}
 """The readers whose cursors are kept; beside them there are ``heartbeat``, ``node`` and ``history``."""
-
-
-def now() -> datetime:
-    """Wall time, aware."""
-    return datetime.now(UTC)
 
 
 class Leadership:
@@ -52,7 +48,7 @@ class Leadership:
         nodes: Nodes,
         readers: Mapping[str, Reader],
         metrics: Metrics,
-        watch: FleetMonitor,
+        fleet: FleetMonitor,
         *,
         intervals: Mapping[str, float],
         stale_seconds: float,
@@ -71,29 +67,31 @@ class Leadership:
 
         ``new_queries`` gives what the readers ask from now on, by name, where the rules changed.
         """
+        self.last_reconcile_seconds = time.monotonic()
         self._new_queries = new_queries
         self._reconciler = reconciler
         self._nodes = nodes
+        self._readers = readers
         self._tail = tail
         self._metrics = metrics
-        self._watch = watch
+        self._fleet = fleet
         self._stale_seconds = stale_seconds
         self._now_ns = now_ns
         self._clock_ahead_seconds = clock_ahead_seconds
         self._stop = stop
         self._inbox: queue.Queue[Delivery | None] = queue.Queue()
         self._coverage: Coverage | None = None
-        self._looked_seconds = 0.0
+        self._covered_seconds = float("-inf")
+        """When the coverage was last worked out."""
         self._clocks_wrong = 0
         self._failures = 0
         self._present_ns: dict[Source, int] = {}
         self._replaying = "history" in readers
-        self.last_turn_seconds = time.monotonic()
         self.loops = {
             name: Poller(
                 name,
                 reader,
-                self._inbox,
+                self._inbox.put,
                 metrics,
                 interval_seconds=intervals[name],
                 now_ns=now_ns,
@@ -103,29 +101,32 @@ class Leadership:
         }
 
     def run(self) -> None:
-        """Turn until told to stop; one broken turn does not end it (rule 27)."""
-        with self._polling(), self._following():
+        """Reconcile until told to stop; one that breaks does not end it (rule 27)."""
+        with self._polling(), ExitStack() as exits:
+            if self._tail is not None:
+                self._tail.start(self.loops["kernel"].nudge)
+                exits.callback(self._tail.close, JOIN_SECONDS)
             while not self._stop.is_set():
-                self._turn(self._next_deliveries(IDLE_SECONDS))
+                self._reconcile(self._next_deliveries(IDLE_SECONDS))
 
     def run_once(self) -> bool:
         """Read every source to the present and act; False where that could not be done in full."""
         with self._polling():
             while not self._stop.is_set() and self._failures < ONCE_TRIES:
-                self._turn(self._next_deliveries(ONCE_SECONDS))
-                if self._inbox.empty() and all(self._is_finished(loop) for loop in self.loops.values()):
-                    done = all(loop.problem is None for loop in self.loops.values())
-                    return done and not self._reconciler.unfinished
+                self._reconcile(self._next_deliveries(ONCE_SECONDS))
+                loops = self.loops.values()
+                if self._inbox.empty() and all(loop.caught_up or loop.problem is not None for loop in loops):
+                    return all(loop.problem is None for loop in loops) and not self._reconciler.unfinished
         return False
 
     def wake(self) -> None:
-        """Something other than a line changed: look again now."""
+        """Something other than a line changed: reconcile now."""
         self._inbox.put(None)
 
-    def coverage(self) -> Coverage | None:
-        """The last look at which nodes' logs arrive, and how far logs are read; from any thread."""
-        coverage = self._coverage
-        return coverage and replace(coverage, read_ns=self._read_ns())
+    def carried(self) -> Carried:
+        """What the Lease is to say of this leadership's work; from any thread."""
+        coverage = self._coverage and replace(self._coverage, read_ns=self._read_ns())
+        return Carried(self._reconciler.checkpoint(), coverage, self._reconciler.tainted())
 
     def unread_since_ns(self) -> int | None:
         """Up to where the kernel logs are read, if that is longer ago than the stale span; from any thread.
@@ -152,17 +153,6 @@ class Leadership:
             for thread in threads:
                 thread.join(max(0.0, deadline_seconds - time.monotonic()))
 
-    @contextmanager
-    def _following(self) -> Iterator[None]:
-        """The tail nudges meanwhile."""
-        if self._tail is not None:
-            self._tail.start(self.loops["kernel"].nudge)
-        try:
-            yield
-        finally:
-            if self._tail is not None:
-                self._tail.close(JOIN_SECONDS)
-
     def _next_deliveries(self, patience_seconds: float) -> list[Delivery]:
         """Wait for work, then take all that is there."""
         try:
@@ -174,69 +164,66 @@ class Leadership:
             # A delivery ends the wait: a taint shall not wait for changes that may come.
             with suppress(queue.Empty):
                 items.append(self._inbox.get(timeout=left))
-        while True:
-            try:
+        with suppress(queue.Empty):
+            while True:
                 items.append(self._inbox.get_nowait())
-            except queue.Empty:
-                return [item for item in items if item is not None]
+        return [item for item in items if item is not None]
 
-    def _turn(self, deliveries: list[Delivery]) -> None:
-        self.last_turn_seconds = time.monotonic()
-        lines: list[LogLine] = []
-        read = {delivery.name for delivery in deliveries}
-        past: Sequence[Fault] | None = None
-        replaying = self._replaying
-        read_ns: dict[Source, int] = {}
-        received_ns: dict[Source, int] = {}
-        with self._surviving():
-            for name, query in self._new_queries().items():
-                self.loops[name].ask_for(query)
-                if name == "kernel" and self._tail is not None:
-                    self._tail.ask_for(query)
-            for delivery in deliveries:
-                source, batch = SOURCES.get(delivery.name), delivery.batch
-                if delivery.name == "heartbeat":
-                    self._watch.hear(batch.lines, batch.upto_ns)
-                elif delivery.name == "history":
-                    past, replaying = batch.past, batch.more
-                else:
-                    lines.extend(batch.lines)
-                if source is not None:
-                    read_ns[source], received_ns[source] = batch.upto_ns, delivery.read_ns
-            with self._metrics.tick_seconds.time():
-                self._reconciler.run(
-                    lines, read_ns, now(), past, replaying=replaying, received_ns=received_ns
-                )
-            self._replaying = replaying
-            if time.monotonic() - self._looked_seconds >= COVERAGE_SECONDS or "heartbeat" in read:
-                self._look_at_coverage()
-            for delivery in deliveries:
-                delivery.accepted = True
-                source, present_ns = SOURCES.get(delivery.name), delivery.batch.read_ns
-                if source is not None and present_ns is not None:
-                    self._present_ns[source] = present_ns
+    def _reconcile(self, deliveries: list[Delivery]) -> None:
+        """A mistake of ours costs this reconcile only; its lines stay uncommitted and come again."""
+        self.last_reconcile_seconds = time.monotonic()
+        try:
+            self._act_on(deliveries)
+            self._failures = 0
+        except Exception:  # noqa: BLE001  # the loop outlives any mistake (rule 27); logged in full
+            self._failures += 1
+            logs.LOGGER.exception("This reconcile failed; its lines will be read again. Please report this.")
+            self._stop.wait(min(30.0, 2.0 ** min(self._failures, 16)))
         self._measure_positions()
         for delivery in deliveries:
             delivery.done.set()
         if self._reconciler.more_to_write:
             self.wake()
 
-    @contextmanager
-    def _surviving(self) -> Iterator[None]:
-        """A mistake of ours costs one turn and says so; the lines stay uncommitted and come again."""
-        try:
-            yield
-            self._failures = 0
-        except Exception:  # noqa: BLE001  # the loop outlives any mistake (rule 27); logged in full
-            self._failures += 1
-            logs.LOGGER.exception("This turn failed; its lines will be read again. Please report this.")
-            self._stop.wait(min(30.0, 2.0 ** min(self._failures, 16)))
+    def _act_on(self, deliveries: list[Delivery]) -> None:
+        """Reconcile with what was read; the readers move on where that worked."""
+        lines: list[LogLine] = []
+        past: Sequence[Fault] | None = None
+        replaying = self._replaying
+        read_ns: dict[Source, int] = {}
+        received_ns: dict[Source, int] = {}
+        for name, query in self._new_queries().items():
+            self._readers[name].ask_for(query)
+            if name == "kernel" and self._tail is not None:
+                self._tail.ask_for(query)
+        for delivery in deliveries:
+            source, batch = SOURCES.get(delivery.name), delivery.batch
+            if delivery.name == "heartbeat":
+                self._fleet.hear(batch.lines, batch.upto_ns)
+                self._covered_seconds = float("-inf")
+            elif delivery.name == "history":
+                past, replaying = batch.past, batch.more
+            else:
+                lines.extend(batch.lines)
+            if source is not None:
+                read_ns[source], received_ns[source] = batch.upto_ns, delivery.read_ns
+        now = datetime.now(UTC)
+        with self._metrics.reconcile_seconds.time():
+            self._reconciler.run(lines, read_ns, now, past, replaying=replaying, received_ns=received_ns)
+        self._replaying = replaying
+        if time.monotonic() - self._covered_seconds >= COVERAGE_SECONDS:
+            self._update_coverage()
+        for delivery in deliveries:
+            delivery.accepted = True
+            source, present_ns = SOURCES.get(delivery.name), delivery.batch.read_ns
+            if source is not None and present_ns is not None:
+                self._present_ns[source] = present_ns
 
-    def _look_at_coverage(self) -> None:
-        self._looked_seconds = time.monotonic()
+    def _update_coverage(self) -> None:
+        self._covered_seconds = time.monotonic()
         self._say_clock()
-        coverage = self._watch.update(self._nodes.snapshot(), self.unread_since_ns())
-        self._coverage = replace(coverage, misnamed=self._reconciler.misnamed(now()))
+        coverage = self._fleet.update(self._nodes.snapshot(), self.unread_since_ns())
+        self._coverage = replace(coverage, misnamed=self._reconciler.misnamed(datetime.now(UTC)))
 
     def _read_ns(self) -> dict[Source, int]:
         """Up to where the sources are read that are read at all."""
@@ -267,7 +254,3 @@ class Leadership:
                 "a gateway between them. What is new by either is read; the cursor goes by the earlier one."
             )
         self._clocks_wrong = wrong
-
-    @staticmethod
-    def _is_finished(loop: Poller) -> bool:
-        return loop.caught_up or loop.problem is not None

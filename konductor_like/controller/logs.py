@@ -13,7 +13,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol, TextIO
+from typing import Any, Literal, TextIO
+
+from konductor_like.cluster.errors import KubeError
+from konductor_like.loki.errors import LokiError
 
 LOGGER = logging.getLogger("konductor_like")
 _WORD = re.compile(r"[\w.:/@+-]+")
@@ -79,16 +82,8 @@ def silenced() -> Iterator[None]:
         LOGGER.disabled = False
 
 
-class Explained(Protocol):
-    """An error of ours: ``str`` says what failed and on what, ``hint`` the way out."""
-
-    @property
-    def hint(self) -> str:
-        """The way out."""
-
-
-def told(error: Explained) -> str:
-    """An error in full sentences."""
+def told(error: KubeError | LokiError) -> str:
+    """An error in full sentences: ``str`` says what failed and on what, ``hint`` the way out."""
     parts = (str(error).strip().rstrip("."), error.hint.strip().rstrip("."))
     return " ".join(f"{part[0].upper()}{part[1:]}." for part in parts if part)
 

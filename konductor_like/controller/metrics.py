@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter as Counted
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from konductor_like import __version__
-from konductor_like.model import BrakeState, FaultKind, PoolBrake, Refusal, Severity, Source, Verb
+from konductor_like.model import (
+    BrakeState,
+    Fault,
+    FaultKind,
+    IncidentKey,
+    PoolBrake,
+    Refusal,
+    Severity,
+    Source,
+    Verb,
+)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does not annotate this one
 
@@ -20,6 +32,12 @@ OTHER_POOLS = "(others)"
 """No value of a Kubernetes label."""
 HIGHEST_CODE = 100_000
 """SXids have five digits, Xids three."""
+REPLAY_SECONDS = 600.0
+"""A line that is older than this when it is shipped was most likely read out of the kernel's ring again."""
+OBSERVED_MOST = 200
+"""Of a flood in one reconcile a sample will do."""
+UNTAINTED_MOST = 10_000
+"""So many faults may wait for their taint to be measured."""
 _SOURCES = ("kernel", "pod", "heartbeat", "node", "history")
 _LAGS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
@@ -37,18 +55,15 @@ class Metrics:
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(prefix + name, text, labels, registry=self.registry)
 
-        def lag(name: str, text: str, *labels: str) -> Histogram:
-            return Histogram(prefix + name, text, labels, buckets=_LAGS, registry=self.registry)
+        def histogram(name: str, text: str, *labels: str, buckets: Sequence[float] = _LAGS) -> Histogram:
+            return Histogram(prefix + name, text, labels, buckets=buckets, registry=self.registry)
 
         gauge("build_info", "Version of the controller; always 1.", "version").labels(__version__).set(1)
         self.leader = gauge("leader", "1 while this process holds the Lease.")
         self.faults = counter(
             "faults_total",
             "New occurrences of faults, by what they are.",
-            "source",
-            "kind",
-            "code",
-            "severity",
+            *("source", "kind", "code", "severity"),
         )
         self.ignored = counter(
             "faults_ignored_total", "Detected lines that led to nothing, by why.", "reason"
@@ -56,9 +71,7 @@ class Metrics:
         self.shadowed = counter(
             "faults_shadow_total",
             "Lines that a rule in shadow mode found; they lead to nothing.",
-            "source",
-            "rule",
-            "severity",
+            *("source", "rule", "severity"),
         )
         self.rules_info = gauge(
             "rules_info", "The user's rules in force, by their content; always 1.", "hash"
@@ -66,7 +79,9 @@ class Metrics:
         self.rules_rejected = gauge(
             "rules_rejected", "1 while the user's rules file is refused and older rules stay in force."
         )
-        self.waiting = gauge("faults_waiting", "Faults that wait for their node or for a write to succeed.")
+        self.faults_waiting = gauge(
+            "faults_waiting", "Faults that wait for their node or for a write to succeed."
+        )
         self.lines = counter("lines_read_total", "Lines read from Loki.", "source")
         self.duplicates = counter("lines_duplicate_total", "Lines read again in the overlap.", "source")
         self.nodeless = counter("lines_without_node_total", "Lines whose stream names no node.", "source")
@@ -128,22 +143,21 @@ class Metrics:
             "Traces that the window of recent evidence had no room for; thresholds may miss them.",
         )
         self.actions = counter("actions_total", "Node writes, by verb and result.", "verb", "result")
-        self.fault_to_taint = Histogram(
-            prefix + "fault_to_taint_seconds",
-            "From a line's Loki timestamp to the taint on its node.",
-            buckets=_LAGS,
-            registry=self.registry,
+        self.fault_to_taint = histogram(
+            "fault_to_taint_seconds", "From a line's Loki timestamp to the taint on its node."
         )
-        self.kernel_to_entry = lag(
+        self.kernel_to_entry = histogram(
             "kernel_to_entry_seconds",
             "From the kernel's own stamp of a fault's line to its Loki timestamp, where the boot was heard.",
         )
-        self.entry_to_read = lag(
+        self.entry_to_read = histogram(
             "entry_to_read_seconds", "From a fault line's Loki timestamp to when it was read here.", "source"
         )
-        self.read_to_taint = lag("read_to_taint_seconds", "From reading a fault's line to the taint.")
-        self.tick_seconds = Histogram(
-            prefix + "tick_seconds", "Time one tick takes, writes included.", registry=self.registry
+        self.read_to_taint = histogram("read_to_taint_seconds", "From reading a fault's line to the taint.")
+        self.reconcile_seconds = histogram(
+            "reconcile_seconds",
+            "Time one reconcile takes, writes included.",
+            buckets=Histogram.DEFAULT_BUCKETS,
         )
         self.tainted = gauge("nodes_tainted", "Nodes that carry our taint.")
         self.gpu_nodes = gauge("gpu_nodes", "GPU nodes, the denominator of the brake.")
@@ -239,3 +253,43 @@ def fault_labels(source: Source, kind: FaultKind, code: int | None, severity: Se
     """The values of ``faults_total``'s labels; a line may claim any number, so the codes are bounded here."""
     shown = "" if code is None else str(code) if code < HIGHEST_CODE else "other"
     return (source.value, kind.value, shown, severity.value)
+
+
+class Latency:
+    """Measures how late things come: from the kernel to Loki, from Loki to us, and from us to the taint.
+
+    ``began_ns`` says when a node's boot began, by the node's clock.
+    """
+
+    def __init__(
+        self, metrics: Metrics, began_ns: Callable[[str, str | None], int | None], now_ns: Callable[[], int]
+    ) -> None:
+        self._metrics = metrics
+        self._began_ns = began_ns
+        self._now_ns = now_ns
+        self._read_ns: dict[tuple[str, IncidentKey], int] = {}
+
+    def read(self, faults: Iterable[Fault], received_ns: Mapping[Source, int]) -> None:
+        """Faults of lines that Loki answered with at these times."""
+        for fault in islice((fault for fault in faults if fault.source in received_ns), OBSERVED_MOST):
+            read_ns = received_ns[fault.source]
+            since_entry = max(0, read_ns - fault.timestamp_ns) / 1e9
+            self._metrics.entry_to_read.labels(fault.source.value).observe(since_entry)
+            if fault.node is None:
+                continue
+            if fault.severity.taints:
+                if len(self._read_ns) >= UNTAINTED_MOST:
+                    self._read_ns.clear()
+                self._read_ns[fault.node, fault.key] = read_ns
+            position = fault.finding.position
+            began_ns = self._began_ns(fault.node, position.boot_id)
+            if position.stamp_us is not None and began_ns is not None:
+                seconds = (fault.timestamp_ns - began_ns - position.stamp_us * 1000) / 1e9
+                if seconds <= REPLAY_SECONDS:
+                    self._metrics.kernel_to_entry.observe(max(0.0, seconds))
+
+    def tainted(self, fault: Fault) -> None:
+        """A node was tainted for this fault just now."""
+        read_ns = None if fault.node is None else self._read_ns.pop((fault.node, fault.key), None)
+        if read_ns is not None:
+            self._metrics.read_to_taint.observe(max(0, self._now_ns() - read_ns) / 1e9)

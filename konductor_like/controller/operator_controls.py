@@ -62,49 +62,42 @@ class OperatorControls:
 
         What it gives is at most an interval old. ``at_once`` reads now, unless that failed a moment ago.
         """
-        seconds = self._clock()
+        seconds, view = self._clock(), None
         renewal = self._renewed(self._as_of_seconds)
         if renewal is not None:
-            self._as_of_seconds, seen = renewal
+            self._as_of_seconds, view = renewal
             self._failed, self._due_seconds = False, self._as_of_seconds + self._interval_seconds
-            self._take(seen)
         if seconds >= self._due_seconds or (at_once and not self._failed):
-            self._read_lease(seconds)
-        self._report_pause(now)
-        self._report_brake_reset(now)
+            try:
+                # The holder of a Lease that was deleted puts it back, with the pause.
+                view = self._read() or view
+                self._failed, self._due_seconds = False, seconds + self._interval_seconds
+                # A renewal that was under way meanwhile may have been answered from before what was read.
+                self._as_of_seconds = self._clock()
+            except KubeError as error:
+                self._failed, self._due_seconds = True, seconds + AGAIN_SECONDS
+                logs.debug(f"The Lease cannot be read for a pause: {error}.")
+        if view is not None:
+            if view.problem is not None and view.problem != self._problem:
+                logs.warning(f"What the Lease carries cannot be read in full: {view.problem}.")
+            self._controls, self._problem = view.controls, view.problem
+        if self._controls.acts or self._reported_pause:
+            self._report_pause(now)
+            self._report_brake_reset(now)
         return self._controls
 
-    def _read_lease(self, seconds: float) -> None:
-        try:
-            seen = self._read()
-        except KubeError as error:
-            self._failed, self._due_seconds = True, seconds + AGAIN_SECONDS
-            logs.debug(f"The Lease cannot be read for a pause: {error}.")
-            return
-        self._failed, self._due_seconds = False, seconds + self._interval_seconds
-        # A renewal that was under way meanwhile may have been answered from before what was read.
-        self._as_of_seconds = self._clock()
-        if seen is not None:  # the holder of a Lease that was deleted puts it back, with the pause
-            self._take(seen)
-
-    def _take(self, seen: LeaseControls) -> None:
-        self._controls = seen.controls
-        if seen.problem is not None and seen.problem != self._problem:
-            logs.warning(f"What the Lease carries cannot be read in full: {seen.problem}.")
-        self._problem = seen.problem
-
     def _report_pause(self, now: datetime) -> None:
-        pause = self._controls.pause
-        holding = pause if pause is not None and pause.holds(now) else None
+        pause, before = self._controls.pause, self._reported_pause
+        holding = self._reported_pause = pause if pause is not None and pause.holds(now) else None
         self._metrics.paused.set(holding is not None)
-        if holding is not None and holding != self._reported_pause:
-            message = f"Tainting is {pause_words(holding)}. Releases and records go on."
-            logs.warning(message, by=holding.by)
-            audit.heeded("pause", by=holding.by, act=holding.act, why=holding.reason)
-            self._fleet_event(EventReason.PAUSED, message, holding.act)
-        elif holding is None and self._reported_pause is not None:
-            self._report_end(self._reported_pause, expired=pause is not None)
-        self._reported_pause = holding
+        if holding is None and before is not None:
+            self._report_end(before, expired=pause is not None)
+        if holding is None or holding == before:
+            return
+        message = f"Tainting is {pause_words(holding)}. Releases and records go on."
+        logs.warning(message, by=holding.by)
+        audit.heeded("pause", by=holding.by, act=holding.act, why=holding.reason)
+        self._fleet_event(EventReason.PAUSED, message, holding.act)
 
     def _report_end(self, pause: ControlAct, *, expired: bool) -> None:
         """A pause is over: it expired, or somebody ended it, who may have left a name."""

@@ -13,7 +13,7 @@ from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 
 FRESH_SECONDS = 120.0
-"""How long an answer is told, and a question is worth asking: by then the line has been judged."""
+"""How long an answer is told, and a question is worth asking: by then the line has been decided on."""
 AGAIN_SECONDS = 60.0
 """A node is asked about at most this often."""
 MINUTE_MOST = 120
@@ -22,6 +22,10 @@ NODES_MOST = 1000
 """More than this neither wait nor are remembered."""
 DENIED_SECONDS = 600.0
 """After a refusal nothing is asked for so long."""
+TOO_LARGE = (
+    "were looked at for their jobs: they are too large. Jobs of the others are known by the labels in Loki "
+    "and by pods' names."
+)
 
 
 class PodJobs:
@@ -90,7 +94,9 @@ class PodJobs:
             else:
                 with self._changed:
                     self._known[node] = (self._clock(), jobs)
-                self._said = "" if jobs.complete else self._said_of(node)
+                if not jobs.complete and self._said != TOO_LARGE:
+                    logs.warning(f"Not all running pods of node {node} {TOO_LARGE}", node=node)
+                self._said = "" if jobs.complete else TOO_LARGE
                 self._answered()
 
     def _next(self) -> str | None:
@@ -110,17 +116,6 @@ class PodJobs:
                     return node
                 self._changed.wait(self._sent[0] + 60.0 - now if self._wanted else None)
             return None
-
-    def _said_of(self, node: str) -> str:
-        """Say once in a row that not all pods of a node were looked at."""
-        said = "the pods are too large"
-        if self._said != said:
-            logs.warning(
-                f"Not all running pods of node {node} were looked at for their jobs: they are too large. "
-                "Jobs of the others are known by the labels in Loki and by pods' names.",
-                node=node,
-            )
-        return said
 
     def _failed(self, error: KubeError) -> None:
         self._metrics.kube_errors.labels(type(error).__name__).inc()

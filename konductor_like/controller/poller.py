@@ -25,7 +25,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Protocol
 
 from konductor_like.controller import logs
@@ -34,6 +33,8 @@ from konductor_like.controller.wakeups import PollSchedule
 from konductor_like.loki.errors import LokiBadAnswer, LokiError, LokiOverloaded
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.window_query import Window
+from konductor_like.model.text import listed
+from konductor_like.model.time import moment_of, stamp
 
 BACKOFF_CAP_SECONDS = 30.0
 _NODE_LABEL_HINT = "check KONDUCTOR_NODE_LABEL and the collector's resource processor."
@@ -64,13 +65,6 @@ class Reader(Protocol):
         """The result was acted upon."""
 
 
-class Inbox(Protocol):
-    """Where deliveries go."""
-
-    def put(self, delivery: Delivery, /) -> None:
-        """Take one delivery."""
-
-
 class Poller:
     """Polls one reader and hands on what it found.
 
@@ -83,7 +77,7 @@ class Poller:
         self,
         name: str,
         reader: Reader,
-        inbox: Inbox,
+        deliver: Callable[[Delivery], object],
         metrics: Metrics,
         *,
         interval_seconds: float,
@@ -94,12 +88,12 @@ class Poller:
         self.problem: LokiError | None = None
         self.caught_up = False
         self.wake = threading.Event()
-        """Set where :meth:`due_seconds` has become less; the thread that polls waits for it."""
+        """Set where the schedule has come nearer; the thread that polls waits for it."""
         self._reader = reader
-        self._inbox = inbox
+        self._deliver = deliver
         self._metrics = metrics
         self._interval_seconds = interval_seconds
-        self._schedule = PollSchedule(interval_seconds)
+        self.schedule = PollSchedule(interval_seconds)
         self._now_ns = now_ns
         self._stop = stop
         self._failures = 0
@@ -112,34 +106,26 @@ class Poller:
 
         May be called from any thread and as often as one likes; it never waits.
         """
-        if self._schedule.nudge(oldest_ns):
+        if self.schedule.nudge(oldest_ns):
             self.wake.set()
-
-    def ask_for(self, query: str) -> None:
-        """Ask another query from the next poll on."""
-        self._reader.ask_for(query)
-
-    def due_seconds(self) -> float:
-        """How long until the next poll."""
-        return self._schedule.due_seconds()
 
     def poll(self) -> None:
         """Poll once, wait until what was found is acted upon, and plan the next poll."""
-        nudged, oldest_ns = self._schedule.take()
+        nudged, oldest_ns = self.schedule.take()
         result = self._poll(oldest_ns)
         if result is None:
             if nudged:
-                self._schedule.nudge(oldest_ns)
-            self._schedule.wait(self._pause_seconds())
+                self.schedule.nudge(oldest_ns)
+            self.schedule.wait(self._pause_seconds())
             return
-        self._schedule.polled(nudged=nudged, seconds=self._poll_seconds)
+        self.schedule.polled(nudged=nudged, seconds=self._poll_seconds)
         if result.failure is not None:
             self._failed(result.failure)
         if isinstance(result.failure, LokiOverloaded):
-            self._schedule.wait(self._pause_seconds())
+            self.schedule.wait(self._pause_seconds())
         elif result.more:
-            self._schedule.wait(result.wait_seconds)
-        self._schedule.put_off(self._interval_seconds * (result.slowdown - 1))
+            self.schedule.wait(result.wait_seconds)
+        self.schedule.put_off(self._interval_seconds * (result.slowdown - 1))
 
     def _poll(self, oldest_ns: int | None) -> PollResult | None:
         """One poll, acted upon; None where it failed or was not accepted, and its lines come again."""
@@ -161,7 +147,7 @@ class Poller:
             result = self._reader.poll(self._now_ns(), oldest_ns)
         self._poll_seconds = time.monotonic() - began
         delivery = Delivery(self.name, result, read_ns=self._now_ns())
-        self._inbox.put(delivery)
+        self._deliver(delivery)
         while not delivery.done.wait(0.2):
             if self._stop.is_set():
                 return None
@@ -186,52 +172,46 @@ class Poller:
         metrics.slowed.labels(name).set(result.slowdown > 1)
         metrics.loud_nodes.labels(name).set(len(result.noisy_nodes))
         metrics.unreadable.labels(name).set(sum(window.width_ns for window in result.unread) / 1e9)
-        self._say_lasting(result)
-        self._say_noisy(result.noisy_nodes)
+        self._say_lasting(
+            "slowed",
+            "Loki processed more for us than KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE allows: "
+            f"{name} lines are polled {result.slowdown:.0f} times less often."
+            if result.slowdown > 1
+            else "",
+            over=f"{name} lines are polled as often as usual again.",
+        )
+        self._say_lasting(
+            "unread",
+            f"Loki cannot give the {name} lines {_between(result.unread[0])}. They are asked for again, ever "
+            "fewer at once, and later lines are read."
+            if result.unread
+            else "",
+            over=f"No {name} lines are left that Loki could not give.",
+            say=logs.error,
+        )
+        if new := result.noisy_nodes - self._noisy:
+            self._said.discard("storm")
+        self._noisy = result.noisy_nodes
+        names = listed([node or "(no node)" for node in sorted(new)], 5)
+        self._say_lasting(
+            "storm",
+            f"A storm of {name} lines from {names}: read by itself, so that it delays no other node's."
+            if result.noisy_nodes
+            else "",
+            over=f"The storm of {name} lines is over.",
+        )
         self._say_oddities(result)
 
-    def _say_lasting(self, result: PollResult) -> None:
-        """Say once what goes on for a while, and when it is over."""
-        if result.slowdown > 1:
-            slowed = (
-                f"Loki processed more for us than KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE allows: "
-                f"{self.name} lines are polled {result.slowdown:.0f} times less often."
-            )
-            self._say_begun("slowed", slowed, logs.warning)
-        else:
-            self._say_over("slowed", f"{self.name} lines are polled as often as usual again.")
-        if result.unread:
-            unread = (
-                f"Loki cannot give the {self.name} lines {_between(result.unread[0])}. They are asked for "
-                "again, ever fewer at once, and later lines are read."
-            )
-            self._say_begun("unread", unread, logs.error)
-        else:
-            self._say_over("unread", f"No {self.name} lines are left that Loki could not give.")
-
-    def _say_begun(self, what: str, text: str, say: Callable[..., None]) -> None:
-        if what not in self._said:
+    def _say_lasting(
+        self, what: str, text: str, *, over: str, say: Callable[..., None] = logs.warning
+    ) -> None:
+        """Say once what goes on for a while, and when it is over; ``text`` is empty while it is not so."""
+        if text and what not in self._said:
             self._said.add(what)
             say(text, source=self.name)
-
-    def _say_over(self, what: str, text: str) -> None:
-        if what in self._said:
+        elif not text and what in self._said:
             self._said.remove(what)
-            logs.info(text, source=self.name)
-
-    def _say_noisy(self, nodes: frozenset[str]) -> None:
-        """Say once who prints more than one answer holds, and when that is over."""
-        if new := nodes - self._noisy:
-            shown = ", ".join(name or "(no node)" for name in sorted(new)[:5])
-            more = f" and {len(new) - 5} more" if len(new) > 5 else ""
-            logs.warning(
-                f"A storm of {self.name} lines from {shown}{more}: read by itself, so that it delays no "
-                "other node's.",
-                source=self.name,
-            )
-        elif self._noisy and not nodes:
-            logs.info(f"The storm of {self.name} lines is over.", source=self.name)
-        self._noisy = nodes
+            logs.info(over, source=self.name)
 
     def _say_oddities(self, result: PollResult) -> None:
         """What a healthy pipeline never sends is counted and said, never dropped in silence (rule 12)."""
@@ -254,7 +234,7 @@ class Poller:
             metrics.incomplete.labels(name).inc(len(result.incomplete_windows))
             logs.warning(
                 f"{len(result.incomplete_windows)} single nanoseconds hold more {name} lines than Loki gives "
-                "at once; what came was judged, the rest cannot be had.",
+                "at once; what came was acted upon, the rest cannot be had.",
                 source=name,
             )
         if result.cursor_ahead_ns:
@@ -310,8 +290,9 @@ class PollThread:
     def _run(self) -> None:
         while not self._stop.is_set():
             self._wake.clear()
-            poller = min(self._pollers, key=Poller.due_seconds)
-            left = poller.due_seconds()
+            left, poller = min(
+                ((each.schedule.due_seconds(), each) for each in self._pollers), key=lambda due: due[0]
+            )
             if left <= 0:
                 poller.poll()
             elif not self._stop.is_set():
@@ -327,5 +308,4 @@ def poll_threads(pollers: Mapping[str, Poller], stop: threading.Event) -> list[P
 
 
 def _between(window: Window) -> str:
-    start, end = (datetime.fromtimestamp(at_ns / 1e9, UTC) for at_ns in (window.start_ns, window.end_ns))
-    return f"of {start:%Y-%m-%d %H:%M:%S} to {end:%H:%M:%S} UTC"
+    return f"of {stamp(moment_of(window.start_ns))} to {stamp(moment_of(window.end_ns))}"

@@ -1,14 +1,20 @@
-"""What a reconcile needs of the cluster: the real thing, or what stands in for it in a dry run."""
+"""What a reconcile needs of the cluster, and what stands in for it in a dry run.
+
+Dry run is another object graph, not a flag (rule 26): it reads the cluster and keeps its writes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from konductor_like.cluster.node_writer import WriteResult
-from konductor_like.cluster.pods import NodeJobs
-from konductor_like.model import Change, Controls, LogLine, NodeRecord, NodeState
+from konductor_like.controller import logs
+from konductor_like.model import Change, EventReason, NodeState
+
+FleetEvent = Callable[[EventReason, str], None]
+"""Sends an Event about the fleet; returns at once and raises nothing."""
 
 
 class Nodes(Protocol):
@@ -39,36 +45,48 @@ class EventSink(Protocol):
         """Tell about an applied change."""
 
 
-class ReadControls(Protocol):
-    """What people told us, as the Lease carries it."""
+class DryRunNodes:
+    """The live nodes, with the taints and records that would have been written laid over them."""
 
-    def __call__(self, now: datetime, *, at_once: bool = False) -> Controls:
-        """As known lately, or as it is right now."""
+    def __init__(self, live: Nodes) -> None:
+        self._live = live
+        self._written: dict[str, NodeState] = {}
 
-
-class Fleet(Protocol):
-    """What the readers of the kernel logs say about themselves."""
+    def snapshot(self) -> Mapping[str, NodeState]:
+        """All nodes as they would be."""
+        nodes = dict(self._live.snapshot())
+        for name, written in self._written.items():
+            live = nodes.get(name)
+            if live is not None and live.as_read.uid == written.as_read.uid:
+                then = written.as_read
+                seen = replace(live.as_read, taints=then.taints, record=then.record, health=then.health)
+                nodes[name] = replace(live, taints=written.taints, record=written.record, as_read=seen)
+        return nodes
 
     @property
-    def ambiguous(self) -> frozenset[str]:
-        """Names under which two machines report at once."""
+    def problem(self) -> Exception | None:
+        """Why the view may be stale right now."""
+        return self._live.problem
 
-    @property
-    def left(self) -> Mapping[str, frozenset[str]]:
-        """By node, the boots that are over although faults wait for them."""
-
-    def returned(self, nodes: Mapping[str, NodeState]) -> Mapping[str, NodeRecord]:
-        """Nodes made anew since the last call for a known machine, with what was on the Node before."""
-
-    def count_unparsed(self, lines: Iterable[LogLine]) -> None:
-        """Take note of lines that detection made no fault of."""
+    def apply(self, state: NodeState) -> None:
+        """Remember what would have been written."""
+        self._written[state.name] = state
 
 
-class Jobs(Protocol):
-    """Which jobs run on nodes, known a little later than asked for."""
+class DryRunEvents:
+    """Tells the log instead of the cluster."""
 
-    def want(self, nodes: Iterable[str]) -> None:
-        """They are of interest now."""
+    def announce(self, state: NodeState, change: Change) -> None:
+        """Log the Event that would have been sent."""
+        if change.event is None:
+            return
+        logs.info(
+            f"would send Event {change.event} for node {state.name}: {change.message}",
+            node=state.name,
+            event=change.event,
+        )
 
-    def known(self) -> Mapping[str, NodeJobs]:
-        """What is known by now."""
+
+def dry_run_fleet_event(reason: EventReason, message: str, _act: str = "") -> None:
+    """Log the Event about the fleet that would have been sent."""
+    logs.info(f"would send Event {reason} on the Lease: {message}", event=reason)

@@ -1,23 +1,25 @@
-"""What a reconcile says: log lines, metrics and Events, all rendered from the plan and what came of it."""
+"""What a reconcile says: log lines, metrics and Events, all rendered from the plan and what came of it.
+
+The same thing is said once, or now and then with a count.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 
+from konductor_like.cluster.node_writer import Outcome
 from konductor_like.controller import logs
 from konductor_like.controller.audit import Audit
-from konductor_like.controller.brake_report import BrakeReport
 from konductor_like.controller.metrics import Metrics, fault_labels
-from konductor_like.controller.repeats import Repeats
+from konductor_like.controller.ports import FleetEvent
 from konductor_like.model import (
     BrakeState,
     Change,
     EventReason,
     Fault,
     FaultKind,
-    Growth,
     Ignored,
     IncidentKey,
     NodeState,
@@ -28,50 +30,42 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.text import listed
-from konductor_like.model.time import unix_ns
+from konductor_like.model.time import stamp, unix_ns
+from konductor_like.policy.brake import waiting
+from konductor_like.policy.incidents import QUIET_REASONS
+from konductor_like.policy.wording import why_held
 
+_NAMES = 5
 _SHADOWS_REMEMBERED = 10_000
 _SHADOW_RULES_MOST = 200
 """Labels of one metric; a line may claim any code."""
 _REPEATED = timedelta(minutes=10)
 """What was said of a line that led to nothing is said again, with a count, after this."""
 _REPEATS_REMEMBERED = 1000
-_QUIET_REASONS = frozenset(
-    {
-        "seen before",
-        "covered by the last release",
-        "the node is opted out",
-        "a replay from before the first start",
-        "it happened in a boot that the node has left",
-    }
-)
-"""Why a line led to nothing in the ordinary course of things: counted, logged only when looking closely."""
+_About = tuple[str, str | None, str]
+"""Rule, node and reason of lines that led to nothing."""
 
 
 class Report:
     """Remembers only what keeps it from saying the same thing twice."""
 
     def __init__(
-        self,
-        metrics: Metrics,
-        *,
-        dry_run: bool = False,
-        fleet_event: Callable[[EventReason, str], None] | None = None,
+        self, metrics: Metrics, *, dry_run: bool = False, fleet_event: FleetEvent | None = None
     ) -> None:
         """``fleet_event`` sends an Event about the fleet; without it none are sent."""
         self._metrics = metrics
-        self._audit = Audit(metrics, dry_run=dry_run)
+        self.audit = Audit(metrics, dry_run=dry_run)
         self._fleet_event = fleet_event or (lambda _reason, _message: None)
-        self._brake = BrakeReport(self._fleet_event)
+        self.brake = BrakeReport(self._fleet_event)
         self._suffix = " (dry run)" if dry_run else ""
         self._tainted: dict[str, str] = {}
-        self._said_waiting: set[str] = set()
+        self._said_unknown: set[str] = set()
         self._told_misnamed: set[str] = set()
         self._told_misnamed_at: datetime | None = None
         self._said_odd: set[tuple[str, str]] = set()
         self._said_shadows: set[tuple[str | None, IncidentKey, str | None]] = set()
         self._shadow_rules: set[str] = set()
-        self._ignored: Repeats[tuple[str, str | None, str]] = Repeats(_REPEATED)
+        self._ignored = Repeats(_REPEATED)
 
     def applied(self, change: Change, now: datetime) -> None:
         """A write that the cluster took."""
@@ -79,14 +73,15 @@ class Report:
         record = change.record
         if record is not None and record.act and record.contested_at == record.act.at:
             self._metrics.contested.inc()
-        fault = change.evidence
         for news in change.news:
             self._say_fault(change.node, news)
-        for grown in change.grown:
-            self._say_growth(change.node, grown)
+        for grown in change.grown:  # one line of the log for each write that counts a storm
+            fault, count = grown.latest, grown.latest.times
+            times = " once more, lately" if count == 1 else f" {count:,} times more, lately"
+            self._say_fault(change.node, fault, times, count=count)
         if change.verb is Verb.TAINT:
-            if fault is not None:
-                seconds = (unix_ns(now) - fault.timestamp_ns) / 1e9
+            if change.evidence is not None:
+                seconds = (unix_ns(now) - change.evidence.timestamp_ns) / 1e9
                 self._metrics.fault_to_taint.observe(max(0.0, seconds))
             logs.info(
                 f"Node {change.node} tainted.{self._suffix}",
@@ -98,31 +93,25 @@ class Report:
             )
         elif change.event is not None:
             logs.debug(f"node {change.node}: {change.message}{self._suffix}", node=change.node)
-        self._audit.written(change, "applied")
+        self.audit.written(change, "applied")
 
-    def failed(self, change: Change, why: str, *, result: str = "failed") -> None:
-        """A write that did not happen (or may not have)."""
-        self._metrics.actions.labels(change.verb.value, result).inc()
-        self._audit.written(change, result, why)
-        if result == "conflict":
-            logs.debug(f"node {change.node} changed meanwhile; deciding again.", node=change.node)
-        elif result == "gone":
-            logs.info(f"node {change.node} is gone, says the API server.", node=change.node)
+    def not_written(self, change: Change, outcome: Outcome, why: str = "") -> None:
+        """A write that did not happen, or may not have."""
+        node, verb = change.node, change.verb.value
+        self.audit.written(change, outcome.value, why)
+        if outcome is Outcome.UNDER_WAY:
+            logs.warning(f"node {node}: the API server takes long over the {verb}; going on.", node=node)
+            return
+        self._metrics.actions.labels(verb, outcome.value).inc()
+        if outcome is Outcome.CONFLICT:
+            logs.debug(f"node {node} changed meanwhile; deciding again.", node=node)
+        elif outcome is Outcome.GONE:
+            logs.info(f"node {node} is gone, says the API server.", node=node)
         else:
-            logs.error(
-                f"could not {change.verb.value} node {change.node}: {why} Trying again.", node=change.node
-            )
+            logs.error(f"could not {verb} node {node}: {why} Trying again.", node=node)
 
-    def slow(self, change: Change) -> None:
-        """A write that the API server has not answered yet."""
-        self._audit.written(change, "under way")
-        logs.warning(
-            f"node {change.node}: the API server takes long over the {change.verb.value}; going on.",
-            node=change.node,
-        )
-
-    def settled(self, counted: Iterable[Fault], ignored: Iterable[Ignored], now: datetime) -> None:
-        """Faults that were judged for good: the new occurrences, and what led to nothing."""
+    def faults(self, counted: Iterable[Fault], ignored: Iterable[Ignored], now: datetime) -> None:
+        """Faults that were decided for good: the new occurrences, and what led to nothing."""
         kinds: Counter[tuple[Source, FaultKind, int | None, Severity]] = Counter()
         for one in counted:
             kinds[one.source, one.finding.kind, one.finding.code, one.severity] += one.times
@@ -130,11 +119,9 @@ class Report:
             self._metrics.faults.labels(*fault_labels(*kind)).inc(count)
         dropped = Counter((item.fault.finding.rule, item.fault.node, item.reason) for item in ignored)
         for about, count in dropped.items():
-            reason = about[2]
-            self._metrics.ignored.labels(reason).inc(count)
-            if reason not in _QUIET_REASONS:
-                known = about in self._ignored or len(self._ignored) < _REPEATS_REMEMBERED
-                self._ignored.add(about if known else ("further rules", "<various>", reason), count)
+            self._metrics.ignored.labels(about[2]).inc(count)
+            if about[2] not in QUIET_REASONS:
+                self._ignored.add(about, count)
         for (rule, node, reason), count in self._ignored.due(now).items():
             times = "" if count == 1 else f" {count:,} times"
             logs.warning(
@@ -143,10 +130,6 @@ class Report:
                 rule=rule,
                 count=count,
             )
-
-    def refused(self, refused: Iterable[Refused], rules_version: str, now: datetime) -> None:
-        """Nodes that were not tainted although something stands against them."""
-        self._audit.refused(refused, rules_version, now)
 
     def shadowed(self, faults: Iterable[Fault], rules_version: str, now: datetime) -> list[Fault]:
         """Faults of rules on trial: counted, and said once per node, rule, GPU and boot.
@@ -168,10 +151,9 @@ class Report:
             self._said_shadows.add(said)
             if severity.taints and fault.node is not None:
                 would_taint.append(fault)
-            origin = _origin(fault)
             effect = "tainted it" if severity.taints else f"been recorded as {severity}"
             logs.info(
-                f"node `{fault.node or '<none>'}` has {origin} error that would have {effect} "
+                f"node `{fault.node or '<none>'}` has {_origin(fault)} error that would have {effect} "
                 f"(rule {rule} is in shadow mode): {fault.finding.text}",
                 node=fault.node,
                 rule=rule,
@@ -180,19 +162,19 @@ class Report:
                 mode="shadow",
             )
         shadows = [Refused(str(each.node), each.key, Refusal.SHADOW, about=each) for each in would_taint]
-        self._audit.refused(shadows, rules_version, now)
+        self.audit.refused(shadows, rules_version, now)
         return would_taint
 
-    def unknown_nodes(self, waiting: Sequence[Fault], given_up: Sequence[Fault], now: datetime) -> None:
+    def unknown_nodes(self, kept: Sequence[Fault], given_up: Sequence[Fault], now: datetime) -> None:
         """Faults of nodes that the cluster does not have: those that wait, and those that waited too long."""
-        names = {str(fault.node) for fault in waiting}
-        for name in sorted(names - self._said_waiting):
+        names = {str(fault.node) for fault in kept}
+        for name in sorted(names - self._said_unknown):
             logs.warning(
                 f"A fault names node {name}, which the cluster does not have (yet); waiting for it to "
                 "register. If it never does, check the collector's node label.",
                 node=name,
             )
-        self._said_waiting = names
+        self._said_unknown = names
         dropped = Counter((fault.finding.rule, fault.node) for fault in given_up)
         for (rule, node), count in dropped.items():
             self._metrics.ignored.labels("no such node").inc(count)
@@ -212,24 +194,27 @@ class Report:
         self._told_misnamed_at = now
         self._fleet_event(
             EventReason.MISNAMED,
-            f"Kernel faults were dropped because no Node has their name: {listed(new, 5)}. If "
+            f"Kernel faults were dropped because no Node has their name: {listed(new, _NAMES)}. If "
             "these are no deleted Nodes, check KONDUCTOR_NODE_LABEL and the collector's resource processor.",
         )
 
     def deleted(self, names: Sequence[str], until: datetime) -> None:
         """Nodes that were just seen to be gone, with our taint; the brake keeps their room until then."""
         self._metrics.deleted.inc(len(names))
-        self._brake.deleted(names, until)
+        deleted = "was deleted" if len(names) == 1 else "were deleted"
+        message = (
+            f"{listed(names, _NAMES)} {deleted} with our taint: the room stays empty until {stamp(until)}."
+        )
+        logs.warning(message, deleted=list(names[:50]))
+        self._fleet_event(EventReason.DELETED, message)
 
-    def begin(self, nodes: Mapping[str, NodeState]) -> None:
-        """A leadership begins with these nodes: what they tell of by themselves was said before."""
-        self._brake.begin(nodes)
-
-    def fleet(self, nodes: Mapping[str, NodeState], brake: BrakeState, waiting: int, now: datetime) -> None:
+    def fleet(
+        self, nodes: Mapping[str, NodeState], brake: BrakeState, open_faults: int, now: datetime
+    ) -> None:
         """The state of the whole after a reconcile: the brake, and taints that others removed."""
         self._metrics.show_brake(brake)
-        self._metrics.waiting.set(waiting)
-        self._brake.tell(brake, now)
+        self._metrics.faults_waiting.set(open_faults)
+        self.brake.tell(brake, now)
         self._say_oddities(nodes)
         tainted = {name: state.as_read.uid for name, state in nodes.items() if state.tainted}
         self._metrics.tainted.set(len(tainted))
@@ -256,29 +241,94 @@ class Report:
             logs.warning(f"node {name}: {what}.", node=name)
         self._said_odd = odd
 
-    def _say_fault(self, node: str, fault: Fault) -> None:
-        origin = _origin(fault)
+    def _say_fault(self, node: str, fault: Fault, times: str = "", **facts: object) -> None:
         logs.info(
-            f"node `{node}` has {origin} error: {fault.finding.text}",
+            f"node `{node}` has {_origin(fault)} error{times}: {fault.finding.text}",
             node=node,
             rule=fault.finding.rule,
             gpu=fault.finding.gpu,
             severity=fault.severity.value,
-        )
-
-    def _say_growth(self, node: str, grown: Growth) -> None:
-        """Not a line of the log for each line of a storm, but one for each write that counts them."""
-        fault = grown.latest
-        times = "once more" if fault.times == 1 else f"{fault.times:,} times more"
-        logs.info(
-            f"node `{node}` has {_origin(fault)} error {times}, lately: {fault.finding.text}",
-            node=node,
-            rule=fault.finding.rule,
-            gpu=fault.finding.gpu,
-            severity=fault.severity.value,
-            count=fault.times,
+            **facts,
         )
 
 
 def _origin(fault: Fault) -> str:
+    """As Konduktor's controller calls it."""
     return "dmesg" if fault.source is Source.KERNEL else "pod"
+
+
+class BrakeReport:
+    """What the brake says as a whole, in log and Event: when it begins to hold nodes, and when it ends."""
+
+    def __init__(self, fleet_event: FleetEvent) -> None:
+        self._fleet_event = fleet_event
+        self._held: tuple[str, ...] = ()
+        self._announced = False
+
+    def begin(self, nodes: Mapping[str, NodeState]) -> None:
+        """A leadership begins: what is held by the nodes' records was announced by whoever led before."""
+        self._announced = any(waiting(state) is not None for state in nodes.values())
+
+    def tell(self, brake: BrakeState, now: datetime) -> None:
+        """Say what is new."""
+        held = tuple(item.node for item in brake.held)
+        names = listed(held, _NAMES)
+        if held and held != self._held:
+            logs.warning(
+                f"The brake holds back {names}: {_why_held(brake)}",
+                held=list(held[:50]),
+                out=brake.out,
+                bound=brake.bound,
+            )
+        elif self._held and not held:
+            logs.info("The brake holds nothing any more.")
+        self._held = held
+        if held and not self._announced:
+            number = f"{len(held)} node" + ("s" if len(held) > 1 else "")
+            self._fleet_event(
+                EventReason.HOLDING,
+                f"Since {stamp(now)} the brake holds back {number}: {names}: {_why_held(brake)}",
+            )
+        elif self._announced and not held:
+            self._fleet_event(EventReason.FREE, f"Since {stamp(now)} the brake holds nothing any more.")
+        self._announced = bool(held)
+
+
+def _why_held(brake: BrakeState) -> str:
+    """Why, where all are held for one reason; and that releases help where they do."""
+    reasons = {item.why for item in brake.held}
+    first = brake.held[0].why
+    if len(reasons) == 1 and first is not None and first is not Refusal.BRAKE:
+        return f"{why_held(first, brake)}."
+    told = f"{brake.out} of {brake.gpu_nodes} GPU nodes are out, {brake.bound} may be"
+    if not brake.bound:
+        return f"{told}: the settings allow no taint at all."
+    return f"{told}. Releasing nodes makes room."
+
+
+class Repeats:
+    """Counts lines that led to nothing, and says when a count is due: at first at once, then now and then.
+
+    What stayed away for the span is new again.
+    """
+
+    def __init__(self, span: timedelta) -> None:
+        self._span = span
+        self._said: dict[_About, datetime] = {}
+        self._counts: dict[_About, int] = {}
+
+    def add(self, about: _About, count: int) -> None:
+        """It came so many times more; of too many, the further ones are counted together."""
+        known = self._said.keys() | self._counts.keys()
+        if about not in known and len(known) >= _REPEATS_REMEMBERED:
+            about = ("further rules", "<various>", about[2])
+        self._counts[about] = self._counts.get(about, 0) + count
+
+    def due(self, now: datetime) -> Mapping[_About, int]:
+        """What to say now, with how often it came since it was last said."""
+        self._said = {about: at for about, at in self._said.items() if now - at < self._span}
+        due = {about: count for about, count in self._counts.items() if about not in self._said}
+        for about in due:
+            del self._counts[about]
+            self._said[about] = now
+        return due

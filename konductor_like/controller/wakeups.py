@@ -96,8 +96,7 @@ class TailWatcher:
 
     def close(self, timeout_seconds: float) -> None:
         """End at once; a connection that is just being made is left to its own time-out."""
-        self._tail.close()
-        self._tail.join(timeout_seconds)
+        self._tail.close(timeout_seconds)
 
     def nudged(self, oldest_ns: int | None) -> None:
         """Lines have arrived: see :class:`konductor_like.loki.tail.Watcher`."""

@@ -8,15 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote
 
 import httpx
 import tenacity
 
 from konductor_like import __version__
-from konductor_like.clocks import CLOCK_TRUSTED_SECONDS, CLOCKS_AGREE_SECONDS, seconds_ahead
 from konductor_like.loki.errors import (
     LokiAnswerTooLarge,
     LokiBadAnswer,
@@ -33,17 +31,18 @@ from konductor_like.loki.errors import (
 )
 from konductor_like.loki.logql import counting
 from konductor_like.loki.response import Count, NotLokisAnswerError, QueryResult, parse, parse_count
-from konductor_like.loki.window_query import COUNTABLE_NS, Direction
-from konductor_like.model.time import span_ns
+from konductor_like.loki.window_query import COUNTABLE_NS
+from konductor_like.model.time import CLOCK_TRUSTED_SECONDS, CLOCKS_AGREE_SECONDS, seconds_ahead, span_ns
 from konductor_like.settings import Settings
 
 MAX_ANSWER_BYTES = 8 * 2**20
 """An answer is held in memory at once, as text up to four times as large; above this, fewer entries are
 asked for."""
-LEAST_PATIENCE_SECONDS = 5.0
+LEAST_SILENCE_SECONDS = 5.0
 """How long any Loki may keep silent before the reader asks for less."""
-_PATIENCE_FACTOR = 4.0
-_REMEMBERED_SECONDS = 300.0
+_SILENCE_FACTOR = 4.0
+_REMEMBERED_SHARE = 0.97
+"""Of the slowest answer, with each that comes after it."""
 
 Answer = TypeVar("Answer")
 
@@ -59,76 +58,33 @@ _LONG_QUERY_CHARS = 2000
 """Beyond this a query goes into a form, because proxies cut long URLs."""
 
 
-class Patience:
-    """How long a silent Loki is waited for: several times as long as its slowest answer of late.
-
-    A Loki that cannot hand over a large answer keeps silent for 30 to 60 s, and other nodes' lines wait
-    behind it. For example, a Loki that answers within 1 s is given 5 s; after 5 s of silence it is given
-    20 s, then ``most_seconds``. Threads may share it.
-    """
-
-    def __init__(self, most_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock`` gives seconds of a steady time."""
-        self._most_seconds = most_seconds
-        self._clock = clock
-        self._slowest = (clock(), 0.0, 0.0)
-        """When this span began, its slowest answer, and that of the span before, in seconds."""
-
-    @property
-    def seconds(self) -> float:
-        """How long to wait for a sign of life."""
-        _, now, before = self._slowest
-        return min(self._most_seconds, max(LEAST_PATIENCE_SECONDS, _PATIENCE_FACTOR * max(now, before)))
-
-    def answered(self, after_seconds: float) -> None:
-        """An answer began, or the waiting ended, after so long."""
-        began, now, before = self._slowest
-        if self._clock() - began > _REMEMBERED_SECONDS:
-            began, now, before = self._clock(), 0.0, now
-        self._slowest = began, max(now, after_seconds), before
-
-
 class LokiClient:
     """One Loki, one pool of connections. Threads may share it."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        retry: tenacity.Retrying | None = None,
-        *,
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, settings: Settings, retry: tenacity.Retrying | None = None) -> None:
         """``retry`` decides about asking again (:func:`konductor_like.loki.client.retrying`).
 
         Raises LokiMisconfigured when the address, a certificate or a header's value cannot be used. Nothing
         is sent yet.
         """
-        self._settings = settings
-        self._retry = retry or retrying()
-        self._max_answer_bytes = max_answer_bytes
-        self._clock = clock
-        self._patience = Patience(settings.loki_timeout_seconds, clock)
-        self._clock_ahead_seconds = 0.0
+        self.clock_ahead_seconds = 0.0
+        """How far Loki's clock is ahead of ours by its latest answer; 0 while the two agree well enough."""
         self._wall_at_zero_seconds: float | None = None
         """Wall time less steady time at the latest answer: it changes when somebody sets our clock."""
-        self._endpoint = address_of(settings)
+        self._settings = settings
+        self._retry = retry or retrying()
+        self._clock = time.monotonic
+        self._slowest_seconds = 0.0
+        self._note_silence(0.0)
+        try:
+            self._endpoint = httpx.URL(settings.log_endpoint)
+        except httpx.InvalidURL:  # its words quote the address, which may hold a password
+            raise LokiMisconfigured(
+                "LOG_ENDPOINT is no address that can be asked",
+                "It must be an http:// or https:// URL, such as http://localhost:3100.",
+            ) from None
         self._base = without_credentials(self._endpoint).rstrip("/")
-        self._http = httpx.Client(
-            headers=fixed_headers(settings),
-            verify=tls_context(settings),
-            timeout=httpx.Timeout(
-                settings.loki_timeout_seconds, connect=settings.loki_connect_timeout_seconds
-            ),
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        self._http = httpx.Client(headers=fixed_headers(settings), verify=tls_context(settings))
 
     def check(self) -> None:
         """Try what is read with each request: the token and its file. Raises LokiMisconfigured."""
@@ -138,11 +94,6 @@ class LokiClient:
         """Close all connections."""
         self._http.close()
 
-    @property
-    def clock_ahead_seconds(self) -> float:
-        """How far Loki's clock is ahead of ours by its latest answer; 0 while the two agree well enough."""
-        return self._clock_ahead_seconds
-
     def now_ns(self) -> int:
         """The time that windows are reckoned from: ours, put right by Loki's where they differ.
 
@@ -151,15 +102,14 @@ class LokiClient:
         is the earlier one: a cursor that went with the later one might pass lines by.
         """
         ours_ns, theirs_ns = self._clocks_ns()
-        return theirs_ns if self._agreed else min(ours_ns, theirs_ns)
+        too_far_apart = abs(self.clock_ahead_seconds) > CLOCK_TRUSTED_SECONDS
+        return min(ours_ns, theirs_ns) if too_far_apart else theirs_ns
 
     def other_clock_ns(self) -> int | None:
         """The later one of two clocks that are too far apart; lines of this time are to be read as well."""
-        return None if self._agreed else max(self._clocks_ns())
-
-    @property
-    def _agreed(self) -> bool:
-        return abs(self._clock_ahead_seconds) <= CLOCK_TRUSTED_SECONDS
+        if abs(self.clock_ahead_seconds) <= CLOCK_TRUSTED_SECONDS:
+            return None
+        return max(self._clocks_ns())
 
     def _clocks_ns(self) -> tuple[int, int]:
         """Our time and Loki's.
@@ -172,25 +122,12 @@ class LokiClient:
             set_by_seconds = time.time() - time.monotonic() - self._wall_at_zero_seconds
             if abs(set_by_seconds) >= CLOCKS_AGREE_SECONDS:
                 ours_ns -= span_ns(set_by_seconds)
-        return ours_ns, ours_ns + span_ns(self._clock_ahead_seconds)
+        return ours_ns, ours_ns + span_ns(self.clock_ahead_seconds)
 
-    def _compare_clocks(self, response: httpx.Response) -> None:
-        self._wall_at_zero_seconds = time.time() - time.monotonic()
-        ahead = seconds_ahead(response.headers.get("Date"), time.time())
-        if ahead is not None:
-            self._clock_ahead_seconds = ahead
-
-    def query_range(
-        self,
-        query: str,
-        start_ns: int,
-        end_ns: int,
-        limit: int,
-        direction: Direction = Direction.FORWARD,
-    ) -> QueryResult:
+    def query_range(self, query: str, start_ns: int, end_ns: int, limit: int) -> QueryResult:
         """The matching lines of ``[start_ns, end_ns)``, at most ``limit`` of them; asks again as told.
 
-        Raises a LokiError. Whether the answer is complete is for the caller to judge (rule 7).
+        Raises a LokiError. The answer may be incomplete (rule 7): :func:`window_query.is_complete` tells.
         """
         fields = {
             "query": query,
@@ -198,9 +135,12 @@ class LokiClient:
             "start": f"{start_ns:019d}",
             "end": f"{end_ns:019d}",
             "limit": str(limit),
-            "direction": direction.value,
+            "direction": "forward",
         }
-        return self._ask("/loki/api/v1/query_range", fields, lambda body: parse(body, limit))
+        result: QueryResult = self._retry(
+            self._ask, "/loki/api/v1/query_range", fields, lambda body: parse(body, limit)
+        )
+        return result
 
     def count(self, query: str, start_ns: int, end_ns: int) -> Count:
         """How many lines of ``[start_ns, end_ns)`` match, a span of whole milliseconds. Raises a LokiError.
@@ -208,17 +148,12 @@ class LokiClient:
         Loki reads as many bytes for it as for the lines themselves: it spares us the lines, not Loki work.
         """
         # Loki counts what lies after the range's start and up to its end, hence the nanosecond.
-        width_ms, rest_ns = divmod(end_ns - start_ns, COUNTABLE_NS)
-        if rest_ns:
-            raise ValueError("Loki counts over whole milliseconds")  # its durations know no ns
+        width_ms = (end_ns - start_ns) // COUNTABLE_NS
         fields = {"query": counting(query, width_ms), "time": f"{end_ns - 1:019d}"}
-        return self._ask("/loki/api/v1/query", fields, parse_count)
+        count: Count = self._retry(self._ask, "/loki/api/v1/query", fields, parse_count)
+        return count
 
     def _ask(self, path: str, fields: Mapping[str, str], read: Callable[[bytearray], Answer]) -> Answer:
-        answer: Answer = self._retry(self._ask_once, path, fields, read)
-        return answer
-
-    def _ask_once(self, path: str, fields: Mapping[str, str], read: Callable[[bytearray], Answer]) -> Answer:
         body = self._fetch(path, fields)
         try:
             return read(body)
@@ -230,9 +165,9 @@ class LokiClient:
     def _fetch(self, path: str, fields: Mapping[str, str]) -> bytearray:
         """The body of the answer, which was a 200."""
         place = f"Loki at {self._base}"
-        long = len(fields.get("query", "")) > _LONG_QUERY_CHARS
+        long = len(fields["query"]) > _LONG_QUERY_CHARS
         started = self._clock()
-        silence_seconds = self._patience.seconds
+        silence_seconds = self._silence_seconds
         try:
             with self._http.stream(
                 "POST" if long else "GET",
@@ -242,27 +177,37 @@ class LokiClient:
                 headers=authorization(self._settings, self._endpoint),
                 timeout=httpx.Timeout(silence_seconds, connect=self._settings.loki_connect_timeout_seconds),
             ) as response:
-                self._patience.answered(self._clock() - started)
+                self._note_silence(self._clock() - started)
                 if response.status_code != httpx.codes.OK:
-                    raise from_status(response, self._read(response, started, _ERROR_BYTES), place)
-                self._compare_clocks(response)
-                return self._body(response, started)
+                    raise from_status(response, self._body(response, started, _ERROR_BYTES), place)
+                self._wall_at_zero_seconds = time.time() - time.monotonic()
+                ahead_seconds = seconds_ahead(response.headers.get("Date"), time.time())
+                if ahead_seconds is not None:
+                    self.clock_ahead_seconds = ahead_seconds
+                body = self._body(response, started, MAX_ANSWER_BYTES)
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
-            failure = from_exception(error, place)
             if isinstance(error, httpx.ReadTimeout):
-                self._patience.answered(silence_seconds)
-            raise failure from error
-
-    def _body(self, response: httpx.Response, started: float) -> bytearray:
-        body = self._read(response, started, self._max_answer_bytes)
-        if len(body) > self._max_answer_bytes:
+                self._note_silence(silence_seconds)
+            raise from_exception(error, place) from error
+        if len(body) > MAX_ANSWER_BYTES:
             raise LokiAnswerTooLarge(
-                f"Loki at {self._base} answered with more than {self._max_answer_bytes} bytes",
+                f"{place} answered with more than {MAX_ANSWER_BYTES} bytes",
                 "The reader asks for fewer lines by itself; if this is told, single lines are very large.",
             )
         return body
 
-    def _read(self, response: httpx.Response, started: float, enough: int) -> bytearray:
+    def _note_silence(self, seconds: float) -> None:
+        """Wait for a silent Loki several times as long as for its slowest answer of late.
+
+        A Loki that cannot hand over a large answer keeps silent for 30 to 60 s, and other nodes' lines wait
+        behind it. For example, a Loki that answers within 1 s is given 5 s; after 5 s of silence it is given
+        20 s, then KONDUCTOR_LOKI_TIMEOUT_SECONDS. Some hundred faster answers make a slow one forgotten.
+        """
+        self._slowest_seconds = max(seconds, _REMEMBERED_SHARE * self._slowest_seconds)
+        wanted_seconds = max(LEAST_SILENCE_SECONDS, _SILENCE_FACTOR * self._slowest_seconds)
+        self._silence_seconds = min(self._settings.loki_timeout_seconds, wanted_seconds)
+
+    def _body(self, response: httpx.Response, started: float, enough: int) -> bytearray:
         """The body, or its beginning as soon as that is more than ``enough`` bytes."""
         body = bytearray()
         for chunk in response.iter_bytes():
@@ -280,7 +225,7 @@ def retrying(
 ) -> tenacity.Retrying:
     """A callable that runs a function and asks again after transient errors (:attr:`LokiError.transient`).
 
-    A time-out is the exception: the reader asks for less then, which is more than asking the same again.
+    A time-out is the exception: the reader asks for less then, which helps more.
     Waits grow with jitter and are never shorter than what Loki asked for with ``Retry-After``. It gives up
     after ``attempts``, or when the next wait would end later than ``total_seconds`` after the first attempt
     began; the last error is raised then, and the caller's loop decides. Raises LokiStopped when ``pause``
@@ -292,12 +237,9 @@ def retrying(
         if wait_for(seconds):
             raise LokiStopped("Told to stop while waiting to ask Loki again")
 
-    def out_of_time(state: tenacity.RetryCallState) -> bool:
-        elapsed = max(state.seconds_since_start or 0.0, state.idle_for)
-        return elapsed + state.upcoming_sleep > total_seconds
-
     def stop(state: tenacity.RetryCallState) -> bool:
-        return tenacity.stop_after_attempt(attempts)(state) or out_of_time(state)
+        elapsed = max(state.seconds_since_start or 0.0, state.idle_for)
+        return state.attempt_number >= attempts or elapsed + state.upcoming_sleep > total_seconds
 
     return tenacity.Retrying(
         sleep=sleep, stop=stop, wait=_wait, retry=tenacity.retry_if_exception(_transient), reraise=True
@@ -305,9 +247,8 @@ def retrying(
 
 
 def _transient(error: BaseException) -> bool:
-    if isinstance(error, LokiTimeout):
-        return isinstance(error, LokiDropped)
-    return isinstance(error, LokiError) and error.transient
+    silent = isinstance(error, LokiTimeout) and not isinstance(error, LokiDropped)
+    return isinstance(error, LokiError) and error.transient and not silent
 
 
 def _wait(state: tenacity.RetryCallState) -> float:
@@ -316,22 +257,20 @@ def _wait(state: tenacity.RetryCallState) -> float:
     return max(_backoff(state), asked or 0.0)
 
 
-def address_of(settings: Settings) -> httpx.URL:
-    """Where Loki is. Raises LokiMisconfigured; the address may hold a password, so it is not quoted."""
-    try:
-        return httpx.URL(settings.log_endpoint)
-    except httpx.InvalidURL:
-        raise LokiMisconfigured(
-            "LOG_ENDPOINT is no address that can be asked",
-            "It must be an http:// or https:// URL, such as http://localhost:3100.",
-        ) from None
-
-
 def tls_context(settings: Settings) -> ssl.SSLContext | bool:
     """What to trust and what to show, for httpx's ``verify``. Raises LokiMisconfigured naming the file."""
     if not settings.log_endpoint.startswith("https://"):
         return False
-    context = _trust(settings)
+    if settings.loki_insecure_skip_verify or settings.loki_ca_file is None:
+        context = httpx.create_ssl_context(verify=not settings.loki_insecure_skip_verify)
+    else:
+        try:
+            context = ssl.create_default_context(cafile=settings.loki_ca_file)
+        except OSError as error:
+            raise LokiMisconfigured(
+                f"KONDUCTOR_LOKI_CA_FILE {settings.loki_ca_file} cannot be used: {_why(error)}",
+                "It must be a readable PEM file with at least one certificate.",
+            ) from error
     certificate, key = settings.loki_client_cert_file, settings.loki_client_key_file
     if certificate is not None and key is not None:
         try:
@@ -344,20 +283,6 @@ def tls_context(settings: Settings) -> ssl.SSLContext | bool:
                 "Both must be readable PEM files that belong together; the key must not be encrypted.",
             ) from error
     return context
-
-
-def _trust(settings: Settings) -> ssl.SSLContext:
-    if settings.loki_insecure_skip_verify:
-        return httpx.create_ssl_context(verify=False)
-    if settings.loki_ca_file is None:
-        return httpx.create_ssl_context()
-    try:
-        return ssl.create_default_context(cafile=settings.loki_ca_file)
-    except OSError as error:
-        raise LokiMisconfigured(
-            f"KONDUCTOR_LOKI_CA_FILE {settings.loki_ca_file} cannot be used: {_why(error)}",
-            "It must be a readable PEM file with at least one certificate.",
-        ) from error
 
 
 def fixed_headers(settings: Settings) -> dict[str, str]:

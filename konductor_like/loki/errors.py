@@ -1,4 +1,4 @@
-"""What can go wrong between us and Loki, said for people.
+"""The ways in which Loki fails to answer, said for people.
 
 ::
 
@@ -26,12 +26,11 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-from collections.abc import Iterator
 
 import httpx
 
-from konductor_like.clocks import retry_after_seconds
 from konductor_like.model.text import clipped
+from konductor_like.model.time import retry_after_seconds
 
 BODY_CHARS = 256
 """At most this much of an answer is quoted."""
@@ -44,11 +43,6 @@ _TOO_MUCH = re.compile(
 _TOO_LARGE = re.compile(
     # Loki's frontend says the first, gRPC between Loki's parts the others.
     r"larger than the max message size|(?:received|trying to send) message larger than max"
-)
-_MESSAGE_SIZE_HINT = (
-    "The reader asks for fewer lines by itself. Loki's parts hand over 4 MiB at most unless "
-    "server.grpc_server_max_recv_msg_size and server.grpc_server_max_send_msg_size in Loki's configuration "
-    "say more."
 )
 _TLS_HINT = (
     "Set KONDUCTOR_LOKI_CA_FILE to the authority that signed Loki's certificate, and "
@@ -65,11 +59,6 @@ _DNS_HINT = (
 )
 
 
-def says_too_large(words: str) -> bool:
-    """Whether Loki's words mean that the answer was larger than one of its messages may be."""
-    return _TOO_LARGE.search(words) is not None
-
-
 def shown(text: str) -> str:
     """``text`` on one line, without control characters, cut to :data:`BODY_CHARS` characters."""
     line = _UNPRINTABLE.sub(" ", text[: 4 * BODY_CHARS]).strip()
@@ -84,10 +73,10 @@ class LokiError(Exception):
     hint = "Check LOG_ENDPOINT and Loki's own log."
     """The way out."""
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
+    def __init__(self, message: str, hint: str | None = None, *, transient: bool | None = None) -> None:
         super().__init__(message)
-        if hint is not None:
-            self.hint = hint
+        self.hint = self.hint if hint is None else hint
+        self.transient = self.transient if transient is None else transient
 
 
 class LokiMisconfigured(LokiError):
@@ -101,10 +90,6 @@ class LokiUnreachable(LokiError):
 
     transient = True
     hint = "Check that LOG_ENDPOINT names Loki's query address and that this machine may reach it."
-
-    def __init__(self, message: str, hint: str | None = None, *, transient: bool = True) -> None:
-        super().__init__(message, hint)
-        self.transient = transient
 
 
 class LokiTimeout(LokiError):
@@ -136,20 +121,16 @@ class LokiRefused(LokiError):
         "KONDUCTOR_EXTRA_MATCHERS and WATCHED_NAMESPACES."
     )
 
-    def __init__(self, message: str, words: str = "") -> None:
-        super().__init__(message)
-        self.words = words
-
     @property
     def allowed_limit(self) -> int | None:
         """The tenant's ``max_entries_limit_per_query``, where asking for more was the reason."""
-        match = _LIMIT.search(self.words)
+        match = _LIMIT.search(str(self))
         return int(match[2]) if match else None
 
     @property
     def asks_for_less(self) -> bool:
         """Whether a narrower window would have been served."""
-        return _TOO_MUCH.search(self.words) is not None
+        return _TOO_MUCH.search(str(self)) is not None
 
 
 class LokiUnauthorized(LokiError):
@@ -192,7 +173,11 @@ class LokiBadAnswer(LokiError):
 class LokiAnswerTooLarge(LokiBadAnswer):
     """The answer is larger than Loki can hand over, or than we are willing to hold in memory."""
 
-    hint = _MESSAGE_SIZE_HINT
+    hint = (
+        "The reader asks for fewer lines by itself. Loki's parts hand over 4 MiB at most unless "
+        "server.grpc_server_max_recv_msg_size and server.grpc_server_max_send_msg_size in Loki's "
+        "configuration say more."
+    )
 
 
 class LokiStopped(LokiError):
@@ -207,7 +192,9 @@ LOKI_AWAY = (LokiUnreachable, LokiUnauthorized, LokiOverloaded, LokiStopped)
 
 def from_exception(error: Exception, place: str) -> LokiError:
     """Why no answer came. ``place`` names Loki's URL without credentials."""
-    causes = list(_chain(error))
+    causes: list[BaseException] = [error]
+    while cause := causes[-1].__cause__ or causes[-1].__context__:
+        causes.append(cause)
     if tls := next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None):
         return _tls(tls, place)
     if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout | TimeoutError):
@@ -228,13 +215,13 @@ def from_exception(error: Exception, place: str) -> LokiError:
 
 
 def from_status(response: httpx.Response, body: bytes | bytearray, place: str) -> LokiError:
-    """What an answer other than 200 means. Loki's errors are plain text, so only the status classifies."""
+    """The error behind an answer other than 200. Loki's errors are plain text: only the status classifies."""
     status = response.status_code
     words = body.decode("utf-8", "replace")
     said = f"{place} answered {status}: {shown(words)}".removesuffix(": ")
     if status in (401, 403):
         return LokiUnauthorized(said)
-    if says_too_large(words) or (status == 413 and not _OF_THE_REQUEST.search(words)):
+    if _TOO_LARGE.search(words) or (status == 413 and not _OF_THE_REQUEST.search(words)):
         return LokiAnswerTooLarge(said)
     if status == 429:
         return LokiOverloaded(said, retry_after_seconds(response.headers.get("retry-after")))
@@ -247,9 +234,10 @@ def from_status(response: httpx.Response, body: bytes | bytearray, place: str) -
     if status in (404, 405):
         return LokiBadAnswer(f"{said} (there is no Loki at this path)")
     if 400 <= status < 500:
-        return LokiRefused(said, words)
+        return LokiRefused(said)
     if "location" in response.headers:
-        return LokiBadAnswer(f"{place} redirects ({status}) to {_target(response.headers['location'])}")
+        target = response.headers["location"].partition("?")[0]  # its query may carry a token
+        return LokiBadAnswer(f"{place} redirects ({status}) to {shown(target)}")
     return LokiBadAnswer(said)
 
 
@@ -272,15 +260,3 @@ def _reason(causes: list[BaseException]) -> str:
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror
     return str(causes[0])
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    current: BaseException | None = error
-    while current is not None:
-        yield current
-        current = current.__cause__ or current.__context__
-
-
-def _target(location: str) -> str:
-    # A redirect's query may carry a token.
-    return shown(location.partition("?")[0])

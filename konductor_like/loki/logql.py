@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import lru_cache
 
-from konductor_like.catalog.patterns import fits_whole
 from konductor_like.detection import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR
 from konductor_like.settings import Matcher, Settings, parse_matchers
 
 _RE2_SPECIAL = re.compile(r"[.+*?()|\[\]{}^$\\]")
 
 
-def kernel_matchers(settings: Settings) -> tuple[Matcher, ...]:
-    """What a stream must satisfy to be a kernel log: the kernel selector and the extra matchers."""
-    return parse_matchers(settings.kernel_selector) + parse_matchers(settings.extra_matchers)
+@lru_cache(maxsize=8)  # each line is tested by them
+def kernel_matchers(kernel_selector: str, extra_matchers: str) -> tuple[Matcher, ...]:
+    """The matchers that make a stream a kernel log, by the two settings."""
+    return parse_matchers(kernel_selector) + parse_matchers(extra_matchers)
 
 
 def kernel_query(settings: Settings, anchors: Iterable[str]) -> str:
     """The kernel lines that may hold a fault; ``anchors`` are the detector's."""
-    return log_query(kernel_matchers(settings), anchors)
+    return log_query(kernel_matchers(settings.kernel_selector, settings.extra_matchers), anchors)
 
 
 def heartbeat_query(settings: Settings) -> str:
     """What our own kernel-log reader says about itself; the fault query's anchors match none of it."""
-    return log_query(kernel_matchers(settings), (HEARTBEAT_ANCHOR, OVERRUN_ANCHOR))
+    return kernel_query(settings, (HEARTBEAT_ANCHOR, OVERRUN_ANCHOR))
 
 
 def pod_query(settings: Settings, anchors: Iterable[str]) -> str | None:
@@ -52,11 +53,8 @@ def of_nodes(query: str, node_label: str, nodes: Iterable[str], *, without: bool
 
     The label may be an index label or structured metadata: a filter after the line filter knows both.
     """
-    names = sorted(nodes)
-    if not names:
-        return query
     # Loki takes an empty expression in a label filter for anything: =~"" finds all lines and !~"" none.
-    pattern = "|".join(_RE2_SPECIAL.sub(r"\\\g<0>", name) or "^$" for name in names)
+    pattern = "|".join(_RE2_SPECIAL.sub(r"\\\g<0>", name) or "^$" for name in sorted(nodes))
     return f"{query} | {node_label}{'!~' if without else '=~'}{quote(pattern)}"
 
 
@@ -76,14 +74,3 @@ def one_of(label: str, values: Iterable[str]) -> Matcher:
 def quote(text: str) -> str:
     """``text`` as a LogQL string. LogQL reads strings as Go does; JSON's escapes are all among Go's."""
     return json.dumps(text, ensure_ascii=False)
-
-
-def is_kernel_stream(labels: Mapping[str, str], matchers: Iterable[Matcher]) -> bool:
-    """Whether a stream with these labels is one that ``matchers`` select; an absent label counts as empty."""
-    return all(_satisfies(labels.get(matcher.name, ""), matcher) for matcher in matchers)
-
-
-def _satisfies(value: str, matcher: Matcher) -> bool:
-    if matcher.op in ("=", "!="):
-        return (value == matcher.value) == (matcher.op == "=")
-    return fits_whole(matcher.value)(value) == (matcher.op == "=~")

@@ -6,9 +6,9 @@ from collections import deque
 
 from konductor_like.loki.errors import LOKI_AWAY, LokiError, LokiUnavailable
 from konductor_like.loki.poll import PollResult
-from konductor_like.loki.response import Naming, log_line
-from konductor_like.loki.window_query import Queries, Window, WindowQuery, read_span
-from konductor_like.model import LogLine, Source
+from konductor_like.loki.response import log_lines
+from konductor_like.loki.window_query import Queries, Window, WindowQuery
+from konductor_like.model import Source
 from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
 
@@ -27,8 +27,8 @@ class NodeBackfill:
 
     def __init__(self, client: Queries, query: str, settings: Settings) -> None:
         """``query`` is the kernel source's, from :mod:`konductor_like.loki.logql`."""
-        self._naming = Naming.of(settings)
-        self._query = WindowQuery(client, query, self._naming.node, settings.loki_limit, LONGEST_NS)
+        self._settings = settings
+        self._query = WindowQuery(client, query, settings, LONGEST_NS)
         self._requests: deque[tuple[str, int, int]] = deque()
         """Node, from when on, and how often its own query failed."""
 
@@ -47,20 +47,22 @@ class NodeBackfill:
         They end at the bound on lines: what a flood has behind it is left to the readers of the present.
         Raises a LokiError; the node is tried again, a few times where it is its own query that fails.
         """
-        self._query.begin()
         if not self._requests:
             return PollResult(upto_ns=now_ns)
         node, since_ns, tries = self._requests[0]
+        # A node's clock may be ahead of ours, so that its boot has yet to begin.
+        span = Window(min(max(since_ns, now_ns - LONGEST_NS), now_ns - SECOND_NS), now_ns)
         try:
-            lines = self._lines(node, since_ns, now_ns)
+            pieces = self._query.read(span, LONGEST_NS, only=(node,), queries=_QUERIES, lines=LINES_MOST)
         except LokiError as error:
-            self._query.failed(error)
             self._requests.popleft()
             # While Loki is away for everybody, no node uses up its tries.
             tries += not isinstance(error, (*LOKI_AWAY, LokiUnavailable))
             if tries < _TRIES:
                 self._requests.append((node, since_ns, tries))
             raise
+        entries = (entry for piece in pieces for entry in piece.entries)
+        lines = [line for line in log_lines(entries, Source.KERNEL, self._settings) if line.node == node]
         return PollResult(
             upto_ns=now_ns,
             lines=tuple(lines[:LINES_MOST]),
@@ -72,16 +74,3 @@ class NodeBackfill:
         """The lines were acted upon; the node is done with."""
         if result.queries:
             self._requests.popleft()
-
-    def _lines(self, node: str, since_ns: int, now_ns: int) -> list[LogLine]:
-        # A node's clock may be ahead of ours, so that its boot has yet to begin.
-        span = Window(min(max(since_ns, now_ns - LONGEST_NS), now_ns - SECOND_NS), now_ns)
-        lines: list[LogLine] = []
-        for piece in read_span(span, LONGEST_NS, self._query.widest_ns, self._query.lines_of(only=(node,))):
-            for entry in sorted(piece.entries, key=lambda entry: entry.timestamp_ns):
-                line = log_line(entry, Source.KERNEL, self._naming)
-                if line is not None and line.node == node:
-                    lines.append(line)
-            if len(lines) >= LINES_MOST or self._query.queries >= _QUERIES:
-                break
-        return lines

@@ -1,33 +1,35 @@
 """One poll: the present first, then the lines of noisy nodes and a part of the backlog.
 
 Each of the three has an allowance of queries and lines of its own: a storm without end must not keep late
-lines from being found. What was read before a failure counts.
+lines from being found. The windows that were read before a failure count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from heapq import nlargest
 from sys import getsizeof
 
-from konductor_like.loki.backlog import (
+from konductor_like.loki.errors import LOKI_AWAY, LokiError, LokiTimeout
+from konductor_like.loki.read_state import (
+    BUCKET_NS,
     MOST_NODES,
     NEAR_NS,
+    DeliveredLines,
     Flood,
     PendingSpan,
     ReaderConfig,
     ReadState,
     Reason,
+    line_digest,
     noisy_nodes,
 )
-from konductor_like.loki.byte_budget import ByteBudget
-from konductor_like.loki.dedup import BUCKET_NS, DeliveredLines, line_digest
-from konductor_like.loki.errors import LOKI_AWAY, LokiError, LokiTimeout
-from konductor_like.loki.response import Naming, log_line
+from konductor_like.loki.response import log_line
 from konductor_like.loki.window_query import (
     STORM_LINES,
-    Direction,
+    ByteBudget,
     Piece,
     Window,
     WindowQuery,
@@ -35,6 +37,7 @@ from konductor_like.loki.window_query import (
     read_span,
 )
 from konductor_like.model import Fault, LogLine, Source
+from konductor_like.settings import Settings
 
 _QUERIES = 8
 """The allowance of each part of a poll."""
@@ -47,11 +50,11 @@ _FAILURES_MOST = 3
 """How often a window of the backlog is asked for before the next one is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PollResult:
-    """What one poll found that was not delivered before."""
+    """The new lines of one poll, and how the poll went."""
 
-    upto_ns: int
+    upto_ns: int = 0
     """Where the cursor stands once the result is committed; never in the future."""
     lines: tuple[LogLine, ...] = ()
     """Oldest first within each span that was read."""
@@ -63,12 +66,12 @@ class PollResult:
     slowdown: float = 1.0
     """How many times longer than usual to wait before the next poll, for the byte budget's sake."""
     failure: LokiError | None = None
-    """What kept a part from being read; that part comes again."""
+    """The error that kept a part from being read; that part comes again."""
     read_ns: int | None = None
     """Everything before it was read, but for late lines and those of ``noisy_nodes``."""
     queries: int = 0
     bytes_processed: int = 0
-    """What Loki had to read for it."""
+    """So much Loki had to read for it."""
     duplicates: int = 0
     """Entries that were delivered before, or twice in this poll; the overlap makes many."""
     turned_away: int = 0
@@ -101,7 +104,7 @@ class Poll:
     now_ns: int
     source: Source
     config: ReaderConfig
-    naming: Naming
+    settings: Settings
     query: WindowQuery
     delivered: DeliveredLines
     budget: ByteBudget
@@ -116,11 +119,8 @@ class Poll:
     """Something was read in full, so that the poll is worth committing."""
     left_backlog: bool = False
     """Lines of the present are on their way, and the backlog was left for the next poll."""
-    duplicates: int = 0
-    foreign: int = 0
-    turned_away: int = 0
-    without_node: int = 0
-    incomplete: list[Window] = field(default_factory=list)
+    found: PollResult = field(default_factory=PollResult)
+    """The counts of entries that are not delivered, and of odd ones."""
     _entries: int = 0
     _kept_bytes: int = 0
     _queries_most: int = 0
@@ -132,10 +132,7 @@ class Poll:
         the order are right. ``may_leave_backlog`` where the poll before did not: what is new does not wait
         for the backlog, but no two polls in a row leave it alone.
         """
-
-        def read_present() -> None:
-            self._read_present(oldest_ns)
-
+        read_present = partial(self._read_present, oldest_ns)
         earlier = self._try(self._read_backlog) if past_first else None
         if isinstance(earlier, LOKI_AWAY):
             return earlier
@@ -145,7 +142,9 @@ class Poll:
             failure = self._try(read_present)
         if failure is not None or past_first:
             return failure or earlier
-        if may_leave_backlog and self.lines and (self.state.pending or self.state.floods):
+        if not self.state.pending and not self.state.floods:
+            return None
+        if may_leave_backlog and self.lines:
             self.left_backlog = True
             return None
         failure = self._try(self._read_floods)
@@ -153,27 +152,24 @@ class Poll:
             return failure
         return self._try(self._read_backlog) or failure
 
-    def result(self, cursor_ns: int, given_up: tuple[Window, ...], failure: LokiError | None) -> PollResult:
-        """What the caller gets; ``cursor_ns`` is where the cursor stood before."""
+    def result(self, cursor_ns: int, failure: LokiError | None) -> PollResult:
+        """The result for the caller; ``cursor_ns`` is where the cursor stood before."""
         behind = any(flood.reached_ns < self.now_ns for flood in self.state.floods)
-        return PollResult(
+        more = behind or (bool(self.state.pending) and self._may_read_backlog)
+        return replace(
+            self.found,
             lines=tuple(self.lines),
             upto_ns=min(self.now_ns, self.state.durable_ns),
             read_ns=min(self.now_ns, self.state.read_ns),
-            more=failure is None and (behind or self._may_read_backlog),
+            more=failure is None and more,
             slowdown=self.budget.slowdown(self.source),
             failure=failure,
             queries=self.query.queries,
             bytes_processed=self.query.bytes_processed,
-            duplicates=self.duplicates,
-            turned_away=self.turned_away,
-            without_node=self.without_node,
-            foreign=self.foreign,
             cursor_ahead_ns=max(0, cursor_ns - self.now_ns),
             noisy_nodes=self.state.noisy,
-            incomplete_windows=tuple(self.incomplete),
             unread=tuple(unread.span for unread in self.state.unread),
-            given_up=given_up,
+            given_up=self.state.given_up,
         )
 
     def _try(self, read: Callable[[], None]) -> LokiError | None:
@@ -218,7 +214,7 @@ class Poll:
         rests = [span.end_ns for span in state.pending if span.reason is Reason.REST]
         if rests:
             return Window(min(max(rests), now_ns), end_ns), False
-        if state.whole_ns is None or state.is_away(config, now_ns):
+        if state.whole_ns is None:
             return Window(max(0, now_ns - config.overlap_ns), end_ns), True
         whole_from_ns = max(0, state.fast_ns - config.overlap_ns)
         due = not 0 <= now_ns - state.whole_ns < config.interval_ns * 3 // 4
@@ -237,13 +233,13 @@ class Poll:
         """Read a window with one answer, without the nodes that fill it; False where that fails."""
         for _ in range(_ROUNDS):
             noisy = self.state.noisy
-            result = self.query.lines_of(without=noisy)(window, Direction.FORWARD)
+            result = self.query.lines_of(without=noisy)(window)
             if result is None:
                 return False
             if is_complete(result):
                 self._take(Piece(window, result.entries))
                 return True
-            noisier = noisy_nodes(result.entries, self.naming.node) - noisy
+            noisier = noisy_nodes(result.entries, self.settings.node_label) - noisy
             if not noisier or len(noisy | noisier) > MOST_NODES:
                 return False
             # Their part of this page is not taken: an answer that was cut may have holes.
@@ -311,13 +307,11 @@ class Poll:
 
     @property
     def _may_read_backlog(self) -> bool:
-        """Whether there is a span that the byte budget allows; sweeps and gaps come last in the order."""
-        if not self.state.pending:
-            return False
+        """Whether the byte budget allows the first span; sweeps and gaps come last in the order."""
         return self.state.pending[0].reason not in (Reason.SWEEP, Reason.GAP) or self.budget.allows_sweeps
 
     def _read_backlog(self) -> None:
-        while not self._full and self._may_read_backlog:
+        while self.state.pending and not self._full and self._may_read_backlog:
             span = self.state.pending[0]
             try:
                 if span.reason is Reason.SWEEP:
@@ -358,7 +352,7 @@ class Poll:
     def _sweep(self, sweep: PendingSpan) -> None:
         """Read one block of a sweep; one with many known lines only if Loki counts more than those."""
         if sweep.counted is not None:
-            self._read_counted_bucket(sweep)
+            self._read_counted_bucket(sweep, sweep.counted)
             return
         widest_ns = self.query.widest_ns
         width_ns = max(BUCKET_NS, min(sweep.width_ns or widest_ns, widest_ns) // BUCKET_NS * BUCKET_NS)
@@ -378,35 +372,32 @@ class Poll:
             sweep = replace(sweep, counted=counted)
         self.state = self.state.advanced(sweep)
 
-    def _read_counted_bucket(self, sweep: PendingSpan) -> None:
+    def _read_counted_bucket(self, sweep: PendingSpan, counted: int) -> None:
         end_ns = min(sweep.end_ns, sweep.start_ns // BUCKET_NS * BUCKET_NS + BUCKET_NS)
         if self._read_upto(end_ns):
-            assert sweep.counted is not None  # noqa: S101  # the caller has looked
-            self.expected[end_ns - 1] = sweep.counted
+            self.expected[end_ns - 1] = counted
             if end_ns < sweep.end_ns:
                 self.state = self.state.advanced(replace(self.state.pending[0], counted=None))
-
-    # What was read.
 
     def _take(self, piece: Piece) -> None:
         """Deliver what is new in a window."""
         self.read_any = True
         self._entries += len(piece.entries)
         if not piece.complete:
-            self.incomplete.append(piece.window)
+            self.found.incomplete_windows += (piece.window,)
         for entry in sorted(piece.entries, key=lambda entry: entry.timestamp_ns):
-            digest = line_digest(entry, self.naming)
+            digest = line_digest(entry, self.settings)
             if digest in self.new or self.delivered.has(entry.timestamp_ns, digest):
-                self.duplicates += 1
+                self.found.duplicates += 1
                 continue
             self.new[digest] = entry.timestamp_ns
-            line = log_line(entry, self.source, self.naming)
+            line = log_line(entry, self.source, self.settings)
             if line is None:
-                self.foreign += 1
+                self.found.foreign += 1
                 continue
-            self.without_node += line.node is None
+            self.found.without_node += line.node is None
             if self.keeps is not None and not self.keeps(line.text):
-                self.turned_away += 1
+                self.found.turned_away += 1
             else:
                 self._kept_bytes += getsizeof(line.text)
                 self.lines.append(line)

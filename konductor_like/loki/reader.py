@@ -8,9 +8,9 @@
 There is no query by time of ingestion, and Loki takes late and out-of-order lines (rule 8). So each
 poll reads a *fast window* that ends beyond the present, and beside it a part of the backlog: what was missed
 while we were away, the rest of what was too much for one poll, the lateness again now and then, and spans in
-which nodes were silent (:mod:`konductor_like.loki.backlog`). What was delivered before is dropped. The cursor
-is "read in full up to here, by our clock"; it moves only when the caller commits the result, after acting on
-it.
+which nodes were silent (:mod:`konductor_like.loki.read_state`). What was delivered before is dropped. The
+cursor is "read in full up to here, by our clock"; it moves only when the caller commits the result, after
+acting on it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from konductor_like.loki.backlog import PendingSpan, ReaderConfig, ReadState, Reason, planned
-from konductor_like.loki.byte_budget import ByteBudget
-from konductor_like.loki.dedup import DeliveredLines
 from konductor_like.loki.poll import Poll, PollResult
-from konductor_like.loki.response import Naming
-from konductor_like.loki.window_query import (
-    KERNEL_ENTRY_BYTES,
-    POD_ENTRY_BYTES,
-    Queries,
-    Window,
-    WindowQuery,
+from konductor_like.loki.read_state import (
+    DeliveredLines,
+    PendingSpan,
+    ReaderConfig,
+    ReadState,
+    Reason,
+    planned,
 )
+from konductor_like.loki.window_query import ByteBudget, Queries, Window, WindowQuery
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 
@@ -43,6 +41,8 @@ class SourceReader:
         client: Queries,
         query: str,
         settings: Settings,
+        cursor_ns: int,
+        *,
         config: ReaderConfig | None = None,
         budget: ByteBudget | None = None,
         keeps: Callable[[str], bool] | None = None,
@@ -50,37 +50,24 @@ class SourceReader:
     ) -> None:
         """``query`` is from :mod:`konductor_like.loki.logql`; ``config`` defaults to the source's settings.
 
-        Lines whose text ``keeps`` says no to are counted and not handed over; it must not raise.
-        ``other_clock_ns`` is the time by a clock that differs from the one polls are given, where nothing
-        says which is right: what is new by that one is read too.
+        It begins at ``cursor_ns`` and reaches back from there by the lateness. Lines whose text ``keeps``
+        says no to are counted and not handed over; it must not raise. ``other_clock_ns`` is the time by a
+        clock that differs from the one polls are given, where nothing says which is right: what is new by
+        that one is read too.
         """
-        self.source = source
-        self._naming = Naming.of(settings)
+        self._source = source
+        self._settings = settings
         self._config = config or ReaderConfig.of(settings, source)
         self._budget = budget or ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
-        entry_bytes = KERNEL_ENTRY_BYTES if source is Source.KERNEL else POD_ENTRY_BYTES
-        self._query = WindowQuery(
-            client, query, self._naming.node, settings.loki_limit, self._config.widest_ns, entry_bytes
-        )
+        self._query = WindowQuery(client, query, settings, self._config.widest_ns, source=source)
         self._keeps = keeps
         self._next_query = query
         self._other_clock_ns = other_clock_ns
         self._gaps: frozenset[Window] = frozenset()
         self._delivered = DeliveredLines()
-        self._state: ReadState | None = None
+        self._state = ReadState(cursor_ns, fast_ns=cursor_ns)
         self._uncommitted: tuple[Poll, PollResult] | None = None
         self._left_backlog = False
-
-    @property
-    def cursor_ns(self) -> int | None:
-        """Everything before it was read and committed; None before :meth:`start_from`."""
-        return None if self._state is None else self._state.cursor_ns
-
-    def start_from(self, cursor_ns: int) -> None:
-        """Begin at a cursor, forgetting what was delivered; reading reaches back by the lateness."""
-        self._state = ReadState(cursor_ns, fast_ns=cursor_ns)
-        self._delivered = DeliveredLines()
-        self._uncommitted = None
 
     def ask_for(self, query: str) -> None:
         """Ask another query from the next poll on; may be called from another thread.
@@ -103,13 +90,10 @@ class SourceReader:
         with the next poll. What was read before a failure is returned, with the failure; a LokiError is
         raised when nothing was. Either way nothing is skipped.
         """
-        if self._state is None:
-            raise RuntimeError("start_from() comes before poll()")
         state = self._state
         if self._query.text != self._next_query:
             self._query.text = self._next_query
             state = replace(state, whole_ns=None)
-        given_up = state.too_old(self._config, now_ns)
         state = planned(state, self._config, self._gaps, now_ns)
         other_ns = self._other_clock_ns()
         if other_ns is not None:
@@ -118,24 +102,25 @@ class SourceReader:
         poll = Poll(
             state,
             now_ns,
-            self.source,
+            self._source,
             self._config,
-            self._naming,
+            self._settings,
             self._query,
             self._delivered,
             self._budget,
             self._keeps,
         )
+        begun = {span.reason for span in state.pending} - {span.reason for span in self._state.pending}
         self._query.begin()
         failure = poll.read(
             oldest_ns,
-            past_first=state.catching_up and not self._state.catching_up,
+            past_first=Reason.CATCH_UP in begun,
             may_leave_backlog=not self._left_backlog,
         )
         self._budget.spend(self._query.bytes_processed)
         if failure is not None and not poll.read_any:
             raise failure
-        result = poll.result(self._state.cursor_ns, given_up, failure)
+        result = poll.result(self._state.cursor_ns, failure)
         self._uncommitted = (poll, result)
         return result
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 from pydantic_core import from_json
 
-from konductor_like.loki.logql import is_kernel_stream, kernel_matchers
+from konductor_like.catalog.patterns import fits_whole
+from konductor_like.loki.logql import kernel_matchers
 from konductor_like.model import LogLine, Source
 from konductor_like.settings import Matcher, Settings
 
@@ -23,9 +24,10 @@ CUT = "…"
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+_WRONG_SHAPE = (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError)
 
 
-class NotLokisAnswerError(ValueError):
+class NotLokisAnswerError(Exception):
     """The body is not a log query's answer; the message says what came instead."""
 
 
@@ -40,7 +42,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """What one query gave.
+    """The answer to one query.
 
     ``post_filter_lines`` is Loki's own count of matching lines, never too low; None where Loki did not count.
     It may be far too high: it counts replicas, and all lines of every block that the window touches.
@@ -59,43 +61,21 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What one counting query gave."""
+    """The answer to one counting query."""
 
     lines: int
     bytes_processed: int
 
 
-@dataclass(frozen=True, slots=True)
-class Naming:
-    """Which labels say where a line comes from, taken from the settings once."""
-
-    node: str
-    namespace: str
-    pod: str
-    container: str
-    kernel: tuple[Matcher, ...]
-    """What a stream must satisfy to be a kernel log."""
-
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """The names that the settings give."""
-        return cls(
-            settings.node_label,
-            settings.namespace_label,
-            settings.pod_label,
-            settings.container_label,
-            kernel_matchers(settings),
-        )
-
-
-def log_line(entry: Entry, source: Source, naming: Naming) -> LogLine | None:
+def log_line(entry: Entry, source: Source, settings: Settings) -> LogLine | None:
     """The entry as a line of that source; None when its labels say that it is not one (rule 15).
 
     A kernel line must satisfy the kernel selector, whatever the query was; a pod line must not, so that the
     kernel-log reader's own output never counts as a pod's.
     """
     labels = entry.labels
-    if is_kernel_stream(labels, naming.kernel) != (source is Source.KERNEL):
+    matchers = kernel_matchers(settings.kernel_selector, settings.extra_matchers)
+    if is_kernel_stream(labels, matchers) != (source is Source.KERNEL):
         return None
     return LogLine(
         source=source,
@@ -103,11 +83,27 @@ def log_line(entry: Entry, source: Source, naming: Naming) -> LogLine | None:
         text=entry.text,
         # A job is told by a pod's labels. A storm's kernel lines would hold ten times their text in labels.
         labels=labels if source is Source.POD else NO_LABELS,
-        node=labels.get(naming.node) or None,
-        namespace=labels.get(naming.namespace) or None,
-        pod=labels.get(naming.pod) or None,
-        container=labels.get(naming.container) or None,
+        node=labels.get(settings.node_label) or None,
+        namespace=labels.get(settings.namespace_label) or None,
+        pod=labels.get(settings.pod_label) or None,
+        container=labels.get(settings.container_label) or None,
     )
+
+
+def log_lines(entries: Iterable[Entry], source: Source, settings: Settings) -> list[LogLine]:
+    """Those of the entries that are lines of that source, oldest first."""
+    found = (log_line(entry, source, settings) for entry in entries)
+    return sorted((line for line in found if line is not None), key=attrgetter("timestamp_ns"))
+
+
+def is_kernel_stream(labels: Mapping[str, str], matchers: Iterable[Matcher]) -> bool:
+    """Whether a stream with these labels is one that ``matchers`` select; an absent label counts as empty."""
+    for matcher in matchers:
+        value = labels.get(matcher.name, "")
+        fits = value == matcher.value if matcher.op in ("=", "!=") else fits_whole(matcher.value)(value)
+        if fits != (matcher.op in ("=", "=~")):
+            return False
+    return True
 
 
 def parse(body: bytes | bytearray, limit: int) -> QueryResult:
@@ -116,16 +112,21 @@ def parse(body: bytes | bytearray, limit: int) -> QueryResult:
     Raises NotLokisAnswerError. Nothing is skipped: one entry of a wrong shape fails the whole answer, because
     a line that is dropped here would be lost without a word.
     """
-    with _shaped("log"):
-        data = _data(body, "streams", "a list of streams")
-        entries = tuple(_entries(data["result"]))
-        summary = _summary(data)
-        counted = _count(summary, "totalPostFilterLines")
-        processed = _count(summary, "totalBytesProcessed")
-        shards = _count(summary, "shards")
+    try:
+        streams, counts = _result(body, "streams", "a list of streams")
+        entries = tuple(_entries(streams))
+    except _WRONG_SHAPE as error:
+        raise NotLokisAnswerError("JSON of another shape than a log query's answer") from error
+    counted = counts.get("totalPostFilterLines", -1)
     # Loki counts matching lines only where the query filters; fewer than it returned means that it did not.
-    known = counted is not None and counted >= len(entries)
-    return QueryResult(entries, counted if known else None, processed or 0, limit, shards, len(body))
+    return QueryResult(
+        entries,
+        counted if counted >= len(entries) else None,
+        counts.get("totalBytesProcessed", 0),
+        limit,
+        counts.get("shards"),
+        len(body),
+    )
 
 
 def parse_count(body: bytes | bytearray) -> Count:
@@ -133,85 +134,65 @@ def parse_count(body: bytes | bytearray) -> Count:
 
     Raises NotLokisAnswerError.
     """
-    with _shaped("counting"):
-        data = _data(body, "vector", "a vector")
-        lines = sum(round(float(series["value"][1])) for series in data["result"])
-        return Count(lines, _count(_summary(data), "totalBytesProcessed") or 0)
-
-
-@contextmanager
-def _shaped(kind: str) -> Iterator[None]:
     try:
-        yield
-    except NotLokisAnswerError:
-        raise
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
-        raise NotLokisAnswerError(f"JSON of another shape than a {kind} query's answer") from error
+        series, counts = _result(body, "vector", "a vector")
+        lines = sum(round(float(one["value"][1])) for one in series)
+    except _WRONG_SHAPE as error:
+        raise NotLokisAnswerError("JSON of another shape than a counting query's answer") from error
+    return Count(lines, counts.get("totalBytesProcessed", 0))
 
 
-def _data(body: bytes | bytearray, result_type: str, wanted: str) -> Mapping[str, Any]:
-    answer = _json(body)
-    data: Mapping[str, Any] = answer["data"]
-    if answer["status"] != "success" or data["resultType"] != result_type:
-        raise NotLokisAnswerError(f"JSON with status {str(answer['status'])[:40]!r}, not {wanted}")
-    return data
+def _result(body: bytes | bytearray, result_type: str, wanted: str) -> tuple[list[Any], dict[str, int]]:
+    """The streams or series of an answer, and the numbers in Loki's summary of the query.
 
-
-def _json(body: bytes | bytearray) -> Any:
-    """Pydantic's reader makes one string of equal ones, and of a page of lines in OTLP's way most are equal.
-
-    What it refuses, such as a raw control character, the tolerant one may still read.
+    Pydantic's reader makes one string of equal ones, and of a page of lines in OTLP's way most are equal.
     """
     try:
-        return from_json(body, cache_strings="all")
+        answer = from_json(body, cache_strings="all")
     except ValueError:
-        pass
+        answer = _lenient_json(body)
+    data = answer["data"]
+    if answer["status"] != "success" or data["resultType"] != result_type:
+        raise NotLokisAnswerError(f"JSON with status {str(answer['status'])[:40]!r}, not {wanted}")
+    summary = (data.get("stats") or {}).get("summary") or {}
+    return data["result"], {name: value for name, value in summary.items() if isinstance(value, int)}
+
+
+def _lenient_json(body: bytes | bytearray) -> Any:
+    """JSON that the strict reader refuses, such as a raw control character in a line."""
     try:
         return json.loads(body.decode("utf-8", "replace"), strict=False)
     except (ValueError, RecursionError) as error:
-        raise NotLokisAnswerError(_not_json(body)) from error
-
-
-def _summary(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    return (data.get("stats") or {}).get("summary") or {}
-
-
-def _count(summary: Mapping[str, Any], name: str) -> int | None:
-    value = summary.get(name)
-    return value if isinstance(value, int) else None
+        start = body.lstrip()[:1]
+        if not start:
+            said = "an empty body"
+        elif start in b"{[":
+            said = "JSON that breaks off"
+        else:
+            said = "HTML" if start == b"<" else "text that is not JSON"
+        raise NotLokisAnswerError(said) from error
 
 
 def _entries(streams: list[Any]) -> Iterator[Entry]:
     for stream in streams:
-        labels = _labels(stream["stream"])
+        labels = {name: _text(value) for name, value in stream["stream"].items()}
         for value in stream["values"]:
-            merged = {**_metadata(value[2]), **labels} if len(value) > 2 else labels
-            yield Entry(_timestamp(value[0]), cut(_text(value[1])), merged)
-
-
-def cut(text: str) -> str:
-    """The beginning and the end of a very long line: its prefix, and the last line of a traceback."""
-    if len(text) <= TEXT_CHARS:
-        return text
-    return f"{text[: TEXT_CHARS // 2]} {CUT} {text[-TEXT_CHARS // 2 :]}"
+            stamp, text = value[0], _text(value[1])
+            if not isinstance(stamp, str) or not stamp.isascii() or not stamp.isdigit() or len(stamp) > 20:
+                said = f"an entry with the timestamp {str(stamp)[:40]!r} instead of nanoseconds"
+                raise NotLokisAnswerError(said)
+            if len(text) > TEXT_CHARS:
+                # Its prefix, and the last line of a traceback.
+                text = f"{text[: TEXT_CHARS // 2]} {CUT} {text[-TEXT_CHARS // 2 :]}"
+            yield Entry(int(stamp), text, {**_metadata(value[2]), **labels} if len(value) > 2 else labels)
 
 
 def _metadata(extra: Mapping[str, Any]) -> dict[str, str]:
     """The third element of an entry: flat, or in the two groups of the ``categorize-labels`` encoding."""
     groups = [extra.get("parsed"), extra.get("structuredMetadata")]
     if any(isinstance(group, dict) for group in groups):
-        return {name: value for group in groups if group for name, value in _labels(group).items()}
-    return _labels(extra)
-
-
-def _labels(raw: Mapping[str, Any]) -> dict[str, str]:
-    return {name: _text(value) for name, value in raw.items()}
-
-
-def _timestamp(value: Any) -> int:
-    if not isinstance(value, str) or not value.isascii() or not value.isdigit() or len(value) > 20:
-        raise NotLokisAnswerError(f"an entry with the timestamp {str(value)[:40]!r} instead of nanoseconds")
-    return int(value)
+        extra = {name: value for group in groups if group for name, value in group.items()}
+    return {name: _text(value) for name, value in extra.items()}
 
 
 def _text(value: Any) -> str:
@@ -219,12 +200,3 @@ def _text(value: Any) -> str:
         raise NotLokisAnswerError(f"an entry with {type(value).__name__} where text belongs")
     # Half a surrogate pair is valid JSON but can be written nowhere: not to a log, not to the API server.
     return value if value.isascii() else _SURROGATE.sub("�", value)
-
-
-def _not_json(body: bytes | bytearray) -> str:
-    start = body.lstrip()[:1]
-    if start == b"<":
-        return "HTML"
-    if not start:
-        return "an empty body"
-    return "JSON that breaks off" if start in b"{[" else "text that is not JSON"

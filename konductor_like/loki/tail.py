@@ -97,13 +97,10 @@ class Tail:
             self._query = query
             self._disconnect()
 
-    def close(self) -> None:
-        """End the connection at once. A connection that is just being made ends by its own time-out."""
+    def close(self, timeout_seconds: float) -> None:
+        """End at once, thread and all. A connection that is just being made ends by its own time-out."""
         self._closed.set()
         self._disconnect()
-
-    def join(self, timeout_seconds: float) -> None:
-        """Wait for the thread to end; :meth:`close` comes before."""
         self._thread.join(timeout_seconds)
 
     def _disconnect(self) -> None:
@@ -131,9 +128,9 @@ class Tail:
             with open_tail(self._settings, query, self._now_ns() - LOOK_BACK_NS) as connection:
                 self._connection = connection
                 self._watcher.connected()
-                # What came since the last connection, or the last poll, was told to nobody.
+                # Nobody was told of the lines since the last connection.
                 self._watcher.nudged(None)
-                # Whoever set these before could not close a connection that was not there yet.
+                # Both may have been set before there was a connection to close.
                 while not self._closed.is_set() and self._query == query:
                     self._watcher.nudged(oldest_in(connection.recv(decode=False)))
         except ConnectionClosed as closed:

@@ -1,4 +1,4 @@
-"""What happened before our start, read again for the rules that look back (thresholds, shared failures).
+"""The time before our start, read again for the rules that look back (thresholds, shared failures).
 
 It makes nobody wait: one query at a time, a rest as long as each took, and no more than half of the byte
 budget. Kernel lines come first, so that a known root cause is there before the failures that it explains;
@@ -12,11 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from konductor_like.loki.byte_budget import ByteBudget
-from konductor_like.loki.errors import LokiError
 from konductor_like.loki.poll import PollResult
-from konductor_like.loki.response import Naming, log_line
-from konductor_like.loki.window_query import Piece, Queries, Window, WindowQuery, read_span
+from konductor_like.loki.response import log_lines
+from konductor_like.loki.window_query import ByteBudget, Piece, Queries, Window, WindowQuery
 from konductor_like.model import Fault, LogLine, Source
 from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.settings import Settings
@@ -34,7 +32,7 @@ _BUDGET_WAIT_SECONDS = 1.0
 
 
 class WarmupScope(NamedTuple):
-    """What the rules in force look back on."""
+    """The span and the queries that the rules in force look back on."""
 
     rules: str
     """Their name; other rules have another."""
@@ -60,10 +58,11 @@ class WarmupTotals:
 
 @dataclass(frozen=True, slots=True)
 class _Unread:
-    """What is yet to be read of one source, and how much of it at once."""
+    """The part of one source that is yet to be read, and how much of it at once."""
 
     source: Source
-    query: str
+    query: WindowQuery
+    """One for each source, because the size of an entry is learnt."""
     span: Window
     width_ns: int = _FIRST_NS
 
@@ -90,9 +89,7 @@ class WarmupReader:
         polls, ``detect`` with each source's lines in order.
         """
         self._client = client
-        self._naming = Naming.of(settings)
-        self._limit = min(settings.loki_limit, LINES_MOST)
-        self._skew_ns = span_ns(settings.future_skew_seconds)
+        self._settings = settings
         self._current_scope = scope
         self._detect = detect
         self._budget = budget
@@ -102,15 +99,17 @@ class WarmupReader:
         self._begin(scope(), now_ns)
 
     def _begin(self, scope: WarmupScope, now_ns: int) -> None:
-        # What was acted upon just before our start may have come from a node whose clock is ahead.
-        end_ns = now_ns + self._skew_ns
+        # A line acted upon just before our start may have come from a node whose clock is ahead.
+        end_ns = now_ns + span_ns(self._settings.future_skew_seconds)
         start_ns = min(max(now_ns - scope.seconds * SECOND_NS, self._since_ns, 0), end_ns - 1)
+        span, limit = Window(start_ns, end_ns), min(self._settings.loki_limit, LINES_MOST)
         queries = {Source.KERNEL: scope.kernel, Source.POD: scope.pod}
         self._scope = scope
         self._unread = self._next = tuple(
-            _Unread(source, query, Window(start_ns, end_ns)) for source, query in queries.items() if query
+            _Unread(source, WindowQuery(self._client, text, self._settings, WIDEST_NS, limit=limit), span)
+            for source, text in queries.items()
+            if text
         )
-        self._queries: dict[Source, WindowQuery] = {}
         self._totals = WarmupTotals()
 
     @property
@@ -119,7 +118,7 @@ class WarmupReader:
         return max((one.span.width_ns for one in self._unread), default=0) / SECOND_NS
 
     def ask_for(self, query: str) -> None:
-        """What to ask follows from the rules."""
+        """The queries follow from the rules."""
 
     def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> PollResult:
         """The next piece, as faults, with ``more`` until nothing is left.
@@ -135,18 +134,24 @@ class WarmupReader:
             return PollResult(upto_ns=now_ns)
         if not self._budget.allows_history:
             return PollResult(upto_ns=now_ns, more=True, wait_seconds=_BUDGET_WAIT_SECONDS)
-        began, query = self._clock(), self._query_of(self._unread[0])
-        piece = self._read(query, self._unread[0])
-        faults = self._faults_in(piece, self._unread[0].source)
-        self._next = self._after(piece, query.bytes_processed)
+        began, first = self._clock(), self._unread[0]
+        try:
+            (piece,) = first.query.read(first.span, first.width_ns)
+        finally:
+            self._budget.spend(first.query.bytes_processed)
+            self._totals.queries += first.query.queries
+            self._totals.bytes_processed += first.query.bytes_processed
+        lines = log_lines(piece.entries, first.source, self._settings)
+        faults = tuple(fault for line in lines if (fault := self._detect(line)) is not None)
+        self._next = self._after(piece)
         self._totals.lines += len(piece.entries)
         self._totals.faults += len(faults)
         self._totals.incomplete += not piece.complete
         return PollResult(
             upto_ns=now_ns,
             more=bool(self._next),
-            queries=query.queries,
-            bytes_processed=query.bytes_processed,
+            queries=first.query.queries,
+            bytes_processed=first.query.bytes_processed,
             wait_seconds=max(_REST_LEAST_SECONDS, self._clock() - began),
             past=faults,
         )
@@ -157,40 +162,12 @@ class WarmupReader:
         if result.past is not None and not self._unread:
             self._finished(self._totals)
 
-    def _query_of(self, unread: _Unread) -> WindowQuery:
-        """One for each source, because what an entry weighs is learnt."""
-        if unread.source not in self._queries:
-            self._queries[unread.source] = WindowQuery(
-                self._client, unread.query, self._naming.node, self._limit, WIDEST_NS
-            )
-        return self._queries[unread.source]
-
-    def _read(self, query: WindowQuery, unread: _Unread) -> Piece:
-        query.begin()
-        try:
-            piece = next(read_span(unread.span, unread.width_ns, query.widest_ns, query.lines_of()))
-        except LokiError as error:
-            query.failed(error)
-            raise
-        finally:
-            self._budget.spend(query.bytes_processed)
-            self._totals.queries += query.queries
-            self._totals.bytes_processed += query.bytes_processed
-        query.succeeded()
-        return piece
-
-    def _faults_in(self, piece: Piece, source: Source) -> tuple[Fault, ...]:
-        entries = sorted(piece.entries, key=lambda entry: entry.timestamp_ns)
-        lines = (log_line(entry, source, self._naming) for entry in entries)
-        faults = (self._detect(line) for line in lines if line is not None)
-        return tuple(fault for fault in faults if fault is not None)
-
-    def _after(self, piece: Piece, bytes_processed: int) -> tuple[_Unread, ...]:
-        """What is left after this piece, the next one no wider than the budget likes."""
+    def _after(self, piece: Piece) -> tuple[_Unread, ...]:
+        """The parts left after this piece, the next one no wider than the budget allows."""
         first, *others = self._unread
         if piece.window.end_ns >= first.span.end_ns:
             return tuple(others)
-        width_ns, share = piece.next_width_ns, self._budget.share(bytes_processed)
+        width_ns, share = piece.next_width_ns, self._budget.share(first.query.bytes_processed)
         if share > 0:
             width_ns = min(width_ns, max(SECOND_NS, int(piece.window.width_ns * QUERY_SHARE / share)))
         left = Window(piece.window.end_ns, first.span.end_ns)

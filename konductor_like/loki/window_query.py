@@ -8,15 +8,18 @@ always one span without a hole.
 
 Loki's parts hand over 4 MiB at most unless configured otherwise. A larger answer never comes: Loki says so
 (413, ResourceExhausted), or keeps silent until it times out. So a page of entries is sized to
-:data:`PAGE_BYTES` by what entries weighed of late. For example, kernel lines with the shipped collector's
-metadata weigh 820 bytes, which makes pages of 2,500; pod lines of 100 KB make pages of 20.
+:data:`PAGE_BYTES` by how large entries were of late. For example, kernel lines with the shipped collector's
+metadata take 820 bytes, which makes pages of 2,500; pod lines of 100 KB make pages of 20.
 """
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from functools import partial
 from typing import Protocol
 
 from konductor_like.loki.errors import (
@@ -25,28 +28,27 @@ from konductor_like.loki.errors import (
     LokiRefused,
     LokiTimeout,
     LokiUnavailable,
-    says_too_large,
 )
 from konductor_like.loki.logql import of_nodes
 from konductor_like.loki.response import Count, Entry, QueryResult
+from konductor_like.model import Source
 from konductor_like.model.time import SECOND_NS
+from konductor_like.settings import Settings
 
 COUNTABLE_NS = 1_000_000
 """Loki's durations know nothing finer."""
 _FILL = 0.85
 STORM_LINES = 1000
-"""What some nodes print is asked for in smaller answers: nobody waits for it, and each is held in memory."""
+"""Lines of noisy nodes are asked for in smaller answers: nobody waits for them, and they take memory."""
 PAGE_BYTES = 2 * 2**20
-"""What an answer should weigh. Between Loki's parts, which hand over 4 MiB by default, kernel lines with the
-shipped collector's metadata weigh 1.35 times as much as over HTTP."""
-KERNEL_ENTRY_BYTES = 2 * 2**10
-"""What a kernel line is taken to weigh in an answer, metadata included, until entries tell."""
-POD_ENTRY_BYTES = 10 * 2**10
-"""The same of a pod's line."""
+"""How large an answer should be. Between Loki's parts, which hand over 4 MiB by default, kernel lines with
+the shipped collector's metadata take 1.35 times as much as over HTTP."""
+_ENTRY_BYTES = {Source.KERNEL: 2 * 2**10, Source.POD: 10 * 2**10}
+"""How large a line is taken to be in an answer, metadata included, until entries tell."""
 LINE_BYTES_MOST = 288 * 2**10
 """The longest line that Loki takes by default (256 KB), and its metadata."""
 _GROWTH = 4
-"""How much lighter than before entries may be taken to be because of one answer."""
+"""How much smaller than before entries may be taken to be because of one answer."""
 _FORGET_SHARE = 5
 """One part in so many of what was learnt is forgotten with each poll."""
 _KEEP_SHARE = 20
@@ -56,15 +58,14 @@ _LEAST_ENTRIES = 2
 _NARROWEST_NS = 10 * SECOND_NS
 """A Loki that cannot read so much before it times out falls behind whatever is asked."""
 
+_MINUTE_SECONDS = 60.0
+_HISTORY_UPTO = 0.5
+_PODS_UPTO = 0.7
+_SWEEPS_UPTO = 0.85
+_SLOWDOWN = 6.0
+
 _MAY_BE_TOO_LARGE = (LokiAnswerTooLarge, LokiTimeout, LokiUnavailable)
 """How a Loki fails that cannot hand an answer over."""
-
-
-class Direction(StrEnum):
-    """From which end Loki fills an answer up to the limit."""
-
-    FORWARD = "forward"
-    BACKWARD = "backward"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +96,18 @@ class Piece:
     """How wide the next window may well be: fuller than this one, but not too full."""
 
 
-Ask = Callable[[Window, Direction], QueryResult | None]
+Ask = Callable[[Window], QueryResult | None]
 """Queries one window; None when the answer would be too large, which is never so for a single nanosecond."""
 
 
 class Queries(Protocol):
-    """What the reader needs of :class:`konductor_like.loki.client.LokiClient`."""
+    """The part of a client that readers use; see :class:`konductor_like.loki.client.LokiClient`."""
 
-    def query_range(
-        self, query: str, start_ns: int, end_ns: int, limit: int, direction: Direction = ...
-    ) -> QueryResult:
+    def query_range(self, query: str, start_ns: int, end_ns: int, limit: int) -> QueryResult:
         """See the client."""
-        ...
 
     def count(self, query: str, start_ns: int, end_ns: int) -> Count:
         """See the client."""
-        ...
 
 
 class WindowQuery:
@@ -123,15 +120,13 @@ class WindowQuery:
         self,
         client: Queries,
         text: str,
-        node_label: str,
-        limit: int,
+        settings: Settings,
         widest_ns: int,
-        entry_bytes: int = KERNEL_ENTRY_BYTES,
+        *,
+        limit: int | None = None,
+        source: Source = Source.KERNEL,
     ) -> None:
-        """``text`` is the query, for ``limit`` entries at most.
-
-        ``entry_bytes`` is what one is taken to weigh at first.
-        """
+        """``text`` is the query, for ``limit`` entries at most, or as many as the settings allow."""
         self.text = text
         self.widest_ns = widest_ns
         """How wide a window may be for now."""
@@ -140,12 +135,12 @@ class WindowQuery:
         self.queries = 0
         self.bytes_processed = 0
         self._client = client
-        self._node_label = node_label
-        self._most = limit
+        self._node_label = settings.node_label
+        self._most = limit or settings.loki_limit
         self._full_width_ns = widest_ns
-        self._usual_bytes = self._entry_bytes = entry_bytes
+        self._usual_bytes = self._entry_bytes = _ENTRY_BYTES[source]
         self._refused_bytes = 0
-        """What an entry is taken to weigh at least, because pages of lighter ones were too large of late."""
+        """How large an entry is taken to be at least, because pages were too large of late."""
 
     @property
     def limit(self) -> int:
@@ -170,14 +165,36 @@ class WindowQuery:
 
     def lines_of(self, *, only: Collection[str] = (), without: Collection[str] = ()) -> Ask:
         """A callable that asks for windows of these nodes only, or of all but those."""
-        text = of_nodes(self.text, self._node_label, only or without, without=not only)
-        most = STORM_LINES if only else self._most
+        nodes = only or without
+        text = of_nodes(self.text, self._node_label, nodes, without=not only) if nodes else self.text
+        return partial(self._ask, text, STORM_LINES if only else self._most)
 
-        def ask(window: Window, direction: Direction) -> QueryResult | None:
-            result = self._page(text, window, direction, most)
-            return None if result is None else self._proven(text, window, result)
+    def read(
+        self,
+        span: Window,
+        first_ns: int,
+        *,
+        widest_ns: int | None = None,
+        only: Collection[str] = (),
+        queries: int = 1,
+        lines: int = 1,
+    ) -> list[Piece]:
+        """A poll of its own: read a span from its start on, until so many queries or lines are reached.
 
-        return ask
+        It gives one piece at least. Raises a LokiError.
+        """
+        self.begin()
+        pieces: list[Piece] = []
+        try:
+            for piece in read_span(span, first_ns, widest_ns or self.widest_ns, self.lines_of(only=only)):
+                pieces.append(piece)
+                if self.queries >= queries or sum(len(piece.entries) for piece in pieces) >= lines:
+                    break
+        except LokiError as error:
+            self.failed(error)
+            raise
+        self.succeeded()
+        return pieces
 
     def count(self, window: Window, text: str | None = None) -> int:
         """How many lines Loki counts in a window of whole milliseconds."""
@@ -186,25 +203,28 @@ class WindowQuery:
         self.bytes_processed += count.bytes_processed
         return count.lines
 
-    def _page(self, text: str, window: Window, direction: Direction, most: int) -> QueryResult | None:
+    def _ask(self, text: str, most: int, window: Window) -> QueryResult | None:
         """One window's answer, of as many entries as Loki can hand over; None when it only comes in parts.
 
         A page that turns out too small says little about who fills it: it grows, and where that fails the
-        smaller page will do.
+        smaller page will do. Where the answer alone cannot say that nothing was cut, Loki counts the lines.
         """
-        page = self._first_page(text, window, direction, min(most, self.limit))
-        while (
-            page is not None and len(page.entries) >= page.limit and min(most, self.limit) >= 2 * page.limit
-        ):
+        page = self._first_page(text, window, min(most, self.limit))
+        while page is not None and len(page.entries) >= page.limit:
             limit = min(most, self.limit, _GROWTH * page.limit)
+            if limit < 2 * page.limit:
+                return page
             try:
-                page = self._send(text, window, direction, limit)
+                page = self._send(text, window, limit)
             except _MAY_BE_TOO_LARGE:
                 self._refuse(limit)
-                break
-        return page
+                return page
+        if page is None or is_complete(page) or window.width_ns % COUNTABLE_NS:
+            return page
+        found = len(page.entries)
+        return replace(page, post_filter_lines=found) if self.count(window, text) == found else page
 
-    def _first_page(self, text: str, window: Window, direction: Direction, limit: int) -> QueryResult | None:
+    def _first_page(self, text: str, window: Window, limit: int) -> QueryResult | None:
         """An answer of ``limit`` entries, or of as many as Loki hands over; None where only less time helps.
 
         A window that gave no answer is asked again for one entry. If that gives none either, the width of the
@@ -213,7 +233,7 @@ class WindowQuery:
         silent_at = 0
         while True:
             try:
-                page = self._send(text, window, direction, limit)
+                page = self._send(text, window, limit)
             except LokiError as error:
                 if isinstance(error, LokiRefused) and error.asks_for_less and window.width_ns > SECOND_NS:
                     return None
@@ -231,48 +251,81 @@ class WindowQuery:
                     self._refuse(silent_at)
                 return page
 
-    def _send(self, text: str, window: Window, direction: Direction, limit: int) -> QueryResult:
+    def _send(self, text: str, window: Window, limit: int) -> QueryResult:
         """Ask once, and again where the tenant allows fewer entries."""
         self.queries, self.asked_ns = self.queries + 1, window.width_ns
         try:
-            result = self._client.query_range(text, window.start_ns, window.end_ns, limit, direction)
+            result = self._client.query_range(text, window.start_ns, window.end_ns, limit)
         except LokiRefused as error:
             if not 0 < (error.allowed_limit or 0) < limit:
                 raise
             self._most = error.allowed_limit or 1
-            return self._send(text, window, direction, self._most)
+            return self._send(text, window, self._most)
         self.bytes_processed += result.bytes_processed
-        self._learn(result)
+        if result.entries and result.answer_bytes:
+            # Larger entries count at once; smaller ones where they filled the answer, and step by step.
+            mean = result.answer_bytes // len(result.entries) + 1
+            if mean > self._entry_bytes:
+                self._entry_bytes = mean
+            elif len(result.entries) >= result.limit:
+                self._entry_bytes = max(mean, self._entry_bytes // _GROWTH)
         return result
 
     def _refuse(self, limit: int) -> None:
         """A page of so many was too large: for a while none is more than half as large."""
         self._refused_bytes = max(self._refused_bytes, PAGE_BYTES // max(1, limit // 2))
 
-    def _learn(self, result: QueryResult) -> None:
-        """Heavier entries count at once; lighter ones where they filled the answer, and step by step."""
-        if not result.entries or not result.answer_bytes:
-            return
-        mean = result.answer_bytes // len(result.entries) + 1
-        if mean > self._entry_bytes:
-            self._entry_bytes = mean
-        elif len(result.entries) >= result.limit:
-            self._entry_bytes = max(mean, self._entry_bytes // _GROWTH)
 
-    def _proven(self, text: str, window: Window, result: QueryResult) -> QueryResult:
-        """Count the lines where the answer alone cannot say that nothing was cut, though it may be so."""
-        if (
-            is_complete(result)
-            or len(result.entries) >= result.limit
-            or window.width_ns % COUNTABLE_NS
-            or self.count(window, text) != len(result.entries)
-        ):
-            return result
-        return replace(result, post_filter_lines=len(result.entries))
+class ByteBudget:
+    """Bytes processed in the last minute, against a bound. All readers share one; thread-safe.
+
+    The past is the first to wait, then pods, then the sweeps, and only beyond the whole budget the polls of
+    kernel lines.
+    """
+
+    def __init__(self, bytes_per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._bound = bytes_per_minute
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._spent: deque[tuple[float, int]] = deque()
+        self._total = 0
+
+    def spend(self, bytes_processed: int) -> None:
+        """Loki had to read so much for a poll of ours."""
+        with self._lock:
+            self._spent.append((self._clock(), bytes_processed))
+            self._total += bytes_processed
+
+    @property
+    def used(self) -> float:
+        """Which share of the budget the last minute took; above 1 it was overdrawn."""
+        with self._lock:
+            while self._spent and self._spent[0][0] < self._clock() - _MINUTE_SECONDS:
+                self._total -= self._spent.popleft()[1]
+            return self._total / self._bound
+
+    def share(self, bytes_processed: int) -> float:
+        """Which share of a minute's budget that is."""
+        return bytes_processed / self._bound
+
+    @property
+    def allows_history(self) -> bool:
+        """Whether what happened before our start may be read."""
+        return self.used < _HISTORY_UPTO
+
+    @property
+    def allows_sweeps(self) -> bool:
+        """Whether what was read before may be read again."""
+        return self.used < _SWEEPS_UPTO
+
+    def slowdown(self, source: Source) -> float:
+        """How many times longer than usual to wait before the next poll of that source."""
+        upto = 1.0 if source is Source.KERNEL else _PODS_UPTO
+        return _SLOWDOWN if self.used >= upto else 1.0
 
 
 def _is_too_large(error: LokiError) -> bool:
-    return isinstance(error, LokiAnswerTooLarge) or says_too_large(str(error))
+    return isinstance(error, LokiAnswerTooLarge)
 
 
 def is_complete(result: QueryResult) -> bool:
@@ -298,7 +351,7 @@ def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator
     start_ns, width_ns = span.start_ns, min(first_ns, widest_ns)
     while start_ns < span.end_ns:
         window = Window(start_ns, min(start_ns + width_ns, span.end_ns))
-        result = ask(window, Direction.FORWARD)
+        result = ask(window)
         if result is not None and is_complete(result):
             piece = Piece(window, result.entries, next_width_ns=_wider(width_ns, result))
         elif result is not None and (whole_ns := _whole_before(window, result)):
@@ -309,7 +362,9 @@ def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator
             width_ns = _narrower(window, result)
             continue
         else:
-            piece = _one_nanosecond(window, result, ask)
+            # No half is left. Loki's count, never too low, may still prove the answer complete.
+            entries, counted = ((), None) if result is None else (result.entries, result.post_filter_lines)
+            piece = Piece(window, entries, complete=counted is not None and counted <= len(entries))
         yield piece
         start_ns = window.end_ns
         width_ns = min(piece.next_width_ns, widest_ns)
@@ -319,8 +374,7 @@ def _whole_before(window: Window, result: QueryResult) -> int:
     """Up to where a full answer surely holds everything; 0 where that is nowhere."""
     if result.shards is None or result.shards > 1 or len(result.entries) < result.limit:
         return 0
-    width_ns = max(entry.timestamp_ns for entry in result.entries) - window.start_ns
-    width_ns = width_ns // COUNTABLE_NS * COUNTABLE_NS or width_ns  # whole milliseconds can be counted
+    width_ns = _countable(max(entry.timestamp_ns for entry in result.entries) - window.start_ns)
     return window.start_ns + width_ns if width_ns else 0
 
 
@@ -329,9 +383,8 @@ def _wider(width_ns: int, result: QueryResult) -> int:
     doubled_ns = 2 * width_ns
     if 2 * len(result.entries) < _FILL * result.limit:
         return doubled_ns
-    wider_ns = int(width_ns * _FILL * result.limit / len(result.entries))
-    # Whole milliseconds can be counted. A window of no width would be asked for without end.
-    return wider_ns // COUNTABLE_NS * COUNTABLE_NS or max(1, wider_ns)
+    # A window of no width would be asked for without end.
+    return _countable(max(1, int(width_ns * _FILL * result.limit / len(result.entries))))
 
 
 def _narrower(window: Window, result: QueryResult | None) -> int:
@@ -340,15 +393,9 @@ def _narrower(window: Window, result: QueryResult | None) -> int:
     if result is not None and len(result.entries) >= result.limit:
         last_ns = max(entry.timestamp_ns for entry in result.entries)
         width_ns = max(1, min(width_ns, last_ns - window.start_ns))
-    # Whole milliseconds can be counted.
+    return _countable(width_ns)
+
+
+def _countable(width_ns: int) -> int:
+    """Cut to whole milliseconds, which Loki can count; less than one stays."""
     return width_ns // COUNTABLE_NS * COUNTABLE_NS or width_ns
-
-
-def _one_nanosecond(window: Window, forward: QueryResult | None, ask: Ask) -> Piece:
-    """No half is left, so ask from the other end too; Loki's count, never too low, may prove it complete."""
-    backward = ask(window, Direction.BACKWARD)
-    results = [result for result in (forward, backward) if result is not None]
-    every = (entry for result in results for entry in result.entries)
-    entries = tuple({(entry.text, frozenset(entry.labels.items())): entry for entry in every}.values())
-    counts = [result.post_filter_lines for result in results if result.post_filter_lines is not None]
-    return Piece(window, entries, complete=bool(counts) and max(counts) <= len(entries))

@@ -1,4 +1,4 @@
-"""Time: the one place that converts nanoseconds, seconds, datetimes and RFC 3339."""
+"""Time: the one place that converts nanoseconds, datetimes, RFC 3339 and the times in a server's headers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import re
 from datetime import UTC, datetime, timedelta
 
 SECOND_NS = 1_000_000_000
+CLOCKS_AGREE_SECONDS = 10.0
+"""Two clocks differ by nothing below this: a server's Date has whole seconds, and its answer may be slow."""
+CLOCK_TRUSTED_SECONDS = 600.0
+"""Where two clocks differ more, either may be the wrong one; the other may even be a gateway's."""
+LONGEST_WAIT_SECONDS = 300.0
+"""Of a longer ``Retry-After`` so much is obeyed: nobody sees a fault meanwhile."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_SECOND = 253_402_300_799  # 9999-12-31T23:59:59Z, the last one that a datetime can say
 _RFC3339 = re.compile(
@@ -72,3 +78,28 @@ def moment_of_text(text: str) -> datetime:
 def micro_time(moment: datetime) -> str:
     """Kubernetes' MicroTime: always six decimals, or the API server refuses it."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def seconds_ahead(date: str | None, now_seconds: float) -> float | None:
+    """How far a server's clock is ahead of ours: 0 while the two agree, None where its header tells no time.
+
+    ``date`` is its ``Date`` header as RFC 9110 has it, ``now_seconds`` our wall time since the epoch.
+    """
+    try:
+        theirs = datetime.strptime(date or "", "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    ahead = theirs.timestamp() - now_seconds
+    return 0.0 if abs(ahead) < CLOCKS_AGREE_SECONDS else ahead
+
+
+def retry_after_seconds(header: str | None) -> float | None:
+    """A server's ``Retry-After`` as far as it is obeyed; None without one, or where it is no number.
+
+    A date counts as none: neither Loki nor Kubernetes sends one.
+    """
+    try:
+        seconds = float(header or "")
+    except ValueError:
+        return None
+    return min(seconds, LONGEST_WAIT_SECONDS) if seconds >= 0 else None

@@ -31,6 +31,10 @@ OPTED_OUT = "the node is opted out"
 NO_GPU = "the node has no GPU"
 SEEN_BEFORE = "seen before"
 COVERED = "covered by the last release"
+BEFORE_INSTALL = "a replay from before the first start"
+BOOT_LEFT = "it happened in a boot that the node has left"
+QUIET_REASONS = frozenset({SEEN_BEFORE, COVERED, OPTED_OUT, BEFORE_INSTALL, BOOT_LEFT})
+"""Why a line led to nothing in the ordinary course of things: counted, and no line of the log."""
 COVERED_LATE = "it stands before the last release in the kernel log, although it was read later"
 """A replay of what is on no record any more, or a line that others overtook: nothing tells the two apart."""
 SUSPECT = "suspect"
@@ -175,7 +179,7 @@ def _fold_fault(
     if reason is not None:
         return reason
     if taints and builder.remembered and _predates_install(builder, fault, boot_id):
-        return "a replay from before the first start"
+        return BEFORE_INSTALL
     if boot_id == own_boot:
         builder.read_to(finding.position, boot_id)
     folded.counted.append(fault)
@@ -257,7 +261,7 @@ def _not_ours(past_boots: Sequence[str], state: NodeState, fault: Fault, now: da
         return OPTED_OUT
     named = boot_id is not None and boot_id != state.machine.boot_id and boot_id in past_boots
     if named or (boot_id is None and _precedes_boot(state, fault.finding.position.stamp_us, now)):
-        return "it happened in a boot that the node has left"
+        return BOOT_LEFT
     if fault.timestamp_ns < state.created_ns and (boot_id is None or boot_id != state.machine.boot_id):
         return "it is older than this Node"
     if not state.is_gpu_node and not (fault.source is Source.KERNEL and fault.finding.kind.proves_gpu):

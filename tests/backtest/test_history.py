@@ -11,10 +11,9 @@ import pytest
 from konductor_like.backtest.cache import HistoryCache
 from konductor_like.backtest.history import FAILURES_MOST, HistoryReader
 from konductor_like.backtest.result import TimeSpan
-from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.errors import LokiError, LokiRefused, LokiUnavailable
 from konductor_like.loki.response import Count, Entry, QueryResult
-from konductor_like.loki.window_query import Direction
+from konductor_like.loki.window_query import ByteBudget
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 from tests.backtest.histories import KERNEL, SECOND_NS, START_NS
@@ -31,9 +30,7 @@ class OneLineAMinute:
     fails: Fails = lambda _: None
     asked: list[tuple[int, int]] = field(default_factory=list)
 
-    def query_range(
-        self, _query: str, start_ns: int, end_ns: int, limit: int, _direction: Direction = Direction.FORWARD
-    ) -> QueryResult:
+    def query_range(self, _query: str, start_ns: int, end_ns: int, limit: int) -> QueryResult:
         error = self.fails(len(self.asked))
         self.asked.append((start_ns, end_ns))
         if error is not None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,8 +15,8 @@ from konductor_like.backtest.nodes import SimulatedNodes
 from konductor_like.backtest.simulation import Assumptions, Simulation
 from konductor_like.catalog import UserRules, load_catalog, read_user_rules
 from konductor_like.cluster.node_writer import DryRunWriter
-from konductor_like.controller.dry_run import DryRunEvents, DryRunNodes
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.ports import DryRunEvents, DryRunNodes, Nodes
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
 from konductor_like.detection import Detector
@@ -152,26 +153,24 @@ def told(seed: int) -> list[Said]:
 def by_the_controller(said: list[Said], case: Case) -> list[Taint]:
     """What the controller's own readers and reconciler do, polling while the lines come."""
     clock_ns = START_NS
-    nodes, metrics, writer = DryRunNodes(_Cluster(case.nodes)), Metrics(), DryRunWriter()
+    nodes, metrics, writer = DryRunNodes(cast("Nodes", _Cluster(case.nodes))), Metrics(), DryRunWriter()
     detector, policy, taints = Detector(case.book.catalog), case.policy(), list[Taint]()
-    with LokiServer(now_ns=lambda: clock_ns) as loki, LokiClient(case.settled(loki.url)) as client:
+    with LokiServer(now_ns=lambda: clock_ns) as loki, closing(LokiClient(case.settled(loki.url))) as client:
         settings = case.settled(loki.url)
         pods = pod_query(settings, detector.anchors(Source.POD))
         assert pods is not None
         kernel = kernel_query(settings, detector.anchors(Source.KERNEL))
         readers = {
-            source: SourceReader(source, client, query, settings)
+            source: SourceReader(source, client, query, settings, START_NS)
             for source, query in {Source.KERNEL: kernel, Source.POD: pods}.items()
         }
-        for reader in readers.values():
-            reader.start_from(START_NS)
         reconciler = Reconciler(
             nodes,
             writer,
             DryRunEvents(),
             Report(metrics, dry_run=True),
             metrics,
-            rules=lambda: policy,
+            rules=policy,
             start=Checkpoint(dict.fromkeys(readers, START_NS), 0),
             unknown_node_seconds=600,
             detect=MultilineDetector(lambda: detector).detect,

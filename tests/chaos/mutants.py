@@ -37,7 +37,7 @@ class Mutant:
     """One thing of the program, and what takes its place.
 
     ``name`` is a package and what one of its modules defines, wherever in the package that is:
-    ``controller.Reconciler._settle``. Where two define the name, the module is named too. ``instead`` gives
+    ``controller.Reconciler.run``. Where two define the name, the module is named too. ``instead`` gives
     the replacement for what is there.
     """
 
@@ -270,7 +270,7 @@ MUTANTS: dict[str, Mutant] = {
         example="while writes are under way the cursor stays behind them",
     ),
     "faults whose write failed are dropped": Mutant(
-        *("controller.Reconciler._settle", _unwritten_faults_dropped),
+        *("controller.Reconciler._carry_over", _unwritten_faults_dropped),
         example="a fault whose write failed is found by the next process",
     ),
     # Reading

@@ -236,7 +236,7 @@ class Process:
 
     def waits_for(self, name: str) -> bool:
         """Whether it tries a taint again that it decided on before, and that may have taken effect."""
-        return self._reconciler is not None and name in self._reconciler.in_flight
+        return self._reconciler is not None and name in self._reconciler._in_flight
 
     def reads_lease(self) -> bool:
         """Whether what people write on the Lease reaches it: it looks again a while after it could not."""
@@ -276,10 +276,7 @@ class Process:
             return
         with self._running(), self._leasing():
             try:
-                carried = Carried(
-                    self._reconciler.checkpoint(), self._leadership.coverage(), self._reconciler.tainted()
-                )
-                self.lease.renew(carried)
+                self.lease.renew(self._leadership.carried())
             except LeadershipLost:
                 self._ended.set()
             except KubeError:
@@ -318,7 +315,7 @@ class Process:
         assert self._leadership is not None
         self.turn = self._world.taken
         self.seen_out = frozenset(name for name, state in self.store.snapshot().items() if state.tainted)
-        self._leadership._turn(deliveries)
+        self._leadership._reconcile(deliveries)
 
     def _poll(self, name: str) -> None:
         assert self._leadership is not None
@@ -343,13 +340,12 @@ class Process:
         self._world.ledger.takes_office(self, status.checkpoint)
         self._world.lines.take_nudge()  # a tail tells of nothing that came before it
         self._ended = _Stop(self._world)
-        self._reconciler, self._leadership = self._leaderships.make(
-            status.checkpoint, status.coverage, self._ended
-        )
+        self._leadership = self._leaderships.make(status.checkpoint, status.coverage, self._ended)
+        self._reconciler = self._leadership._reconciler
         inbox = _Inbox(self._take_turn)
         self._leadership._inbox = inbox  # type: ignore[assignment]  # takes a delivery in the same turn
         for loop in self._leadership.loops.values():
-            loop._inbox = inbox
+            loop._deliver = inbox.put
         if "history" in self._leadership.loops:  # it rests for as long as its queries take
             self._leadership.loops["history"]._reader._clock = self._world.clock.seconds  # type: ignore[attr-defined]  # its own
 

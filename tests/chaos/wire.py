@@ -20,7 +20,7 @@ from urllib3 import exceptions as broken
 
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.transport import Connection, Transport
-from konductor_like.loki.client import LokiClient, Patience, fixed_headers
+from konductor_like.loki.client import LokiClient, fixed_headers
 from konductor_like.sandbox.http import Reply, Request
 from konductor_like.settings import Settings
 
@@ -130,7 +130,6 @@ def loki_client(
     """
     client = copy.copy(_loki_template(settings))
     client._clock = steady
-    client._patience = Patience(settings.loki_timeout_seconds, steady)
     client._http = _LokiWire(exchange, fixed_headers(settings), date)  # type: ignore[assignment]  # stands in
     return client
 

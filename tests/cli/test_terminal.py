@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
 
-from konductor_like.cli.output import _table_view, colourful, console, is_terminal
+from konductor_like.cli.explain import fault
+from konductor_like.cli.output import (
+    colourful,
+    console,
+    is_terminal,
+    paragraphs_view,
+    plain_paragraphs,
+    table_view,
+)
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.report import StatusReport, node_reports
 from konductor_like.cli.status.text import status_view
 from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.detection import packaged
 from konductor_like.model import BrakeState, Coverage, Severity
 from konductor_like.sandbox.fleet import make_node
 from tests.cli.scenes import NOW, every_state, incident, with_record
@@ -49,23 +59,30 @@ def test_the_brake_comes_first_and_what_to_do_last() -> None:
 
     assert text.startswith("Brake:")
     assert text.index("NODE") < text.index("To do: Drain the node and reboot it.")
-
-
-def test_without_headers_the_nodes_come_at_once() -> None:
     assert shown(report(), headers=False).startswith("gpu-1")
 
 
-def test_brackets_in_a_log_line_are_not_markup() -> None:
-    assert "[red]Xid[/red] [81234.567890]" in shown(report("[red]Xid[/red] [81234.567890] :smile:"))
+def test_a_log_line_is_no_markup_and_cannot_drive_the_terminal() -> None:
+    text = shown(report("[red]Xid[/red] [81234.567890] :smile: \x1b[2J\x1b]0;owned\x07"))
+
+    assert "[red]Xid[/red] [81234.567890]" in text
+    assert "\x1b" not in text
 
 
-def test_a_log_line_cannot_drive_the_terminal() -> None:
-    assert "\x1b" not in shown(report("\x1b[2J\x1b]0;owned\x07"))
+def test_paragraphs_are_folded_and_lose_no_word() -> None:
+    paragraphs = list(fault.paragraphs(fault.explain_text("nvrm.fallen_off_bus", None, packaged())))
+    out = io.StringIO()
+    Console(file=out, width=60, color_system=None).print(paragraphs_view(paragraphs))
+
+    assert max(map(len, out.getvalue().splitlines())) <= 60
+    folded = re.sub(r"\s", "", out.getvalue())
+    for line in plain_paragraphs(paragraphs):
+        assert re.sub(r"\s", "", line.partition(": ")[2]) in folded
 
 
 def test_a_plain_table_folds_what_does_not_fit() -> None:
     out = io.StringIO()
-    view = _table_view(("NAME", "VALUE"), [("KONDUCTOR_X", "[bold] " + "y" * 100), ("KONDUCTOR_Z", "")])
+    view = table_view(("NAME", "VALUE"), [("KONDUCTOR_X", "[bold] " + "y" * 100), ("KONDUCTOR_Z", "")])
     Console(file=out, width=40, highlight=False, markup=False, _environ={}).print(view)
     text = out.getvalue()
 

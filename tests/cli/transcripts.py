@@ -40,78 +40,64 @@ from tests.cli.scenes import NOW, RULES, SCENES, seed_lease, settings_of
 
 FOLDER = Path(__file__).parent / "transcripts"
 _OURS = ("KONDUCTOR_", "LOG_ENDPOINT", "WATCHED_NAMESPACES", "KUBE")
+_HEAD = ("cluster", "lease", "controller", "env", "file", "stdin")
 
 
 @dataclass
-class Scene:
-    """The head of a transcript, and the commands below it."""
+class Transcript:
+    """The head of a transcript, by the words of its lines, and the commands below it."""
 
-    title: str
-    head: list[str] = field(default_factory=list)
-    cluster: str = ""
-    lease: str = ""
-    policy: dict[str, int] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)
+    head: list[str]
+    given: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in _HEAD})
     files: dict[str, str] = field(default_factory=dict)
-    stdin: str = ""
     steps: list[str] = field(default_factory=list)
 
 
-def read(path: Path) -> Scene:
+def read(path: Path) -> Transcript:
     """Parse a transcript; what it expects is compared as text, so only head and commands are read."""
-    lines = path.read_text("utf-8").splitlines()
-    scene = Scene(title=lines[0])
-    target = ""
-    for line in lines[1:]:
+    title, *lines = path.read_text("utf-8").splitlines()
+    transcript = Transcript([title])
+    for line in lines:
         if line.startswith(("$ ", "! ")):
-            scene.steps.append(line)
-        elif not scene.steps:
-            scene.head.append(line)
-            target = _head_line(scene, line, target)
-    return scene
-
-
-def _head_line(scene: Scene, line: str, target: str) -> str:
-    if line.startswith("|"):
-        scene.files[target] += line[2:] + "\n"
-        return target
-    name, _, value = line.partition(": ")
-    match name:
-        case "cluster":
-            scene.cluster = value
-        case "lease":
-            scene.lease = value
-        case "controller":
-            key, _, setting = value.partition("=")
-            scene.policy[key] = int(setting)
-        case "env":
-            key, _, setting = value.partition("=")
-            scene.environment[key] = setting
-        case "file":
-            scene.files[value] = ""
-            return value
-        case "stdin":
-            scene.stdin += value + "\n"
-        case _:
-            raise ValueError(f"{scene.title}: {line!r} is no part of a transcript's head")
-    return ""
+            transcript.steps.append(line)
+        elif not transcript.steps:
+            transcript.head.append(line)
+            if line.startswith("|"):
+                transcript.files[transcript.given["file"][-1]] += line[2:] + "\n"
+                continue
+            name, _, value = line.partition(": ")
+            transcript.given[name].append(value)
+            if name == "file":
+                transcript.files[value] = ""
+    return transcript
 
 
 def replay(
-    scene: Scene, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    transcript: Transcript, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> str:
     """Run the commands of a transcript, and write it anew with what they printed."""
-    _set(scene, folder, monkeypatch)
-    written = [scene.title, *scene.head]
-    with _cluster(scene, folder, monkeypatch) as server:
-        for step in scene.steps:
+    given = transcript.given
+    set_surroundings(monkeypatch)
+    for name, value in [
+        ("HOME", str(folder)),
+        ("COLUMNS", "80"),
+        *(each.split("=", 1) for each in given["env"]),
+    ]:
+        monkeypatch.setenv(name, value)
+    for name, text in transcript.files.items():
+        (folder / name).write_text(text, "utf-8")
+    monkeypatch.chdir(folder)
+    stdin = "".join(f"{line}\n" for line in given["stdin"])
+    written = list(transcript.head)
+    with _cluster(given, folder, monkeypatch) as server:
+        for step in transcript.steps:
             written.append(step)
             if step.startswith("! "):
                 _, verb, resource = step[2:].split()
                 assert server is not None
                 server.access.deny(verb, resource, "*")
                 continue
-            monkeypatch.setattr("sys.stdin", _Input(scene.stdin))
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8"))
             status = execute(shlex.split(step[2:])[1:], "konductor-like")
             printed = capsys.readouterr()
             written += printed.out.splitlines()
@@ -129,37 +115,37 @@ def forget_settings(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def _set(scene: Scene, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def set_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time, the person and the machine of the scenes."""
     forget_settings(monkeypatch)
-    for name, value in {"HOME": str(folder), "COLUMNS": "80", **scene.environment}.items():
-        monkeypatch.setenv(name, value)
-    for name, text in scene.files.items():
-        (folder / name).write_text(text, "utf-8")
-    monkeypatch.chdir(folder)
     monkeypatch.setattr(session, "now", lambda: NOW)
     monkeypatch.setattr(session, "who", lambda: "kim@laptop")
-    monkeypatch.setattr("konductor_like.cli.explain.node.digest_of", lambda _: RULES)
+    monkeypatch.setattr("konductor_like.cli.explain.command.digest_of", lambda _: RULES)
+
+
+@contextmanager
+def serving(
+    scene: str, folder: Path, monkeypatch: pytest.MonkeyPatch, policy: PolicyConfig, lease: str = ""
+) -> Iterator[KubernetesServer]:
+    """The stand-in with a scene's nodes and a running controller's Lease; ``KUBECONFIG`` names it."""
+    with KubernetesServer(nodes=SCENES[scene]()) as server:
+        kubeconfig = str(server.kubeconfig(folder / "kubeconfig"))
+        monkeypatch.setenv("KUBECONFIG", kubeconfig)
+        if lease != "none":
+            with closing(KubeClient.connect(kubeconfig, None, 10)) as client:
+                seed_lease(server, client, None if lease == "old" else settings_of(policy))
+        server.clear_calls()
+        yield server
 
 
 @contextmanager
 def _cluster(
-    scene: Scene, folder: Path, monkeypatch: pytest.MonkeyPatch
+    given: dict[str, list[str]], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[KubernetesServer | None]:
-    if not scene.cluster:
+    if not given["cluster"]:
         yield None
         return
-    with KubernetesServer(nodes=SCENES[scene.cluster]()) as server:
-        kubeconfig = server.kubeconfig(folder / "kubeconfig")
-        monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-        if scene.lease != "none":
-            with closing(KubeClient.connect(str(kubeconfig), None, 10)) as client:
-                settings = settings_of(PolicyConfig(**scene.policy))  # type: ignore[arg-type]  # its whole numbers
-                seed_lease(server, client, None if scene.lease == "old" else settings)
+    pairs = (each.split("=") for each in given["controller"])
+    policy = PolicyConfig(**{name: int(value) for name, value in pairs})  # type: ignore[arg-type]  # its whole numbers
+    with serving(given["cluster"][0], folder, monkeypatch, policy, "".join(given["lease"])) as server:
         yield server
-
-
-class _Input(io.TextIOWrapper):
-    """A pipe with this text in it."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(io.BufferedReader(io.BytesIO(text.encode())), "utf-8")

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from konductor_like import __version__
-from konductor_like.clocks import seconds_ahead
 from konductor_like.cluster import auth, transport
 from konductor_like.cluster.client import KubeClient, node_path
 from konductor_like.cluster.errors import (
@@ -25,6 +24,7 @@ from konductor_like.cluster.errors import (
     KubeUnreachable,
 )
 from konductor_like.cluster.transport import Connection, Transport
+from konductor_like.model.time import seconds_ahead
 from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.http import HTML, JSON
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
+from konductor_like.catalog import load_catalog
 from konductor_like.cluster.errors import KubeForbidden, KubeTimeout
 from konductor_like.cluster.node_writer import DryRunWriter, Outcome, WriteResult
+from konductor_like.controller.coverage_report import CoverageReport
+from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.ports import Fleet
+from konductor_like.controller.operator_controls import OperatorControls
+from konductor_like.controller.ports import DryRunEvents, dry_run_fleet_event
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
 from konductor_like.detection import detect
-from konductor_like.model import Change, Checkpoint, EventReason, Fault, LogLine, NodeState, Source, Verb
+from konductor_like.model import (
+    Change,
+    Checkpoint,
+    Controls,
+    EventReason,
+    Fault,
+    LogLine,
+    NodeState,
+    Source,
+    Verb,
+)
 from konductor_like.policy.config import PolicyConfig
 from tests.policy.scenes import at, ns
 from tests.policy.scenes import fleet as nodes_of
@@ -70,8 +86,10 @@ class Scene:
         *,
         nodes: Mapping[str, NodeState] | None = None,
         start: Checkpoint | None = None,
-        fleet: Fleet | None = None,
+        fleet: FleetMonitor | None = None,
+        lease: Controls | None = None,
     ) -> None:
+        controls = SimpleNamespace(update=lambda _now, **_: lease)
         self.cluster = Cluster(nodes_of(size) if nodes is None else nodes)
         self.metrics = Metrics()
         self.fleet_events: list[tuple[EventReason, str]] = []
@@ -81,11 +99,12 @@ class Scene:
             self.cluster,
             Report(self.metrics, fleet_event=lambda *told: self.fleet_events.append(told)),
             self.metrics,
-            rules=PolicyConfig,
+            rules=PolicyConfig(),
             start=start or Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
             unknown_node_seconds=600,
             detect=detect,
             fleet=fleet,
+            controls=None if lease is None else cast("OperatorControls", controls),
         )
 
     def run(self, *lines: LogLine, seconds: float, read: float | None = None) -> None:
@@ -98,6 +117,21 @@ class Scene:
 
     def count(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"konductor_like_{name}", labels) or 0.0
+
+
+def monitor(metrics: Metrics, now_ns: Callable[[], int] = lambda: ns(0), **more: Any) -> FleetMonitor:
+    """A monitor that asks for nothing to be read again."""
+    arguments = {
+        "before": None,
+        "stale_seconds": 300,
+        "gap_max_age_seconds": 86_400,
+        "catalog": load_catalog,
+        "reread": lambda _: None,
+        "read_node": lambda _node, _since_ns: None,
+        "revisit": lambda _: None,
+    }
+    report = CoverageReport(metrics, DryRunEvents(), dry_run_fleet_event)
+    return FleetMonitor(metrics, report, now_ns=now_ns, **(arguments | more))
 
 
 def xid(node: str = "gpu-1", *, seconds: float = 1, stamp: float = 100.5) -> LogLine:

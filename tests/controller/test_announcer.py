@@ -49,7 +49,7 @@ def announce(announcer: Announcer, count: int, message: str = "x") -> None:
 
 
 def test_a_few_are_sent_at_once_and_all_before_the_end(sender: Sender) -> None:
-    announcer = Announcer(sender)
+    announcer = Announcer(sender.send)
     announce(announcer, 20)
     for _ in range(SENDERS):
         assert sender.busy.acquire(timeout=10)
@@ -62,7 +62,7 @@ def test_a_few_are_sent_at_once_and_all_before_the_end(sender: Sender) -> None:
 
 def test_one_that_breaks_is_not_the_last(sender: Sender) -> None:
     sender.gate.set()
-    announcer = Announcer(sender)
+    announcer = Announcer(sender.send)
 
     announce(announcer, 2 * SENDERS, "broken")
     announce(announcer, 1)
@@ -76,7 +76,7 @@ def test_a_server_that_hangs_ends_nobodys_patience_but_ours(
 ) -> None:
     monkeypatch.setattr(module, "CLOSE_SECONDS", 0.05)
     monkeypatch.setattr(module, "WAITING_AT_MOST", SENDERS)
-    announcer = Announcer(sender)
+    announcer = Announcer(sender.send)
     announce(announcer, 1)
     assert sender.busy.acquire(timeout=10)
     announce(announcer, 50)

@@ -52,20 +52,9 @@ def test_a_taint_is_told_by_the_name_that_its_record_has() -> None:
     record = cluster.nodes["gpu-1"].record
     assert record.act is not None
     assert line["act"] == record.act.id == change.act_id
-    assert (line["node"], line["verb"], line["outcome"], line["why"]) == (
-        "gpu-1",
-        "taint",
-        "applied",
-        "GPUFaultTainted",
-    )
-    assert (line["rule"], line["gpu"], line["code"], line["severity"], line["count"]) == (
-        "xid.79",
-        "0000:4e:00",
-        79,
-        "fatal",
-        1,
-    )
-    assert (line["rules"], line["evidence"]) == ("abc", record.incidents[0].evidence)
+    told = {"node": "gpu-1", "verb": "taint", "outcome": "applied", "why": "GPUFaultTainted", "rules": "abc"}
+    about = {"rule": "xid.79", "gpu": "0000:4e:00", "code": 79, "severity": "fatal", "count": 1}
+    assert line.items() >= (told | about | {"evidence": record.incidents[0].evidence}).items()
 
 
 def test_writes_and_refusals_have_the_same_fields_and_the_page_describes_each() -> None:
@@ -91,17 +80,12 @@ def test_a_refusal_says_what_stands_against_the_node() -> None:
     trail.audit.refused(plan.refused, "abc", at(0))
 
     [line] = trail.lines
-    assert (line["act"], line["verb"], line["outcome"], line["why"]) == (
-        None,
-        "taint",
-        "refused",
-        "opted out",
-    )
-    assert (line["rule"], line["severity"], line["rules"]) == ("xid.79", "fatal", "abc")
-    assert line["evidence"] == fault().finding.text
+    told = {"act": None, "verb": "taint", "outcome": "refused", "why": "opted out", "rules": "abc"}
+    about = {"rule": "xid.79", "severity": "fatal", "evidence": fault().finding.text}
+    assert line.items() >= (told | about).items()
 
 
-def test_a_refusal_is_told_and_counted_once_for_as_long_as_it_stays() -> None:
+def test_a_refusal_is_told_and_counted_once_for_as_long_as_it_stays_for_the_same_reason() -> None:
     trail = Trail()
 
     for second in range(0, 3600, 60):
@@ -111,15 +95,9 @@ def test_a_refusal_is_told_and_counted_once_for_as_long_as_it_stays() -> None:
     value = trail.metrics.registry.get_sample_value("konductor_like_refusals_total", {"why": "brake"})
     assert value == 1
 
-
-def test_it_is_told_again_when_the_reason_changes_and_when_it_comes_back_after_a_while() -> None:
-    trail = Trail()
-
-    trail.audit.refused([refused()], "", at(0))
-    trail.audit.refused([refused(why=Refusal.PAUSED)], "", at(5))
-    trail.audit.refused([], "", at(700))
-    trail.audit.refused([refused(why=Refusal.PAUSED)], "", at(705))
-
+    trail.audit.refused([refused(why=Refusal.PAUSED)], "", at(3605))
+    trail.audit.refused([], "", at(4300))
+    trail.audit.refused([refused(why=Refusal.PAUSED)], "", at(4305))
     assert [line["why"] for line in trail.lines] == ["brake", "paused", "paused"]
 
 
@@ -134,22 +112,15 @@ def test_no_more_refusals_are_remembered_than_there_is_room_for(monkeypatch: pyt
 
 
 def test_what_was_not_written_says_so_and_a_lost_race_is_no_line() -> None:
-    cluster, trail = Cluster(fleet(3)), Trail()
+    cluster, trail = Cluster(fleet(3)), Trail(dry_run=True)
     [change] = cluster.tick(fault()).changes
 
     trail.audit.written(change, "conflict")
     trail.audit.written(change, "failed", "Forbidden.")
-
-    assert [(line["outcome"], line["why"]) for line in trail.lines] == [("failed", "Forbidden.")]
-
-
-def test_a_dry_run_says_that_nothing_was_written() -> None:
-    cluster, trail = Cluster(fleet(3)), Trail(dry_run=True)
-    [change] = cluster.tick(fault()).changes
-
     trail.audit.written(change, "applied")
 
-    assert trail.lines[0]["outcome"] == "dry-run"
+    told = [(line["outcome"], line["why"]) for line in trail.lines]
+    assert told == [("failed", "Forbidden."), ("dry-run", "GPUFaultTainted")]
 
 
 def test_growing_counts_name_what_grew() -> None:

@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from konductor_like.controller.coverage import CoverageTracker
+from konductor_like.controller.coverage import GAPS_MOST, CoverageTracker, grouped, joined
 from konductor_like.loki.heartbeat_reader import Reread
 from konductor_like.model import Coverage, CoverageState, Loss
 
@@ -21,17 +23,13 @@ def tracker(before: Coverage | None = None) -> CoverageTracker:
     return CoverageTracker(300, before=before, now_ns=START)
 
 
-def test_a_node_that_was_never_heard_is_not_measured() -> None:
-    coverage = tracker().coverage(FLEET, START + 3600 * SECOND)
-
-    assert {coverage.of(name) for name in FLEET} == {CoverageState.NOT_MEASURED}
-
-
 def test_a_heartbeat_makes_a_node_measured_and_its_end_makes_it_unknown() -> None:
     watch = tracker()
     watch.heard("gpu-1", START)
 
-    assert watch.coverage(FLEET, START + 300 * SECOND).of("gpu-1") is CoverageState.MEASURED
+    coverage = watch.coverage(FLEET, START + 300 * SECOND)
+    assert coverage.of("gpu-1") is CoverageState.MEASURED
+    assert coverage.of("gpu-2") is CoverageState.NOT_MEASURED
     assert watch.coverage(FLEET, START + 301 * SECOND).of("gpu-1") is CoverageState.UNKNOWN
 
 
@@ -133,23 +131,17 @@ def spans(coverage: Coverage) -> list[tuple[int, int | None, list[str]]]:
     ]
 
 
-def test_a_node_that_falls_silent_has_a_gap_from_its_last_heartbeat_on() -> None:
+def test_a_silent_node_has_a_gap_that_stays_whole_until_its_heartbeats_and_then_its_lines_were_read() -> None:
     fleet = Fleet()
     fleet.pass_(10)
-
     assert spans(fleet.pass_(5, silent=["gpu-1"])) == []
-    coverage = fleet.pass_(1, silent=["gpu-1"])
-
-    assert coverage.of("gpu-1") is CoverageState.UNKNOWN
-    assert spans(coverage) == [(10, None, ["gpu-1"])]
-
-
-def test_a_gap_stays_whole_until_its_heartbeats_and_then_its_lines_were_read() -> None:
-    fleet = Fleet()
-    fleet.pass_(10)
-    fleet.pass_(20, silent=["gpu-1"])
+    assert spans(fleet.pass_(15, silent=["gpu-1"])) == [(10, None, ["gpu-1"])]
+    assert fleet.last.of("gpu-1") is CoverageState.UNKNOWN
 
     assert spans(fleet.pass_(1)) == [(10, 31, ["gpu-1"])]
+    assert fleet.watch.revisit_spans == ((START + 10 * MINUTE, START + 31 * MINUTE),)
+    assert spans(fleet.deliver("gpu-1", 25, 30)) == [(10, 31, ["gpu-1"])]  # with a silence before them
+    assert fleet.watch.revisit_spans == ((START + 10 * MINUTE, START + 31 * MINUTE),)
     assert spans(fleet.deliver("gpu-1", 11, 20)) == [(10, 31, ["gpu-1"])]
     assert fleet.watch.revisit_spans == ((START + 20 * MINUTE, START + 31 * MINUTE),)
     assert spans(fleet.deliver("gpu-1", 21, 30)) == [(10, 31, ["gpu-1"])]
@@ -175,26 +167,6 @@ def test_after_two_outages_a_node_has_one_longer_gap(found: int) -> None:
     assert spans(fleet.pass_(2)) == []
 
 
-def test_heartbeats_that_leave_a_silence_before_them_close_no_gap_until_all_is_read_again() -> None:
-    fleet = Fleet()
-    fleet.pass_(10)
-    fleet.pass_(20, silent=["gpu-1"])
-    fleet.pass_(1)
-
-    fleet.deliver("gpu-1", 21, 30)
-    assert spans(fleet.pass_(2)) == [(10, 31, ["gpu-1"])]
-    fleet.deliver("gpu-1", 11, 30)
-    assert spans(fleet.pass_(2)) == []
-
-
-def test_heartbeats_that_come_while_the_silence_lasts_move_the_gap_on() -> None:
-    fleet = Fleet()
-    fleet.pass_(10)
-    fleet.pass_(20, silent=["gpu-1"])
-
-    assert spans(fleet.deliver("gpu-1", 11, 20)) == [(20, None, ["gpu-1"])]
-
-
 def test_a_gap_that_is_too_old_is_given_up_and_said_to_be() -> None:
     fleet = Fleet()
     fleet.pass_(10)
@@ -218,6 +190,7 @@ def test_while_loki_cannot_be_read_the_whole_fleet_has_one_gap_and_nobody_is_cal
     assert spans(coverage) == [(10, None, sorted(FLEET))]
     assert {coverage.of(name) for name in FLEET} == {CoverageState.UNKNOWN}
     assert fleet.watch.take_changes().silent == []
+    assert fleet.watch.rereads(fleet.now) == []
 
 
 def test_after_loki_is_back_each_node_closes_the_gap_for_itself() -> None:
@@ -264,18 +237,7 @@ def test_the_next_controller_goes_on_with_the_gaps_of_the_last() -> None:
     assert spans(fleet.pass_(2)) == []
 
 
-def test_a_controller_that_did_not_run_makes_no_gap_where_nodes_are_heard_at_once() -> None:
-    fleet = Fleet()
-    fleet.pass_(10)
-    before = fleet.last
-    fleet.at += 120
-
-    fleet.watch = CoverageTracker(300, before=before, now_ns=fleet.now)
-
-    assert spans(fleet.pass_(10)) == []
-
-
-def test_a_node_that_fell_silent_while_no_controller_ran_is_missing_since_the_last_one_looked() -> None:
+def test_after_a_time_without_a_controller_only_nodes_that_are_not_heard_at_once_have_a_gap() -> None:
     fleet = Fleet()
     fleet.pass_(10)
     before = fleet.last
@@ -286,16 +248,15 @@ def test_a_node_that_fell_silent_while_no_controller_ran_is_missing_since_the_la
     assert spans(fleet.pass_(6, silent=["gpu-1"])) == [(10, None, ["gpu-1"])]
 
 
-def test_before_a_node_is_called_unknown_its_late_heartbeats_are_looked_for_once() -> None:
+def test_before_a_node_is_called_unknown_its_late_heartbeats_are_read_once_more() -> None:
     fleet = Fleet()
     fleet.pass_(10)
-    looks = []
-    for _ in range(5):
+    for _ in range(4):
         fleet.pass_(1, silent=["gpu-1"])
-        looks.append(fleet.watch.looks(fleet.now))
+        assert fleet.watch.rereads(fleet.now) == []
 
-    assert looks[:4] == [[], [], [], []]
-    assert looks[4] == [Reread(START + 10 * MINUTE, fleet.now, frozenset({"gpu-1"}))]
+    fleet.pass_(1, silent=["gpu-1"])
+    assert fleet.watch.rereads(fleet.now) == [Reread(START + 10 * MINUTE, fleet.now, frozenset({"gpu-1"}))]
     fleet.deliver("gpu-1", 14, 14)  # a collector that lags
     assert fleet.pass_(1, silent=["gpu-1"]).of("gpu-1") is CoverageState.MEASURED
 
@@ -304,33 +265,22 @@ def test_the_heartbeats_of_a_gap_are_read_again_at_once_then_every_ten_minutes_a
     fleet = Fleet()
     fleet.pass_(10)
     fleet.pass_(20, silent=["gpu-1"])
-    fleet.watch.looks(fleet.now)
+    fleet.watch.rereads(fleet.now)
     fleet.pass_(1)
-    assert fleet.watch.looks(fleet.now) == [
+    assert fleet.watch.rereads(fleet.now) == [
         Reread(START + 10 * MINUTE, START + 31 * MINUTE, frozenset({"gpu-1"}))
     ]
 
     rounds = []
     for minute in range(23 * 60):
         fleet.pass_(1)
-        if fleet.watch.looks(fleet.now):
+        if fleet.watch.rereads(fleet.now):
             rounds.append(minute)
 
     steps = [later - earlier for earlier, later in pairwise(rounds)]
     assert steps[:5] == [10] * 5
     assert set(steps[7:]) == {60}
     assert len(rounds) < 32
-
-
-def test_the_readers_of_faults_are_told_of_all_that_is_open_and_no_more_of_what_is_closed() -> None:
-    fleet = Fleet()
-    fleet.pass_(10)
-    fleet.pass_(20, silent=["gpu-1"])
-    fleet.pass_(1)
-
-    assert fleet.watch.revisit_spans == ((START + 10 * MINUTE, START + 31 * MINUTE),)
-    fleet.deliver("gpu-1", 11, 30)
-    assert len(fleet.watch.revisit_spans) == 0
 
 
 def test_a_silence_that_lasts_is_told_to_the_readers_as_a_span_that_stays_the_same() -> None:
@@ -342,6 +292,7 @@ def test_a_silence_that_lasts_is_told_to_the_readers_as_a_span_that_stays_the_sa
     fleet.pass_(100, silent=["gpu-1"])
 
     assert fleet.watch.revisit_spans == told == ((START + 10 * MINUTE, START + 70 * MINUTE),)
+    assert spans(fleet.deliver("gpu-1", 11, 20)) == [(20, None, ["gpu-1"])]
 
 
 def test_an_overrun_is_counted_once_however_often_its_line_is_read() -> None:
@@ -357,9 +308,39 @@ def test_an_overrun_is_counted_once_however_often_its_line_is_read() -> None:
     assert not restarted.overrun("gpu-1", "boot-a", 300, 1, START + MINUTE)
 
 
-def test_nobody_is_told_to_look_again_while_loki_cannot_be_read() -> None:
-    fleet = Fleet()
-    fleet.pass_(10)
-    fleet.pass_(20, readable=False)
+HOUR = 3600 * SECOND
+NAMES = [f"gpu-{i}" for i in range(40)]
+MOMENTS = st.integers(0, 7 * 24).map(lambda hours: hours * HOUR)
+SPANS = st.tuples(MOMENTS, MOMENTS).map(sorted).filter(lambda pair: pair[0] < pair[1]).map(tuple)
+MISSING = st.lists(st.tuples(st.sampled_from(NAMES), SPANS), max_size=300)
 
-    assert fleet.watch.looks(fleet.now) == []
+
+@given(MISSING)
+def test_however_many_gaps_there_are_few_are_told_and_none_is_left_out(
+    missing: list[tuple[str, tuple[int, int]]],
+) -> None:
+    gaps = grouped(missing)
+
+    assert len(gaps) <= GAPS_MOST
+    for node, (start_ns, end_ns) in missing:
+        assert any(
+            gap.concerns(node)
+            and gap.start_ns <= start_ns
+            and gap.end_ns is not None
+            and end_ns <= gap.end_ns
+            for gap in gaps
+        )
+
+
+def test_nodes_that_fell_silent_in_the_same_minute_share_a_gap() -> None:
+    missing = [(name, (number * SECOND, None)) for number, name in enumerate(NAMES)]
+
+    assert len(grouped(missing)) == 1
+
+
+@given(st.lists(SPANS, max_size=20), MOMENTS)
+def test_joined_spans_cover_the_same_moments(spans: list[tuple[int, int]], moment: int) -> None:
+    found = joined([(span, "gpu-1") for span in spans], oldest_ns=0)
+
+    covered = any(each.start_ns <= moment < each.end_ns for each in found)
+    assert covered == any(start <= moment < end for start, end in spans)

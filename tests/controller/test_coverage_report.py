@@ -6,9 +6,8 @@ import logging
 
 import pytest
 
-from konductor_like.controller.coverage import CoverageChanges
+from konductor_like.controller.coverage import CoverageChanges, OpenSpan
 from konductor_like.controller.coverage_report import CoverageReport
-from konductor_like.controller.gaps import OpenSpan
 from konductor_like.controller.metrics import Metrics
 from konductor_like.detection import Overrun
 from konductor_like.model import Change, Coverage, EventReason, Gap, NodeState
@@ -47,10 +46,11 @@ def names(*numbers: int) -> list[str]:
     return [f"gpu-{number}" for number in numbers]
 
 
-def test_a_silent_node_has_one_event_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
-    scene = Scene(100, caplog)
-    scene.silent("gpu-7", seconds=301)
-    scene.tell(330)
+@pytest.mark.parametrize("size", [100, 7], ids=["", "in a fleet of few"])
+def test_a_silent_node_has_one_event_of_its_own(size: int, caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(size, caplog)
+    scene.silent("gpu-7", "gpu-6", seconds=301)
+    scene.tell(330, CoverageChanges(heard=[("gpu-6", (ns(0), ns(0)))]))  # at once: not worth a word
     assert scene.events == []
 
     for seconds in (376, 400, 430):
@@ -94,24 +94,6 @@ def test_stragglers_after_an_event_about_the_fleet_get_none_of_their_own(
     assert len(scene.log) == 3
 
 
-def test_in_a_fleet_of_few_one_node_is_no_failure_of_the_fleet(caplog: pytest.LogCaptureFixture) -> None:
-    scene = Scene(3, caplog)
-    scene.silent("gpu-1", seconds=301)
-    scene.tell(400)
-
-    assert [name for name, _, _ in scene.events] == ["gpu-1"]
-
-
-def test_a_node_that_is_heard_again_at_once_was_never_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
-    scene = Scene(100, caplog)
-    scene.silent("gpu-7", seconds=301)
-    scene.tell(320, CoverageChanges(heard=[("gpu-7", (ns(0), ns(0)))]))
-    scene.tell(500)
-
-    assert scene.events == []
-    assert scene.log == []
-
-
 def test_opening_and_closing_of_many_is_one_line_each(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(100, caplog)
     missed: list[tuple[str, OpenSpan]] = [
@@ -138,14 +120,16 @@ def test_an_overrun_is_said_with_its_number_and_has_an_event(caplog: pytest.LogC
     assert scene.metrics.registry.get_sample_value("konductor_like_kernel_records_lost_total") == 41
 
 
-def test_an_ambiguous_name_is_said_when_it_begins_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_ambiguous_name_and_a_boot_that_is_over_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(2, caplog)
     for seconds in (0, 20, 40):
         scene.tell(seconds, ambiguous=frozenset({"gpu-1"}))
     scene.tell(60)
 
     assert [(name, reason) for name, reason, _ in scene.events] == [("gpu-1", EventReason.AMBIGUOUS)]
-    assert len(scene.log) == 2
+    for _ in range(3):
+        scene.report.left({"gpu-1": frozenset({"boot-b"})})
+    assert len(scene.log) == 3
 
 
 def test_the_metrics_count_nodes_and_spans(caplog: pytest.LogCaptureFixture) -> None:
@@ -159,11 +143,3 @@ def test_the_metrics_count_nodes_and_spans(caplog: pytest.LogCaptureFixture) -> 
     assert sample("konductor_like_nodes_with_gaps") == 10
     assert sample("konductor_like_nodes_ambiguous") == 1
     assert sample("konductor_like_nodes_coverage", {"state": "unknown"}) == 1
-
-
-def test_boots_that_are_over_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    scene = Scene(2, caplog)
-    for _ in range(3):
-        scene.report.left({"gpu-1": frozenset({"boot-b"})})
-
-    assert len(scene.log) == 1

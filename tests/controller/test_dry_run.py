@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from konductor_like.cluster.node_writer import DryRunWriter
-from konductor_like.controller.dry_run import DryRunNodes
-from konductor_like.model import NodeState, Severity, Snapshot
+from konductor_like.controller.ports import DryRunNodes
+from konductor_like.model import Severity, Snapshot
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
+from tests.controller.reconciling import Cluster
 from tests.policy.scenes import at, fault, fleet
 
 
-class _Live:
-    problem: Exception | None = None
-
-    def __init__(self) -> None:
-        self._nodes = fleet(1)
-
-    def snapshot(self) -> dict[str, NodeState]:
-        return self._nodes
-
-
 def test_a_taint_of_a_dry_run_stands_when_something_more_is_recorded() -> None:
-    nodes, writer = DryRunNodes(_Live()), DryRunWriter()
+    nodes, writer = DryRunNodes(Cluster(fleet(1))), DryRunWriter()
     faults = [
         fault(),
         fault(seconds=10, stamp=110, rule="xid.31", severity=Severity.APPLICATION),

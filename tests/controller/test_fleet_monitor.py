@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from konductor_like.catalog import load_catalog
-from konductor_like.controller.coverage_report import CoverageReport
-from konductor_like.controller.dry_run import DryRunEvents, dry_run_fleet_event
-from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.metrics import Metrics
 from konductor_like.loki.heartbeat_reader import Reread
 from konductor_like.model import Coverage, CoverageState, LogLine, Loss, Machine, NodeState, Source, Unparsed
+from tests.controller.reconciling import monitor
 from tests.policy.scenes import NOON, Cluster, at, fault, fleet, ns
 
 BOOT_A = "aaaaaaaa-0000-4000-8000-000000000001"
@@ -37,15 +34,11 @@ class Scene:
         self.revisited: list[tuple[tuple[int, int], ...]] = []
         self.metrics = Metrics()
         self.seconds = at_seconds
-        self.watch = FleetMonitor(
+        self.watch = monitor(
             self.metrics,
-            CoverageReport(self.metrics, DryRunEvents(), dry_run_fleet_event),
+            lambda: ns(self.seconds),
             before=before,
-            stale_seconds=300,
-            gap_max_age_seconds=86_400,
-            now_ns=lambda: ns(self.seconds),
-            catalog=load_catalog,
-            look_again=self.looks.extend,
+            reread=self.looks.extend,
             read_node=lambda node, since_ns: self.wanted.append((node, since_ns)),
             revisit=self.revisited.append,
         )
@@ -69,25 +62,18 @@ def test_heartbeats_make_nodes_measured_and_tell_when_the_boot_began() -> None:
     assert scene.watch.began_ns("gpu-1", BOOT_B) is None
 
 
-def test_an_overrun_is_kept_for_the_lease() -> None:
-    line = LogLine(Source.KERNEL, ns(5), f"kmsg/1 gap boot={BOOT_A} from=100 to=140 lost=41", {}, "gpu-2")
-    scene = Scene()
-
-    scene.hear(line, line, seconds=20)
-
-    assert scene.hear(seconds=40).lost == {"gpu-2": Loss(41, ns(5))}
-
-
-def test_lines_that_are_not_understood_are_kept_for_the_lease_and_for_the_next_controller() -> None:
+def test_overruns_and_lines_that_are_not_understood_are_kept_for_the_lease_and_the_next_controller() -> None:
     lines = [
         LogLine(Source.KERNEL, ns(n), "NVRM: board 3: Xid (?)", {}, name)
         for n, name in ((5, "gpu-2"), (6, "x"))
     ]
     scene = Scene()
 
-    scene.watch.count_unparsed(lines)
+    scene.watch.unparsed.count(lines)
+    lost = LogLine(Source.KERNEL, ns(5), f"kmsg/1 gap boot={BOOT_A} from=100 to=140 lost=41", {}, "gpu-2")
 
-    coverage = scene.hear(seconds=20)
+    coverage = scene.hear(lost, lost, seconds=20)
+    assert scene.hear(seconds=30).lost == {"gpu-2": Loss(41, ns(5))}
     assert coverage.unparsed == {"gpu-2": Unparsed(1, ns(5))}
     assert Scene(before=coverage, at_seconds=60).hear(seconds=80).unparsed == coverage.unparsed
     assert scene.hear(seconds=86_500).unparsed == {}
@@ -114,7 +100,8 @@ def test_a_boot_that_faults_wait_for_is_left_when_the_present_one_is_heard_and_c
     scene = Scene()
     cluster = Cluster(scene.nodes)
     cluster.tick(fault(boot=BOOT_B, stamp=3))
-    scene.nodes = cluster.nodes
+    two_machines = Scene(before=Coverage(NOON, ambiguous=frozenset({"gpu-1"})))
+    scene.nodes = two_machines.nodes = cluster.nodes
     scene.hear(beat("gpu-1", 0), seconds=10)
     assert scene.watch.left == {}
 
@@ -123,17 +110,9 @@ def test_a_boot_that_faults_wait_for_is_left_when_the_present_one_is_heard_and_c
     scene.hear(beat("gpu-1", 620), seconds=640)
     assert scene.watch.left == {"gpu-1": {BOOT_B}}
 
-
-def test_nobody_leaves_a_boot_under_an_ambiguous_name() -> None:
-    scene = Scene(before=Coverage(NOON, ambiguous=frozenset({"gpu-1"})))
-    cluster = Cluster(scene.nodes)
-    cluster.tick(fault(boot=BOOT_B, stamp=3))
-    scene.nodes = cluster.nodes
-    scene.hear(beat("gpu-1", 0), seconds=10)
-
-    scene.hear(beat("gpu-1", 300), seconds=310)
-
-    assert scene.watch.left == {}
+    two_machines.hear(beat("gpu-1", 0), seconds=10)
+    two_machines.hear(beat("gpu-1", 300), seconds=310)
+    assert two_machines.watch.left == {}  # under an ambiguous name nobody leaves a boot
 
 
 def test_a_node_made_anew_is_read_since_its_boot_and_where_that_is_unknown_for_a_day() -> None:
@@ -150,21 +129,12 @@ def test_a_node_made_anew_is_read_since_its_boot_and_where_that_is_unknown_for_a
     assert sorted(scene.wanted) == [("gpu-1", ns(-600)), ("gpu-2", ns(110 - 86_400))]
 
 
-def test_late_heartbeats_are_asked_for_before_a_node_is_called_unknown() -> None:
-    scene = Scene()
-    scene.hear(beat("gpu-1", 0), seconds=10)
-
-    for seconds in range(30, 300, 20):
-        scene.hear(seconds=seconds)
-
-    assert [look.nodes for look in scene.looks] == [{"gpu-1"}]
-
-
 def test_the_readers_of_faults_learn_of_a_gap_when_it_opens_and_when_it_is_closed() -> None:
     scene = Scene()
     scene.hear(beat("gpu-1", 0), seconds=20)
     for seconds in range(220, 920, 100):
         scene.hear(seconds=seconds)
+    assert scene.looks[0].nodes == {"gpu-1"}  # before it is called unknown
     scene.hear(beat("gpu-1", 900), seconds=920)
     assert scene.revisited[-1] == ((ns(0), ns(900)),)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from konductor_like.controller.latency import OBSERVED_PER_TURN, Latency
-from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.metrics import OBSERVED_MOST, Latency, Metrics
 from konductor_like.model import Fault, Source
 from tests.policy.scenes import fault, ns
 
@@ -23,7 +22,7 @@ class Scene:
         )
 
     def read(self, *found: Fault, at: float) -> None:
-        self.latency.found(found, {Source.KERNEL: ns(at)})
+        self.latency.read(found, {Source.KERNEL: ns(at)})
 
     def measured(self, name: str, **labels: str) -> tuple[float, float]:
         sample = self.metrics.registry.get_sample_value
@@ -33,24 +32,14 @@ class Scene:
 
 def test_the_kernels_stamp_and_the_boots_beginning_say_how_long_a_line_took_to_loki() -> None:
     scene = Scene()
+    replayed = fault(boot="boot-a", stamp=100)
+    scene.read(replayed, fault(boot="boot-x", stamp=999), fault(boot="boot-a", stamp=None), at=1)
+    assert scene.measured("kernel_to_entry") == (0, 0)
 
     scene.read(fault(boot="boot-a", stamp=998.5, seconds=0), at=2)
 
     assert scene.measured("kernel_to_entry") == (1, 1.5)
-    assert scene.measured("entry_to_read", source="kernel") == (1, 2.0)
-
-
-def test_replays_and_unknown_boots_say_nothing_about_the_way_to_loki() -> None:
-    scene = Scene()
-
-    scene.read(
-        fault(boot="boot-a", stamp=100),
-        fault(boot="boot-x", stamp=999),
-        fault(boot="boot-a", stamp=None),
-        at=2,
-    )
-
-    assert scene.measured("kernel_to_entry") == (0, 0)
+    assert scene.measured("entry_to_read", source="kernel") == (4, 5.0)
 
 
 def test_from_reading_to_the_taint_is_measured_once_per_fault() -> None:
@@ -65,26 +54,13 @@ def test_from_reading_to_the_taint_is_measured_once_per_fault() -> None:
     assert scene.measured("read_to_taint") == (1, 0.25)
 
 
-def test_a_taint_for_a_fault_that_was_read_elsewhere_is_not_measured() -> None:
+def test_of_a_flood_a_sample_is_measured_and_nothing_of_lines_read_for_one_node_alone() -> None:
     scene = Scene()
 
+    scene.latency.read([fault()], {})
     scene.latency.tainted(fault())
     scene.latency.tainted(replace(fault(), node=None))
-
-    assert scene.measured("read_to_taint") == (0, 0)
-
-
-def test_of_a_flood_a_sample_is_measured() -> None:
-    scene = Scene()
-
+    assert scene.measured("entry_to_read", source="kernel") == scene.measured("read_to_taint") == (0, 0)
     scene.read(*[fault()] * 1000, at=2)
 
-    assert scene.measured("entry_to_read", source="kernel")[0] == OBSERVED_PER_TURN
-
-
-def test_lines_read_for_one_node_alone_are_not_measured() -> None:
-    scene = Scene()
-
-    scene.latency.found([fault()], {})
-
-    assert scene.measured("entry_to_read", source="kernel") == (0, 0)
+    assert scene.measured("entry_to_read", source="kernel")[0] == OBSERVED_MOST

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from typing import cast
 
@@ -11,13 +10,14 @@ import pytest
 from konductor_like.cluster.errors import KubeUnavailable
 from konductor_like.cluster.node_store import NodeStore
 from konductor_like.controller import leader
-from konductor_like.controller.backlog import Stalls
 from konductor_like.controller.leader import Controller
-from konductor_like.controller.leadership import Leadership
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.poller import BACKOFF_CAP_SECONDS, Delivery, Poller
+from konductor_like.controller.retries import FailedWrites
 from konductor_like.loki.errors import LokiUnavailable
+from konductor_like.loki.poll import PollResult
 from konductor_like.model import Change, Verb
+from tests.controller.reconciling import Scene
 from tests.controller.test_poller import ScriptedReader
 from tests.controller.test_waking import bare_leadership
 from tests.policy.scenes import at
@@ -29,7 +29,7 @@ def test_a_source_that_failed_thousands_of_times_still_tries_twice_a_minute() ->
     loop = Poller(
         "kernel",
         ScriptedReader(),  # type: ignore[arg-type]  # has the two methods that are used
-        cast("queue.Queue[Delivery]", queue.Queue()),
+        lambda _: None,
         Metrics(),
         interval_seconds=5.0,
         now_ns=lambda: 1,
@@ -40,14 +40,15 @@ def test_a_source_that_failed_thousands_of_times_still_tries_twice_a_minute() ->
     assert 5.0 <= loop._pause_seconds() <= BACKOFF_CAP_SECONDS
 
 
-def test_a_turn_that_failed_thousands_of_times_does_not_end_the_loop() -> None:
-    leadership: Leadership = bare_leadership()
+def test_a_reconcile_that_failed_thousands_of_times_does_not_end_the_loop() -> None:
+    leadership = bare_leadership(reconciler=Scene().reconciler)
     leadership._failures = MANY
     leadership._stop.set()  # nobody waits here
+    broken = Delivery("kernel", cast("PollResult", None))
 
-    with leadership._surviving():
-        raise ValueError
+    leadership._reconcile([broken])
 
+    assert not broken.accepted
     assert leadership._failures == MANY + 1
 
 
@@ -66,20 +67,18 @@ def test_an_api_server_that_failed_thousands_of_times_is_asked_again(monkeypatch
 
 
 def test_nodes_that_are_gone_for_good_are_not_remembered_for_their_failed_writes() -> None:
-    stalls = Stalls()
+    writes = FailedWrites()
     for number in range(1000):
         change = Change(f"spot-{number}", Verb.RECORD, record=None, health=None)
-        stalls.failed(change, at(60.0 * number))
+        writes.failed(change, at(60.0 * number))
 
-    assert len(stalls._stalls) < 100
+    assert len(writes._latest) < 100
 
 
 def test_a_clock_that_is_put_back_by_a_day_does_not_keep_a_node_from_being_tainted() -> None:
-    stalls, taint = Stalls(), Change("gpu-1", Verb.TAINT, record=None, health=None)
+    writes = FailedWrites()
     day_seconds = 86_400.0
-    stalls.failed(taint, at(day_seconds))
+    writes.failed(Change("gpu-1", Verb.TAINT, record=None, health=None), at(day_seconds))
 
-    assert stalls.holds(taint, at(day_seconds + 1))
-    assert stalls.unwritable(at(day_seconds + 1)) == {"gpu-1"}
-    assert not stalls.holds(taint, at(0.0))
-    assert stalls.unwritable(at(0.0)) == frozenset()
+    assert writes.resting(at(day_seconds + 1)) == {"gpu-1": Verb.TAINT}
+    assert writes.resting(at(0.0)) == {}

@@ -22,7 +22,7 @@ def value(metrics: Metrics, name: str) -> float | None:
     return metrics.registry.get_sample_value(f"konductor_like_{name}")
 
 
-def test_each_pool_shows_its_nodes_and_its_bound() -> None:
+def test_each_pool_shows_its_nodes_and_its_bound_for_as_long_as_it_is_there() -> None:
     metrics = Metrics()
 
     metrics.show_brake(BrakeState(9, 1, 2, pools=(PoolBrake("a", 4, 1, 1), PoolBrake("b", 5, 0, 1))))
@@ -31,13 +31,7 @@ def test_each_pool_shows_its_nodes_and_its_bound() -> None:
     assert pools(metrics, "konductor_like_brake_pool_gpu_nodes") == {"a": 4, "b": 5}
     assert pools(metrics, "konductor_like_brake_pool_bound") == {"a": 1, "b": 1}
 
-
-def test_a_pool_that_is_gone_leaves_no_series_behind() -> None:
-    metrics = Metrics()
-    metrics.show_brake(BrakeState(9, 1, 2, pools=(PoolBrake("a", 4, 1, 1), PoolBrake("b", 5, 0, 1))))
-
     metrics.show_brake(BrakeState(5, 0, 1, pools=(PoolBrake("b", 5, 0, 1),)))
-
     assert pools(metrics) == {"b": 0}
 
 

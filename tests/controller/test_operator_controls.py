@@ -89,7 +89,7 @@ def test_the_lease_is_read_once_an_interval_and_at_once_before_a_taint() -> None
     assert desk.controls.update(NOON) == Controls()
 
 
-def test_what_a_renewal_found_is_heeded_without_reading_the_lease() -> None:
+def test_what_a_renewal_found_holds_for_an_interval_without_reading_the_lease() -> None:
     desk = Desk()
     for controls in (Controls(), PAUSED, Controls()):
         desk.renew(controls)
@@ -97,16 +97,9 @@ def test_what_a_renewal_found_is_heeded_without_reading_the_lease() -> None:
         desk.seconds += INTERVAL - 1
 
     assert (desk.reads, desk.events) == (0, [EventReason.PAUSED, EventReason.RESUMED])
-
-
-def test_without_a_renewal_for_an_interval_the_lease_is_read() -> None:
-    desk = Desk()
-    desk.renew(Controls())
-    desk.controls.update(NOON)
     desk.write(PAUSED)
-    desk.seconds += INTERVAL
-
-    assert desk.controls.update(NOON) == PAUSED
+    desk.seconds += 1
+    assert desk.controls.update(NOON) == PAUSED  # there was no renewal for an interval
 
 
 def test_an_older_renewal_that_is_answered_late_ends_no_pause_that_was_read_since() -> None:
@@ -123,18 +116,6 @@ def test_an_older_renewal_that_is_answered_late_ends_no_pause_that_was_read_sinc
     assert desk.events == [EventReason.PAUSED]
 
 
-def test_a_renewal_makes_the_lease_readable_again() -> None:
-    desk = Desk()
-    desk.down = True
-    desk.controls.update(NOON, at_once=True)
-    desk.seconds, desk.down = 1.0, False
-    desk.renew(Controls())
-    desk.controls.update(NOON)
-    desk.write(PAUSED)
-
-    assert desk.controls.update(NOON, at_once=True) == PAUSED
-
-
 def test_while_the_lease_cannot_be_read_what_is_known_holds_and_no_taint_waits_for_it_twice() -> None:
     desk = Desk()
     desk.write(PAUSED)
@@ -144,7 +125,14 @@ def test_while_the_lease_cannot_be_read_what_is_known_holds_and_no_taint_waits_f
     for _ in range(5):
         assert desk.controls.update(NOON, at_once=True) == PAUSED
     assert desk.reads == 2
-    desk.seconds, desk.down = AGAIN_SECONDS, False
+    desk.seconds, desk.down = 1.0, False
+    desk.renew(PAUSED)  # now the Lease is known to be readable again
+    desk.controls.update(NOON)
+    desk.controls.update(NOON, at_once=True)
+    assert desk.reads == 3
+    desk.seconds, desk.down = 2.0, True
+    desk.controls.update(NOON, at_once=True)
+    desk.seconds, desk.down = 2.0 + AGAIN_SECONDS, False
     desk.write(Controls())
 
     assert desk.controls.update(NOON) == Controls()
@@ -172,47 +160,40 @@ def test_a_pause_and_its_end_are_said_once_in_log_metric_and_event(caplog: pytes
     assert desk.acts == ["a1b2", "a1b2"]
 
 
-def test_a_pause_that_somebody_ends_is_said_to_be_resumed(caplog: pytest.LogCaptureFixture) -> None:
+LATER = NOON + timedelta(minutes=5)
+RESUMED = ControlAct(Control.RESUME, LATER, "ann", act="c3d4")
+RESUMED_BEFORE = replace(RESUMED, at=NOON - timedelta(hours=1))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "by", "said", "act"),
+    [
+        (PAUSED, Controls(), None, "Tainting was resumed:", ""),
+        (PAUSED, Controls((RESUMED,)), "ann", "Tainting was resumed by ann:", "c3d4"),
+        (Controls((RESUMED_BEFORE, PAUSE)), Controls((RESUMED_BEFORE,)), None, "Tainting was resumed:", ""),
+    ],
+    ids=["by nobody knows whom", "by a person", "a resume before the pause is not its end"],
+)
+def test_a_pause_that_somebody_ends_is_said_to_be_resumed(
+    before: Controls, after: Controls, by: str | None, said: str, act: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "konductor_like")
     desk = Desk()
-    desk.write(PAUSED)
+    desk.write(before)
     desk.controls.update(NOON)
-    desk.write(Controls())
+    desk.write(after)
 
-    desk.controls.update(NOON, at_once=True)
+    desk.controls.update(LATER, at_once=True)
 
-    assert caplog.records[-2].getMessage().startswith("Tainting was resumed:")
-    assert facts(caplog.records[-1])["by"] is None
-
-
-def test_who_resumed_is_said_with_the_act_that_it_was(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "konductor_like")
-    desk = Desk()
-    desk.write(PAUSED)
-    desk.controls.update(NOON)
-    desk.write(Controls((ControlAct(Control.RESUME, NOON + timedelta(minutes=5), "ann", act="c3d4"),)))
-
-    desk.controls.update(NOON + timedelta(minutes=5), at_once=True)
-
-    assert caplog.records[-2].getMessage().startswith("Tainting was resumed by ann:")
+    assert caplog.records[-2].getMessage().startswith(said)
     told = facts(caplog.records[-1])
-    assert (told["verb"], told["outcome"], told["by"], told["act"]) == ("resume", "heeded", "ann", "c3d4")
-    assert desk.acts == ["a1b2", "c3d4"]
+    assert (told["verb"], told["outcome"], told["by"]) == ("resume", "heeded", by)
+    assert desk.acts == ["a1b2", act]
 
 
-def test_the_word_of_a_resume_before_the_pause_is_not_taken_for_its_end() -> None:
-    desk = Desk()
-    old = ControlAct(Control.RESUME, NOON - timedelta(hours=1), "ann", act="c3d4")
-    desk.write(Controls((old, PAUSE)))
-    desk.controls.update(NOON)
-    desk.write(Controls((old,)))
-
-    desk.controls.update(NOON, at_once=True)
-
-    assert desk.acts == ["a1b2", ""]
-
-
-def test_a_reset_of_the_brake_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reset_of_the_brake_is_said_once_and_not_again_by_a_controller_of_the_next_day(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "konductor_like")
     desk = Desk()
     desk.write(Controls((ControlAct(Control.BRAKE_RESET, NOON, "kim", "false alarm", act="e5f6"),)))
@@ -223,15 +204,10 @@ def test_a_reset_of_the_brake_is_said_once(caplog: pytest.LogCaptureFixture) -> 
     assert (desk.events, desk.acts) == ([EventReason.REARMED], ["e5f6"])
     told = facts(caplog.records[-1])
     assert (told["verb"], told["act"], told["why"]) == ("brake-reset", "e5f6", "false alarm")
-
-
-def test_a_restart_does_not_say_again_that_the_brake_was_reset_yesterday() -> None:
-    desk = Desk()
-    desk.write(Controls((ControlAct(Control.BRAKE_RESET, NOON - timedelta(days=1), "kim"),)))
-
-    desk.controls.update(NOON)
-
-    assert desk.events == []
+    successor = Desk()
+    successor.lease = desk.lease
+    successor.controls.update(NOON + timedelta(days=1))
+    assert successor.events == []
 
 
 def test_a_note_that_cannot_be_read_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -248,17 +224,13 @@ def test_a_note_that_cannot_be_read_is_said_once(caplog: pytest.LogCaptureFixtur
 
 def test_a_lease_that_is_deleted_ends_no_pause() -> None:
     desk = Desk()
+    lease, desk.lease = desk.lease, None
+    assert desk.controls.update(NOON) == Controls()
+    desk.lease = lease
     desk.write(PAUSED)
-    desk.controls.update(NOON)
+    desk.controls.update(NOON, at_once=True)
 
     desk.lease = None
 
     assert desk.controls.update(NOON, at_once=True) == PAUSED
     assert (desk.events, desk.paused()) == ([EventReason.PAUSED], 1)
-
-
-def test_without_a_lease_nobody_told_anything() -> None:
-    desk = Desk()
-    desk.lease = None
-
-    assert desk.controls.update(NOON) == Controls()

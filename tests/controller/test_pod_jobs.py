@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -122,9 +121,8 @@ def test_no_more_nodes_wait_than_are_bounded() -> None:
 
 
 def test_a_refusal_is_said_once_with_the_right_that_is_missing(
-    server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("konductor_like"), "propagate", True)
     server.failures = [KubeForbidden("cannot list pods: forbidden")] * 2
     server.jobs.want(["gpu-1", "gpu-2"])
     server.wait(1)
@@ -149,10 +147,7 @@ def test_a_failure_that_passes_costs_one_answer(server: Server) -> None:
     assert set(server.jobs.known()) == {"gpu-2"}
 
 
-def test_that_pods_were_too_large_is_said_once(
-    server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging.getLogger("konductor_like"), "propagate", True)
+def test_that_pods_were_too_large_is_said_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     server.answer = replace(JOBS, complete=False)
     server.jobs.want(["gpu-1", "gpu-2"])
     server.wait(2)

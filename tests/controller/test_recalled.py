@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from konductor_like.cluster import lease_annotations
-from konductor_like.controller.reregistered import ReregisteredNodes
+from konductor_like.controller.metrics import Metrics
 from konductor_like.model import (
+    Coverage,
     EventReason,
     IncidentState,
     LogLine,
     Machine,
     NodeRecord,
-    NodeState,
     Source,
     Verb,
 )
 from konductor_like.policy.release import release
-from tests.controller.reconciling import Scene, xid
+from tests.controller.reconciling import Scene, monitor, xid
 from tests.policy.scenes import at, node, ns
 
 BOOT = "6f0c1d7e-2f43-4c52-9f5a-0d8a4f3b2c11"
@@ -30,23 +29,6 @@ def record(sequence: int = 100, *, seconds: float = 1) -> LogLine:
     return replace(xid(), timestamp_ns=ns(seconds), text=prefix + xid(stamp=sequence).text)
 
 
-class Readers:
-    """No heartbeats, only Nodes that return."""
-
-    ambiguous: frozenset[str] = frozenset()
-    left: Mapping[str, frozenset[str]] = {}  # never changed
-
-    def __init__(self, nodes: ReregisteredNodes) -> None:
-        self._nodes = nodes
-
-    def returned(self, nodes: Mapping[str, NodeState]) -> Mapping[str, NodeRecord]:
-        found = self._nodes.update(nodes, ns(0))
-        return {each.state.name: each.record for each in found if not each.record.empty}
-
-    def count_unparsed(self, lines: object) -> None:
-        pass
-
-
 class Story:
     """One cluster and its reconciler."""
 
@@ -54,7 +36,7 @@ class Story:
         self.boot = boot
         self.scene = Scene(
             nodes={f"gpu-{number}": node(f"gpu-{number}", boot=boot) for number in range(1, 11)},
-            fleet=Readers(ReregisteredNodes(None)),
+            fleet=monitor(Metrics()),
         )
         self.turn(seconds=0)
 
@@ -81,8 +63,9 @@ class Story:
     def begin(self) -> None:
         """The next controller begins, at the Lease's cursor."""
         assert self.start is not None
-        readers = Readers(ReregisteredNodes(ns(self.stopped_seconds), self.start.released))
-        self.scene = Scene(nodes=self.scene.cluster.nodes, start=self.start, fleet=readers)
+        before, released = Coverage(at(self.stopped_seconds)), self.start.released
+        fleet = monitor(Metrics(), before=before, released=released)
+        self.scene = Scene(nodes=self.scene.cluster.nodes, start=self.start, fleet=fleet)
 
     def delete(self, name: str) -> None:
         del self.scene.cluster.nodes[name]
@@ -91,6 +74,16 @@ class Story:
         """The same machine, in the same boot, as a Node without any trace of us."""
         machine = Machine(f"uid-{seconds}", f"system-{name}", self.boot)
         self.scene.cluster.nodes[name] = replace(node(name), machine=machine, created_ns=ns(seconds))
+
+
+def reset_and_stopped() -> Story:
+    """A node was tainted and reset; the controller ends."""
+    story = Story(BOOT)
+    story.turn(record(), seconds=2)
+    story.reset("gpu-1", 30)
+    story.turn(seconds=31)
+    story.stop(40)
+    return story
 
 
 def test_a_taint_that_went_with_its_node_is_made_again() -> None:
@@ -125,11 +118,7 @@ def test_a_reset_outlives_the_node_that_it_was_written_on() -> None:
 
 
 def test_a_reset_outlives_its_node_although_no_controller_saw_it_register_again() -> None:
-    story = Story(BOOT)
-    story.turn(record(), seconds=2)
-    story.reset("gpu-1", 30)
-    story.turn(seconds=31)
-    story.stop(40)
+    story = reset_and_stopped()
     story.delete("gpu-1")
     story.register("gpu-1", 90)
     story.begin()
@@ -145,11 +134,7 @@ def test_a_reset_outlives_its_node_although_no_controller_saw_it_register_again(
 
 
 def test_what_its_kernel_said_while_no_controller_ran_taints_a_node_that_was_reset_and_made_anew() -> None:
-    story = Story(BOOT)
-    story.turn(record(), seconds=2)
-    story.reset("gpu-1", 30)
-    story.turn(seconds=31)
-    story.stop(40)
+    story = reset_and_stopped()
     story.delete("gpu-1")
     story.register("gpu-1", 90)
     story.begin()
@@ -173,13 +158,8 @@ def test_a_taint_that_went_with_its_node_while_no_controller_ran_is_made_again()
 
 
 def test_a_reset_is_remembered_over_two_controllers_until_its_node_is_there_again() -> None:
-    story = Story(BOOT)
-    story.turn(record(), seconds=2)
-    story.reset("gpu-1", 30)
-    story.turn(seconds=31)
+    story = reset_and_stopped()
     story.delete("gpu-1")
-    story.turn(seconds=35)
-    story.stop(40)
     story.begin()
     story.turn(seconds=60)
     story.stop(70)
@@ -189,19 +169,6 @@ def test_a_reset_is_remembered_over_two_controllers_until_its_node_is_there_agai
     story.turn(record(), seconds=100)
 
     assert story.scene.cluster.tainted == set()
-
-
-def test_a_reset_that_was_purged_is_forgotten() -> None:
-    story = Story(BOOT)
-    story.turn(record(), seconds=2)
-    story.reset("gpu-1", 30)
-    story.turn(seconds=31)
-    purged = story.scene.cluster.nodes["gpu-1"]
-    story.scene.cluster.nodes["gpu-1"] = replace(purged, record=NodeRecord())
-
-    story.turn(seconds=32)
-
-    assert story.scene.reconciler.checkpoint().released == ()
 
 
 def test_the_lines_that_are_read_again_for_it_count_nothing_twice() -> None:

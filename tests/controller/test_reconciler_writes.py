@@ -13,6 +13,8 @@ from konductor_like.model import Change, EventReason, KernelPosition, LogLine, N
 from tests.controller.reconciling import ANY, FORBIDDEN, GONE, SLOW, UNANSWERED, Scene, xid
 from tests.policy.scenes import OURS, ns
 
+SUSPECT = LogLine(Source.KERNEL, ns(1), "[9.0] NVRM: Xid (PCI:0000:1b:00): 63, pid=1", {}, "gpu-2")
+
 
 def test_the_checkpoint_stays_behind_a_fault_that_could_not_be_written() -> None:
     scene = Scene()
@@ -77,7 +79,7 @@ def test_a_fault_whose_node_goes_while_its_write_is_refused_waits_for_the_node()
     assert scene.cluster.tainted == {"gpu-1"}
 
 
-def test_a_node_that_never_stops_changing_is_left_for_the_next_tick() -> None:
+def test_a_node_that_never_stops_changing_is_left_for_the_next_reconcile() -> None:
     scene = Scene()
     same = scene.cluster.nodes["gpu-1"]
     scene.cluster.moods["gpu-1"] = [WriteResult(ANY, Outcome.CONFLICT, same)] * 5
@@ -133,27 +135,10 @@ def test_a_write_without_an_answer_to_a_node_made_anew_gives_it_no_precedence() 
     assert scene.cluster.tainted == {"gpu-2"}
 
 
-def test_a_write_without_an_answer_that_did_happen_is_announced_and_not_repeated() -> None:
+@pytest.mark.parametrize("moods", [[SLOW, SLOW], [UNANSWERED]], ids=["slow", "without an answer"])
+def test_a_write_that_turns_out_to_have_happened_is_told_and_counted_once(moods: list[WriteResult]) -> None:
     scene = Scene()
-    scene.cluster.moods["gpu-1"] = [UNANSWERED]
-    scene.run(xid(), seconds=2)
-    elsewhere = Scene()
-    elsewhere.run(xid(), seconds=2)
-    scene.cluster.nodes["gpu-1"] = elsewhere.cluster.nodes["gpu-1"]
-
-    scene.run(seconds=10)
-    scene.run(seconds=20)
-
-    assert scene.cluster.written == []
-    assert scene.cluster.events == [("gpu-1", EventReason.TAINTED)]
-    assert scene.count("actions_total", verb="taint", result="applied") == 1
-    assert scene.cluster.tainted == {"gpu-1"}
-    assert scene.kernel_checkpoint == ns(20)
-
-
-def test_a_slow_write_that_happens_in_the_end_is_told_and_counted_once() -> None:
-    scene = Scene()
-    scene.cluster.moods["gpu-1"] = [SLOW, SLOW]
+    scene.cluster.moods["gpu-1"] = list(moods)
     scene.run(xid(), xid("gpu-2"), seconds=2)
     assert scene.cluster.tainted == {"gpu-2"}
     assert scene.kernel_checkpoint == ns(1)
@@ -214,25 +199,18 @@ def test_a_server_that_asks_for_patience_gets_it() -> None:
     assert scene.cluster.moods["gpu-1"] == []
 
 
-def test_one_404_is_not_believed() -> None:
+def test_one_404_is_not_believed_and_a_node_that_is_gone_ends_as_an_unknown_one() -> None:
     """A proxy may say 404 of anything; a Node that is really gone leaves the watch as well."""
     scene = Scene()
-    scene.cluster.moods["gpu-1"] = [GONE]
-
+    scene.cluster.moods["gpu-1"] = scene.cluster.moods["gpu-2"] = [GONE]
     scene.run(xid(seconds=1), seconds=2)
+    scene.cluster.moods["gpu-2"] = [GONE]
+    scene.run(xid("gpu-2", seconds=2), seconds=3)
     assert scene.kernel_checkpoint == ns(1)
-
-    scene.run(seconds=10)
-    assert scene.cluster.tainted == {"gpu-1"}
-
-
-def test_a_node_that_is_gone_ends_as_an_unknown_one() -> None:
-    scene = Scene()
-    scene.cluster.moods["gpu-1"] = [GONE]
-    scene.run(xid(seconds=1), seconds=2)
     del scene.cluster.nodes["gpu-1"]
 
     scene.run(seconds=10)
+    assert scene.cluster.tainted == {"gpu-2"}
     scene.run(seconds=611)
 
     assert scene.kernel_checkpoint == ns(611)
@@ -271,25 +249,23 @@ def test_a_reset_that_arrives_between_decision_and_write_is_not_overwritten() ->
     assert written == [decided_on]
 
 
-def test_a_record_without_an_answer_takes_no_room_from_the_brake() -> None:
-    scene = Scene(size=5)
-    scene.cluster.moods["gpu-2"] = [UNANSWERED]
-    suspect = LogLine(Source.KERNEL, ns(1), "[9.0] NVRM: Xid (PCI:0000:1b:00): 63, pid=1", {}, "gpu-2")
-    scene.run(suspect, seconds=2)
+def test_a_taint_never_waits_for_a_record_that_could_not_be_written() -> None:
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [FORBIDDEN] * 6
+    for second in (2, 5, 10, 20, 40, 80):
+        scene.run(*([replace(SUSPECT, node="gpu-1")] if second == 2 else []), seconds=second)
+    assert scene.cluster.moods["gpu-1"] == []
 
-    scene.run(xid("gpu-1", seconds=2.5), seconds=3)
+    scene.run(xid("gpu-1", seconds=81), seconds=82)
 
     assert scene.cluster.tainted == {"gpu-1"}
 
 
-def test_a_taint_never_waits_for_a_record_that_could_not_be_written() -> None:
-    scene = Scene()
-    scene.cluster.moods["gpu-1"] = [FORBIDDEN] * 6
-    suspect = LogLine(Source.KERNEL, ns(1), "[9.0] NVRM: Xid (PCI:0000:1b:00): 63, pid=1", {}, "gpu-1")
-    for second in (2, 5, 10, 20, 40, 80):
-        scene.run(*([suspect] if second == 2 else []), seconds=second)
-    assert scene.cluster.moods["gpu-1"] == []
+def test_a_record_without_an_answer_takes_no_room_from_the_brake() -> None:
+    scene = Scene(size=5)
+    scene.cluster.moods["gpu-2"] = [UNANSWERED]
+    scene.run(SUSPECT, seconds=2)
 
-    scene.run(xid("gpu-1", seconds=81), seconds=82)
+    scene.run(xid("gpu-1", seconds=2.5), seconds=3)
 
     assert scene.cluster.tainted == {"gpu-1"}

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 
-from konductor_like.controller.reregistered import ReregisteredNodes, Returned
+import pytest
+
+from konductor_like.controller.fleet_monitor import ReregisteredNodes
 from konductor_like.model import IncidentState, Machine, NodeRecord, NodeState, Release
 from tests.policy.scenes import OURS, Cluster, at, fault, fleet, node, ns
 
 RELEASED = NodeRecord(
     Machine("uid", "system-gpu-1", "boot-a"), releases=(Release(at(200), "ann", "", "reset"),)
 )
+Nodes = Mapping[str, NodeState]
 
 
-def tainted() -> NodeState:
+def tainted() -> Nodes:
     cluster = Cluster({"gpu-1": node("gpu-1")})
     cluster.tick(fault())
-    return cluster.nodes["gpu-1"]
+    return cluster.nodes
 
 
 def anew(name: str = "gpu-1", *, system: str = "system-gpu-1", boot: str | None = "boot-a") -> NodeState:
@@ -25,78 +29,55 @@ def anew(name: str = "gpu-1", *, system: str = "system-gpu-1", boot: str | None 
     return replace(state, machine=Machine("uid-anew", system, boot), created_ns=ns(600))
 
 
-def after(*views: Mapping[str, NodeState], first: Mapping[str, NodeState]) -> list[Returned]:
-    returning = ReregisteredNodes(None)
-    assert returning.update(first, ns(0)) == []
-    return [found for view in views for found in returning.update(view, ns(60))]
+BACK, REBOOTED, NO_BOOT = {"gpu-1": anew()}, {"gpu-1": anew(boot="boot-b")}, {"gpu-1": anew(boot=None)}
+STRANGER = {"gpu-1": anew(system="system-new")}
 
 
-def test_a_node_that_comes_back_gets_its_memory_and_needs_its_taint_again() -> None:
-    [returned] = after({}, {"gpu-1": anew()}, first={"gpu-1": tainted()})
-
-    assert returned.record.tainted_at is None
-    assert [incident.state for incident in returned.record.incidents] == [IncidentState.HELD]
-
-
-def test_deleted_and_made_anew_between_two_looks_is_noticed_by_the_uid() -> None:
-    assert len(after({"gpu-1": anew()}, first={"gpu-1": tainted()})) == 1
+def after(*views: Nodes, nodes: ReregisteredNodes | None = None) -> list[NodeRecord]:
+    """What is known of the nodes that came back while the fleet looked so, one view after the other."""
+    nodes = nodes or ReregisteredNodes(None)
+    return [
+        record for before, view in pairwise(views) for record in nodes.update(before, view, ns(700)).values()
+    ]
 
 
-def test_it_is_told_once() -> None:
-    back = {"gpu-1": anew()}
+@pytest.mark.parametrize(
+    "views",
+    [[{}, BACK], [BACK], [{}, BACK, BACK, BACK], [{}, NO_BOOT, BACK]],
+    ids=["seen to be gone", "noticed by its UID", "told once", "waited for until it tells its boot"],
+)
+def test_a_node_that_comes_back_gets_its_memory_and_needs_its_taint_again(views: list[Nodes]) -> None:
+    [known] = after(tainted(), *views)
 
-    assert len(after({}, back, dict(back), dict(back), first={"gpu-1": tainted()})) == 1
-
-
-def test_a_new_machine_under_an_old_name_is_a_stranger() -> None:
-    assert after({}, {"gpu-1": anew(system="system-new")}, first={"gpu-1": tainted()}) == []
-
-
-def test_a_machine_that_rebooted_meanwhile_starts_afresh() -> None:
-    assert after({}, {"gpu-1": anew(boot="boot-b")}, first={"gpu-1": tainted()}) == []
+    assert known.tainted_at is None
+    assert [incident.state for incident in known.incidents] == [IncidentState.HELD]
 
 
-def test_a_node_whose_kubelet_has_not_posted_its_boot_is_waited_for() -> None:
-    assert len(after({}, {"gpu-1": anew(boot=None)}, {"gpu-1": anew()}, first={"gpu-1": tainted()})) == 1
+@pytest.mark.parametrize("back", [STRANGER, REBOOTED], ids=["another machine", "rebooted meanwhile"])
+def test_another_machine_and_another_boot_start_afresh(back: Nodes) -> None:
+    assert after(tainted(), {}, back) == []
+
+    [known] = after({}, back, nodes=ReregisteredNodes(ns(300), [RELEASED]))
+    assert known.empty
 
 
 def test_a_node_that_brought_its_record_along_keeps_that_one() -> None:
     """Somebody saved the manifest and applied it again."""
-    back = replace(anew(), record=tainted().record, taints=(OURS,))
+    back = replace(anew(), record=tainted()["gpu-1"].record, taints=(OURS,))
 
-    [returned] = after({}, {"gpu-1": back}, first={"gpu-1": tainted()})
+    [known] = after(tainted(), {}, {"gpu-1": back})
 
-    assert returned.record.empty
+    assert known.empty
 
 
 def test_gpu_nodes_made_while_no_controller_ran_are_read_too() -> None:
-    returning = ReregisteredNodes(ns(300))
     nodes = {**fleet(3), "gpu-9": anew("gpu-9"), "cpu-1": replace(anew("cpu-1"), is_gpu_node=False)}
 
-    assert [returned.state.name for returned in returning.update(nodes, ns(700))] == ["gpu-9"]
+    assert list(ReregisteredNodes(ns(300)).update({}, nodes, ns(700))) == ["gpu-9"]
 
 
-def test_what_a_release_covers_is_known_again_of_a_node_made_while_no_controller_ran() -> None:
-    returning = ReregisteredNodes(ns(300), [RELEASED])
+@pytest.mark.parametrize("is_gpu_node", [True, False])
+def test_what_a_release_covers_is_known_of_a_node_made_while_no_controller_ran(*, is_gpu_node: bool) -> None:
+    back = {"gpu-1": replace(anew(), is_gpu_node=is_gpu_node)}
 
-    [returned] = returning.update({"gpu-1": replace(anew(), is_gpu_node=False), **fleet(0)}, ns(700))
-
-    assert returned.record == RELEASED
-
-
-def test_it_waits_until_the_kubelet_has_posted_the_boot() -> None:
-    returning = ReregisteredNodes(ns(300), [RELEASED])
-
-    assert returning.update({"gpu-1": anew(boot=None)}, ns(700)) == []
-    [returned] = returning.update({"gpu-1": anew()}, ns(710))
-    assert returned.record == RELEASED
-    assert returning.update({"gpu-1": anew()}, ns(720)) == []
-
-
-def test_a_release_of_another_machine_or_another_boot_is_none_of_this_one() -> None:
-    for other in (anew(system="system-new"), anew(boot="boot-b")):
-        returning = ReregisteredNodes(ns(300), [RELEASED])
-
-        [returned] = returning.update({"gpu-1": other}, ns(700))
-
-        assert returned.record.empty
+    assert after({}, NO_BOOT, back, back, nodes=ReregisteredNodes(ns(300), [RELEASED])) == [RELEASED]

@@ -11,16 +11,16 @@ import textwrap
 import pytest
 
 
-def start(work: str, options: str = "", stderr: int | None = None) -> subprocess.Popen[str]:
+def start(work: str, stderr: int | None = None) -> subprocess.Popen[str]:
     program = f"""
         import sys, threading
-        from konductor_like.controller.signals import supervise
+        from konductor_like.controller.launch import supervise
 
         def work(stop: threading.Event) -> int:
             print("ready", flush=True)
             {work}
 
-        sys.exit(supervise(work{options}))
+        sys.exit(supervise(work, on_hangup=lambda: print("again", flush=True)))
     """
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, stderr=stderr, text=True
@@ -57,8 +57,7 @@ def test_work_that_ends_by_itself_gives_its_own_code() -> None:
 
 
 def test_a_hangup_calls_back_and_ends_nothing() -> None:
-    called = ", on_hangup=lambda: print('again', flush=True)"
-    with start("stop.wait(); return 0", called) as process:
+    with start("stop.wait(); return 0") as process:
         assert process.stdout is not None
         for _ in range(2):
             process.send_signal(signal.SIGHUP)
@@ -69,9 +68,8 @@ def test_a_hangup_calls_back_and_ends_nothing() -> None:
 
 
 def test_a_hangup_of_our_own_terminal_ends_the_work() -> None:
-    called = ", on_hangup=lambda: print('again', flush=True)"
     ours, theirs = os.openpty()
-    with start("stop.wait(); print('finished', flush=True); return 0", called, stderr=theirs) as process:
+    with start("stop.wait(); print('finished', flush=True); return 0", stderr=theirs) as process:
         os.close(theirs)
         os.close(ours)
         process.send_signal(signal.SIGHUP)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.catalog import Catalog, Mode, load_catalog
+from konductor_like.controller.fleet_monitor import UNPARSED_MOST, UnparsedLines
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.unparsed import REMEMBERED, UnparsedLines
 from konductor_like.detection import Detector
 from konductor_like.model import Fault, LogLine, Source, Unparsed
 
@@ -47,6 +47,7 @@ class Scene:
         ("nvidia-nvswitch0: SXid (switch 3): 20034, Fatal", "the form of no fault that is known"),
         (f'{{"gpu": 3, "text": "{KNOWN}"}}', "of no collector that is known"),
         (f'{{"log": "{KNOWN}', "The JSON around it is cut"),
+        (f"NVRM: \u202e\x1b[31mboard Xid ({'x' * 20_000}", "It has 'Xid (', but the form"),
     ],
 )
 def test_what_is_not_understood_is_counted_and_said_with_the_reason(
@@ -61,6 +62,8 @@ def test_what_is_not_understood_is_counted_and_said_with_the_reason(
     [said] = caplog.messages
     assert said.startswith("node gpu-1: a line of the kernel log names an Xid")
     assert why in said
+    assert said.isprintable()
+    assert len(said) < 1000
 
 
 @pytest.mark.parametrize(
@@ -97,7 +100,9 @@ def test_an_xid_that_is_switched_off_is_understood() -> None:
         assert scene.counted == 0
 
 
-def test_only_the_first_of_each_node_is_said_and_all_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_of_each_node_is_said_and_all_are_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     scene = Scene()
 
     for node in ("gpu-1", "gpu-2", "gpu-1", None, "gpu-1", None):
@@ -109,61 +114,27 @@ def test_only_the_first_of_each_node_is_said_and_all_are_counted(caplog: pytest.
         "node gpu-2",
         "node (no node)",
     ]
-    assert scene.lines.lately({"gpu-1", "gpu-2", "gpu-3"}, 0) == {
-        "gpu-1": Unparsed(3, 105),
-        "gpu-2": Unparsed(1, 102),
-    }
+    known = {"gpu-1": Unparsed(3, 105), "gpu-2": Unparsed(1, 102)}
+    assert scene.lines.since(0, {"gpu-1", "gpu-2", "gpu-3"}) == known
 
-
-def test_a_line_that_is_read_again_is_counted_as_delivered_and_shown_once() -> None:
-    scene = Scene()
-
-    for _ in range(3):
-        scene.clock_ns = 100
-        scene.told(UNKNOWN)
-
-    assert scene.counted == 3
-    assert scene.lines.lately({"gpu-1"}, 0) == {"gpu-1": Unparsed(1, 101)}
-
-
-def test_the_next_controller_goes_on_where_the_last_one_was(caplog: pytest.LogCaptureFixture) -> None:
-    scene = Scene(before={"gpu-1": Unparsed(5, 101)})
-
-    scene.told(UNKNOWN)
-    scene.told(UNKNOWN)
-
-    assert caplog.messages == []
-    assert scene.lines.lately({"gpu-1"}, 0) == {"gpu-1": Unparsed(6, 102)}
-
-
-def test_what_is_old_is_forgotten_and_said_again_when_it_comes_back(caplog: pytest.LogCaptureFixture) -> None:
-    scene = Scene()
-    scene.told(UNKNOWN)
-
-    assert scene.lines.lately({"gpu-1"}, 101) == {}
-    scene.told(UNKNOWN)
-
-    assert len(caplog.messages) == 2
-    assert scene.lines.lately({"gpu-1"}, 101) == {"gpu-1": Unparsed(1, 102)}
+    caplog.clear()
+    successor = Scene(before=known)
+    successor.clock_ns = 104
+    for _ in range(2):  # the first is read again: delivered twice, and shown once
+        successor.told(UNKNOWN)
+    assert (successor.counted, caplog.messages) == (2, [])
+    assert successor.lines.since(102, {"gpu-1", "gpu-2"}) == {"gpu-1": Unparsed(4, 106)}
+    successor.told(UNKNOWN, "gpu-2")
+    assert len(caplog.messages) == 1
 
 
 def test_names_without_end_need_no_more_memory(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
 
-    for number in range(REMEMBERED + 50):
+    for number in range(UNPARSED_MOST + 50):
         scene.told(UNKNOWN, f"made-up-{number}")
     caplog.clear()
-    scene.told(UNKNOWN, f"made-up-{REMEMBERED + 49}")
+    scene.told(UNKNOWN, f"made-up-{UNPARSED_MOST + 49}")
 
     assert caplog.messages == []
-    assert len(scene.lines.lately([f"made-up-{n}" for n in range(REMEMBERED + 50)], 0)) == REMEMBERED
-
-
-def test_what_the_log_shows_of_a_line_is_short_and_visible(caplog: pytest.LogCaptureFixture) -> None:
-    scene = Scene()
-
-    scene.told(f"NVRM: \u202e\x1b[31mboard Xid ({'x' * 20_000}")
-
-    [said] = caplog.messages
-    assert said.isprintable()
-    assert len(said) < 1000
+    assert len(scene.lines.since(0, [f"made-up-{n}" for n in range(UNPARSED_MOST + 50)])) == UNPARSED_MOST

@@ -10,17 +10,13 @@ from typing import cast
 
 import pytest
 
-from konductor_like.catalog import load_catalog
 from konductor_like.cluster.node_store import NodeStore
-from konductor_like.controller.coverage_report import CoverageReport
-from konductor_like.controller.dry_run import DryRunEvents, dry_run_fleet_event
-from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.leader import Controller
 from konductor_like.controller.leadership import Leadership
 from konductor_like.controller.poller import Delivery, Reader
 from konductor_like.loki.poll import PollResult
 from konductor_like.model import LogLine, Source
-from tests.controller.reconciling import Scene, xid
+from tests.controller.reconciling import Scene, monitor, xid
 from tests.controller.test_fleet_monitor import beat
 from tests.policy.scenes import ns
 
@@ -34,24 +30,12 @@ class Turning:
         self.seconds = 0.0
         self.scene = Scene(3)
         monkeypatch.setattr("konductor_like.controller.leadership.COVERAGE_SECONDS", 0.0)
-        watch = FleetMonitor(
-            self.scene.metrics,
-            CoverageReport(self.scene.metrics, DryRunEvents(), dry_run_fleet_event),
-            before=None,
-            stale_seconds=STALE_SECONDS,
-            gap_max_age_seconds=86_400,
-            now_ns=self.now_ns,
-            catalog=load_catalog,
-            look_again=lambda _: None,
-            read_node=lambda _node, _since_ns: None,
-            revisit=lambda _: None,
-        )
         self.leadership = Leadership(
             self.scene.reconciler,
             self.scene.cluster,
             {"kernel": cast("Reader", None), "heartbeat": cast("Reader", None)},
             self.scene.metrics,
-            watch,
+            monitor(self.scene.metrics, self.now_ns),
             intervals={"kernel": 5, "heartbeat": 20},
             stale_seconds=STALE_SECONDS,
             now_ns=self.now_ns,
@@ -68,7 +52,7 @@ class Turning:
         deliveries = [Delivery("heartbeat", batch(beats, ns(seconds)))]
         if read is not None:
             deliveries.append(Delivery("kernel", batch(lines, ns(read))))
-        self.leadership._turn(deliveries)
+        self.leadership._reconcile(deliveries)
 
     def nodes(self, state: str) -> float:
         return self.scene.count("nodes_coverage", state=state)
@@ -110,12 +94,8 @@ def test_while_kernel_lines_are_not_read_every_node_is_unknown_though_it_is_hear
 
     assert turning.scene.count("unread_seconds", source="kernel") == 310
     assert (turning.nodes("measured"), turning.nodes("unknown")) == (0, 3)
-    assert turning.unready() == [
-        (
-            "kernel lines: read in full up to 2026-03-04T12:00:10Z and no further, so every node that "
-            "nothing stands against counts as unknown"
-        )
-    ]
+    [why] = turning.unready()
+    assert why.startswith("kernel lines: read in full up to 2026-03-04T12:00:10Z and no further, so every")
     assert sum("read in full up to 2026-03-04T12:00:10Z" in each.message for each in caplog.records) == 1
 
     turning.turn(330, read=330)
@@ -125,11 +105,25 @@ def test_while_kernel_lines_are_not_read_every_node_is_unknown_though_it_is_hear
     assert caplog.records[-1].message == "The kernel logs are read up to the present again."
 
 
+def test_while_the_past_is_read_for_the_first_time_nobody_is_alarmed(
+    turning: Turning, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "konductor_like")
+    for seconds in (400, 420, 440):
+        turning.turn(seconds, read=seconds - 350)
+    turning.turn(450, read=450)
+
+    assert [(each.levelname, each.message.partition(": ")[0]) for each in caplog.records] == [
+        ("INFO", "Reading the kernel logs of the past"),
+        ("INFO", "The kernel logs are read up to the present."),
+    ]
+
+
 def test_the_lease_says_how_far_was_read_though_a_fault_waits_for_its_node(turning: Turning) -> None:
     turning.turn(10, read=10)
     turning.turn(400, replace(xid(seconds=20), node="gpu-99"), read=400)
 
-    coverage = turning.leadership.coverage()
+    coverage = turning.leadership.carried().coverage
     assert coverage is not None
     assert coverage.read_ns == {Source.KERNEL: ns(400)}
     assert turning.scene.kernel_checkpoint == ns(20)

@@ -1,4 +1,4 @@
-"""What a turn waits for, and what it says of clocks: nodes gather, a delivery is judged at once."""
+"""What a reconcile waits for, and what it says of clocks: nodes gather, a delivery is judged at once."""
 
 from __future__ import annotations
 
@@ -24,21 +24,23 @@ from konductor_like.model import Coverage, Misnamed
 from tests.controller.reconciling import Scene, xid
 from tests.policy.scenes import at, ns
 
+FLEET = SimpleNamespace(update=lambda *_: Coverage(at(0)))
+
 
 def bare_leadership(
     clock_ahead_seconds: Callable[[], float] = lambda: 0.0,
     *,
     reconciler: Reconciler | None = None,
     nodes: Nodes | None = None,
-    watch: object = None,
+    fleet: object = None,
 ) -> Leadership:
-    """Without sources; only its inbox, its clocks and what it looks at are of interest."""
+    """Without sources; only its inbox, its clocks and its nodes are of interest."""
     return Leadership(
         cast("Reconciler", reconciler),
         cast("Nodes", nodes),
         {},
         Metrics(),
-        cast("FleetMonitor", watch),
+        cast("FleetMonitor", fleet),
         intervals={},
         stale_seconds=300,
         now_ns=lambda: 1,
@@ -47,14 +49,16 @@ def bare_leadership(
     )
 
 
-@pytest.fixture
-def leadership() -> Leadership:
-    return bare_leadership()
-
-
-def test_a_delivery_does_not_wait_for_changes_that_may_come(
-    leadership: Leadership, monkeypatch: pytest.MonkeyPatch
+def test_changes_of_nodes_make_one_reconcile_and_a_delivery_does_not_wait_for_more_of_them(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    leadership = bare_leadership()
+    monkeypatch.setattr(leaderships, "WAKE_SECONDS", 0.01)
+    for _ in range(100):
+        leadership.wake()
+    assert leadership._next_deliveries(3600.0) == []
+    assert leadership._inbox.empty()
+
     monkeypatch.setattr(leaderships, "WAKE_SECONDS", 3600.0)
     delivery = Delivery("kernel", cast("PollResult", None))
     leadership.wake()
@@ -63,33 +67,21 @@ def test_a_delivery_does_not_wait_for_changes_that_may_come(
     assert leadership._next_deliveries(3600.0) == [delivery]
 
 
-def test_changes_of_nodes_are_looked_at_together(
-    leadership: Leadership, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(leaderships, "WAKE_SECONDS", 0.01)
-    for _ in range(100):
-        leadership.wake()
-
-    assert leadership._next_deliveries(3600.0) == []
-    assert leadership._inbox.empty()
-
-
-def test_bookkeeping_that_is_left_wakes_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bookkeeping_that_is_left_wakes_the_next_reconcile(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(size=100)
     text = "[9.0] NVRM: Xid (PCI:0000:1b:00): 63, pid=1"
     scene.run(*(replace(xid(f"gpu-{i}"), text=text) for i in range(1, 101)), seconds=2)
-    watch = SimpleNamespace(update=lambda *_: Coverage(at(0)))
-    leadership = bare_leadership(reconciler=scene.reconciler, nodes=scene.cluster, watch=watch)
-    monkeypatch.setattr(leaderships, "now", lambda: at(3))
+    leadership = bare_leadership(reconciler=scene.reconciler, nodes=scene.cluster, fleet=FLEET)
+    monkeypatch.setattr(leaderships, "datetime", SimpleNamespace(now=lambda _: at(3)))
     monkeypatch.setattr(leaderships, "WAKE_SECONDS", 0.0)
-    turns = 1
+    reconciles = 1
 
-    leadership._turn([])
+    leadership._reconcile([])
     while not leadership._inbox.empty():
-        leadership._turn(leadership._next_deliveries(0.0))
-        turns += 1
+        leadership._reconcile(leadership._next_deliveries(0.0))
+        reconciles += 1
 
-    assert (len(scene.cluster.written), turns) == (100, 3)
+    assert (len(scene.cluster.written), reconciles) == (100, 3)
 
 
 def test_clocks_that_differ_are_said_once_and_nobody_is_blamed_where_nothing_tells_whose_is_wrong() -> None:
@@ -112,13 +104,12 @@ def test_names_that_no_node_has_go_onto_the_lease_with_the_coverage() -> None:
     scene = Scene()
     scene.run(xid("GPU-2"), seconds=2)
     scene.run(seconds=700)
-    watch = SimpleNamespace(update=lambda *_: Coverage(at(0)))
-    leadership = bare_leadership(reconciler=scene.reconciler, nodes=scene.cluster, watch=watch)
+    leadership = bare_leadership(reconciler=scene.reconciler, nodes=scene.cluster, fleet=FLEET)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leaderships, "now", lambda: at(700))
-        leadership._look_at_coverage()
+        patch.setattr(leaderships, "datetime", SimpleNamespace(now=lambda _: at(700)))
+        leadership._update_coverage()
 
-    coverage = leadership.coverage()
+    coverage = leadership.carried().coverage
     assert coverage is not None
     assert dict(coverage.misnamed) == {"GPU-2": Misnamed(1, ns(1))}

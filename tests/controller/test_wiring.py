@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from konductor_like.controller.wiring import believable, first_checkpoint
+from konductor_like.controller.wiring import believable
 from konductor_like.model import Checkpoint, Machine, NodeRecord, Release, Source
 from konductor_like.settings import Settings
 
@@ -17,12 +17,18 @@ DAY = 86_400 * SECOND
 SAVED = Checkpoint({Source.KERNEL: NOW - 60 * SECOND, Source.POD: NOW - 70 * SECOND}, NOW - 30 * DAY)
 
 
-def test_a_term_reads_on_from_the_saved_cursors() -> None:
-    assert believable(SAVED, Settings(), NOW) == SAVED
+@pytest.mark.parametrize("kernel_ns", [NOW - 60 * SECOND, NOW + 20 * SECOND], ids=["", "a little ahead"])
+def test_a_term_reads_on_from_the_saved_cursors(kernel_ns: int) -> None:
+    saved = replace(SAVED, read_ns={**SAVED.read_ns, Source.KERNEL: kernel_ns})
+
+    assert believable(saved, Settings(), NOW) == saved
 
 
 def test_the_first_term_of_all_reads_as_the_settings_say() -> None:
-    assert believable(None, Settings(), NOW) == first_checkpoint(Settings(), NOW)
+    act_from_ns = NOW - 900 * SECOND
+    expected = Checkpoint({Source.KERNEL: NOW - DAY, Source.POD: act_from_ns}, act_from_ns)
+
+    assert believable(None, Settings(), NOW) == expected
 
 
 @pytest.mark.parametrize(
@@ -47,9 +53,3 @@ def test_what_releases_cover_is_taken_over_with_the_cursors() -> None:
     released = (NodeRecord(Machine("uid", "system", "boot"), releases=(mark,)),)
 
     assert believable(replace(SAVED, released=released), Settings(), NOW).released == released
-
-
-def test_a_cursor_a_little_ahead_of_this_machines_clock_is_believed() -> None:
-    read_ns = {**SAVED.read_ns, Source.KERNEL: NOW + 20 * SECOND}
-
-    assert believable(Checkpoint(read_ns, SAVED.act_from_ns), Settings(), NOW).read_ns == read_ns

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
+from konductor_like.loki.client import LokiClient, retrying
 from konductor_like.loki.errors import LokiError, LokiRefused, LokiTimeout
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.response import Count, Entry, QueryResult
-from konductor_like.loki.window_query import COUNTABLE_NS, Direction, Window
+from konductor_like.loki.window_query import COUNTABLE_NS, Window
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 
@@ -66,7 +68,6 @@ def answer(
 
 
 def answer_bytes(*args: Any, **kwargs: Any) -> bytes:
-    """The same, as it travels."""
     return json.dumps(answer(*args, **kwargs)).encode()
 
 
@@ -77,19 +78,21 @@ class Call:
     start_ns: int
     end_ns: int
     limit: int
-    direction: Direction
 
 
 @dataclass
 class MemoryLoki:
-    """Answers ``query_range`` out of a list, cut at the limit as a single unsharded Loki does."""
+    """Answers any query out of a list, cut at the limit as a single unsharded Loki does.
+
+    A query with a label filter gets the lines of those nodes, or of all others.
+    """
 
     entries: list[Entry] = field(default_factory=list)
     allowed_limit: int = 5000
     counts: bool = True
     """Whether answers carry Loki's own count of matching lines."""
     calls: list[Call] = field(default_factory=list)
-    longest_query_bytes: int = 0
+    queries: list[str] = field(default_factory=list)
     counted: list[Window] = field(default_factory=list)
     """The spans that were counted only."""
     shards: int | None = None
@@ -115,8 +118,7 @@ class MemoryLoki:
     def _matching(self, query: str, start_ns: int, end_ns: int) -> list[Entry]:
         """The lines of the span, those of some nodes alone where the query says so."""
         assert start_ns < end_ns
-        base, _, nodes = query.partition(" | k8s_node_name")
-        assert base == QUERY
+        nodes = query.partition(" | k8s_node_name")[2]
         wanted = nodes[:2] != "!~"
         pattern = re.compile(json.loads(nodes[2:]) if nodes else ".*")
         return sorted(
@@ -129,18 +131,11 @@ class MemoryLoki:
             key=lambda entry: entry.timestamp_ns,
         )
 
-    def query_range(
-        self,
-        query: str,
-        start_ns: int,
-        end_ns: int,
-        limit: int,
-        direction: Direction = Direction.FORWARD,
-    ) -> QueryResult:
+    def query_range(self, query: str, start_ns: int, end_ns: int, limit: int) -> QueryResult:
         """As the client's."""
-        call = Call(start_ns, end_ns, limit, direction)
+        call = Call(start_ns, end_ns, limit)
         self.calls.append(call)
-        self.longest_query_bytes = max(self.longest_query_bytes, len(query.encode()))
+        self.queries.append(query)
         if self.failures:
             raise self.failures.pop(0)
         if (refusal := self.refuse(call)) is not None:
@@ -150,10 +145,8 @@ class MemoryLoki:
                 "max entries limit per query exceeded, limit > max_entries_limit_per_query "
                 f"({limit} > {self.allowed_limit})"
             )
-            raise LokiRefused(words, words)
+            raise LokiRefused(words)
         matching = self._matching(query, start_ns, end_ns)
-        if direction is Direction.BACKWARD:
-            matching.reverse()
         answer_bytes = sum(len(entry.text.encode()) + ENTRY_BYTES for entry in matching[:limit])
         if answer_bytes > self.message_bytes:
             raise self.too_large
@@ -169,9 +162,12 @@ class MemoryLoki:
 
 def start_reader(loki: MemoryLoki, cursor_ns: int = NOW, **values: Any) -> SourceReader:
     """A reader of kernel lines that has read nothing yet."""
-    reader = SourceReader(Source.KERNEL, loki, QUERY, settings(**values))
-    reader.start_from(cursor_ns)
-    return reader
+    return SourceReader(Source.KERNEL, loki, QUERY, settings(**values), cursor_ns)
+
+
+def cursor_of(reader: SourceReader) -> int:
+    """Everything before it was read and committed."""
+    return reader._state.cursor_ns
 
 
 def steady_reader(loki: MemoryLoki, **values: Any) -> SourceReader:
@@ -193,3 +189,13 @@ def poll(reader: SourceReader, now_ns: int) -> PollResult:
 def texts_of(batch: PollResult) -> list[str]:
     """What was delivered."""
     return [line.text for line in batch.lines]
+
+
+def client_of(endpoint: str = ENDPOINT, **values: Any) -> LokiClient:
+    """A client that asks once."""
+    return LokiClient(settings(log_endpoint=endpoint, **values), retrying(attempts=1))
+
+
+def ask(client: LokiClient, query: str = QUERY) -> Any:
+    with closing(client):
+        return client.query_range(query, NOW, NOW + SECOND, 5000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -11,10 +12,20 @@ import pytest
 import respx
 
 from konductor_like import __version__
-from konductor_like.loki.client import LokiClient, retrying
-from konductor_like.loki.errors import LokiMisconfigured, LokiUnavailable
-from tests.loki.http_support import ask, client_of
-from tests.loki.support import ENDPOINT, NOW, QUERY, answer_bytes, settings
+from konductor_like.loki.errors import (
+    LokiAnswerTooLarge,
+    LokiBadAnswer,
+    LokiDropped,
+    LokiError,
+    LokiMisconfigured,
+    LokiOverloaded,
+    LokiRefused,
+    LokiTimeout,
+    LokiUnauthorized,
+    LokiUnavailable,
+    LokiUnreachable,
+)
+from tests.loki.support import ENDPOINT, NOW, QUERY, answer_bytes, ask, client_of
 
 PATH = "/loki/api/v1/query_range"
 EMPTY = answer_bytes()
@@ -50,7 +61,7 @@ def test_a_query_is_exactly_this_request(loki: respx.MockRouter) -> None:
 
 def test_a_short_timestamp_is_padded_because_loki_would_take_it_for_seconds(loki: respx.MockRouter) -> None:
     route = loki.route().mock(return_value=httpx.Response(200, content=EMPTY))
-    with client_of() as client:
+    with closing(client_of()) as client:
         client.query_range(QUERY, 0, NOW, 100)
 
     assert route.calls.last.request.url.params["start"] == "0" * 19
@@ -114,7 +125,7 @@ def test_credentials_in_the_endpoint_are_used_and_never_shown(loki: respx.MockRo
 def test_a_rotated_token_is_picked_up(loki: respx.MockRouter, tmp_path: Path) -> None:
     route = loki.route().mock(return_value=httpx.Response(200, content=EMPTY))
     token = tmp_path / "token"
-    with client_of(loki_bearer_token_file=token) as client:
+    with closing(client_of(loki_bearer_token_file=token)) as client:
         for value in ("first\n", "second\n"):
             token.write_text(value)
             client.query_range(QUERY, NOW, NOW + 1, 100)
@@ -155,29 +166,113 @@ def test_a_secret_that_no_header_can_carry_is_named_but_not_shown() -> None:
         client_of(loki_tenant="team\na")
 
 
-def test_transient_failures_are_retried_within_one_query(loki: respx.MockRouter) -> None:
-    waits: list[float] = []
-
-    def pause(seconds: float) -> bool:
-        waits.append(seconds)
-        return False
-
-    route = loki.route().mock(
-        side_effect=[
-            httpx.ConnectError("refused"),
-            httpx.Response(503, text="starting"),
-            httpx.Response(429, headers={"Retry-After": "9"}),
-            httpx.Response(200, content=EMPTY),
-        ]
-    )
-    with LokiClient(settings(), retrying(pause)) as client:
-        assert client.query_range(QUERY, NOW, NOW + 1, 10).entries == ()
-
-    assert route.call_count == 4
-    assert waits[2] == 9
-
-
 def test_a_setting_with_invalid_bytes_is_no_traceback(loki: respx.MockRouter) -> None:
     with pytest.raises(LokiMisconfigured):
         ask(client_of(), query='{a="\udcff"}')
     assert not loki.calls
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (400, "parse error at line 1, col 87: syntax error: unexpected $end", LokiRefused),
+        (401, "no org id\n", LokiUnauthorized),
+        (403, "forbidden", LokiUnauthorized),
+        (404, "404 page not found\n", LokiBadAnswer),
+        (405, "method not allowed", LokiBadAnswer),
+        (413, "response larger than the max message size (107486642 vs 104857600)", LokiAnswerTooLarge),
+        (413, "<h1>413 Request Entity Too Large</h1>", LokiRefused),
+        (500, "code = ResourceExhausted desc = grpc: received message larger than max", LokiAnswerTooLarge),
+        (500, "desc = trying to send message larger than max (6049258 vs. 4194304)", LokiAnswerTooLarge),
+        (429, "too many outstanding requests", LokiOverloaded),
+        (499, "the request was cancelled by the client", LokiRefused),
+        (500, "too many unhealthy instances in the ring", LokiUnavailable),
+        (502, "<html><h1>502 Bad Gateway</h1></html>", LokiDropped),
+        (503, "Ingester not ready: waiting for 15s after being ready", LokiUnavailable),
+        (504, "request timed out, decrease the duration of the request", LokiTimeout),
+        (204, "", LokiBadAnswer),
+    ],
+)
+def test_every_status_is_classified_and_quoted(
+    loki: respx.MockRouter, status: int, body: str, kind: type[LokiError]
+) -> None:
+    loki.route().mock(return_value=httpx.Response(status, text=body))
+
+    with pytest.raises(LokiError) as caught:
+        ask(client_of())
+
+    assert type(caught.value) is kind
+    assert str(caught.value).startswith(f"Loki at {ENDPOINT} answered {status}")
+    assert body.strip() in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, None),
+        ("17", 17),
+        ("Fri, 24 Nov 2006 12:00:00 GMT", None),
+        ("9" * 400, 300),
+        ("soon", None),
+        ("-5", None),
+    ],
+)
+def test_the_wait_that_loki_asks_for_is_read(
+    loki: respx.MockRouter, header: str | None, seconds: float | None
+) -> None:
+    headers = {} if header is None else {"Retry-After": header}
+    loki.route().mock(return_value=httpx.Response(429, headers=headers, text="busy"))
+
+    with pytest.raises(LokiOverloaded) as caught:
+        ask(client_of())
+
+    assert caught.value.retry_after_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("response", "says"),
+    [
+        (httpx.Response(200, html="<html><title>Grafana"), "answered with HTML: <html><title>Grafana"),
+        (httpx.Response(200, content=EMPTY[:-30]), "answered with JSON that breaks off: {"),
+        (httpx.Response(200, text="OK"), "answered with text that is not JSON: OK"),
+        (httpx.Response(200, content=b""), r"answered with an empty body$"),
+        (
+            httpx.Response(302, headers={"Location": "https://grafana.test/login?token=abc"}),
+            r"redirects \(302\) to https://grafana.test/login$",
+        ),
+        (httpx.Response(404, json={"message": "Not found"}), "no Loki at this path"),
+    ],
+)
+def test_another_programs_answer_is_recognised(
+    loki: respx.MockRouter, response: httpx.Response, says: str
+) -> None:
+    loki.route().mock(return_value=response)
+
+    with pytest.raises(LokiBadAnswer, match=says) as caught:
+        ask(client_of())
+
+    assert ENDPOINT in str(caught.value)
+    assert "LOG_ENDPOINT may point at something else" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "says"),
+    [
+        (httpx.ConnectTimeout("slow"), LokiUnreachable, "no connection in time"),
+        (httpx.PoolTimeout("busy"), LokiUnreachable, "no connection in time"),
+        (httpx.ReadTimeout("slow"), LokiTimeout, "no complete answer in time"),
+        (httpx.WriteTimeout("slow"), LokiTimeout, "no complete answer in time"),
+        (httpx.ProxyError("403 Forbidden"), LokiUnreachable, "proxy refused: 403"),
+        (httpx.LocalProtocolError("bad"), LokiMisconfigured, "no request can be made"),
+    ],
+)
+def test_every_way_to_fail_has_a_name(
+    loki: respx.MockRouter, raised: Exception, kind: type[LokiError], says: str
+) -> None:
+    loki.route().mock(side_effect=raised)
+
+    with pytest.raises(LokiError, match=says) as caught:
+        ask(client_of())
+
+    assert type(caught.value) is kind
+    assert str(caught.value).startswith(f"Loki at {ENDPOINT}: ")

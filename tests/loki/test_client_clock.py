@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from email.utils import format_datetime, formatdate
 
 import httpx
@@ -14,8 +15,17 @@ from konductor_like.loki.client import LokiClient
 from konductor_like.loki.reader import SourceReader
 from konductor_like.model import Source
 from tests.chaos.clock import SECOND_NS, Clock, moment_of
-from tests.loki.http_support import ask, client_of
-from tests.loki.support import ENDPOINT, NOW, QUERY, answer, answer_bytes, kernel_labels, settings, texts_of
+from tests.loki.support import (
+    ENDPOINT,
+    NOW,
+    QUERY,
+    answer,
+    answer_bytes,
+    client_of,
+    kernel_labels,
+    settings,
+    texts_of,
+)
 
 
 class Stepped:
@@ -72,10 +82,10 @@ def follow(
 ) -> list[tuple[int, str]]:
     """A fault every five minutes, and for 90 minutes a clock is wrong: what was read, with its delay in s."""
     read: list[tuple[int, str]] = []
-    with LokiClient(settings()) as loki, respx.mock:
+    with closing(LokiClient(settings())) as loki, respx.mock:
         respx.get(f"{ENDPOINT}/loki/api/v1/query_range").mock(side_effect=gateway.answer)
-        reader = SourceReader(Source.KERNEL, loki, QUERY, settings(), other_clock_ns=loki.other_clock_ns)
-        reader.start_from(NOW - 60 * SECOND_NS)
+        start_ns, other = NOW - 60 * SECOND_NS, loki.other_clock_ns
+        reader = SourceReader(Source.KERNEL, loki, QUERY, settings(), start_ns, other_clock_ns=other)
         for number in range(480):
             wrong = 20 <= number < 380
             gateway.date_offset_ns = theirs_seconds * SECOND_NS if wrong else 0
@@ -107,7 +117,7 @@ def test_a_clock_that_is_wrong_from_the_start_counts_until_loki_has_answered(
 ) -> None:
     stepped = Stepped(monkeypatch)
     stepped.clock.offset_ns = -600 * SECOND_NS
-    with LokiClient(settings()) as loki:
+    with closing(LokiClient(settings())) as loki:
         assert loki.now_ns() == NOW - 600 * SECOND_NS
         ask_at(loki, stepped)
         assert loki.now_ns() == NOW
@@ -118,7 +128,7 @@ def test_a_clock_that_is_set_between_two_answers_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, seconds: int
 ) -> None:
     stepped = Stepped(monkeypatch)
-    with LokiClient(settings()) as loki:
+    with closing(LokiClient(settings())) as loki:
         ask_at(loki, stepped)
         stepped.clock.offset_ns = seconds * SECOND_NS
         assert loki.now_ns() == NOW
@@ -130,7 +140,7 @@ def test_a_clock_that_is_set_between_two_answers_changes_nothing(
 
 def test_a_clock_that_is_set_a_little_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     stepped = Stepped(monkeypatch)
-    with LokiClient(settings()) as loki:
+    with closing(LokiClient(settings())) as loki:
         ask_at(loki, stepped)
         stepped.clock.offset_ns = 3 * SECOND_NS
         assert loki.now_ns() == NOW + 3 * SECOND_NS
@@ -140,51 +150,26 @@ def answer_with(loki: respx.MockRouter, **headers: str) -> None:
     loki.route().mock(return_value=httpx.Response(200, content=answer_bytes(), headers=headers))
 
 
-@pytest.mark.parametrize("ahead_seconds", [-590, -300, 300, 590])
-def test_windows_are_reckoned_from_lokis_clock_where_ours_is_wrong(
+@pytest.mark.parametrize("ahead_seconds", [-86_400, -700, -590, -300, 300, 590, 700, 86_400])
+def test_lokis_clock_counts_or_of_two_that_are_too_far_apart_the_earlier(
     loki: respx.MockRouter, ahead_seconds: int
 ) -> None:
+    """Far apart it may be ours that is wrong, or that of a gateway between."""
     answer_with(loki, Date=formatdate(time.time() + ahead_seconds, usegmt=True))
-    with client_of() as client:
-        ask(client)
+    with closing(client_of()) as client:
+        client.query_range(QUERY, NOW, NOW + 1, 100)
+        later_ns, far = client.other_clock_ns(), abs(ahead_seconds) > 600
 
         assert client.clock_ahead_seconds == pytest.approx(ahead_seconds, abs=3)
-        assert client.now_ns() / 1e9 == pytest.approx(time.time() + ahead_seconds, abs=3)
-        assert client.other_clock_ns() is None
+        reckoned = time.time() + (min(0, ahead_seconds) if far else ahead_seconds)
+        assert client.now_ns() / 1e9 == pytest.approx(reckoned, abs=3)
+        assert (later_ns is not None) == far
+        if later_ns is not None:
+            assert later_ns / 1e9 == pytest.approx(time.time() + max(0, ahead_seconds), abs=3)
 
-
-@pytest.mark.parametrize("ahead_seconds", [-86_400, -700, 700, 86_400])
-def test_of_two_clocks_that_are_too_far_apart_the_earlier_counts_and_the_other_is_known(
-    loki: respx.MockRouter, ahead_seconds: int
-) -> None:
-    """It may be ours that is wrong, or that of a gateway between."""
-    answer_with(loki, Date=formatdate(time.time() + ahead_seconds, usegmt=True))
-    with client_of() as client:
-        ask(client)
-        later_ns = client.other_clock_ns()
-
-        assert client.clock_ahead_seconds == pytest.approx(ahead_seconds, abs=3)
-        assert client.now_ns() / 1e9 == pytest.approx(time.time() + min(0, ahead_seconds), abs=3)
-        assert later_ns is not None
-        assert later_ns / 1e9 == pytest.approx(time.time() + max(0, ahead_seconds), abs=3)
-
-
-@pytest.mark.parametrize("date", [None, "", "yesterday", "Thu, 99 Foo 2026 00:00:00 GMT", "agrees"])
-def test_our_own_clock_counts_while_the_two_agree_or_loki_names_no_time(
-    loki: respx.MockRouter, date: str | None
-) -> None:
-    text = formatdate(time.time() + 2, usegmt=True) if date == "agrees" else date
-    answer_with(loki, **({} if text is None else {"Date": text}))
-    with client_of() as client:
-        ask(client)
-
-        assert client.clock_ahead_seconds == 0
-
-
-def test_a_clock_that_was_put_right_is_trusted_again(loki: respx.MockRouter) -> None:
-    with client_of() as client:
-        for ahead_seconds in (900, 0):
-            answer_with(loki, Date=formatdate(time.time() + ahead_seconds, usegmt=True))
-            client.query_range(QUERY, NOW, NOW + 1, 100)
-
+        answer_with(loki)
+        client.query_range(QUERY, NOW, NOW + 1, 100)
+        assert client.clock_ahead_seconds == pytest.approx(ahead_seconds, abs=3), "no Date tells nothing"
+        answer_with(loki, Date=formatdate(time.time(), usegmt=True))
+        client.query_range(QUERY, NOW, NOW + 1, 100)
         assert client.clock_ahead_seconds == 0

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from konductor_like.loki import errors
-from konductor_like.loki.errors import BODY_CHARS, LokiError, LokiRefused, shown
+from konductor_like.loki.client import retrying
+from konductor_like.loki.errors import (
+    BODY_CHARS,
+    LokiAnswerTooLarge,
+    LokiBadAnswer,
+    LokiDropped,
+    LokiError,
+    LokiMisconfigured,
+    LokiOverloaded,
+    LokiRefused,
+    LokiStopped,
+    LokiTimeout,
+    LokiUnauthorized,
+    LokiUnavailable,
+    LokiUnreachable,
+    shown,
+)
 
 ALL = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, LokiError)]
 
@@ -22,46 +40,26 @@ def test_every_error_says_what_failed_and_what_to_do_next(kind: type[LokiError])
 @pytest.mark.parametrize(
     ("words", "limit"),
     [
-        pytest.param(
-            "max entries limit per query exceeded, limit > max_entries_limit_per_query (5001 > 5000)",
-            5000,
-            id="own",
-        ),
-        pytest.param(
-            "max entries limit per query exceeded, limit > max_entries_limit (5000 > 1000)",
-            1000,
-            id="older Loki",
-        ),
-        pytest.param("limit must be a positive value", None, id="another reason"),
-        pytest.param("", None, id="no words"),
+        ("max entries limit per query exceeded, limit > max_entries_limit_per_query (9999 > 5000)", 5000),
+        ("max entries limit per query exceeded, limit > max_entries_limit (5000 > 1000)", 1000),
+        ("limit must be a positive value", None),
     ],
 )
 def test_a_refusal_names_the_limit_that_would_be_allowed(words: str, limit: int | None) -> None:
-    assert LokiRefused("refused", words).allowed_limit == limit
+    assert LokiRefused(words).allowed_limit == limit
 
 
 @pytest.mark.parametrize(
     ("words", "less"),
     [
-        pytest.param(
-            "the query would read too many bytes (query: 2 GB, limit: 1 GB); consider adding more specific "
-            "stream selectors or reduce the time range of the query",
-            True,
-            id="bytes",
-        ),
-        pytest.param(
-            "query too large to execute on a single querier: (query: 200 GB, limit: 150 GB); consider",
-            True,
-            id="querier",
-        ),
-        pytest.param(
-            "the query time range exceeds the limit (query length: 800h0m0s, limit: 30d1h)", True, id="range"
-        ),
-        pytest.param("parse error at line 1, col 87: syntax error: unexpected $end", False, id="a bad query"),
+        ("the query would read too many bytes (query: 2 GB, limit: 1 GB); consider adding", True),
+        ("query too large to execute on a single querier: (query: 200 GB, limit: 150 GB)", True),
+        ("the query time range exceeds the limit (query length: 800h0m0s, limit: 30d1h)", True),
+        ("parse error at line 1, col 87: syntax error: unexpected $end", False),
     ],
 )
 def test_a_refusal_that_a_narrower_window_would_avoid_is_recognised(words: str, less: bool) -> None:
-    assert LokiRefused("refused", words).asks_for_less is less
+    assert LokiRefused(words).asks_for_less is less
 
 
 def test_quoted_answers_are_short_and_on_one_line() -> None:
@@ -72,3 +70,112 @@ def test_quoted_answers_are_short_and_on_one_line() -> None:
     assert shown("a\x00\x1b[31mred\ud800") == "a [31mred"
     assert len(shown("x" * 10_000)) == BODY_CHARS
     assert shown("x" * 10_000).endswith("…")
+
+
+class Pauses:
+    """Records the waits instead of waiting; says "stop" during the wait with the given number."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.seconds: list[float] = []
+        self._stop_at = stop_at
+
+    def __call__(self, seconds: float) -> bool:
+        self.seconds.append(seconds)
+        return len(self.seconds) == self._stop_at
+
+
+def _failing(*errors: Exception) -> Callable[[], str]:
+    left = list(errors)
+
+    def ask() -> str:
+        if left:
+            raise left.pop(0)
+        return "answer"
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    "error",
+    [LokiUnreachable("x"), LokiDropped("x"), LokiOverloaded("x"), LokiUnavailable("x")],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_transient_failure_is_tried_again(error: LokiError) -> None:
+    pauses = Pauses()
+
+    assert retrying(pauses)(_failing(error, error)) == "answer"
+    assert len(pauses.seconds) == 2
+
+
+UNTRUSTED = LokiUnreachable("untrusted certificate", transient=False)
+LASTING = (LokiRefused, LokiUnauthorized, LokiBadAnswer, LokiAnswerTooLarge, LokiTimeout, LokiMisconfigured)
+
+
+@pytest.mark.parametrize(
+    "error", [UNTRUSTED, ZeroDivisionError(), *(kind("x") for kind in LASTING)], ids=repr
+)
+def test_what_asking_again_cannot_change_is_raised_at_once(error: Exception) -> None:
+    pauses = Pauses()
+
+    with pytest.raises(type(error)) as caught:
+        retrying(pauses)(_failing(error))
+    assert caught.value is error
+    assert pauses.seconds == []
+
+
+def test_the_last_error_is_raised_after_the_last_attempt() -> None:
+    errors = [LokiUnavailable(str(number)) for number in range(9)]
+    pauses = Pauses()
+
+    with pytest.raises(LokiUnavailable, match=r"^2$"):
+        retrying(pauses, attempts=3)(_failing(*errors))
+    assert len(pauses.seconds) == 2
+
+
+def test_waits_grow_and_carry_jitter() -> None:
+    def waits() -> list[float]:
+        pauses = Pauses()
+        with pytest.raises(LokiUnavailable):
+            retrying(pauses, attempts=5, total_seconds=1000)(_failing(*[LokiUnavailable("x")] * 9))
+        return pauses.seconds
+
+    first, second = waits(), waits()
+
+    for position, seconds in enumerate(first):
+        assert 0.5 * 2**position <= seconds <= 0.5 * 2**position + 0.5
+    assert first != second
+
+
+def test_a_wait_is_never_shorter_than_loki_asked_for() -> None:
+    pauses = Pauses()
+
+    retrying(pauses)(_failing(LokiOverloaded("x", retry_after_seconds=12)))
+
+    assert pauses.seconds == [12]
+
+
+def test_a_longer_wait_than_there_is_time_for_is_left_to_the_caller() -> None:
+    pauses = Pauses()
+
+    with pytest.raises(LokiOverloaded) as caught:
+        retrying(pauses, total_seconds=30)(_failing(LokiOverloaded("x", retry_after_seconds=120)))
+    assert caught.value.retry_after_seconds == 120
+    assert pauses.seconds == []
+
+
+def test_all_waits_together_stay_within_the_time() -> None:
+    pauses = Pauses()
+
+    with pytest.raises(LokiOverloaded):
+        retrying(pauses, attempts=99, total_seconds=30)(
+            _failing(*[LokiOverloaded("x", retry_after_seconds=8)] * 99)
+        )
+    assert pauses.seconds == [8, 8, 8]
+
+
+def test_a_stop_ends_the_wait_and_nothing_is_asked_again() -> None:
+    pauses = Pauses(stop_at=1)
+
+    with pytest.raises(LokiStopped):
+        retrying(pauses)(_failing(LokiUnavailable("x")))
+    assert len(pauses.seconds) == 1

@@ -7,43 +7,11 @@ import pytest
 from konductor_like.loki.errors import LokiUnavailable
 from konductor_like.loki.heartbeat_reader import NAMES_MOST, HeartbeatReader, Reread
 from konductor_like.loki.poll import PollResult
-from konductor_like.loki.response import Entry, QueryResult
-from konductor_like.loki.window_query import Direction
+from konductor_like.loki.response import Entry
 from tests.loki.support import NOW, SECOND, MemoryLoki, entry, settings
 
 BOOT = "0b6f3c1e-7d52-4a8e-9a53-1f2e3d4c5b6a"
 BEAT = f"kmsg/1 heartbeat boot={BOOT} seq=5512 uptime=812.300441 wall=2026-03-03T10:00:00.250Z"
-
-
-class Loki(MemoryLoki):
-    """Answers any query for heartbeats; one with a label filter gets only those nodes' lines."""
-
-    def __init__(self, entries: list[Entry] | None = None) -> None:
-        super().__init__(entries or [])
-        self.queries: list[str] = []
-
-    def query_range(
-        self,
-        query: str,
-        start_ns: int,
-        end_ns: int,
-        limit: int,
-        direction: Direction = Direction.FORWARD,
-    ) -> QueryResult:
-        self.queries.append(query)
-        kept = self.entries
-        if " | " in query:
-            names = query.rpartition('=~"')[2].rstrip('"').split("|")
-            self.entries = [one for one in kept if one.labels.get("k8s_node_name") in names]
-        try:
-            return self.answer(start_ns, end_ns, limit, direction)
-        finally:
-            self.entries = kept
-
-    def answer(self, start_ns: int, end_ns: int, limit: int, direction: Direction) -> QueryResult:
-        from tests.loki.support import QUERY
-
-        return super().query_range(QUERY, start_ns, end_ns, limit, direction)
 
 
 def beats(node: str, *seconds: float) -> list[Entry]:
@@ -51,7 +19,7 @@ def beats(node: str, *seconds: float) -> list[Entry]:
     return [entry(NOW + round(at * SECOND), BEAT, node) for at in seconds]
 
 
-def reader_of(loki: Loki, **values: object) -> HeartbeatReader:
+def reader_of(loki: MemoryLoki, **values: object) -> HeartbeatReader:
     return HeartbeatReader(loki, settings(**values), NOW)
 
 
@@ -72,13 +40,13 @@ def heard(batches: list[PollResult]) -> list[int]:
 
 
 def test_at_the_start_everybody_who_was_heard_in_the_stale_span_is_heard() -> None:
-    loki = Loki(beats("gpu-1", -400, -299, -240, -30))
+    loki = MemoryLoki(beats("gpu-1", -400, -299, -240, -30))
 
     assert heard(drain(reader_of(loki), NOW)) == [-299, -240, -30]
 
 
 def test_in_steady_state_each_tile_is_one_query_and_each_heartbeat_is_read_once() -> None:
-    loki = Loki(beats("gpu-1", *range(0, 600, 60)))
+    loki = MemoryLoki(beats("gpu-1", *range(0, 600, 60)))
     reader = reader_of(loki)
     drain(reader, NOW)
     loki.calls.clear()
@@ -91,7 +59,7 @@ def test_in_steady_state_each_tile_is_one_query_and_each_heartbeat_is_read_once(
 
 
 def test_a_tile_with_more_than_loki_gives_is_read_in_parts_and_nothing_is_left_out() -> None:
-    loki = Loki([one for i in range(50) for one in beats(f"gpu-{i}", -100 + i / 10, -40 + i / 10)])
+    loki = MemoryLoki([one for i in range(50) for one in beats(f"gpu-{i}", -100 + i / 10, -40 + i / 10)])
     loki.allowed_limit = 10
 
     batches = drain(reader_of(loki), NOW)
@@ -102,7 +70,7 @@ def test_a_tile_with_more_than_loki_gives_is_read_in_parts_and_nothing_is_left_o
 
 
 def test_after_a_failure_it_goes_on_where_it_stopped() -> None:
-    loki = Loki(beats("gpu-1", 0, 60, 120))
+    loki = MemoryLoki(beats("gpu-1", 0, 60, 120))
     reader = reader_of(loki)
     drain(reader, NOW)
     loki.failures = [LokiUnavailable("no")]
@@ -113,7 +81,7 @@ def test_after_a_failure_it_goes_on_where_it_stopped() -> None:
 
 
 def test_after_a_long_failure_it_skips_what_is_older_than_the_stale_span() -> None:
-    loki = Loki(beats("gpu-1", *range(0, 7200, 60)))
+    loki = MemoryLoki(beats("gpu-1", *range(0, 7200, 60)))
     reader = reader_of(loki)
     drain(reader, NOW)
 
@@ -124,7 +92,7 @@ def test_after_a_long_failure_it_skips_what_is_older_than_the_stale_span() -> No
 
 
 def test_a_look_reads_a_span_once_more_for_its_nodes_alone() -> None:
-    loki = Loki([*beats("gpu-1", -3000, -2000), *beats("gpu-2", -2500)])
+    loki = MemoryLoki([*beats("gpu-1", -3000, -2000), *beats("gpu-2", -2500)])
     reader = reader_of(loki)
     drain(reader, NOW)
     loki.queries.clear()
@@ -138,7 +106,7 @@ def test_a_look_reads_a_span_once_more_for_its_nodes_alone() -> None:
 
 
 def test_a_look_for_too_many_names_asks_for_all_nodes() -> None:
-    loki = Loki()
+    loki = MemoryLoki()
     reader = reader_of(loki)
     names = frozenset(f"gpu-{i}" for i in range(NAMES_MOST + 1))
     drain(reader, NOW)
@@ -153,7 +121,7 @@ def test_a_look_for_too_many_names_asks_for_all_nodes() -> None:
 
 def test_a_long_look_never_keeps_the_present_from_being_heard() -> None:
     late = [one for i in range(60) for one in beats(f"gpu-{i}", *range(-3600, -600, 60))]
-    loki = Loki([*late, *beats("gpu-fresh", 10)])
+    loki = MemoryLoki([*late, *beats("gpu-fresh", 10)])
     loki.allowed_limit = 40
     reader = reader_of(loki)
     drain(reader, NOW)
@@ -169,24 +137,23 @@ def test_a_long_look_never_keeps_the_present_from_being_heard() -> None:
     assert second.lines[0].node == "gpu-fresh"
 
 
-def test_what_a_look_found_comes_again_when_the_next_look_fails_or_the_batch_is_not_committed() -> None:
-    loki = Loki(beats("gpu-1", -2000, -1000))
+def test_a_look_that_failed_or_was_not_committed_comes_again() -> None:
+    loki = MemoryLoki(beats("gpu-1", -2000, -1000))
     reader = reader_of(loki)
     drain(reader, NOW)
     reader.reread(
         Reread(NOW + at * SECOND, NOW + (at + 1) * SECOND, frozenset({"gpu-1"})) for at in (-2000, -1000)
     )
-    loki.refuse = lambda call: LokiUnavailable("no") if call.start_ns >= NOW - 1000 * SECOND else None
+    loki.failures = [LokiUnavailable("no")]
     with pytest.raises(LokiUnavailable):
         reader.poll(NOW)
-    loki.refuse = lambda _call: None
     reader.poll(NOW)
 
     assert sorted(heard(drain(reader, NOW))) == [-2000, -1000]
 
 
 def test_a_look_that_fails_again_and_again_is_let_go() -> None:
-    loki = Loki(beats("gpu-1", 10))
+    loki = MemoryLoki(beats("gpu-1", 10))
     reader = reader_of(loki)
     drain(reader, NOW)
     loki.refuse = lambda call: LokiUnavailable("no") if call.start_ns < NOW - 1000 * SECOND else None
@@ -201,7 +168,7 @@ def test_a_look_that_fails_again_and_again_is_let_go() -> None:
 def test_lines_without_a_node_and_of_other_streams_are_counted() -> None:
     nameless = entry(NOW - 30 * SECOND, BEAT, None)
     foreign = Entry(NOW - 30 * SECOND, BEAT, {"k8s_namespace_name": "default", "k8s_container_name": "job"})
-    reader = reader_of(Loki([nameless, foreign]))
+    reader = reader_of(MemoryLoki([nameless, foreign]))
 
     batches = drain(reader, NOW)
 

@@ -9,7 +9,6 @@ import pytest
 from konductor_like.detection import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR, packaged
 from konductor_like.loki.logql import (
     heartbeat_query,
-    is_kernel_stream,
     kernel_matchers,
     kernel_query,
     log_query,
@@ -17,6 +16,7 @@ from konductor_like.loki.logql import (
     pod_query,
     quote,
 )
+from konductor_like.loki.response import is_kernel_stream
 from konductor_like.model import Source
 from konductor_like.settings import Matcher, parse_matchers
 from tests.loki.support import kernel_labels, settings
@@ -53,36 +53,26 @@ def test_extra_matchers_are_in_every_query() -> None:
         assert ', k8s_cluster_name="prod", env=~"a|b"} |= ' in query
 
 
-def test_all_watched_namespaces_are_one_query() -> None:
-    query = pod_query(settings(watched_namespaces="default,train-a,train-b,default"), POD_ANCHORS)
-
-    assert query is not None
-    assert query.startswith('{k8s_namespace_name=~"default|train-a|train-b"} |= ')
-    assert _anchors(query) == list(POD_ANCHORS)
-
-
 @pytest.mark.parametrize(
-    "watched", [pytest.param("", id="none watched"), pytest.param("konductor-like", id="only our own")]
+    ("values", "selector"),
+    [
+        ({"watched_namespaces": "default,a,b,default"}, '{k8s_namespace_name=~"default|a|b"}'),
+        ({"watched_namespaces": "default", "namespace_label": "namespace"}, '{namespace="default"}'),
+        (
+            {"watched_namespaces": "default,konductor-like,secret", "excluded_namespaces": "secret"},
+            '{k8s_namespace_name=~"default|konductor-like"}',
+        ),
+        ({"watched_namespaces": ""}, None),
+        ({"watched_namespaces": "konductor-like"}, None),
+    ],
 )
-def test_without_a_namespace_to_watch_there_is_no_pod_query(watched: str) -> None:
-    assert pod_query(settings(watched_namespaces=watched), POD_ANCHORS) is None
+def test_all_watched_namespaces_but_the_excluded_ones_are_one_query(
+    values: dict[str, str], selector: str | None
+) -> None:
+    query = pod_query(settings(**values), POD_ANCHORS)
 
-
-def test_excluded_namespaces_are_never_asked_for() -> None:
-    query = pod_query(
-        settings(watched_namespaces="default,konductor-like,secret", excluded_namespaces="secret"),
-        POD_ANCHORS,
-    )
-
-    assert query is not None
-    assert query.startswith('{k8s_namespace_name=~"default|konductor-like"} |= ')
-
-
-def test_other_label_names_are_used_where_the_settings_say_so() -> None:
-    query = pod_query(settings(namespace_label="namespace"), POD_ANCHORS)
-
-    assert query is not None
-    assert query.startswith('{namespace="default"} |= ')
+    assert (query and query.split(" |= ")[0]) == selector
+    assert query is None or _anchors(query) == list(POD_ANCHORS)
 
 
 def test_a_heartbeat_is_found_by_its_own_query_and_by_no_fault_query() -> None:
@@ -180,8 +170,8 @@ def test_an_expression_that_loki_would_refuse_is_refused(selector: str, said: st
 
 
 def test_a_kernel_stream_must_satisfy_the_extra_matchers_too() -> None:
-    matchers = kernel_matchers(settings(extra_matchers='k8s_cluster_name="prod"'))
+    both = kernel_matchers(settings().kernel_selector, 'k8s_cluster_name="prod"')
 
-    assert is_kernel_stream(kernel_labels(k8s_cluster_name="prod"), matchers)
-    assert not is_kernel_stream(kernel_labels(k8s_cluster_name="test"), matchers)
-    assert not is_kernel_stream(kernel_labels(), matchers)
+    assert is_kernel_stream(kernel_labels(k8s_cluster_name="prod"), both)
+    assert not is_kernel_stream(kernel_labels(k8s_cluster_name="test"), both)
+    assert not is_kernel_stream(kernel_labels(), both)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from collections import Counter
+from dataclasses import dataclass
 
-from konductor_like.loki.backlog import ReaderConfig
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from konductor_like.loki.errors import LokiError, LokiTimeout, LokiUnavailable
+from konductor_like.loki.read_state import ReaderConfig
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.response import Entry
-from konductor_like.loki.window_query import Direction
 from konductor_like.model import Source
 from tests.loki.support import (
     HOUR,
@@ -20,6 +25,7 @@ from tests.loki.support import (
     SWEEP,
     Call,
     MemoryLoki,
+    cursor_of,
     entry,
     poll,
     settings,
@@ -29,23 +35,13 @@ from tests.loki.support import (
 )
 
 
-def test_the_first_window_reaches_back_by_the_lateness_and_the_time_between_two_sweeps() -> None:
-    reach = LATENESS + SWEEP
-    loki = MemoryLoki([entry(NOW - reach, "oldest"), entry(NOW - reach - 1, "too old")])
-
-    batch = poll(start_reader(loki), NOW)
-
-    assert texts_of(batch) == ["oldest"]
-    assert loki.calls[0].start_ns == NOW - LATENESS - SWEEP
-
-
 def test_a_steady_poll_is_one_query_from_the_overlap_to_the_skew() -> None:
     loki = MemoryLoki()
     reader = steady_reader(loki)
 
     batch = poll(reader, NOW + 5 * SECOND)
 
-    assert loki.calls == [Call(NOW - OVERLAP, NOW + 5 * SECOND + SKEW, 1024, Direction.FORWARD)]
+    assert loki.calls == [Call(NOW - OVERLAP, NOW + 5 * SECOND + SKEW, 1024)]
     assert (batch.queries, batch.more, batch.upto_ns) == (1, False, NOW + 5 * SECOND)
 
 
@@ -116,6 +112,16 @@ def test_lines_come_oldest_first_over_all_streams() -> None:
     assert texts_of(poll(reader, NOW + SECOND)) == ["line 2", "line 4", "line 7", "line 9"]
 
 
+def test_a_gap_is_read_as_soon_as_it_is_known() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    loki.entries.append(entry(NOW - 5 * HOUR, "late"))
+
+    reader.revisit([(NOW - 5 * HOUR, NOW - 4 * HOUR)])
+
+    assert texts_of(poll(reader, NOW + 5 * SECOND)) == ["late"]
+
+
 def test_a_batch_that_was_not_committed_comes_again() -> None:
     loki = MemoryLoki()
     reader = steady_reader(loki)
@@ -127,9 +133,9 @@ def test_a_batch_that_was_not_committed_comes_again() -> None:
 
     assert texts_of(first) == ["fault"]
     assert texts_of(second) == ["fault", "another"]
-    assert reader.cursor_ns == NOW
+    assert cursor_of(reader) == NOW
     reader.commit(second)
-    assert reader.cursor_ns == NOW + 10 * SECOND
+    assert cursor_of(reader) == NOW + 10 * SECOND
 
 
 def test_only_the_latest_batch_can_be_committed_and_only_once() -> None:
@@ -143,21 +149,12 @@ def test_only_the_latest_batch_can_be_committed_and_only_once() -> None:
         reader.commit(latest)
 
 
-def test_a_reader_that_was_not_told_where_to_start_reads_nothing() -> None:
-    loki = MemoryLoki()
-
-    with pytest.raises(RuntimeError, match="start_from"):
-        SourceReader(Source.KERNEL, loki, QUERY, settings()).poll(NOW)
-    assert loki.calls == []
-
-
 def test_a_restart_from_the_cursor_loses_nothing() -> None:
     loki = MemoryLoki()
     reader = steady_reader(loki)
     loki.entries.append(entry(NOW + SECOND, "seen but not acted upon"))
     reader.poll(NOW + 5 * SECOND)
-    cursor_ns = reader.cursor_ns
-    assert cursor_ns is not None
+    cursor_ns = cursor_of(reader)
     loki.entries.append(entry(NOW - 1800 * SECOND, "arrived while we were away, half an hour late"))
 
     restarted = start_reader(loki, cursor_ns)
@@ -176,21 +173,8 @@ def test_a_cursor_in_the_future_is_taken_for_now_and_reported() -> None:
 
     assert batch.cursor_ahead_ns == 24 * HOUR
     assert loki.calls[0].start_ns == NOW - LATENESS - SWEEP
-    assert reader.cursor_ns == NOW
+    assert cursor_of(reader) == NOW
     assert poll(reader, NOW).cursor_ahead_ns == 0
-
-
-def test_our_own_clock_stepping_back_loses_nothing() -> None:
-    loki = MemoryLoki()
-    reader = steady_reader(loki)
-    poll(reader, NOW + HOUR)
-    loki.entries.append(entry(NOW + 30 * SECOND, "true time"))
-
-    batch = poll(reader, NOW + 40 * SECOND)
-
-    assert texts_of(batch) == ["true time"]
-    assert batch.cursor_ahead_ns == HOUR - 40 * SECOND
-    assert reader.cursor_ns == NOW + 40 * SECOND
 
 
 def test_lines_without_a_node_are_delivered_and_counted() -> None:
@@ -233,3 +217,95 @@ def test_the_spans_come_from_the_settings_of_the_source() -> None:
     assert (kernel.lateness_ns, pod.lateness_ns) == (100 * SECOND, 70 * SECOND)
     assert (kernel.sweep_every_ns, pod.sweep_every_ns) == (7 * SECOND, 8 * SECOND)
     assert kernel.skew_ns == pod.skew_ns == 3 * SECOND
+
+
+SPANS = ReaderConfig(
+    overlap_ns=30 * SECOND,
+    lateness_ns=60 * SECOND,
+    skew_ns=20 * SECOND,
+    widest_ns=100 * SECOND,
+    sweep_every_ns=40 * SECOND,
+)
+LIMIT = 8
+
+
+@dataclass(frozen=True)
+class Step:
+    """Some seconds pass, lines arrive with these delays (negative: a clock ahead), and then a poll."""
+
+    seconds: int
+    delays: list[int]
+    failure: LokiError | None
+    acted_upon: bool
+    """False: the process fails between reading and acting, so the batch is not committed."""
+    restarted: bool
+
+
+_steps = st.builds(
+    Step,
+    seconds=st.integers(0, 40),
+    delays=st.lists(st.integers(-15, 50), max_size=12),
+    failure=st.sampled_from([None, None, None, LokiUnavailable("down"), LokiTimeout("slow")]),
+    acted_upon=st.sampled_from([True, True, False]),
+    restarted=st.sampled_from([False, False, False, True]),
+)
+
+
+_FLOOD_AND_ABSENCE = [
+    Step(0, [0, 0, 0, 0, 0, 1, 1, 11], None, acted_upon=True, restarted=False),
+    Step(13, [], LokiUnavailable("down"), acted_upon=True, restarted=False),
+    Step(34, [], None, acted_upon=False, restarted=False),
+    Step(23, [], None, acted_upon=True, restarted=False),
+]
+
+
+@example(steps=_FLOOD_AND_ABSENCE, counts=False)
+@given(steps=st.lists(_steps, min_size=1, max_size=15), counts=st.booleans())
+def test_every_line_is_delivered_whatever_happens(steps: list[Step], counts: bool) -> None:
+    loki = MemoryLoki(allowed_limit=LIMIT, counts=counts)
+    now_ns = NOW
+    reader = _started(loki, now_ns)
+    committed: list[list[str]] = [[]]
+    written = 0
+    crowded: set[int] = set()
+
+    for step in [*steps, Step(0, [], None, acted_upon=True, restarted=False)]:
+        now_ns += step.seconds * SECOND
+        for delay in step.delays:
+            loki.entries.append(entry(now_ns - delay * SECOND + written, f"line {written}"))
+            written += 1
+        if step.restarted:
+            reader = _started(loki, cursor_of(reader))
+            committed.append([])
+        if step.failure is not None:
+            loki.failures = [step.failure]
+        more = True
+        while more:
+            try:
+                batch = reader.poll(now_ns)
+            except LokiError:
+                break
+            crowded |= {window.start_ns for window in batch.incomplete_windows}
+            assert batch.upto_ns <= now_ns
+            if not step.acted_upon:
+                break
+            reader.commit(batch)
+            committed[-1] += [line.text for line in batch.lines]
+            more = batch.more
+        loki.failures = []
+    now_ns += SPANS.lateness_ns  # by then a sweep has been due
+    more = True
+    while more:
+        batch = reader.poll(now_ns)
+        reader.commit(batch)
+        committed[-1] += [line.text for line in batch.lines]
+        more = batch.more
+
+    assert not crowded
+    for life in committed:
+        assert not [text for text, times in Counter(life).items() if times > 1]
+    assert {text for life in committed for text in life} == {f"line {number}" for number in range(written)}
+
+
+def _started(loki: MemoryLoki, cursor_ns: int) -> SourceReader:
+    return SourceReader(Source.KERNEL, loki, QUERY, settings(loki_limit=LIMIT), cursor_ns, config=SPANS)

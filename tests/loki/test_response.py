@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.loki.response import TEXT_CHARS, Entry, Naming, NotLokisAnswerError, log_line, parse
+from konductor_like.loki.response import TEXT_CHARS, Entry, NotLokisAnswerError, log_line, parse
 from konductor_like.model import Source
-from tests.loki.support import NOW, answer, answer_bytes, entry, kernel_labels, settings
+from tests.loki.support import NOW, answer, answer_bytes, kernel_labels, settings
 
-NAMING = Naming.of(settings())
+SETTINGS = settings()
 
 
 def test_stream_labels_and_entries_are_read() -> None:
@@ -145,14 +144,12 @@ def test_an_answer_that_is_not_lokis_is_refused_whole(body: bytes, says: str) ->
         parse(body, 10)
 
 
-@hypothesis.settings(deadline=None)  # a busy machine is no failure
 @given(st.binary(max_size=200))
 def test_no_bytes_whatever_break_the_parser(body: bytes) -> None:
     with pytest.raises(NotLokisAnswerError):
         parse(body, 10)
 
 
-@hypothesis.settings(deadline=None)  # a busy machine is no failure
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -177,40 +174,26 @@ def test_no_json_whatever_breaks_the_parser(value: Any) -> None:
     assert result.post_filter_lines is None or result.post_filter_lines >= len(result.entries)
 
 
-def test_a_line_knows_where_it_comes_from() -> None:
-    line = log_line(entry(NOW, "NVRM: one", node="gpu-a"), Source.KERNEL, NAMING)
-
-    assert line is not None
-    assert (line.source, line.timestamp_ns, line.text) == (Source.KERNEL, NOW, "NVRM: one")
-    assert (line.node, line.namespace, line.pod, line.container) == (
-        "gpu-a",
-        "dmesg-logging",
-        "dmesg-gpu-a",
-        "dmesg",
-    )
-
-
 def test_labels_go_by_the_names_that_the_settings_give() -> None:
-    naming = Naming.of(
-        settings(
-            kernel_selector='{job="kmsg"}',
-            node_label="host",
-            namespace_label="ns",
-            pod_label="p",
-            container_label="c",
-        )
+    names = settings(
+        kernel_selector='{job="kmsg"}',
+        node_label="host",
+        namespace_label="ns",
+        pod_label="p",
+        container_label="c",
     )
     labels = {"job": "kmsg", "host": "gpu-a", "ns": "n", "p": "pod", "c": "container"}
 
-    line = log_line(Entry(NOW, "NVRM", labels), Source.KERNEL, naming)
+    line = log_line(Entry(NOW, "NVRM", labels), Source.KERNEL, names)
 
     assert line is not None
+    assert (line.source, line.timestamp_ns, line.text) == (Source.KERNEL, NOW, "NVRM")
     assert (line.node, line.namespace, line.pod, line.container) == ("gpu-a", "n", "pod", "container")
 
 
 def test_a_line_without_a_node_is_a_line_with_no_node() -> None:
     for labels in (kernel_labels(node=None), kernel_labels(k8s_node_name="")):
-        line = log_line(Entry(NOW, "NVRM", labels), Source.KERNEL, NAMING)
+        line = log_line(Entry(NOW, "NVRM", labels), Source.KERNEL, SETTINGS)
         assert line is not None
         assert line.node is None
 
@@ -230,4 +213,4 @@ POD = {"k8s_namespace_name": "default", "k8s_container_name": "dmesg", "k8s_node
 def test_the_labels_decide_whether_a_line_is_of_its_source(
     labels: dict[str, str], source: Source, taken: bool
 ) -> None:
-    assert (log_line(Entry(NOW, "NVRM: Xid", labels), source, NAMING) is not None) is taken
+    assert (log_line(Entry(NOW, "NVRM: Xid", labels), source, SETTINGS) is not None) is taken

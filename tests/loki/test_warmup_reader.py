@@ -9,12 +9,11 @@ from itertools import pairwise
 import pytest
 
 from konductor_like.detection.multiline import MultilineDetector
-from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.errors import LokiTimeout, LokiUnavailable
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import Entry, QueryResult
 from konductor_like.loki.warmup_reader import LINES_MOST, WarmupReader, WarmupScope, WarmupTotals
-from konductor_like.loki.window_query import Direction
+from konductor_like.loki.window_query import ByteBudget
 from konductor_like.model import Fault, Source
 from tests.loki.support import HOUR, NOW, QUERY, SECOND, SKEW, MemoryLoki, entry, settings
 
@@ -34,17 +33,10 @@ class Loki(MemoryLoki):
         self.asked: list[tuple[str, int, int]] = []
         self.bytes_a_second = 0
 
-    def query_range(
-        self,
-        query: str,
-        start_ns: int,
-        end_ns: int,
-        limit: int,
-        direction: Direction = Direction.FORWARD,
-    ) -> QueryResult:
+    def query_range(self, query: str, start_ns: int, end_ns: int, limit: int) -> QueryResult:
         self.asked.append((query, start_ns, end_ns))
         self.entries = self.pods if query == PODS else self.kernel
-        result = super().query_range(QUERY, start_ns, end_ns, limit, direction)
+        result = super().query_range(QUERY, start_ns, end_ns, limit)
         processed = (end_ns - start_ns) // SECOND * self.bytes_a_second
         return replace(result, bytes_processed=processed)
 

@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Callable
 from zlib import crc32
 
-import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.response import Entry, QueryResult
-from konductor_like.loki.window_query import Direction, Piece, Window, is_complete, read_span
+from konductor_like.loki.window_query import ByteBudget, Piece, Window, is_complete, read_span
+from konductor_like.model import Source
+from tests.loki.support import NOW, QUERY, SECOND, MemoryLoki, entry, poll, settings
 
 LIMIT = 6
 
@@ -35,7 +37,7 @@ class CuttingServer:
         self._counts = counts
         self.queries: list[Window] = []
 
-    def __call__(self, window: Window, _direction: Direction) -> QueryResult | None:
+    def __call__(self, window: Window) -> QueryResult | None:
         self.queries.append(window)
         matching = [line for line in self._lines if window.start_ns <= line.timestamp_ns < window.end_ns]
         given_out = matching
@@ -60,7 +62,6 @@ def _choosers(draw: st.DrawFn) -> Callable[[int, int], int]:
     return choose
 
 
-@hypothesis.settings(deadline=None)  # a busy machine is no failure
 @given(
     timestamps=st.lists(st.integers(0, 400), max_size=60),
     choose=_choosers(),
@@ -94,7 +95,7 @@ def test_every_line_is_read_exactly_once_whatever_the_server_cuts(
 def test_a_full_answer_that_was_not_sharded_is_asked_for_once() -> None:
     asked: list[Window] = []
 
-    def in_order(window: Window, _direction: Direction) -> QueryResult:
+    def in_order(window: Window) -> QueryResult:
         asked.append(window)
         found = [line for line in _lines([*range(0, 400, 10)]) if line.timestamp_ns >= window.start_ns]
         return QueryResult(tuple(found[:LIMIT]), None, 0, LIMIT, 1)
@@ -106,37 +107,21 @@ def test_a_full_answer_that_was_not_sharded_is_asked_for_once() -> None:
     assert [window.start_ns for window in asked] == [0, 50]
 
 
-def test_a_crowded_nanosecond_is_read_from_both_ends_and_flagged() -> None:
-    class Ordered(CuttingServer):
-        def __call__(self, window: Window, direction: Direction) -> QueryResult | None:
-            whole = [line for line in self._lines if window.start_ns <= line.timestamp_ns < window.end_ns]
-            whole = whole[::-1] if direction is Direction.BACKWARD else whole
-            return QueryResult(tuple(whole[:LIMIT]), len(whole), 0, LIMIT)
+@pytest.mark.parametrize(("lines", "complete"), [(20, False), (LIMIT, True)])
+def test_a_crowded_nanosecond_is_flagged_unless_loki_counts_no_more_than_came(
+    lines: int, complete: bool
+) -> None:
+    def ask(window: Window) -> QueryResult:
+        held = _lines([500] * lines) if window.start_ns <= 500 < window.end_ns else []
+        return QueryResult(tuple(held[:LIMIT]), len(held), 0, LIMIT)
 
-    pieces = list(read_span(Window(0, 1000), 1000, 1000, Ordered(_lines([500] * 20), max)))
-    crowded = [piece for piece in pieces if piece.entries]
+    (crowded,) = [piece for piece in read_span(Window(0, 1000), 1000, 1000, ask) if piece.entries]
 
-    assert [piece.window for piece in crowded] == [Window(500, 501)]
-    assert not crowded[0].complete
-    assert {entry.text for entry in crowded[0].entries} == {f"line {n}" for n in [*range(6), *range(14, 20)]}
-
-
-def test_a_nanosecond_is_complete_when_both_ends_give_all_that_loki_counted() -> None:
-    lines = _lines([500] * 9)
-
-    def both_ends(window: Window, direction: Direction) -> QueryResult:
-        whole = lines if window.start_ns <= 500 < window.end_ns else []
-        part = whole[:LIMIT] if direction is Direction.FORWARD else whole[::-1][:LIMIT]
-        return QueryResult(tuple(part), len(whole), 0, LIMIT)
-
-    (piece,) = [found for found in read_span(Window(0, 1000), 1000, 1000, both_ends) if found.entries]
-
-    assert piece.complete
-    assert len(piece.entries) == 9
+    assert crowded == Piece(Window(500, 501), tuple(_lines([500] * LIMIT)), complete=complete)
 
 
 def test_a_window_whose_answer_would_be_too_large_is_halved() -> None:
-    def refuses_wide(window: Window, _direction: Direction) -> QueryResult | None:
+    def refuses_wide(window: Window) -> QueryResult | None:
         return None if window.width_ns > 25 else QueryResult((), 0, 0, LIMIT)
 
     pieces = list(read_span(Window(0, 100), 100, 100, refuses_wide))
@@ -165,7 +150,7 @@ def test_the_completeness_guard(entries: int, counted: int | None, complete: boo
 def test_a_nanosecond_that_almost_fills_an_answer_is_followed_by_a_window_of_some_width() -> None:
     lines = tuple(_lines([100] * 99))
 
-    def ask(window: Window, _direction: Direction) -> QueryResult:
+    def ask(window: Window) -> QueryResult:
         return QueryResult(lines if window.start_ns == 100 else (), None, 0, 100, 1)
 
     pieces = list(read_span(Window(100, 102), 1, 1, ask))
@@ -174,3 +159,36 @@ def test_a_nanosecond_that_almost_fills_an_answer_is_followed_by_a_window_of_som
         (Window(100, 101), 1),
         (Window(101, 102), 2),
     ]
+
+
+def test_pods_wait_first_then_sweeps_then_kernel_lines_for_a_minute() -> None:
+    seconds = 0.0
+    budget = ByteBudget(1000, lambda: seconds)
+    seen = []
+    for _ in range(11):
+        budget.spend(100)
+        slowed = [budget.slowdown(source) > 1 for source in (Source.POD, Source.KERNEL)]
+        seen.append((slowed[0], not budget.allows_sweeps, slowed[1]))
+
+    assert seen[5] == (False, False, False)
+    assert seen[6] == (True, False, False)
+    assert seen[8] == (True, True, False)
+    assert seen[10] == (True, True, True)
+    seconds = 61.0
+    assert (budget.used, budget.slowdown(Source.POD)) == (0, 1)
+
+
+def test_an_overdrawn_budget_postpones_the_sweep_but_never_the_present() -> None:
+    seconds, loki = 0.0, MemoryLoki()
+    budget = ByteBudget(10_000, lambda: seconds)
+    reader = SourceReader(Source.KERNEL, loki, QUERY, settings(), NOW, budget=budget)
+    poll(reader, NOW)
+    budget.spend(20_000)
+    loki.entries += [entry(NOW - 1800 * SECOND, "late"), entry(NOW + 129 * SECOND, "now")]
+
+    tight = poll(reader, NOW + 130 * SECOND)
+    seconds = 61.0
+    relaxed = poll(reader, NOW + 191 * SECOND)
+
+    assert ([line.text for line in tight.lines], tight.more) == (["now"], False)
+    assert [line.text for line in relaxed.lines] == ["late"]

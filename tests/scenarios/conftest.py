@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
 from tests.scenarios.site import Site
 
-
-class Opens(Protocol):
-    """Opens a site on these nodes, under these settings."""
-
-    def __call__(self, nodes: Iterable[Mapping[str, Any]], **settings: Any) -> Site:
-        """Ready, with a controller that leads."""
+Opens = Callable[..., Site]
+"""Opens a site on these nodes, under these settings, with a controller that leads."""
 
 
 @pytest.fixture
 def site_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., Site]]:
+) -> Iterator[Opens]:
     with ExitStack() as exits:
 
         def opened(nodes: Iterable[Mapping[str, Any]], **settings: Any) -> Site:

@@ -7,13 +7,15 @@ by the stand-ins' own handlers. Lines reach Loki as the collector ships them (``
 from __future__ import annotations
 
 import heapq
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Self
 
 import pytest
 from prometheus_client import generate_latest
@@ -35,8 +37,6 @@ from tests.chaos.machines import seconds
 from tests.chaos.process import NAMESPACE, RENEW_SECONDS, Process, _shared
 from tests.chaos.wire import LOKI, Exchange, awaited
 from tests.cli.transcripts import forget_settings
-from tests.scenarios.kernels import Kernel
-from tests.scenarios.printed import Printed
 
 SHIPPING_SECONDS = 0.2
 STEP_SECONDS = 5.0
@@ -51,11 +51,50 @@ _LABEL_OF_KIND = {
 """How the collector labels the pods of a job of each kind; the pods of any other are known by their name."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Setup:
-    """What :class:`Process` asks of its world's setup."""
+@dataclass(slots=True)
+class _Kernel:
+    """One node's kernel log, as our reader of ``/dev/kmsg`` prints it."""
 
-    slow_writes: bool = False
+    boot_id: str
+    booted_ns: int
+    sequence: int = 1000
+
+    def line(self, text: str, now_ns: int) -> str:
+        """The record of something that the kernel says now."""
+        self.sequence += 1
+        stamp_us = (now_ns - self.booted_ns) // 1000
+        stamp = f"[{stamp_us // 1_000_000:5d}.{stamp_us % 1_000_000:06d}]"
+        return f"kmsg/1 boot={self.boot_id} seq={self.sequence} facility=0 priority=3 {stamp} {text}"
+
+    def heartbeat(self, now_ns: int, wall: str) -> str:
+        """What the reader prints once a minute."""
+        stamp_us = (now_ns - self.booted_ns) // 1000
+        return (
+            f"kmsg/1 heartbeat boot={self.boot_id} seq={self.sequence} "
+            f"uptime={stamp_us // 1_000_000}.{stamp_us % 1_000_000:06d} wall={wall}"
+        )
+
+
+class Printed(NamedTuple):
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+    @property
+    def rows(self) -> list[str]:
+        heads = [number for number, line in enumerate(self.lines) if line.startswith("NODE ")]
+        return self.lines[heads[0] + 1 :] if heads else []
+
+    @property
+    def document(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
+        return found
 
 
 class _Ledger:
@@ -82,7 +121,7 @@ class Site:
     ) -> None:
         self.clock = Clock()
         self.rng = random.Random(6)
-        self.setup = _Setup()
+        self.setup = SimpleNamespace(slow_writes=False)
         self.ledger = _Ledger()
         self.traffic = self.lines = self
         """What :class:`Process` asks for requests and lines, is answered below."""
@@ -102,7 +141,7 @@ class Site:
         self.kube.create_namespace(NAMESPACE)
         self.names = sorted(node["metadata"]["name"] for node in self.kube.objects("nodes"))
         self._decode = node_decoder(self.settings)
-        self._kernels: dict[str, Kernel] = {}
+        self._kernels: dict[str, _Kernel] = {}
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         self._reading = False
@@ -255,10 +294,10 @@ class Site:
 
         beat()
 
-    def _log(self, node: str) -> Kernel:
+    def _log(self, node: str) -> _Kernel:
         if node not in self._kernels:
             boot_id = self.kube.node(node)["status"]["nodeInfo"]["bootID"]
-            self._kernels[node] = Kernel(boot_id, self.clock.true_ns - seconds(UPTIME_SECONDS))
+            self._kernels[node] = _Kernel(boot_id, self.clock.true_ns - seconds(UPTIME_SECONDS))
         return self._kernels[node]
 
     def _ship(

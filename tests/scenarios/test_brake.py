@@ -110,28 +110,6 @@ def test_an_autoscaler_that_removes_what_is_tainted_does_not_empty_the_fleet(sit
     assert len(site.tainted) == 3
 
 
-def test_what_is_deleted_while_no_controller_runs_is_noticed_by_the_next(site_of: Opens) -> None:
-    site = site_of(make_fleet(5))
-    site.run(10)
-    site.kernel(gpu(1), LOST)
-    site.run(20)
-    assert site.tainted == {gpu(1)}
-
-    site.kill()
-    site.advance(40)
-    site.kube.delete_node(gpu(1))
-    site.kernel(gpu(2), LOST)
-    site.advance(600)
-    site.start()
-    site.run(10)
-    assert site.tainted == set()
-    assert "COOLING DOWN after 1 tainted node deleted" in site.cli("status").lines[0]
-
-    assert site.cli("brake", "reset", "--reason", "it was broken").code == 0
-    site.run(20)
-    assert site.tainted == {gpu(2)}
-
-
 def test_one_deleted_node_leaves_room_for_the_next(site_of: Opens) -> None:
     site = site_of(make_fleet(20))
     site.run(10)

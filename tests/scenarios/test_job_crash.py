@@ -10,7 +10,7 @@ from konductor_like.model import OPT_OUT_LABEL, Role
 from konductor_like.sandbox.fleet import make_fleet
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site
-from tests.scenarios.words import JOB, LOST, NCCL, ROW_REMAP, WATCHDOG, crash, gpu, gpus
+from tests.scenarios.words import JOB, LOST, NCCL, ROW_REMAP, crash, gpu, gpus
 
 RANKS = 24
 ORIGIN, IDLE = gpu(17), gpu(RANKS + 2)
@@ -135,38 +135,6 @@ def test_a_node_that_was_out_already_is_the_origin_of_what_its_next_failure_ends
     site.run(30)
 
     told_as_one(site)
-
-
-def test_ranks_that_give_up_long_after_the_gpu_died_are_collateral_of_it(site_of: Opens) -> None:
-    site = fleet(site_of)
-    site.kernel(ORIGIN, LOST)
-    site.run(600, step_seconds=5)
-    assert site.tainted == {ORIGIN}
-
-    site.restart()
-    for rank, node in enumerate(gpus(RANKS)):
-        site.pod(node, JOB, WATCHDOG, rank=rank, at=rank / RANKS)
-    site.run(60)
-
-    told_as_one(site)
-
-
-def test_two_jobs_that_crash_at_once_are_two_events_and_one_clears_nobody_of_the_other(
-    site_of: Opens,
-) -> None:
-    site = fleet(site_of)
-    site.kernel(gpu(5), LOST)
-    one, other = gpus(10), gpus(14, first=11)
-    crash(site, one, "ml/PyTorchJob/one", at=0.5)
-    crash(site, other, "ml/Job/two", at=0.5)
-
-    site.run(30)
-
-    assert site.tainted == {gpu(5)}
-    assert site.in_role(Role.COLLATERAL) == set(one)
-    assert site.in_role(Role.UNCLEAR) == set(other)
-    assert site.labels == {"faulty": 1, "suspect": 14}
-    assert {name.split("@")[0] for name in site.events} == {"ml/PyTorchJob/one", "ml/Job/two"}
 
 
 def test_while_the_brake_holds_the_origin_the_others_are_collateral_all_the_same(site_of: Opens) -> None:

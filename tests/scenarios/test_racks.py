@@ -14,7 +14,6 @@ from tests.scenarios.words import (
     PEERS_LINK,
     REMAP,
     REMAP_FATAL,
-    SYMPTOMS,
     crash,
     gpu,
     gpus,
@@ -78,23 +77,6 @@ def test_a_job_over_two_racks_and_idle_nodes_of_one_are_one_event_with_the_link_
     assert len(site.in_role(Role.COLLATERAL)) == 128
 
 
-def test_two_jobs_that_a_racks_fault_ends_are_collateral_of_it_and_nobody_else_is_tainted(
-    site_of: Opens,
-) -> None:
-    site = site_of(racks(2, 64))
-    site.run(10)
-    link_fails(site)
-    for rank, name in enumerate(gpus(64)):
-        site.pod(name, "ml/Job/one" if rank < 30 else "ml/Job/two", NCCL, rank=rank, at=1 + rank / 50)
-
-    site.run(40)
-
-    assert site.tainted == {ORIGIN}
-    assert len(site.events) == 1
-    jobs = {name: {i.job for i in site.record(name).incidents if i.job} for name in (gpu(3), gpu(50))}
-    assert jobs == {gpu(3): {"ml/Job/one"}, gpu(50): {"ml/Job/two"}}
-
-
 def test_two_jobs_that_crash_at_once_on_the_same_racks_are_two_events(site_of: Opens) -> None:
     site = site_of(racks(4, 16))
     site.hearts()
@@ -112,19 +94,3 @@ def test_two_jobs_that_crash_at_once_on_the_same_racks_are_two_events(site_of: O
     assert site.in_role(Role.COLLATERAL) == set(one)
     assert site.in_role(Role.UNCLEAR) == set(other)
     assert site.labels == {"faulty": 1, "suspect": 32}
-
-
-def test_seventy_seven_healthy_nodes_of_a_cancelled_job_are_left_alone(site_of: Opens) -> None:
-    site = site_of(racks(11, 18))
-    site.run(10)
-    nodes = [gpu(number % 11 * 18 + number // 11 + 1) for number in range(77)]
-    for number, name in enumerate(nodes):
-        site.kernel(name, SYMPTOMS[1], at=number / 20)
-
-    site.run(20)
-    site.restart()
-    site.run(60)
-
-    assert site.tainted == set()
-    assert site.labels == {"suspect": 77}
-    assert site.told("GPUFaultTainted") == []

@@ -16,11 +16,6 @@ SYMPTOMS = (
     f"NVRM: Xid (PCI:{GPU}): 31, pid=4711, name=python3, Ch 00000008, MMU Fault: ENGINE GRAPHICS",
 )
 NCCL = "misc/socket.cc:58 NCCL WARN socketProgress: Connection closed by remote peer 10.31.4.9<41822>"
-WATCHDOG = (
-    "[rank3]:[E417 03:22:08.118203441 ProcessGroupNCCL.cpp:684] [Rank 3] Watchdog caught collective operation"
-    " timeout: WorkNCCL(SeqNum=501, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for"
-    " 600091 milliseconds before timing out."
-)
 REMAP = f"NVRM: Xid (PCI:{GPU}): 145, RLW_REMAP Nonfatal XC0 i0 Link 03 (0x00000004 0x00000001 0x00000000)"
 REMAP_FATAL = f"NVRM: Xid (PCI:{GPU}): 145, RLW_REMAP Fatal XC0 i0 Link 03 (0x00000004 0x00000040 0x00000000)"
 LINK_DOWN = (

@@ -32,9 +32,9 @@ from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import list_nodes, listed_slices
 from konductor_like.detection import Detector
 from konductor_like.exits import Exit
-from konductor_like.loki.byte_budget import ByteBudget
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.logql import kernel_query, pod_query
+from konductor_like.loki.window_query import ByteBudget
 from konductor_like.model import NodeState, Source
 from konductor_like.model.time import SECOND_NS, unix_ns
 from konductor_like.settings import Settings

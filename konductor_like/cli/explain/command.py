@@ -12,13 +12,13 @@ import typer
 
 from konductor_like.cli.errors import CommandError, status_of
 from konductor_like.cli.options import Context, Kubeconfig, Verbose, not_empty
-from konductor_like.cli.output import Paragraph, say_json, say_paragraphs, say_yaml, tell, warn
-from konductor_like.cli.rules import RULES_VARIABLE, load
+from konductor_like.cli.output import Paragraph, say_document, say_paragraphs, tell, warn
+from konductor_like.cli.rules import RULES_VARIABLE, digest_of, load
 from konductor_like.model import Source
 
 if TYPE_CHECKING:
     from konductor_like.catalog import UserRules
-    from konductor_like.cli.explain.node import NodeStory
+    from konductor_like.cli.explain.node import NodeExplanation
 
 STDIN = "-"
 Output = Literal["text", "json", "yaml"]
@@ -53,57 +53,52 @@ def explain(
     from konductor_like.detection import Detector
 
     if len(what) == 2 and what[0] == "node" and source is None:
-        not_empty(what[1])
-        story = _story(what[1], kubeconfig, context)
-        if story is None:
-            raise CommandError(f"node/{what[1]} not found")
-        _show_story(story, output)
+        missing = CommandError(f"node/{what[1]} not found")
+        _show_node(_explain_node(not_empty(what[1]), kubeconfig, context, missing), output)
         return
     text = (_standard_input() if what == [STDIN] else " ".join(what)).strip()
+    file = os.environ.get(RULES_VARIABLE)
+    rules = load(Path(file) if file else None)  # as in the controller; no other setting need be right
     try:
-        rules = _rules()
         answer = fault.explain_text(text, source, Detector(rules.catalog))
     except fault.NoFaultError as error:
-        if len(what) > 1 or what == [STDIN]:
-            raise
-        _show_story(_story_or_raise(text, error, kubeconfig, context), output)
+        _show_node(_explain_word(text, kubeconfig, context, error), output)
     else:
         if kubeconfig or context:
             _warn_of_other_rules(rules, kubeconfig, context)
         _show(fault.paragraphs(answer), fault.document(answer), output)
 
 
-def _story(name: str, kubeconfig: str | None, context: str | None) -> NodeStory | None:
+def _explain_node(
+    name: str, kubeconfig: str | None, context: str | None, missing: CommandError
+) -> NodeExplanation:
+    """Raises ``missing`` where the cluster has no such node, KubeConfigError or KubeError."""
     from konductor_like.cli import session
-    from konductor_like.cli.explain.node import read_story
+    from konductor_like.cli.explain.node import explain_node
+    from konductor_like.cli.status.report import collect
     from konductor_like.cluster.client import ReadOnlyKubeClient
 
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
-        return read_story(client, settings, name, session.now())
+        fleet = collect(client, settings, session.now())
+        if name not in fleet.nodes:
+            raise missing
+        return explain_node(name, fleet, digest_of(settings.rules_file))
 
 
-def _story_or_raise(
-    name: str, no_fault: CommandError, kubeconfig: str | None, context: str | None
-) -> NodeStory:
-    """The story of a node of that name; else it is nothing that we know."""
+def _explain_word(
+    word: str, kubeconfig: str | None, context: str | None, no_fault: CommandError
+) -> NodeExplanation:
+    """The node of that name. Raises CommandError that names all that the word is not."""
     from konductor_like.cluster.errors import KubeConfigError, KubeError
 
+    missing = f"{no_fault}, and the cluster has no such node"
+    hint, status = no_fault.hint, no_fault.status
     try:
-        story = _story(name, kubeconfig, context)
+        return _explain_node(word, kubeconfig, context, CommandError(missing, hint=hint, status=status))
     except (KubeConfigError, KubeError) as error:
-        told = f"{no_fault}, and whether it is a node cannot be told: {error}"
-        hint = f"{no_fault.hint.rstrip('.')}; {error.hint}" if error.hint else no_fault.hint
-        raise CommandError(told, hint=hint, status=status_of(error) or no_fault.status) from error
-    if story is None:
-        told = f"{no_fault}, and the cluster has no such node"
-        raise CommandError(told, hint=no_fault.hint, status=no_fault.status)
-    return story
-
-
-def _rules() -> UserRules:
-    """The rules that a controller with this rules file has in force; no other setting need be right."""
-    files = (value for name, value in os.environ.items() if name.upper() == RULES_VARIABLE)
-    return load(next(map(Path, files), None))
+        message = f"{no_fault}, and whether it is a node cannot be told: {error}"
+        hint = f"{hint.rstrip('.')}; {error.hint}" if error.hint else hint
+        raise CommandError(message, hint=hint, status=status_of(error) or status) from error
 
 
 def _warn_of_other_rules(rules: UserRules, kubeconfig: str | None, context: str | None) -> None:
@@ -113,8 +108,8 @@ def _warn_of_other_rules(rules: UserRules, kubeconfig: str | None, context: str 
 
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
         controller = session.read_controller(client, settings)
-    if told := controller.why_unset or controller.other_rules(rules.digest):
-        warn(told)
+    if warning := controller.why_unset or controller.other_rules(rules.digest):
+        warn(warning)
 
 
 def _standard_input() -> str:
@@ -124,17 +119,14 @@ def _standard_input() -> str:
     return next((line for line in sys.stdin if line.strip()), "")
 
 
-def _show_story(story: NodeStory, output: Output) -> None:
-    from konductor_like.cli.explain.node import document, paragraphs
+def _show_node(node: NodeExplanation, output: Output) -> None:
+    from konductor_like.cli.explain.node import document, paragraphs  # a fault does without the cluster
 
-    _show(paragraphs(story), document(story), output)
+    _show(paragraphs(node), document(node), output)
 
 
 def _show(paragraphs: Iterable[Paragraph], document: dict[str, Any], output: Output) -> None:
-    match output:
-        case "json":
-            say_json(document)
-        case "yaml":
-            say_yaml(document)
-        case "text":
-            say_paragraphs(paragraphs)
+    if output == "text":
+        say_paragraphs(paragraphs)
+    else:
+        say_document(document, output)

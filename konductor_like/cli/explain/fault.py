@@ -1,4 +1,4 @@
-"""``explain`` of a fault: the rule or the line that is asked about, and how what is known of it is shown."""
+"""``explain`` of a fault: the rule or the line that is asked about, as a page and as a document."""
 
 from __future__ import annotations
 
@@ -46,15 +46,13 @@ class NoFaultError(CommandError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is known about a rule, or about a line.
+    """A rule explained, or a line.
 
-    Of a line ``source`` says as what it was read (None where it resembles no fault of either), ``finding``
-    what it says, or ``reason`` why it is no fault.
+    Of a line ``source`` is the log it was read as (None where it resembles no fault of either), and
+    ``finding`` its fault, or ``reason`` why it is none.
     """
 
     explanation: Explanation | None = None
-    only_scan: bool = False
-    """No source that is collected has such lines."""
     line: str | None = None
     source: Source | None = None
     finding: Finding | None = None
@@ -64,15 +62,19 @@ class Answer:
 def explain_text(text: str, source: Source | None, detector: Detector) -> Answer:
     """Explain the rule that the text names, else what the text says as a line, by this detector's rules.
 
-    Raises CommandError where it is neither; NoFaultError where it resembles neither.
+    Raises CommandError where there is no such rule; NoFaultError for a word that is neither.
     """
-    if source is None:
-        rule = _as_rule(detector.catalog, text)
-        if rule is not None:
-            return _about(detector.catalog, rule, text)
-        if not re.search(r"\s", text):
-            raise _not_found(detector.catalog, text, text)
-    return _read(detector, text, (source,) if source else tuple(Source))
+    if not text:
+        raise CommandError("there is nothing to explain", hint=_HINT, status=Exit.USAGE)
+    if source is not None:
+        return _read(detector, text, (source,))
+    rule = _as_rule(detector.catalog, text) or ("" if re.search(r"\s", text) else text)
+    if not rule:
+        return _read(detector, text, tuple(Source))
+    explanation = explain(detector.catalog, rule)
+    if explanation is None:
+        raise _not_found(detector.catalog, rule, text)
+    return Answer(explanation)
 
 
 def _as_rule(catalog: Catalog, text: str) -> str | None:
@@ -81,75 +83,49 @@ def _as_rule(catalog: Catalog, text: str) -> str | None:
     None where the text is a line, or nothing that can be looked up.
     """
     lower = text.lower()
-    code = _CODE.fullmatch(lower)
-    if code is not None and code[1] in _CODED:
+    if (code := _CODE.fullmatch(lower)) and code[1] in _CODED:
         return f"{code[1]}.{int(code[2])}"
     name = _NAME.fullmatch(lower)
-    if name is None:
-        return None
-    rule = f"{name[1]}.{name[2].replace(' ', '_')}"
-    families = {known.partition(".")[0] for known in _rule_names(catalog)}
-    return rule if name[1] in families or name[1] in _CODED else None
-
-
-def _about(catalog: Catalog, rule: str, text: str) -> Answer:
-    explanation = explain(catalog, rule)
-    if explanation is None:
-        raise _not_found(catalog, rule, text)
-    return Answer(explanation, only_scan=_only_scan(catalog, rule))
-
-
-def _only_scan(catalog: Catalog, rule: str) -> bool:
-    """Whether ``scan`` alone finds it. What a table names (``fm.20034``) is found by a rule of its family."""
-    family = rule.partition(".")[0]
-    return any(
-        one.scan_only and (one.id == rule or (bool(one.table) and one.id.startswith(f"{family}.")))
-        for one in (*catalog.kernel_rules, *catalog.pod_rules)
-    )
+    families = {*_CODED, *(known.partition(".")[0] for known in _rule_names(catalog))}
+    return f"{name[1]}.{name[2].replace(' ', '_')}" if name and name[1] in families else None
 
 
 def _read(detector: Detector, line: str, sources: tuple[Source, ...]) -> Answer:
     for source in sources:
         finding = detector.find(line, source)
         if finding is not None:
-            explanation = explain(detector.catalog, finding.rule)
-            only_scan = _only_scan(detector.catalog, finding.rule)
-            return Answer(explanation, only_scan, line, source, finding)
+            return Answer(explain(detector.catalog, finding.rule), line, source, finding)
     for source in sources:
         reason = why_no_fault(detector.catalog, line, source)
         if reason is not None:
             return Answer(line=line, source=source, reason=reason)
     logs = " or ".join(f"{source.value} log" for source in sources)
     reason = f"It has none of the words by which faults are found in a {logs}."
-    return Answer(line=line, reason=" ".join(filter(None, (reason, _meant(detector.catalog, line)))))
+    return Answer(line=line, reason=f"{reason} {_did_you_mean(detector.catalog, line)}".rstrip())
 
 
 def _not_found(catalog: Catalog, rule: str, text: str) -> CommandError:
     """``rule`` is how the text was understood; the text itself where it was not."""
-    if not text:
-        return CommandError("there is nothing to explain", hint=_HINT, status=Exit.USAGE)
     family, dot, _ = rule.lower().partition(".")
     names = [name for name in _rule_names(catalog) if name.startswith(f"{family}.")]
-    if not names and family not in _CODED:
-        hint = _meant(catalog, text) or _HINT
-        return NoFaultError(f"{text!r} is neither a rule nor a line of a log", hint=hint, status=Exit.USAGE)
+    meant = _did_you_mean(catalog, text)
     if names:
         hint = f"There are {', '.join(map(fault_name, sorted(names, key=natural)))}."
-    else:
+    elif family in _CODED:
         hint = f"Name its code, as in `{family} {_EXAMPLES[family]}`."
+    else:
+        error = f"{text!r} is neither a rule nor a line of a log"
+        return NoFaultError(error, hint=meant or _HINT, status=Exit.USAGE)
     if not dot:
         return CommandError(f"{text} is a family of rules", hint=hint, status=Exit.USAGE)
-    return CommandError(f"there is no rule {text}", hint=_meant(catalog, text) or hint, status=Exit.USAGE)
+    return CommandError(f"there is no rule {text}", hint=meant or hint, status=Exit.USAGE)
 
 
-def _meant(catalog: Catalog, text: str) -> str:
-    """The question that a number alone, or a code among other words, probably was; empty for none."""
+def _did_you_mean(catalog: Catalog, text: str) -> str:
+    """The command for a number alone (``79``), or for a code among other words; empty for none."""
     mention = _MENTION.search(text.lower())
-    if mention is not None:
-        named = [(mention[1], mention[2])]
-    else:
-        named = [(family, text) for family in _CODED if text.isascii() and text.isdecimal()]
-    for family, code in named:
+    codes = [(family, text) for family in _CODED if text.isascii() and text.isdecimal()]
+    for family, code in [(mention[1], mention[2])] if mention else codes:
         if catalog.entry(f"{family}.{int(code)}") is not None:
             return f"Did you mean: konductor-like explain {family} {int(code)}?"
     return ""
@@ -164,45 +140,44 @@ def _rule_names(catalog: Catalog) -> Iterator[str]:
 
 
 def paragraphs(answer: Answer) -> Iterator[Paragraph]:
-    """What people read: first the line, where there is one."""
+    """The page for people: first the line, where there is one."""
     if answer.line is not None:
-        yield from _line_rows(answer)
+        yield from _line_rows(answer, answer.line)
+    if answer.line is not None and answer.explanation is not None:
+        yield "", [""]
     if answer.explanation is not None:
-        if answer.line is not None:
-            yield "", [""]
-        yield from _rule_rows(answer.explanation, only_scan=answer.only_scan)
+        yield from _rule_rows(answer.explanation)
 
 
 def document(answer: Answer) -> dict[str, Any]:
     """The stable form, described in docs/cli.md; what is not known is null or empty."""
-    explanation = answer.explanation
     return {
         "apiVersion": API_VERSION,
         "kind": "Explanation",
         "line": None if answer.line is None else _line_document(answer),
-        "rule": None if explanation is None else _rule_document(explanation, only_scan=answer.only_scan),
+        "rule": None if answer.explanation is None else _rule_document(answer.explanation),
     }
 
 
-def _action(entry: Entry, severity: Severity, *, only_scan: bool) -> str:
-    if entry.mode is Mode.OFF:
+def _action(explanation: Explanation, severity: Severity) -> str:
+    mode = explanation.entry.mode
+    if mode is Mode.OFF:
         return "do nothing: its rule is off"
-    if entry.mode is Mode.SHADOW:
+    if mode is Mode.SHADOW:
         return f"count and log it, no more: its rule is on trial (shadow), as {severity.value}"
-    if only_scan:
+    if explanation.only_scan:
         return (
             "find it with `scan` alone: no log that the controller reads has such lines, so they never taint"
         )
     return _WE[severity]
 
 
-def _action_of_rule(explanation: Explanation, *, only_scan: bool) -> str:
+def _action_of_rule(explanation: Explanation) -> str:
     """The same for a rule, of which often the line decides."""
     entry = explanation.entry
-    if not explanation.details or only_scan or entry.mode is not Mode.ENFORCE:
-        return _action(entry, entry.severity, only_scan=only_scan)
-    severity = _else(entry)
-    return f"what the line says (see But); where it says nothing, {_WE[severity]}"
+    if not explanation.details or explanation.only_scan or entry.mode is not Mode.ENFORCE:
+        return _action(explanation, entry.severity)
+    return f"what the line says (see But); where it says nothing, {_WE[_else(entry)]}"
 
 
 def _else(entry: Entry) -> Severity:
@@ -227,97 +202,73 @@ def _change(entry: Entry) -> str:
     return f"{rule}.severity: {other.value}"
 
 
-def _line_rows(answer: Answer) -> Iterator[Paragraph]:
+def _line_rows(answer: Answer, line: str) -> Iterator[Paragraph]:
     finding = answer.finding
-    yield "Line", [finding.text if finding else answer.line or ""]
-    if answer.source is not None:
-        yield "Read as", [f"{answer.source.value} log"]
+    yield "Line", finding.text if finding else line
+    yield "Read as", f"{answer.source.value} log" if answer.source else ""
+    yield "No fault", answer.reason
     if finding is None:
-        yield "No fault", [answer.reason]
         return
-    position = finding.position
+    process = finding.process
+    if finding.pid is not None:
+        process = f"{finding.process or NONE} (pid {finding.pid})"
     facts = {
         "GPU": finding.gpu,
         "MIG": finding.mig,
         "Port": finding.port,
         "Detail": finding.sub_code,
-        "Process": _process(finding),
-        "Boot": position.boot_id,
-        "Sequence": position.sequence,
-        "Since boot": _seconds(finding),
+        "Process": process,
         "Written by": "a user, not the kernel" if finding.user_written else None,
     }
-    yield from ((label, [str(value)]) for label, value in facts.items() if value is not None)
+    yield from ((label, str(value)) for label, value in facts.items() if value is not None)
     if answer.explanation is None:
         return
     entry = answer.explanation.entry
-    as_listed = (finding.severity, finding.title) == (entry.severity, entry.title)
-    if as_listed and not answer.explanation.details:
-        return
-    yield "It says", [f"{finding.title} ({finding.severity.value})"]
-    yield "So we", [_action(entry, finding.severity, only_scan=answer.only_scan)]
-    yield "To do", [finding.advice]
-    yield "Needs", [finding.needs]
+    if answer.explanation.details or (finding.severity, finding.title) != (entry.severity, entry.title):
+        yield "It says", f"{finding.title} ({finding.severity.value})"
+        yield "So we", _action(answer.explanation, finding.severity)
+        yield "To do", finding.advice
+        yield "Needs", finding.needs
 
 
-def _rule_rows(explanation: Explanation, *, only_scan: bool) -> Iterator[Paragraph]:
-    entry = explanation.entry
-    yield "Fault", [f"{fault_name(entry.rule)}: {entry.title}"]
-    if name := _vendors_name(entry):
-        yield "Name", [name]
-    if explanation.text:
-        yield "What", [explanation.text]
-    if explanation.blame is not None:
-        yield "Usually", [_USUALLY[explanation.blame]]
-    by_line = f"by the line ({_else(entry).value} where it says nothing)"
-    yield "Severity", [by_line if explanation.details else entry.severity.value]
-    yield "We", [_action_of_rule(explanation, only_scan=only_scan)]
+def _rule_rows(explanation: Explanation) -> Iterator[Paragraph]:
+    entry, custom = explanation.entry, explanation.entry.kind is FaultKind.CUSTOM
+    change, severity = _change(entry), entry.severity.value
     if explanation.details:
-        yield "But", [explanation.details]
-    custom = entry.kind is FaultKind.CUSTOM
-    if change := _change(entry):
+        severity = f"by the line ({_else(entry).value} where it says nothing)"
+    if change and not custom:
         then = ", and then whatever the line says" if explanation.details else ""
-        yield "To change", [change if custom else f"{change}   (under `overrides:` in the rules file{then})"]
-    if not custom and entry.origin != _BUILT_IN:
-        yield "Changed by", [entry.origin]
-    if says := "; then ".join(filter(None, (explanation.vendor_now, explanation.vendor_later))):
-        yield "NVIDIA says", [says]
-    yield "To do", [entry.advice.text]
-    yield "Needs", [entry.advice.needs.value]
+        change = f"{change}   (under `overrides:` in the rules file{then})"
+    yield "Fault", f"{fault_name(entry.rule)}: {entry.title}"
+    yield "Name", _vendors_name(entry)
+    yield "What", explanation.text
+    yield "Usually", _USUALLY[explanation.blame] if explanation.blame else ""
+    yield "Severity", severity
+    yield "We", _action_of_rule(explanation)
+    yield "But", explanation.details
+    yield "To change", change
+    yield "Changed by", "" if custom or entry.origin == _BUILT_IN else entry.origin
+    yield "NVIDIA says", "; then ".join(filter(None, (explanation.vendor_now, explanation.vendor_later)))
+    yield "To do", entry.advice.text
+    yield "Needs", entry.advice.needs.value
     if isinstance(entry, XidEntry) and explanation.in_catalog:
-        yield "GPUs", [" ".join(entry.generations) or "none from A100 on"]
+        yield "GPUs", " ".join(entry.generations) or "none from A100 on"
         if entry.recovery_since:
             since = "" if entry.recovery_since == "always" else f" since driver {entry.recovery_since}"
-            yield "Comes with", [f"xid 154{since}, which says what the GPU needs"]
-    if explanation.look_for:
-        names = [_family_name(rule) for rule, _ in explanation.look_for]
-        width = max(map(len, names))
-        titles = [title for _, title in explanation.look_for]
-        yield "Look for", [f"{name:<{width}}   {title}" for name, title in zip(names, titles, strict=True)]
-    if explanation.link:
-        yield "Page", [explanation.link]
-
-
-def _family_name(rule: str) -> str:
-    family, _, name = rule.partition(".")
-    return f"any {family}" if name == "*" else fault_name(rule)
+            yield "Comes with", f"xid 154{since}, which says what the GPU needs"
+    others = [
+        (f"any {rule[:-2]}" if rule.endswith(".*") else fault_name(rule), title)
+        for rule, title in explanation.look_for
+    ]
+    width = max((len(name) for name, _ in others), default=0)
+    yield "Look for", [f"{name:<{width}}   {title}" for name, title in others]
+    yield "Page", explanation.link
 
 
 def _vendors_name(entry: Entry) -> str:
     if isinstance(entry, XidEntry):
         return entry.mnemonic.replace("|", ", ")
     return entry.name if isinstance(entry, SxidEntry) else ""
-
-
-def _process(finding: Finding) -> str | None:
-    if finding.pid is None:
-        return finding.process
-    return f"{finding.process or NONE} (pid {finding.pid})"
-
-
-def _seconds(finding: Finding) -> str | None:
-    stamp = finding.position.stamp_us
-    return None if stamp is None else f"{stamp // 1_000_000}.{stamp % 1_000_000:06} s"
 
 
 def _line_document(answer: Answer) -> dict[str, Any]:
@@ -343,7 +294,7 @@ def _line_document(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _rule_document(explanation: Explanation, *, only_scan: bool) -> dict[str, Any]:
+def _rule_document(explanation: Explanation) -> dict[str, Any]:
     entry = explanation.entry
     xid = entry if isinstance(entry, XidEntry) else None
     return {
@@ -354,8 +305,8 @@ def _rule_document(explanation: Explanation, *, only_scan: bool) -> dict[str, An
         "explanation": explanation.text,
         "usually": explanation.blame and explanation.blame.value,
         **fields_of(entry, "severity", "mode", "origin"),
-        "onlyScan": only_scan,
-        "action": _action_of_rule(explanation, only_scan=only_scan),
+        "onlyScan": explanation.only_scan,
+        "action": _action_of_rule(explanation),
         "details": explanation.details,
         "change": _change(entry),
         **fields_of(explanation, "vendor_now", "vendor_later"),

@@ -9,7 +9,7 @@ import typer
 
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.options import Context, Kubeconfig, Names, Selector, Verbose
-from konductor_like.cli.output import console, is_terminal, say, say_json, say_yaml, tell, warn
+from konductor_like.cli.output import console, is_terminal, say, say_document, tell, warn
 from konductor_like.exits import Exit
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ def status(
     Reads the cluster only. Above the nodes: the brake, and the controller with how far it has read.
     """
     from konductor_like.cli import session
-    from konductor_like.cli.status.report import observe
+    from konductor_like.cli.status.report import collect, status_report
     from konductor_like.cluster.client import ReadOnlyKubeClient
 
     if nodes and selector:
         raise CommandError("give names or a selector, not both", status=Exit.USAGE)
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
-        report = observe(client, settings, session.now(), names=nodes or (), selector=selector)
+        report = status_report(collect(client, settings, session.now(), selector), nodes or ())
     _show(report, output, headers=not no_headers)
     found = Exit.of(done=len(set(nodes or ())) - len(report.missing), failed=len(report.missing))
     raise typer.Exit(_by_health(report, found) if exit_code else found)
@@ -65,10 +65,8 @@ def _show(report: StatusReport, output: Output, *, headers: bool) -> None:
     from konductor_like.cli.status.text import status_view, tables
 
     match output:
-        case "json":
-            say_json(status_document(report))
-        case "yaml":
-            say_yaml(status_document(report))
+        case "json" | "yaml":
+            say_document(status_document(report), output)
         case "name":
             say(f"node/{node.name}" for node in report.nodes)
         case "table" | "wide" if is_terminal(sys.stdout):

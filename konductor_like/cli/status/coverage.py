@@ -1,44 +1,38 @@
-"""Which kernel logs arrive and what is missing of them, as ``status`` tells it. Pure."""
+"""Which kernel logs arrive and what is missing of them, as ``status`` shows it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
-from konductor_like.cli.columns import age, count, natural, stamp_of_ns
-from konductor_like.model import Coverage, CoverageState, Loss, Misnamed, Unparsed
+from konductor_like.cli.columns import age, age_of, count, natural, stamp_of_ns
+from konductor_like.model import Coverage, CoverageState, Gap, Misnamed
 from konductor_like.model.text import listed
 from konductor_like.model.time import SECOND_NS, moment_of
 
+Fact = TypeVar("Fact")
 NAMES_SHOWN = 5
 GAPS_SHOWN = 3
-ALARMING = ("Unread", "Missing", "Lost", "Unparsed", "Ambiguous", "Misnamed")
-"""Lines above the table that are there only when something is wrong."""
-
-
-@dataclass(frozen=True, slots=True)
-class GapReport:
-    """A span that is missing of some kernel logs; ``end_ns`` is None while it lasts."""
-
-    start_ns: int
-    end_ns: int | None
-    nodes: tuple[str, ...]
+_NOT_UNDERSTOOD = "with an Xid that is not understood: see the controller's log"
 
 
 @dataclass(frozen=True, slots=True)
 class CoverageReport:
-    """The GPU nodes by whether their kernel log arrives, and what is missing."""
+    """Whether the kernel log of each GPU node arrives, in the order of their names; and what is missing."""
 
-    measured: int
-    unknown: tuple[str, ...]
-    not_measured: int
-    gaps: tuple[GapReport, ...]
-    ambiguous: tuple[str, ...]
-    lost: tuple[tuple[str, Loss], ...]
-    unparsed: tuple[tuple[str, Unparsed], ...] = ()
-    misnamed: tuple[tuple[str, Misnamed], ...] = ()
-    """Names in kernel faults that no Node has, the latest first."""
+    coverage: Coverage
+    states: Mapping[str, CoverageState]
+
+    def nodes(self, state: CoverageState) -> list[str]:
+        """The names of the nodes in this state."""
+        return [name for name, its in self.states.items() if its is state]
+
+    def gaps(self) -> list[tuple[Gap, list[str]]]:
+        """The gaps of nodes that still exist, with these nodes."""
+        gaps = [(gap, list(filter(gap.concerns, self.states))) for gap in self.coverage.gaps]
+        return [(gap, nodes) for gap, nodes in gaps if nodes]
 
 
 def state_of(name: str, coverage: Coverage | None, *, unread: bool) -> CoverageState:
@@ -55,52 +49,46 @@ def coverage_report(
     if coverage is None:
         return None
     names = sorted(gpu_nodes, key=natural)
-    states = {name: state_of(name, coverage, unread=unread) for name in names}
-    gaps = (
-        GapReport(gap.start_ns, gap.end_ns, tuple(name for name in names if gap.concerns(name)))
-        for gap in coverage.gaps
-    )
-    return CoverageReport(
-        measured=sum(state is CoverageState.MEASURED for state in states.values()),
-        unknown=tuple(name for name, state in states.items() if state is CoverageState.UNKNOWN),
-        not_measured=sum(state is CoverageState.NOT_MEASURED for state in states.values()),
-        gaps=tuple(gap for gap in gaps if gap.nodes),
-        ambiguous=tuple(sorted(coverage.ambiguous, key=natural)),
-        lost=tuple(sorted(coverage.lost.items(), key=lambda item: natural(item[0]))),
-        unparsed=tuple(sorted(coverage.unparsed.items(), key=lambda item: natural(item[0]))),
-        misnamed=tuple(sorted(coverage.misnamed.items(), key=lambda item: (-item[1].at_ns, item[0]))),
-    )
+    return CoverageReport(coverage, {name: state_of(name, coverage, unread=unread) for name in names})
 
 
-def coverage_lines(coverage: CoverageReport | None, now: datetime) -> list[tuple[str, str]]:
-    """What stands above the table: how many kernel logs arrive, then only what is wrong."""
-    if coverage is None:
-        return []
-    fleet = coverage.measured + len(coverage.unknown) + coverage.not_measured
-    if not fleet:
-        return []
-    parts = [f"{coverage.measured} of {count(fleet, 'kernel log')} heard"]
-    if coverage.unknown:
-        parts.append(f"UNKNOWN {named(coverage.unknown)}")
-    if coverage.not_measured:
-        parts.append(f"{coverage.not_measured} not measured")
-    lines = [("Coverage", "; ".join(parts))]
-    if coverage.gaps:
-        shown = [_gap_text(gap, fleet, now) for gap in coverage.gaps[:GAPS_SHOWN]]
-        more = len(coverage.gaps) - len(shown)
-        lines.append(("Missing", "; ".join(shown) + (f"; and {count(more, 'more span')}" if more else "")))
+def by_name(facts: Mapping[str, Fact]) -> list[tuple[str, Fact]]:
+    """Facts about nodes in the order of the nodes' names."""
+    return sorted(facts.items(), key=lambda item: natural(item[0]))
+
+
+def latest_first(misnamed: Mapping[str, Misnamed]) -> list[tuple[str, Misnamed]]:
+    """Names in kernel faults that no Node has, the latest first."""
+    return sorted(misnamed.items(), key=lambda item: (-item[1].at_ns, item[0]))
+
+
+def coverage_lines(report: CoverageReport | None, now: datetime) -> Iterator[tuple[str, str]]:
+    """The lines above the table: how many kernel logs arrive, then only what is wrong."""
+    if report is None or not report.states:
+        return
+    coverage, fleet = report.coverage, len(report.states)
+    heard = f"{len(report.nodes(CoverageState.MEASURED))} of {count(fleet, 'kernel log')} heard"
+    if unknown := report.nodes(CoverageState.UNKNOWN):
+        heard += f"; UNKNOWN {first_few(unknown)}"
+    if not_measured := report.nodes(CoverageState.NOT_MEASURED):
+        heard += f"; {len(not_measured)} not measured"
+    yield "Coverage", heard
+    if gaps := report.gaps():
+        spans = [_gap_text(gap, nodes, fleet, now) for gap, nodes in gaps[:GAPS_SHOWN]]
+        if len(gaps) > GAPS_SHOWN:
+            spans.append(f"and {count(len(gaps) - GAPS_SHOWN, 'more span')}")
+        yield "Missing", "; ".join(spans)
     if coverage.lost:
-        lost = [f"{node} ({count(loss.records, 'record')})" for node, loss in coverage.lost]
-        lines.append(("Lost", f"{named(lost)} overwritten before they were read"))
+        lost = [f"{node} ({count(loss.records, 'record')})" for node, loss in by_name(coverage.lost)]
+        yield "Lost", f"{first_few(lost)} overwritten before they were read"
     if coverage.unparsed:
-        unparsed = [f"{node} ({count(seen.lines, 'line')})" for node, seen in coverage.unparsed]
-        text = f"{named(unparsed)} with an Xid that is not understood: see the controller's log"
-        lines.append(("Unparsed", text))
+        unparsed = [f"{node} ({count(each.lines, 'line')})" for node, each in by_name(coverage.unparsed)]
+        yield "Unparsed", f"{first_few(unparsed)} {_NOT_UNDERSTOOD}"
     if coverage.ambiguous:
-        lines.append(("Ambiguous", f"{named(coverage.ambiguous)}: two machines under one name; not tainted"))
+        names = sorted(coverage.ambiguous, key=natural)
+        yield "Ambiguous", f"{first_few(names)}: two machines under one name; not tainted"
     if coverage.misnamed:
-        lines.append(("Misnamed", _misnamed_text(coverage.misnamed, now)))
-    return lines
+        yield "Misnamed", _misnamed_text(latest_first(coverage.misnamed), now)
 
 
 def warnings_on(name: str, coverage: Coverage | None) -> Iterable[str]:
@@ -121,28 +109,27 @@ def notes_on(name: str, coverage: Coverage | None) -> Iterable[str]:
         loss = coverage.lost[name]
         yield f"{count(loss.records, 'record')} overwritten in its kernel log before they were read"
     if name in coverage.unparsed:
-        lines = count(coverage.unparsed[name].lines, "line")
-        yield f"{lines} in its kernel log with an Xid that is not understood: see the controller's log"
+        yield f"{count(coverage.unparsed[name].lines, 'line')} in its kernel log {_NOT_UNDERSTOOD}"
 
 
-def named(names: Iterable[str]) -> str:
+def first_few(names: Sequence[str]) -> str:
     """The first few, and how many more."""
-    return listed(tuple(names), NAMES_SHOWN)
+    return listed(names, NAMES_SHOWN)
 
 
-def _gap_text(gap: GapReport, fleet: int, now: datetime) -> str:
-    who = f"all {fleet} nodes" if 1 < len(gap.nodes) == fleet else named(gap.nodes)
-    since = age((now - moment_of(gap.start_ns)).total_seconds())
+def _gap_text(gap: Gap, nodes: Sequence[str], fleet: int, now: datetime) -> str:
+    who = f"all {fleet} nodes" if 1 < len(nodes) == fleet else first_few(nodes)
+    since = age_of(moment_of(gap.start_ns), now)
     if gap.end_ns is None:
         return f"{who} for {since} until now"
     return f"{who} for {age((gap.end_ns - gap.start_ns) / SECOND_NS)}, {since} ago"
 
 
-def _misnamed_text(misnamed: Collection[tuple[str, Misnamed]], now: datetime) -> str:
+def _misnamed_text(misnamed: Sequence[tuple[str, Misnamed]], now: datetime) -> str:
     names = "1 name that is no Node" if len(misnamed) == 1 else f"{len(misnamed)} names that are no Nodes"
     faults = count(sum(each.faults for _, each in misnamed), "fault")
-    since = age((now - moment_of(max(each.at_ns for _, each in misnamed))).total_seconds())
+    latest = age_of(moment_of(misnamed[0][1].at_ns), now)
     return (
-        f"kernel faults of {names}: {named([name for name, _ in misnamed])} "
-        f"({faults}, the last {since} ago); unless deleted, check KONDUCTOR_NODE_LABEL"
+        f"kernel faults of {names}: {first_few([name for name, _ in misnamed])} "
+        f"({faults}, the last {latest} ago); unless deleted, check KONDUCTOR_NODE_LABEL"
     )

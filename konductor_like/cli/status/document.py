@@ -6,17 +6,18 @@ out.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from konductor_like.cli.columns import fault_name, stamp, stamp_of_ns
+from konductor_like.cli.columns import fault_name, natural, stamp, stamp_of_ns
 from konductor_like.cli.output import API_VERSION, fields_of
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cli.status.coverage import CoverageReport
+from konductor_like.cli.status.coverage import CoverageReport, by_name, latest_first
 from konductor_like.cli.status.report import NodeReport, StatusReport
 from konductor_like.cli.status.shared_failures import FailureReport
 from konductor_like.cluster.published import Published
-from konductor_like.model import BrakeState, Incident, Source
+from konductor_like.model import BrakeState, CoverageState, Incident, Source
 
 
 def status_document(report: StatusReport) -> dict[str, Any]:
@@ -88,29 +89,27 @@ def _settings(settings: Published) -> dict[str, Any]:
     }
 
 
-def _coverage(coverage: CoverageReport | None) -> dict[str, Any] | None:
-    if coverage is None:
+def _coverage(report: CoverageReport | None) -> dict[str, Any] | None:
+    if report is None:
         return None
+    coverage = report.coverage
     return {
-        **fields_of(coverage, "measured", "unknown", "not_measured"),
+        "measured": len(report.nodes(CoverageState.MEASURED)),
+        "unknown": report.nodes(CoverageState.UNKNOWN),
+        "notMeasured": len(report.nodes(CoverageState.NOT_MEASURED)),
         "gaps": [
-            {"from": stamp_of_ns(gap.start_ns), "to": stamp_of_ns(gap.end_ns), "nodes": list(gap.nodes)}
-            for gap in coverage.gaps
+            {"from": stamp_of_ns(gap.start_ns), "to": stamp_of_ns(gap.end_ns), "nodes": nodes}
+            for gap, nodes in report.gaps()
         ],
-        "ambiguous": list(coverage.ambiguous),
-        "lost": [
-            {"node": node, "records": loss.records, "at": stamp_of_ns(loss.at_ns)}
-            for node, loss in coverage.lost
-        ],
-        "unparsed": [
-            {"node": node, "lines": seen.lines, "at": stamp_of_ns(seen.at_ns)}
-            for node, seen in coverage.unparsed
-        ],
-        "misnamed": [
-            {"name": name, "faults": each.faults, "at": stamp_of_ns(each.at_ns)}
-            for name, each in coverage.misnamed
-        ],
+        "ambiguous": sorted(coverage.ambiguous, key=natural),
+        "lost": _facts("node", by_name(coverage.lost), "records"),
+        "unparsed": _facts("node", by_name(coverage.unparsed), "lines"),
+        "misnamed": _facts("name", latest_first(coverage.misnamed), "faults"),
     }
+
+
+def _facts(label: str, facts: Iterable[tuple[str, object]], number: str) -> list[dict[str, Any]]:
+    return [{label: name, **fields_of(fact, number, "at_ns")} for name, fact in facts]
 
 
 def node_document(node: NodeReport) -> dict[str, Any]:
@@ -126,15 +125,13 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         "advice": node.advice or None,
         "faults": [incident_document(incident) for incident in record.incidents],
         "releases": [
-            fields_of(release, "at", "by")
-            | {"reason": release.reason or None}
-            | fields_of(release, "how", "warning")
+            {**fields_of(release, "at", "by", "reason", "how", "warning"), "reason": release.reason or None}
             for release in record.releases
         ],
         **fields_of(record, "hold_until", "replace_since", "contested_at"),
         "timesOut": [
-            {"from": stamp(stint.tainted_at), "to": stamp(stint.released_at), "rule": stint.rule}
-            for stint in record.quarantines
+            {"from": stamp(each.tainted_at), "to": stamp(each.released_at), "rule": each.rule}
+            for each in record.quarantines
         ],
         **fields_of(node, "warnings", "notes"),
     }
@@ -143,8 +140,7 @@ def node_document(node: NodeReport) -> dict[str, Any]:
 def failure_document(failure: FailureReport) -> dict[str, Any]:
     """One failure group."""
     return {
-        **fields_of(failure, "name", "shared"),
-        "start": stamp_of_ns(failure.start_ns),
+        **fields_of(failure, "name", "shared", "start_ns"),
         "rootCauses": [*failure.root_causes, *failure.gone],
         **fields_of(failure, "unclear", "collateral"),
     }

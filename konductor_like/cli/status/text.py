@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from konductor_like.cli.columns import NONE, age, columns, count, fault_name, stamp, stamp_of_ns
+from konductor_like.cli.columns import age, age_of, columns, count, fault_name, stamp, stamp_of_ns
+from konductor_like.cli.output import paragraphs_view, table_view
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cli.status.coverage import ALARMING, coverage_lines
+from konductor_like.cli.status.coverage import coverage_lines, first_few
 from konductor_like.cli.status.report import Health, NodeReport, StatusReport
 from konductor_like.cli.status.shared_failures import failure_lines
-from konductor_like.model import BrakeState, ControlAct, Pace, Source
-from konductor_like.model.text import listed, printable
+from konductor_like.model import BrakeState, Pace, Source
 from konductor_like.model.time import moment_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-NAMES_SHOWN = 5
-"""The sentence about the brake names this many held nodes; the list has them all."""
-
 
 _STYLES = {
     Health.FAULTY: "bold red",
@@ -34,46 +31,40 @@ _UNREAD = {
     Source.KERNEL: "every node that nothing stands against is UNKNOWN",
     Source.POD: "what jobs printed since then is not seen",
 }
+_ALARMING = re.compile(
+    "(Unread|Missing|Lost|Unparsed|Ambiguous|Misnamed): |[^:]+: (none|unknown|bounds)"
+    "|.*(HOLDING|NO NODE|NOT RUNNING|UNKNOWN)"
+)
+"""Lines above the table that say that something is wrong."""
 HEADERS = ("NODE", "STATE", "AGE", "FAULT", "GPU", "COUNT", "EVIDENCE", "ADVICE")
 WIDE_HEADERS = (*HEADERS[:-2], "SEVERITY", "SINCE", "LAST-SEEN", "COVERAGE", *HEADERS[-2:], "NOTES")
 
 
 def tables(report: StatusReport, *, wide: bool, headers: bool = True) -> list[str]:
-    """What stands above the table, and the table; without headers there are rows and nothing else."""
+    """The summary and the table as plain text; without headers there are rows and nothing else."""
     shown = WIDE_HEADERS if wide else HEADERS
     rows = [_row(node, report.now, shown) for node in report.nodes]
     if not headers:
         return columns((), rows)
     above = [f"{label + ':':<12} {text}" for label, text in summary(report)]
-    table = columns(shown, rows) if rows else []
-    return [*above, "", *table] if table else above
+    return [*above, "", *columns(shown, rows)] if rows else above
 
 
-def summary(report: StatusReport) -> list[tuple[str, str]]:
-    """What stands above the table: first what is not read, then the brake."""
-    return [
-        *unread_lines(report),
-        *((("Paused", pause_sentence(report.brake.pause)),) if report.brake.pause else ()),
-        ("Brake", brake_sentence(report.brake, report.now, report.controller.why_unset)),
-        ("Controller", controller_sentence(report.controller, report.now)),
-        *coverage_lines(report.coverage, report.now),
-        *failure_lines(report.failures, report.now),
-    ]
-
-
-def unread_lines(report: StatusReport) -> Iterable[tuple[str, str]]:
-    """Which logs are not read: what stands below says nothing of the time since."""
+def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
+    """The lines above the table: first which logs are not read, then the brake."""
+    brake, controller, now = report.brake, report.controller, report.now
     for source, means in _UNREAD.items():
-        since = report.controller.unread_since(report.now, source)
+        since = controller.unread_since(now, source)
         if since is not None:
-            ago = age((report.now - since).total_seconds())
-            yield "Unread", f"{source.value} logs since {stamp(since)} ({ago} ago): {means}"
-
-
-def pause_sentence(pause: ControlAct) -> str:
-    """Who paused tainting, until when and why, and how to end it."""
-    until = f"until {stamp(pause.until)}" if pause.until else "without an end"
-    return f"NO NODE IS TAINTED, {until}: {pause.reason} ({pause.by}); `konductor-like resume` ends it"
+            yield "Unread", f"{source.value} logs since {stamp(since)} ({age_of(since, now)} ago): {means}"
+    if pause := brake.pause:
+        until = f"until {stamp(pause.until)}" if pause.until else "without an end"
+        by = f"{pause.reason} ({pause.by})"
+        yield "Paused", f"NO NODE IS TAINTED, {until}: {by}; `konductor-like resume` ends it"
+    yield "Brake", brake_sentence(brake, now, controller.why_unset)
+    yield "Controller", controller_sentence(controller, now)
+    yield from coverage_lines(report.coverage, now)
+    yield from failure_lines(report.failures, now)
 
 
 def brake_sentence(brake: BrakeState, now: datetime, unknown: str = "") -> str:
@@ -84,7 +75,7 @@ def brake_sentence(brake: BrakeState, now: datetime, unknown: str = "") -> str:
         room = f"{brake.out} {of_all} out of service; {unknown}"
     further = "".join(f"; {part}" for part in _further_bounds(brake, now))
     if brake.held:
-        names = listed([held.node for held in brake.held], NAMES_SHOWN)
+        names = first_few([held.node for held in brake.held])
         return f"HOLDING {count(len(brake.held), 'node')} back: {names}; {room}{further}"
     if unknown:
         return f"bounds not known; {room}"
@@ -110,7 +101,7 @@ def _further_bounds(brake: BrakeState, now: datetime) -> Iterable[str]:
         yield f"{gone} deleted lately, the room stays empty until {_when(brake.rearms_at, now)}"
     full = [pool for pool in brake.pools if pool.out >= pool.bound]
     if full:
-        names = listed([f"{pool.pool} ({pool.out} of {pool.gpu_nodes} out)" for pool in full], NAMES_SHOWN)
+        names = first_few([f"{pool.pool} ({pool.out} of {pool.gpu_nodes} out)" for pool in full])
         yield f"no room in {'pool' if len(full) == 1 else 'pools'} {names}"
     if brake.pace is not None:
         yield f"rate {pace_sentence(brake.pace, now)}"
@@ -118,23 +109,21 @@ def _further_bounds(brake: BrakeState, now: datetime) -> Iterable[str]:
 
 def _when(then: datetime, now: datetime) -> str:
     """``2026-05-06T12:05:00Z (in 5m)``."""
-    return f"{stamp(then)} (in {age((then - now).total_seconds())})"
+    return f"{stamp(then)} (in {age_of(now, then)})"
 
 
 def controller_sentence(controller: ControllerReport, now: datetime) -> str:
     """Who acts, and how far it has read."""
-    lease = f"Lease {controller.lease}"
     if not controller.readable:
         return f"unknown: {controller.problem}"
+    lease = f"Lease {controller.lease}"
     if not controller.exists:
         return f"none: there is no {lease}, so none has ever run"
-    read = ", ".join(
-        _read_up_to(controller, source, now) for source in Source if source in controller.reached_ns
-    )
-    progress = "".join(f"; {part}" for part in (read, controller.problem) if part)
+    read = [_read_up_to(controller, source, now) for source in Source if source in controller.reached_ns]
+    progress = "".join(f"; {part}" for part in (", ".join(read), controller.problem) if part)
     if controller.holder is None or controller.renewed is None:
         return f"NOT RUNNING: nobody holds the {lease}{progress}"
-    renewed = _ago(controller.renewed, now)
+    renewed = f"{age_of(controller.renewed, now)} ago"
     if not controller.alive(now):
         return f"NOT RUNNING: {controller.holder} last renewed the {lease} {renewed}{progress}"
     return f"{controller.holder} holds the {lease}, renewed {renewed}{progress}"
@@ -144,9 +133,9 @@ def _read_up_to(controller: ControllerReport, source: Source, now: datetime) -> 
     """How far a source was read; and acted upon, where something has waited for long."""
     reached = moment_of(controller.reached_ns[source])
     acted = moment_of(controller.read_ns.get(source, controller.reached_ns[source]))
-    text = f"{source.value} logs read up to {_ago(reached, now)}"
+    text = f"{source.value} logs read up to {age_of(reached, now)} ago"
     waits = (reached - acted).total_seconds() > controller.stale_seconds
-    return f"{text} and acted upon up to {_ago(acted, now)}" if waits else text
+    return f"{text} and acted upon up to {age_of(acted, now)} ago" if waits else text
 
 
 def state_text(node: NodeReport) -> str:
@@ -159,14 +148,14 @@ def _row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[str]:
     cells = {
         "NODE": node.name,
         "STATE": state_text(node),
-        "AGE": age((now - node.since).total_seconds()) if node.since else "",
+        "AGE": age_of(node.since, now) if node.since else "",
         "SINCE": stamp(node.since) or "",
         "COVERAGE": node.coverage.value,
         "ADVICE": node.advice,
         "NOTES": "; ".join(node.notes),
     }
     if (fault := node.fault) is not None:
-        further = f" (+{node.further})" if node.further else ""
+        further = f" (+{len(node.accusing) - 1})" if len(node.accusing) > 1 else ""
         cells |= {
             "FAULT": fault_name(fault.key.rule) + further,
             "GPU": fault.key.gpu or "",
@@ -178,68 +167,22 @@ def _row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[str]:
     return [cells.get(header, "") for header in headers]
 
 
-def _ago(then: datetime, now: datetime) -> str:
-    return f"{age((now - then).total_seconds())} ago"
-
-
 def status_view(report: StatusReport, *, wide: bool, headers: bool) -> RenderableType:
-    """The brake, the controller, the nodes; below them what is behind each state and what to do about it."""
+    """The brake, the controller, the nodes; below them the line behind each state and the advice."""
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[RenderableType] = []
-    if headers:
-        parts.extend(_summary_line(label, text) for label, text in summary(report))
-        parts.append(Text())
-    parts.append(_overview(report, wide=wide, headers=headers))
-    if not wide:
-        parts.extend(_details(report))
-    return Group(*parts)
+    above = [paragraphs_view(summary(report), _ALARMING), Text()] if headers else []
+    details = [(name, lines) for name, lines in map(_details, report.nodes) if lines and not wide]
+    below = [Text(), paragraphs_view(details)] if details else []
+    shown = WIDE_HEADERS if wide else HEADERS[:-2]  # the evidence and the advice are below
+    rows = [_row(node, report.now, shown) for node in report.nodes]
+    styles = [_STYLES[node.health] for node in report.nodes]
+    return Group(*above, table_view(shown if headers else (), rows, styles), *below)
 
 
-def _summary_line(label: str, text: str) -> RenderableType:
-    from rich.table import Table
-    from rich.text import Text
-
-    alarming = label in ALARMING or text.startswith(
-        ("HOLDING", "NO NODE", "NOT RUNNING", "none", "unknown", "bounds")
-    )
-    alarming = alarming or "UNKNOWN" in text
-    line = Table.grid(padding=(0, 1))
-    line.add_column(width=11, no_wrap=True)
-    line.add_column(overflow="fold")
-    line.add_row(Text(f"{label}:", "bold"), Text(printable(text), "bold yellow" if alarming else ""))
-    return line
-
-
-def _overview(report: StatusReport, *, wide: bool, headers: bool) -> RenderableType:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=headers, header_style="bold")
-    shown = WIDE_HEADERS if wide else HEADERS[:-2]  # the evidence and the advice get paragraphs of their own
-    for header in shown:
-        table.add_column(header, overflow="fold", no_wrap=header in ("AGE", "GPU", "COUNT", "STATE"))
-    for node in report.nodes:
-        texts = [Text(printable(cell) or NONE) for cell in _row(node, report.now, shown)]
-        texts[1].stylize(_STYLES[node.health])
-        table.add_row(*texts)
-    return table
-
-
-def _details(report: StatusReport) -> list[RenderableType]:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    parts: list[RenderableType] = []
-    for node in report.nodes:
-        if not node.advice and node.fault is None:
-            continue
-        heading = Text.assemble((node.name, "bold"), " ", (state_text(node), _STYLES[node.health]))
-        parts += [Text(), heading]
-        if node.fault:
-            evidence = Text(printable(node.fault.evidence), "dim", overflow="fold")
-            parts += [Padding(Text(node.fault.title), (0, 0, 0, 2)), Padding(evidence, (0, 0, 0, 2))]
-        if node.advice:
-            parts.append(Padding(Text(f"To do: {printable(node.advice)}"), (0, 0, 0, 2)))
-    return parts
+def _details(node: NodeReport) -> tuple[str, list[str]]:
+    """The paragraph on a node; without lines where there is no more to say than in the table."""
+    lines = [node.fault.title, node.fault.evidence] if node.fault else []
+    lines += [f"To do: {node.advice}"] if node.advice else []
+    return node.name, [line for line in lines if line]

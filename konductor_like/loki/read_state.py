@@ -1,26 +1,38 @@
-"""What a reader has still to read beside the present, as values: spans of time, and why each is read.
+"""How far a source is read, as values: the spans still to be read, and the lines already delivered.
 
 Nodes that print more than one answer holds are told apart, so that they hide nobody else's line (rule 10).
 The first page of a window that is too large to be read at once is mostly theirs, so it tells who they are
 without another query. The rest of the window is read without them; their own lines follow in order, page by
 page.
+
+A delivered line is remembered as eight bytes, in sorted arrays per ten seconds: a storm of half a million
+lines costs four megabytes. Two different lines of the same ten seconds share a digest once in some
+10^19 pairs.
 """
 
 from __future__ import annotations
 
+import hashlib
+from array import array
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from heapq import merge
 from typing import Self
 
-from konductor_like.loki.dedup import BUCKET_NS
 from konductor_like.loki.response import Entry
 from konductor_like.loki.window_query import Window
 from konductor_like.model import Source
-from konductor_like.model.time import SECOND_NS
+from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.settings import Settings
 
+BUCKET_NS = 10_000_000_000
+MOST_DIGESTS = 500_000
+"""Beyond this the oldest buckets keep their count alone; what is read of them again is delivered again."""
+_POD_UID = "k8s_pod_uid"
+_RESTART_COUNT = "k8s_container_restart_count"
 NEAR_NS = 10 * SECOND_NS
 """How far a poll between two full ones looks back."""
 RETRY_FIRST_NS = 15 * SECOND_NS
@@ -34,7 +46,7 @@ _NOISY_SHARE = 50
 """One line in so many of a full page makes a node noisy."""
 _QUIET_SPAN_NS = 30 * SECOND_NS
 _ARRIVED_NS = 10 * SECOND_NS
-"""What is older than this has come to Loki, as a rule; what has not, the sweeps find."""
+"""Older lines have come to Loki, as a rule; the sweeps find the others."""
 _WIDEST_NS = 3600 * SECOND_NS
 """A catch-up is read in windows of this width, unless a steady poll needs a wider one."""
 
@@ -64,11 +76,13 @@ class ReaderConfig:
     def of(cls, settings: Settings, source: Source) -> Self:
         """The spans that the settings give for a source."""
         kernel = source is Source.KERNEL
-        overlap_ns = _ns(settings.kernel_overlap_seconds if kernel else settings.pod_overlap_seconds)
-        lateness_ns = _ns(settings.lateness_seconds if kernel else settings.pod_lateness_seconds)
-        interval_ns = _ns(settings.poll_interval_seconds if kernel else settings.pod_poll_interval_seconds)
-        sweep_ns = _ns(settings.sweep_interval_seconds if kernel else settings.pod_sweep_interval_seconds)
-        skew_ns = _ns(settings.future_skew_seconds)
+        overlap_ns = span_ns(settings.kernel_overlap_seconds if kernel else settings.pod_overlap_seconds)
+        lateness_ns = span_ns(settings.lateness_seconds if kernel else settings.pod_lateness_seconds)
+        interval_ns = span_ns(
+            settings.poll_interval_seconds if kernel else settings.pod_poll_interval_seconds
+        )
+        sweep_ns = span_ns(settings.sweep_interval_seconds if kernel else settings.pod_sweep_interval_seconds)
+        skew_ns = span_ns(settings.future_skew_seconds)
         return cls(
             overlap_ns=overlap_ns,
             lateness_ns=max(overlap_ns, lateness_ns),
@@ -76,13 +90,9 @@ class ReaderConfig:
             widest_ns=max(_WIDEST_NS, overlap_ns + skew_ns + 2 * interval_ns),
             interval_ns=interval_ns,
             sweep_every_ns=sweep_ns,
-            revisit_every_ns=_ns(settings.gap_revisit_seconds),
-            give_up_ns=_ns(settings.gap_max_age_seconds),
+            revisit_every_ns=span_ns(settings.gap_revisit_seconds),
+            give_up_ns=span_ns(settings.gap_max_age_seconds),
         )
-
-
-def _ns(seconds: float) -> int:
-    return int(seconds * SECOND_NS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,17 +207,14 @@ class ReadState:
     """The most urgent first."""
     floods: tuple[Flood, ...] = ()
     unread: tuple[UnreadSpan, ...] = ()
+    given_up: tuple[Window, ...] = ()
+    """Spans that could not be read and have just become too old."""
     revisited_ns: Mapping[Window, int] = field(default_factory=dict)
 
     @property
     def noisy(self) -> frozenset[str]:
         """The nodes that are read by themselves."""
         return frozenset(node for flood in self.floods for node in flood.nodes)
-
-    @property
-    def catching_up(self) -> bool:
-        """Whether there is something that was never read."""
-        return any(span.reason is Reason.CATCH_UP for span in self.pending)
 
     @property
     def read_ns(self) -> int:
@@ -221,10 +228,6 @@ class ReadState:
         held = [flood.reached_ns for flood in self.floods]
         held += [self.unswept_ns for span in self.pending if span.reason is Reason.SWEEP]
         return max(self.cursor_ns, min([self.read_ns, *held]))
-
-    def is_away(self, config: ReaderConfig, now_ns: int) -> bool:
-        """Whether the present was not read for so long that a span of its own lies between."""
-        return now_ns - self.fast_ns > config.overlap_ns + 2 * config.interval_ns + NEAR_NS
 
     def reread_from_ns(self, config: ReaderConfig) -> int:
         """Nothing before this is read a second time, gaps excepted."""
@@ -278,49 +281,46 @@ class ReadState:
         unread = (*others, UnreadSpan(whole, now_ns + wait_ns, wait_ns))
         return replace(self, unread=tuple(sorted(unread, key=lambda one: one.span.start_ns)))
 
-    def too_old(self, config: ReaderConfig, now_ns: int) -> tuple[Window, ...]:
-        """The spans that could not be read and are too old by now."""
-        oldest_ns = now_ns - config.give_up_ns
-        return tuple(one.span for one in self.unread if one.span.end_ns <= oldest_ns)
 
-
-def planned(state: ReadState, config: ReaderConfig, gaps: Iterable[Window], now_ns: int) -> ReadState:
+def planned(state: ReadState, config: ReaderConfig, gaps: Collection[Window], now_ns: int) -> ReadState:
     """Add the spans that are due at ``now_ns``. A clock that stepped back takes the cursor with it."""
-    state = replace(state, cursor_ns=min(state.cursor_ns, now_ns), fast_ns=min(state.fast_ns, now_ns))
+    fast_ns = min(state.fast_ns, now_ns)
+    state = replace(state, cursor_ns=min(state.cursor_ns, now_ns), fast_ns=fast_ns, given_up=())
     swept_ns = state.swept_ns
     if swept_ns is None or now_ns < swept_ns - NEAR_NS:
         # All that may have come since the last sweep of whoever read before us, the unread spans included.
         start_ns = max(0, state.cursor_ns - config.lateness_ns - config.sweep_every_ns)
         begun = replace(state, pending=(), floods=(), unread=(), whole_ns=None, swept_ns=now_ns)
         return begun.with_span(PendingSpan(Reason.CATCH_UP, start_ns, now_ns - config.overlap_ns))
-    if state.is_away(config, now_ns):
+    if now_ns - fast_ns > config.overlap_ns + 2 * config.interval_ns + NEAR_NS:
         # As after a start: what came late meanwhile must hold the saved cursor as well, and no sweep does.
-        start_ns = max(0, state.fast_ns - config.lateness_ns)
-        state = state.with_span(PendingSpan(Reason.CATCH_UP, start_ns, now_ns - config.overlap_ns))
-    state = _retrying_unread(state, config, now_ns)
+        start_ns = max(0, fast_ns - config.lateness_ns)
+        missed = PendingSpan(Reason.CATCH_UP, start_ns, now_ns - config.overlap_ns)
+        state = replace(state.with_span(missed), whole_ns=None)
+    if state.unread:
+        state = _retrying_unread(state, config, now_ns)
     since_ns = now_ns - swept_ns
     if since_ns >= config.sweep_every_ns and all(s.reason is not Reason.SWEEP for s in state.pending):
         # A line that came just after the last sweep had passed may be as late as the lateness.
         start_ns, end_ns = _floor(swept_ns - config.lateness_ns), _floor(now_ns - NEAR_NS)
         state = state.with_span(PendingSpan(Reason.SWEEP, start_ns, end_ns))
         state = replace(state, swept_ns=now_ns, unswept_ns=swept_ns + config.sweep_every_ns)
-    return _revisiting(state, config, gaps, now_ns)
+    return _revisiting(state, config, gaps, now_ns) if gaps or state.revisited_ns else state
 
 
 def _retrying_unread(state: ReadState, config: ReaderConfig, now_ns: int) -> ReadState:
     """Ask again for what could not be read, where it is time; what is too old is given up."""
-    given_up = state.too_old(config, now_ns)
-    waiting = []
+    waiting, given_up = list[UnreadSpan](), list[Window]()
     for one in state.unread:
-        if one.span in given_up:
-            continue
-        if now_ns >= one.retry_ns or one.retry_ns - now_ns > one.waited_ns:  # or the clock was put back
+        if one.span.end_ns <= now_ns - config.give_up_ns:
+            given_up.append(one.span)
+        elif now_ns >= one.retry_ns or one.retry_ns - now_ns > one.waited_ns:  # or the clock was put back
             half_ns = max(1, one.span.width_ns // 2)
             again = PendingSpan(Reason.UNREAD, one.span.start_ns, one.span.end_ns, width_ns=half_ns)
             state = state.with_span(replace(again, waited_ns=one.waited_ns))
         else:
             waiting.append(one)
-    return replace(state, unread=tuple(waiting))
+    return replace(state, unread=tuple(waiting), given_up=tuple(given_up))
 
 
 def _revisiting(state: ReadState, config: ReaderConfig, gaps: Iterable[Window], now_ns: int) -> ReadState:
@@ -341,3 +341,107 @@ def _touch(one: Window | PendingSpan, other: Window | PendingSpan) -> bool:
 
 def _floor(timestamp_ns: int) -> int:
     return max(0, timestamp_ns // BUCKET_NS * BUCKET_NS)
+
+
+def line_digest(entry: Entry, settings: Settings) -> int:
+    """A digest that two entries share exactly when they are the same line of the same origin.
+
+    The origin is the container's instance rather than all labels: a line that was shipped twice differs in
+    what the collector adds, such as ``observed_timestamp``. Without a node's name only all labels together
+    tell origins apart.
+    """
+    labels = entry.labels
+    if labels.get(settings.node_label):
+        place = (settings.node_label, settings.namespace_label, settings.pod_label, settings.container_label)
+        origin = [labels.get(name, "") for name in (*place, _POD_UID, _RESTART_COUNT)]
+    else:
+        origin = [part for pair in sorted(labels.items()) for part in pair]
+    # Lengths keep neighbouring parts from running into one another.
+    parts = [str(entry.timestamp_ns), *origin, entry.text]
+    lengths = ",".join([str(len(part)) for part in parts])
+    digest = hashlib.blake2b("".join([lengths, ";", *parts]).encode(), digest_size=8)
+    return int.from_bytes(digest.digest(), "big")
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """The digests of ten seconds: sorted runs, each at most half as long as the one before it."""
+
+    runs: list[array[int]] = field(default_factory=list)
+    length: int = 0
+    surplus: int = 0
+    """How many entries Loki counts beyond the distinct ones."""
+    dropped: bool = False
+
+    def has(self, digest: int) -> bool:
+        for run in self.runs:
+            at = bisect_left(run, digest)
+            if at < len(run) and run[at] == digest:
+                return True
+        return False
+
+    def add(self, digests: Collection[int]) -> None:
+        self.length += len(digests)
+        if self.dropped:
+            return
+        run = array("Q", sorted(digests))
+        while self.runs and len(self.runs[-1]) < 2 * len(run):
+            # Merged one by one: a list of a storm's digests would take five times as much memory.
+            run = array("Q", merge(self.runs.pop(), run))
+        self.runs.append(run)
+
+    def drop(self) -> int:
+        """Keep the count alone; gives how many digests are gone."""
+        dropped = sum(len(run) for run in self.runs)
+        self.runs, self.dropped = [], True
+        return dropped
+
+
+class DeliveredLines:
+    """Digests in buckets of time, so that forgetting the old ones costs nothing per digest."""
+
+    def __init__(self, most: int = MOST_DIGESTS) -> None:
+        self._buckets: dict[int, _Bucket] = {}
+        self._most = most
+        self._kept = 0
+
+    def has(self, timestamp_ns: int, digest: int) -> bool:
+        """Whether :meth:`add` was told about it and it was not forgotten since."""
+        bucket = self._buckets.get(timestamp_ns // BUCKET_NS)
+        return bucket is not None and bucket.has(digest)
+
+    def add(self, entries: dict[int, int]) -> None:
+        """Remember new entries, digest to timestamp."""
+        by_bucket: dict[int, list[int]] = {}
+        for digest, timestamp_ns in entries.items():
+            by_bucket.setdefault(timestamp_ns // BUCKET_NS, []).append(digest)
+        for number, digests in by_bucket.items():
+            bucket = self._buckets.setdefault(number, _Bucket())
+            bucket.add(digests)
+            self._kept += 0 if bucket.dropped else len(digests)
+        for number in sorted(self._buckets) if self._kept > self._most else ():
+            self._kept -= self._buckets[number].drop()
+            if self._kept <= self._most:
+                break
+
+    def count(self, start_ns: int, end_ns: int) -> int:
+        """How many entries Loki should count in the buckets that lie in the span, bounds being theirs."""
+        numbers = range(start_ns // BUCKET_NS, -(-end_ns // BUCKET_NS))
+        return sum(
+            bucket.length + bucket.surplus for number, bucket in self._buckets.items() if number in numbers
+        )
+
+    def expect(self, timestamp_ns: int, entries: int) -> None:
+        """Loki counted so many entries in the bucket when all of it had been read."""
+        bucket = self._buckets.get(timestamp_ns // BUCKET_NS)
+        if bucket is not None:
+            bucket.surplus = entries - bucket.length
+
+    def forget_before(self, timestamp_ns: int, but: Collection[Window] = ()) -> None:
+        """Forget what is older and not in these windows; up to one bucket more than needed stays."""
+        old = [number for number in self._buckets if number < timestamp_ns // BUCKET_NS]
+        for number in old:
+            if any(window.start_ns // BUCKET_NS <= number <= window.end_ns // BUCKET_NS for window in but):
+                continue
+            bucket = self._buckets.pop(number)
+            self._kept -= bucket.drop()

@@ -1,0 +1,184 @@
+"""``explain`` of a node: the same decision as the controller's, on one screen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from konductor_like.cli.explain.node import (
+    FAULTS_SHOWN,
+    NodeExplanation,
+    document,
+    explain_node,
+    paragraphs,
+)
+from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.status.report import Fleet
+from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.model import (
+    OPT_OUT_LABEL,
+    Control,
+    ControlAct,
+    Controls,
+    Coverage,
+    IncidentState,
+    NodeState,
+    Quarantine,
+    Release,
+    Severity,
+    Source,
+)
+from konductor_like.policy.config import PolicyConfig
+from tests.cli.conftest import Cluster, Run
+from tests.cli.scenes import HOLDER, NOW, RULES, SCENES, ago, ago_ns, incident, settings_of
+
+RUNNING = ControllerReport("ns/lease", holder=HOLDER, renewed=ago(4), duration_seconds=30)
+
+
+def nodes(scene: str) -> dict[str, NodeState]:
+    return {state.name: state for state in map(decode_node, SCENES[scene]())}
+
+
+def explained(
+    name: str,
+    states: dict[str, NodeState],
+    *,
+    controls: Controls = Controls(),  # noqa: B008  # a frozen value
+    coverage: Coverage | None = None,
+    policy: PolicyConfig = PolicyConfig(),  # noqa: B008  # a frozen value
+) -> NodeExplanation:
+    controller = replace(RUNNING, controls=controls, coverage=coverage, settings=settings_of(policy))
+    return explain_node(name, Fleet(NOW, states, controller, states), RULES)
+
+
+def recorded(**changes: Any) -> NodeExplanation:
+    """A faulty node whose record is changed like this."""
+    states = nodes("one faulty")
+    state = states["gpu-1"]
+    return explained("gpu-1", states | {"gpu-1": replace(state, record=replace(state.record, **changes))})
+
+
+def shown(one: NodeExplanation) -> dict[str, str]:
+    """Each paragraph by its label."""
+    return {
+        label: lines if isinstance(lines, str) else "\n".join(lines)
+        for label, lines in paragraphs(one)
+        if lines
+    }
+
+
+PAUSE = ControlAct(Control.PAUSE, ago(60), "kim", "driver roll-out", NOW + timedelta(hours=1))
+
+
+@pytest.mark.parametrize(
+    ("node", "given", "words"),
+    [
+        ({}, {"controls": Controls((PAUSE,))}, "paused by kim until 2026-05-06T13:00:00Z: driver roll-out"),
+        ({}, {"coverage": Coverage(ago(5), ambiguous=frozenset({"gpu-2"}))}, "two machines"),
+        ({"opted_out": True}, {}, OPT_OUT_LABEL),
+        ({"selected": False}, {}, "KONDUCTOR_NODE_SELECTOR"),
+    ],
+    ids=["pause", "two machines", "opted out", "not selected"],
+)
+def test_the_reason_against_a_taint_is_shown(node: dict[str, Any], given: dict[str, Any], words: str) -> None:
+    states = nodes("brake full")
+    states["gpu-2"] = replace(states["gpu-2"], **node)
+
+    assert words in shown(explained("gpu-2", states, **given))["Held back"]
+
+
+def test_what_the_next_poll_lets_through_is_not_called_held_back() -> None:
+    roomy = explained("gpu-2", nodes("brake full"), policy=PolicyConfig(brake_max_percent=100))
+
+    assert roomy.held_back == ()
+    assert "it is tainted at the next poll" in shown(roomy)["Decided"]
+
+
+def test_a_kernel_log_that_is_not_read_is_no_silence() -> None:
+    coverage = Coverage(ago(20), listed_are_measured=False, read_ns={Source.KERNEL: ago_ns(400)})
+
+    page = shown(explained("gpu-2", nodes("healthy"), coverage=coverage))
+
+    assert page["Node"] == "gpu-2 is unknown"
+    assert page["Decided"] == "nothing: nothing is recorded against it up to 2026-05-06T11:53:20Z"
+    assert page["Coverage"].startswith("UNKNOWN: its kernel log has not been read since 2026-05-06T11:53:20Z")
+
+
+def test_earlier_times_out_and_who_let_it_go_are_shown() -> None:
+    page = shown(
+        recorded(
+            quarantines=tuple(Quarantine(ago(9_000 - n), ago(8_000 - n), "xid.79") for n in range(5)),
+            replace_since=ago(100),
+            releases=(Release(ago(8_000), "kim@laptop", "riser swapped", "reset"),),
+        )
+    )
+
+    assert "marked for replacement" in page["Stays out"]
+    assert "for 16m, for xid.79" in page["Times out"]
+    assert "and 2 times before that" in page["Times out"]
+    assert "by kim@laptop (reset): riser swapped" in page["Released"]
+
+
+def test_that_the_driver_called_a_fault_over_is_shown_with_its_time_and_what_that_changes() -> None:
+    one = recorded(incidents=(replace(incident("xid.154"), ended_ns=ago_ns(60)),))
+
+    assert "over: 60s ago (" in shown(one)["Fault"]
+    assert "it stands until `konductor-like reset`" in shown(one)["Fault"]
+    [fault] = document(one)["node"]["faults"]
+    assert fault["endedAt"] == "2026-05-06T11:59:00Z"
+
+
+def test_a_collateral_node_names_the_root_cause_and_the_others() -> None:
+    failure = shown(explained("gpu-5", nodes("events")))["Failure"]
+
+    assert "began on gpu-1; 7 collateral" in failure
+    assert "this node: collateral; with it: gpu-1, " in failure
+    assert failure.endswith("and 1 more")
+
+
+def test_of_many_faults_the_open_and_tainting_ones_are_shown_and_the_others_counted() -> None:
+    minor = [
+        incident(f"xid.{number}", severity=Severity.APPLICATION, seconds_ago=number)
+        for number in range(10, 10 + FAULTS_SHOWN)
+    ]
+    closed = incident("xid.95", state=IncidentState.RELEASED, seconds_ago=1)
+    one = recorded(incidents=(closed, *minor, incident()))
+
+    faults = [lines[0] for label, lines in paragraphs(one) if label == "Fault"]
+
+    assert len(faults) == FAULTS_SHOWN
+    assert faults[0].startswith("xid 79 ")
+    assert shown(one)["And"].startswith("2 more faults")
+
+
+def test_a_nodes_name_is_looked_up_where_it_is_no_rule(cluster: Cluster, run: Run) -> None:
+    server = cluster("one faulty")
+
+    by_name = run("explain", "gpu-1", "-o", "json").document
+
+    assert run("explain", "node", "gpu-1", "-o", "json").document == by_name
+    assert by_name["node"]["state"] == "faulty"
+    assert server.calls("patch") == []
+
+
+def test_a_rule_needs_no_cluster(cluster: Cluster, run: Run) -> None:
+    server = cluster("one faulty")
+
+    assert "Fault:" in run("explain", "xid-79").out
+
+    assert server.calls() == []
+
+
+def test_a_node_that_may_not_be_looked_at_is_a_failure_and_not_a_wrong_word(
+    cluster: Cluster, run: Run
+) -> None:
+    server = cluster("one faulty")
+    server.access.deny("list", "nodes")
+
+    done = run("explain", "gpu-2")
+
+    assert done.code == 1
+    assert "to check: kubectl auth can-i list nodes" in done.err

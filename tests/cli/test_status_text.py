@@ -1,0 +1,174 @@
+"""The lines above the table of ``status``: the brake, the controller, which kernel logs arrive."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.status.coverage import coverage_lines, coverage_report, notes_on, warnings_on
+from konductor_like.cli.status.text import brake_sentence, controller_sentence
+from konductor_like.model import (
+    BrakeState,
+    Coverage,
+    Gap,
+    Held,
+    Loss,
+    Misnamed,
+    Pace,
+    PoolBrake,
+    Source,
+    Unparsed,
+)
+from tests.cli.scenes import NOW, ago, ago_ns, incident
+
+FLEET = [f"gpu-{number}" for number in range(1, 13)]
+
+
+def waiting(number: int) -> tuple[Held, ...]:
+    return tuple(Held(f"gpu-{each}", incident()) for each in range(1, number + 1))
+
+
+@pytest.mark.parametrize(
+    ("brake", "words"),
+    [
+        (
+            BrakeState(10, 2, 2),
+            "armed; 2 out of service, at most 2 of 10 GPU nodes may be; the next would be",
+        ),
+        (BrakeState(1, 1, 1, waiting(1)), "HOLDING 1 node back: gpu-1; 1 out of service, at most 1 of 1 GPU"),
+        (
+            BrakeState(5, 0, 1, waiting(2), cooling=1, rearms_at=NOW + timedelta(minutes=4)),
+            "; COOLING DOWN after 1 release, arms itself again 2026-05-06T12:04:00Z (in 4m)",
+        ),
+        (
+            BrakeState(10, 1, 2, pools=(PoolBrake("a", 5, 1, 1), PoolBrake("b", 5, 0, 1))),
+            "armed; 1 out of service, at most 2 of 10 GPU nodes may be; no room in pool a (1 of 5 out)",
+        ),
+        (
+            BrakeState(10, 1, 2, pace=Pace(2, 3, 3600, NOW + timedelta(minutes=20))),
+            "rate 2 of at most 3 taints in the last 60m; the oldest counts until 2026-05-06T12:20:00Z (in",
+        ),
+    ],
+    ids=["full", "holds", "cools down", "pool is full", "rate"],
+)
+def test_the_brake_in_one_sentence(brake: BrakeState, words: str) -> None:
+    assert words in brake_sentence(brake, NOW)
+
+
+@pytest.mark.parametrize(
+    ("controller", "sentence"),
+    [
+        (
+            ControllerReport("ns/lease", holder="me", renewed=ago(3_600), duration_seconds=30),
+            "NOT RUNNING: me last renewed the Lease ns/lease 60m ago",
+        ),
+        (
+            ControllerReport("ns/lease", renewed=ago(60), read_ns={Source.KERNEL: ago_ns(61)}),
+            "NOT RUNNING: nobody holds the Lease ns/lease; kernel logs read up to 61s ago",
+        ),
+        (ControllerReport("ns/lease", problem="403"), "unknown: 403"),
+        (
+            ControllerReport(
+                "ns/lease", holder="me", renewed=ago(1), duration_seconds=30, problem="bad cursor"
+            ),
+            "me holds the Lease ns/lease, renewed 1s ago; bad cursor",
+        ),
+    ],
+    ids=["expired", "released", "out of reach", "mangled"],
+)
+def test_the_controller_in_one_sentence(controller: ControllerReport, sentence: str) -> None:
+    assert controller_sentence(controller, NOW) == sentence
+
+
+def lines(*, unread: bool = False, **coverage: Any) -> list[str]:
+    given = Coverage(ago(20), **{"listed_are_measured": False, **coverage})
+    report = coverage_report(FLEET, given, unread=unread)
+    return [f"{label}: {text}" for label, text in coverage_lines(report, NOW)]
+
+
+def test_what_is_heard_is_one_short_line_and_unknown_nodes_are_named() -> None:
+    (line,) = lines(unknown=frozenset(FLEET[:7]), listed=frozenset({"gpu-12"}))
+
+    assert lines() == ["Coverage: 12 of 12 kernel logs heard"]
+    assert "0 of 12 kernel logs heard; UNKNOWN gpu-1" in lines(unread=True)[0]
+    assert line.startswith("Coverage: 4 of 12 kernel logs heard; UNKNOWN gpu-1, gpu-2, gpu-3, gpu-4, gpu-5")
+    assert line.endswith("gpu-5 and 2 more; 1 not measured")
+
+
+def test_what_is_missing_is_told_with_its_nodes_its_length_and_its_age() -> None:
+    lasting = Gap(ago_ns(720), None, frozenset({"gpu-7"}))
+    past = Gap(ago_ns(7200), ago_ns(3600), None)
+
+    assert lines(gaps=(past, lasting))[1:] == [
+        "Missing: all 12 nodes for 60m, 120m ago; gpu-7 for 12m until now"
+    ]
+
+
+def test_many_spans_are_counted_and_a_gap_of_nodes_that_are_gone_is_not_told() -> None:
+    gaps = tuple(Gap(ago_ns(4000 + n), ago_ns(3000), frozenset({"gpu-1"})) for n in range(7))
+
+    assert lines(gaps=gaps)[1].endswith("; and 4 more spans")
+    assert lines(gaps=(Gap(ago_ns(720), None, frozenset({"gpu-99"})),)) == lines()
+
+
+def test_lost_records_and_ambiguous_names_have_lines_of_their_own() -> None:
+    told = lines(ambiguous=frozenset({"gpu-3"}), lost={"gpu-4": Loss(41, ago_ns(60))})
+
+    assert told[1:] == [
+        "Lost: gpu-4 (41 records) overwritten before they were read",
+        "Ambiguous: gpu-3: two machines under one name; not tainted",
+    ]
+
+
+def test_nodes_whose_xids_are_not_understood_are_named() -> None:
+    unparsed = {f"gpu-{number}": Unparsed(number, ago_ns(60)) for number in (4, 1, 2)}
+
+    assert lines(unparsed=unparsed)[1:] == [
+        (
+            "Unparsed: gpu-1 (1 line), gpu-2 (2 lines), gpu-4 (4 lines) with an Xid that is not understood: "
+            "see the controller's log"
+        )
+    ]
+    assert len(list(notes_on("gpu-2", Coverage(NOW, unparsed=unparsed)))) == 1
+
+
+def test_names_of_faults_that_are_no_nodes_are_told_with_what_to_check() -> None:
+    names = {f"gpu-{number}.example.com": Misnamed(2, ago_ns(number * 60)) for number in range(1, 8)}
+
+    (line,) = lines(misnamed=names)[1:]
+
+    assert line.startswith("Misnamed: kernel faults of 7 names that are no Nodes: gpu-1.example.com, gpu-2.")
+    assert " and 2 more (14 faults, the last 60s ago); unless deleted, check KONDUCTOR_NODE_LABEL" in line
+    assert "1 name that is no Node: GPU-3 (1 fault," in lines(misnamed={"GPU-3": Misnamed(1, ago_ns(60))})[1]
+
+
+def test_without_coverage_or_gpu_nodes_there_is_nothing_to_say() -> None:
+    for report in (
+        coverage_report(FLEET, None, unread=False),
+        coverage_report([], Coverage(NOW), unread=False),
+    ):
+        assert list(coverage_lines(report, NOW)) == []
+
+
+def test_the_notes_on_a_node_say_from_when_to_when_its_log_is_missing() -> None:
+    coverage = Coverage(
+        NOW,
+        gaps=(
+            Gap(ago_ns(7200), ago_ns(3600), frozenset({"gpu-1", "gpu-3"})),
+            Gap(ago_ns(720), None, frozenset({"gpu-1"})),
+        ),
+        lost={"gpu-1": Loss(41, ago_ns(60))},
+        ambiguous=frozenset({"gpu-1"}),
+    )
+
+    assert list(notes_on("gpu-1", coverage)) == [
+        "its kernel log is missing from 2026-05-06T10:00:00Z to 2026-05-06T11:00:00Z",
+        "its kernel log is missing from 2026-05-06T11:48:00Z on",
+        "41 records overwritten in its kernel log before they were read",
+    ]
+    assert list(notes_on("gpu-2", coverage)) == []
+    assert len(list(warnings_on("gpu-1", coverage))) == 1
+    assert list(warnings_on("gpu-2", coverage)) == []
