@@ -10,55 +10,24 @@ written to a temporary folder for as long as it takes to load them, and removed 
 from __future__ import annotations
 
 import logging
-import math
 import os
 import ssl
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from konductor_like.cluster.errors import KubeConfigError, KubeError, KubeUnauthorized, cut
+from konductor_like.cluster.transport import Connection
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _CONNECTIONS_KEPT = 100  # more than threads that write at once: urllib3 logs a warning for each one beyond
-_RENEW_SECONDS = 1.0
-"""Whether a token is about to expire is looked at this often: it takes as long as the rest of a request."""
 _UNUSABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, ImportError)
 """How the official client's loaders fail on a malformed file, besides their own exception."""
 
 _root_logger = threading.Lock()
-
-
-class Credentials:
-    """How to reach a cluster. ``namespace`` is the context's, or in a pod the pod's own."""
-
-    def __init__(self, configuration: Any, namespace: str | None, *, in_cluster: bool) -> None:
-        self.configuration = configuration
-        self.tls = _tls_context(configuration)
-        self.namespace = namespace
-        self.in_cluster = in_cluster
-        # The files were just read; urllib3 shall not look for them at every new connection.
-        configuration.ssl_ca_cert = configuration.cert_file = configuration.key_file = None
-        self._renew = configuration.refresh_api_key_hook
-        self._renewing = threading.Lock()
-        self._looked_at = -math.inf
-
-    def authorization(self) -> str | None:
-        """The value of the Authorization header, renewed if it is about to expire; None without a token.
-
-        Raises KubeUnauthorized when it cannot be renewed.
-        """
-        with self._renewing:
-            if self._renew is not None and time.monotonic() - self._looked_at >= _RENEW_SECONDS:
-                with _told(KubeUnauthorized, "cannot renew the login"):
-                    self._renew(self.configuration)
-                self._looked_at = time.monotonic()
-            token = self.configuration.api_key.get("BearerToken")
-        return token.strip() if isinstance(token, str) else None
 
 
 def load(
@@ -66,7 +35,7 @@ def load(
     context: str | None,
     environ: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
-) -> Credentials:
+) -> Connection:
     """Find and load the configuration. Raises KubeConfigError when there is none, or it is unusable."""
     environ = os.environ if environ is None else environ
     if kubeconfig is not None:
@@ -83,13 +52,13 @@ def load(
     return _from_service_account(environ, service_account)
 
 
-def _from_files(places: str, context: str | None) -> Credentials:
+def _from_files(places: str, context: str | None) -> Connection:
     # Imported here because it takes about a second.
     from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
     configuration = _blank_configuration()
     with (
-        _told(KubeConfigError, f"kubeconfig {places} cannot be used"),
+        _reported(KubeConfigError, f"kubeconfig {places} cannot be used"),
         tempfile.TemporaryDirectory(prefix="konductor-like-") as folder,
     ):
         merged = KubeConfigMerger(places).config
@@ -109,21 +78,36 @@ def _from_files(places: str, context: str | None) -> Credentials:
         loader.load_and_set(configuration)
         if not configuration.host:
             raise KubeConfigError(f"kubeconfig {places} names no server for context {wanted!r}")
+        if not hasattr(loader, "expiry"):
+            configuration.refresh_api_key_hook = None  # a token without an end is never renewed
         namespace = loader.current_context["context"].get("namespace")
-        return Credentials(configuration, str(namespace) if namespace else None, in_cluster=False)
+        return _connection(configuration, str(namespace) if namespace else None, in_cluster=False)
 
 
-def _from_service_account(environ: Mapping[str, str], folder: Path) -> Credentials:
+def _from_service_account(environ: Mapping[str, str], folder: Path) -> Connection:
     from kubernetes.config.incluster_config import InClusterConfigLoader
 
     configuration = _blank_configuration()
-    with _told(KubeConfigError, f"the pod's service account in {folder} cannot be used"):
+    with _reported(KubeConfigError, f"the pod's service account in {folder} cannot be used"):
         InClusterConfigLoader(
             token_filename=str(folder / "token"), cert_filename=str(folder / "ca.crt"), environ=environ
         ).load_and_set(configuration)
         own = folder / "namespace"
         namespace = own.read_text(encoding="utf-8").strip() if own.is_file() else None
-        return Credentials(configuration, namespace or None, in_cluster=True)
+        return _connection(configuration, namespace or None, in_cluster=True)
+
+
+def _connection(configuration: Any, namespace: str | None, *, in_cluster: bool) -> Connection:
+    hook = configuration.refresh_api_key_hook
+
+    def renew() -> None:
+        with _reported(KubeUnauthorized, "cannot renew the login"):
+            hook(configuration)
+
+    tls = _tls_context(configuration)
+    # The files were just read; urllib3 shall not look for them at every new connection.
+    configuration.ssl_ca_cert = configuration.cert_file = configuration.key_file = None
+    return Connection(configuration, namespace, in_cluster=in_cluster, tls=tls, renew=renew if hook else None)
 
 
 def _blank_configuration() -> Any:
@@ -151,7 +135,7 @@ def _tls_context(configuration: Any) -> ssl.SSLContext | None:
 
 
 @contextmanager
-def _told(kind: type[KubeError], what: str) -> Iterator[None]:
+def _reported(kind: type[KubeError], what: str) -> Iterator[None]:
     """Turn whatever the client's loaders raise, or only log and swallow, into one error of ours."""
     from kubernetes.config import ConfigException
     from yaml import YAMLError
@@ -160,21 +144,21 @@ def _told(kind: type[KubeError], what: str) -> Iterator[None]:
         with _swallowed() as problems:
             yield
     except (ConfigException, YAMLError, *_UNUSABLE) as error:
-        said = repr(error) if isinstance(error, KeyError) else str(error)
-        raise kind(f"{what}: {cut(said)}") from error
+        reason = repr(error) if isinstance(error, KeyError) else str(error)
+        raise kind(f"{what}: {cut(reason)}") from error
     if problems:
         raise kind(f"{what}: {cut(problems[0])}", hint="run the kubeconfig's login command by hand")
 
 
 @contextmanager
 def _swallowed() -> Iterator[list[str]]:
-    """What the loader of kubeconfigs says to the root logger in place of raising; nobody else hears it."""
-    said: list[str] = []
+    """What the loader of kubeconfigs logs in place of raising; it is logged nowhere else."""
+    messages: list[str] = []
 
     def catch(record: logging.LogRecord) -> bool:
         if record.module != "kube_config":
             return True
-        said.append(record.getMessage())
+        messages.append(record.getMessage())
         return False
 
     root, silence = logging.getLogger(), logging.NullHandler()
@@ -182,7 +166,7 @@ def _swallowed() -> Iterator[list[str]]:
         root.addHandler(silence)  # with no handler at all, logging.error() would install one
         root.addFilter(catch)
         try:
-            yield said
+            yield messages
         finally:
             root.removeFilter(catch)
             root.removeHandler(silence)

@@ -1,12 +1,13 @@
-"""What the Lease carries besides its holder: the cursor, what releases cover, who is heard (rule 9)."""
+"""What the Lease carries besides its holder: the cursor, what releases cover, whose logs arrive (rule 9)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from konductor_like.cluster import node_record
-from konductor_like.cluster.lenient_json import Fields, dumps, read
+from konductor_like.cluster.lenient_json import Fields, Ns, dumps, read
 from konductor_like.model import Checkpoint, Coverage, Gap, Loss, Misnamed, NodeRecord, Source, Unparsed
 from konductor_like.model.time import text_of, text_of_ns
 
@@ -46,16 +47,12 @@ def decode_checkpoint(text: str) -> tuple[Checkpoint | None, str | None]:
     """
     fields = read(text)
     read_ns = _read_ns(fields.inner("read"))
-    act_from_ns = fields.ns("act_from")
-    if act_from_ns is None:
-        if fields.problem is None:
-            fields.complain("act_from is missing")
-        return None, fields.problem
-    return Checkpoint(read_ns, act_from_ns), fields.problem
+    act_from_ns = fields.need("act_from", Ns)
+    return None if act_from_ns is None else Checkpoint(read_ns, act_from_ns), fields.problem
 
 
 def encode_releases(released: Iterable[NodeRecord]) -> str | None:
-    """The annotation of what releases cover, the newest first; None where there is nothing to say.
+    """The annotation of what releases cover, the newest first; None where nothing is covered.
 
     Those beyond what fits are left out.
     """
@@ -100,16 +97,14 @@ def encode_coverage(coverage: Coverage) -> str:
 def decode_coverage(text: str) -> tuple[Coverage | None, str | None]:
     """The coverage, and what was wrong with it. Never raises."""
     fields = read(text)
-    at = fields.moment("at")
+    at = fields.need("at", datetime)
     if at is None:
-        if fields.problem is None:
-            fields.complain("at is missing")
         return None, fields.problem
     coverage = Coverage(
         at=at,
         unknown=frozenset(fields.texts("unknown")),
         listed=frozenset(fields.texts("listed")),
-        listed_are_measured=fields.flag("listed_are_measured"),
+        listed_are_measured=bool(fields.get("listed_are_measured", bool)),
         gaps=fields.decoded("gaps", _gap),
         ambiguous=frozenset(fields.texts("ambiguous")),
         lost=_counted(fields, "lost"),
@@ -125,8 +120,7 @@ def _read_texts(read_ns: Mapping[Source, int]) -> dict[str, object]:
 
 
 def _read_ns(fields: Fields) -> dict[Source, int]:
-    found = {source: fields.ns(source.value) for source in Source}
-    return {source: ns for source, ns in found.items() if ns is not None}
+    return {source: ns for source in Source if (ns := fields.get(source.value, Ns)) is not None}
 
 
 def _missing(coverage: Coverage) -> dict[str, object]:
@@ -155,12 +149,10 @@ def _missing(coverage: Coverage) -> dict[str, object]:
 
 
 def _gap(fields: Fields) -> Gap | None:
-    start_ns = fields.ns("from")
+    start_ns = fields.need("from", Ns)
     if start_ns is None:
-        fields.complain("from is missing")
         return None
-    nodes = fields.texts("nodes")
-    return Gap(start_ns, fields.ns("to"), frozenset(nodes) if nodes else None)
+    return Gap(start_ns, fields.get("to", Ns), frozenset(fields.texts("nodes")) or None)
 
 
 def _counted(fields: Fields, name: str) -> dict[str, Any]:
@@ -168,7 +160,7 @@ def _counted(fields: Fields, name: str) -> dict[str, Any]:
     key, count, of = _COUNTED[name]
     found = {}
     for item in fields.items(name):
-        node, number, at_ns = item.text(key), item.number(count), item.ns("at")
+        node, number, at_ns = item.get(key, str), item.get(count, int), item.get("at", Ns)
         if node is None or number is None or at_ns is None:
             item.complain(f"{key}, {count} or at is missing")
         else:

@@ -12,12 +12,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 from urllib.parse import quote
 
 from konductor_like.cluster import auth
 from konductor_like.cluster.errors import KubeBadAnswer, KubeGone
-from konductor_like.cluster.transport import FIELD_MANAGER, JSON_PATCH, JsonObject, Transport
+from konductor_like.cluster.transport import FIELD_MANAGER, JSON, JSON_PATCH, JsonObject, Transport
 from konductor_like.cluster.watch import WatchStream
 
 PAGE_SIZE = 100
@@ -67,17 +67,17 @@ class ReadOnlyKubeClient:
     @property
     def server(self) -> str:
         """The API server's URL."""
-        return self._transport.server
+        return self._transport.connection.host
 
     @property
     def namespace(self) -> str | None:
         """The context's namespace, or in a pod the pod's own; None where there is none."""
-        return self._transport.access.namespace
+        return self._transport.connection.namespace
 
     @property
     def in_cluster(self) -> bool:
         """Whether the pod's service account is used."""
-        return self._transport.access.in_cluster
+        return self._transport.connection.in_cluster
 
     @property
     def clock_ahead_seconds(self) -> float:
@@ -86,26 +86,21 @@ class ReadOnlyKubeClient:
 
     def close(self) -> None:
         """Close idle connections."""
-        self._transport.close()
+        self._transport.connection.close()
 
-    def get(
-        self, path: str, params: Mapping[str, str] | None = None, timeout_seconds: float | None = None
-    ) -> JsonObject:
+    def get(self, path: str, timeout_seconds: float | None = None) -> JsonObject:
         """One object, as the server has it now."""
-        what = f"get {spoken_path(path)}"
-        return self._transport.ask(what, "GET", path, params=params, timeout_seconds=timeout_seconds)
+        return self._transport.ask(f"get {spoken_path(path)}", "GET", path, timeout_seconds=timeout_seconds)
 
     def list(self, path: str, params: Mapping[str, str] | None = None) -> JsonObject:
         """One page of a list. Raises KubeBadAnswer for anything else: failure is not absence."""
         what = f"list {spoken_path(path)}"
         page = self._transport.ask(what, "GET", path, params=params)
-        items, metadata = page.get("items"), page.get("metadata")
-        if not str(page.get("kind", "")).endswith("List") or not isinstance(metadata, dict):
+        items = page.get("items")
+        page["items"] = items = [] if items is None else items  # Go writes an empty list as null
+        is_list = str(page.get("kind", "")).endswith("List") and isinstance(items, list)
+        if not is_list or not isinstance(page.get("metadata"), dict):
             raise KubeBadAnswer(f"cannot {what}: {self.server} answered with something that is not a list")
-        if items is None:
-            page["items"] = []
-        elif not isinstance(items, list):
-            raise KubeBadAnswer(f"cannot {what}: {self.server} answered with items that are not a list")
         return page
 
     def list_pages(
@@ -187,9 +182,7 @@ class ReadOnlyKubeClient:
             "spec": {"resourceAttributes": dict(attributes)},
         }
         what = "ask for our own permissions"
-        answer = self._transport.ask(
-            what, "POST", ACCESS_REVIEWS_PATH, body=review, content_type="application/json"
-        )
+        answer = self._transport.ask(what, "POST", ACCESS_REVIEWS_PATH, body=review, content_type=JSON)
         status = answer.get("status")
         if not isinstance(status, dict) or not isinstance(status.get("allowed"), bool):
             raise KubeBadAnswer(f"cannot {what}: the answer does not say whether it is allowed")
@@ -197,46 +190,39 @@ class ReadOnlyKubeClient:
 
 
 class KubeClient(ReadOnlyKubeClient):
-    """Reads and writes; every write names us as its field manager."""
+    """Reads and writes."""
+
+    write_params: ClassVar[Mapping[str, str]] = {"fieldManager": FIELD_MANAGER}
+    """Query parameters of every write."""
 
     def create(self, path: str, body: JsonObject, timeout_seconds: float | None = None) -> JsonObject:
         """Create ``body`` in the list at ``path``."""
         name = body.get("metadata", {}).get("name", "")
-        what = f"create {spoken_path(f'{path}/{name}')}"
-        return self._write(what, "POST", path, body, "application/json", timeout_seconds)
+        return self._write("create", "POST", path, body, JSON, timeout_seconds, f"{path}/{name}")
 
-    def patch(
-        self,
-        path: str,
-        body: object,
-        content_type: str = JSON_PATCH,
-        params: Mapping[str, str] | None = None,
-        timeout_seconds: float | None = None,
-    ) -> JsonObject:
-        """Patch one object; a JSON Patch unless ``content_type`` says otherwise."""
-        what = f"patch {spoken_path(path)}"
-        return self._write(what, "PATCH", path, body, content_type, timeout_seconds, params)
+    def patch(self, path: str, body: object, timeout_seconds: float | None = None) -> JsonObject:
+        """Apply a JSON Patch to one object."""
+        return self._write("patch", "PATCH", path, body, JSON_PATCH, timeout_seconds)
 
     def replace(self, path: str, body: JsonObject, timeout_seconds: float | None = None) -> JsonObject:
         """Replace one object, which must still have the resourceVersion that ``body`` names."""
-        what = f"update {spoken_path(path)}"
-        return self._write(what, "PUT", path, body, "application/json", timeout_seconds)
+        return self._write("update", "PUT", path, body, JSON, timeout_seconds)
 
     def _write(
         self,
-        what: str,
+        verb: str,
         method: str,
         path: str,
-        body: Any,
+        body: object,
         content_type: str,
         timeout_seconds: float | None,
-        params: Mapping[str, str] | None = None,
+        about: str = "",
     ) -> JsonObject:
         return self._transport.ask(
-            what,
+            f"{verb} {spoken_path(about or path)}",
             method,
             path,
-            params={"fieldManager": FIELD_MANAGER, **(params or {})},
+            params=self.write_params,
             body=body,
             content_type=content_type,
             timeout_seconds=timeout_seconds,
@@ -269,7 +255,7 @@ def lease_path(namespace: str, name: str) -> str:
 
 
 def spoken_path(path: str) -> str:
-    """A path as people say it: ``nodes/gpu-7``, ``leases`` of a namespace as ``leases in NAME``."""
+    """A path in words: ``nodes/gpu-7``, ``leases`` of a namespace as ``leases in NAME``."""
     parts = path.strip("/").split("/")
     rest = parts[2:] if parts[0] == "api" else parts[3:]
     if len(rest) > 2 and rest[0] == "namespaces":

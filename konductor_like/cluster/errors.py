@@ -1,4 +1,4 @@
-"""What can go wrong with the API server, told to people.
+"""What can go wrong with the API server, in words for people.
 
 ::
 
@@ -46,7 +46,7 @@ class KubeError(Exception):
     """A request that failed: what failed, on what, and in ``hint`` the way out.
 
     ``transient``: trying again later may help. ``outcome_unknown``: the request was a write, and the server
-    may have carried it out although no good answer came. ``reason`` is the ``Status`` object's own.
+    may have carried it out although no good answer came.
     """
 
     transient: ClassVar[bool] = False
@@ -57,13 +57,11 @@ class KubeError(Exception):
         message: str,
         *,
         hint: str | None = None,
-        reason: str = "",
         outcome_unknown: bool = False,
         retry_after_seconds: float | None = None,
     ) -> None:
         super().__init__(message)
         self.hint = self.default_hint if hint is None else hint
-        self.reason = reason
         self.outcome_unknown = outcome_unknown
         self.retry_after_seconds = retry_after_seconds
 
@@ -168,14 +166,12 @@ def error_of(
     what: str, status: int, body: bytes, *, retry_after: str | None = None, write: bool = False
 ) -> KubeError:
     """The error that an answer stands for. ``what`` was attempted (``get nodes/gpu-7``)."""
-    message, reason = _status_object(body)
+    message = _status_message(body)
     kind = _kind_of(status)
     hint = _forbidden_hint(message) if kind is KubeForbidden else None
-    said = cut(message) if message else f"HTTP status {status}"
     return kind(
-        f"cannot {what}: {said}",
+        f"cannot {what}: {cut(message) if message else f'HTTP status {status}'}",
         hint=hint,
-        reason=reason,
         outcome_unknown=write and kind in (KubeUnavailable, KubeBadAnswer),
         retry_after_seconds=retry_after_seconds(retry_after),
     )
@@ -194,16 +190,15 @@ def _kind_of(status: int) -> type[KubeError]:
     return KubeUnavailable if status >= 500 else KubeBadAnswer
 
 
-def _status_object(body: bytes) -> tuple[str, str]:
-    """Message and reason of a ``Status`` object; empty strings for any other body."""
+def _status_message(body: bytes) -> str:
+    """The message of a ``Status`` object; empty for any other body."""
     try:
         status = json.loads(body)
     except (ValueError, RecursionError):
-        return "", ""
-    if not isinstance(status, dict) or status.get("kind") != "Status":
-        return "", ""
-    message, reason = status.get("message"), status.get("reason")
-    return (message if isinstance(message, str) else "", reason if isinstance(reason, str) else "")
+        return ""
+    is_status = isinstance(status, dict) and status.get("kind") == "Status"
+    message = status.get("message") if is_status else None
+    return message if isinstance(message, str) else ""
 
 
 def _forbidden_hint(message: str) -> str | None:

@@ -1,21 +1,20 @@
 """One automatic writer: the Lease that elects it and carries its cursor (rules 9 and 24).
 
 Taking, renewing and releasing are single writes guarded by the Lease's resourceVersion, so that a holder
-that lost the Lease can neither renew it nor move the cursor. Whether another's Lease has expired is judged
-by watching it stay the same for its duration on our own clock, never by comparing clocks; our own right to
+that lost the Lease can neither renew it nor move the cursor. Another's Lease has expired once we
+saw it stay the same for its duration on our own clock; clocks are never compared. Our own right to
 write ends earlier, at the renew deadline, counted from before the last successful renewal was sent.
 """
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import os
 import socket
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,42 +29,37 @@ from konductor_like.cluster.errors import (
 )
 from konductor_like.cluster.lease_annotations import (
     Carried,
-    JsonObject,
+    LeaseControls,
     LeaseView,
     annotated,
-    carrying,
+    controls_of,
+    encode_carried,
     view,
 )
-from konductor_like.cluster.lenient_json import json_object
 from konductor_like.cluster.preflight import namespace_missing
-from konductor_like.cluster.transport import suspend_aware_seconds
-from konductor_like.model import Checkpoint, Coverage
+from konductor_like.cluster.transport import JsonObject, json_object, suspend_aware_seconds
 from konductor_like.model.time import micro_time
 
 _TRIES_PER_DEADLINE = 4
 """A renewal that gets no answer is given up after this part of the deadline, so that others can be tried."""
 
 
-def read_lease(
-    client: ReadOnlyKubeClient, namespace: str, name: str, timeout_seconds: float | None = None
-) -> LeaseView | None:
+def read_lease(client: ReadOnlyKubeClient, namespace: str, name: str) -> LeaseView | None:
     """What the Lease says now; None if there is none. Raises a KubeError."""
     try:
-        return view(client.get(lease_path(namespace, name), timeout_seconds=timeout_seconds))
+        return view(client.get(lease_path(namespace, name)))
     except KubeNotFound:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseStatus:
-    """Whether we hold the Lease; if not, who does, as far as known; and what it carries."""
-
-    held: bool
-    holder: str
-    checkpoint: Checkpoint | None = None
-    coverage: Coverage | None = None
-    problem: str | None = None
-    """Why cursor or coverage could not be read, though they are there."""
+def read_controls(
+    client: ReadOnlyKubeClient, namespace: str, name: str, timeout_seconds: float
+) -> LeaseControls | None:
+    """The operators' controls as they are now; None if there is no Lease. Raises a KubeError."""
+    try:
+        return controls_of(client.get(lease_path(namespace, name), timeout_seconds=timeout_seconds))
+    except KubeNotFound:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,28 +117,27 @@ class LeaderLease:
             raise LeadershipLost(f"the Lease could not be renewed for {self._deadline_seconds:g} s")
         return left
 
-    def renewal_since(self, since_seconds: float) -> tuple[float, LeaseView] | None:
+    def renewal_since(self, since_seconds: float) -> tuple[float, LeaseControls] | None:
         """What the last renewal found, and when it was sent, on our clock; None if not since then."""
         term = self._term
         if term is None or term.renewed_at <= since_seconds:
             return None
         # What a renewal found is set before the term is: it is as new as that, if not newer.
-        return term.renewed_at, view(self._lease)
+        return term.renewed_at, controls_of(self._lease)
 
     @property
     def reference(self) -> dict[str, str]:
         """The Lease as an Event names what it is about."""
-        uid = json_object(self._lease, "metadata").get("uid")
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "namespace": self._namespace,
             "name": self._name,
-            **({"uid": str(uid)} if uid else {}),
+            "uid": str(json_object(self._lease, "metadata").get("uid", "")),
         }
 
-    def try_acquire(self) -> LeaseStatus:
-        """Take the Lease if it may be taken, and say how it stands. Raises a KubeError.
+    def try_acquire(self) -> LeaseView:
+        """Take the Lease if it may be taken, and give what it says. Raises a KubeError.
 
         It may be taken at once when nobody holds it, when it is our own, or when its holder is a dead
         process of this machine; else when it was not renewed for its duration while we watched.
@@ -154,16 +147,17 @@ class LeaderLease:
             try:
                 lease = self._client.get(self._path)
             except KubeNotFound:
-                return self._create()
-            seen = view(lease)
-            if not self._may_take(seen):
-                return _status(False, seen)
-            sent_at, wanted = self._clock(), self._taken(lease)
+                lease = None
+            if lease is not None and not self._may_take(seen := view(lease)):
+                return seen
+            sent_at = self._clock()
             try:
-                answer = self._client.replace(self._path, wanted, timeout_seconds=self._patience_seconds)
+                self._lease = self._take(lease)
             except KubeConflict:
-                return _status(False, view(self._client.get(self._path)))
-            return self._hold(answer, sent_at)
+                return view(self._client.get(self._path))
+            found = view(self._lease)
+            self._term = _Term(found.acquired, sent_at)
+            return replace(found, held=True)
 
     def renew(self, carried: Carried) -> None:
         """Renew and save the cursor and what else it carries, in one write.
@@ -188,11 +182,8 @@ class LeaderLease:
             if term is None:
                 return False
             try:
-                try:
-                    self._replace(_released(self._lease, self._now(), carried))
-                except KubeConflict:
-                    self._read_again(term)
-                    self._replace(_released(self._lease, self._now(), carried))
+                # client-go leaves a duration of one second behind, for readers that wait for it to pass.
+                self._save(term, carried, holderIdentity="", leaseDurationSeconds=1)
             except KubeError:
                 return False
             return True
@@ -205,21 +196,6 @@ class LeaderLease:
     def _patience_seconds(self) -> float:
         return self._deadline_seconds / _TRIES_PER_DEADLINE
 
-    def _create(self) -> LeaseStatus:
-        sent_at = self._clock()
-        wanted = self._taken(_new(self._namespace, self._name))
-        try:
-            answer = self._client.create(leases_path(self._namespace), wanted, self._patience_seconds)
-        except KubeConflict:
-            return _status(False, view(self._client.get(self._path)))
-        except KubeNotFound as error:
-            raise namespace_missing(self._namespace) from error
-        return self._hold(answer, sent_at)
-
-    def _taken(self, lease: JsonObject) -> JsonObject:
-        taken = _taken(lease, self._identity, self._duration_seconds, self._now())
-        return annotated(taken, self._notes())
-
     def _may_take(self, seen: LeaseView) -> bool:
         if seen.holder in ("", self._identity) or is_dead(seen.holder):
             return True
@@ -230,36 +206,55 @@ class LeaderLease:
         unchanged_seconds = self._clock() - self._observed[1]
         return unchanged_seconds >= (seen.duration_seconds or self._duration_seconds)
 
-    def _hold(self, lease: JsonObject, sent_at: float) -> LeaseStatus:
-        seen = view(lease)
-        self._lease = lease
-        self._term = _Term(seen.acquired, sent_at)
-        return _status(True, seen)
+    def _take(self, lease: JsonObject | None) -> JsonObject:
+        """Write us as the holder, into a new Lease where there is none; the answer."""
+        before = view(lease or {})
+        changed_hands = before.holder not in ("", self._identity)
+        spec = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._duration_seconds,
+            "acquireTime": micro_time(self._now()),
+            "leaseTransitions": before.transitions + (1 if changed_hands else 0),
+        }
+        if lease is not None:
+            wanted = self._wanted(lease, Carried(), spec)
+            return self._client.replace(self._path, wanted, timeout_seconds=self._patience_seconds)
+        metadata = {"name": self._name, "namespace": self._namespace}
+        new = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+        try:
+            return self._create(self._wanted(new, Carried(), spec))
+        except KubeNotFound as error:
+            raise namespace_missing(self._namespace) from error
+
+    def _wanted(self, lease: JsonObject, carried: Carried, spec: JsonObject) -> JsonObject:
+        """The Lease renewed now, with these fields of its spec, and all else in it as it is."""
+        spec = {**json_object(lease, "spec"), "renewTime": micro_time(self._now()), **spec}
+        return annotated({**lease, "spec": spec}, {**encode_carried(carried), **self._notes()})
 
     def _renew(self, carried: Carried) -> None:
         self.budget_seconds()
-        term = self._term
+        term, sent_at = self._term, self._clock()
         if term is None:
             raise LeadershipLost("the Lease is not ours")
-        sent_at = self._clock()
         try:
-            self._replace(_renewed(self._lease, self._now(), carried))
-        except KubeConflict:
-            self._read_again(term)
-            sent_at = self._clock()
-            self._replace(_renewed(self._lease, self._now(), carried))
+            self._save(term, carried)
         except (KubeNotFound, KubeUnavailable):
             # An update of a Lease that was deleted is not found on some servers and an error 500 on others.
-            if not self._was_deleted():
+            if read_lease(self._client, self._namespace, self._name) is not None:
                 raise
-            self._recreate(_renewed(self._lease, self._now(), carried))
+            self._recreate(carried)
         self._term = _Term(term.acquired, sent_at)
 
-    def _replace(self, wanted: JsonObject) -> None:
+    def _save(self, term: _Term, carried: Carried, **spec: object) -> None:
+        """Write over the Lease; where somebody changed it, once more if the term is still ours."""
         timeout = self._patience_seconds
-        self._lease = self._client.replace(
-            self._path, annotated(wanted, self._notes()), timeout_seconds=timeout
-        )
+        try:
+            wanted = self._wanted(self._lease, carried, spec)
+            self._lease = self._client.replace(self._path, wanted, timeout_seconds=timeout)
+        except KubeConflict:
+            self._read_again(term)
+            wanted = self._wanted(self._lease, carried, spec)
+            self._lease = self._client.replace(self._path, wanted, timeout_seconds=timeout)
 
     def _read_again(self, term: _Term) -> None:
         """Somebody changed the Lease: go on with it if the term is still ours, else it is lost."""
@@ -272,20 +267,18 @@ class LeaderLease:
             raise LeadershipLost(f"the Lease is now held by {seen.holder or 'nobody'}")
         self._lease = lease
 
-    def _was_deleted(self) -> bool:
-        try:
-            self._client.get(self._path)
-        except KubeNotFound:
-            return True
-        return False
-
-    def _recreate(self, wanted: JsonObject) -> None:
+    def _recreate(self, carried: Carried) -> None:
         """Somebody deleted the Lease: put it back, cursor included, unless another was faster."""
-        anew = _as_new(annotated(wanted, self._notes()))
+        wanted = self._wanted(self._lease, carried, {})
+        server_set = ("resourceVersion", "uid", "creationTimestamp", "managedFields")
+        metadata = {name: value for name, value in wanted["metadata"].items() if name not in server_set}
         try:
-            self._lease = self._client.create(leases_path(self._namespace), anew, self._patience_seconds)
+            self._lease = self._create({**wanted, "metadata": metadata})
         except KubeConflict as error:
             raise LeadershipLost("the Lease was deleted, and another took it") from error
+
+    def _create(self, wanted: JsonObject) -> JsonObject:
+        return self._client.create(leases_path(self._namespace), wanted, self._patience_seconds)
 
 
 class LeaseKeeper:
@@ -297,7 +290,7 @@ class LeaseKeeper:
         newest: Callable[[], Carried],
         on_loss: Callable[[str], object],
     ) -> None:
-        """``on_loss`` is told why, once, from the keeper's thread; nothing is renewed after that."""
+        """``on_loss`` gets the reason, once, from the keeper's thread; nothing is renewed after that."""
         self._lease = lease
         self._newest = newest
         self._on_loss = on_loss
@@ -315,77 +308,20 @@ class LeaseKeeper:
         self._thread.join()
 
     def _run(self) -> None:
-        try:
-            self._keep()
-        except LeadershipLost as error:
-            self._on_loss(f"{error}.")
-        except Exception as error:
-            self._on_loss(f"it is no longer renewed: {error}.")
-            raise
-
-    def _keep(self) -> None:
-        failures = 0
-        wait = self._lease.renew_interval_seconds
+        failures, wait = 0, self._lease.renew_interval_seconds
         while not self._stopping.wait(wait):
             try:
                 self._lease.renew(self._newest())
-            except LeadershipLost:
-                raise
+                failures, wait = 0, self._lease.renew_interval_seconds
+            except LeadershipLost as error:
+                self._on_loss(f"{error}.")
+                return
             except KubeError:
                 failures += 1
                 wait = self._backoff.seconds(failures)
-            else:
-                failures, wait = 0, self._lease.renew_interval_seconds
-
-
-def _status(held: bool, seen: LeaseView) -> LeaseStatus:
-    return LeaseStatus(held, seen.holder, seen.checkpoint, seen.coverage, seen.problem)
-
-
-def _new(namespace: str, name: str) -> JsonObject:
-    """A Lease that nobody holds yet."""
-    return {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"leaseTransitions": 0},
-    }
-
-
-def _taken(lease: JsonObject, identity: str, duration_seconds: int, now: datetime) -> JsonObject:
-    """The Lease with us as its new holder; cursor and everything else in it stay."""
-    before = view(lease)
-    changed_hands = before.holder not in ("", identity)
-    return _with_spec(
-        lease,
-        now,
-        holderIdentity=identity,
-        leaseDurationSeconds=duration_seconds,
-        acquireTime=micro_time(now),
-        leaseTransitions=before.transitions + (1 if changed_hands else 0),
-    )
-
-
-def _renewed(lease: JsonObject, now: datetime, carried: Carried) -> JsonObject:
-    return carrying(_with_spec(lease, now), carried)
-
-
-def _released(lease: JsonObject, now: datetime, carried: Carried) -> JsonObject:
-    # A duration of one second is what client-go leaves behind, for readers that wait for it to pass.
-    return carrying(_with_spec(lease, now, holderIdentity="", leaseDurationSeconds=1), carried)
-
-
-def _with_spec(lease: JsonObject, now: datetime, **values: object) -> JsonObject:
-    spec = json_object(lease, "spec")
-    return {**lease, "spec": {**spec, "renewTime": micro_time(now), **values}}
-
-
-def _as_new(lease: JsonObject) -> JsonObject:
-    """The same Lease to be created anew after somebody deleted it."""
-    anew = copy.deepcopy(lease)
-    for server_set in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):
-        anew["metadata"].pop(server_set, None)
-    return anew
+            except Exception as error:
+                self._on_loss(f"it is no longer renewed: {error}.")
+                raise
 
 
 _DEAD_STATES = frozenset("ZX")

@@ -1,7 +1,7 @@
-"""What the Lease says besides its holder: cursor, coverage, settings, tainted Nodes, and people's controls.
+"""What the Lease says besides its holder: cursor, coverage, settings, tainted Nodes, operators' controls.
 
 Each has one annotation. The holder writes all but the controls, together with each renewal. The controls are
-what people told the controller, a JSON object with a list of acts:
+what operators want of the controller, a JSON object with a list of acts:
 
     {"v": 1, "acts": [{"control": "pause", "at": …, "by": …, "reason": …, "until": …, "act": …}]}
 
@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import TypeVar
 
 from konductor_like.cluster.checkpoint import (
     COVERAGE_ANNOTATION,
@@ -29,12 +29,14 @@ from konductor_like.cluster.checkpoint import (
 )
 from konductor_like.cluster.client import KubeClient, lease_path
 from konductor_like.cluster.errors import KubeConflict
-from konductor_like.cluster.lenient_json import Fields, dumps, json_object, present, read
+from konductor_like.cluster.lenient_json import Fields, dumps, read
+from konductor_like.cluster.node_record import MACHINE, Codec
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, decode_settings
+from konductor_like.cluster.transport import JsonObject, json_object
 from konductor_like.model import Checkpoint, Control, ControlAct, Controls, Coverage, Machine, TaintedNode
-from konductor_like.model.time import EPOCH, text_of
+from konductor_like.model.time import EPOCH
 
-JsonObject = dict[str, Any]
+T = TypeVar("T")
 CONTROLS_ANNOTATION = "trainy.konduktor.ai/controls"
 TAINTED_ANNOTATION = "trainy.konduktor.ai/tainted"
 PURGED_MOST = 100_000
@@ -42,6 +44,8 @@ PURGED_MOST = 100_000
 TAINTED_BYTES = 32 * 1024
 """Some 150 nodes; all annotations of the Lease together may take 256 KiB."""
 _VERSION = 1
+_ACT = Codec(ControlAct, "control", "at", "by", "reason", "until", "nodes", "act")
+_TAINTED = Codec(TaintedNode, "name", "pool", tainted="tainted_at", deleted="deleted_at")
 _SOMEBODYS_PAUSE = ControlAct(Control.PAUSE, EPOCH, "somebody", "no reason given")
 _TRIES = 8
 """The controller renews the Lease every few seconds; so often in a row it will not be faster."""
@@ -64,6 +68,17 @@ class LeaseView:
     controls: Controls = field(default_factory=Controls)
     settings: Published | None = None
     """What the controller decides by; None where it does not say."""
+    held: bool = False
+    """Whether it is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseControls:
+    """The operators' controls on a Lease."""
+
+    controls: Controls = field(default_factory=Controls)
+    problem: str | None = None
+    """Why some of it could not be read, if it is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,34 +94,50 @@ def view(lease: JsonObject) -> LeaseView:
     """Read a Lease, whatever is in it."""
     spec, annotations = Fields(json_object(lease, "spec"), "spec", []), annotations_of(lease)
     problems: list[str] = []
-
-    def decoded(key: str, decode: Callable[[str], tuple[Any, str | None]], absent: Any = None) -> Any:
-        text = annotations.get(key)
-        if not isinstance(text, str) or not text.strip():
-            return absent
-        found, problem = decode(text)
-        if problem is not None:
-            problems.append(f"annotation {key}: {problem}")
-        return found
-
-    checkpoint = decoded(CURSOR_ANNOTATION, decode_checkpoint)
-    released = decoded(RELEASES_ANNOTATION, decode_releases)
+    checkpoint = _decoded(annotations, CURSOR_ANNOTATION, decode_checkpoint, problems)
+    released = _decoded(annotations, RELEASES_ANNOTATION, decode_releases, problems)
     if checkpoint is not None and released:
         checkpoint = replace(checkpoint, released=released)
+    coverage = _decoded(annotations, COVERAGE_ANNOTATION, decode_coverage, problems)
+    settings = _decoded(annotations, SETTINGS_ANNOTATION, decode_settings, problems)
+    found = controls_of(lease)
     return LeaseView(
-        holder=spec.text("holderIdentity") or "",
-        acquired=spec.text("acquireTime") or "",
-        renewed=spec.moment("renewTime"),
-        duration_seconds=spec.number("leaseDurationSeconds") or None,
-        transitions=spec.number("leaseTransitions") or 0,
+        holder=spec.get("holderIdentity", str) or "",
+        acquired=spec.get("acquireTime", str) or "",
+        renewed=spec.get("renewTime", datetime),
+        duration_seconds=spec.get("leaseDurationSeconds", int) or None,
+        transitions=spec.get("leaseTransitions", int) or 0,
         checkpoint=checkpoint,
-        coverage=decoded(COVERAGE_ANNOTATION, decode_coverage),
-        settings=decoded(SETTINGS_ANNOTATION, decode_settings),
-        controls=Controls(
-            decoded(CONTROLS_ANNOTATION, decode_controls, ()), decoded(TAINTED_ANNOTATION, decode_tainted, ())
-        ),
-        problem="; ".join(problems) or None,
+        coverage=coverage,
+        settings=settings,
+        controls=found.controls,
+        problem="; ".join(filter(None, [*problems, found.problem])) or None,
     )
+
+
+def controls_of(lease: JsonObject) -> LeaseControls:
+    """The operators' controls on a Lease, and the tainted Nodes that it names."""
+    problems: list[str] = []
+    annotations = annotations_of(lease)
+    acts = _decoded(annotations, CONTROLS_ANNOTATION, decode_controls, problems)
+    tainted = _decoded(annotations, TAINTED_ANNOTATION, decode_tainted, problems)
+    return LeaseControls(Controls(acts or (), tainted or ()), "; ".join(problems) or None)
+
+
+def _decoded(
+    annotations: JsonObject,
+    key: str,
+    decode: Callable[[str], tuple[T | None, str | None]],
+    problems: list[str],
+) -> T | None:
+    """What one annotation says; None where it says nothing."""
+    text = annotations.get(key)
+    if not isinstance(text, str) or not text.strip():
+        return None
+    found, problem = decode(text)
+    if problem is not None:
+        problems.append(f"annotation {key}: {problem}")
+    return found
 
 
 def annotations_of(lease: JsonObject) -> JsonObject:
@@ -122,8 +153,8 @@ def annotated(lease: JsonObject, notes: Mapping[str, str | None]) -> JsonObject:
     return {**lease, "metadata": {**json_object(lease, "metadata"), "annotations": kept}}
 
 
-def carrying(lease: JsonObject, carried: Carried) -> JsonObject:
-    """The Lease with what its holder writes on it."""
+def encode_carried(carried: Carried) -> dict[str, str | None]:
+    """The annotations that the holder writes; None for one that goes."""
     notes: dict[str, str | None] = {}
     if carried.checkpoint is not None:
         notes[CURSOR_ANNOTATION] = encode_checkpoint(carried.checkpoint)
@@ -131,14 +162,14 @@ def carrying(lease: JsonObject, carried: Carried) -> JsonObject:
     if carried.coverage is not None:
         notes[COVERAGE_ANNOTATION] = encode_coverage(carried.coverage)
     if carried.tainted is not None:
-        notes[TAINTED_ANNOTATION] = encode_tainted(carried.tainted)
-    return annotated(lease, notes)
+        notes[TAINTED_ANNOTATION] = encode_tainted(carried.tainted) if carried.tainted else None
+    return notes
 
 
 def add_control_act(
     client: KubeClient, namespace: str, name: str, act_for: Callable[[LeaseView], ControlAct | None]
 ) -> LeaseView:
-    """Write what a person tells the controller, in view of what the Lease says; gives what it said before.
+    """Write one act of an operator, in view of what the Lease says; gives what it said before.
 
     Nothing is written where ``act_for`` gives None. Guarded by the Lease's resourceVersion. Raises
     KubeNotFound where there is no Lease, or another KubeError.
@@ -168,11 +199,11 @@ def with_act(text: object, act: ControlAct) -> str:
     kept = [
         each for each in acts if not (isinstance(each, dict) and each.get("control") in act.control.replaces)
     ]
-    return dumps({**found, "v": _VERSION, "acts": [*kept, _act_json(act)]})
+    return dumps({**found, "v": _VERSION, "acts": [*kept, _ACT.parts(act)]})
 
 
 def decode_controls(text: str) -> tuple[tuple[ControlAct, ...], str | None]:
-    """What people told the controller, and what of it cannot be read. Never raises."""
+    """The acts of operators, and what of them cannot be read. Never raises."""
     fields = read(text)
     items = fields.items("acts")
     if fields.problem and not items:
@@ -186,21 +217,11 @@ def encode_tainted(tainted: Iterable[TaintedNode]) -> str:
     latest_first = sorted(tainted, key=lambda each: each.deleted_at or EPOCH, reverse=True)
     kept, left = [], TAINTED_BYTES
     for each in latest_first:
-        said = present(
-            {
-                "name": each.name,
-                "uid": each.machine.node_uid,
-                "system": each.machine.system_id,
-                "boot": each.machine.boot_id,
-                "pool": each.pool,
-                "tainted": text_of(each.tainted_at),
-                "deleted": text_of(each.deleted_at) if each.deleted_at else None,
-            }
-        )
-        left -= len(dumps(said).encode("utf-8", "replace")) + 1
+        node = _TAINTED.parts(each) | MACHINE.parts(each.machine)
+        left -= len(dumps(node).encode("utf-8", "replace")) + 1
         if left < 0:
             break
-        kept.append(said)
+        kept.append(node)
     return dumps({"v": _VERSION, "nodes": kept})
 
 
@@ -219,49 +240,32 @@ def _raw(text: object) -> tuple[JsonObject, list[object]]:
         acts = found.get("acts", [])
     except (ValueError, RecursionError, AttributeError):
         found, acts = {}, None
-    return (found, acts) if isinstance(acts, list) else (found, [_act_json(_SOMEBODYS_PAUSE)])
-
-
-def _act_json(act: ControlAct) -> JsonObject:
-    return present(
-        {
-            "control": act.control.value,
-            "at": text_of(act.at),
-            "by": act.by,
-            "reason": act.reason or None,
-            "until": text_of(act.until) if act.until else None,
-            "nodes": act.nodes or None,
-            "act": act.act or None,
-        }
-    )
+    return (found, acts) if isinstance(acts, list) else (found, [_ACT.parts(_SOMEBODYS_PAUSE)])
 
 
 def _act(fields: Fields) -> ControlAct | None:
-    control = fields.choice("control", Control)
-    if control is None:
+    values = _ACT.values(fields)
+    control = values["control"]
+    if not control:
         if "control" not in fields:
             fields.complain("control is missing")
         return None
-    at = fields.moment("at")
-    if at is None and control is not Control.PAUSE:
+    is_pause = control is Control.PAUSE
+    if not values["at"] and not is_pause:
         fields.complain("at is missing")
         return None
-    reason = "no reason given" if control is Control.PAUSE else ""
-    return ControlAct(
-        control,
-        at or EPOCH,
-        fields.text("by") or "somebody",
-        fields.text("reason") or reason,
-        fields.moment("until"),
-        min(fields.number("nodes") or 0, PURGED_MOST),
-        fields.text("act") or "",
-    )
+    values |= {
+        "at": values["at"] or EPOCH,
+        "by": values["by"] or "somebody",
+        "reason": values["reason"] or ("no reason given" if is_pause else ""),
+        "nodes": min(values["nodes"], PURGED_MOST),
+    }
+    return ControlAct(**values)
 
 
 def _tainted_node(fields: Fields) -> TaintedNode | None:
-    name, uid, tainted_at = fields.text("name"), fields.text("uid"), fields.moment("tainted")
-    if not (name and uid and tainted_at):
+    values, machine = _TAINTED.values(fields), MACHINE.values(fields)
+    if not (values["name"] and machine["node_uid"] and values["tainted_at"]):
         fields.complain("name, uid or tainted is missing")
         return None
-    machine = Machine(uid, fields.text("system"), fields.text("boot"))
-    return TaintedNode(name, machine, tainted_at, fields.text("pool"), fields.moment("deleted"))
+    return TaintedNode(machine=Machine(**machine), **values)

@@ -1,21 +1,29 @@
-"""Reading JSON that a person may have edited: take what makes sense, and say what did not."""
+"""Reading JSON that a person may have edited: take what makes sense, and name what does not."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, TypeVar, cast
 
 from konductor_like.model.time import moment_of_text, ns_of_text
 
-E = TypeVar("E", bound=StrEnum)
 T = TypeVar("T")
-_TOLD = 3
+_NO_JSON, _NO_OBJECT = "it is not JSON", "it is not a JSON object"
+_PROBLEMS_SHOWN = 3
 _MAX_INT = 1 << 64
 """Beyond what any of our numbers can be: the kernel numbers its records with 64 bits, and detection takes
 numbers of up to 19 digits. It also keeps what is written back short."""
+_BRACKETS_MOST = 200
+"""In a field that is not ours: JSON that is nested too deep to be written again has more of them."""
+
+
+class Ns(int):
+    """A time in nanoseconds: RFC 3339, or an integer where that has no such time."""
 
 
 class Fields:
@@ -31,56 +39,43 @@ class Fields:
         """All complaints so far in one line, or None."""
         if not self._problems:
             return None
-        told = "; ".join(self._problems[:_TOLD])
-        more = len(self._problems) - _TOLD
-        return f"{told}; and {more} more" if more > 0 else told
+        shown = "; ".join(self._problems[:_PROBLEMS_SHOWN])
+        more = len(self._problems) - _PROBLEMS_SHOWN
+        return f"{shown}; and {more} more" if more > 0 else shown
 
     def complain(self, what: str) -> None:
         """Add a complaint about this object."""
         self._problems.append(f"{self._where}: {what}" if self._where else what)
 
-    def text(self, name: str) -> str | None:
-        """A string."""
-        return self._read(name, str, "is not text", _clean)
-
-    def number(self, name: str) -> int | None:
-        """An integer of 0 or more."""
-        return self._read(name, int, "is not a whole number", _counted)
-
-    def real(self, name: str) -> float | None:
-        """A finite number of 0 or more."""
+    def get(self, name: str, kind: type[T]) -> T | None:
+        """A value of a kind of ``_KINDS``, or of an enum; None where it is absent or null."""
         found = self._found.get(name)
-        kind = int if isinstance(found, int) else float
-        return self._read(name, kind, "is not a number", _measured)
+        if found is None:
+            return None
+        taken, complaint, make = _KINDS.get(kind) or _kind_of_enum(cast("type[StrEnum]", kind))
+        try:
+            if not isinstance(found, taken) or (isinstance(found, bool) and kind is not bool):
+                raise ValueError(complaint)  # noqa: TRY301 -- handled right here, like what ``make`` raises
+            value: T = make(found)
+        except (ValueError, OverflowError):
+            self._problems.append(f"{self._path(name)} {complaint}")
+            return None
+        return value
 
-    def flag(self, name: str) -> bool:
-        """A boolean; False where absent."""
-        return bool(self._read(name, bool, "is neither true nor false", bool))
-
-    def moment(self, name: str) -> datetime | None:
-        """An RFC 3339 time."""
-        return self._read(name, str, "is not a time", moment_of_text)
-
-    def ns(self, name: str) -> int | None:
-        """An RFC 3339 time, or an integer, as nanoseconds."""
-        found = self._found.get(name)
-        if isinstance(found, int):
-            return self._read(name, int, "is not a time", _counted)
-        return self._read(name, str, "is not a time", ns_of_text)
-
-    def choice(self, name: str, kind: type[E]) -> E | None:
-        """One of an enum's values."""
-        return self._read(name, str, f"is none of {', '.join(kind)}", kind)
+    def need(self, name: str, kind: type[T]) -> T | None:
+        """The same; complained of where it is absent or null, if the text is JSON at all."""
+        if self._found.get(name) is None and self._problems not in ([_NO_JSON], [_NO_OBJECT]):
+            self.complain(f"{name} is missing")
+        return self.get(name, kind)
 
     def inner(self, name: str) -> Fields:
         """An object; an empty one where absent."""
-        found = self._read(name, dict, "is not an object", dict)
-        return Fields(found or {}, self._path(name), self._problems)
+        return Fields(self.get(name, dict) or {}, self._path(name), self._problems)
 
     def items(self, name: str) -> list[Fields]:
         """A list of objects; others in it are complained of and passed over."""
         fields = []
-        for index, item in enumerate(self._read(name, list, "is not a list", list) or ()):
+        for index, item in enumerate(self.get(name, list) or ()):
             where = f"{self._path(name)}[{index}]"
             if isinstance(item, dict):
                 fields.append(Fields(item, where, self._problems))
@@ -94,7 +89,7 @@ class Fields:
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of strings."""
-        found: list[object] = self._read(name, list, "is not a list", list) or []
+        found: list[object] = self.get(name, list) or []
         kept = tuple(_clean(item) for item in found if isinstance(item, str))
         if len(kept) != len(found):
             self._problems.append(f"{self._path(name)}: holds more than text")
@@ -104,9 +99,15 @@ class Fields:
         """These fields, completed by those of ``defaults``."""
         return Fields({**defaults._found, **self._found}, self._where, self._problems)
 
-    def is_null(self, name: str) -> bool:
-        """Whether the field is absent, or null."""
-        return self._found.get(name) is None
+    def unknown(self, known: Set[str]) -> tuple[tuple[str, str], ...]:
+        """All other fields, each with its JSON; such as a later version of this program may have written."""
+        kept = []
+        for name in self._found.keys() - known:
+            with suppress(RecursionError):
+                text = dumps(self._found[name])
+                if text.count("[") + text.count("{") <= _BRACKETS_MOST:
+                    kept.append((name, text))
+        return tuple(sorted(kept))
 
     def __contains__(self, name: str) -> bool:
         return name in self._found
@@ -114,33 +115,10 @@ class Fields:
     def _path(self, name: str) -> str:
         return f"{self._where}.{name}" if self._where else name
 
-    def _read(self, name: str, kind: type, complaint: str, make: Callable[[Any], T]) -> T | None:
-        found = self._found.get(name)
-        if found is None:
-            return None
-        try:
-            if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
-                raise ValueError(complaint)  # noqa: TRY301 -- handled right here, like what ``make`` raises
-            return make(found)
-        except (ValueError, OverflowError):
-            self._problems.append(f"{self._path(name)} {complaint}")
-            return None
 
-
-def json_object(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """An object within an object; an empty one where there is none."""
-    found = parent.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def present(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """These fields without those that are None."""
-    return {name: value for name, value in parts.items() if value is not None}
-
-
-def dumps(parts: Mapping[str, Any]) -> str:
+def dumps(value: object) -> str:
     """As short as it can be, for an annotation."""
-    return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def read(text: str) -> Fields:
@@ -149,9 +127,9 @@ def read(text: str) -> Fields:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        found, problems = {}, ["it is not JSON"]
+        found, problems = {}, [_NO_JSON]
     if not isinstance(found, dict):
-        found, problems = {}, ["it is not a JSON object"]
+        found, problems = {}, [_NO_OBJECT]
     return Fields(found, "", problems)
 
 
@@ -161,12 +139,33 @@ def _clean(text: str) -> str:
 
 
 def _measured(number: float) -> float:
-    if not 0 <= number < _MAX_INT:
-        raise ValueError
-    return float(number)
+    return float(_counted(number))
 
 
-def _counted(number: int) -> int:
-    if not 0 <= number < _MAX_INT:
+def _counted(number: T) -> T:
+    if not 0 <= number < _MAX_INT:  # type: ignore[operator]  # a number
         raise ValueError
     return number
+
+
+def _ns(found: str | int) -> int:
+    return _counted(found) if isinstance(found, int) else ns_of_text(found)
+
+
+@cache
+def _kind_of_enum(kind: type[StrEnum]) -> Kind:
+    return str, f"is none of {', '.join(kind)}", kind
+
+
+Kind = tuple[Any, str, Callable[[Any], Any]]
+_KINDS: Mapping[type, Kind] = {
+    str: (str, "is not text", _clean),
+    int: (int, "is not a whole number", _counted),
+    float: ((int, float), "is not a number", _measured),
+    bool: (bool, "is neither true nor false", bool),
+    datetime: (str, "is not a time", moment_of_text),
+    Ns: ((str, int), "is not a time", _ns),
+    dict: (dict, "is not an object", dict),
+    list: (list, "is not a list", list),
+}
+"""By kind: the types of JSON values, the complaint about any other, and the way to make the value."""

@@ -1,4 +1,4 @@
-"""A Node's JSON as a ``NodeState``. Whatever somebody put into a Node, this does not raise."""
+"""A Node's JSON as a ``NodeState``. It does not raise, whatever a Node holds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from konductor_like.cluster import node_record as records
-from konductor_like.cluster.lenient_json import json_object
-from konductor_like.cluster.transport import FIELD_MANAGER
+from konductor_like.cluster.transport import FIELD_MANAGER, JsonObject, json_object
 from konductor_like.model import (
     HEALTH_LABEL,
     OPT_OUT_LABEL,
@@ -22,7 +21,6 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import ns_of_text
 
-JsonObject = dict[str, Any]
 Selector = tuple[tuple[str, str | None], ...]
 """Labels that must all be there; a value of None accepts any."""
 NodeDecoder = Callable[[JsonObject], NodeState]

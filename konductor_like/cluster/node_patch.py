@@ -34,6 +34,10 @@ from konductor_like.model import (
 Operation = dict[str, Any]
 _ANNOTATIONS = "/metadata/annotations"
 _LABELS = "/metadata/labels"
+_ESCAPED = str.maketrans({"~": "~0", "/": "~1"})
+"""How a key is written in a JSON pointer (RFC 6901)."""
+_RECORD = f"{_ANNOTATIONS}/{RECORD_ANNOTATION.translate(_ESCAPED)}"
+_HEALTH = f"{_LABELS}/{HEALTH_LABEL.translate(_ESCAPED)}"
 RawTaint = Mapping[str, str]
 OUR_TAINT: RawTaint = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}
 SUSPECT_TAINT: RawTaint = {
@@ -46,14 +50,11 @@ SUSPECT_TAINT: RawTaint = {
 def build(state: NodeState, change: Change) -> list[Operation]:
     """The operations that bring the node from ``state`` to what ``change`` wants; none if it is there."""
     seen = state.as_read
-    operations = [
-        *_on_taints(seen.taints, _wanted_taints(seen, change)),
-        *_on_map(
-            _ANNOTATIONS, seen.has_annotations, RECORD_ANNOTATION, seen.record, _wanted_text(state, change)
-        ),
-        *_on_map(_LABELS, seen.has_labels, HEALTH_LABEL, seen.health, change.health),
-    ]
-    return [*_tests(seen, operations), *_boot_test(state, change), *operations] if operations else []
+    text = _wanted_text(state, change)
+    operations = _on_taints(seen.taints, _wanted_taints(seen, change))
+    operations += _on_map(_RECORD, RECORD_ANNOTATION, seen.has_annotations, seen.record, text)
+    operations += _on_map(_HEALTH, HEALTH_LABEL, seen.has_labels, seen.health, change.health)
+    return [*_tests(state, change, operations), *operations] if operations else []
 
 
 def applied(state: NodeState, change: Change) -> NodeState:
@@ -80,17 +81,6 @@ def applied(state: NodeState, change: Change) -> NodeState:
     return replace(state, taints=taints, record=record, record_problem=None, as_read=as_read)
 
 
-def same_preconditions(old: NodeState, new: NodeState) -> bool:
-    """Whether what a patch tests is the same in both: then a refusal is no lost race."""
-    return _preconditions(old) == _preconditions(new)
-
-
-def _preconditions(state: NodeState) -> tuple[object, ...]:
-    seen = state.as_read
-    version = None if _can_test_record(seen) and seen.has_labels else seen.resource_version
-    return (seen.uid, seen.taints, seen.record, version, state.machine.boot_id)
-
-
 def _wanted_text(state: NodeState, change: Change) -> str | None:
     """The annotation's new text; the present one where it already says the same."""
     if change.record is None:
@@ -100,35 +90,22 @@ def _wanted_text(state: NodeState, change: Change) -> str | None:
     return records.encode(change.record)
 
 
-def _tests(seen: AsRead, operations: list[Operation]) -> list[Operation]:
-    tests = [
-        _test("/metadata/uid", seen.uid),
-        _test("/spec/taints", None if seen.taints is None else list(seen.taints)),
-    ]
-    if _can_test_record(seen):
-        tests.append(_test(_pointer(_ANNOTATIONS, RECORD_ANNOTATION), seen.record))
-    creates_map = any(operation["path"] in (_ANNOTATIONS, _LABELS) for operation in operations)
-    if creates_map or not _can_test_record(seen):
-        tests.append(_test("/metadata/resourceVersion", seen.resource_version))
-    return tests
-
-
-def _boot_test(state: NodeState, change: Change) -> list[Operation]:
-    """A taint is for a fault of the boot that the Node was read in: after a reboot it is decided anew."""
-    boot_id = state.machine.boot_id
-    if change.verb is not Verb.TAINT or boot_id is None:
-        return []
-    return [_test("/status/nodeInfo/bootID", boot_id)]
-
-
-def _can_test_record(seen: AsRead) -> bool:
-    """Whether there is a place for the annotation, and its text is written alike by every JSON library."""
-    plain = seen.record is None or (seen.record.isascii() and seen.record.isprintable())
-    return seen.has_annotations and plain and not set("<>&") & set(seen.record or "")
-
-
-def _test(path: str, value: object) -> Operation:
-    return {"op": "test", "path": path, "value": value}
+def _tests(state: NodeState, change: Change, operations: list[Operation]) -> list[Operation]:
+    """What must be as it was read; of a taint also the boot, since after a reboot it is decided anew."""
+    seen, boot_id = state.as_read, state.machine.boot_id
+    tests: dict[str, object] = {
+        "/metadata/uid": seen.uid,
+        "/spec/taints": None if seen.taints is None else list(seen.taints),
+    }
+    text = seen.record or ""
+    is_written_alike = text.isascii() and text.isprintable() and not set("<>&") & set(text)
+    if seen.has_annotations and is_written_alike:
+        tests[_RECORD] = seen.record
+    if _RECORD not in tests or any(each["path"] in (_ANNOTATIONS, _LABELS) for each in operations):
+        tests["/metadata/resourceVersion"] = seen.resource_version
+    if change.verb is Verb.TAINT and boot_id is not None:
+        tests["/status/nodeInfo/bootID"] = boot_id
+    return [{"op": "test", "path": path, "value": value} for path, value in tests.items()]
 
 
 def _wanted_taints(seen: AsRead, change: Change) -> tuple[RawTaint, ...] | None:
@@ -149,7 +126,7 @@ def _on_taints(seen: tuple[RawTaint, ...] | None, wanted: tuple[RawTaint, ...] |
     """What makes the one list of the other: what is off goes from its place, what is new comes at the end."""
     if seen is None:
         return (
-            [{"op": "add", "path": "/spec/taints", "value": [dict(taint) for taint in wanted]}]
+            [{"op": "add", "path": "/spec/taints", "value": [dict(each) for each in wanted]}]
             if wanted
             else []
         )
@@ -162,23 +139,17 @@ def _on_taints(seen: tuple[RawTaint, ...] | None, wanted: tuple[RawTaint, ...] |
     ]
 
 
-def _on_map(parent: str, exists: bool, key: str, seen: str | None, wanted: str | None) -> list[Operation]:
+def _on_map(path: str, key: str, exists: bool, seen: str | None, wanted: str | None) -> list[Operation]:
     """Set or remove one entry of labels or annotations; an absent map is created with it."""
     if seen == wanted:
         return []
-    path = _pointer(parent, key)
     if wanted is None:
         return [{"op": "remove", "path": path}]
     if not exists:
-        return [{"op": "add", "path": parent, "value": {key: wanted}}]
+        return [{"op": "add", "path": path.rpartition("/")[0], "value": {key: wanted}}]
     return [{"op": "add", "path": path, "value": wanted}]
 
 
 def _is(taint: object, mine: RawTaint) -> bool:
     """Whether it is this one of ours, whatever else the server has added to it."""
     return isinstance(taint, Mapping) and all(taint.get(name) == value for name, value in mine.items())
-
-
-def _pointer(parent: str, key: str) -> str:
-    """A JSON pointer to one key of a map (RFC 6901)."""
-    return f"{parent}/{key.replace('~', '~0').replace('/', '~1')}"

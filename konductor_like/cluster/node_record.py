@@ -3,22 +3,24 @@
 Version 2 is JSON that a person can read: times are RFC 3339 (to the nanosecond), absent means unknown or
 default. What all incidents of a rule have in common stands once under ``rules``; a position without
 ``boot`` is of the boot under ``machine``. The text never exceeds ``RECORD_BYTES``; what had to go is said
-under ``truncated``.
+under ``truncated``. Of another version nothing is read. Fields of this version that are not known here are
+written back as they were.
 """
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from inspect import signature
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
-from konductor_like.cluster.lenient_json import Fields, present, read
+from konductor_like.cluster.lenient_json import Fields, Ns, read
 from konductor_like.model import (
     Ack,
     Act,
-    FaultKind,
     Incident,
     IncidentKey,
     IncidentState,
@@ -27,33 +29,102 @@ from konductor_like.model import (
     NodeRecord,
     Quarantine,
     Release,
-    Role,
-    Severity,
     Source,
 )
-from konductor_like.model.time import text_of, text_of_ns
+from konductor_like.model.text import clipped
+from konductor_like.model.time import text_of, text_of_ns, unix_ns
 
+T = TypeVar("T")
 VERSION = 2
 RECORD_BYTES = 8192
 _EVIDENCE_CHARS = (240, 120, 60)
 _NAME_CHARS = 48  # the longest that still fits when every character takes six bytes
 _WORDS_CHARS = {
     "line": _EVIDENCE_CHARS[-1],
-    "needs": _NAME_CHARS,
-    "id": _NAME_CHARS,
-    "rules": _NAME_CHARS,
+    **dict.fromkeys(("needs", "id", "rules", "uid", "system", "boot", "boots"), _NAME_CHARS),
     **dict.fromkeys(("title", "advice", "job", "failure_group", "root_cause", "escalated_because"), 120),
     **dict.fromkeys(("by", "reason", "how", "warning"), 120),
 }
 """How long the texts that only people read may be where there is little room."""
-_NOTHING_CUT: Mapping[str, int] = {}
 _BOOTS = 8
 _QUARANTINES = 4
 
 
-def encode(record: NodeRecord) -> str:
-    """The annotation's text, at most ``RECORD_BYTES`` bytes of UTF-8."""
-    return _fit(record)
+class Codec(Generic[T]):
+    """Some fields of a dataclass as JSON, and back; what is absent, empty or by default is not written."""
+
+    def __init__(self, kind: type[T], *same: str, **renamed: str) -> None:
+        """``same`` are called in the JSON as in the dataclass; ``renamed`` gives the attribute of a name."""
+        hints = get_type_hints(kind)  # what ends in _ns is a time, although it is typed as a number
+        self.kind = kind
+        self.attributes = {**{name: name for name in same}, **renamed}
+        self._kinds = {
+            name: Ns if attribute.endswith("_ns") else (get_args(hints[attribute]) or (hints[attribute],))[0]
+            for name, attribute in self.attributes.items()
+        }
+        self._times = [each for name, each in self.attributes.items() if self._kinds[name] is datetime]
+        self._defaults: dict[str, Any] = {
+            name: "" if each.default is each.empty else each.default
+            for name, each in signature(kind).parameters.items()
+        }
+
+    def parts(self, value: T) -> dict[str, Any]:
+        """The fields of a value by their names in the JSON."""
+        parts: dict[str, Any] = {}
+        for name, attribute in self.attributes.items():
+            found, kind = getattr(value, attribute), self._kinds[name]
+            if found is None or found == self._defaults[attribute]:
+                continue
+            if isinstance(found, datetime):
+                found = text_of(found)
+            parts[name] = text_of_ns(found) if kind is Ns else found
+        return parts
+
+    def values(self, found: Fields) -> dict[str, Any]:
+        """What the JSON says, by attribute; else the default or, without one, an empty text."""
+        values = {}
+        for name, attribute in self.attributes.items():
+            value: Any = found.get(name, self._kinds[name])
+            values[attribute] = self._defaults[attribute] if value in (None, "") else value
+        return values
+
+    def made(self, found: Fields) -> T | None:
+        """The value that the JSON says; None without a time that it must have."""
+        values = self.values(found)
+        return None if any(values[attribute] == "" for attribute in self._times) else self.kind(**values)
+
+
+_RECORD = Codec(
+    NodeRecord,
+    "hold_until",
+    tainted="tainted_at",
+    booted_after="booted_after_ns",
+    replace="replace_since",
+    contested="contested_at",
+)
+_COMMON = Codec(Incident, "kind", "code", "severity", "source", "title", "advice", "needs")
+_INCIDENT = Codec(
+    Incident,
+    *("state", "count", "before_install", "user_written", "job", "failure_group", "role", "root_cause"),
+    "escalated_because",
+    first="first_ns",
+    last="last_ns",
+    line="evidence",
+    released="released_ns",
+    ended="ended_ns",
+)
+_RELEASE = Codec(Release, "at", "by", "reason", "how", "warning")
+_ACK = Codec(Ack, "at", "by", "reason")
+_ACT = Codec(Act, "id", "at", "rules")
+MACHINE = Codec(Machine, uid="node_uid", system="system_id", boot="boot_id")
+_POSITION = Codec(KernelPosition, seq="sequence", us="stamp_us")
+_QUARANTINE = Codec(Quarantine, "rule", out="tainted_at", back="released_at")
+_RECORD_FIELDS = frozenset(
+    {"v", "machine", "read", "rules", "incidents", "releases", "boots", "quarantines", "act", "truncated"}
+    | _RECORD.attributes.keys()
+)
+_INCIDENT_FIELDS = frozenset({*_COMMON.attributes, *_INCIDENT.attributes, "rule", "gpu", "at", "ack"})
+_RELEASE_FIELDS = frozenset({*_RELEASE.attributes, "read", "until"})
 
 
 def is_shortened(text: str) -> bool:
@@ -63,62 +134,165 @@ def is_shortened(text: str) -> bool:
 
 def decode(text: str) -> tuple[NodeRecord, str | None]:
     """What an annotation says, as far as it can be understood, and what could not be; never raises."""
-    fields = read(text)
-    return record_in(fields), fields.problem
+    found = read(text)
+    return (NodeRecord(), found.problem) if found.problem else (record_in(found), found.problem)
 
 
-def record_in(fields: Fields) -> NodeRecord:
-    """The record that a JSON object holds, as far as it can be understood."""
-    version = fields.number("v")
-    if fields.problem is None and version != VERSION:
-        fields.complain(f"it is of version {version or 'unknown'}, this program writes version {VERSION}")
-    machine = _machine(fields.inner("machine")) if "machine" in fields else None
-    boot_id = machine.boot_id if machine else None
-    rules = fields.inner("rules")
+def record_in(found: Fields) -> NodeRecord:
+    """The record that a JSON object holds, as far as it can be understood; empty if of another version."""
+    version = found.get("v", int)
+    if version != VERSION:
+        found.complain(
+            f"it is of version {version or 'unknown'}, this program reads {VERSION} only: run the one that "
+            "wrote it, or release the node with konductor-like reset, which writes it anew"
+        )
+        return NodeRecord()
+    parts = MACHINE.values(found.inner("machine"))
+    machine = Machine(**parts) if any(parts.values()) else None
+    boot_id = parts["boot_id"]
+    rules = found.inner("rules")
     return NodeRecord(
         machine=machine,
-        tainted_at=fields.moment("tainted"),
-        incidents=fields.decoded("incidents", lambda item: _incident(item, rules, boot_id)),
-        releases=fields.decoded("releases", lambda item: _release(item, boot_id)),
-        read=_position(fields, "read", boot_id),
-        past_boots=fields.texts("boots"),
-        booted_after_ns=fields.ns("booted_after"),
-        quarantines=fields.decoded("quarantines", _quarantine),
-        hold_until=fields.moment("hold_until"),
-        replace_since=fields.moment("replace"),
-        contested_at=fields.moment("contested"),
-        act=_act(fields.inner("act")) if "act" in fields else None,
+        incidents=found.decoded("incidents", lambda item: _incident(item, rules, boot_id)),
+        releases=found.decoded("releases", lambda item: _release(item, boot_id)),
+        read=_position(found, "read", boot_id),
+        past_boots=found.texts("boots"),
+        quarantines=found.decoded("quarantines", _QUARANTINE.made),
+        act=_ACT.made(found.inner("act")),
+        unknown=found.unknown(_RECORD_FIELDS),
+        **_RECORD.values(found),
     )
 
 
-def _text(
-    record: NodeRecord, truncated: str | None = None, most_chars: Mapping[str, int] = _NOTHING_CUT
-) -> str:
+def _incident(found: Fields, rules: Fields, boot_id: str | None) -> Incident | None:
+    rule = found.get("rule", str)
+    if rule is None:
+        found.complain("it names no rule")
+        return None
+    if rule in rules:
+        found = found.over(rules.inner(rule))
+    values = _COMMON.values(found) | _INCIDENT.values(found)
+    if not (values["kind"] and values["severity"] and values["state"]):
+        found.complain("it lacks a kind, severity or state")
+        return None
+    times = [ns for ns in (values["first_ns"], values["last_ns"]) if ns != ""]
+    if not times:
+        found.complain("it says no time")
+    return Incident(
+        key=IncidentKey(rule, found.get("gpu", str)),
+        last=_position(found, "at", boot_id),
+        ack=_ACK.made(found.inner("ack")) if "ack" in found else None,
+        unknown=found.unknown(_INCIDENT_FIELDS),
+        **values
+        | {
+            "count": max(values["count"] or 1, 1),
+            "first_ns": times[0] if times else 0,
+            "last_ns": times[-1] if times else 0,
+        },
+    )
+
+
+def _release(found: Fields, boot_id: str | None) -> Release | None:
+    values = _RELEASE.values(found)
+    if not values["at"]:
+        found.complain("it says no time")
+        return None
+    until = found.inner("until")
+    read_ns = {source: ns for source in Source if (ns := until.get(source.value, Ns)) is not None}
+    read_to = _position(found, "read", boot_id)
+    return Release(read=read_to, read_ns=read_ns, unknown=found.unknown(_RELEASE_FIELDS), **values)
+
+
+def _position(found: Fields, name: str, boot_id: str | None) -> KernelPosition:
+    if name not in found:
+        return KernelPosition()
+    parts = found.inner(name)
+    own_boot = parts.get("boot", str) if "boot" in parts else boot_id
+    return KernelPosition(own_boot, **_POSITION.values(parts))
+
+
+def encode(record: NodeRecord) -> str:
+    """The annotation's text, at most ``RECORD_BYTES`` bytes of UTF-8.
+
+    Fields that are not ours go first where there is no room, then the ends of evidence lines. Then whole
+    entries go, the least needed first: what never taints, then released incidents, then older releases, and
+    only then incidents that the taint stands for; of each the oldest first.
+    """
+    text = _text(record)
+    if len(text) <= RECORD_BYTES:
+        return text
+    record = replace(
+        record,
+        incidents=tuple(replace(each, unknown=()) for each in record.incidents),
+        releases=tuple(replace(each, unknown=()) for each in record.releases),
+        unknown=(),
+    )
+    text = _text(record, "unknown fields left out")
+    for limit in _EVIDENCE_CHARS:
+        if len(text) <= RECORD_BYTES:
+            return text
+        text = _text(record, "lines shortened", {"line": limit})
+    return text if len(text) <= RECORD_BYTES else _fewer(record)
+
+
+def _text(record: NodeRecord, truncated: str = "", most_chars: Mapping[str, int] | None = None) -> str:
     boot_id = record.machine.boot_id if record.machine else None
     rules: dict[str, dict[str, Any]] = {}
-    for incident in record.incidents:
-        rules.setdefault(incident.key.rule, _common_json(incident))
+    for each in record.incidents:
+        rules.setdefault(each.key.rule, _COMMON.parts(each))
     parts: dict[str, Any] = {
         "v": VERSION,
-        "tainted": _moment_json(record.tainted_at),
-        "machine": _machine_json(record.machine) if record.machine else None,
-        "read": _position_json(record.read, boot_id),
-        "rules": {rule: present(common) for rule, common in rules.items()} or None,
-        "incidents": [_incident_json(each, rules[each.key.rule], boot_id) for each in record.incidents]
-        or None,
-        "releases": [_release_json(release, boot_id) for release in record.releases] or None,
-        "boots": list(record.past_boots) or None,
-        "booted_after": None if record.booted_after_ns is None else text_of_ns(record.booted_after_ns),
-        "quarantines": [_quarantine_json(each) for each in record.quarantines] or None,
-        "hold_until": _moment_json(record.hold_until),
-        "replace": _moment_json(record.replace_since),
-        "contested": _moment_json(record.contested_at),
-        "act": _act_json(record.act) if record.act else None,
+        "machine": MACHINE.parts(record.machine) if record.machine else None,
+        "rules": rules,
+        "incidents": [_incident_json(each, rules[each.key.rule], boot_id) for each in record.incidents],
+        "releases": [_release_json(each, boot_id) for each in record.releases],
+        "boots": list(record.past_boots),
+        "quarantines": [_QUARANTINE.parts(each) for each in record.quarantines],
+        "act": _ACT.parts(record.act) if record.act else None,
         "truncated": truncated,
     }
-    text = json.dumps(_cut(present(parts), most_chars), separators=(",", ":"))
+    parts = {name: part for name, part in parts.items() if part} | _RECORD.parts(record)
+    parts |= _position_json("read", record.read, boot_id) | _unknown(record)
+    found = _cut(parts, most_chars) if most_chars else parts
+    text = json.dumps(found, separators=(",", ":"))
     # The API server compares strings as they are written and writes these three escaped (see ``patch``).
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
+
+
+def _incident_json(incident: Incident, common: dict[str, Any], boot_id: str | None) -> dict[str, Any]:
+    own = _COMMON.parts(incident)
+    return {
+        "rule": incident.key.rule,
+        # A null says that this incident differs from what its rule has in common by having nothing.
+        **{name: own.get(name) for name in _COMMON.attributes if own.get(name) != common.get(name)},
+        **({} if incident.key.gpu is None else {"gpu": incident.key.gpu}),
+        **_INCIDENT.parts(incident),
+        **_position_json("at", incident.last, boot_id),
+        **({"ack": _ACK.parts(incident.ack)} if incident.ack else {}),
+        **_unknown(incident),
+    }
+
+
+def _release_json(release: Release, boot_id: str | None) -> dict[str, Any]:
+    read_ns = {source: text_of_ns(release.read_ns[source]) for source in Source if source in release.read_ns}
+    return {
+        **_RELEASE.parts(release),
+        **_position_json("read", release.read, boot_id),
+        **({"until": read_ns} if read_ns else {}),
+        **_unknown(release),
+    }
+
+
+def _position_json(name: str, position: KernelPosition, boot_id: str | None) -> dict[str, Any]:
+    if position == KernelPosition():
+        return {}
+    own_boot = {} if position.boot_id == boot_id else {"boot": position.boot_id}
+    return {name: {**own_boot, **_POSITION.parts(position)}}
+
+
+def _unknown(value: NodeRecord | Incident | Release) -> dict[str, Any]:
+    """The fields that are not ours."""
+    return {name: json.loads(text) for name, text in value.unknown}
 
 
 def _cut(found: Any, most_chars: Mapping[str, int], key: str = "") -> Any:
@@ -126,192 +300,8 @@ def _cut(found: Any, most_chars: Mapping[str, int], key: str = "") -> Any:
     if isinstance(found, dict):
         return {name: _cut(value, most_chars, name) for name, value in found.items()}
     if isinstance(found, list):
-        return [_cut(each, most_chars) for each in found]
-    most = most_chars.get(key, 0)
-    return found[: most - 1] + "…" if isinstance(found, str) and 0 < most < len(found) else found
-
-
-def _common_json(incident: Incident) -> dict[str, Any]:
-    return {
-        "kind": incident.kind.value,
-        "code": incident.code,
-        "severity": incident.severity.value,
-        "source": None if incident.source is Source.KERNEL else incident.source.value,
-        "title": incident.title or None,
-        "advice": incident.advice or None,
-        "needs": incident.needs or None,
-    }
-
-
-def _incident_json(incident: Incident, common: dict[str, Any], boot_id: str | None) -> dict[str, Any]:
-    # A null here says that this incident differs from what its rule has in common by having nothing.
-    own = {name: value for name, value in _common_json(incident).items() if value != common[name]}
-    parts = {
-        "gpu": incident.key.gpu,
-        "state": incident.state.value,
-        "count": incident.count,
-        "first": text_of_ns(incident.first_ns),
-        "last": text_of_ns(incident.last_ns),
-        "at": _position_json(incident.last, boot_id),
-        "line": incident.evidence or None,
-        "before_install": incident.before_install or None,
-        "released": None if incident.released_ns is None else text_of_ns(incident.released_ns),
-        "user_written": incident.user_written or None,
-        "job": incident.job,
-        "failure_group": incident.failure_group,
-        "role": None if incident.role is None else incident.role.value,
-        "root_cause": incident.root_cause,
-        "escalated_because": incident.escalated_because or None,
-        "ack": _ack_json(incident.ack) if incident.ack else None,
-        "ended": None if incident.ended_ns is None else text_of_ns(incident.ended_ns),
-    }
-    return {"rule": incident.key.rule, **own, **present(parts)}
-
-
-def _incident(fields: Fields, rules: Fields, boot_id: str | None) -> Incident | None:
-    rule = fields.text("rule")
-    if rule is None:
-        fields.complain("it names no rule")
-        return None
-    if rule in rules:
-        fields = fields.over(rules.inner(rule))
-    kind, severity = fields.choice("kind", FaultKind), fields.choice("severity", Severity)
-    state = fields.choice("state", IncidentState)
-    if kind is None or severity is None or state is None:
-        fields.complain("it lacks a kind, severity or state")
-        return None
-    first_ns, last_ns = fields.ns("first"), fields.ns("last")
-    if first_ns is None and last_ns is None:
-        fields.complain("it says no time")
-    return Incident(
-        key=IncidentKey(rule, fields.text("gpu")),
-        kind=kind,
-        severity=severity,
-        state=state,
-        count=max(fields.number("count") or 1, 1),
-        first_ns=first_ns if first_ns is not None else last_ns or 0,
-        last_ns=last_ns if last_ns is not None else first_ns or 0,
-        last=_position(fields, "at", boot_id),
-        code=fields.number("code"),
-        evidence=fields.text("line") or "",
-        title=fields.text("title") or "",
-        advice=fields.text("advice") or "",
-        needs=fields.text("needs") or "",
-        source=fields.choice("source", Source) or Source.KERNEL,
-        before_install=fields.flag("before_install"),
-        released_ns=fields.ns("released"),
-        user_written=fields.flag("user_written"),
-        job=fields.text("job"),
-        failure_group=fields.text("failure_group"),
-        role=fields.choice("role", Role) if "role" in fields else None,
-        root_cause=fields.text("root_cause"),
-        escalated_because=fields.text("escalated_because") or "",
-        ack=_ack(fields.inner("ack")) if "ack" in fields else None,
-        ended_ns=fields.ns("ended"),
-    )
-
-
-def _release_json(release: Release, boot_id: str | None) -> dict[str, Any]:
-    read_ns = {s.value: text_of_ns(release.read_ns[s]) for s in Source if s in release.read_ns}
-    return present(
-        {
-            "at": text_of(release.at),
-            "by": release.by,
-            "reason": release.reason or None,
-            "how": release.how,
-            "read": _position_json(release.read, boot_id),
-            "until": read_ns or None,
-            "warning": release.warning,
-        }
-    )
-
-
-def _release(fields: Fields, boot_id: str | None) -> Release | None:
-    at = fields.moment("at")
-    if at is None:
-        fields.complain("it says no time")
-        return None
-    until = fields.inner("until")
-    read_ns = {source: until.ns(source.value) for source in Source}
-    return Release(
-        at=at,
-        by=fields.text("by") or "",
-        reason=fields.text("reason") or "",
-        how=fields.text("how") or "",
-        read=_position(fields, "read", boot_id),
-        read_ns={source: ns for source, ns in read_ns.items() if ns is not None},
-        warning=fields.text("warning"),
-    )
-
-
-def _ack_json(ack: Ack) -> dict[str, Any]:
-    return present({"at": text_of(ack.at), "by": ack.by, "reason": ack.reason or None})
-
-
-def _ack(fields: Fields) -> Ack | None:
-    at = fields.moment("at")
-    return None if at is None else Ack(at, fields.text("by") or "", fields.text("reason") or "")
-
-
-def _act_json(act: Act) -> dict[str, Any]:
-    return present({"id": act.id, "at": text_of(act.at), "rules": act.rules or None})
-
-
-def _act(fields: Fields) -> Act | None:
-    at = fields.moment("at")
-    return None if at is None else Act(fields.text("id") or "", at, fields.text("rules") or "")
-
-
-def _quarantine_json(quarantine: Quarantine) -> dict[str, Any]:
-    out, back = text_of(quarantine.tainted_at), text_of(quarantine.released_at)
-    return {"out": out, "back": back, "rule": quarantine.rule}
-
-
-def _quarantine(fields: Fields) -> Quarantine | None:
-    out, back = fields.moment("out"), fields.moment("back")
-    return None if out is None or back is None else Quarantine(out, back, fields.text("rule") or "")
-
-
-def _moment_json(moment: datetime | None) -> str | None:
-    return None if moment is None else text_of(moment)
-
-
-def _machine_json(machine: Machine) -> dict[str, Any]:
-    return present({"uid": machine.node_uid, "system": machine.system_id, "boot": machine.boot_id})
-
-
-def _machine(fields: Fields) -> Machine:
-    return Machine(fields.text("uid") or "", fields.text("system"), fields.text("boot"))
-
-
-def _position_json(position: KernelPosition, boot_id: str | None) -> dict[str, Any] | None:
-    if position == KernelPosition():
-        return None
-    own_boot: dict[str, Any] = {} if position.boot_id == boot_id else {"boot": position.boot_id}
-    return own_boot | present({"seq": position.sequence, "us": position.stamp_us})
-
-
-def _position(fields: Fields, name: str, boot_id: str | None) -> KernelPosition:
-    if name not in fields:
-        return KernelPosition()
-    parts = fields.inner(name)
-    own_boot = parts.text("boot") if "boot" in parts else boot_id
-    return KernelPosition(own_boot, parts.number("seq"), parts.number("us"))
-
-
-def _fit(record: NodeRecord) -> str:
-    """The record's text if it fits, else that of as much of it as does; at most ``RECORD_BYTES`` bytes.
-
-    Evidence lines are shortened first. Then whole entries go, the least needed first: what never taints, then
-    released incidents, then older releases, and only then incidents that the taint stands for; of each the
-    oldest first.
-    """
-    text = _text(record)
-    for limit in _EVIDENCE_CHARS:
-        if _fits(text):
-            return text
-        text = _text(record, "lines shortened", {"line": limit})
-    return text if _fits(text) else _fewer(record)
+        return [_cut(each, most_chars, key) for each in found]
+    return clipped(found, most_chars[key]) if isinstance(found, str) and key in most_chars else found
 
 
 def _fewer(record: NodeRecord) -> str:
@@ -332,56 +322,24 @@ def _fewer(record: NodeRecord) -> str:
         also = f", {left_out} entries left out" if left_out else ""
         return _text(shorter, f"words shortened{also}", _WORDS_CHARS)
 
-    low, high = 0, len(order)  # ``low`` is known to fit, unless not even an empty record does
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _fits(keeping(middle)):
-            low = middle
-        else:
-            high = middle - 1
-    text = keeping(low)
-    return text if _fits(text) else _text(_bare(record), "everything but names left out")
+    return keeping(
+        bisect_left(range(len(order)), True, key=lambda kept: len(keeping(kept + 1)) > RECORD_BYTES)
+    )
 
 
 def _by_need(record: NodeRecord) -> list[tuple[str, int]]:
     """All entries, the most needed first."""
-    by_age = sorted(enumerate(record.incidents), key=lambda entry: entry[1].last_ns, reverse=True)
-    live = [("incident", n) for n, i in by_age if i.taints and not _is_released(i)]
-    done = [("incident", n) for n, i in by_age if _keeps_from_tainting(i)]
-    minor = [("incident", n) for n, i in by_age if not (i.taints or _keeps_from_tainting(i))]
-    marks = sorted(enumerate(record.releases), key=lambda entry: entry[1].at, reverse=True)
-    releases = [("release", n) for n, _ in marks]
-    return [*releases[:1], *live, *releases[1:], *done, *minor]
+    newest = max((each.at for each in record.releases), default=None)
+    ranked = [(_rank(each), -each.last_ns, "incident", n) for n, each in enumerate(record.incidents)]
+    ranked += [
+        (0 if each.at == newest else 2, -unix_ns(each.at), "release", n)
+        for n, each in enumerate(record.releases)
+    ]
+    return [(kind, n) for _, _, kind, n in sorted(ranked)]
 
 
-def _keeps_from_tainting(incident: Incident) -> bool:
-    """Whether it is remembered so that a replay of its lines does not taint: released, or from before us."""
-    return incident.before_install or (incident.taints and _is_released(incident))
-
-
-def _is_released(incident: Incident) -> bool:
-    return incident.state is IncidentState.RELEASED
-
-
-def _bare(record: NodeRecord) -> NodeRecord:
-    """Only which machine it is, with names that long cut: nothing of this size comes from a real node."""
-    known = record.machine
-    machine = known and Machine(_name(known.node_uid) or "", _name(known.system_id), _name(known.boot_id))
-    read = KernelPosition(_name(record.read.boot_id), record.read.sequence, record.read.stamp_us)
-    boots = tuple(boot[:_NAME_CHARS] for boot in record.past_boots)
-    return NodeRecord(
-        machine,
-        record.tainted_at,
-        read=read,
-        past_boots=boots,
-        hold_until=record.hold_until,
-        replace_since=record.replace_since,
-    )
-
-
-def _name(text: str | None) -> str | None:
-    return text and text[:_NAME_CHARS]
-
-
-def _fits(text: str) -> bool:
-    return len(text.encode("utf-8")) <= RECORD_BYTES
+def _rank(incident: Incident) -> int:
+    """1: the taint stands for it; 3: it keeps a replay of its lines from tainting; 4: neither."""
+    if incident.taints and incident.state is not IncidentState.RELEASED:
+        return 1
+    return 3 if incident.taints or incident.before_install else 4

@@ -1,4 +1,4 @@
-"""All Nodes, kept up to date by one watch (rule 22).
+"""All Nodes, kept up to date by one watch.
 
 One paged list at the start, then a watch from there on; it is resumed where it broke off, and only a
 resourceVersion that the server no longer knows (410) costs another list. Nothing lists Nodes per poll.
@@ -167,7 +167,7 @@ class NodeStore:
                 if isinstance(error, KubeGone):
                     self._version = ""
             return error
-        except Exception as error:  # noqa: BLE001  # a view that froze unseen would be worse; told as a problem
+        except Exception as error:  # noqa: BLE001  # a view that froze unseen would be worse; it is reported as a problem
             mistake = KubeBadAnswer(f"cannot follow nodes: {error!r}", hint="please report this")
             with self._lock:
                 self._problem, self._version = mistake, ""
@@ -179,7 +179,7 @@ class NodeStore:
         listed = {state.name: state for state in listing.items if state.name}
         with self._lock:
             restored = _is_newer(self._reached, listing.resource_version, if_unknown=False)
-            # The answer to a write of ours may be newer than the list; what the watch has to say comes later.
+            # The answer to a write of ours may be newer than the list; the watch's events come later.
             ahead = {
                 name: state
                 for name, state in self._nodes.items()
@@ -200,7 +200,7 @@ class NodeStore:
         self._synced.set()
 
     def _was_restored(self) -> bool:
-        """Whether the server's present version is lower than what it has told us."""
+        """Whether the server's present version is lower than one that it sent before."""
         page = self._client.list(NODES_PATH, {"limit": "1"})
         return _is_newer(self._reached, str(page["metadata"].get("resourceVersion", "")), if_unknown=False)
 
@@ -226,13 +226,13 @@ class NodeStore:
 
     def _take(self, event: WatchEvent) -> None:
         metadata = event.object.get("metadata")
-        told_of = metadata if isinstance(metadata, dict) else {}
-        name, version = told_of.get("name"), told_of.get("resourceVersion")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        name, version = metadata.get("name"), metadata.get("resourceVersion")
         with self._lock:
             known = self._nodes.get(name) if isinstance(name, str) else None
-        # What an answer to our own write has told already need not be decoded again.
-        told = known is not None and version == known.as_read.resource_version
-        state = None if event.kind == "BOOKMARK" or told else self._decode(event.object)
+        # An event that an answer to our own write has preceded need not be decoded again.
+        is_known = known is not None and version == known.as_read.resource_version
+        state = None if event.kind == "BOOKMARK" or is_known else self._decode(event.object)
         with self._lock:
             self._events += 1
             self._problem = None

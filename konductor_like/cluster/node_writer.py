@@ -18,7 +18,8 @@ from typing import Protocol
 from konductor_like.cluster import node_patch
 from konductor_like.cluster.client import KubeClient, node_path
 from konductor_like.cluster.errors import Backoff, KubeConflict, KubeError, KubeInvalid, KubeNotFound
-from konductor_like.cluster.node_decoder import JsonObject, NodeDecoder
+from konductor_like.cluster.node_decoder import NodeDecoder
+from konductor_like.cluster.transport import JsonObject
 from konductor_like.model import Change, NodeState
 
 _PATIENCE_SECONDS = 30.0
@@ -50,7 +51,7 @@ class WriteResult:
     state: NodeState | None = None
     error: KubeError | None = None
     outcome_unknown: bool = False
-    """FAILED, but the change may have been made: the next watch event or read will tell."""
+    """FAILED, but the change may have been made: the next watch event or read will show it."""
 
 
 class WriteDeadline(Protocol):
@@ -70,31 +71,31 @@ class NoDeadline:
 
 
 class _WritePool:
-    """Does jobs in threads. One that keeps everybody waiting goes on by itself: it is *late*.
+    """Does jobs in threads. One that takes long goes on by itself: it is *late*.
 
-    Not for several threads at once, but for ``finish``.
+    For one thread, except ``finish``.
     """
 
     def __init__(self, size: int, linger_seconds: float) -> None:
-        """``linger_seconds``: how long to wait, with nothing done meanwhile, for jobs that all have begun."""
+        """``linger_seconds`` is the longest wait for the next job to end, once all have begun."""
         self._size = size
         self._linger_seconds = linger_seconds
         self._late: dict[str, Future[WriteResult]] = {}
 
-    def is_late(self, name: str) -> bool:
-        """Whether a job of that name is still being done."""
-        return name in self._late and not self._late[name].done()
-
     def collect(self, name: str) -> WriteResult | None:
-        """What the late job of that name has come to, told once; None if there is nothing to tell."""
-        return None if self.is_late(name) or name not in self._late else self._late.pop(name).result()
+        """How the late job of that name ended, given once; None where none has ended."""
+        late = self._late.get(name)
+        return self._late.pop(name).result() if late is not None and late.done() else None
 
     def do(self, jobs: Mapping[str, Callable[[], WriteResult]]) -> dict[str, WriteResult]:
-        """Do them all; those that are late are missing from the answer. A job must not raise."""
+        """Do them all; a job must not raise.
+
+        Those that are late are missing from the answer, and not begun where one of that name is under way.
+        """
         if not jobs:
             return {}
         pool = ThreadPoolExecutor(min(self._size, len(jobs)), thread_name_prefix="write")
-        futures = {name: pool.submit(job) for name, job in jobs.items()}
+        futures = {name: pool.submit(job) for name, job in jobs.items() if name not in self._late}
         pool.shutdown(wait=False)  # its threads end with their jobs, late ones too
         left = set(futures.values())
         while left:
@@ -129,8 +130,8 @@ class NodeWriter:
     ) -> None:
         """``patience_seconds`` bounds all tries of one write; a true ``sleep`` ends them (``Event.wait``).
 
-        ``on_state`` is told at once, from any thread, what an answer says of a node, and what we meant to
-        write; None where the answer is to a read.
+        ``on_state`` gets, at once and from any thread, the node's state by each answer, and the state that we
+        meant to write; None where the answer is to a read.
         """
         self._client = client
         self._decode = decode
@@ -146,8 +147,8 @@ class NodeWriter:
     def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
         """Write all of them, some at once; the results are in the order of ``pairs``, one per node.
 
-        A node that the server is slow with holds up nobody: its write is UNDER_WAY, and how that ended is
-        told when the node is to be written again, unless it went well.
+        A node that the server is slow with delays no other: its write is UNDER_WAY. How that ended is the
+        result when the node is to be written again, unless it went well.
         """
         results: dict[str, WriteResult] = {}
         for _, change in pairs:
@@ -157,7 +158,7 @@ class NodeWriter:
         jobs = {
             change.node: partial(self.write, state, change)
             for state, change in pairs
-            if change.node not in results and not self._pool.is_late(change.node)
+            if change.node not in results
         }
         results |= self._pool.do(jobs)
         return [
@@ -208,22 +209,23 @@ class NodeWriter:
             return False
 
     def _read_again(self, state: NodeState, change: Change, refusal: KubeError, unknown: bool) -> WriteResult:
-        """The server refused: read the node, to tell a lost race from a change that is not valid."""
+        """The server refused: read the node: was the race lost, or is the change not valid?"""
         try:
             fresh = self._decoded(self._client.get(node_path(change.node)))
         except KubeNotFound:
             return WriteResult(change, Outcome.GONE)
         except KubeError as error:
             return WriteResult(change, Outcome.FAILED, error=error, outcome_unknown=unknown)
-        if fresh.as_read.uid == state.as_read.uid and not node_patch.build(fresh, change):
+        again = node_patch.build(fresh, change)
+        if fresh.as_read.uid == state.as_read.uid and not again:
             return WriteResult(change, Outcome.APPLIED, fresh)  # an earlier try got through after all
-        if isinstance(refusal, KubeInvalid) and node_patch.same_preconditions(state, fresh):
-            return WriteResult(change, Outcome.FAILED, fresh, refusal)
+        if isinstance(refusal, KubeInvalid) and again == node_patch.build(state, change):
+            return WriteResult(change, Outcome.FAILED, fresh, refusal)  # the same patch, refused for itself
         return WriteResult(change, Outcome.CONFLICT, fresh)
 
 
 class DryRunWriter:
-    """Stands in for a ``NodeWriter`` in a dry run: says what would come of it, and has no client."""
+    """Stands in for a ``NodeWriter`` in a dry run: gives what would come of it, and has no client."""
 
     def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
         """What ``NodeWriter.write_all`` would give if nobody else wrote."""

@@ -1,6 +1,6 @@
-"""The jobs whose pods run on one node, as the API server tells.
+"""The jobs whose pods run on one node, as the API server knows them.
 
-Their labels and their controllers say it, so that no right to read the owners is needed: the pods of Job,
+Their labels and controllers name the job, so that no right to read the owners is needed: the pods of Job,
 JobSet, Kubeflow, Ray, Kueue, LeaderWorkerSet, StatefulSet and Deployment all carry the name.
 """
 
@@ -18,7 +18,7 @@ from konductor_like.model.time import moment_of_text
 ENDED_SECONDS = 300.0
 """A pod that ended no longer ago than this may be what a line of now is about."""
 PODS_MOST = 500
-"""Of one node; kubelets take 110 unless told otherwise."""
+"""Of one node; kubelets take 110 by default."""
 POD_BYTES = 10 << 20
 """etcd takes 1.5 MiB, and JSON escapes make six bytes of one: no pod is larger."""
 RUNNING_BYTES = 64 << 20

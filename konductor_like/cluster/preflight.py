@@ -1,13 +1,13 @@
 """Before the first write: may we do what we will have to do? (Rule 27.)
 
 Only a definite denial counts. A server that cannot be asked is not a denial, and neither is one that does not
-answer this question: then the work itself will tell.
+answer this question: then the work itself will show it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from konductor_like.cluster.client import NAMESPACES_PATH, KubeClient, ReadOnlyKubeClient, namespace_path
 from konductor_like.cluster.errors import KubeConfigError, KubeConflict, KubeForbidden, KubeNotFound
@@ -29,14 +29,7 @@ class Permission:
     @property
     def attributes(self) -> dict[str, str]:
         """As a SelfSubjectAccessReview asks for it."""
-        parts = {
-            "verb": self.verb,
-            "resource": self.resource,
-            "group": self.group,
-            "namespace": self.namespace,
-            "name": self.name,
-        }
-        return {name: value for name, value in parts.items() if value}
+        return {name: value for name, value in asdict(self).items() if value}
 
     @property
     def rule(self) -> str:
@@ -73,7 +66,7 @@ def missing_permissions(client: ReadOnlyKubeClient, needed: Iterable[Permission]
 
 
 def ready_to_write(client: KubeClient, namespace: str, lease_name: str = "konductor-like") -> list[str]:
-    """See to the namespace, then say in a sentence each which permissions are missing; none means ready.
+    """Make sure of the namespace, then name each missing permission in a sentence; none means ready.
 
     Raises KubeConfigError when the namespace is missing and may not be created, or the KubeError that kept us
     from finding out.
@@ -93,14 +86,20 @@ def ensure_namespace(client: KubeClient, name: str) -> None:
     """See to it that the namespace exists, creating it if that is allowed.
 
     Raises KubeConfigError with the command to run when it is missing and may not be created. Where
-    Namespaces may not be read, as in a pod, it is taken to exist: the Lease will tell.
+    Namespaces may not be read, as in a pod, it is taken to exist: taking the Lease will show it.
     """
     try:
         client.get(namespace_path(name))
     except KubeForbidden:
         return
     except KubeNotFound:
-        _create(client, name)
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        try:
+            client.create(NAMESPACES_PATH, body)
+        except KubeConflict:
+            return  # another process just did
+        except KubeForbidden as error:
+            raise namespace_missing(name) from error
 
 
 def namespace_missing(name: str) -> KubeConfigError:
@@ -109,13 +108,3 @@ def namespace_missing(name: str) -> KubeConfigError:
         f"namespace {name} does not exist, and creating it is not allowed",
         hint=f"create it with: kubectl create namespace {name}",
     )
-
-
-def _create(client: KubeClient, name: str) -> None:
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    try:
-        client.create(NAMESPACES_PATH, body)
-    except KubeConflict:
-        return  # somebody else just did
-    except KubeForbidden as error:
-        raise namespace_missing(name) from error

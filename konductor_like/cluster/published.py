@@ -7,7 +7,7 @@ and with what, and the paths of files never get here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from konductor_like.cluster.lenient_json import Fields, dumps, read
 from konductor_like.cluster.node_decoder import parse_selector
@@ -19,14 +19,12 @@ BYTES_MOST = 6 * 1024
 NAMESPACES_MOST = 40
 """Of up to 63 characters each; the others are counted."""
 _VERSION = 1
-_REALS = (
-    *("brake_max_percent", "brake_pool_max_percent", "brake_rate_window_seconds", "brake_cooldown_seconds"),
-    *("hold_base_seconds", "hold_max_seconds", "repeat_days"),
-    *("record_interval_seconds", "correlation_seconds"),
-)
-_COUNTS = ("brake_max_nodes", "brake_rate_nodes", "repeat_count", "common_node_jobs")
-_FLAGS = ("brake_count_unavailable", "suspect_taint", "count_user_written")
-_MAY_BE_NONE = ("brake_max_nodes", "brake_pool_max_percent", "brake_rate_nodes")
+_POLICY = {
+    name: get_args(hint) or (hint,)
+    for name, hint in get_type_hints(PolicyConfig).items()
+    if name not in ("version", "escalations")
+}
+"""The numbers of the policy, each with its kind; one that may be None says so."""
 _TEXTS = ("gpu_node_selector", "node_selector", "pool_label", "domain_label")
 
 
@@ -62,12 +60,9 @@ def published(settings: Settings, *, by: str, version: str, rules_digest: str) -
         rules_digest=rules_digest,
         policy=settings.rules(),
         stale_seconds=settings.heartbeat_stale_seconds,
-        gpu_node_selector=settings.gpu_node_selector,
-        node_selector=settings.node_selector,
-        pool_label=settings.pool_label,
-        domain_label=settings.domain_label,
         namespaces=settings.watched_namespaces[:NAMESPACES_MOST],
         further_namespaces=len(settings.watched_namespaces[NAMESPACES_MOST:]),
+        **{name: getattr(settings, name) for name in _TEXTS},
     )
 
 
@@ -78,7 +73,7 @@ def encode_settings(settings: Published) -> str:
         {
             **who,
             "stale_seconds": settings.stale_seconds,
-            "policy": {name: getattr(settings.policy, name) for name in (*_REALS, *_COUNTS, *_FLAGS)},
+            "policy": {name: getattr(settings.policy, name) for name in _POLICY},
             "nodes": {name: getattr(settings, name) for name in _TEXTS},
             "namespaces": list(settings.namespaces),
             "further_namespaces": settings.further_namespaces,
@@ -95,48 +90,36 @@ def decode_settings(text: str) -> tuple[Published | None, str | None]:
     None where any of them is missing or no such value: a setting is not guessed at.
     """
     fields = read(text)
-    if (told := fields.text("problem")) is not None:
-        return None, told
+    if (problem := fields.get("problem", str)) is not None:
+        return None, problem
     nodes = fields.inner("nodes")
-    _require(fields, "stale_seconds")
-    _require(nodes, *_TEXTS)
     found = Published(
-        by=fields.text("by") or "",
-        version=fields.text("version") or "",
-        rules_digest=fields.text("rules") or "",
+        by=fields.get("by", str) or "",
+        version=fields.get("version", str) or "",
+        rules_digest=fields.get("rules", str) or "",
         policy=_policy(fields.inner("policy")),
-        stale_seconds=fields.real("stale_seconds") or 0.0,
-        gpu_node_selector=_selector(nodes, "gpu_node_selector"),
-        node_selector=_selector(nodes, "node_selector"),
-        pool_label=nodes.text("pool_label") or "",
-        domain_label=nodes.text("domain_label") or "",
+        stale_seconds=fields.need("stale_seconds", float) or 0.0,
         namespaces=fields.texts("namespaces"),
-        further_namespaces=fields.number("further_namespaces") or 0,
+        further_namespaces=fields.get("further_namespaces", int) or 0,
+        **{name: _text(nodes, name) for name in _TEXTS},
     )
     return (None, fields.problem) if fields.problem else (found, None)
 
 
 def _policy(fields: Fields) -> PolicyConfig:
     found: dict[str, Any] = {
-        **{name: fields.real(name) for name in _REALS},
-        **{name: fields.number(name) for name in _COUNTS},
-        **{name: fields.flag(name) for name in _FLAGS},
+        name: fields.get(name, kinds[0]) if kinds[1:] and name in fields else fields.need(name, kinds[0])
+        for name, kinds in _POLICY.items()
     }
-    _require(fields, *(name for name in found if name not in _MAY_BE_NONE or name not in fields))
     return PolicyConfig(**found)
 
 
-def _selector(fields: Fields, name: str) -> str:
-    text = fields.text(name) or ""
-    try:
-        parse_selector(text)
-    except ValueError as error:
-        fields.complain(f"{name}: {error}")
-        return ""
+def _text(fields: Fields, name: str) -> str:
+    """A label's name or a selector; an empty one is none."""
+    text = fields.need(name, str) or ""
+    if name.endswith("selector"):
+        try:
+            parse_selector(text)
+        except ValueError as error:
+            fields.complain(f"{name}: {error}")
     return text
-
-
-def _require(fields: Fields, *names: str) -> None:
-    for name in names:
-        if fields.is_null(name):
-            fields.complain(f"{name} is missing")

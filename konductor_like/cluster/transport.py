@@ -13,18 +13,18 @@ from __future__ import annotations
 import json
 import logging
 import math
+import ssl
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from pydantic_core import from_json
 
 from konductor_like import __version__
-from konductor_like.cluster.auth import Credentials
 from konductor_like.cluster.errors import (
     KubeBadAnswer,
     KubeConfigError,
@@ -37,12 +37,14 @@ from konductor_like.cluster.errors import (
 from konductor_like.model.time import seconds_ahead
 
 JsonObject = dict[str, Any]
-JSON_PATCH = "application/json-patch+json"
+JSON, JSON_PATCH = "application/json", "application/json-patch+json"
 FIELD_MANAGER = "konductor-like"
 """The name that every write of ours carries."""
 USER_AGENT = f"konductor-like/{__version__}"
 _CONNECT_SECONDS = 5.0
 _LOG_IN_AGAIN_SECONDS = 30.0
+_RENEW_SECONDS = 1.0
+"""A token may be about to expire: checked this often, since that takes as long as the rest of a request."""
 ANSWER_BYTES_MOST = 64 << 20
 """A page of Nodes has 10 MiB at most where they are large; nothing that is answered at once has more."""
 _TLS_HINT = "the certificates do not fit; check certificate-authority and server in the kubeconfig"
@@ -53,34 +55,68 @@ def suspend_aware_seconds() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-class _Line:
-    """One set of credentials with its connections."""
+class Connection:
+    """The way to a cluster: its server, one set of credentials, and connections that are kept open.
 
-    def __init__(self, access: Credentials) -> None:
+    ``namespace`` is the context's, or in a pod the pod's own.
+    """
+
+    def __init__(
+        self,
+        configuration: Any,
+        namespace: str | None = None,
+        *,
+        in_cluster: bool = False,
+        tls: ssl.SSLContext | None = None,
+        renew: Callable[[], object] | None = None,
+    ) -> None:
+        """``renew`` puts a new token into the configuration if the present one is about to expire.
+
+        It raises a KubeError.
+        """
         from kubernetes.client import ApiClient
 
-        self.access = access
-        self.host: str = access.configuration.host
+        self.host: str = configuration.host
+        self.namespace = namespace
+        self.in_cluster = in_cluster
+        self._configuration = configuration
+        self._renew = renew
+        self._renewing = threading.Lock()
+        self._renewed_at = -math.inf
         try:
-            self.client = ApiClient(access.configuration)
+            self._client = ApiClient(configuration)
         except (ImportError, ValueError) as error:
             raise KubeConfigError(f"the proxy for {self.host} cannot be used: {cut(str(error))}") from error
-        if access.tls is not None:
-            self.client.rest_client.pool_manager.connection_pool_kw["ssl_context"] = access.tls
+        if tls is not None:
+            self._client.rest_client.pool_manager.connection_pool_kw["ssl_context"] = tls
+
+    def authorization(self) -> str | None:
+        """The value of the Authorization header, renewed if it is about to expire; None without a token."""
+        with self._renewing:
+            if self._renew is not None and time.monotonic() - self._renewed_at >= _RENEW_SECONDS:
+                self._renew()
+                self._renewed_at = time.monotonic()
+            token = self._configuration.api_key.get("BearerToken")
+        return token.strip() if isinstance(token, str) else None
 
     def send(
-        self, method: str, url: str, body: object, content_type: str | None, left: Callable[[], float]
+        self, method: str, target: str, body: object, content_type: str | None, left: Callable[[], float]
     ) -> Any:
         """Send one request; the answer is urllib3's, unread. ``left`` raises when it is too late to send."""
         headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
         if content_type is not None:
             headers["Content-Type"] = content_type
-        authorization = self.access.authorization()
+        authorization = self.authorization()
         if authorization is not None:
             headers["Authorization"] = authorization
         timeout = left()  # asked last: renewing the login may have run a command, or waited for another's
         timeouts = (min(timeout, _CONNECT_SECONDS), timeout)
-        return self.client.call_api(method, url, headers, body, _request_timeout=timeouts).response
+        url = self.host + target
+        return self._client.call_api(method, url, headers, body, _request_timeout=timeouts).response
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._client.close()
 
 
 class Transport:
@@ -88,7 +124,7 @@ class Transport:
 
     def __init__(
         self,
-        find: Callable[[], Credentials],
+        find: Callable[[], Connection],
         timeout_seconds: float,
         clock: Callable[[], float] = suspend_aware_seconds,
     ) -> None:
@@ -98,24 +134,10 @@ class Transport:
         self._timeout_seconds = timeout_seconds
         self._clock = clock
         self._lock = threading.Lock()
-        self._line = _Line(find())
+        self.connection = find()
         self._logged_in_at = -math.inf
         self.clock_ahead_seconds = 0.0
         """How far the server's clock is ahead of ours, by its latest answer; 0 while the two agree."""
-
-    @property
-    def server(self) -> str:
-        """The API server's URL."""
-        return self._line.host
-
-    @property
-    def access(self) -> Credentials:
-        """The credentials in use."""
-        return self._line.access
-
-    def close(self) -> None:
-        """Close idle connections."""
-        self._line.client.close()
 
     def ask(
         self,
@@ -129,19 +151,20 @@ class Transport:
         timeout_seconds: float | None = None,
     ) -> JsonObject:
         """Send a request and read its answer, a JSON object. Raises a KubeError."""
-        write = method != "GET"
+        write, server = method != "GET", self.connection.host
         timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
-        answer = self._send(what, method, self._target(path, params), body, content_type, timeout)
+        answer = self._send(what, method, path, params, body, content_type, timeout)
         with self._mapped(what, write=write, sent=True):
             data: bytes = answer.read(ANSWER_BYTES_MOST + 1)
             if len(data) > ANSWER_BYTES_MOST:
                 answer.close()
                 raise KubeBadAnswer(
-                    f"cannot {what}: {self.server} answered with more than {ANSWER_BYTES_MOST >> 20} MiB",
+                    f"cannot {what}: {server} answered with more than {ANSWER_BYTES_MOST >> 20} MiB",
                     outcome_unknown=write,
                 )
             answer.release_conn()
-        self._compare_clocks(answer.headers.get("Date"))
+        ahead = seconds_ahead(answer.headers.get("Date"), time.time())
+        self.clock_ahead_seconds = self.clock_ahead_seconds if ahead is None else ahead
         if not 200 <= answer.status < 300:
             raise error_of(
                 what, answer.status, data, retry_after=answer.headers.get("Retry-After"), write=write
@@ -153,7 +176,7 @@ class Transport:
         if not isinstance(found, dict):
             kind = cut(answer.headers.get("Content-Type", "no content type"))
             raise KubeBadAnswer(
-                f"cannot {what}: {self.server} answered {answer.status} with no JSON object ({kind})",
+                f"cannot {what}: {server} answered {answer.status} with no JSON object ({kind})",
                 outcome_unknown=write,
             )
         return found
@@ -163,64 +186,62 @@ class Transport:
     ) -> Any:
         """Send a GET whose answer may be long, or go on and on; it is returned unread, as urllib3 has it."""
         timeout = self._timeout_seconds if read_timeout_seconds is None else read_timeout_seconds
-        answer = self._send(what, "GET", self._target(path, params), None, None, timeout)
+        answer = self._send(what, "GET", path, params, None, None, timeout)
         if answer.status == 200:
             return answer
-        with self._mapped(what, write=False, sent=True):
+        with self.reading(what):
             data = answer.read(ANSWER_BYTES_MOST)
             answer.release_conn()
         raise error_of(what, answer.status, data, retry_after=answer.headers.get("Retry-After"))
 
-    @contextmanager
-    def reading(self, what: str) -> Iterator[None]:
-        """Translate what goes wrong while an opened answer is read."""
-        with self._mapped(what, write=False, sent=True):
-            yield
-
-    def _compare_clocks(self, date: str | None) -> None:
-        ahead = seconds_ahead(date, time.time())
-        if ahead is not None:
-            self.clock_ahead_seconds = ahead
-
-    def _target(self, path: str, params: Mapping[str, str] | None) -> str:
-        return f"{path}?{urlencode(params, quote_via=quote)}" if params else path
+    def reading(self, what: str) -> AbstractContextManager[None]:
+        """Translates what goes wrong while an opened answer is read."""
+        return self._mapped(what, write=False, sent=True)
 
     def _send(
-        self, what: str, method: str, target: str, body: object, content_type: str | None, timeout: float
+        self,
+        what: str,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        body: object,
+        content_type: str | None,
+        timeout: float,
     ) -> Any:
-        line, end = self._line, self._clock() + timeout
+        connection, end = self.connection, self._clock() + timeout
         write = method != "GET"
+        target = f"{path}?{urlencode(params, quote_via=quote)}" if params else path
 
         def left() -> float:
             seconds = end - self._clock() if write else timeout
             if seconds <= 0:
-                raise KubeTimeout(f"cannot {what}: it was too late to send it to {line.host}")
+                raise KubeTimeout(f"cannot {what}: it was too late to send it to {connection.host}")
             return seconds
 
         with self._mapped(what, write=write, sent=False):
-            answer = line.send(method, line.host + target, body, content_type, left)
-            if answer.status == 401 and self._log_in_again(line):
+            answer = connection.send(method, target, body, content_type, left)
+            if answer.status == 401 and self._log_in_again(connection):
                 answer.drain_conn()
-                answer = self._line.send(method, self._line.host + target, body, content_type, left)
+                answer = self.connection.send(method, target, body, content_type, left)
         return answer
 
-    def _log_in_again(self, refused: _Line) -> bool:
+    def _log_in_again(self, refused: Connection) -> bool:
         """Load the credentials anew; whether there is anything new to try."""
         with self._lock:
-            if self._line is not refused:
+            if self.connection is not refused:
                 return True
             if time.monotonic() - self._logged_in_at < _LOG_IN_AGAIN_SECONDS:
                 return False
             self._logged_in_at = time.monotonic()
             try:
-                fresh = _Line(self._find())
-                old, new = refused.access.authorization(), fresh.access.authorization()
+                fresh = self._find()
+                old, new = refused.authorization(), fresh.authorization()
             except KubeError:
-                return False  # the 401 itself is the better thing to tell
+                return False  # the 401 itself is the better thing to report
             if old is not None and old == new:
                 return False
-            self._line = fresh
-            refused.client.close()
+            self.connection = fresh
+            refused.close()
             return True
 
     @contextmanager
@@ -229,7 +250,7 @@ class Transport:
         from kubernetes.client import ApiException
         from urllib3 import exceptions as http
 
-        failed = f"cannot {what}: {self.server}"
+        failed = f"cannot {what}: {self.connection.host}"
         try:
             yield
         except ApiException as error:  # TLS failures, which the client wraps in this with status 0
@@ -241,8 +262,8 @@ class Transport:
         except (http.LocationValueError, http.URLSchemeUnknown) as error:
             raise KubeConfigError(f"{failed} is no usable address: {cut(str(error))}") from error
         except http.HTTPError as error:
-            said = f"{failed} broke the connection: {_cause(error)}"
-            raise KubeUnreachable(said, outcome_unknown=write) from error
+            message = f"{failed} broke the connection: {_cause(error)}"
+            raise KubeUnreachable(message, outcome_unknown=write) from error
         except ValueError as error:
             if sent:
                 raise
@@ -251,7 +272,7 @@ class Transport:
 
 
 def _silence_urllib3() -> None:
-    """What goes wrong is an error of ours, told once; urllib3's own words about it would only come on top."""
+    """What goes wrong is reported once, as an error of ours; urllib3 would log it as well."""
     from urllib3.exceptions import DependencyWarning, InsecureRequestWarning
 
     logging.getLogger("urllib3").setLevel(logging.ERROR)
@@ -275,3 +296,9 @@ def parsed(data: bytes | bytearray) -> Any:
         return from_json(data)
     except ValueError:
         return json.loads(data)
+
+
+def json_object(parent: Mapping[str, Any], name: str) -> JsonObject:
+    """An object within an object; an empty one where there is none."""
+    found = parent.get(name)
+    return found if isinstance(found, dict) else {}

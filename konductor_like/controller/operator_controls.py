@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from konductor_like.cluster.errors import KubeError
-from konductor_like.cluster.lease_annotations import LeaseView
+from konductor_like.cluster.lease_annotations import LeaseControls
 from konductor_like.cluster.transport import suspend_aware_seconds
 from konductor_like.controller import audit, logs
 from konductor_like.controller.metrics import Metrics
@@ -30,12 +30,12 @@ class OperatorControls:
 
     def __init__(
         self,
-        read: Callable[[], LeaseView | None],
+        read: Callable[[], LeaseControls | None],
         fleet_event: Callable[[EventReason, str, str], None],
         metrics: Metrics,
         *,
         interval_seconds: float,
-        renewed: Callable[[float], tuple[float, LeaseView] | None] = lambda _: None,
+        renewed: Callable[[float], tuple[float, LeaseControls] | None] = lambda _: None,
         clock: Callable[[], float] = suspend_aware_seconds,
     ) -> None:
         """``read`` gives the Lease as it is now, None where there is none, or raises a KubeError.

@@ -12,7 +12,7 @@ from typing import Protocol
 from konductor_like import __version__
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.events import LeaseEvents, NodeEvents
-from konductor_like.cluster.lease import LeaderLease, own_identity, read_lease
+from konductor_like.cluster.lease import LeaderLease, own_identity, read_controls
 from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
 from konductor_like.cluster.node_store import NodeStore, ResourceSlices
 from konductor_like.cluster.node_writer import DryRunWriter, NodeWriter
@@ -118,7 +118,7 @@ def wired(
             Report(metrics, dry_run=options.dry_run, fleet_event=edge.fleet_event),
             edge.fleet_event,
             OperatorControls(
-                lambda: read_lease(client, namespace, settings.lease_name, TIMEOUT_SECONDS),
+                lambda: read_controls(client, namespace, settings.lease_name, TIMEOUT_SECONDS),
                 edge.fleet_event,
                 metrics,
                 interval_seconds=READ_LEASE_RENEWALS * settings.lease_renew_interval_seconds,

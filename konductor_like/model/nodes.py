@@ -92,6 +92,8 @@ class Incident:
     ack: Ack | None = None
     ended_ns: int | None = None
     """When the driver said that this has ended (Xid 154 "to None"); it stands until a release even so."""
+    unknown: tuple[tuple[str, str], ...] = ()
+    """See :attr:`NodeRecord.unknown`."""
 
     @property
     def taints(self) -> bool:
@@ -119,6 +121,8 @@ class Release:
     """Evidence without a kernel position is covered before this Loki timestamp, per source."""
     warning: str | None = None
     """What the advice still asks for (a reboot) although the node was let go."""
+    unknown: tuple[tuple[str, str], ...] = ()
+    """See :attr:`NodeRecord.unknown`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +185,8 @@ class NodeRecord:
     contested_at: datetime | None = None
     """When somebody last fought over our taint (rule 23)."""
     act: Act | None = None
+    unknown: tuple[tuple[str, str], ...] = ()
+    """Fields on the node that this version does not know, each with its JSON: they are written back."""
 
     @property
     def empty(self) -> bool:

@@ -99,6 +99,12 @@ class _AnyDatetime(type(datetime)):  # type: ignore[misc]  # the metaclass is `t
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, datetime)
 
+    def __eq__(cls, other: object) -> bool:  # a key of the program's tables of kinds
+        return other is datetime or other is cls
+
+    def __hash__(cls) -> int:
+        return hash(datetime)
+
 
 class _Datetime(datetime, metaclass=_AnyDatetime):
     """Stands in for the class ``datetime``; what it gives are plain ones."""

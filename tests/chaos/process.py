@@ -7,6 +7,7 @@ controller's parts are put together.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 
 from konductor_like.cluster.errors import KubeError, LeadershipLost
 from konductor_like.cluster.events import NodeEvents, about
-from konductor_like.cluster.lease import LeaderLease, read_lease
+from konductor_like.cluster.lease import LeaderLease, read_controls
 from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import NodeStore
@@ -81,15 +82,15 @@ class SerialCrew:
         self._world = world
         self._late: dict[str, tuple[float, WriteResult]] = {}
 
-    def is_late(self, name: str) -> bool:
-        return name in self._late and self._late[name][0] > self._world.clock.seconds()
-
     def collect(self, name: str) -> WriteResult | None:
-        return None if self.is_late(name) or name not in self._late else self._late.pop(name)[1]
+        until_seconds, _ = self._late.get(name, (math.inf, None))
+        return self._late.pop(name)[1] if until_seconds <= self._world.clock.seconds() else None
 
     def do(self, jobs: Mapping[str, Callable[[], WriteResult]]) -> dict[str, WriteResult]:
         results = {}
         for name, job in jobs.items():
+            if name in self._late:
+                continue
             result = job()
             if self._world.setup.slow_writes and self._world.rng.random() < 0.2:
                 self._late[name] = (self._world.clock.seconds() + self._world.rng.choice((2.0, 9.0)), result)
@@ -207,7 +208,7 @@ class Process:
             *(settings, metrics, self._loki, rulebook, self.store, writer, events, Report(metrics)),
             fleet_event=lambda *_: None,
             operator_controls=OperatorControls(
-                lambda: read_lease(self._kube, NAMESPACE, LEASE, TIMEOUT_SECONDS),
+                lambda: read_controls(self._kube, NAMESPACE, LEASE, TIMEOUT_SECONDS),
                 lambda *_: None,
                 metrics,
                 interval_seconds=settings.lease_renew_interval_seconds,

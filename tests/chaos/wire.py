@@ -18,9 +18,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import httpx
 from urllib3 import exceptions as broken
 
-from konductor_like.cluster.auth import Credentials
 from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.transport import Transport
+from konductor_like.cluster.transport import Connection, Transport
 from konductor_like.loki.client import LokiClient, fixed_headers
 from konductor_like.sandbox.http import Reply, Request
 from konductor_like.settings import Settings
@@ -165,26 +164,30 @@ class _KubeAnswer:
 
 
 class _KubeWire:
-    """Stands in for the transport's line: one set of credentials with its connections."""
+    """Stands in for the transport's connection."""
 
     host = "http://cluster.test"
+    namespace = None
+    in_cluster = False
 
-    def __init__(self, exchange: Exchange, access: Credentials, agent: str, date: Callable[[], str]) -> None:
-        self.access = access
+    def __init__(self, exchange: Exchange, agent: str, date: Callable[[], str]) -> None:
         self._exchange = exchange
         self._agent = agent
         self._date = date
 
+    def authorization(self) -> str:
+        return "Bearer t"  # the same when loaded again, so a 401 stays one
+
     def send(
-        self, method: str, url: str, body: object, content_type: str | None, left: Callable[[], float]
+        self, method: str, target: str, body: object, content_type: str | None, left: Callable[[], float]
     ) -> Any:
-        target = urlsplit(url)
+        url = urlsplit(target)
         headers = {"user-agent": self._agent, "accept": "application/json"}
         if content_type is not None:
             headers["content-type"] = content_type
         data = b"" if body is None else json.dumps(body).encode()
         request = Request(
-            method, unquote(target.path), parse_qs(target.query, keep_blank_values=True), headers, data
+            method, unquote(url.path), parse_qs(url.query, keep_blank_values=True), headers, data
         )
         lost = False
         try:
@@ -192,7 +195,7 @@ class _KubeWire:
         except NoConnectionError as error:
             raise broken.NewConnectionError(None, "Connection refused") from error  # type: ignore[arg-type]  # no pool
         except NoAnswerError as error:
-            raise broken.ReadTimeoutError(None, url, "Read timed out.") from error  # type: ignore[arg-type]  # no pool
+            raise broken.ReadTimeoutError(None, target, "Read timed out.") from error  # type: ignore[arg-type]  # no pool
         except BrokenOffError as error:
             if error.begun is None:
                 raise broken.ProtocolError("Connection aborted.", ConnectionResetError()) from error
@@ -206,12 +209,12 @@ def _transport_template() -> Transport:
 
     configuration: Any = Configuration(host=_KubeWire.host)
     configuration.retries = False
-    configuration.api_key = {"BearerToken": "t"}  # the same when loaded again, so a 401 stays one
-    return Transport(lambda: Credentials(configuration, None, in_cluster=False), timeout_seconds=10.0)
+    configuration.api_key = {"BearerToken": "Bearer t"}
+    return Transport(lambda: Connection(configuration), timeout_seconds=10.0)
 
 
 def kube_client(exchange: Exchange, agent: str, date: Callable[[], str]) -> KubeClient:
     """A KubeClient whose requests go to ``exchange``."""
     transport = copy.copy(_transport_template())
-    transport._line = _KubeWire(exchange, transport.access, agent, date)  # type: ignore[assignment]  # stands in
+    transport.connection = _KubeWire(exchange, agent, date)  # type: ignore[assignment]  # stands in
     return KubeClient(transport)

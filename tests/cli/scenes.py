@@ -11,7 +11,7 @@ from typing import Any
 
 from konductor_like.cluster.client import KubeClient, lease_path
 from konductor_like.cluster.lease import LeaderLease
-from konductor_like.cluster.lease_annotations import Carried
+from konductor_like.cluster.lease_annotations import Carried, annotated
 from konductor_like.cluster.node_record import encode
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, encode_settings
 from konductor_like.model import (
@@ -224,11 +224,8 @@ def seed_lease(
 def note_on_the_lease(folder: Path, key: str, value: str | None) -> None:
     """Set an annotation of the Lease, or remove it; ``folder`` holds the kubeconfig."""
     with closing(KubeClient.connect(str(folder / "kubeconfig"), None, 10)) as client:
-        client.patch(
-            lease_path("konductor-like", "konductor-like"),
-            {"metadata": {"annotations": {key: value}}},
-            "application/merge-patch+json",
-        )
+        path = lease_path("konductor-like", "konductor-like")
+        client.replace(path, annotated(client.get(path), {key: value}))
 
 
 SCENES: Mapping[str, Callable[[], list[dict[str, Any]]]] = {

@@ -30,11 +30,8 @@ def publish(folder: Path, settings: Published) -> None:
 def stop_the_controller(folder: Path) -> None:
     """It lets go of the Lease, as at its end."""
     with closing(KubeClient.connect(str(folder / "kubeconfig"), None, 10)) as client:
-        client.patch(
-            lease_path("konductor-like", "konductor-like"),
-            {"spec": {"holderIdentity": ""}},
-            "application/merge-patch+json",
-        )
+        path = lease_path("konductor-like", "konductor-like")
+        client.patch(path, [{"op": "replace", "path": "/spec/holderIdentity", "value": ""}])
 
 
 def brake_of(run: Run) -> dict[str, Any]:

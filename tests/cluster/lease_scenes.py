@@ -11,6 +11,7 @@ from konductor_like.cluster.lease import (
     LeaderLease,
     read_lease,
 )
+from konductor_like.cluster.lease_annotations import annotated
 from konductor_like.model import Checkpoint, Source
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching
 from konductor_like.sandbox.kubernetes.store import Key
@@ -73,7 +74,7 @@ def delete(server: KubernetesServer) -> None:
 
 def note(client: KubeClient, key: str, value: str) -> None:
     """What ``kubectl annotate`` does to the Lease."""
-    client.patch(PATH, {"metadata": {"annotations": {key: value}}}, "application/merge-patch+json")
+    client.replace(PATH, annotated(client.get(PATH), {key: value}))
 
 
 def may_write(lease: LeaderLease) -> bool:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster import auth
-from konductor_like.cluster.auth import Credentials
+from konductor_like.cluster import auth, transport
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeConfigError, KubeUnauthorized
+from konductor_like.cluster.transport import Connection
 from konductor_like.sandbox.kubernetes import KubernetesServer
 
 CERTIFICATES = Path(__file__).parent.parent / "loki" / "certificates"
@@ -49,7 +49,7 @@ def load(
     context: str | None = None,
     folder: Path = Path("/none"),
     **environ: str,
-) -> Credentials:
+) -> Connection:
     """Load as with these flags, environment variables and service account."""
     return auth.load(None if kubeconfig_file is None else str(kubeconfig_file), context, environ, folder)
 
@@ -74,7 +74,7 @@ POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 def test_the_current_context_is_used(tmp_path: Path) -> None:
     access = load(config(tmp_path / "c"))
 
-    assert access.configuration.host == "https://east.example:6443"
+    assert access.host == "https://east.example:6443"
     assert access.authorization() == "Bearer t-1"
     assert (access.namespace, access.in_cluster) == ("ml", False)
 
@@ -82,7 +82,7 @@ def test_the_current_context_is_used(tmp_path: Path) -> None:
 def test_another_context_can_be_asked_for(tmp_path: Path) -> None:
     access = load(config(tmp_path / "c"), "west")
 
-    assert (access.configuration.host, access.namespace) == ("https://west.example", None)
+    assert (access.host, access.namespace) == ("https://west.example", None)
 
 
 def test_an_explicit_file_comes_before_the_environment_and_a_pods_account(
@@ -92,13 +92,13 @@ def test_an_explicit_file_comes_before_the_environment_and_a_pods_account(
 
     access = load(config(tmp_path / "c"), None, service_account, KUBECONFIG=str(other), **POD)
 
-    assert access.configuration.host == "https://east.example:6443"
+    assert access.host == "https://east.example:6443"
 
 
 def test_files_in_the_environment_are_merged_as_kubectl_does(tmp_path: Path) -> None:
     places = f"{tmp_path / 'none'}:{config(tmp_path / 'c')}"
 
-    assert load(KUBECONFIG=places).configuration.host == "https://east.example:6443"
+    assert load(KUBECONFIG=places).host == "https://east.example:6443"
 
 
 def test_the_default_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_the_default_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_in_a_pod_its_service_account_is_used(service_account: Path) -> None:
     access = load(None, None, service_account, **POD)
 
-    assert access.configuration.host == "https://10.0.0.1:443"
+    assert access.host == "https://10.0.0.1:443"
     assert access.authorization() == "bearer pod-token"
     assert (access.namespace, access.in_cluster) == ("gpu-health", True)
 
@@ -236,7 +236,7 @@ def test_a_login_command_that_fails_is_told_and_not_logged(
 def test_an_expired_token_is_renewed_by_the_command_and_a_failure_then_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auth, "_RENEW_SECONDS", 0.0)
+    monkeypatch.setattr(transport, "_RENEW_SECONDS", 0.0)
     user = login(tmp_path, granted("t-1"))
     access = load(config(tmp_path / "c", user=user))
     login(tmp_path, granted("t-2"))

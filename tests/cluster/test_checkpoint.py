@@ -76,7 +76,7 @@ def test_a_mangled_note_of_releases_is_said_and_the_rest_of_it_kept() -> None:
     kept, problem = decode_releases(text.replace('"nodes":[', '"nodes":[7,{"v":1},'))
 
     assert len(kept) == 1
-    assert problem == "nodes[0]: is not an object"
+    assert (problem or "").startswith("nodes[0]: is not an object; nodes[1]: it is of version 1")
 
 
 def test_the_cursor_reads_like_this() -> None:
@@ -172,12 +172,6 @@ def test_of_many_nodes_whose_lines_are_not_understood_the_latest_are_kept() -> N
     assert found is not None
     assert set(found.unparsed) == {f"gpu-{number:04}" for number in range(4800, 5000)}
     assert len(text) < 16 * 1024
-
-
-def test_a_fleet_of_which_nothing_is_missing_needs_no_more_room_than_before() -> None:
-    names = {"v", "at", "unknown", "listed_are_measured", "listed"}
-
-    assert json.loads(encode_coverage(Coverage(NOON))).keys() == names
 
 
 def test_a_gap_whose_nodes_do_not_fit_becomes_one_of_all_nodes() -> None:

@@ -52,27 +52,24 @@ def test_each_status_has_its_error(code: int, kind: type[KubeError], transient: 
     assert str(error) == "cannot get nodes/gpu-1: no"
 
 
-def test_a_refusal_shows_the_servers_sentence_and_how_to_check_it() -> None:
-    sentence = (
-        'nodes "gpu-1" is forbidden: User "system:serviceaccount:a:b" cannot patch resource "nodes" '
-        'in API group "" at the cluster scope'
-    )
+@pytest.mark.parametrize(
+    ("what", "where", "check"),
+    [
+        ('patch resource "nodes" in API group ""', " at the cluster scope", "patch nodes"),
+        (
+            'update resource "leases" in API group "coordination.k8s.io"',
+            ' in the namespace "gpu-ops"',
+            "-n gpu-ops update leases",
+        ),
+    ],
+)
+def test_a_refusal_shows_the_servers_sentence_and_how_to_check_it(what: str, where: str, check: str) -> None:
+    sentence = f'"x" is forbidden: User "system:serviceaccount:a:b" cannot {what}{where}'
 
-    error = error_of("patch nodes/gpu-1", 403, status(sentence))
+    error = error_of("patch x", 403, status(sentence))
 
     assert sentence in str(error)
-    assert "kubectl auth can-i patch nodes" in error.hint
-
-
-def test_how_to_check_what_is_missing_in_a_namespace_names_it() -> None:
-    sentence = (
-        'leases.coordination.k8s.io "kl" is forbidden: User "kim" cannot update resource "leases" '
-        'in API group "coordination.k8s.io" in the namespace "gpu-ops"'
-    )
-
-    error = error_of("update leases/konductor-like", 403, status(sentence))
-
-    assert error.hint.endswith("kubectl auth can-i -n gpu-ops update leases")
+    assert error.hint.endswith(f"kubectl auth can-i {check}")
 
 
 @pytest.mark.parametrize(
@@ -121,13 +118,6 @@ def test_after_a_servers_failure_nobody_knows_whether_a_write_was_made(code: int
 )
 def test_the_servers_wish_for_patience_is_understood(header: str | None, seconds: float | None) -> None:
     assert error_of("list nodes", 429, b"", retry_after=header).retry_after_seconds == seconds
-
-
-def test_a_name_that_is_taken_is_told_from_a_lost_race() -> None:
-    taken, lost = status("exists", "AlreadyExists"), status("modified", "Conflict")
-
-    assert error_of("create events", 409, taken).reason == "AlreadyExists"
-    assert error_of("update leases", 409, lost).reason == "Conflict"
 
 
 def test_waits_double_and_are_spread() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.events import LeaseEvents, NodeEvents, event, event_name, shortened
+from konductor_like.cluster.events import LeaseEvents, NodeEvents, event_name, shortened
 from konductor_like.cluster.lease import LeaderLease
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import list_nodes
@@ -225,12 +225,11 @@ def test_of_many_events_about_the_fleet_that_a_slow_server_keeps_waiting_some_ar
     assert len(sent) <= 101
 
 
-def test_the_name_of_the_write_ends_the_message_and_stands_in_an_annotation() -> None:
-    told = event("n", "default", {}, TAINTED, "x" * 5000, "konductor-like-0", NOON, "0123456789ab")
+def test_the_name_of_the_write_ends_the_message_and_stands_in_an_annotation(
+    server: KubernetesServer, events: NodeEvents, node: NodeState
+) -> None:
+    events.send(node, TAINTED, "x" * 5000, "y", "0123456789ab")
 
-    assert str(told["message"]).endswith(" act 0123456789ab")
-    assert told["metadata"] == {
-        "name": "n",
-        "namespace": "default",
-        "annotations": {"trainy.konduktor.ai/act": "0123456789ab"},
-    }
+    (event,) = server.objects("events", "default")
+    assert str(event["message"]).endswith(" act 0123456789ab")
+    assert event["metadata"]["annotations"] == {"trainy.konduktor.ai/act": "0123456789ab"}

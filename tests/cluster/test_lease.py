@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster import lease as leases
 from konductor_like.cluster.checkpoint import CURSOR_ANNOTATION
 from konductor_like.cluster.client import KubeClient, leases_path
 from konductor_like.cluster.errors import KubeConfigError
@@ -40,14 +39,6 @@ def test_the_first_one_takes_it(server: KubernetesServer, client: KubeClient, cl
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", spec(server)["renewTime"])
 
 
-def test_the_second_one_is_told_who_has_it(client: KubeClient, clock: Clock) -> None:
-    candidate(client, clock).try_acquire()
-
-    status = candidate(client, clock, "b").try_acquire()
-
-    assert (status.held, status.holder) == (False, "a")
-
-
 def test_of_two_who_create_it_at_once_one_gets_it(
     server: KubernetesServer, client: KubeClient, clock: Clock
 ) -> None:
@@ -75,18 +66,6 @@ def test_a_namespace_that_is_not_there_is_told_with_the_command(client: KubeClie
     with pytest.raises(KubeConfigError, match="namespace konductor-like does not exist") as caught:
         candidate(client, Clock()).try_acquire()
     assert caught.value.hint.endswith("kubectl create namespace konductor-like")
-
-
-def test_whoever_comes_next_goes_on_from_the_cursor(client: KubeClient, clock: Clock) -> None:
-    first = candidate(client, clock)
-    first.try_acquire()
-    coverage = Coverage(NOON, frozenset({"gpu-3"}))
-    first.renew(Carried(cursor(5), coverage))
-    first.release(Carried(cursor(9)))
-
-    status = candidate(client, clock, "b").try_acquire()
-
-    assert (status.held, status.checkpoint, status.coverage) == (True, cursor(9), coverage)
 
 
 def test_a_cursor_mangled_by_hand_is_told_and_no_obstacle(client: KubeClient, clock: Clock) -> None:
@@ -206,14 +185,6 @@ def test_a_killed_process_of_this_machine_is_not_waited_for(client: KubeClient, 
 
     assert (alive.held, alive.holder) == (False, holder)
     assert killed.held
-
-
-def test_a_holder_whose_place_is_ours_but_whose_name_is_odd_is_waited_for(
-    client: KubeClient, clock: Clock
-) -> None:
-    candidate(client, clock, f"host_{leases._place()}_self_x").try_acquire()
-
-    assert not candidate(client, clock, "b").try_acquire().held
 
 
 # Reading it, for status.

@@ -24,7 +24,7 @@ from konductor_like.cluster.lease_annotations import (
 )
 from konductor_like.model import Control, ControlAct, Controls, Machine, TaintedNode
 from konductor_like.sandbox.kubernetes import KubernetesServer
-from tests.cluster.lease_scenes import NAME, NAMESPACE, Clock, candidate, cursor, saved
+from tests.cluster.lease_scenes import NAME, NAMESPACE, Clock, candidate, cursor
 from tests.cluster.scenes import NOON
 
 
@@ -177,19 +177,6 @@ def test_the_holder_saves_which_nodes_are_tainted_and_whoever_follows_finds_them
 
     assert seen is not None
     assert seen.controls.tainted == (GONE,)
-
-
-def test_the_holder_renews_over_a_pause_that_came_in_between(kube: KubeClient) -> None:
-    lease = candidate(kube, Clock())
-    assert lease.try_acquire().held
-
-    tell(kube, PAUSE)
-    lease.renew(Carried(cursor(5)))
-
-    seen = read_lease(kube, NAMESPACE, NAME)
-    assert seen is not None
-    assert seen.controls.pause == PAUSE
-    assert saved(kube) == cursor(5)
 
 
 def test_an_act_is_written_in_view_of_what_is_there_and_none_writes_nothing(kube: KubeClient) -> None:

@@ -10,11 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from konductor_like.cluster.lenient_json import dumps
+from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.cluster.node_record import RECORD_BYTES, decode, encode
 from konductor_like.detection import find
 from konductor_like.model import (
+    RECORD_ANNOTATION,
     Ack,
     Act,
+    Fault,
     FaultKind,
     Incident,
     IncidentKey,
@@ -26,15 +30,25 @@ from konductor_like.model import (
     Release,
     Role,
     Severity,
+    Snapshot,
     Source,
 )
-from tests.cluster.scenes import BOOT, NOON, incident, record, release
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.decide import decide
+from konductor_like.policy.release import release as let_go
+from tests.cluster.scenes import BOOT, NOON, NOON_NS, OURS, incident, raw_node, record, release
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 NUMBERS = st.integers(0, (1 << 64) - 1)
 STAMPS = st.integers(0, 253_402_300_799 * 10**9)
 MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 -- hypothesis wants bare bounds
-BOOTS = st.none() | st.sampled_from([BOOT, "b", ""])
+NAMES = TEXTS.filter(bool)
+BOOTS = st.none() | st.sampled_from([BOOT, "b"])
+UNKNOWN = st.dictionaries(
+    st.sampled_from(["later", "mîne"]),
+    st.integers() | st.text(max_size=9) | st.lists(st.booleans(), max_size=3),
+).map(lambda found: tuple(sorted((name, dumps(value)) for name, value in found.items())))
+"""Fields that a later version may write."""
 POSITIONS = st.builds(KernelPosition, BOOTS, st.none() | NUMBERS, st.none() | NUMBERS)
 INCIDENTS = st.builds(
     Incident,
@@ -57,12 +71,14 @@ INCIDENTS = st.builds(
     before_install=st.booleans(),
     released_ns=st.none() | STAMPS,
     user_written=st.booleans(),
-    job=st.none() | TEXTS.filter(bool),
-    failure_group=st.none() | TEXTS.filter(bool),
+    job=st.none() | NAMES,
+    failure_group=st.none() | NAMES,
     role=st.none() | st.sampled_from(Role),
-    root_cause=st.none() | TEXTS,
+    root_cause=st.none() | NAMES,
     escalated_because=TEXTS,
     ack=st.none() | st.builds(Ack, MOMENTS, TEXTS, TEXTS),
+    ended_ns=st.none() | STAMPS,
+    unknown=UNKNOWN,
 )
 RELEASES = st.builds(
     Release,
@@ -72,11 +88,12 @@ RELEASES = st.builds(
     how=TEXTS,
     read=POSITIONS,
     read_ns=st.dictionaries(st.sampled_from(Source), STAMPS),
-    warning=st.none() | TEXTS,
+    warning=st.none() | NAMES,
+    unknown=UNKNOWN,
 )
 RECORDS = st.builds(
     NodeRecord,
-    machine=st.none() | st.builds(Machine, TEXTS, st.none() | TEXTS, BOOTS),
+    machine=st.none() | st.builds(Machine, NAMES, st.none() | NAMES, BOOTS),
     tainted_at=st.none() | MOMENTS,
     incidents=st.lists(INCIDENTS, max_size=4).map(tuple),
     releases=st.lists(RELEASES, max_size=2).map(tuple),
@@ -88,6 +105,7 @@ RECORDS = st.builds(
     replace_since=st.none() | MOMENTS,
     contested_at=st.none() | MOMENTS,
     act=st.none() | st.builds(Act, TEXTS, MOMENTS, TEXTS),
+    unknown=UNKNOWN,
 )
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -108,7 +126,7 @@ def test_what_is_written_is_read_again(written: NodeRecord) -> None:
             NodeRecord,
             (
                 "machine tainted_at incidents releases read past_boots booted_after_ns quarantines "
-                "hold_until replace_since contested_at act"
+                "hold_until replace_since contested_at act unknown"
             ),
         ),
         (
@@ -116,10 +134,10 @@ def test_what_is_written_is_read_again(written: NodeRecord) -> None:
             (
                 "key kind severity state count first_ns last_ns last code evidence title advice source "
                 "before_install released_ns user_written job failure_group role root_cause needs "
-                "escalated_because ack ended_ns"
+                "escalated_because ack ended_ns unknown"
             ),
         ),
-        (Release, "at by reason how read read_ns warning"),
+        (Release, "at by reason how read read_ns warning unknown"),
         (Machine, "node_uid system_id boot_id"),
         (KernelPosition, "boot_id sequence stamp_us"),
         (Quarantine, "tainted_at released_at rule"),
@@ -258,8 +276,7 @@ def _edited(**changes: Any) -> str:
         pytest.param("", "it is not JSON", id="emptied"),
         pytest.param("see JIRA-1234", "it is not JSON", id="a note"),
         pytest.param("[1]", "it is not a JSON object", id="a list"),
-        pytest.param("{}", "it is of version unknown, this program writes version 2", id="no version"),
-        pytest.param(_edited(v=3), "it is of version 3, this program writes version 2", id="a later version"),
+        pytest.param("{}", "it is of version unknown", id="no version"),
         pytest.param(_edited(tainted="today"), "tainted is not a time", id="a time in words"),
         pytest.param(_edited(tainted=True), "tainted is not a time", id="true for a time"),
         pytest.param(_edited(read={"seq": -1}), "read.seq is not a whole number", id="a negative number"),
@@ -297,11 +314,63 @@ def test_the_rest_of_a_mangled_record_is_saved() -> None:
     assert [kept.by for kept in found.releases] == ["kim"]
 
 
-def test_fields_that_are_not_known_do_no_harm() -> None:
-    found, problem = decode(_edited(note="kim looks into it", ticket=1234))
+@pytest.mark.parametrize("version", [None, 1, 3, "2"])
+def test_a_record_of_another_version_is_refused_whole_and_its_taint_stays(version: object) -> None:
+    written = json.loads(encode(record(incident(), releases=(release(),))))
+    text = json.dumps({**written, "v": version})
+    state = decode_node(raw_node(annotations={RECORD_ANNOTATION: text}, taints=[OURS]))
+
+    assert state.record == NodeRecord()
+    assert "reads 2 only: run the one that wrote it, or release the node with" in str(state.record_problem)
+    assert not decide(Snapshot({state.name: state}), (), PolicyConfig(), NOON).changes
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_fields_of_a_later_version_are_written_back_where_there_is_room(room: bool) -> None:
+    extra = {"ticket": {"by": ["kim", None]}, "note": "x" * (9 if room else RECORD_BYTES)}
+    parts = json.loads(encode(record(incident(), releases=(release(),))))
+    for place in (parts, parts["incidents"][0], parts["releases"][0]):
+        place |= extra if place is parts else {"ticket": 7}
+
+    found, problem = decode(json.dumps(parts))
+    again = json.loads(encode(replace(found, hold_until=NOON)))
 
     assert problem is None
-    assert found == record(incident(), releases=(release(),))
+    rest = {"hold_until": "2026-05-06T12:00:00Z", "truncated": "unknown fields left out"}
+    if room:
+        assert again == {**parts, "hold_until": rest["hold_until"]}
+    else:
+        known = encode(record(incident(), releases=(release(),)))
+        assert again == {**json.loads(known), **rest}
+
+
+def test_neither_the_controller_nor_a_reset_drops_fields_of_a_later_version() -> None:
+    parts = json.loads(encode(record(incident(), releases=(release(),), tainted=False)))
+    for place in (parts, parts["incidents"][0], parts["releases"][0]):
+        place["ticket"] = 7
+    state = decode_node(raw_node(annotations={RECORD_ANNOTATION: json.dumps(parts)}, taints=[OURS]))
+    assert state.record.machine is not None
+    state = replace(state, machine=state.record.machine)
+    finding = find("NVRM: Xid (PCI:0000:5e:00): 31, pid=7, MMU Fault", Source.KERNEL)
+    assert finding is not None
+    fault = Fault(finding, Source.KERNEL, NOON_NS + 10**10, state.name)
+
+    (ours,) = decide(Snapshot({state.name: state}), [fault], PolicyConfig(), NOON).changes
+    theirs = let_go(state, at=NOON, by="kim", reason="", how="reset", read_ns={})
+
+    for change in (ours, theirs):
+        assert change is not None
+        assert change.record is not None
+        written = json.loads(encode(change.record))
+        assert written["ticket"] == 7
+        assert [each.get("ticket") for each in written["incidents"] if each["rule"] == "xid.79"] == [7]
+        assert [each.get("ticket") for each in written["releases"]][-1] == 7
+
+
+def test_fields_that_are_nested_too_deep_are_not_kept() -> None:
+    found, problem = decode(_edited(deep=json.loads("[" * 300 + "]" * 300), flat=[1]))
+
+    assert (found.unknown, problem) == ((("flat", "[1]"),), None)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"v":' + "9" * 6000 + "}"], ids=["deep", "a long number"])

@@ -87,11 +87,6 @@ def version_of(state: NodeState) -> int:
 # Following.
 
 
-def test_the_list_is_there_once_it_is_synced(store: NodeStore) -> None:
-    assert sorted(store.snapshot()) == ["gpu-1", "gpu-2"]
-    assert store.problem is None
-
-
 def test_a_change_is_seen(server: KubernetesServer, store: NodeStore, changes: list[None]) -> None:
     put(server, "gpu-1", taints=[OURS])
 
@@ -226,14 +221,6 @@ def test_history_that_the_server_forgot_costs_one_list(server: KubernetesServer,
 
     wait_until(lambda: sorted(store.snapshot()) == ["gpu-2", "gpu-3"])
     assert len(server.calls("list", "nodes")) == 2
-
-
-def test_a_watch_that_expires_in_the_middle_does_so_too(server: KubernetesServer, store: NodeStore) -> None:
-    server.forget_history()
-    server.watches.expire()
-    put(server, "gpu-3")
-
-    wait_until(lambda: "gpu-3" in store.snapshot())
 
 
 def test_a_connection_that_went_silent_is_noticed(server: KubernetesServer, client: KubeClient) -> None:

@@ -71,14 +71,6 @@ def test_who_was_faster_is_not_written_over(
     assert server.node("gpu-1") == before
 
 
-def test_heartbeats_between_reading_and_writing_cost_nothing(
-    server: KubernetesServer, writer: NodeWriter, state: NodeState
-) -> None:
-    server.edit_node("gpu-1", lambda node: node["status"].update(images=[{"sizeBytes": 1}]))
-
-    assert writer.write(state, taint()).outcome is Outcome.APPLIED
-
-
 def test_a_conflict_inside_the_server_is_one_too(
     server: KubernetesServer, writer: NodeWriter, state: NodeState
 ) -> None:

@@ -162,8 +162,6 @@ class Counted:
 class Wire:
     """A transport that gives such answers."""
 
-    server = "https://kube.test"
-
     def __init__(self) -> None:
         self.answers: list[Counted] = []
 

@@ -4,17 +4,14 @@ import json
 import logging
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from email.utils import formatdate
 from pathlib import Path
 
 import pytest
 
 from konductor_like import __version__
 from konductor_like.cluster import auth, transport
-from konductor_like.cluster.auth import Credentials
 from konductor_like.cluster.client import KubeClient, node_path
 from konductor_like.cluster.errors import (
     KubeBadAnswer,
@@ -26,7 +23,8 @@ from konductor_like.cluster.errors import (
     KubeUnavailable,
     KubeUnreachable,
 )
-from konductor_like.cluster.transport import Transport
+from konductor_like.cluster.transport import Connection, Transport
+from konductor_like.model.time import seconds_ahead
 from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.http import HTML, JSON
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
@@ -214,9 +212,9 @@ class SlowLogin:
     def clock(self) -> float:
         return self.seconds
 
-    def find(self) -> Credentials:
+    def find(self) -> Connection:
         access = auth.load(str(self._config), None)
-        access._renew = lambda _configuration: self._take_time()
+        access._renew = self._take_time
         self._take_time()
         return access
 
@@ -282,11 +280,6 @@ def tls_server() -> Iterator[KubernetesServer]:
         yield started
 
 
-def test_a_server_is_known_by_its_authority(tls_server: KubernetesServer, tmp_path: Path) -> None:
-    with connected(tls_server.kubeconfig(tmp_path / "c", ca_file=CERTIFICATES / "ca.pem")) as client:
-        assert client.get(NODE)["metadata"]["name"] == "gpu-1"
-
-
 def test_a_certificate_that_does_not_fit_is_told(tls_server: KubernetesServer, tmp_path: Path) -> None:
     config = tls_server.kubeconfig(tmp_path / "c", ca_file=CERTIFICATES / "ca.pem")
     config.write_text(
@@ -338,14 +331,14 @@ def test_a_proxy_that_cannot_be_used_is_told(
     assert isinstance(caught.value, KubeUnreachable | KubeConfigError)
 
 
-def test_the_servers_clock_is_compared_with_ours(tmp_path: Path) -> None:
-    with (
-        KubernetesServer(nodes=[raw_node("gpu-1")]) as server,
-        connected(server.kubeconfig(tmp_path / "config")) as client,
-    ):
-        client._transport.clock_ahead_seconds = 99.0
-        client.get(NODE)
-        assert client.clock_ahead_seconds == 0
+def test_the_servers_clock_is_compared_with_ours(
+    server: KubernetesServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.put_node(raw_node())
+    client._transport.clock_ahead_seconds = 99.0
+    client.get(NODE)
+    assert client.clock_ahead_seconds == 0
 
-        client._transport._compare_clocks(formatdate(time.time() - 3600, usegmt=True))
-        assert client.clock_ahead_seconds == pytest.approx(-3600, abs=5)
+    monkeypatch.setattr(transport, "seconds_ahead", lambda date, now: seconds_ahead(date, now + 3600))
+    client.get(NODE)
+    assert client.clock_ahead_seconds == pytest.approx(-3600, abs=5)

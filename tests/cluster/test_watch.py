@@ -12,7 +12,6 @@ from konductor_like.cluster.errors import (
     KubeBadAnswer,
     KubeError,
     KubeGone,
-    KubeTimeout,
     KubeUnavailable,
     KubeUnreachable,
 )
@@ -20,7 +19,7 @@ from konductor_like.cluster.watch import WatchStream
 from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.http import JSON
 from konductor_like.sandbox.kubernetes import KubernetesServer, expired_watch
-from tests.cluster.scenes import raw_node, wait_until
+from tests.cluster.scenes import raw_node
 
 CERTIFICATES = Path(__file__).parent.parent / "loki" / "certificates"
 
@@ -43,38 +42,11 @@ def test_what_happens_is_told_in_order(server: KubernetesServer, client: KubeCli
         assert [first, next(told), next(told)] == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
 
 
-def test_bookmarks_are_asked_for(server: KubernetesServer, client: KubeClient) -> None:
-    server.put_node(raw_node("a"))
-    with stream(client) as events:
-        told = iter(events)
-        assert next(told).kind == "ADDED"
-        server.put_node(raw_node("b"))
-
-        assert [next(told).kind, next(told).kind] == ["ADDED", "BOOKMARK"]
-
-
-def test_the_servers_end_is_the_end(server: KubernetesServer, client: KubeClient) -> None:
-    with stream(client) as events:
-        wait_until(lambda: server.watches.open)
-        server.watches.cut()
-
-        assert [event for event in events if event.kind != "BOOKMARK"] == []
-
-
 def test_a_version_that_is_too_old_is_gone(server: KubernetesServer, client: KubeClient) -> None:
     server.mishaps.add(expired_watch())
 
     with pytest.raises(KubeGone), stream(client) as events:
         list(events)
-
-
-def test_silence_is_a_timeout(server: KubernetesServer, client: KubeClient) -> None:
-    with stream(client, silence_seconds=0.3) as events:
-        wait_until(lambda: server.watches.open)
-        server.watches.silence()
-        with pytest.raises(KubeTimeout):
-            list(events)
-    server.watches.cut()
 
 
 @pytest.mark.parametrize(

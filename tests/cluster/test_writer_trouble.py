@@ -13,9 +13,10 @@ from konductor_like.cluster.errors import (
     KubeUnavailable,
     LeadershipLost,
 )
-from konductor_like.cluster.node_decoder import JsonObject, node_decoder
+from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import list_nodes
 from konductor_like.cluster.node_writer import NodeWriter, Outcome
+from konductor_like.cluster.transport import JsonObject
 from konductor_like.model import NodeState
 from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from konductor_like.cluster.errors import KubeUnavailable
-from konductor_like.cluster.lease_annotations import LeaseView
+from konductor_like.cluster.lease_annotations import LeaseControls
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.operator_controls import AGAIN_SECONDS, OperatorControls
 from konductor_like.model import Control, ControlAct, Controls, EventReason
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
-LEASE = LeaseView("a", "then", NOON, 30, 0, None, None, None)
+LEASE = LeaseControls()
 PAUSE = ControlAct(Control.PAUSE, NOON, "kim", "driver roll-out", NOON + timedelta(hours=1), act="a1b2")
 PAUSED = Controls((PAUSE,))
 INTERVAL = 10.0
@@ -33,11 +33,11 @@ class Desk:
     """What follows the controls, the Lease that it reads, a clock, and the Events that it sends."""
 
     def __init__(self) -> None:
-        self.lease: LeaseView | None = LEASE
+        self.lease: LeaseControls | None = LEASE
         self.down = False
         self.reads = 0
         self.seconds = 0.0
-        self.renewal: tuple[float, LeaseView] | None = None
+        self.renewal: tuple[float, LeaseControls] | None = None
         self.events: list[EventReason] = []
         self.acts: list[str] = []
         self.metrics = Metrics()
@@ -55,13 +55,13 @@ class Desk:
         self.events.append(reason)
         self.acts.append(act)
 
-    def _read(self) -> LeaseView | None:
+    def _read(self) -> LeaseControls | None:
         self.reads += 1
         if self.down:
             raise KubeUnavailable("down")
         return self.lease
 
-    def _renewed(self, since_seconds: float) -> tuple[float, LeaseView] | None:
+    def _renewed(self, since_seconds: float) -> tuple[float, LeaseControls] | None:
         return self.renewal if self.renewal is not None and self.renewal[0] > since_seconds else None
 
     def renew(self, controls: Controls) -> None:

@@ -56,7 +56,8 @@ class Story:
     def stop(self, seconds: float) -> None:
         """The controller ends; what it knew is on the nodes and on the Lease."""
         self.stopped_seconds = seconds
-        lease = lease_annotations.carrying({}, lease_annotations.Carried(self.scene.reconciler.checkpoint()))
+        carried = lease_annotations.Carried(self.scene.reconciler.checkpoint())
+        lease = lease_annotations.annotated({}, lease_annotations.encode_carried(carried))
         self.start = lease_annotations.view(lease).checkpoint
 
     def begin(self) -> None:

@@ -18,7 +18,6 @@ from konductor_like.cluster.errors import KubeNotFound
 from konductor_like.cluster.events import NodeEvents, about
 from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
 from konductor_like.cluster.node_writer import DryRunWriter, NoDeadline, NodeWriter, Outcome, WriteResult
-from konductor_like.cluster.transport import JSON_PATCH, JsonObject
 from konductor_like.model import Change, NodeState
 from konductor_like.settings import Settings
 
@@ -30,16 +29,7 @@ _SUFFIX = {DryRun.NONE: "", DryRun.CLIENT: " (dry run)", DryRun.SERVER: " (serve
 class ServerDryRunClient(KubeClient):
     """Lets the server check every patch and store nothing."""
 
-    def patch(
-        self,
-        path: str,
-        body: object,
-        content_type: str = JSON_PATCH,
-        params: Mapping[str, str] | None = None,
-        timeout_seconds: float | None = None,
-    ) -> JsonObject:
-        """See :meth:`KubeClient.patch`."""
-        return super().patch(path, body, content_type, {**(params or {}), "dryRun": "All"}, timeout_seconds)
+    write_params = {**KubeClient.write_params, "dryRun": "All"}  # noqa: RUF012 -- the base declares it
 
 
 _CLIENTS: Mapping[DryRun, type[ReadOnlyKubeClient]] = {
