@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from konductor_like.sandbox.fleet import make_node
-from konductor_like.sandbox.kubernetes import FieldProblem, Flaw, KubernetesServer, Review, Rule
+from konductor_like.sandbox.kubernetes import FieldProblem, Flaw, KubernetesServer, Review
 from tests.contract.kubernetes_target import MERGE_PATCH, Answer, Target
 
 APPLY = "application/apply-patch+yaml"
@@ -53,47 +53,12 @@ def apply(target: Target, body: dict[str, Any], path: str = f"{MAPS}/a", **param
     return target.send("PATCH", path, body, APPLY, params={"fieldManager": "me", **params})
 
 
-def test_what_is_applied_first_is_created_and_then_stays(target: Target) -> None:
-    created, again = apply(target, config()), apply(target, config())
-
-    assert (created.status, again.status) == (201, 200)
-    assert created.body == again.body == target.get(f"{MAPS}/a").body
-    assert [(entry["manager"], entry["operation"]) for entry in created.meta["managedFields"]] == [
-        ("me", "Apply")
-    ]
-
-
 def test_what_is_no_longer_applied_goes_and_the_object_stays_the_same(target: Target) -> None:
     first = apply(target, config(data={"k": "v", "old": "x"}))
     second = apply(target, config(data={"k": "w"}))
 
     assert second.body["data"] == {"k": "w"}
     assert first.meta["uid"] == second.meta["uid"]
-
-
-def test_a_namespace_can_be_applied_over_one_that_is_there(target: Target) -> None:
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"a": "b"}}}
-
-    answer = apply(target, body, "/api/v1/namespaces/default")
-
-    assert answer.meta["labels"] == {"a": "b", "kubernetes.io/metadata.name": "default"}
-    assert answer.body["status"] == {"phase": "Active"}
-
-
-@pytest.mark.parametrize(
-    ("body", "path", "status"),
-    [
-        pytest.param(config(), f"{MAPS}/b", 400, id="another name"),
-        pytest.param(config(kind="Secret"), f"{MAPS}/a", 400, id="another kind"),
-        pytest.param(config(metadata={}), f"{MAPS}/a", 400, id="no name"),
-        pytest.param(config(), "/api/v1/namespaces/nowhere/configmaps/a", 404, id="no such namespace"),
-        pytest.param({"apiVersion": "v1", "kind": "Node"}, "/api/v1/nodes/gpu-1", 415, id="a Node"),
-    ],
-)
-def test_what_cannot_be_applied_is_refused(
-    target: Target, body: dict[str, Any], path: str, status: int
-) -> None:
-    assert apply(target, body, path).status == status
 
 
 def test_an_unknown_field_is_refused_in_an_apply_and_where_it_was_asked_for(target: Target) -> None:
@@ -127,38 +92,3 @@ def test_what_admission_denies_is_not_done(target: Target) -> None:
     assert answer.status == 403
     assert answer.body["message"] == 'configmaps "denied" is forbidden: not today'
     assert target.get(f"{MAPS}/denied").status == 404
-
-
-def test_a_patch_of_a_node_is_an_update_that_leaves_its_status(target: Target, reviews: list[Review]) -> None:
-    change = {"status": {"phase": "x"}, "spec": {"unschedulable": True}}
-    target.patch("/api/v1/nodes/gpu-1", change, MERGE_PATCH)
-
-    [review] = reviews
-    assert review.object is not None
-    assert review.old_object is not None
-    assert (review.operation, review.subresource) == ("UPDATE", "")
-    assert review.object["spec"]["unschedulable"]
-    assert review.object["status"] == review.old_object["status"]
-
-
-def test_a_role_in_a_namespace_can_grant_to_read_that_namespace(target: Target) -> None:
-    assert target.server is not None
-    rule = Rule(("get",), ("namespaces",), names=("default",), namespaces=("default",))
-    token = target.server.access.add_user("reader", (rule,))
-    headers = {"Authorization": f"Bearer {token}"}
-
-    own = target.send("GET", "/api/v1/namespaces/default", headers=headers)
-    other = target.send("GET", "/api/v1/namespaces/kube-system", headers=headers)
-
-    assert (own.status, other.status) == (200, 403)
-    assert 'in API group "" in the namespace "kube-system"' in other.body["message"]
-
-
-def test_a_namespace_takes_its_configuration_along(target: Target) -> None:
-    target.send("POST", "/api/v1/namespaces", {"metadata": {"name": "short-lived"}})
-    path = "/api/v1/namespaces/short-lived/configmaps"
-    assert apply(target, config(), f"{path}/a").status == 201
-
-    target.send("DELETE", "/api/v1/namespaces/short-lived")
-
-    assert target.get(path).body["items"] == []
