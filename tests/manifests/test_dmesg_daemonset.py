@@ -100,16 +100,6 @@ def test_no_taint_and_no_job_keeps_the_reader_from_a_node() -> None:
     assert byte_count(CONTAINER["resources"]["requests"]["memory"]) >= MEASURED_BYTES
 
 
-def test_a_new_reader_rolls_out_on_some_nodes_at_a_time() -> None:
-    share = DAEMONSET["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"]
-
-    assert 1 <= int(share.removesuffix("%")) <= 50
-    assert share.endswith("%")
-
-    wanted = DAEMONSET["spec"]["selector"]["matchLabels"]
-    assert wanted.items() <= TEMPLATE["metadata"]["labels"].items()
-
-
 _KARPENTER = ("karpenter.k8s.aws/instance-gpu", "karpenter.azure.com/sku-gpu")
 
 

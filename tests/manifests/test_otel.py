@@ -54,27 +54,8 @@ def _matches(path: str, globs: Iterable[str]) -> bool:
 # Deployment and sending
 
 SETTINGS = Settings()
-BY_THE_CHART = {"memory_limiter"}
-"""Configured by the chart itself, out of the memory limit."""
 LOKI_LINE_BYTES = 256 * 1024
 """Loki's max_line_size."""
-
-
-def test_a_collector_of_the_charts_release_runs_on_every_node_whatever_its_taints() -> None:
-    assert VALUES["mode"] == "daemonset"
-    assert VALUES["tolerations"] == [{"operator": "Exists"}]
-    assert not {"nodeSelector", "affinity"} & VALUES.keys()
-
-    repository = "ghcr.io/open-telemetry/opentelemetry-collector-releases/opentelemetry-collector-k8s"
-    assert VALUES["image"] == {"repository": repository}
-
-
-def test_every_component_that_is_configured_is_used_and_the_other_way_round() -> None:
-    for kind in ("receivers", "processors", "exporters"):
-        configured = {name for name, component in CONFIG[kind].items() if component is not None}
-        used = {name for pipeline in PIPELINES.values() for name in pipeline[kind]}
-
-        assert used - BY_THE_CHART == configured, kind
 
 
 def test_kernel_lines_never_wait_for_pod_lines_or_a_look_up() -> None:
@@ -108,42 +89,6 @@ def test_the_queue_is_on_disk_and_blocks_instead_of_dropping_and_batches_there(
     assert exporter["endpoint"] == f"{SETTINGS.log_endpoint}/otlp"
 
 
-def test_the_collector_is_not_kept_down_by_a_damaged_store_or_for_want_of_room() -> None:
-    assert CONFIG["extensions"]["file_storage"]["recreate"] is True
-
-    [quota] = VALUES["extraManifests"]
-    [scope] = quota["spec"]["scopeSelector"]["matchExpressions"]
-
-    assert VALUES["priorityClassName"] == "system-node-critical"
-    assert quota["metadata"]["namespace"] == "otel-collector"
-    assert scope["values"] == [VALUES["priorityClassName"]]
-    assert PIPELINES["logs"]["processors"][0] == "memory_limiter"
-    assert byte_count(VALUES["resources"]["limits"]["memory"]) >= byte_count("256Mi")
-
-
-@each_receiver
-def test_a_line_that_the_collector_puts_together_is_short_enough_for_loki(receiver: dict[str, Any]) -> None:
-    [operator] = receiver["operators"]
-
-    assert operator["max_log_size"] < LOKI_LINE_BYTES
-
-
-def test_the_collector_may_read_pods_its_files_and_nothing_else() -> None:
-    assert VALUES["clusterRole"]["create"] is True
-    assert VALUES["clusterRole"]["rules"] == [
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
-    ]
-    assert "presets" not in VALUES, "a preset would add rights of its own"
-    assert {name for name, port in VALUES["ports"].items() if port["enabled"]} == {"metrics"}
-    assert not any("hostPort" in port for port in VALUES["ports"].values())
-
-    context = VALUES["securityContext"]
-    assert context["runAsUser"] == 0
-    assert context["capabilities"] == {"drop": ["ALL"]}
-    assert context["allowPrivilegeEscalation"] is False
-    assert context["readOnlyRootFilesystem"] is True
-
-
 # Files
 
 
@@ -173,42 +118,11 @@ def test_a_file_is_read_from_where_it_was_left_and_never_given_up(receiver: dict
     assert volume["hostPath"] == {"path": directory, "type": "DirectoryOrCreate"}
 
 
-@each_receiver
-def test_the_files_of_the_node_are_mounted_and_named_and_cannot_be_changed(receiver: dict[str, Any]) -> None:
-    paths = {volume["name"]: volume["hostPath"]["path"] for volume in VALUES["extraVolumes"]}
-    read_only = [mount for mount in VALUES["extraVolumeMounts"] if mount.get("readOnly")]
-
-    assert all(paths[mount["name"]] == mount["mountPath"] for mount in VALUES["extraVolumeMounts"])
-    assert {mount["mountPath"] for mount in read_only} == {"/var/log/pods", "/var/lib/docker/containers"}
-    assert all(glob.startswith("/var/log/pods/") for glob in receiver["include"])
-
-    [operator] = receiver["operators"]
-    assert receiver["include_file_path"] is True
-    assert operator["type"] == "container"
-
-
-@pytest.mark.parametrize(("namespace", "container"), [("dmesg-logging", "dmesg"), ("train", "main")])
-def test_a_rotated_file_is_read_to_its_end_and_a_compressed_one_is_not(
-    namespace: str, container: str
-) -> None:
-    [reader] = read_by(log_file(namespace, container))
-
-    assert read_by(log_file(namespace, container, "12.log")) == [reader]
-    assert read_by(log_file(namespace, container, "0.log.20261121-060000")) == [reader]
-    assert read_by(log_file(namespace, container, "0.log.20261121-060000.gz")) == []
-    assert read_by(log_file(namespace, container, "0.log.20261121-060000.tmp")) == []
-
-
 @pytest.mark.parametrize("namespace", ["otel-collector", "loki"])
 @pytest.mark.parametrize("name", ["0.log", "0.log.20261121-060000"])
 def test_logs_that_we_never_read_are_collected_apart_or_not_at_all(namespace: str, name: str) -> None:
     assert read_by(log_file(namespace, "any", name)) == []
     assert read_by(log_file(f"{namespace}-2", "any", name)) == ["pods"]
-
-
-def test_our_own_log_is_collected_into_streams_that_we_never_read() -> None:
-    assert read_by(log_file(SETTINGS.namespace, "konductor-like")) == ["pods"]
-    assert SETTINGS.namespace in SETTINGS.excluded_namespaces
 
 
 def test_a_line_counts_as_read_only_once_it_is_in_the_queue_and_kernel_lines_keep_their_order() -> None:
