@@ -11,7 +11,7 @@ import pytest
 from konductor_like.demo.stage import CONTROLLER, RunningController, Stage
 from konductor_like.demo.story import XID_63, XID_79
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY
-from konductor_like.sandbox.fault_injection import Drop, Mishap
+from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.http import HTML, Request
 from konductor_like.sandbox.kubernetes.errors import refusal
 from tests.processes.waiting import says, until
@@ -55,7 +55,6 @@ def assert_calm(controller: RunningController) -> None:
 MISHAPS = {
     "HTML": Mishap(status=200, body="<html>Sign in</html>", content_type=HTML),
     "breaks off": Mishap(cut_body_to=60),
-    "Loki at http://127.0.0.1": Mishap(drop=Drop.MIDWAY),
 }
 """What Loki does wrong, by what is said of it; the kinds are in ``tests/loki/test_client_failures.py``."""
 
