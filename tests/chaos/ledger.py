@@ -21,7 +21,6 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import unix_ns
 from tests.chaos.brake import Brake
-from tests.chaos.doubt import may_be_enough
 from tests.chaos.evidence import (
     Node,
     acted,
@@ -29,6 +28,7 @@ from tests.chaos.evidence import (
     is_key,
     listed,
     lost_ack,
+    may_be_enough,
     read_by,
     same,
     stands_open,
