@@ -44,16 +44,6 @@ def test_pages_together_are_the_list(target: Target, group: str) -> None:
     ]
 
 
-def test_selected_pages_do_not_say_how_much_remains(target: Target, group: str) -> None:
-    first = target.get(NODES, labelSelector=f"group={group}", limit="3")
-    rest = target.get(
-        NODES, **{"labelSelector": f"group={group}", "limit": "3", "continue": first.meta["continue"]}
-    )
-
-    assert "remainingItemCount" not in first.meta
-    assert (numbers(first) + numbers(rest), "continue" in rest.meta) == (["0", "1", "2", "3"], False)
-
-
 def test_later_pages_show_the_moment_of_the_first(target: Target, group: str) -> None:
     selector = f"group={group}"
     first = target.get(NODES, labelSelector=selector, limit="1")

