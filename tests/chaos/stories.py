@@ -15,7 +15,7 @@ from tests.chaos import steps as s
 from tests.chaos.clock import START_NS, moment_of
 from tests.chaos.machines import APPLICATION, FATAL, JOB_FAULTS, LINKS, SUSPECT, SYMPTOMS
 from tests.chaos.steps import Step
-from tests.chaos.troubles import KUBE_KINDS, KUBE_TARGETS, LOKI_KINDS
+from tests.chaos.traffic import KUBE_KINDS, KUBE_TARGETS, LOKI_KINDS
 
 Story = Callable[[random.Random, int], list[Step]]
 """Draws the steps of a story about one node."""

@@ -13,7 +13,7 @@ from konductor_like.settings import Settings
 from tests.chaos.lines import Lines
 from tests.chaos.machines import FATAL, GPUS, Occurrence
 from tests.chaos.setup import ENDPOINT, Setup
-from tests.chaos.troubles import Trouble
+from tests.chaos.traffic import Trouble
 from tests.chaos.wire import LOKI
 from tests.chaos.world import World
 

@@ -251,27 +251,6 @@ def test_the_last_label_and_annotation_take_their_map_along(target: Target) -> N
     assert not {"labels", "annotations"} & answer.meta.keys()
 
 
-def test_the_status_is_written_through_its_subresource_only(target: Target, node: Answer) -> None:
-    first = {"type": "A", "status": "True", "reason": "R", "message": "m"}
-    patch = {
-        "spec": {"unschedulable": True},
-        "status": {"conditions": [first], "nodeInfo": {"bootID": "b-1"}},
-    }
-
-    assert "conditions" not in target.patch(path_of(node), patch, STRATEGIC_MERGE_PATCH).body["status"]
-    target.patch(path_of(node), {"spec": {"unschedulable": None}}, MERGE_PATCH)
-    target.patch(f"{path_of(node)}/status", patch, STRATEGIC_MERGE_PATCH)
-    second = {"status": {"conditions": [{"type": "B", "status": "False"}]}}
-    stored = target.patch(f"{path_of(node)}/status", second, STRATEGIC_MERGE_PATCH)
-
-    assert {c["type"]: c["status"] for c in stored.body["status"]["conditions"]} == {
-        "A": "True",
-        "B": "False",
-    }
-    assert stored.body["status"]["nodeInfo"]["bootID"] == "b-1"
-    assert "unschedulable" not in stored.body["spec"]
-
-
 def test_a_patch_that_changes_nothing_is_not_a_write(target: Target) -> None:
     node = target.create_node(metadata={"labels": {"a": "b"}})
 

@@ -90,26 +90,6 @@ def test_a_deletion_shows_the_object_under_the_version_of_its_deletion(target: T
     assert int(event["object"]["metadata"]["resourceVersion"]) > int(listed.meta["resourceVersion"])
 
 
-def test_an_object_that_leaves_the_selection_is_deleted_and_one_that_enters_added(
-    target: Target, group: str
-) -> None:
-    listed = target.get(NODES, labelSelector=f"group={group}")
-    name = names(listed)[0]
-    for value in ("left", group):
-        target.patch(node_path(name), {"metadata": {"labels": {"group": value}}}, MERGE_PATCH)
-    events = take(
-        target.watch(
-            NODES,
-            resourceVersion=listed.meta["resourceVersion"],
-            labelSelector=f"group={group}",
-            timeoutSeconds="5",
-        ),
-        2,
-    )
-
-    assert without_bookmarks(events) == [("DELETED", name), ("ADDED", name)]
-
-
 def test_a_watch_from_a_forgotten_version_is_expired(target: Target, group: str) -> None:
     version = target.get(NODES, labelSelector=f"group={group}").meta["resourceVersion"]
     target.create_node()

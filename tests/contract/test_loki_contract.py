@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from urllib.parse import urlencode
 
 import pytest
 
@@ -118,22 +117,6 @@ def test_a_window_that_reaches_to_now_is_never_cached(loki: Target) -> None:
 
 
 # The rest of the API
-
-
-def test_a_long_query_may_be_posted(loki: Target, namespace: str, at_ns: int) -> None:
-    loki.write(kernel_resource(namespace, "a"), (at_ns, XID))
-    chain = " or ".join(f"`anchor {i} that matches nothing`" for i in range(400))
-    start, end = around(at_ns)
-    form = urlencode({"query": of(namespace, f"|= {chain} or `Xid`"), "start": start, "end": end})
-
-    answer = loki.send(
-        "POST",
-        "/loki/api/v1/query_range",
-        content=form,
-        headers={"Content-Type": "application/x-www-form-urlencoded", **NO_CACHE},
-    )
-
-    assert answer.texts == [XID]
 
 
 def test_a_query_that_finds_nothing_is_no_error(loki: Target, at_ns: int) -> None:

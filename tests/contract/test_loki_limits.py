@@ -1,7 +1,7 @@
-"""What Loki refuses with nothing but its own defaults: large answers, long queries, pushes that are too fast.
+"""What Loki refuses with nothing but its own defaults: large answers and long queries.
 
 Held against the stand-in, and against a real Loki when ``KONDUCTOR_TEST_LOKI_URL`` names one. The real one
-takes its full time-outs, the stand-in shorter ones. Refusals of single lines are in ``test_loki_writing``.
+takes its full time-outs, the stand-in shorter ones.
 """
 
 from __future__ import annotations

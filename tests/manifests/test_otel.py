@@ -1,10 +1,11 @@
-"""The collector: how it is deployed, which files it reads, what it says about a line, and how it sends."""
+"""The collector and Loki: which files are read, what is said about a line, how it is sent and kept."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -138,6 +139,8 @@ def test_a_line_counts_as_read_only_once_it_is_in_the_queue_and_kernel_lines_kee
 # Labels
 
 [LOKI] = documents("loki-values.yaml")
+LIMITS = LOKI["loki"]["limits_config"]
+[SCHEMA] = LOKI["loki"]["schemaConfig"]["configs"]
 LOOK_UP = CONFIG["processors"]["k8s_attributes"]
 SET = {item["key"]: item for item in CONFIG["processors"]["resource"]["attributes"]}
 LOKI_INDEX_LABELS = 15
@@ -175,7 +178,7 @@ def test_the_node_and_the_cluster_are_set_last_and_here(pipeline: dict[str, Any]
 
 @each_pipeline
 def test_the_labels_that_the_controller_names_are_there_and_loki_takes_all(pipeline: dict[str, Any]) -> None:
-    [promoted] = LOKI["loki"]["limits_config"]["otlp_config"]["resource_attributes"]["attributes_config"]
+    [promoted] = LIMITS["otlp_config"]["resource_attributes"]["attributes_config"]
     indexed = attributes(pipeline) & (INDEX_ATTRIBUTES | set(promoted["attributes"]))
     labels = {name.replace(".", "_") for name in indexed} | {"service_name"}
     named = {SETTINGS.node_label, SETTINGS.namespace_label, SETTINGS.pod_label, SETTINGS.container_label}
@@ -202,3 +205,42 @@ def test_pods_are_told_by_job_and_found_by_the_path_alone() -> None:
     assert source["from"] == "resource_attribute"
     assert source["name"] in FROM_THE_PATH
     assert LOOK_UP["filter"] == {"node_from_env_var": "OTEL_K8S_NODE_NAME"}
+
+
+# Loki
+
+
+def test_the_default_endpoint_of_the_controller_reaches_it() -> None:
+    endpoint = urlsplit(SETTINGS.log_endpoint)
+
+    assert LOKI["gateway"]["enabled"] is False, "with a gateway the address would be another"
+    assert endpoint.hostname == "loki.loki.svc.cluster.local", "release loki in namespace loki"
+    assert endpoint.port == 3100
+    assert (LOKI["loki"]["auth_enabled"], SETTINGS.loki_tenant) == (False, None)
+
+
+def test_the_node_is_an_index_label_under_the_name_that_the_controller_knows() -> None:
+    [promoted] = LIMITS["otlp_config"]["resource_attributes"]["attributes_config"]
+
+    assert promoted["action"] == "index_label"
+    assert [name.replace(".", "_") for name in promoted["attributes"]] == [SETTINGS.node_label]
+
+
+def test_lines_with_metadata_are_kept_longer_than_the_controller_looks_back() -> None:
+    assert LIMITS["allow_structured_metadata"] is True
+    assert (SCHEMA["store"], SCHEMA["schema"]) == ("tsdb", "v13")
+
+    kept = seconds(LIMITS["retention_period"])
+    assert kept > 2 * max(SETTINGS.first_start_history_seconds, SETTINGS.lateness_seconds)
+    assert LOKI["loki"]["compactor"]["retention_enabled"] is True
+    assert LOKI["loki"]["compactor"]["delete_request_store"] == SCHEMA["object_store"]
+    assert seconds(SCHEMA["index"]["period"]) == seconds("24h")
+
+
+def test_lines_may_be_late_and_queries_are_answered_before_the_controller_gives_up() -> None:
+    late = seconds(LIMITS["reject_old_samples_max_age"])
+
+    assert SETTINGS.lateness_seconds < late <= seconds(LIMITS["retention_period"])
+    assert LIMITS["max_entries_limit_per_query"] >= SETTINGS.loki_limit
+    assert 30 <= seconds(LIMITS["query_timeout"]) < SETTINGS.loki_timeout_seconds
+    assert seconds(LIMITS["split_queries_by_interval"]) >= SETTINGS.kernel_overlap_seconds

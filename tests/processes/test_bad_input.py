@@ -97,17 +97,6 @@ def test_a_wrong_setting_ends_it_with_code_2(stage: Stage, settings: dict[str, s
         assert part in shown
 
 
-def test_a_misspelt_setting_is_named(stage: Stage) -> None:
-    controller = stage.start_controller(
-        **QUICK, KONDUCTOR_LOKI_TENNANT="a", WATCHED_NAMESPACE="ml", KONDUCTOR_LIKE_PORT="tcp://x"
-    )
-
-    until(says(controller, "KONDUCTOR_LOKI_TENNANT"), "the misspelt one", controller)
-    until(says(controller, "did you mean WATCHED_NAMESPACES?"), "the one without a prefix", controller)
-    until(says(controller, "Reading Loki"), "the controller to start all the same", controller)
-    assert not says(controller, "KONDUCTOR_LIKE_PORT")()
-
-
 def test_a_missing_permission_is_named_at_the_start(stage: Stage) -> None:
     stage.cluster.access.deny("patch", "nodes")
 
@@ -164,9 +153,11 @@ def test_odd_lines_are_counted_and_hide_nothing(stage: Stage) -> None:
     assert_calm(controller)
 
 
-def test_a_lease_held_elsewhere_is_named_and_dry_run_is_offered(stage: Stage) -> None:
-    first = stage.start_controller(**QUICK)
+def test_a_misspelt_setting_and_a_lease_held_elsewhere_are_named(stage: Stage) -> None:
+    first = stage.start_controller(**QUICK, WATCHED_NAMESPACE="ml", KONDUCTOR_LIKE_PORT="tcp://x")
     until(says(first, "Reading Loki"), "the first leads", first)
+    assert says(first, "did you mean WATCHED_NAMESPACES?")()
+    assert not says(first, "KONDUCTOR_LIKE_PORT")()
 
     second = stage.start_controller("--once", **QUICK)
 
