@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -95,6 +96,16 @@ def test_a_wrong_setting_ends_it_with_code_2(stage: Stage, settings: dict[str, s
 
     for part in said:
         assert part in shown
+
+
+def test_a_bad_rules_file_ends_it_with_code_2_and_every_problem(stage: Stage, tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("overrides:\n  xid.79.mode: loud\n  xid.80.severity: bad\n", "utf-8")
+
+    shown = refused_start(stage, KONDUCTOR_RULES_FILE=str(file))
+
+    assert "rules.yaml:2, overrides, xid.79.mode: 'loud' is not one of" in shown
+    assert "rules.yaml:3, overrides, xid.80.severity: 'bad' is not one of" in shown
 
 
 def test_a_missing_permission_is_named_at_the_start(stage: Stage) -> None:
