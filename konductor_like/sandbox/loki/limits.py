@@ -56,7 +56,6 @@ class LokiLimits:
     """An answer that is ready later is not written; the connection is closed when it is ready."""
     split_queries_by_interval_seconds: int = HOUR_SECONDS
     max_cache_freshness_seconds: int = 600
-    caches_empty_results: bool = True
     promoted_attributes: frozenset[str] = frozenset()
     """OTLP resource attributes that become index labels besides the default ones: ``k8s.node.name``."""
     sharded_results_fall_short: bool = False
