@@ -130,6 +130,10 @@ def _cursor_moves_before_the_plan(real: Any) -> Any:
     return run
 
 
+def _unwritten_faults_dropped(real: Any) -> Any:
+    return lambda self, plan, faults, again, _unwritten, now: real(self, plan, faults, again, set(), now)
+
+
 def _spans_without(name: str) -> Callable[[Any], Any]:
     def of(real: Any) -> Any:
         def spans_of(cls: Any, settings: Any, source: Any) -> Any:
@@ -241,12 +245,7 @@ MUTANTS: dict[str, Mutant] = {
         example="while writes are under way the cursor stays behind them",
     ),
     "faults whose write failed are dropped": Mutant(
-        *(
-            "controller.Reconciler._settle",
-            lambda real: (
-                lambda self, plan, faults, again, _unwritten, now: real(self, plan, faults, again, set(), now)
-            ),
-        ),
+        *("controller.Reconciler._settle", _unwritten_faults_dropped),
         example="a fault whose write failed is found by the next process",
     ),
     # Reading
