@@ -19,8 +19,9 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 	--no-emit-index-url --no-emit-find-links --no-header
 WORKERS ?= auto
 TESTS ?= tests
-# What needs no server, no process and no simulated hours; the other folders are for `make test`.
+# What needs no process and no simulated hours; the other folders are for `make test`, and so are the storms.
 FAST ?= $(addprefix tests/,catalog cluster controller detection loki policy quality) $(wildcard tests/test_*.py)
+STORMS := $(addprefix --ignore=tests/loki/test_,big_answers.py reader_floods.py reader_under_stress.py tail.py)
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal -o cache_dir=.cache/pytest
 LINES ?= 10000000
 SEED ?= 1
@@ -52,8 +53,8 @@ demo: .venv/.run ## Watch the real controller taint a node because of a kernel l
 	@$(BIN)/python -m konductor_like.cli demo $(ARGS)
 
 .PHONY: quick
-quick: lint types imports ## Within a minute: lint, types, import contract, and the tests without servers and processes
-	$(PYTEST) -m "not bench and not processes" $(FAST)
+quick: lint types imports ## Within a minute: lint, types, import contract, and the tests without processes and storms
+	$(PYTEST) -m "not bench and not processes" $(STORMS) $(FAST)
 
 .PHONY: test
 test: lint types imports unit ## Every check: lint, types, import contract, tests

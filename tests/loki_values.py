@@ -17,8 +17,6 @@ DEPLOYED = LokiLimits(
     max_entries_limit_per_query=_SET["max_entries_limit_per_query"],
     ingestion_rate_bytes=_SET["ingestion_rate_mb"] * MIB,
     ingestion_burst_size_bytes=_SET["ingestion_burst_size_mb"] * MIB,
-    per_stream_rate_limit_bytes=_bytes(_SET["per_stream_rate_limit"]),
-    per_stream_rate_limit_burst_bytes=_bytes(_SET["per_stream_rate_limit_burst"]),
     promoted_attributes=frozenset(
         attribute
         for rule in _SET["otlp_config"]["resource_attributes"]["attributes_config"]

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import select
+import signal
 import socket
 import socketserver
 import ssl
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
-from typing import Any, Self, cast
+from typing import Any, Protocol, Self, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from konductor_like.sandbox.fault_injection import Drop, Mishap, Mishaps
@@ -105,6 +107,31 @@ class LoopbackServer:
         """Write one line of the journal."""
         with self._journal_lock:
             self._journal.append(Exchange(request, status))
+
+
+class Service(Protocol):
+    """A stand-in that can be started and stopped."""
+
+    def start(self) -> object: ...
+    def stop(self) -> None: ...
+
+
+def serve_until_interrupted(service: Service, port: int, begun: Callable[[], str]) -> int:
+    """Serve until SIGINT or SIGTERM, and print what ``begun`` says once it listens; returns the exit code."""
+    signals = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # inherited: no thread but sigwait gets one
+    try:
+        service.start()
+        sys.stdout.write(f"{begun()}\n")
+        sys.stdout.flush()
+        signal.sigwait(signals)
+    except OSError as error:
+        sys.stderr.write(f"cannot listen on port {port}: {error}; choose another, or 0 for any\n")
+        return 1
+    finally:
+        service.stop()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return 0
 
 
 class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):

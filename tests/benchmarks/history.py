@@ -48,9 +48,7 @@ def main(lines: int, nodes: int, days: float) -> None:
     for node, at, text in history(lines, nodes, days, end):
         by_node.setdefault(node, []).append((at, text))
     # Filled in one go, with what came over weeks.
-    limits = LokiLimits(
-        reject_old_samples_max_age_seconds=60 * _DAY, ingestion_rate_bytes=0, per_stream_rate_limit_bytes=0
-    )
+    limits = LokiLimits(reject_old_samples_max_age_seconds=60 * _DAY, ingestion_rate_bytes=0)
     with LokiServer(limits=limits) as loki:
         for node, found in by_node.items():
             found.sort()

@@ -19,9 +19,9 @@ from urllib.parse import urlencode, urlsplit
 
 from konductor_like.demo.stage import RunningController
 from konductor_like.sandbox.loki import shipped
+from tests.processes.waiting import says, until
 
 KERNEL = {"k8s_namespace_name": "dmesg-logging", "k8s_container_name": "dmesg"}
-PATIENCE_SECONDS = 120.0
 BOOT = "0d5c9a1e-7c44-4f0a-9a5e-3c1f6f0a2b77"
 
 
@@ -156,23 +156,8 @@ def started(loki: Loki, cluster: Cluster, **settings: str) -> RunningController:
     }
     plain = {"KUBECONFIG": str(cluster.kubeconfig), "LOG_ENDPOINT": loki.url, "KONDUCTOR_LISTEN": "off"}
     controller = RunningController({**kept, **plain, "KONDUCTOR_LOG_FORMAT": "text", **settings}, ())
-    until(lambda: any("Reading Loki" in line for line in list(controller.log)), "it leads", controller)
+    until(says(controller, "Reading Loki"), "it leads", controller)
     return controller
-
-
-def until(
-    condition: Callable[[], bool],
-    what: str,
-    controller: RunningController,
-    *,
-    seconds: float = PATIENCE_SECONDS,
-) -> None:
-    """Return once ``condition`` holds; fail with what the controller said when it does not."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end or controller.process.poll() is not None:
-            raise AssertionError(f"never came true: {what}\n" + "\n".join(list(controller.log)[-40:]))
-        time.sleep(0.02)
 
 
 def cpu_seconds(pid: int) -> float:

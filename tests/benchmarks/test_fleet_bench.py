@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from konductor_like.demo.story import XID_79
-from tests.benchmarks.stand_ins import Cluster, Loki, cpu_seconds, rss_mib, started, until
+from tests.benchmarks.stand_ins import Cluster, Loki, cpu_seconds, rss_mib, started
+from tests.processes.waiting import until
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(600)]
 

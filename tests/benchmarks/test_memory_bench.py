@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from konductor_like.demo.story import XID_79
-from tests.benchmarks.stand_ins import Cluster, Loki, kernel_labels, rss_mib, started, until
+from tests.benchmarks.stand_ins import Cluster, Loki, kernel_labels, rss_mib, started
+from tests.processes.waiting import until
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
 

@@ -13,7 +13,8 @@ from konductor_like.cluster.checkpoint import CURSOR_ANNOTATION
 from konductor_like.demo.story import XID_79
 from konductor_like.model.time import ns_of_text
 from tests.benchmarks.history import history
-from tests.benchmarks.stand_ins import Cluster, Loki, rss_mib, started, until
+from tests.benchmarks.stand_ins import Cluster, Loki, rss_mib, started
+from tests.processes.waiting import until
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1200)]
 

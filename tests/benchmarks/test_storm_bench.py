@@ -16,9 +16,10 @@ from konductor_like.controller import logs
 from konductor_like.demo.story import XID_79
 from konductor_like.detection import detect
 from konductor_like.model import RECORD_ANNOTATION, Fault, LogLine, Source
-from tests.benchmarks.stand_ins import Cluster, Loki, rss_mib, started, until
+from tests.benchmarks.stand_ins import Cluster, Loki, rss_mib, started
 from tests.controller.reconciling import Scene
 from tests.policy.scenes import ns
+from tests.processes.waiting import until
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
 

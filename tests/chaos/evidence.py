@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from konductor_like.model import (
@@ -19,7 +21,7 @@ from konductor_like.model import (
     NodeState,
     Source,
 )
-from tests.chaos.machines import Occurrence
+from tests.chaos.machines import Occurrence, seconds
 
 Node = dict[str, Any]
 _OURS = (
@@ -86,7 +88,7 @@ def version(node: Node) -> str:
     return str(node["metadata"]["resourceVersion"])
 
 
-def without_ours(node: Node) -> Node:
+def without_ours(node: Mapping[str, Any]) -> Node:
     """What others own of a Node, in the order in which it stands there."""
     meta = {k: v for k, v in node["metadata"].items() if k not in ("resourceVersion", "managedFields")}
     for part, ours in (("labels", HEALTH_LABEL), ("annotations", RECORD_ANNOTATION)):
@@ -97,3 +99,40 @@ def without_ours(node: Node) -> Node:
         if (taint["key"], taint.get("value"), taint["effect"]) not in _OURS
     ]
     return {**node, "metadata": meta, "spec": {**node.get("spec", {}), "taints": taints}}
+
+
+# Taints that no fatal line explains
+
+CONTAINED = 94
+TIMES = 3
+"""So many failures of one GPU are enough, and fewer are not."""
+APART_NS = seconds(60)
+"""Lines that follow each other closer than this are one failure."""
+
+
+def may_be_enough(standing: Sequence[Occurrence]) -> bool:
+    """Whether there is enough to doubt the node: one GPU's lines, or kernel and pod together."""
+    jobs = {o.job for o in standing if o.job is not None}
+    groups = _by_gpu(standing).values()
+    return any(len(group) >= TIMES for group in groups) or bool(groups and jobs)
+
+
+def must_be_enough(sure: Iterable[Occurrence]) -> Iterator[str]:
+    """The GPUs of which a contained error was certainly read often enough, in words."""
+    for (code, gpu), group in _by_gpu(sure).items():
+        if code != CONTAINED or any(len(o.timestamps) > 1 for o in group):
+            continue
+        times, last_ns = 0, -APART_NS
+        for at_ns in sorted(o.first_ns for o in group):
+            times += at_ns - last_ns > APART_NS
+            last_ns = at_ns
+        if times >= TIMES:
+            yield f"{times} times Xid {code} on {gpu}"
+
+
+def _by_gpu(occurrences: Iterable[Occurrence]) -> dict[tuple[int | None, str | None], list[Occurrence]]:
+    found: defaultdict[tuple[int | None, str | None], list[Occurrence]] = defaultdict(list)
+    for o in occurrences:
+        if o.source is Source.KERNEL:
+            found[o.finding.code, o.finding.gpu].append(o)
+    return found

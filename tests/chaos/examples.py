@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.chaos import others as o
 from tests.chaos import people as p
 from tests.chaos import steps as s
 from tests.chaos.schedule import Schedule
@@ -81,9 +80,9 @@ EXAMPLES: dict[str, Schedule] = {
         setup=Setup(plain=(False,) * 3, loki_limit=24, loki_cuts=True),
     ),
     # Others and the one writer
-    "what others own of a node stays": _says((0,), o.OthersWrite(0, 1), s.Xid(0, 79)),
+    "what others own of a node stays": _says((0,), p.OthersWrite(0, 1), s.Xid(0, 79)),
     "what others write in the midst of a write stays": _says(
-        (0,), s.Xid(0, 79), s.Stop(0, 0, False, 1, True), BEAT, o.OthersWrite(0, 0), s.Wait(5.0)
+        (0,), s.Xid(0, 79), s.Stop(0, 0, False, 1, True), BEAT, p.OthersWrite(0, 0), s.Wait(5.0)
     ),
     "a process that stood still does not write until it has renewed the Lease": _says(
         (0,), s.Xid(0, 79), s.Stop(0, 2, True, 3), BEAT, s.Wait(250.0), s.Wait(5.0), s.Wait(1.0), BEAT

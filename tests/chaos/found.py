@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tests.chaos import others as o
 from tests.chaos import people as p
 from tests.chaos import steps as s
 from tests.chaos.schedule import Schedule
@@ -44,10 +43,10 @@ FOUND: dict[str, Schedule] = {
         *(s.Beat(0), s.Wait(700.0)),
     ),
     "a cursor from the future loses nothing that came while nobody read": _kept(
-        PLAIN, s.Beat(0), o.SpoilCursor(CURSORS[3]), s.Kill(0), s.Xid(0, 119, 1), s.Wait(320.0), s.Beat(0)
+        PLAIN, s.Beat(0), p.SpoilCursor(CURSORS[3]), s.Kill(0), s.Xid(0, 119, 1), s.Wait(320.0), s.Beat(0)
     ),
     "a checkpoint without cursors loses nothing that came while nobody read": _kept(
-        PLAIN, s.Beat(0), o.SpoilCursor(CURSORS[2]), s.Kill(0), s.Xid(0, 74, 0), s.Wait(320.0), s.Beat(0)
+        PLAIN, s.Beat(0), p.SpoilCursor(CURSORS[2]), s.Kill(0), s.Xid(0, 74, 0), s.Wait(320.0), s.Beat(0)
     ),
     "a taint in flight does not hide that the one before it was taken off by hand": _kept(
         Setup(plain=(False,), overlap_seconds=2.0, lateness_seconds=2.0),
@@ -69,17 +68,6 @@ FOUND: dict[str, Schedule] = {
         *(s.Xid(0, 94, 0), s.Xid(0, 79, 1), s.Replay(0), s.Beat(0), s.Reboot(0, 40.0), s.Wait(60.0)),
         *(s.Kill(0, 0, True, True), s.Beat(0), s.Beat(0), p.Untaint(0), s.Wait(10.0), s.Xid(0, 119, 0)),
     ),
-    "a reset after the cursor was spoilt covers nothing that is still to come": _kept(
-        KMSG,
-        *(
-            s.PodLine(0),
-            s.Beat(0),
-            o.SpoilCursor(CURSORS[3]),
-            p.Reset(0),
-            s.Wait(1500.0),
-            s.Xid(0, 48, 0, 0.5),
-        ),
-    ),
     "a start by a clock that is ahead passes no line by": _kept(
         KMSG,
         *(s.Beat(0), s.SetClock(0, 120.0), s.Terminate(0), s.Xid(0, 119, 0, 0.05), s.Beat(0)),
@@ -95,14 +83,14 @@ FOUND: dict[str, Schedule] = {
     ),
     "a pause that comes back with the Lease is heeded until it is taken off": _kept(
         KMSG,
-        *(s.Beat(0), s.Xid(0, 119, 0), p.Pause(), s.Beat(0), o.DeleteLease()),
+        *(s.Beat(0), s.Xid(0, 119, 0), p.Pause(), s.Beat(0), p.DeleteLease()),
     ),
     "a cursor from the future makes a reset cover nothing that is to come": _kept(
         Setup(plain=(False,), overlap_seconds=2.0, lateness_seconds=2.0),
         *(
             s.PodLine(0),
             s.Beat(0),
-            o.SpoilCursor(CURSORS[3]),
+            p.SpoilCursor(CURSORS[3]),
             p.Reset(0),
             s.Wait(1500.0),
             s.Xid(0, 48, 0, 0.5),

@@ -122,10 +122,6 @@ def _told(**instead: Any) -> Callable[[Any], Any]:
     return lambda real: lambda *args, **more: real(*args, **{**more, **instead})
 
 
-def _cursor_runs_ahead(_real: Any) -> Any:
-    return lambda self: Checkpoint(dict(self._read_ns), self._act_from_ns)
-
-
 def _cursor_moves_before_the_plan(real: Any) -> Any:
     def run(self: Any, lines: Any, read_ns: Any, *rest: Any, **more: Any) -> Any:
         self._checkpoint = Checkpoint({**self._read_ns, **read_ns}, self._act_from_ns)
@@ -169,10 +165,6 @@ def _others_taints_replaced(real: Any) -> Any:
     return on_taints
 
 
-def _without_no_cache(headers: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in headers.items() if name != "Cache-Control"}
-
-
 def _applied_on_any_refusal(real: Any) -> Any:
     result, outcome = real.__globals__["WriteResult"], real.__globals__["Outcome"]
 
@@ -207,10 +199,6 @@ def _threshold_off_by(number: int) -> Callable[[Any], Any]:
     )
 
 
-def _confirmed_at_any_time(real: Any) -> Any:
-    return lambda together, *rest: real(replace(together, within_seconds=86_400), *rest)
-
-
 def _only_a_pods_line_is_news(real: Any) -> Any:
     is_news = real.__globals__["is_news"]
 
@@ -220,10 +208,6 @@ def _only_a_pods_line_is_news(real: Any) -> Any:
     return together
 
 
-def _softer_taint_lingers(real: Any) -> Any:
-    return lambda state, *rest, **more: bool(state.suspect_tainted or real(state, *rest, **more))
-
-
 def _no_event_keeps_its_name(real: Any) -> Any:
     numbers = count()
     return lambda event, *rest: replace(real(event, *rest), name=f"{event.shared}@{next(numbers)}")
@@ -231,18 +215,6 @@ def _no_event_keeps_its_name(real: Any) -> Any:
 
 def _not_collateral(incident: Any) -> Any:
     return replace(incident, role=None) if incident.role is Role.COLLATERAL else incident
-
-
-def _every_job_named(_real: Any) -> Any:
-    return lambda own: len({job for each in own for job in each.jobs})
-
-
-def _every_line_of_a_job(_real: Any) -> Any:
-    return lambda own: sum(bool(each.jobs) for each in own)
-
-
-def _all_that_is_not_recorded(_real: Any) -> Any:
-    return lambda found, *_rest: [each for each in found if not each.recorded]
 
 
 def _admit(everybody: bool) -> Callable[[Any], Any]:
@@ -262,7 +234,10 @@ def _admit(everybody: bool) -> Callable[[Any], Any]:
 MUTANTS: dict[str, Mutant] = {
     # The cursor
     "the cursor passes faults whose write failed": Mutant(
-        *("controller.Reconciler._checkpointed", _cursor_runs_ahead),
+        *(
+            "controller.Reconciler._checkpointed",
+            lambda _: lambda self: Checkpoint(dict(self._read_ns), self._act_from_ns),
+        ),
         example="a fault whose write failed is found by the next process",
     ),
     "the cursor moves before the plan was applied": Mutant(
@@ -291,7 +266,10 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "no answer is asked for with fewer entries": Mutant("loki._is_too_large", _always(False), seed=17),
     "Loki may answer from its cache": Mutant(
-        *("loki.fixed_headers", _but(_without_no_cache)),
+        *(
+            "loki.fixed_headers",
+            _but(lambda headers: {name: headers[name] for name in headers if name != "Cache-Control"}),
+        ),
         guarded="only a line ten minutes late may be hidden, and few are",
     ),
     "no line counts as delivered": Mutant(
@@ -339,7 +317,11 @@ MUTANTS: dict[str, Mutant] = {
         *("policy.PAST_BOOTS_KEPT", lambda _: 0),
         guarded="a line of another boot than the Node's is pending, and never taints",
     ),
-    "the softer taint lingers": Mutant("policy.bears_suspect_taint", _softer_taint_lingers, seed=1),
+    "the softer taint lingers": Mutant(
+        "policy.bears_suspect_taint",
+        lambda real: lambda state, *rest, **more: bool(state.suspect_tainted or real(state, *rest, **more)),
+        seed=1,
+    ),
     # The brake
     "the brake lets nobody pass": Mutant(
         "policy.admit", _admit(everybody=False), example="what others own of a node stays"
@@ -406,17 +388,19 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # Whose a page fault was
     "all the jobs of one failure count": Mutant(
-        *("policy._distinct_jobs", _every_job_named),
+        *("policy._distinct_jobs", lambda _: lambda own: len({job for each in own for job in each.jobs})),
         example="page faults that may be of any of three jobs are nobody's",
     ),
     "one job counts again and again": Mutant(
-        "policy._distinct_jobs", _every_line_of_a_job, example="page faults of one job are the job's"
+        "policy._distinct_jobs",
+        lambda _: lambda own: sum(bool(each.jobs) for each in own),
+        example="page faults of one job are the job's",
     ),
     "whose a page fault was nobody learns from pods": Mutant(
         "policy.evidence._with_jobs", _first, example="page faults of three jobs are the GPU's"
     ),
     "what a failure elsewhere explains counts": Mutant(
-        *("policy.counting", _all_that_is_not_recorded),
+        *("policy.counting", lambda _: lambda found, *_rest: [each for each in found if not each.recorded]),
         example="page faults that failures of another node explain are that node's",
     ),
     # A pod's word of its GPU's memory
@@ -431,7 +415,10 @@ MUTANTS: dict[str, Mutant] = {
         example="what any end of a job prints confirms no pod",
     ),
     "a pod is confirmed however long ago": Mutant(
-        *("policy._together", _confirmed_at_any_time),
+        *(
+            "policy._together",
+            lambda real: lambda rule, *rest: real(replace(rule, within_seconds=86_400), *rest),
+        ),
         example="a kernel's word twelve minutes later confirms no pod",
     ),
     "a kernel's word that comes late confirms nothing": Mutant(

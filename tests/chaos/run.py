@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
-from tests.chaos.schedule import Schedule, play, schedule_of
-from tests.chaos.shrink import shrunk
+from tests.chaos.schedule import Schedule, play, schedule_of, shrunk
 
 BATCH = 50
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from konductor_like.controller.logs import LOGGER
 from konductor_like.sandbox.loki.limits import BigAnswer
@@ -87,6 +87,27 @@ def play(schedule: Schedule, *, traced: bool = False) -> Outcome:
             world.ledger.check_tainted([world.names[number] for number in schedule.tainted])
         settle(world)
     return Outcome(schedule, world.ledger.broken, world.ledger.tainted_once, world.requests, world.trace)
+
+
+def shrunk(schedule: Schedule) -> Schedule:
+    """A schedule that breaks something, without every step that can be left out, in ever smaller pieces."""
+    steps = list(schedule.steps)
+    size = max(1, len(steps) // 2)
+    while True:
+        at, left = 0, len(steps)
+        while at < len(steps):
+            fewer = steps[:at] + steps[at + size :]
+            if _breaks(replace(schedule, steps=tuple(fewer))):
+                steps = fewer
+            else:
+                at += size
+        if size == 1 and len(steps) == left:
+            return replace(schedule, steps=tuple(steps))
+        size = max(1, size // 2)
+
+
+def _breaks(schedule: Schedule) -> bool:
+    return bool(play(schedule).broken)
 
 
 def settle(world: World) -> None:

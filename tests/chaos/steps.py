@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tests.chaos.machines import GPUS, Machine, seconds
-from tests.chaos.troubles import KUBE_TARGETS, Strike, Trouble
+from tests.chaos.traffic import KUBE_TARGETS, Strike, Trouble
 from tests.chaos.wire import KUBE, LOKI
 
 if TYPE_CHECKING:

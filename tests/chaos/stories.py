@@ -10,13 +10,12 @@ import random
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from tests.chaos import others as o
 from tests.chaos import people as p
 from tests.chaos import steps as s
 from tests.chaos.clock import START_NS, moment_of
 from tests.chaos.machines import APPLICATION, FATAL, JOB_FAULTS, LINKS, SUSPECT, SYMPTOMS
 from tests.chaos.steps import Step
-from tests.chaos.troubles import KUBE_KINDS, KUBE_TARGETS, LOKI_KINDS
+from tests.chaos.traffic import KUBE_KINDS, KUBE_TARGETS, LOKI_KINDS
 
 Story = Callable[[random.Random, int], list[Step]]
 """Draws the steps of a story about one node."""
@@ -289,8 +288,8 @@ SINGLE_STORIES: tuple[Story, ...] = (
         *(s.Wait(160.0), s.Beat(1), release(r, n), s.Beat(1), s.Beat(0)),
     ],
     lambda r, n: [s.Terminate(0), xid(r, n), s.Wait(r.choice(LONG_SECONDS)), beat(r)],
-    lambda r, n: [o.DeleteLease(), xid(r, n), beat(r), s.Beat(1)],
-    lambda r, n: [o.SpoilCursor(r.choice(CURSORS)), s.Kill(0), xid(r, n), beat(r), beat(r)],
+    lambda r, n: [p.DeleteLease(), xid(r, n), beat(r), s.Beat(1)],
+    lambda r, n: [p.SpoilCursor(r.choice(CURSORS)), s.Kill(0), xid(r, n), beat(r), beat(r)],
     lambda r, n: [
         *(s.SetClock(0, r.choice((-600.0, -20.0, -3.0, 3.0, 120.0))), xid(r, n), beat(r)),
         s.SetClock(0, 0.0),
@@ -312,7 +311,7 @@ SINGLE_STORIES: tuple[Story, ...] = (
         *(p.TaintByHand(n, *r.choice((("false", "NoSchedule"), ("true", "NoExecute")))), xid(r, n)),
         *(beat(r), p.RemoveTwin(n), beat(r)),
     ],
-    lambda r, n: [o.OthersWrite(n, r.randrange(100)), xid(r, n), o.OthersWrite(n, r.randrange(100)), beat(r)],
+    lambda r, n: [p.OthersWrite(n, r.randrange(100)), xid(r, n), p.OthersWrite(n, r.randrange(100)), beat(r)],
     lambda r, n: [
         *(s.Collectors(n, 2), xid(r, n), beat(r), again(r, n), release(r, n), beat(r), s.Collectors(n, 1)),
     ],

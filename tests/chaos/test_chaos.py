@@ -12,18 +12,17 @@ import sys
 
 import pytest
 
-from tests.chaos import others, people
+from tests.chaos import people
 from tests.chaos import steps as s
 from tests.chaos.examples import EXAMPLES
 from tests.chaos.found import FOUND
 from tests.chaos.mutants import MUTANTS, Mutant, NoSuchNameError, noticed_by
 from tests.chaos.run import play_seeds
-from tests.chaos.schedule import Schedule, play, schedule_of
+from tests.chaos.schedule import Schedule, play, schedule_of, shrunk
 from tests.chaos.setup import Setup
-from tests.chaos.shrink import shrunk
 
 BATCH = 15
-FIXED = 45
+FIXED = 30
 """``make chaos`` runs 20,000; these few say at once that something broke."""
 
 
@@ -108,7 +107,7 @@ def test_schedules_differ_and_use_every_kind_of_step() -> None:
     used = {type(step) for seed in range(400) for step in schedule_of(seed).steps}
     kinds = {
         kind
-        for module in (s, others, people)
+        for module in (s, people)
         for kind in vars(module).values()
         if isinstance(kind, type) and kind.__module__ == module.__name__ and kind is not s.Step
     }

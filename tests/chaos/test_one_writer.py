@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos import others as o
 from tests.chaos import people as p
 from tests.chaos import steps as s
 from tests.chaos.process import LEASE, NAMESPACE
@@ -45,7 +44,7 @@ def counts(world: World) -> list[int]:
         pytest.param(REPLACED, 422, True, 1, id="the other one tainted"),
         pytest.param((*REPLACED, s.Wait(5.0), p.Reset(0), s.Beat(1)), 422, False, 1, id="and it was reset"),
         pytest.param((*REPLACED, s.Wait(5.0), p.Untaint(0), s.Beat(1)), 422, False, 2, id="and by hand"),
-        pytest.param((o.OthersWrite(0, 0), s.Wait(5.0)), 422, True, 1, id="another taint came"),
+        pytest.param((p.OthersWrite(0, 0), s.Wait(5.0)), 422, True, 1, id="another taint came"),
         pytest.param(
             (s.DeleteNode(0), s.Wait(5.0), s.Register(0)), 422, True, 1, id="the Node was made anew"
         ),

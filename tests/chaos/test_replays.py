@@ -13,7 +13,6 @@ import pytest
 
 from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import IncidentState, NodeState
-from tests.chaos import others as o
 from tests.chaos import people as p
 from tests.chaos import steps as s
 from tests.chaos.machines import Machine
@@ -35,11 +34,11 @@ OLD_LINES: dict[str, tuple[Step, ...]] = {
     "the controller is killed and starts again": RESTART,
     "the controller is ended and starts again": (s.Terminate(0), BEAT),
     "another controller takes over": (s.Start(1), s.Beat(1), s.Kill(0), s.Wait(320.0), s.Beat(1), s.Beat(1)),
-    "the Lease is deleted and the controller goes on": (o.DeleteLease(), BEAT, s.Wait(110.0), BEAT),
-    "the Lease is lost with its controller": (o.DeleteLease(), *RESTART, s.Replay(0)),
-    "the cursor is lost": (o.SpoilCursor(CURSORS[0]), *RESTART, s.Replay(0)),
-    "the cursor cannot be read": (o.SpoilCursor(CURSORS[1]), *RESTART, s.Replay(0)),
-    "the cursor is from the future": (o.SpoilCursor(CURSORS[3]), *RESTART, s.Replay(0)),
+    "the Lease is deleted and the controller goes on": (p.DeleteLease(), BEAT, s.Wait(110.0), BEAT),
+    "the Lease is lost with its controller": (p.DeleteLease(), *RESTART, s.Replay(0)),
+    "the cursor is lost": (p.SpoilCursor(CURSORS[0]), *RESTART, s.Replay(0)),
+    "the cursor cannot be read": (p.SpoilCursor(CURSORS[1]), *RESTART, s.Replay(0)),
+    "the cursor is from the future": (p.SpoilCursor(CURSORS[3]), *RESTART, s.Replay(0)),
     "the node reboots under its name": (s.Reboot(0, 30.0), s.Wait(60.0), BEAT, s.Reread(0)),
     "the Node is deleted and registers again": (s.DeleteNode(0), BEAT, s.Register(0), BEAT, s.Replay(0)),
     "another machine bears the name": (s.Reread(0, 5.0), s.DeleteNode(0), s.Register(0, True), s.Wait(9.0)),

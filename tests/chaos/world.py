@@ -15,11 +15,11 @@ from konductor_like.sandbox.kubernetes.store import Key
 from konductor_like.sandbox.loki.limits import LokiLimits
 from konductor_like.sandbox.loki.server import LokiServer
 from tests.chaos.clock import Clock
-from tests.chaos.kubelets import Nodes
 from tests.chaos.ledger import Ledger
 from tests.chaos.lines import Lines
 from tests.chaos.machines import (
     Machine,
+    Nodes,
     Occurrence,
     seconds,
 )

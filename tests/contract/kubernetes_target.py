@@ -7,12 +7,10 @@ cluster is best: controllers of a full cluster may taint the Nodes made here, wh
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import secrets
 import ssl
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -21,8 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote, urlencode
-
-import yaml
 
 from konductor_like.sandbox.kubernetes import KubernetesServer
 
@@ -210,34 +206,15 @@ def open_target() -> Iterator[Target]:
 
 
 def _real(kubeconfig: Path) -> Target:
-    config = yaml.safe_load(kubeconfig.read_text())
-    context = _named(config["contexts"], config["current-context"])["context"]
-    cluster = _named(config["clusters"], context["cluster"])["cluster"]
-    user = _named(config["users"], context["user"])["user"]
-    headers = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
-    return Target(cluster["server"], headers, _tls(cluster, user))
+    from kubernetes import client, config  # takes half a second
 
-
-def _named(entries: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    return next(entry for entry in entries if entry["name"] == name)
-
-
-def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
-    authority = _content(cluster, "certificate-authority")
-    context = ssl.create_default_context(cadata=authority.decode() if authority else None)
-    if cluster.get("insecure-skip-tls-verify"):
+    loaded: Any = client.Configuration()
+    config.load_kube_config(str(kubeconfig), client_configuration=loaded)  # type: ignore[no-untyped-call]  # it has no types
+    headers = {each["key"]: each["value"] for each in loaded.auth_settings().values() if each["value"]}
+    context = ssl.create_default_context(cafile=loaded.ssl_ca_cert)
+    if not loaded.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    certificate, key = _content(user, "client-certificate"), _content(user, "client-key")
-    if certificate and key:
-        with tempfile.NamedTemporaryFile() as both:
-            both.write(certificate + b"\n" + key)
-            both.flush()
-            context.load_cert_chain(both.name)
-    return context
-
-
-def _content(entry: Mapping[str, Any], name: str) -> bytes | None:
-    if f"{name}-data" in entry:
-        return base64.b64decode(entry[f"{name}-data"])
-    return Path(entry[name]).read_bytes() if name in entry else None
+    if loaded.cert_file:
+        context.load_cert_chain(loaded.cert_file, loaded.key_file)
+    return Target(loaded.host, headers, context)

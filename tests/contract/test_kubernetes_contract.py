@@ -15,6 +15,7 @@ from tests.contract.kubernetes_target import (
     STRATEGIC_MERGE_PATCH,
     Answer,
     Target,
+    node_path,
     path_of,
     put,
     refused,
@@ -153,21 +154,6 @@ def test_an_operation_that_does_not_apply_is_refused(target: Target, operation: 
     assert refused(target.patch(path_of(node), [operation]), 422, "Invalid")
 
 
-@pytest.mark.parametrize(
-    ("body", "content_type"),
-    [
-        pytest.param({"op": "add"}, JSON_PATCH, id="an object as JSON Patch"),
-        pytest.param([], MERGE_PATCH, id="a list as merge patch"),
-        pytest.param([], STRATEGIC_MERGE_PATCH, id="a list as strategic merge patch"),
-        pytest.param(b"{", MERGE_PATCH, id="half an object"),
-    ],
-)
-def test_a_patch_of_the_wrong_shape_is_a_bad_request(
-    target: Target, node: Answer, body: Any, content_type: str
-) -> None:
-    assert refused(target.patch(path_of(node), body, content_type), 400, "BadRequest")
-
-
 # Conflicts
 
 
@@ -208,15 +194,36 @@ def test_a_node_made_again_under_its_name_has_another_uid(target: Target, node: 
     assert again.meta["uid"] != node.meta["uid"]
 
 
+# Refusals: we show their words to people
+
+
+@pytest.mark.parametrize(
+    ("taints", "cause"),
+    [
+        pytest.param([{"key": "a"}], "FieldValueRequired", id="no effect"),
+        pytest.param([OURS, {**OURS, "value": "x"}], "FieldValueDuplicate", id="key and effect twice"),
+        pytest.param([{**OURS, "value": "a b"}], "FieldValueInvalid", id="a value that is none"),
+    ],
+)
+def test_a_bad_taint_is_refused_by_name(
+    target: Target, node: Answer, taints: list[dict[str, str]], cause: str
+) -> None:
+    answer = target.patch(path_of(node), [put("/spec/taints", taints)])
+
+    assert refused(answer, 422, "Invalid")
+    assert answer.body["message"].startswith(f'Node "{node.meta["name"]}" is invalid: metadata.taints[')
+    assert {c["reason"] for c in answer.body["details"]["causes"]} == {cause}
+
+
+def test_a_patch_of_a_node_that_is_not_there_is_not_found(target: Target) -> None:
+    name = target.name()
+    answer = target.patch(node_path(name), [same("/metadata/uid", "x")])
+
+    assert refused(answer, 404, "NotFound")
+    assert answer.body["message"] == f'nodes "{name}" not found'
+
+
 # What patches do to an object
-
-
-def test_a_strategic_merge_replaces_the_taint_list(target: Target) -> None:
-    node = target.create_node(spec={"taints": [OTHERS]})
-
-    answer = target.patch(path_of(node), {"spec": {"taints": [OURS]}}, STRATEGIC_MERGE_PATCH)
-
-    assert answer.body["spec"]["taints"] == [OURS]
 
 
 @pytest.mark.parametrize(
@@ -242,27 +249,6 @@ def test_the_last_label_and_annotation_take_their_map_along(target: Target) -> N
     answer = target.patch(path_of(node), removals)
 
     assert not {"labels", "annotations"} & answer.meta.keys()
-
-
-def test_the_status_is_written_through_its_subresource_only(target: Target, node: Answer) -> None:
-    first = {"type": "A", "status": "True", "reason": "R", "message": "m"}
-    patch = {
-        "spec": {"unschedulable": True},
-        "status": {"conditions": [first], "nodeInfo": {"bootID": "b-1"}},
-    }
-
-    assert "conditions" not in target.patch(path_of(node), patch, STRATEGIC_MERGE_PATCH).body["status"]
-    target.patch(path_of(node), {"spec": {"unschedulable": None}}, MERGE_PATCH)
-    target.patch(f"{path_of(node)}/status", patch, STRATEGIC_MERGE_PATCH)
-    second = {"status": {"conditions": [{"type": "B", "status": "False"}]}}
-    stored = target.patch(f"{path_of(node)}/status", second, STRATEGIC_MERGE_PATCH)
-
-    assert {c["type"]: c["status"] for c in stored.body["status"]["conditions"]} == {
-        "A": "True",
-        "B": "False",
-    }
-    assert stored.body["status"]["nodeInfo"]["bootID"] == "b-1"
-    assert "unschedulable" not in stored.body["spec"]
 
 
 def test_a_patch_that_changes_nothing_is_not_a_write(target: Target) -> None:
@@ -315,14 +301,6 @@ def test_the_field_manager_owns_what_it_sets_and_says_when(target: Target) -> No
     assert entry["time"].endswith("Z")
 
 
-def test_one_annotation_among_others_is_owned_apart(target: Target) -> None:
-    node = target.create_node(metadata={"annotations": {"a": "1"}})
-    answer = target.patch(path_of(node), [put("/metadata/annotations/b", "1")], fieldManager="contract-test")
-
-    owned = {e["manager"]: e["fieldsV1"]["f:metadata"]["f:annotations"] for e in answer.meta["managedFields"]}
-    assert owned == {AGENT: {".": {}, "f:a": {}}, "contract-test": {"f:b": {}}}
-
-
 def test_taking_one_taint_of_two_shows_who_did_it(target: Target) -> None:
     node = target.create_node(spec={"taints": [OTHERS, OURS]})
     answer = target.patch(path_of(node), {"spec": {"taints": [OTHERS]}}, MERGE_PATCH, fieldManager="a-person")
@@ -336,24 +314,3 @@ def test_taking_the_last_taint_leaves_no_trace_of_who_did_it(target: Target) -> 
 
     assert [entry["manager"] for entry in answer.meta["managedFields"]] == [AGENT]
     assert managers_of(answer, "f:taints") == []
-
-
-def test_an_object_in_which_nobody_owns_anything_is_not_tracked_any_more(target: Target) -> None:
-    node = target.create_node(metadata={"labels": {"a": "b"}})
-    target.patch(path_of(node), {"metadata": {"labels": None}}, MERGE_PATCH)
-    answer = target.patch(path_of(node), [put("/spec/taints", [OURS])], fieldManager="contract-test")
-
-    assert answer.status == 200
-    assert "managedFields" not in answer.meta
-
-
-def test_status_writes_are_owned_under_the_subresource(target: Target) -> None:
-    node = target.create_node(metadata={"labels": {"a": "b"}})
-    body = {"status": {"nodeInfo": {"bootID": "b-2"}}}
-    answer = target.patch(f"{path_of(node)}/status", body, STRATEGIC_MERGE_PATCH, fieldManager="a-kubelet")
-
-    entry = next(e for e in answer.meta["managedFields"] if e["manager"] == "a-kubelet")
-    assert (entry["subresource"], entry["fieldsV1"]) == (
-        "status",
-        {"f:status": {"f:nodeInfo": {"f:bootID": {}}}},
-    )

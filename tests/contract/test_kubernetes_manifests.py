@@ -124,30 +124,6 @@ def test_a_field_that_does_not_exist_is_refused_by_name(target: Target) -> None:
     )
 
 
-def test_a_field_that_does_not_exist_is_refused_by_name_on_creation_too(target: Target) -> None:
-    service, path = only(DOCS, "Service"), "/api/v1/namespaces/default/services"
-    body = {**service, "metadata": {"name": target.name()}, "spec": {**service["spec"], "port": 1}}
-
-    strict = target.create(path, body, fieldValidation="Strict", dryRun="All")
-    lax = target.create(path, body, fieldValidation="Ignore", dryRun="All")
-
-    assert (strict.status, lax.status) == (400, 201)
-    assert strict.body["message"] == (
-        'Service in version "v1" cannot be handled as a Service: strict decoding error: '
-        'unknown field "spec.port"'
-    )
-
-
-def test_a_field_that_must_be_there_is_asked_for(target: Target) -> None:
-    deployment = only(DOCS, "Deployment")
-    spec = {key: value for key, value in deployment["spec"].items() if key != "selector"}
-
-    answer = try_to_apply(target, {**deployment, "spec": spec})
-
-    assert answer.status == 422
-    assert "spec.selector" in {cause["field"] for cause in answer.body["details"]["causes"]}
-
-
 ALLOWED = [
     pytest.param(build, ours, id=name)
     for builds, ours in ((node_changes.TO_FAULTY, False), (node_changes.TO_HEALTHY, True))

@@ -97,14 +97,6 @@ def test_a_lease_in_a_namespace_that_is_not_there_is_not_found(target: Target) -
     assert answer.body["details"] == {"name": name, "kind": "namespaces"}
 
 
-def test_a_deletion_can_insist_on_the_object(target: Target, held: Answer) -> None:
-    another = {"preconditions": {"uid": "11111111-2222-3333-4444-555555555555"}}
-    same = {"preconditions": {"uid": held.meta["uid"]}}
-
-    assert refused(target.send("DELETE", path_of(held), another), 409, "Conflict")
-    assert target.send("DELETE", path_of(held), same).status == 200
-
-
 # Namespaces
 
 

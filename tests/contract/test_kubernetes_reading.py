@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
-from typing import Any
-
 import pytest
 
 from tests.contract.kubernetes_target import (
@@ -14,11 +10,9 @@ from tests.contract.kubernetes_target import (
     Target,
     names,
     node_path,
-    refused,
 )
 
 NODES = "/api/v1/nodes"
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
 def numbers(answer: Answer) -> list[str]:
@@ -50,16 +44,6 @@ def test_pages_together_are_the_list(target: Target, group: str) -> None:
     ]
 
 
-def test_selected_pages_do_not_say_how_much_remains(target: Target, group: str) -> None:
-    first = target.get(NODES, labelSelector=f"group={group}", limit="3")
-    rest = target.get(
-        NODES, **{"labelSelector": f"group={group}", "limit": "3", "continue": first.meta["continue"]}
-    )
-
-    assert "remainingItemCount" not in first.meta
-    assert (numbers(first) + numbers(rest), "continue" in rest.meta) == (["0", "1", "2", "3"], False)
-
-
 def test_later_pages_show_the_moment_of_the_first(target: Target, group: str) -> None:
     selector = f"group={group}"
     first = target.get(NODES, labelSelector=selector, limit="1")
@@ -68,25 +52,6 @@ def test_later_pages_show_the_moment_of_the_first(target: Target, group: str) ->
     rest = target.get(NODES, **{"labelSelector": selector, "continue": first.meta["continue"]})
 
     assert numbers(first) + numbers(rest) == ["0", "1", "2", "3"]
-
-
-def token_of(content: dict[str, Any]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
-
-
-@pytest.mark.parametrize(
-    "token",
-    [
-        pytest.param("garbage", id="not base64 of JSON"),
-        pytest.param(token_of({"v": "meta.k8s.io/v1", "rv": 0, "start": "a"}), id="no version"),
-        pytest.param(token_of({"v": "next", "rv": 1, "start": "a"}), id="another format"),
-    ],
-)
-def test_a_bad_continue_token_is_a_bad_request(target: Target, token: str) -> None:
-    answer = target.get(NODES, **{"limit": "1", "continue": token})
-
-    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
-    assert "continue key is not valid" in answer.body["message"]
 
 
 def test_an_expired_continue_token_is_gone_and_offers_another(target: Target, group: str) -> None:
@@ -129,15 +94,6 @@ def test_a_label_selector_that_cannot_be_read_is_a_bad_request(target: Target, s
     assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
 
 
-def test_field_selectors_select(target: Target, group: str) -> None:
-    first, *others = names(target.get(NODES, labelSelector=f"group={group}"))
-    target.patch(node_path(first), {"spec": {"unschedulable": True}}, MERGE_PATCH)
-
-    by_name = target.get(NODES, fieldSelector=f"metadata.name={first}")
-    by_state = target.get(NODES, labelSelector=f"group={group}", fieldSelector="spec.unschedulable!=true")
-    assert (names(by_name), names(by_state)) == ([first], others)
-
-
 @pytest.mark.parametrize("phase", ["=Running", "!=Running"])
 def test_pods_are_listed_by_their_node_and_phase_out_of_the_cache(target: Target, phase: str) -> None:
     selector = f"spec.nodeName={target.prefix}-nowhere,status.phase{phase}"
@@ -147,24 +103,6 @@ def test_pods_are_listed_by_their_node_and_phase_out_of_the_cache(target: Target
 
     answer = target.get("/api/v1/pods", fieldSelector="spec.hostname=x")
     assert (answer.status, answer.body["message"]) == (400, "field label not supported: spec.hostname")
-
-
-@pytest.mark.parametrize("selector", ["status.phase=x", "metadata.name"])
-def test_a_field_selector_that_cannot_be_used_is_a_bad_request(target: Target, selector: str) -> None:
-    answer = target.get(NODES, fieldSelector=selector)
-
-    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
-
-
-def test_a_version_that_is_no_number_is_a_bad_request(target: Target) -> None:
-    assert refused(target.get(NODES, resourceVersion="latest"), 400, "BadRequest")
-
-
-def test_a_version_that_was_never_reached_is_a_timeout(target: Target) -> None:
-    answer = target.get(NODES, resourceVersion="900000000", limit="1")
-
-    assert (answer.status, answer.body["reason"]) == (504, "Timeout")
-    assert answer.body["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
 
 
 @pytest.mark.parametrize(
@@ -180,28 +118,3 @@ def test_what_is_not_there_is_not_found(target: Target, path: str) -> None:
 
     assert (answer.status, answer.body["reason"], answer.body["kind"]) == (404, "NotFound", "Status")
     assert target.get("/apis/gadgets.example/v1/gadgets").body == "404 page not found\n"
-
-
-def test_kubectl_gets_a_table(target: Target, group: str) -> None:
-    answer = target.send("GET", NODES, headers={"Accept": TABLE}, params={"labelSelector": f"group={group}"})
-
-    assert (answer.body["kind"], answer.body["apiVersion"]) == ("Table", "meta.k8s.io/v1")
-    assert [(c["name"], c["priority"]) for c in answer.body["columnDefinitions"]] == [
-        ("Name", 0),
-        ("Status", 0),
-        ("Roles", 0),
-        ("Age", 0),
-        ("Version", 0),
-        ("Internal-IP", 1),
-        ("External-IP", 1),
-        ("OS-Image", 1),
-        ("Kernel-Version", 1),
-        ("Container-Runtime", 1),
-    ]
-    row = answer.body["rows"][0]
-    unknown = ["<none>", "<none>", "<unknown>", "<unknown>", "<unknown>"]
-    assert [row["cells"][1:3], row["cells"][4:]] == [["Unknown", "<none>"], ["", *unknown]]
-    assert (row["object"]["kind"], row["object"]["metadata"]["name"]) == (
-        "PartialObjectMetadata",
-        row["cells"][0],
-    )

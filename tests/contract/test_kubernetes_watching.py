@@ -17,7 +17,6 @@ from tests.contract.kubernetes_target import (
 )
 
 NODES = "/api/v1/nodes"
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
 def collect(watch: Watch) -> list[dict[str, Any]]:
@@ -79,14 +78,6 @@ def test_bookmarks_carry_a_version_and_nothing_else(target: Target, group: str) 
         assert int(bookmark["metadata"]["resourceVersion"]) >= int(later)
 
 
-def test_no_bookmark_repeats_the_version_that_a_watch_began_with(target: Target, group: str) -> None:
-    version = target.get(NODES, labelSelector=f"group={group}").meta["resourceVersion"]
-    bookmarks = collect(bookmarked_watch(target, group, version))  # none where nothing happens meanwhile
-
-    assert all(int(b["object"]["metadata"]["resourceVersion"]) > int(version) for b in bookmarks)
-    assert not (target.server and bookmarks)
-
-
 def test_a_deletion_shows_the_object_under_the_version_of_its_deletion(target: Target, group: str) -> None:
     listed = target.get(NODES, labelSelector=f"group={group}")
     name = names(listed)[0]
@@ -97,34 +88,6 @@ def test_a_deletion_shows_the_object_under_the_version_of_its_deletion(target: T
     assert event["object"]["metadata"]["name"] == name
     assert event["object"]["metadata"]["labels"]["group"] == group
     assert int(event["object"]["metadata"]["resourceVersion"]) > int(listed.meta["resourceVersion"])
-
-
-def test_an_object_that_leaves_the_selection_is_deleted_and_one_that_enters_added(
-    target: Target, group: str
-) -> None:
-    listed = target.get(NODES, labelSelector=f"group={group}")
-    name = names(listed)[0]
-    for value in ("left", group):
-        target.patch(node_path(name), {"metadata": {"labels": {"group": value}}}, MERGE_PATCH)
-    events = take(
-        target.watch(
-            NODES,
-            resourceVersion=listed.meta["resourceVersion"],
-            labelSelector=f"group={group}",
-            timeoutSeconds="5",
-        ),
-        2,
-    )
-
-    assert without_bookmarks(events) == [("DELETED", name), ("ADDED", name)]
-
-
-@pytest.mark.parametrize("version", ["", "0"], ids=["no version", "version 0"])
-def test_a_watch_from_nowhere_first_tells_what_is_there(target: Target, group: str, version: str) -> None:
-    selector = f"group={group}"
-    events = take(target.watch(NODES, labelSelector=selector, resourceVersion=version, timeoutSeconds="5"), 4)
-
-    assert [kind for kind, _ in without_bookmarks(events)] == ["ADDED"] * 4
 
 
 def test_a_watch_from_a_forgotten_version_is_expired(target: Target, group: str) -> None:
@@ -141,11 +104,3 @@ def test_a_watch_from_a_forgotten_version_is_expired(target: Target, group: str)
     assert [event["type"] for event in events] == ["ERROR"]
     status = events[0]["object"]
     assert (status["kind"], status["reason"], status["code"]) == ("Status", "Expired", 410)
-
-
-def test_a_watch_can_be_shown_as_table_rows(target: Target, group: str) -> None:
-    watch = target.watch(NODES, {"Accept": TABLE}, labelSelector=f"group={group}", timeoutSeconds="5")
-    tables = [event["object"] for event in take(watch, 4)]
-
-    assert [(table["kind"], len(table["rows"])) for table in tables] == [("Table", 1)] * 4
-    assert [bool(table["columnDefinitions"]) for table in tables] == [True, False, False, False]

@@ -1,7 +1,7 @@
-"""What Loki refuses with nothing but its own defaults: large answers, long queries, pushes that are too fast.
+"""What Loki refuses with nothing but its own defaults: large answers and long queries.
 
 Held against the stand-in, and against a real Loki when ``KONDUCTOR_TEST_LOKI_URL`` names one. The real one
-takes its full time-outs, the stand-in shorter ones. Refusals of single lines are in ``test_loki_writing``.
+takes its full time-outs, the stand-in shorter ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from konductor_like.sandbox.loki import LokiLimits, otlp_body, otlp_record
+from konductor_like.sandbox.loki import LokiLimits
 from tests.contract.loki_target import (
     HOUR_NS,
     NO_CACHE,
@@ -24,7 +24,6 @@ from tests.contract.loki_target import (
     Target,
     a_minute_ago_ns,
     around,
-    kernel_resource,
     of,
     open_target,
 )
@@ -102,18 +101,6 @@ def test_what_the_filter_leaves_out_counts_for_nothing(loki: Target, namespace: 
     assert len(loki.query_range(of(namespace, "|= `NVRM`"), *around(at_ns), limit=5000).lines) == 1200
 
 
-def test_each_hour_is_a_message_of_its_own(loki: Target, namespace: str) -> None:
-    """Split at full hours (``split_queries_by_interval``), the same lines pass."""
-    hour_ns = time.time_ns() // HOUR_NS * HOUR_NS
-    lines = ((hour_ns - 2000 + i, XID_31.format(i)) for i in range(4000))
-    loki.ship("a", lines, namespace=namespace)
-
-    answer = loki.query_range(of(namespace), hour_ns - SECOND_NS, hour_ns + SECOND_NS, limit=5000)
-
-    assert len(answer.lines) == 4000
-    assert len(answer.text) > 3 * MIB
-
-
 def test_long_lines_above_4_mib_in_one_batch_are_an_error_of_the_server(
     loki: Target, namespace: str, at_ns: int
 ) -> None:
@@ -172,109 +159,3 @@ def test_a_query_has_less_than_128_kib_of_text(loki: Target, at_ns: int, size: i
 
 
 # Pushes
-
-
-@pytest.mark.parametrize(
-    ("labels", "metadata", "words"),
-    [
-        ({f"l{i}": "x" for i in range(15)}, {}, " has 16 label names; limit 15"),
-        (
-            {},
-            {f"m{i}": "x" for i in range(129)},
-            " has too many structured metadata labels: '129'",
-        ),
-        ({}, {"m": "x" * 65_536}, " has structured metadata too large: '65537' bytes, limit: '65536' bytes"),
-    ],
-    ids=["labels", "metadata", "bytes of metadata"],
-)
-def test_too_much_beside_a_line_is_refused_and_the_good_lines_are_kept(
-    loki: Target, at_ns: int, labels: dict[str, str], metadata: dict[str, str], words: str
-) -> None:
-    stream = {"k8s_namespace_name": loki.namespace()}
-
-    def push() -> Answer:
-        return loki.push(
-            (stream | labels, [[str(at_ns), "line", metadata]]), (stream, [[str(at_ns), "good"]])
-        )
-
-    answer = push()
-    while answer.status == 429:
-        time.sleep(0.1)
-        answer = push()
-
-    assert (answer.status, answer.content_type) == (400, PLAIN)
-    assert words in answer.text
-    assert loki.query_range(of(stream["k8s_namespace_name"]), *around(at_ns)).texts == ["good"]
-
-
-def test_a_push_above_the_burst_of_6_mib_is_refused_whole(loki: Target, namespace: str, at_ns: int) -> None:
-    records = [otlp_record("x" * 200_000, at_ns + i) for i in range(35)]
-
-    answer = loki.push_otlp(kernel_resource(namespace, "abc"), records)
-
-    assert answer.status == 429
-    assert answer.text.partition("ingestion")[2] == (
-        " rate limit exceeded for user fake (limit: 4194304 bytes/sec) while attempting to ingest '35' lines "
-        "totaling '7000560' bytes, reduce log volume or contact your Loki administrator to see if the limit "
-        "can be increased"
-    )
-    assert loki.query_range(of(namespace), *around(at_ns)).lines == []
-
-
-@pytest.mark.parametrize(
-    ("path", "status"), [("/otlp/v1/logs", 503), ("/loki/api/v1/push", 500)], ids=["otlp", "push"]
-)
-def test_a_push_above_4_mib_does_not_reach_an_ingester(
-    loki: Target, namespace: str, at_ns: int, path: str, status: int
-) -> None:
-    """The collector tries a 503 again: such a push would be sent for ever."""
-
-    def push(lines: int) -> Answer:
-        texts = [(at_ns + i, "x" * 100_000) for i in range(lines)]
-        body: dict[str, object] = otlp_body(  # type: ignore[assignment]  # a mapping all the same
-            kernel_resource(namespace, "a"), [otlp_record(text, at) for at, text in texts]
-        )
-        if path.endswith("push"):
-            labels = {"k8s_namespace_name": namespace}
-            body = {"streams": [{"stream": labels, "values": [[str(at), text] for at, text in texts]}]}
-        return loki.post_json(path, body)
-
-    answer = push(42)
-    while answer.status == 429:
-        time.sleep(0.1)
-        answer = push(42)
-
-    assert answer.status == status
-    assert (
-        "rpc error: code = ResourceExhausted desc = grpc: received message larger than max (42" in answer.text
-    )
-    assert answer.text.rstrip().endswith(" vs. 4194304)")
-    assert loki.query_range(of(namespace), *around(at_ns)).lines == []
-
-
-def test_a_stream_may_not_burst_above_its_own_limit(at_ns: int) -> None:
-    """15 MiB by default, which no push reaches as long as it may have 4 MiB."""
-    raised = replace(
-        IMPATIENT,
-        ingestion_rate_bytes=64 * MIB,
-        ingestion_burst_size_bytes=64 * MIB,
-        grpc_message_bytes=100 * MIB,
-    )
-    with open_target(raised) as loki:
-        labels = {"k8s_namespace_name": loki.namespace(), "service_name": "s"}
-        answer = loki.push((labels, [[str(at_ns + i), "x" * 200_000] for i in range(80)]))
-    if loki.is_real and "Per stream rate limit" not in answer.text:
-        pytest.skip(
-            "needs a Loki with ingestion_burst_size_mb: 64 and grpc_server_max_recv_msg_size: 104857600"
-        )
-
-    assert (answer.status, answer.content_type) == (429, PLAIN)
-    reasons = answer.text.splitlines()
-    assert len(reasons) == 11
-    assert reasons[0].partition(" ignored, ")[2] == (
-        "reason: 'Per stream rate limit exceeded (limit: 3MB/sec) while attempting to ingest for stream "
-        f'\'{{k8s_namespace_name="{labels["k8s_namespace_name"]}", service_name="s"}}\' totaling 200000B, '
-        "consider splitting a stream via additional labels or contact your Loki administrator to see if the "
-        "limit can be increased',"
-    )
-    assert reasons[-1].startswith("user 'fake', total ignored: 80 out of 80 for stream: {")

@@ -108,13 +108,8 @@ NO_SELECTOR = (
 @pytest.mark.parametrize(
     ("query", "error"),
     [
-        ("", ""),
-        ("{", ""),
         ('{a="x"', ""),
-        ('{a="x"} |', ""),
         ('{a="x"} |= `b` or', ""),
-        ("{a.b=`x`}", ""),
-        ('{a="x"} |= "b', ""),
         ('{a="x"} |= "\\d"', ""),
         ('{a=~"("}', ": error parsing regexp: missing "),
         ('{a="x"} | b=~`(?=c)`', ": error parsing regexp: invalid "),
@@ -146,13 +141,6 @@ def test_a_count_has_its_end_and_not_its_start(loki: Target, namespace: str, at_
     assert count(5001, at_ns + 5 * SECOND_NS) == ["3"]
     assert count(5000, at_ns, ' | k8s_node_name=~"b"') == ["1"]
     assert count(5000, at_ns - 1) == []
-
-
-def test_a_log_query_is_no_instant_query(loki: Target) -> None:
-    status, content_type, error = loki.query(of("any")).refusal
-
-    assert (status, content_type) == (400, PLAIN)
-    assert error.startswith("log queries are not supported as an instant query type")
 
 
 # Tenants

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import time
 
 import pytest
 
-from konductor_like.sandbox.loki import LokiLimits, LokiServer, otlp_body, otlp_record
+from konductor_like.sandbox.loki import LokiLimits, LokiServer, otlp_record
 from tests.contract.loki_target import (
     HOUR_NS,
     MINUTE_NS,
@@ -21,7 +19,6 @@ from tests.contract.loki_target import (
     of,
 )
 
-CATEGORIZE = {"Cache-Control": "no-cache", "X-Loki-Response-Encoding-Flags": "categorize-labels"}
 PROTOBUF = "application/octet-stream"
 
 
@@ -101,45 +98,6 @@ def test_the_observed_time_makes_each_line_a_stream_of_its_own(
     assert "observed_timestamp" not in streams[2]["stream"]
 
 
-def test_metadata_may_be_asked_for_apart_from_labels(loki: Target, namespace: str, at_ns: int) -> None:
-    loki.write(kernel_resource(namespace, "a"), (at_ns, "one"), (at_ns + 1, "two"))
-
-    data = loki.query_range(of(namespace), *around(at_ns), headers=CATEGORIZE).data
-
-    assert data["encodingFlags"] == ["categorize-labels"]
-    assert len(data["result"]) == 1
-    assert "k8s_node_name" not in data["result"][0]["stream"]
-    metadata = [value[2]["structuredMetadata"] for value in data["result"][0]["values"]]
-    assert [one["k8s_node_name"] for one in metadata] == ["a", "a"]
-
-
-def test_a_line_without_an_event_time_gets_the_observed_one(loki: Target, namespace: str, at_ns: int) -> None:
-    record = {"observedTimeUnixNano": str(at_ns + 7), "body": {"stringValue": "line"}}
-    loki.push_otlp(kernel_resource(namespace, "a"), [record])
-
-    answer = loki.query_range(of(namespace), *around(at_ns))
-
-    assert answer.lines == [(at_ns + 7, "line")]
-    assert "observed_timestamp" not in answer.streams[0]
-
-
-@pytest.mark.parametrize(
-    ("labels", "service"),
-    [
-        ({"k8s_container_name": "dmesg"}, "dmesg"),
-        ({"k8s_container_name": "dmesg", "app": "probe"}, "probe"),
-        ({"service_name": "own"}, "own"),
-        ({}, "unknown_service"),
-    ],
-)
-def test_every_stream_gets_a_service_name(
-    loki: Target, namespace: str, at_ns: int, labels: dict[str, str], service: str
-) -> None:
-    loki.push(({"k8s_namespace_name": namespace, **labels}, [[str(at_ns), "line"]]))
-
-    assert loki.query_range(of(namespace), *around(at_ns)).streams[0]["service_name"] == service
-
-
 # Lines
 
 
@@ -160,19 +118,6 @@ def test_a_line_comes_out_as_it_went_in(loki: Target, namespace: str, at_ns: int
     assert loki.query_range(of(namespace), *around(at_ns)).texts == [text]
 
 
-def test_bytes_that_are_no_text_are_replaced(loki: Target, namespace: str, at_ns: int) -> None:
-    body = json.dumps(otlp_body(kernel_resource(namespace, "a"), [otlp_record("a@b", at_ns)]))
-
-    loki.send(
-        "POST",
-        "/otlp/v1/logs",
-        content=body.encode().replace(b"a@b", b"a\xffb"),
-        headers={"Content-Type": "application/json"},
-    )
-
-    assert loki.query_range(of(namespace), *around(at_ns)).texts == ["a�b"]
-
-
 def test_a_line_sent_twice_is_stored_once(loki: Target, namespace: str, at_ns: int) -> None:
     for _ in range(2):
         loki.write(kernel_resource(namespace, "a"), (at_ns, XID), (at_ns + 1, XID))
@@ -187,20 +132,6 @@ def test_equal_lines_of_two_nodes_are_two_lines(loki: Target, namespace: str, at
     nodes = {labels["k8s_node_name"] for labels in loki.query_range(of(namespace), *around(at_ns)).streams}
 
     assert nodes == {"a", "b"}
-
-
-def test_a_push_may_be_packed(loki: Target, namespace: str, at_ns: int) -> None:
-    body = json.dumps(otlp_body(kernel_resource(namespace, "a"), [otlp_record(XID, at_ns)]))
-
-    answer = loki.send(
-        "POST",
-        "/otlp/v1/logs",
-        content=gzip.compress(body.encode()),
-        headers={"Content-Type": "application/json", "Content-Encoding": "gzip"},
-    )
-
-    assert answer.status == 204
-    assert loki.query_range(of(namespace), *around(at_ns)).texts == [XID]
 
 
 def test_late_lines_are_taken_into_a_stream_out_of_order(loki: Target) -> None:
@@ -233,50 +164,3 @@ def test_a_line_more_than_an_hour_behind_its_stream_is_refused_and_the_good_ones
     assert refused(answer, "reason: 'entry too far behind", "total ignored: 1 out of 3 for stream: {")
     stored = loki.query_range(of(namespace), now_ns - 3 * HOUR_NS, now_ns + 1)
     assert stored.texts == ["good", "newest"]
-
-
-def test_another_stream_takes_the_line_that_one_refused(loki: Target) -> None:
-    namespace, now_ns = loki.namespace(), time.time_ns()
-    loki.write(kernel_resource(namespace, "a"), (now_ns, "newest"))
-    loki.write(kernel_resource(namespace, "b"), (now_ns - 2 * HOUR_NS, "behind"))
-
-    assert loki.query_range(of(namespace), now_ns - 3 * HOUR_NS, now_ns + 1).texts == ["behind", "newest"]
-
-
-def test_a_line_older_than_a_week_is_refused(loki: Target) -> None:
-    answer = loki.push_otlp(
-        kernel_resource(loki.namespace(), "a"), [otlp_record("old", time.time_ns() - 8 * 24 * HOUR_NS)]
-    )
-
-    if loki.is_real and answer.status == 204:
-        pytest.skip("this Loki takes old lines (reject_old_samples: false)")
-    assert refused(answer, "has timestamp too old: ", "oldest acceptable timestamp is: ")
-
-
-def test_a_line_an_hour_ahead_is_refused(loki: Target) -> None:
-    resource = kernel_resource(loki.namespace(), "a")
-
-    assert refused(
-        loki.push_otlp(resource, [otlp_record("ahead", time.time_ns() + HOUR_NS)]), "has timestamp too new: "
-    )
-    assert loki.push_otlp(resource, [otlp_record("ahead", time.time_ns() + 5 * MINUTE_NS)]).status == 204
-
-
-def test_a_line_above_256_kib_is_refused_and_the_good_ones_kept(
-    loki: Target, namespace: str, at_ns: int
-) -> None:
-    answer = loki.push_otlp(
-        kernel_resource(namespace, "a"), [otlp_record("x" * 300_000, at_ns), otlp_record("good", at_ns)]
-    )
-
-    assert refused(answer, "max entry size '262144' bytes exceeded for stream '{", "length '300000' bytes")
-    assert loki.query_range(of(namespace), *around(at_ns)).texts == ["good"]
-
-
-@pytest.mark.parametrize(("path", "nothing"), [("/otlp/v1/logs", {}), ("/loki/api/v1/push", {"streams": []})])
-def test_a_push_of_nothing_or_of_no_json_is_refused(loki: Target, path: str, nothing: object) -> None:
-    empty = loki.post_json(path, nothing)
-    broken = loki.send("POST", path, content="{no json", headers={"Content-Type": "application/json"})
-
-    assert (empty.status, broken.status) == (422, 400)
-    assert "error at least one valid stream is required for ingestion" in empty.text

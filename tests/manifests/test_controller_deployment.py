@@ -102,32 +102,7 @@ def test_the_service_leads_to_the_port_of_the_pod_and_prometheus_finds_it() -> N
     assert SERVICE["spec"]["publishNotReadyAddresses"] is True
 
 
-def test_the_probes_ask_what_they_are_for_and_one_slow_answer_restarts_nothing() -> None:
-    asked = {name: CONTAINER[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")}
-
-    assert asked == {
-        "livenessProbe": {"path": "/healthz", "port": "metrics"},
-        "readinessProbe": {"path": "/readyz", "port": "metrics"},
-    }
-
-    liveness = CONTAINER["livenessProbe"]
-    assert liveness["failureThreshold"] * liveness["periodSeconds"] >= 30
-
-
 # Settings.
-
-
-def test_the_settings_that_matter_stand_there_and_credentials_come_from_a_secret() -> None:
-    assert only(DOCS, "ConfigMap")["data"] == {
-        "LOG_ENDPOINT": SETTINGS.log_endpoint,
-        "WATCHED_NAMESPACES": ",".join(SETTINGS.watched_namespaces),
-    }
-    assert CONTAINER["envFrom"] == [
-        {"configMapRef": {"name": only(DOCS, "ConfigMap")["metadata"]["name"]}},
-        {"secretRef": {"name": NAME, "optional": True}},
-    ]
-
-    assert POD["enableServiceLinks"] is False
 
 
 @pytest.mark.parametrize("variable", [name for name in all_settings() if name.startswith(PREFIX)])
@@ -228,15 +203,3 @@ def test_the_pod_keeps_to_the_standard_that_its_namespace_holds_it_to() -> None:
     assert "hostPort" not in CONTAINER["ports"][0]
     assert only(DOCS, "ServiceAccount")["automountServiceAccountToken"] is False
     assert POD["automountServiceAccountToken"] is True
-
-
-def test_the_optional_network_policy_opens_the_port_of_this_pod_and_no_other() -> None:
-    policy = only(documents("network_policy.yaml"), "NetworkPolicy")
-
-    assert policy["metadata"]["namespace"] == NAME
-    assert policy["spec"]["podSelector"] == DEPLOYMENT["selector"]
-    assert policy["spec"]["policyTypes"] == ["Ingress"]  # what it asks itself stays as it is
-    [rule] = policy["spec"]["ingress"]
-    assert [port["port"] for port in rule["ports"]] == [port["name"] for port in CONTAINER["ports"]]
-    [peer] = rule["from"]
-    assert list(peer) == ["namespaceSelector"]

@@ -72,19 +72,12 @@ def test_the_reader_is_privileged_in_a_namespace_that_admits_it_and_nothing_beyo
     assert POD["automountServiceAccountToken"] is False
     assert POD["enableServiceLinks"] is False
     assert not {"hostNetwork", "hostPID", "hostIPC", "serviceAccountName"} & POD.keys()
-    assert not {"ports", "env", "envFrom"} & CONTAINER.keys()
-    assert [volume["name"] for volume in POD["volumes"]] == ["script", "kmsg"]
-
     labels = only(DOCUMENTS, "Namespace")["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
-
-    policy = only(DOCUMENTS, "NetworkPolicy")["spec"]
-    assert policy == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-
-    namespace = only(DOCUMENTS, "Namespace")["metadata"]["name"]
-    assert {
-        document["metadata"]["namespace"] for document in DOCUMENTS if document["kind"] != "Namespace"
-    } == {namespace}
+    assert only(DOCUMENTS, "NetworkPolicy")["spec"] == {
+        "podSelector": {},
+        "policyTypes": ["Ingress", "Egress"],
+    }
 
 
 def test_no_taint_and_no_job_keeps_the_reader_from_a_node() -> None:
@@ -98,16 +91,6 @@ def test_no_taint_and_no_job_keeps_the_reader_from_a_node() -> None:
     assert quota["hard"] == {"pods": "100k"}
     assert byte_count(CONTAINER["resources"]["limits"]["memory"]) >= 2 * MEASURED_BYTES
     assert byte_count(CONTAINER["resources"]["requests"]["memory"]) >= MEASURED_BYTES
-
-
-def test_a_new_reader_rolls_out_on_some_nodes_at_a_time() -> None:
-    share = DAEMONSET["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"]
-
-    assert 1 <= int(share.removesuffix("%")) <= 50
-    assert share.endswith("%")
-
-    wanted = DAEMONSET["spec"]["selector"]["matchLabels"]
-    assert wanted.items() <= TEMPLATE["metadata"]["labels"].items()
 
 
 _KARPENTER = ("karpenter.k8s.aws/instance-gpu", "karpenter.azure.com/sku-gpu")

@@ -67,15 +67,6 @@ def test_every_dependency_is_installed_by_its_hash(lock: str) -> None:
     assert all("--hash=sha256:" in pin for pin in pins)
 
 
-def test_the_wheel_is_built_with_the_locked_build_tool() -> None:
-    [build] = [line for line in instructions("RUN") if "pip wheel" in line]
-
-    assert "--no-build-isolation" in build
-    assert "--no-index" in build
-    assert PROJECT["dependency-groups"]["build"] == PROJECT["build-system"]["requires"]
-    assert "hatchling==" in (ROOT / "requirements-build.lock").read_text(encoding="utf-8")
-
-
 def test_the_image_runs_the_controller_as_nobody_in_particular_on_its_port() -> None:
     assert instructions("USER") == ["65532:65532"]
     assert instructions("ENTRYPOINT") == ['["konductor-like"]']

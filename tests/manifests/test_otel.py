@@ -1,10 +1,11 @@
-"""The collector: how it is deployed, which files it reads, what it says about a line, and how it sends."""
+"""The collector and Loki: which files are read, what is said about a line, how it is sent and kept."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -54,27 +55,8 @@ def _matches(path: str, globs: Iterable[str]) -> bool:
 # Deployment and sending
 
 SETTINGS = Settings()
-BY_THE_CHART = {"memory_limiter"}
-"""Configured by the chart itself, out of the memory limit."""
 LOKI_LINE_BYTES = 256 * 1024
 """Loki's max_line_size."""
-
-
-def test_a_collector_of_the_charts_release_runs_on_every_node_whatever_its_taints() -> None:
-    assert VALUES["mode"] == "daemonset"
-    assert VALUES["tolerations"] == [{"operator": "Exists"}]
-    assert not {"nodeSelector", "affinity"} & VALUES.keys()
-
-    repository = "ghcr.io/open-telemetry/opentelemetry-collector-releases/opentelemetry-collector-k8s"
-    assert VALUES["image"] == {"repository": repository}
-
-
-def test_every_component_that_is_configured_is_used_and_the_other_way_round() -> None:
-    for kind in ("receivers", "processors", "exporters"):
-        configured = {name for name, component in CONFIG[kind].items() if component is not None}
-        used = {name for pipeline in PIPELINES.values() for name in pipeline[kind]}
-
-        assert used - BY_THE_CHART == configured, kind
 
 
 def test_kernel_lines_never_wait_for_pod_lines_or_a_look_up() -> None:
@@ -108,42 +90,6 @@ def test_the_queue_is_on_disk_and_blocks_instead_of_dropping_and_batches_there(
     assert exporter["endpoint"] == f"{SETTINGS.log_endpoint}/otlp"
 
 
-def test_the_collector_is_not_kept_down_by_a_damaged_store_or_for_want_of_room() -> None:
-    assert CONFIG["extensions"]["file_storage"]["recreate"] is True
-
-    [quota] = VALUES["extraManifests"]
-    [scope] = quota["spec"]["scopeSelector"]["matchExpressions"]
-
-    assert VALUES["priorityClassName"] == "system-node-critical"
-    assert quota["metadata"]["namespace"] == "otel-collector"
-    assert scope["values"] == [VALUES["priorityClassName"]]
-    assert PIPELINES["logs"]["processors"][0] == "memory_limiter"
-    assert byte_count(VALUES["resources"]["limits"]["memory"]) >= byte_count("256Mi")
-
-
-@each_receiver
-def test_a_line_that_the_collector_puts_together_is_short_enough_for_loki(receiver: dict[str, Any]) -> None:
-    [operator] = receiver["operators"]
-
-    assert operator["max_log_size"] < LOKI_LINE_BYTES
-
-
-def test_the_collector_may_read_pods_its_files_and_nothing_else() -> None:
-    assert VALUES["clusterRole"]["create"] is True
-    assert VALUES["clusterRole"]["rules"] == [
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
-    ]
-    assert "presets" not in VALUES, "a preset would add rights of its own"
-    assert {name for name, port in VALUES["ports"].items() if port["enabled"]} == {"metrics"}
-    assert not any("hostPort" in port for port in VALUES["ports"].values())
-
-    context = VALUES["securityContext"]
-    assert context["runAsUser"] == 0
-    assert context["capabilities"] == {"drop": ["ALL"]}
-    assert context["allowPrivilegeEscalation"] is False
-    assert context["readOnlyRootFilesystem"] is True
-
-
 # Files
 
 
@@ -173,42 +119,11 @@ def test_a_file_is_read_from_where_it_was_left_and_never_given_up(receiver: dict
     assert volume["hostPath"] == {"path": directory, "type": "DirectoryOrCreate"}
 
 
-@each_receiver
-def test_the_files_of_the_node_are_mounted_and_named_and_cannot_be_changed(receiver: dict[str, Any]) -> None:
-    paths = {volume["name"]: volume["hostPath"]["path"] for volume in VALUES["extraVolumes"]}
-    read_only = [mount for mount in VALUES["extraVolumeMounts"] if mount.get("readOnly")]
-
-    assert all(paths[mount["name"]] == mount["mountPath"] for mount in VALUES["extraVolumeMounts"])
-    assert {mount["mountPath"] for mount in read_only} == {"/var/log/pods", "/var/lib/docker/containers"}
-    assert all(glob.startswith("/var/log/pods/") for glob in receiver["include"])
-
-    [operator] = receiver["operators"]
-    assert receiver["include_file_path"] is True
-    assert operator["type"] == "container"
-
-
-@pytest.mark.parametrize(("namespace", "container"), [("dmesg-logging", "dmesg"), ("train", "main")])
-def test_a_rotated_file_is_read_to_its_end_and_a_compressed_one_is_not(
-    namespace: str, container: str
-) -> None:
-    [reader] = read_by(log_file(namespace, container))
-
-    assert read_by(log_file(namespace, container, "12.log")) == [reader]
-    assert read_by(log_file(namespace, container, "0.log.20261121-060000")) == [reader]
-    assert read_by(log_file(namespace, container, "0.log.20261121-060000.gz")) == []
-    assert read_by(log_file(namespace, container, "0.log.20261121-060000.tmp")) == []
-
-
 @pytest.mark.parametrize("namespace", ["otel-collector", "loki"])
 @pytest.mark.parametrize("name", ["0.log", "0.log.20261121-060000"])
 def test_logs_that_we_never_read_are_collected_apart_or_not_at_all(namespace: str, name: str) -> None:
     assert read_by(log_file(namespace, "any", name)) == []
     assert read_by(log_file(f"{namespace}-2", "any", name)) == ["pods"]
-
-
-def test_our_own_log_is_collected_into_streams_that_we_never_read() -> None:
-    assert read_by(log_file(SETTINGS.namespace, "konductor-like")) == ["pods"]
-    assert SETTINGS.namespace in SETTINGS.excluded_namespaces
 
 
 def test_a_line_counts_as_read_only_once_it_is_in_the_queue_and_kernel_lines_keep_their_order() -> None:
@@ -224,6 +139,8 @@ def test_a_line_counts_as_read_only_once_it_is_in_the_queue_and_kernel_lines_kee
 # Labels
 
 [LOKI] = documents("loki-values.yaml")
+LIMITS = LOKI["loki"]["limits_config"]
+[SCHEMA] = LOKI["loki"]["schemaConfig"]["configs"]
 LOOK_UP = CONFIG["processors"]["k8s_attributes"]
 SET = {item["key"]: item for item in CONFIG["processors"]["resource"]["attributes"]}
 LOKI_INDEX_LABELS = 15
@@ -261,7 +178,7 @@ def test_the_node_and_the_cluster_are_set_last_and_here(pipeline: dict[str, Any]
 
 @each_pipeline
 def test_the_labels_that_the_controller_names_are_there_and_loki_takes_all(pipeline: dict[str, Any]) -> None:
-    [promoted] = LOKI["loki"]["limits_config"]["otlp_config"]["resource_attributes"]["attributes_config"]
+    [promoted] = LIMITS["otlp_config"]["resource_attributes"]["attributes_config"]
     indexed = attributes(pipeline) & (INDEX_ATTRIBUTES | set(promoted["attributes"]))
     labels = {name.replace(".", "_") for name in indexed} | {"service_name"}
     named = {SETTINGS.node_label, SETTINGS.namespace_label, SETTINGS.pod_label, SETTINGS.container_label}
@@ -288,3 +205,42 @@ def test_pods_are_told_by_job_and_found_by_the_path_alone() -> None:
     assert source["from"] == "resource_attribute"
     assert source["name"] in FROM_THE_PATH
     assert LOOK_UP["filter"] == {"node_from_env_var": "OTEL_K8S_NODE_NAME"}
+
+
+# Loki
+
+
+def test_the_default_endpoint_of_the_controller_reaches_it() -> None:
+    endpoint = urlsplit(SETTINGS.log_endpoint)
+
+    assert LOKI["gateway"]["enabled"] is False, "with a gateway the address would be another"
+    assert endpoint.hostname == "loki.loki.svc.cluster.local", "release loki in namespace loki"
+    assert endpoint.port == 3100
+    assert (LOKI["loki"]["auth_enabled"], SETTINGS.loki_tenant) == (False, None)
+
+
+def test_the_node_is_an_index_label_under_the_name_that_the_controller_knows() -> None:
+    [promoted] = LIMITS["otlp_config"]["resource_attributes"]["attributes_config"]
+
+    assert promoted["action"] == "index_label"
+    assert [name.replace(".", "_") for name in promoted["attributes"]] == [SETTINGS.node_label]
+
+
+def test_lines_with_metadata_are_kept_longer_than_the_controller_looks_back() -> None:
+    assert LIMITS["allow_structured_metadata"] is True
+    assert (SCHEMA["store"], SCHEMA["schema"]) == ("tsdb", "v13")
+
+    kept = seconds(LIMITS["retention_period"])
+    assert kept > 2 * max(SETTINGS.first_start_history_seconds, SETTINGS.lateness_seconds)
+    assert LOKI["loki"]["compactor"]["retention_enabled"] is True
+    assert LOKI["loki"]["compactor"]["delete_request_store"] == SCHEMA["object_store"]
+    assert seconds(SCHEMA["index"]["period"]) == seconds("24h")
+
+
+def test_lines_may_be_late_and_queries_are_answered_before_the_controller_gives_up() -> None:
+    late = seconds(LIMITS["reject_old_samples_max_age"])
+
+    assert SETTINGS.lateness_seconds < late <= seconds(LIMITS["retention_period"])
+    assert LIMITS["max_entries_limit_per_query"] >= SETTINGS.loki_limit
+    assert 30 <= seconds(LIMITS["query_timeout"]) < SETTINGS.loki_timeout_seconds
+    assert seconds(LIMITS["split_queries_by_interval"]) >= SETTINGS.kernel_overlap_seconds

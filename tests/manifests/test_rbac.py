@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from konductor_like.cli.app import execute
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.events import LeaseEvents
 from konductor_like.cluster.lease import LeaderLease
@@ -23,6 +24,7 @@ from konductor_like.model import EventReason
 from konductor_like.sandbox.kubernetes import Call, KubernetesServer, Rule
 from konductor_like.sandbox.kubernetes.access import Attempt
 from konductor_like.settings import Settings
+from tests.cli.transcripts import forget_settings
 from tests.manifests.manifests import documents
 from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER, rules_of, single
@@ -57,8 +59,11 @@ def ended(controller: RunningController) -> int | None:
 
 
 def command(stage: Stage, *arguments: str) -> None:
-    done = stage.run(*arguments)
-    assert done.returncode == 0, (arguments, done.stdout, done.stderr)
+    with pytest.MonkeyPatch.context() as patch:
+        forget_settings(patch)
+        for name, value in stage.environment.items():
+            patch.setenv(name, value)
+        assert execute(list(arguments), "konductor-like") == 0, arguments
 
 
 def play(stage: Stage) -> None:
@@ -85,7 +90,7 @@ def play(stage: Stage) -> None:
     command(stage, "reset", "--purge", "--yes")
     assert restarted.stop() == 0
     fleet_event(stage)
-    command(stage, "run", "--once")
+    assert ended(stage.start_controller("--once", **FIRST)) == 0
 
 
 def fleet_event(stage: Stage) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from konductor_like.demo.stage import CONTROLLER, RunningController, Stage
 from konductor_like.demo.story import XID_63, XID_79
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY
-from konductor_like.sandbox.fault_injection import Drop, Mishap
+from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.http import HTML, Request
 from konductor_like.sandbox.kubernetes.errors import refusal
 from tests.processes.waiting import says, until
@@ -28,8 +28,9 @@ def stage() -> Iterator[Stage]:
         yield ready
 
 
-def to_query(request: Request) -> bool:
-    return request.path.endswith("/query_range")
+def asks_for_kernel_lines(request: Request) -> bool:
+    query = request.param("query")
+    return request.path.endswith("/query_range") and "NVRM" in query and "dmesg" in query
 
 
 def refused_start(stage: Stage, **settings: str) -> str:
@@ -55,42 +56,22 @@ def assert_calm(controller: RunningController) -> None:
 MISHAPS = {
     "HTML": Mishap(status=200, body="<html>Sign in</html>", content_type=HTML),
     "breaks off": Mishap(cut_body_to=60),
-    "KONDUCTOR_LOKI_TENANT": Mishap(status=401, body="no org id"),
-    "403": Mishap(status=403, body="forbidden"),
-    "parse error at line 1": Mishap(status=400, body="parse error at line 1"),
-    "429": Mishap(status=429, body="too many outstanding requests"),
-    "empty ring": Mishap(status=500, body="empty ring"),
-    "cannot read kernel lines": Mishap(drop=Drop.RESET),
-    "Loki at http://127.0.0.1": Mishap(drop=Drop.MIDWAY),
 }
-"""What Loki does wrong, by what is said of it."""
+"""What Loki does wrong, by what is said of it; the kinds are in ``tests/loki/test_client_failures.py``."""
 
 
-def test_a_broken_loki_is_said_and_nothing_is_lost() -> None:
-    with Stage(gpu_nodes=len(MISHAPS)) as stage:
-        controller = stage.start_controller(**QUICK, KONDUCTOR_BRAKE_MAX_PERCENT="100")
-        until(says(controller, "Reading Loki"), "it leads", controller)
-        for name, (said, mishap) in zip(stage.gpu_nodes, MISHAPS.items(), strict=True):
-            before = len(controller.log)
-            stage.loki.mishaps.add(mishap, times=None, when=to_query)
-            stage.kernel(name, XID_79)
-            for text in (said, "cannot read kernel lines"):
-                until(lambda: any(text in line for line in list(controller.log)[before:]), text, controller)  # noqa: B023  # called at once
-            assert not stage.node(name).tainted
+def test_a_broken_loki_is_said_and_nothing_is_lost(stage: Stage) -> None:
+    controller = stage.start_controller(**QUICK, KONDUCTOR_BRAKE_MAX_PERCENT="100")
+    until(says(controller, "Reading Loki"), "it leads", controller)
+    for name, (said, mishap) in zip(stage.gpu_nodes, MISHAPS.items(), strict=False):
+        stage.loki.mishaps.add(mishap, times=None, when=asks_for_kernel_lines)
+        stage.kernel(name, XID_79)
+        until(says(controller, said), said, controller)
+        assert not stage.node(name).tainted
 
-            stage.loki.mishaps.clear()
-            until(lambda: stage.node(name).tainted, "it is read once Loki is well", controller)  # noqa: B023  # called at once
+        stage.loki.mishaps.clear()
+        until(lambda: stage.node(name).tainted, "it is read once Loki is well", controller)  # noqa: B023  # called at once
 
-        assert_calm(controller)
-
-
-def test_a_loki_that_is_not_there_is_said_and_awaited(stage: Stage) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as holder:
-        port = holder.getsockname()[1]
-    controller = stage.start_controller(**QUICK, LOG_ENDPOINT=f"http://127.0.0.1:{port}")
-
-    until(says(controller, f"http://127.0.0.1:{port}"), "the address is named", controller)
-    until(says(controller, "LOG_ENDPOINT"), "the setting is named", controller)
     assert_calm(controller)
 
 
@@ -117,15 +98,14 @@ def test_a_wrong_setting_ends_it_with_code_2(stage: Stage, settings: dict[str, s
         assert part in shown
 
 
-def test_a_misspelt_setting_is_named(stage: Stage) -> None:
-    controller = stage.start_controller(
-        **QUICK, KONDUCTOR_LOKI_TENNANT="a", WATCHED_NAMESPACE="ml", KONDUCTOR_LIKE_PORT="tcp://x"
-    )
+def test_a_bad_rules_file_ends_it_with_code_2_and_every_problem(stage: Stage, tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("overrides:\n  xid.79.mode: loud\n  xid.80.severity: bad\n", "utf-8")
 
-    until(says(controller, "KONDUCTOR_LOKI_TENNANT"), "the misspelt one", controller)
-    until(says(controller, "did you mean WATCHED_NAMESPACES?"), "the one without a prefix", controller)
-    until(says(controller, "Reading Loki"), "the controller to start all the same", controller)
-    assert not says(controller, "KONDUCTOR_LIKE_PORT")()
+    shown = refused_start(stage, KONDUCTOR_RULES_FILE=str(file))
+
+    assert "rules.yaml:2, overrides, xid.79.mode: 'loud' is not one of" in shown
+    assert "rules.yaml:3, overrides, xid.80.severity: 'bad' is not one of" in shown
 
 
 def test_a_missing_permission_is_named_at_the_start(stage: Stage) -> None:
@@ -135,33 +115,6 @@ def test_a_missing_permission_is_named_at_the_start(stage: Stage) -> None:
 
     assert "patch" in shown
     assert "nodes" in shown
-
-
-def test_a_namespace_that_it_may_not_create_is_asked_for(stage: Stage) -> None:
-    stage.cluster.access.deny("create", "namespaces")
-
-    assert "kubectl create namespace konductor-like" in refused_start(stage)
-
-
-def test_an_api_server_that_answers_late_is_awaited(stage: Stage) -> None:
-    stage.cluster.mishaps.add(refusal(503), times=4)
-    controller = stage.start_controller(**QUICK)
-    stage.kernel("gpu-03", XID_79)
-
-    until(lambda: stage.node("gpu-03").tainted, "it works in the end", controller)
-    assert_calm(controller)
-
-
-def test_a_token_that_expires_is_said_and_outlived(stage: Stage) -> None:
-    controller = stage.start_controller(**QUICK)
-    until(says(controller, "Reading Loki"), "it leads", controller)
-    stage.cluster.mishaps.add(refusal(401), times=None, when=lambda request: request.method == "PATCH")
-    stage.kernel("gpu-03", XID_79)
-    until(says(controller, "could not taint node gpu-03"), "the failure is said", controller)
-
-    stage.cluster.mishaps.clear()
-    until(lambda: stage.node("gpu-03").tainted, "it is tried again", controller)
-    assert_calm(controller)
 
 
 def test_what_people_did_to_nodes_by_hand_is_said_and_survived(stage: Stage) -> None:
@@ -211,9 +164,11 @@ def test_odd_lines_are_counted_and_hide_nothing(stage: Stage) -> None:
     assert_calm(controller)
 
 
-def test_a_lease_held_elsewhere_is_named_and_dry_run_is_offered(stage: Stage) -> None:
-    first = stage.start_controller(**QUICK)
+def test_a_misspelt_setting_and_a_lease_held_elsewhere_are_named(stage: Stage) -> None:
+    first = stage.start_controller(**QUICK, WATCHED_NAMESPACE="ml", KONDUCTOR_LIKE_PORT="tcp://x")
     until(says(first, "Reading Loki"), "the first leads", first)
+    assert says(first, "did you mean WATCHED_NAMESPACES?")()
+    assert not says(first, "KONDUCTOR_LIKE_PORT")()
 
     second = stage.start_controller("--once", **QUICK)
 
@@ -236,9 +191,9 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(stage: Stage) -> Non
     assert {call.verb for call in stage.cluster.calls()} <= {"get", "list", "watch"}
 
 
-def run_once(stage: Stage, *arguments: str) -> RunningController:
+def run_once(stage: Stage, *arguments: str, **settings: str) -> RunningController:
     """A controller that reads to the present, acts and ends."""
-    controller = stage.start_controller(*arguments, "--once", **QUICK)
+    controller = stage.start_controller(*arguments, "--once", **QUICK, **settings)
     until(lambda: controller.process.poll() is not None, "it ends", controller)
     return controller
 
@@ -265,10 +220,31 @@ def test_once_fails_when_what_is_due_could_not_be_done(stage: Stage) -> None:
 
 
 def test_once_can_be_stopped_while_loki_hangs(stage: Stage) -> None:
-    stage.loki.mishaps.add(Mishap(delay_seconds=3600), times=None, when=to_query)
+    stage.loki.mishaps.add(Mishap(delay_seconds=3600), times=None, when=asks_for_kernel_lines)
     controller = stage.start_controller("--once", **QUICK)
     until(says(controller, "Reading Loki"), "it reads", controller)
 
     controller.process.terminate()
 
     assert controller.process.wait(timeout=20) == 1
+
+
+LOST = (
+    "NVRM: The NVIDIA GPU 0000:c7:00.0",
+    "NVRM: (PCI ID: 10de:2335) installed in this system has",
+    "NVRM: fallen off the bus and is not responding to commands.",
+)
+
+
+def test_what_a_user_wrote_is_ignored_by_a_setting_and_what_several_lines_say_together_is_not(
+    stage: Stage,
+) -> None:
+    stage.kernel("gpu-01", f"<12>{XID_79}")
+    for line in LOST:
+        stage.kernel("gpu-02", line)
+
+    run_once(stage, KONDUCTOR_USER_WRITTEN="ignore")
+
+    assert [node.name for node in stage.nodes() if node.tainted] == ["gpu-02"]
+    [incident] = stage.node("gpu-02").record["incidents"]
+    assert (incident["rule"], incident["gpu"]) == ("nvrm.fallen_off_bus", "0000:c7:00")

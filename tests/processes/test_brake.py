@@ -1,4 +1,4 @@
-"""The brake and a pause in the real controller."""
+"""The brake in the real controller, which is told to follow no tail and to ask for no pods."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from konductor_like.demo.stage import Stage
-from konductor_like.demo.story import XID_79
 from tests.processes.waiting import says, until
 
 pytestmark = pytest.mark.processes
@@ -19,12 +18,6 @@ XID_31 = "NVRM: Xid (PCI:0000:4e:00): 31, pid=4711, name=python3, MMU Fault: ENG
 @pytest.fixture
 def fleet() -> Iterator[Stage]:
     with Stage(gpu_nodes=200) as ready:
-        yield ready
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Stage(gpu_nodes=5) as ready:
         yield ready
 
 
@@ -43,7 +36,12 @@ def test_a_bad_rule_takes_no_more_than_the_brake_allows_and_one_reset_undoes_it(
 ) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text("overrides:\n  xid.31.severity: fatal\n", "utf-8")
-    controller = fleet.start_controller(KONDUCTOR_RULES_FILE=str(file), KONDUCTOR_POLL_INTERVAL_SECONDS="0.2")
+    controller = fleet.start_controller(
+        KONDUCTOR_RULES_FILE=str(file),
+        KONDUCTOR_POLL_INTERVAL_SECONDS="0.2",
+        KONDUCTOR_TAIL="false",
+        KONDUCTOR_ASK_FOR_PODS="false",
+    )
     until(says(controller, "Reading Loki"), "it leads", controller)
 
     for name in fleet.gpu_nodes:
@@ -62,18 +60,5 @@ def test_a_bad_rule_takes_no_more_than_the_brake_allows_and_one_reset_undoes_it(
     assert done.returncode == 0
     until(says(controller, "The brake holds nothing any more"), "it lets go", controller)
     assert out(fleet) == 0
-
-
-def test_a_pause_holds_before_the_next_taint_and_resume_lets_pass_what_is_still_true(stage: Stage) -> None:
-    controller = stage.start_controller(KONDUCTOR_POLL_INTERVAL_SECONDS="0.2")
-    until(says(controller, "Reading Loki"), "it leads", controller)
-    name = stage.gpu_nodes[0]
-
-    assert stage.run("pause", "--reason", "driver roll-out", "--for", "2h").returncode == 0
-    stage.kernel(name, XID_79)
-    until(lambda: stage.node(name).health == "held", "it is held", controller)
-    assert says(controller, "Tainting is paused by")()
-    assert not stage.node(name).tainted
-
-    assert stage.run("resume").returncode == 0
-    until(lambda: stage.node(name).tainted, "it passes", controller)
+    assert not fleet.loki.requests("/loki/api/v1/tail")
+    assert not fleet.cluster.calls("list", "pods")

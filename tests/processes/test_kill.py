@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from konductor_like.demo.stage import RunningController, Stage
+from konductor_like.demo.stage import Stage
 from konductor_like.demo.story import XID_31, XID_63, XID_79
 from tests.processes.waiting import says, until
 
@@ -100,17 +100,3 @@ def test_of_two_controllers_one_acts_and_the_other_takes_over() -> None:
         until(lambda: stage.node("gpu-04").tainted, "the new leader taints", standby)
 
         assert taints_written(stage) == Counter({f"gpu-0{i}": 1 for i in (1, 2, 3, 4)})
-
-
-def test_a_killed_controllers_lease_is_taken_over_at_once_on_the_same_host() -> None:
-    """Its identity names a process that is provably dead, so nobody waits for the Lease to expire."""
-    with Stage(gpu_nodes=2) as stage:
-        first = stage.start_controller(**WIDE_OPEN)
-        until(says(first, "Reading Loki"), "the first leads", first)
-        first.kill()
-
-        second: RunningController = stage.start_controller(
-            **WIDE_OPEN, KONDUCTOR_LEASE_DURATION_SECONDS="3600"
-        )
-
-        until(says(second, "Reading Loki"), "the second leads long before an hour", second)

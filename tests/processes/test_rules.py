@@ -1,16 +1,13 @@
-"""Rules of one's own in the real controller: at the start, when the file changes, and on SIGHUP."""
+"""Rules of one's own in the real controller: when their file changes, and on SIGHUP."""
 
 from __future__ import annotations
 
 import signal
-import subprocess
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from konductor_like.demo.stage import CONTROLLER, RunningController, Stage
+from konductor_like.demo.stage import Stage
 from konductor_like.demo.story import XID_63, XID_79
 from tests.catalog.user_files import OWN_RULE
 from tests.processes.waiting import says, until
@@ -21,23 +18,6 @@ NIC = "mlx5_core 0000:3d:00.0: device's health compromised - reached miss count"
 FATAL_NIC = OWN_RULE.replace("severity: suspect", "severity: fatal")
 
 
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Stage(gpu_nodes=6) as ready:
-        yield ready
-
-
-def start(stage: Stage, file: Path, text: str) -> RunningController:
-    file.write_text(text, "utf-8")
-    controller = stage.start_controller(
-        KONDUCTOR_RULES_FILE=str(file),
-        KONDUCTOR_POLL_INTERVAL_SECONDS="0.1",
-        KONDUCTOR_BRAKE_MAX_PERCENT="100",
-    )
-    until(says(controller, "Reading Loki"), "it leads", controller)
-    return controller
-
-
 def swap(file: Path, text: str) -> None:
     """A new version in place of the old, at once."""
     new = file.with_suffix(".new")
@@ -45,74 +25,36 @@ def swap(file: Path, text: str) -> None:
     new.replace(file)
 
 
-def test_a_bad_file_at_the_start_ends_it_with_code_2_and_every_problem(stage: Stage, tmp_path: Path) -> None:
+def test_rules_change_under_the_running_controller_and_a_bad_file_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
-    file.write_text("overrides:\n  xid.79.mode: loud\n  xid.80.severity: bad\n", "utf-8")
+    swap(file, "overrides:\n  xid.79.mode: shadow\n")
+    with Stage(gpu_nodes=6) as stage:
+        controller = stage.start_controller(
+            KONDUCTOR_RULES_FILE=str(file),
+            KONDUCTOR_POLL_INTERVAL_SECONDS="0.1",
+            KONDUCTOR_BRAKE_MAX_PERCENT="100",
+        )
+        until(says(controller, "Reading Loki"), "it leads", controller)
+        stage.kernel("gpu-01", XID_79)
+        would = "node `gpu-01` has dmesg error that would have tainted it"
+        until(says(controller, would), "on trial", controller)
 
-    ended = subprocess.run(
-        CONTROLLER,
-        env=stage.child_environment(KONDUCTOR_LISTEN="off", KONDUCTOR_RULES_FILE=str(file)),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+        swap(file, "overrides:\n  xid.63.severity: fatal\n")
+        until(says(controller, "new: xid.63.severity; gone: xid.79.mode"), "the file is read", controller)
+        stage.kernel("gpu-02", XID_63)
+        until(lambda: stage.node("gpu-02").tainted, "the new rules hold", controller)
 
-    assert ended.returncode == 2
-    assert "rules.yaml:2, overrides, xid.79.mode: 'loud' is not one of" in ended.stderr
-    assert "rules.yaml:3, overrides, xid.80.severity: 'bad' is not one of" in ended.stderr
-    assert "Traceback" not in ended.stderr
+        swap(file, "overrides:\n  xid.63.severity: none of them\n")
+        until(says(controller, "The rules stay as they were"), "the file is refused", controller)
+        stage.kernel("gpu-03", XID_63)
+        until(lambda: stage.node("gpu-03").tainted, "the old rules go on", controller)
 
+        swap(file, FATAL_NIC)
+        until(says(controller, "new: site.nic_down"), "Loki is asked for another literal", controller)
+        stage.kernel("gpu-04", NIC)
+        until(lambda: stage.node("gpu-04").health == "faulty", "what nobody knew before taints", controller)
 
-def test_rules_change_under_the_running_controller_and_a_bad_file_changes_nothing(
-    stage: Stage, tmp_path: Path
-) -> None:
-    file = tmp_path / "rules.yaml"
-    controller = start(stage, file, "overrides:\n  xid.79.mode: shadow\n")
-    stage.kernel("gpu-01", XID_79)
-    until(
-        says(controller, "node `gpu-01` has dmesg error that would have tainted it"), "on trial", controller
-    )
-
-    swap(file, "overrides:\n  xid.63.severity: fatal\n")
-    until(says(controller, "new: xid.63.severity; gone: xid.79.mode"), "the file is read", controller)
-    stage.kernel("gpu-02", XID_63)
-    until(lambda: stage.node("gpu-02").tainted, "the new rules hold", controller)
-
-    swap(file, "overrides:\n  xid.63.severity: none of them\n")
-    until(says(controller, "The rules stay as they were"), "the file is refused", controller)
-    stage.kernel("gpu-03", XID_63)
-    until(lambda: stage.node("gpu-03").tainted, "the old rules go on", controller)
-
-    swap(file, FATAL_NIC)
-    until(says(controller, "new: site.nic_down"), "Loki is asked for another literal", controller)
-    stage.kernel("gpu-04", NIC)
-    until(lambda: stage.node("gpu-04").health == "faulty", "what nobody knew before taints", controller)
-
-    assert not stage.node("gpu-01").tainted
-    assert not says(controller, "Traceback")()
-
-
-def test_sighup_reads_the_file_again(stage: Stage, tmp_path: Path) -> None:
-    controller = start(stage, tmp_path / "rules.yaml", OWN_RULE)
-
-    controller.process.send_signal(signal.SIGHUP)
-
-    until(says(controller, "The rules are as they were"), "it is read", controller)
-    assert controller.process.poll() is None
-
-
-def test_a_hostile_rule_cannot_stall_the_controller(stage: Stage, tmp_path: Path) -> None:
-    hostile = OWN_RULE.replace(
-        "'mlx5_core {pci}: .{0,80}health compromised'", r"'mlx5_core (\w+\W?)*(\S+\s?)*=='"
-    )
-    hostile = hostile.replace("device''s health compromised", "health compromised ==")
-    controller = start(stage, tmp_path / "rules.yaml", hostile)
-
-    for _ in range(50):
-        stage.push("gpu-01", "[1.0] mlx5_core " + "a" * 30_000 + " health compromised")
-    stage.kernel("gpu-02", XID_79)
-    begun = time.monotonic()
-    until(lambda: stage.node("gpu-02").tainted, "the fault behind the flood", controller)
-
-    assert time.monotonic() - begun < 20
+        controller.process.send_signal(signal.SIGHUP)
+        until(says(controller, "The rules are as they were"), "the file is read again", controller)
+        assert not stage.node("gpu-01").tainted
+        assert not says(controller, "Traceback")()

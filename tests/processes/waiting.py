@@ -10,9 +10,14 @@ from konductor_like.demo.stage import RunningController
 PATIENCE_SECONDS = 100.0
 
 
-def until(condition: Callable[[], bool], what: str, *controllers: RunningController) -> None:
+def until(
+    condition: Callable[[], bool],
+    what: str,
+    *controllers: RunningController,
+    seconds: float = PATIENCE_SECONDS,
+) -> None:
     """Return once ``condition`` holds; fail with what the controllers said when it does not."""
-    end = time.monotonic() + PATIENCE_SECONDS
+    end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
             said = "\n".join(line for controller in controllers for line in list(controller.log)[-40:])

@@ -3,49 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
 
 from konductor_like.sandbox.fleet import make_fleet
 from konductor_like.sandbox.kubernetes.server import KubernetesServer
+from konductor_like.sandbox.server import serve_until_interrupted
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code."""
     options = _parser().parse_args(arguments)
-    signals = {signal.SIGINT, signal.SIGTERM}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # inherited: no thread but sigwait gets one
-    try:
-        return _serve(options, signals)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _serve(options: argparse.Namespace, until: Collection[signal.Signals]) -> int:
     server = KubernetesServer(options.port, make_fleet(options.nodes, options.cpu_nodes))
-    try:
-        server.start()
-    except OSError as error:
-        _say(f"cannot listen on port {options.port}: {error}; choose another, or 0 for any", sys.stderr)
-        return 1
-    try:
+
+    def begun() -> str:
         if options.refresh_seconds:
             server.kubelets.start(options.refresh_seconds)
-        _say(f"serving {options.nodes} GPU nodes on {server.url}")
+        said = f"serving {options.nodes} GPU nodes on {server.url}"
         if options.kubeconfig:
             server.kubeconfig(options.kubeconfig)
-            _say(f"try: kubectl --kubeconfig {options.kubeconfig} get nodes")
-        signal.sigwait(until)
-    finally:
-        server.stop()
-    return 0
+            said += f"\ntry: kubectl --kubeconfig {options.kubeconfig} get nodes"
+        return said
 
-
-def _say(text: str, stream: TextIO = sys.stdout) -> None:
-    print(text, file=stream, flush=True)
+    return serve_until_interrupted(server, options.port, begun)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -39,12 +38,6 @@ class Kubelets:
             fresh = [{"type": c["type"], "lastHeartbeatTime": heartbeat} for c in conditions]
             self._patch(name, {"conditions": fresh})
             self._renew_lease(name, now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
-
-    def reboot(self, name: str) -> str:
-        """The machine comes up again: a new bootID, which is returned."""
-        boot_id = str(uuid.uuid4())
-        self._patch(name, {"nodeInfo": {"bootID": boot_id}})
-        return boot_id
 
     def start(self, period_seconds: float) -> None:
         """Refresh every Node once per period, evenly spread, in the background until ``stop``."""

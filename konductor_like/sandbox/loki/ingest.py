@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 
 from konductor_like.sandbox.loki.labels import (
     DETECTED_LEVEL,
-    SERVICE_NAME,
     Labels,
     detected_level,
     label_set,
@@ -40,8 +39,8 @@ class Pushed:
 def ingest(store: Store, pushed: Iterable[Pushed], limits: LokiLimits, now_ns: int, tenant: str) -> None:
     """Store what may be stored. Raises ``LokiError`` if any line was refused.
 
-    As in Loki, of several streams with lines too far behind or too many at once only the last stream is told
-    of, and none at all if the last stream of the push was fine.
+    As in Loki, of several streams with lines too far behind only the last stream is told of, and none at all
+    if the last stream of the push was fine.
     """
     streams = list(pushed)
     if not streams:
@@ -54,7 +53,7 @@ def ingest(store: Store, pushed: Iterable[Pushed], limits: LokiLimits, now_ns: i
         check_push(accepted, limits)
         for labels, entries in accepted:
             if entries:
-                refused = _append(store, store.stream(labels), entries, limits, now_ns, tenant)
+                refused = _append(store, store.stream(labels), entries, limits, tenant)
     if refused:
         raise refused
     if refusals:
@@ -63,11 +62,6 @@ def ingest(store: Store, pushed: Iterable[Pushed], limits: LokiLimits, now_ns: i
 
 def _accepted(pushed: Pushed, limits: LokiLimits, now_ns: int, refusals: Counter[str]) -> list[Entry]:
     stream = written(pushed.labels)
-    names = sum(name != SERVICE_NAME for name, _value in pushed.labels)
-    if names > limits.max_label_names_per_series:
-        most = limits.max_label_names_per_series
-        refusals[f"entry for stream '{stream}' has {names} label names; limit {most}"] += 1
-        return []
     accepted = []
     for entry in pushed.entries:
         refusal = _refusal(entry, stream, limits, now_ns)
@@ -93,24 +87,7 @@ def _refusal(entry: Entry, stream: str, limits: LokiLimits, now_ns: int) -> str 
             f"max entry size '{limits.max_line_size_bytes}' bytes exceeded for stream '{stream}' "
             f"while adding an entry with length '{length}' bytes"
         )
-    size = _metadata_size(entry)
-    if size > limits.max_structured_metadata_size_bytes:
-        most = limits.max_structured_metadata_size_bytes
-        problem = f"structured metadata too large: '{size}' bytes, limit: '{most}' bytes"
-        return _metadata_refusal(stream, problem, "max_structured_metadata_size")
-    count = len(entry.metadata)
-    if count > limits.max_structured_metadata_entries_count:
-        most = limits.max_structured_metadata_entries_count
-        problem = f"too many structured metadata labels: '{count}', limit: '{most}'"
-        return _metadata_refusal(stream, problem, "max_structured_metadata_entries_count")
     return None
-
-
-def _metadata_refusal(stream: str, problem: str, setting: str) -> str:
-    return (
-        f"stream '{stream}' has {problem}. Please see `limits_config.{setting}` "
-        "or contact your Loki administrator to increase it"
-    )
 
 
 def _completed(entry: Entry, labels: Labels) -> Entry:
@@ -147,10 +124,10 @@ def _check_rate(store: Store, entries: list[Entry], limits: LokiLimits, now_ns: 
 
 
 def _append(
-    store: Store, stream: Stream, entries: list[Entry], limits: LokiLimits, now_ns: int, tenant: str
+    store: Store, stream: Stream, entries: list[Entry], limits: LokiLimits, tenant: str
 ) -> LokiError | None:
-    """Add the lines that are not too far behind the stream's newest, or none where they are too many."""
-    refused, kept = [], []
+    """Add the lines that are not too far behind the stream's newest."""
+    refused, kept = [], list[Entry]()
     newest_ns = stream.newest_ns or 0
     for entry in entries:
         oldest_ns = newest_ns - limits.max_behind_stream_seconds * SECOND_NS
@@ -163,14 +140,8 @@ def _append(
             f"oldest acceptable timestamp is: {_rfc3339(oldest_ns)}"
         )
         refused.append((entry, reason))
-    status, sizes = 400, [_size(entry) for entry in kept]
-    rate, burst = limits.per_stream_rate_limit_bytes, limits.per_stream_rate_limit_burst_bytes
-    if stream.taken.take(sum(sizes), rate, burst, now_ns):
-        for entry in kept:
-            store.add(stream, entry)
-    else:
-        status = 429
-        refused = [(entry, _too_fast(stream, rate, size)) for entry, size in zip(kept, sizes, strict=True)]
+    for entry in kept:
+        store.add(stream, entry)
     if not refused:
         return None
     told = [
@@ -178,23 +149,7 @@ def _append(
         for entry, reason in refused[:_MOST_TOLD]
     ]
     total = f"total ignored: {len(refused)} out of {len(entries)} for stream: {stream.text}"
-    return LokiError(status, f"{''.join(told)}user '{tenant}', {total}")
-
-
-def _too_fast(stream: Stream, rate_bytes: int, size_bytes: int) -> str:
-    return (
-        f"Per stream rate limit exceeded (limit: {_data_size(rate_bytes)}/sec) while attempting to ingest "
-        f"for stream '{stream.text}' totaling {_data_size(size_bytes)}, consider splitting a stream via "
-        "additional labels or contact your Loki administrator to see if the limit can be increased"
-    )
-
-
-def _data_size(size_bytes: int) -> str:
-    """How github.com/c2h5oh/datasize prints a size: in the largest unit that leaves no rest."""
-    for power, unit in ((30, "GB"), (20, "MB"), (10, "KB")):
-        if size_bytes and not size_bytes % (1 << power):
-            return f"{size_bytes >> power}{unit}"
-    return f"{size_bytes}B"
+    return LokiError(400, f"{''.join(told)}user '{tenant}', {total}")
 
 
 def _grouped(refusals: Counter[str]) -> str:

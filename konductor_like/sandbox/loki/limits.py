@@ -37,9 +37,6 @@ class LokiLimits:
     max_entries_limit_per_query: int = 5000
     max_query_length_seconds: int = 721 * HOUR_SECONDS
     max_line_size_bytes: int = 256 * 1024
-    max_label_names_per_series: int = 15
-    max_structured_metadata_entries_count: int = 128
-    max_structured_metadata_size_bytes: int = 64 * 1024
     reject_old_samples_max_age_seconds: int = 7 * 24 * HOUR_SECONDS
     creation_grace_period_seconds: int = 600
     max_behind_stream_seconds: int = HOUR_SECONDS
@@ -47,9 +44,6 @@ class LokiLimits:
     ingestion_rate_bytes: int = 4 * MIB
     """Bytes a second of all lines and their metadata, each push whole or not at all; 0 for no limit."""
     ingestion_burst_size_bytes: int = 6 * MIB
-    per_stream_rate_limit_bytes: int = 3 * MIB
-    """The same of one stream. The stand-in does not spread a fast stream over several, as Loki does."""
-    per_stream_rate_limit_burst_bytes: int = 15 * MIB
     grpc_message_bytes: int = 4 * MIB
     """``grpc_server_max_recv_msg_size`` and ``grpc_server_max_send_msg_size``: the largest message between
     Loki's parts, as :func:`konductor_like.sandbox.loki.messages.message_bytes` counts; 0 for no limit."""
@@ -62,7 +56,6 @@ class LokiLimits:
     """An answer that is ready later is not written; the connection is closed when it is ready."""
     split_queries_by_interval_seconds: int = HOUR_SECONDS
     max_cache_freshness_seconds: int = 600
-    caches_empty_results: bool = True
     promoted_attributes: frozenset[str] = frozenset()
     """OTLP resource attributes that become index labels besides the default ones: ``k8s.node.name``."""
     sharded_results_fall_short: bool = False

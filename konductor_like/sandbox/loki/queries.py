@@ -107,7 +107,7 @@ class Queries:
 
         # Only this very value goes past the cache: "no-cache, no-store" does not.
         past_cache = request.headers.get("cache-control") == "no-cache"
-        if past_cache or not query.has_filter or not self._limits.caches_empty_results:
+        if past_cache or not query.has_filter:
             return find(*span)
         newest_cached_ns = self._now_ns() - self._limits.max_cache_freshness_seconds * SECOND_NS
         return self._empty_results.find(tenant, request.param("query"), span, newest_cached_ns, find)

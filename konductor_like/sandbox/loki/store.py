@@ -59,7 +59,6 @@ class Stream:
     """The label set as LogQL writes it."""
     times: list[int] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
-    taken: Bucket = field(default_factory=Bucket)
     """What its own rate limit has let through."""
     reordered: int = 0
     """How often a line was sorted in before others: places in the lists mean something else since."""

@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import Any
 
 from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION
+from tests.chaos.evidence import without_ours
 from tests.chaos.processes.actors import Actor
 from tests.chaos.processes.journal import (
     Entry,
@@ -27,7 +28,6 @@ from tests.chaos.processes.journal import (
     health_of,
     is_tainted,
     machine_of,
-    of_others,
     record_of,
 )
 from tests.chaos.processes.machines import Occurrence
@@ -153,7 +153,7 @@ def _judged(story: Story, entry: Entry, past: _Past) -> Iterator[str]:
         past.disturbances += 1
     if old is not None and new is not None:
         ours = story.by_controller(entry) or entry.user == RESETTER
-        if ours and of_others(old) != of_others(new):
+        if ours and without_ours(old) != without_ours(new):
             yield f"{entry.name}: {entry.user} changed what is others'"
         if story.by_controller(entry):
             past.writes += 1

@@ -88,20 +88,6 @@ def machine_of(node: Object) -> tuple[str, str]:
     return info["systemUUID"], info["bootID"]
 
 
-def of_others(node: Object) -> dict[str, Any]:
-    """All of the Node that is not ours to change, in its order."""
-    metadata = {
-        name: value
-        for name, value in node["metadata"].items()
-        if name not in ("labels", "annotations", "managedFields", "resourceVersion")
-    }
-    for name, ours in (("labels", HEALTH_LABEL), ("annotations", RECORD_ANNOTATION)):
-        metadata[name] = {key: value for key, value in node["metadata"].get(name, {}).items() if key != ours}
-    spec = dict(node["spec"])
-    spec["taints"] = [taint for taint in spec.get("taints", ()) if not _is_ours(taint)]
-    return {"metadata": metadata, "spec": spec, "status": node["status"]}
-
-
 def _shown(thing: Object | None) -> str:
     if thing is None:
         return "gone"
