@@ -8,7 +8,7 @@ from datetime import datetime
 from konductor_like.controller import logs
 from konductor_like.model import BrakeState, EventReason, NodeState, Refusal
 from konductor_like.model.time import stamp
-from konductor_like.policy.brake import waiting
+from konductor_like.policy.brake import held_back
 from konductor_like.policy.wording import why_held
 
 _NAMES = 5
@@ -25,7 +25,7 @@ class BrakeReport:
 
     def begin(self, nodes: Mapping[str, NodeState]) -> None:
         """A leadership begins: what is held by the nodes' records was announced by whoever led before."""
-        self._announced = any(waiting(state) is not None for state in nodes.values())
+        self._announced = any(held_back(state) for state in nodes.values())
 
     def deleted(self, names: Sequence[str], until: datetime) -> None:
         """Say which Nodes were deleted while they bore our taint; their room stays empty until then."""

@@ -99,6 +99,11 @@ class Incident:
         return self.severity.taints or bool(self.escalated_because)
 
     @property
+    def urgency(self) -> tuple[bool, int]:
+        """Sorts what taints: fatal before a test, then the oldest first."""
+        return (self.severity is not Severity.FATAL, self.first_ns)
+
+    @property
     def by_person(self) -> bool:
         """Whether a person tainted the node for a reason of their own; no line says so."""
         return self.key.rule == OPERATOR_RULE

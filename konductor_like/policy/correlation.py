@@ -16,7 +16,6 @@ from konductor_like.model import (
     APPLICATION_XIDS,
     Incident,
     IncidentKey,
-    IncidentState,
     NodeRecord,
     NodeState,
     Role,
@@ -26,7 +25,7 @@ from konductor_like.model.time import SECOND_NS, moment_of, ns_of_text, span_ns,
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.evidence import Evidence
 from konductor_like.policy.evidence_window import job_key
-from konductor_like.policy.incidents import is_waiting, open_incidents
+from konductor_like.policy.incidents import open_incidents, tainting
 
 _LINK_XIDS = frozenset({148, 149, 150})
 """NVLink 5: the link itself, its power and its management engine; 144 to 147 are the layers above it."""
@@ -349,9 +348,9 @@ def deferred(
     if state.tainted:
         return {}
     waiting: dict[IncidentKey, int] = {}
-    for incident in record.incidents:
+    for incident in tainting(record):
         seconds = rules.escalation(incident.key.rule).defer_seconds
-        if not seconds or not is_waiting(incident):
+        if not seconds or not incident.severity.taints:
             continue
         heard = [e.heard_ns for e in mine if e.key == incident.key and e.taints and e.heard_ns is not None]
         since_ns = max(heard, default=incident.first_ns)
@@ -382,7 +381,6 @@ def with_roles(
             elif own:
                 group, each = max(own, key=lambda part: part[1].start_ns)
                 changed = _in_group(incident, group, each, state, waiting, rules)
-            changed = _held_again(changed, incident, state)
         incidents.append(changed)
     return replace(record, incidents=tuple(incidents)) if incidents != list(record.incidents) else record
 
@@ -456,12 +454,3 @@ def _goes_on_alone(
         return False
     explained_ns = max((each.start_ns for _, each in own), default=began_ns)
     return latest_ns > max(explained_ns, began_ns) + longest_ns(rules)
-
-
-def _held_again(changed: Incident, before: Incident, state: NodeState) -> Incident:
-    """What taints by itself does nothing as collateral, and may taint again once it is none."""
-    if not changed.taints or state.tainted or changed.role is before.role:
-        return changed
-    if changed.role is Role.COLLATERAL:
-        return replace(changed, state=IncidentState.ACTIVE)
-    return replace(changed, state=IncidentState.HELD) if before.role is Role.COLLATERAL else changed

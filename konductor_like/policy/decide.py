@@ -24,7 +24,7 @@ from konductor_like.model import (
     Snapshot,
     Verb,
 )
-from konductor_like.policy.brake import Admission, admit, urgency
+from konductor_like.policy.brake import Admission, admit
 from konductor_like.policy.change import USER_WRITTEN, Case, change_of, refusals
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.escalation import Assessment, assess_fleet
@@ -84,7 +84,7 @@ def decide(
             if change is None and cases[name].folded.grown
         },
         window=window,
-        refused=refusals(cases, fleet.deferred, admission.refused, ignored),
+        refused=refusals(cases, admission.refused, ignored),
         failures=fleet.failures,
     )
 
@@ -197,5 +197,5 @@ def _admission(
 
 def _write_order(change: Change) -> tuple[bool, bool, int, str]:
     """Taints first and of those the most urgent: a dead GPU waits for no bookkeeping."""
-    grave = urgency(change.incident) if change.incident else (True, 0)
+    grave = change.incident.urgency if change.incident else (True, 0)
     return (change.verb is not Verb.TAINT, *grave, change.node)

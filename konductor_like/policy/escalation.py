@@ -21,7 +21,6 @@ from konductor_like.model import (
     FaultKind,
     Incident,
     IncidentKey,
-    IncidentState,
     NodeRecord,
     NodeState,
     Same,
@@ -52,7 +51,7 @@ from konductor_like.policy.correlation import (
 )
 from konductor_like.policy.evidence import RECENT_NS, Evidence, evidence_of
 from konductor_like.policy.evidence_window import job_key
-from konductor_like.policy.incidents import health_of, is_waiting, open_incidents, tainting
+from konductor_like.policy.incidents import health_of, open_incidents, tainting
 
 LASTING_NS = 600 * SECOND_NS
 ADVICE = ("Drain the node and run diagnostics on its GPUs before it takes work again.", "inspection")
@@ -162,9 +161,9 @@ def _touched(
     """The nodes that something may have changed for: those heard of lately, and those that wait to settle."""
     touched = {name for name, at_ns in window.heard_ns.items() if at_ns >= since_ns and name in states}
     for name, record in records.items():
-        if any(
-            is_waiting(incident) and rules.escalation(incident.key.rule).defer_seconds
-            for incident in record.incidents
+        if not states[name].tainted and any(
+            incident.severity.taints and rules.escalation(incident.key.rule).defer_seconds
+            for incident in tainting(record)
         ):
             touched.add(name)
     return touched
@@ -296,7 +295,6 @@ def escalated(incident: Incident, escalated_because: str, rules: PolicyConfig) -
         escalated_because=escalated_because,
         advice=advice,
         needs=needs,
-        state=IncidentState.HELD,
         role=None,
         root_cause=None,
     )

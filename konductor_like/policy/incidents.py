@@ -1,4 +1,8 @@
-"""The incidents of one node: evidence is folded into its record; what was seen or released is passed over."""
+"""The incidents of one node: evidence is folded into its record; what was seen or released adds nothing.
+
+``decide`` folds the new faults of each node by itself, before it looks at the fleet. The brake is not asked
+here: :func:`with_states` sets what stands to active or held, once that is decided.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,6 @@ from konductor_like.model import (
     Source,
 )
 from konductor_like.model.time import unix_ns
-from konductor_like.policy.incident_builder import IncidentBuilder, RecordBuilder, with_boot
 from konductor_like.policy.machines import PAST_BOOTS_KEPT
 
 UPTIME_MARGIN_US = 900_000_000
@@ -35,6 +38,13 @@ COVERED_LATE = "it stands before the last release in the kernel log, although it
 """A replay of what is on no record any more, or a line that others overtook: nothing tells the two apart."""
 SUSPECT = "suspect"
 """The health label of a node that something stands against which does not taint."""
+_STANDING = (IncidentState.ACTIVE, IncidentState.HELD)
+
+Key = tuple[str, str | None, bool, str | None]
+"""Which incident an occurrence belongs to: rule, GPU, whether it taints, boot.
+
+What taints hides behind nothing else: a rule may print both.
+"""
 
 
 @dataclass(slots=True)
@@ -48,9 +58,125 @@ class Folded:
     grown: tuple[Growth, ...] = ()
     """What the record counts and the node does not tell of yet."""
     news: list[Fault] = field(default_factory=list)
-    """The faults that opened or reopened an incident in this folded."""
+    """The faults that opened or reopened an incident."""
     notable: Incident | None = None
     """What to tell of although nothing opened: the driver says that it has ended, or it made a suspect."""
+
+
+class IncidentBuilder:
+    """One incident while occurrences are added to it.
+
+    A storm is hundreds of thousands of lines of one incident. One more occurrence is a few additions here,
+    and the frozen value is made once, at the end.
+    """
+
+    def __init__(self, incident: Incident) -> None:
+        self.incident = incident
+        self.count, self.last, self.last_ns = incident.count, incident.last, incident.last_ns
+        self.user_written = incident.user_written
+        self.goes_on = False
+        """Whether it was seen again after a person had acknowledged it, or the driver had called it over."""
+        self.latest: Fault | None = None
+        """The newest of the ``unwritten`` occurrences, those that the node does not tell of yet."""
+        self.unwritten = 0
+        self.reached = KernelPosition()
+        """How far these reach in the kernel log."""
+
+    def seen(self, fault: Fault) -> bool:
+        """Whether it already counts this evidence: a replay, or a line read twice."""
+        order = fault.finding.position.at_or_before(self.last)
+        if order is not None:
+            return order
+        if fault.timestamp_ns == self.last_ns and self.count == 1:
+            # The annotation may have had room for the beginning of the line only. Of several lines it quotes
+            # the first, which says nothing about the last.
+            return fault.finding.text.startswith(self.incident.evidence.removesuffix("…"))
+        return fault.timestamp_ns <= self.last_ns
+
+    def before_release(self, fault: Fault) -> bool:
+        """Whether a release covers it by its time."""
+        return self.incident.released_ns is not None and fault.timestamp_ns <= self.incident.released_ns
+
+    def extend(self, fault: Fault, count: int) -> None:
+        """Add so many occurrences, of which ``fault`` is the latest."""
+        self.count += count
+        self.last_ns = max(self.last_ns, fault.timestamp_ns)
+        self.last = self.last.later(fault.finding.position)
+        self.user_written = self.user_written and fault.finding.user_written
+        ack, finding = self.incident.ack, fault.finding
+        if ack is not None and count and not self.incident.taints and fault.timestamp_ns > unix_ns(ack.at):
+            self.incident = replace(self.incident, ack=None)  # somebody should look again
+            self.goes_on = True
+        if self.incident.ended_ns is not None and count:
+            self.incident = replace(self.incident, ended_ns=None, advice=finding.advice, needs=finding.needs)
+            self.goes_on = True
+
+    def grow(self, fault: Fault) -> None:
+        """Count an occurrence that may wait to be written."""
+        self.extend(fault, fault.times)
+        self.latest = fault
+        self.unwritten += fault.times
+        self.reached = self.reached.later(fault.finding.position)
+
+    def catch_up(self, growth: Growth) -> None:
+        """Count what earlier decisions counted and the node does not tell of."""
+        self.extend(growth.latest, max(0, growth.count - self.count))
+        self.latest, self.unwritten = growth.latest, growth.latest.times
+        self.reached = growth.latest.finding.position
+
+    def release(self, released_ns: int) -> None:
+        """It has ended."""
+        self.incident = replace(self.incident, state=IncidentState.RELEASED, released_ns=released_ns)
+
+    def end(self, fault: Fault) -> None:
+        """The driver says that this is over: what taints stays until its reset, anything else is closed."""
+        self.extend(fault, 0)
+        if self.incident.taints:
+            finding, ended_ns = fault.finding, fault.timestamp_ns
+            self.incident = replace(
+                self.incident, ended_ns=ended_ns, advice=finding.advice, needs=finding.needs
+            )
+        else:
+            self.release(fault.timestamp_ns)
+
+    def value(self) -> Incident:
+        """The incident with what was added; the very same one where that is nothing."""
+        added = (self.count, self.last_ns, self.last, self.user_written)
+        before = self.incident
+        if added == (before.count, before.last_ns, before.last, before.user_written):
+            return before
+        return replace(
+            before, count=self.count, last_ns=self.last_ns, last=self.last, user_written=self.user_written
+        )
+
+    def growth(self, latest: Fault) -> Growth:
+        """What is to be carried to the next decision unless the record is written now."""
+        finding = latest.finding._replace(position=self.reached, user_written=self.user_written)
+        return Growth(self.count, replace(latest, finding=finding, times=self.unwritten))
+
+
+class RecordBuilder:
+    """The incidents of one node by their key, and how far its kernel log was judged."""
+
+    def __init__(self, record: NodeRecord) -> None:
+        self.before = record
+        self.read = record.read
+        self.incidents = {
+            (i.key.rule, i.key.gpu, i.severity.taints, i.last.boot_id): IncidentBuilder(i)
+            for i in record.incidents
+        }
+
+    def read_to(self, position: KernelPosition) -> None:
+        """The kernel log of the position's boot was judged up to there."""
+        if self.read.boot_id != position.boot_id:
+            self.read = position
+        elif position.known:
+            self.read = self.read.later(position)
+
+    def record(self) -> NodeRecord:
+        """As it stands now."""
+        incidents = tuple(entry.value() for entry in self.incidents.values())
+        return replace(self.before, incidents=incidents, read=self.read)
 
 
 def fold_faults(
@@ -69,21 +195,22 @@ def fold_faults(
     folded = Folded(state.record)
     _meet_machine(folded, state)
     builder = RecordBuilder(folded.record)
-    leftover = _fold_growth(folded, builder, grown, state.machine.boot_id)
+    uncovered = [fault for growth in grown for fault in _fold_growth(folded, builder, growth, state)]
     if removal is not None:
         builder = RecordBuilder(removal(builder.record()))
         folded.urgent = True
     known: set[IncidentKey] = set()
-    for fault in sorted((*leftover, *faults), key=Fault.order):
+    for fault in sorted((*uncovered, *faults), key=Fault.order):
         if fault.times > 1 and fault.key in known:
             fault = replace(fault, times=1)  # of the others that it stands for some may be known as well
         reason = _fold_fault(folded, builder, state, fault, now)
         if reason is not None:
             known.add(fault.key)
             folded.ignored.append(Ignored(fault, reason))
-    folded.urgent = folded.urgent or builder.goes_on
+    entries = builder.incidents.values()
+    folded.urgent = folded.urgent or any(entry.goes_on for entry in entries)
     folded.record = builder.record()
-    folded.grown = builder.growths()
+    folded.grown = tuple(entry.growth(entry.latest) for entry in entries if entry.latest is not None)
     return folded
 
 
@@ -100,7 +227,13 @@ def _meet_machine(folded: Folded, state: NodeState) -> None:
         record = replace(
             record,
             past_boots=tuple(boot for boot in past if boot != machine.boot_id)[:PAST_BOOTS_KEPT],
-            incidents=tuple(_after_boot(record.incidents, machine.boot_id)),
+            # What was held expires with its boot, and so does what was released.
+            incidents=tuple(
+                incident
+                for incident in record.incidents
+                if incident.last.boot_id == machine.boot_id
+                or incident.state in (IncidentState.ACTIVE, IncidentState.PENDING)
+            ),
             read=KernelPosition(machine.boot_id),
             booted_after_ns=None,
         )
@@ -108,113 +241,110 @@ def _meet_machine(folded: Folded, state: NodeState) -> None:
         record,
         machine=machine,
         booted_after_ns=record.booted_after_ns or state.booted_after_ns,
-        incidents=tuple(_met_boot(incident, machine.boot_id) for incident in record.incidents),
+        # Evidence that was ahead of its boot counts once the node is there.
+        incidents=tuple(
+            replace(incident, state=IncidentState.ACTIVE)
+            if incident.state is IncidentState.PENDING and incident.last.boot_id == machine.boot_id
+            else incident
+            for incident in record.incidents
+        ),
     )
     folded.urgent = not folded.record.empty and record != folded.record
     folded.record = record
 
 
-def _after_boot(incidents: Iterable[Incident], boot_id: str) -> Iterable[Incident]:
-    """What is left after a reboot: what was held expires, and so does what was released."""
-    for incident in incidents:
-        if incident.last.boot_id == boot_id or incident.state in (
-            IncidentState.ACTIVE,
-            IncidentState.PENDING,
-        ):
-            yield incident
-
-
-def _met_boot(incident: Incident, boot_id: str | None) -> Incident:
-    """Evidence that was ahead of its boot counts once the node is there."""
-    if incident.state is not IncidentState.PENDING or incident.last.boot_id != boot_id:
-        return incident
-    return replace(incident, state=_opening_state(incident.severity))
-
-
-def _fold_growth(
-    folded: Folded, builder: RecordBuilder, grown: Iterable[Growth], own_boot: str | None
-) -> list[Fault]:
+def _fold_growth(folded: Folded, builder: RecordBuilder, growth: Growth, state: NodeState) -> list[Fault]:
     """Add counts kept in memory to the record; gives back what a release since then does not cover."""
-    uncovered: list[Fault] = []
-    for growth in grown:
-        fault = growth.latest
-        boot_id = fault.finding.position.boot_id
-        entry = builder.find((fault.finding.rule, fault.finding.gpu, fault.severity.taints, boot_id))
-        if entry is None or entry.seen(fault):
-            continue  # purged since, or written although the answer was lost
-        if entry.state is not IncidentState.RELEASED:
-            entry.catch_up(growth)
-            if boot_id == own_boot:
-                builder.read_to(fault.finding.position, boot_id)
-        elif entry.before_release(fault):
-            entry.extend(fault, 0)
-            folded.urgent = True
-        else:
-            uncovered.append(replace(fault, times=1))
-    return uncovered
+    fault = growth.latest
+    boot_id = fault.finding.position.boot_id
+    entry = builder.incidents.get((fault.finding.rule, fault.finding.gpu, fault.severity.taints, boot_id))
+    if entry is None or entry.seen(fault):
+        return []  # purged since, or written although the answer was lost
+    if entry.incident.state is not IncidentState.RELEASED:
+        entry.catch_up(growth)
+        if boot_id == state.machine.boot_id:
+            builder.read_to(fault.finding.position)
+        return []
+    if not entry.before_release(fault):
+        return [replace(fault, times=1)]
+    entry.extend(fault, 0)
+    folded.urgent = True
+    return []
 
 
 def _fold_fault(
     folded: Folded, builder: RecordBuilder, state: NodeState, fault: Fault, now: datetime
 ) -> str | None:
     """Count one fault, or say why it leads to nothing."""
-    reason = _not_ours(builder.past_boots, state, fault, now)
+    reason = _not_ours(builder.before.past_boots, state, fault, now)
     if reason is not None:
         return reason
     finding, taints, own_boot = fault.finding, fault.severity.taints, state.machine.boot_id
-    boot_id = finding.position.boot_id
-    if boot_id is None:
-        if _read_again(builder, fault, taints=taints):
-            return SEEN_BEFORE
-        boot_id = own_boot
+    if finding.position.boot_id is None and builder.before.past_boots and _read_again(builder, fault):
+        return SEEN_BEFORE
+    booted = with_boot(fault, own_boot)
+    boot_id = booted.finding.position.boot_id
     is_own_end = finding.clears == finding.rule
-    if is_own_end and (standing := builder.standing(finding.rule, finding.gpu, boot_id)):
-        return _end(folded, builder, standing, with_boot(fault, boot_id), own_boot)
-    entry = builder.find((finding.rule, finding.gpu, taints, boot_id))
-    reason = _known(folded, builder, entry, fault, boot_id)
-    if reason is not None:
-        return reason
-    if taints and builder.remembered and _predates_install(builder, fault, boot_id):
+    if is_own_end and (standing := _standing(builder, booted)):
+        return _end(folded, builder, standing, booted, own_boot)
+    key = (finding.rule, finding.gpu, taints, boot_id)
+    entry = builder.incidents.get(key)
+    if entry is not None or builder.before.releases:
+        names_boot = finding.position.boot_id is not None
+        reason = _known(folded, builder, entry, booted, names_boot=names_boot)
+        if reason is not None:
+            return reason
+    if taints and _predates_install(builder, booted):
         return "a replay from before the first start"
     if boot_id == own_boot:
-        builder.read_to(finding.position, boot_id)
+        builder.read_to(booted.finding.position)
     folded.counted.append(fault)
     if finding.clears is not None:
-        _take_back(folded, builder, fault, boot_id)
-    if entry is not None and entry.state is not IncidentState.RELEASED:
-        entry.grow(fault)
+        _take_back(folded, builder, booted)
+    if entry is not None and entry.incident.state is not IncidentState.RELEASED:
+        entry.grow(booted)
         return None
-    opening = with_boot(fault, boot_id)
-    incident = _opened(opening, pending=boot_id != own_boot)
+    incident = _opened(booted, IncidentState.ACTIVE if boot_id == own_boot else IncidentState.PENDING)
     if is_own_end:  # nothing of it stands: remembered, and closed
         incident = replace(incident, state=IncidentState.RELEASED, released_ns=fault.timestamp_ns)
-    builder.open(incident)
-    folded.news.append(opening)
+    builder.incidents.pop(key, None)  # a new incident comes last, in place of a released one of its key
+    builder.incidents[key] = IncidentBuilder(incident)
+    folded.news.append(booted)
     folded.urgent = True
     return None
 
 
 def _known(
-    folded: Folded, builder: RecordBuilder, entry: IncidentBuilder | None, fault: Fault, boot_id: str | None
+    folded: Folded, builder: RecordBuilder, entry: IncidentBuilder | None, fault: Fault, *, names_boot: bool
 ) -> str | None:
-    """Why a fault adds nothing to what the record says, if it does not; ``boot_id`` is the boot it is of."""
+    """Why a fault adds nothing to what the record says, if it does not.
+
+    ``names_boot`` tells whether its line named the boot, or it was taken for the Node's.
+    """
     if entry is not None and entry.seen(fault):
         return SEEN_BEFORE
-    if entry is None or (entry.state is IncidentState.RELEASED and not entry.before_release(fault)):
+    is_released = entry is not None and entry.incident.state is IncidentState.RELEASED
+    if entry is None or (is_released and not entry.before_release(fault)):
         # An incident that an earlier release closed is no part of the last one, as one that never was.
-        names_boot, booted = fault.finding.position.boot_id is not None, with_boot(fault, boot_id)
-        marks = [mark for mark in builder.releases if covers(mark, booted, names_boot=names_boot)]
+        marks = [mark for mark in builder.before.releases if covers(mark, fault, names_boot=names_boot)]
         if not marks:
             return None
         read = any(had_been_read(mark, fault) for mark in marks)
         return COVERED if read or not fault.severity.taints else COVERED_LATE
     if not entry.before_release(fault):
         return None
-    if entry.state is IncidentState.RELEASED:
+    if is_released:
         # Read only now, but older than the release: remember it, so that a replay of it is covered too.
         entry.extend(fault, 0)
         folded.urgent = True
     return SEEN_BEFORE
+
+
+def _standing(builder: RecordBuilder, fault: Fault) -> list[IncidentBuilder]:
+    """The incidents of a fault's rule, GPU and boot that no release covers, whether they taint or not."""
+    finding, boot_id = fault.finding, fault.finding.position.boot_id
+    found = (builder.incidents.get((finding.rule, finding.gpu, taints, boot_id)) for taints in (True, False))
+    return [each for each in found if each and each.incident.state is not IncidentState.RELEASED]
 
 
 def _end(
@@ -224,7 +354,7 @@ def _end(
     fault: Fault,
     own_boot: str | None,
 ) -> str | None:
-    """Note on what stands that the driver says that it is over; a taint waits for its reset all the same."""
+    """Note that the driver calls it over; a taint stays until its reset all the same."""
     before = [entry for entry in standing if not entry.seen(fault)]
     if not before:
         return SEEN_BEFORE
@@ -232,15 +362,23 @@ def _end(
         entry.end(fault)
     position = fault.finding.position
     if position.boot_id == own_boot:
-        builder.read_to(position, own_boot)
+        builder.read_to(position)
     folded.counted.append(fault)
-    folded.notable, folded.urgent = _opened(fault, pending=False), True
+    folded.notable, folded.urgent = _opened(fault, IncidentState.ACTIVE), True
     return None
 
 
-def _take_back(folded: Folded, builder: RecordBuilder, fault: Fault, boot_id: str | None) -> None:
-    """Close what this line says has ended. It never brings a node back: a taint waits for its reset."""
-    for entry in builder.taken_back(fault, boot_id):
+def _take_back(folded: Folded, builder: RecordBuilder, fault: Fault) -> None:
+    """Close what this line says has ended. It never brings a node back: a taint stays until its reset."""
+    finding = fault.finding
+    key = (str(finding.clears), finding.gpu, False, finding.position.boot_id)
+    entry = builder.incidents.get(key)
+    if (
+        entry is not None
+        and entry.incident.state is IncidentState.ACTIVE
+        and not entry.incident.taints
+        and entry.last.at_or_before(finding.position)
+    ):
         entry.release(fault.timestamp_ns)
         folded.urgent = True
 
@@ -255,8 +393,10 @@ def _not_ours(past_boots: Sequence[str], state: NodeState, fault: Fault, now: da
     boot_id = fault.finding.position.boot_id
     if state.opted_out:
         return OPTED_OUT
-    named = boot_id is not None and boot_id != state.machine.boot_id and boot_id in past_boots
-    if named or (boot_id is None and _precedes_boot(state, fault.finding.position.stamp_us, now)):
+    is_past = boot_id is not None and boot_id != state.machine.boot_id and boot_id in past_boots
+    if boot_id is None and state.booted_after_ns is not None:
+        is_past = _precedes_boot(state.booted_after_ns, fault.finding.position.stamp_us, now)
+    if is_past:
         return "it happened in a boot that the node has left"
     if fault.timestamp_ns < state.created_ns and (boot_id is None or boot_id != state.machine.boot_id):
         return "it is older than this Node"
@@ -265,15 +405,13 @@ def _not_ours(past_boots: Sequence[str], state: NodeState, fault: Fault, now: da
     return None
 
 
-def _precedes_boot(state: NodeState, stamp_us: int | None, now: datetime) -> bool:
+def _precedes_boot(booted_after_ns: int, stamp_us: int | None, now: datetime) -> bool:
     """Whether a stamp without a boot is higher than the present boot can have come to by now."""
-    if stamp_us is None or state.booted_after_ns is None:
-        return False
-    uptime_us = max(0, unix_ns(now) - state.booted_after_ns) // 1000
-    return stamp_us > uptime_us + uptime_us // 1000 + UPTIME_MARGIN_US
+    uptime_us = max(0, unix_ns(now) - booted_after_ns) // 1000
+    return stamp_us is not None and stamp_us > uptime_us + uptime_us // 1000 + UPTIME_MARGIN_US
 
 
-def _read_again(builder: RecordBuilder, fault: Fault, *, taints: bool) -> bool:
+def _read_again(builder: RecordBuilder, fault: Fault) -> bool:
     """Whether a line that names no boot is known evidence of an earlier boot, read a second time.
 
     Read again it has the Loki timestamp that it had; a replay of that boot's log would have a new one, but a
@@ -281,31 +419,30 @@ def _read_again(builder: RecordBuilder, fault: Fault, *, taints: bool) -> bool:
     """
     finding = fault.finding
     return any(
-        entry.key[:3] == (finding.rule, finding.gpu, taints)
+        key[3] in builder.before.past_boots
+        and key[:3] == (finding.rule, finding.gpu, fault.severity.taints)
         and fault.timestamp_ns <= entry.last_ns
         and bool(finding.position.at_or_before(entry.last))
-        for entry in builder.of_past_boots
+        for key, entry in builder.incidents.items()
     )
 
 
-def _predates_install(builder: RecordBuilder, fault: Fault, boot_id: str | None) -> bool:
+def _predates_install(builder: RecordBuilder, fault: Fault) -> bool:
     """Whether it repeats kernel evidence that was only remembered: it is older than the first start."""
     finding = fault.finding
-    return any(
-        entry.key[:2] == (finding.rule, finding.gpu)
-        and entry.boot_id == boot_id
-        and bool(finding.position.at_or_before(entry.last))
-        for entry in builder.remembered
-    )
+    entry = builder.incidents.get((finding.rule, finding.gpu, False, finding.position.boot_id))
+    if entry is None or not entry.incident.before_install:
+        return False
+    return bool(finding.position.at_or_before(entry.last))
 
 
-def _opened(fault: Fault, *, pending: bool) -> Incident:
-    finding, severity = fault.finding, fault.severity
+def _opened(fault: Fault, state: IncidentState) -> Incident:
+    finding = fault.finding
     return Incident(
         key=fault.key,
         kind=finding.kind,
-        severity=severity,
-        state=IncidentState.PENDING if pending else _opening_state(severity),
+        severity=fault.severity,
+        state=state,
         count=fault.times,
         first_ns=fault.timestamp_ns,
         last_ns=fault.timestamp_ns,
@@ -320,11 +457,6 @@ def _opened(fault: Fault, *, pending: bool) -> Incident:
         user_written=finding.user_written,
         job=fault.job,
     )
-
-
-def _opening_state(severity: Severity) -> IncidentState:
-    """What would taint starts as held; the brake lets it pass, in the same decision when it can."""
-    return IncidentState.HELD if severity.taints else IncidentState.ACTIVE
 
 
 def covers(mark: Release, fault: Fault, *, names_boot: bool) -> bool:
@@ -348,9 +480,8 @@ def had_been_read(mark: Release, fault: Fault) -> bool:
 
 def tainting(record: NodeRecord) -> list[Incident]:
     """The incidents that a taint stands for, or would stand for if the brake let it."""
-    open_states = (IncidentState.ACTIVE, IncidentState.HELD)
     return [
-        i for i in record.incidents if i.taints and i.state in open_states and i.role is not Role.COLLATERAL
+        i for i in record.incidents if i.taints and i.state in _STANDING and i.role is not Role.COLLATERAL
     ]
 
 
@@ -374,19 +505,18 @@ def _is_suspicious(incident: Incident) -> bool:
     return incident.severity is Severity.SUSPECT
 
 
-def with_taint(record: NodeRecord, now: datetime) -> NodeRecord:
-    """The record once the taint stands: what was held holds, and the taint is claimed as ours."""
-    incidents = tuple(
-        replace(incident, state=IncidentState.ACTIVE) if incident.state is IncidentState.HELD else incident
-        for incident in record.incidents
-    )
-    return replace(record, incidents=incidents, tainted_at=record.tainted_at or now)
+def with_states(record: NodeRecord, *, tainted: bool) -> NodeRecord:
+    """The record with the states of what stands, as they are once this decision is written.
 
-
-def is_waiting(incident: Incident) -> bool:
-    """Whether it would taint by its severity, and has not yet."""
-    held = incident.state is IncidentState.HELD and incident.severity.taints
-    return held and incident.role is not Role.COLLATERAL
+    With our taint on the node, all of it is active. Without, what would taint the node is held.
+    """
+    incidents = []
+    for incident in record.incidents:
+        is_held = not tainted and incident.taints and incident.role is not Role.COLLATERAL
+        state = IncidentState.HELD if is_held else IncidentState.ACTIVE
+        is_changed = incident.state in _STANDING and incident.state is not state
+        incidents.append(replace(incident, state=state) if is_changed else incident)
+    return replace(record, incidents=tuple(incidents))
 
 
 def open_incidents(record: NodeRecord, state: NodeState) -> list[Incident]:
@@ -394,7 +524,15 @@ def open_incidents(record: NodeRecord, state: NodeState) -> list[Incident]:
     return [
         incident
         for incident in record.incidents
-        if incident.state in (IncidentState.ACTIVE, IncidentState.HELD)
+        if incident.state in _STANDING
         and not incident.before_install
         and incident.last.boot_id in (None, state.machine.boot_id)
     ]
+
+
+def with_boot(fault: Fault, boot_id: str | None) -> Fault:
+    """A line that names no boot is of the present one: a kernel log holds no other."""
+    position = fault.finding.position
+    if position.boot_id is not None or boot_id is None:
+        return fault
+    return replace(fault, finding=fault.finding._replace(position=replace(position, boot_id=boot_id)))

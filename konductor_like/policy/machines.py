@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import combinations
 
-from konductor_like.model import IncidentState, Machine, NodeRecord, NodeState, TaintedNode
+from konductor_like.model import IncidentState, Machine, NodeRecord, NodeState
 from konductor_like.model.time import SECOND_NS
-from konductor_like.policy.config import PolicyConfig
 
 RESTART_OVERLAP_NS = 150 * SECOND_NS
 """How long two boots may seem to run at once when a machine restarts and its clock is put right."""
@@ -157,36 +156,3 @@ def _what_it_covers(record: NodeRecord) -> NodeRecord:
     released = tuple(i for i in record.incidents if i.state is IncidentState.RELEASED)
     mark = record.releases[0]
     return NodeRecord(machine=record.machine, incidents=released, releases=(mark,), read=mark.read)
-
-
-def follow(
-    before: Iterable[TaintedNode],
-    nodes: Mapping[str, NodeState],
-    rules: PolicyConfig,
-    now: datetime,
-    in_flight: Collection[str] = (),
-) -> tuple[TaintedNode, ...]:
-    """What was known ``before``, brought up to date: first the Nodes with our taint, then the deleted.
-
-    ``in_flight`` names nodes that may have been tainted although no answer came. A deletion is remembered for
-    as long as it may count for the cool-down or the pace. A machine that is deleted twice counts once.
-    """
-    known = {each.machine.node_uid: each for each in before if each.deleted_at is None}
-    kept = timedelta(seconds=max(rules.brake_cooldown_seconds, rules.brake_rate_window_seconds))
-    deleted = [each for each in before if each.deleted_at is not None and abs(now - each.deleted_at) < kept]
-    for each in known.values():
-        state = nodes.get(each.name)
-        if state is None or state.machine.node_uid != each.machine.node_uid:
-            deleted = [other for other in deleted if not other.machine.same_boot(each.machine)]
-            deleted.append(replace(each, deleted_at=now))
-    tainted = [
-        _noted(state, known.get(state.machine.node_uid), now)
-        for name, state in nodes.items()
-        if state.tainted or name in in_flight
-    ]
-    return (*tainted, *deleted)
-
-
-def _noted(state: NodeState, before: TaintedNode | None, now: datetime) -> TaintedNode:
-    tainted_at = state.record.tainted_at or (now if before is None else before.tainted_at)
-    return TaintedNode(state.name, state.machine, tainted_at, state.pool)

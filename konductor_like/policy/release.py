@@ -229,7 +229,7 @@ def with_quarantine(record: NodeRecord, released_at: datetime) -> NodeRecord:
     failures = [i for i in record.incidents if _is_failure(i) and i.state is not IncidentState.RELEASED]
     if record.tainted_at is None or not failures:
         return cleared
-    gravest = min(failures, key=lambda incident: (incident.severity is not Severity.FATAL, incident.first_ns))
+    gravest = min(failures, key=lambda incident: incident.urgency)
     quarantine = Quarantine(record.tainted_at, released_at, gravest.key.rule)
     return replace(cleared, quarantines=(quarantine, *record.quarantines)[:QUARANTINES_KEPT])
 
@@ -237,7 +237,7 @@ def with_quarantine(record: NodeRecord, released_at: datetime) -> NodeRecord:
 def held_longer(before: NodeRecord, record: NodeRecord, rules: PolicyConfig, now: datetime) -> NodeRecord:
     """The record of a tainted node with its marks, where it is out for a failure that it was not out for yet.
 
-    ``before`` is what the record said before ``now``. The first time out within ``repeat_days`` sets no hold,
+    ``before`` is the record as it was read. The first time out within ``repeat_days`` sets no hold,
     the second one of ``hold_base_seconds``, each further one twice that of the one before. What a node that
     is marked for replacement is out for asks for that, and no more for the reboot that did not help.
     """

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from konductor_like.model import (
+    OPT_OUT_LABEL,
     Act,
     BrakeState,
     ControlAct,
     Incident,
     NodeState,
     Refusal,
+    Refused,
     Role,
     Severity,
     Verb,
@@ -43,6 +45,34 @@ def describe(incident: Incident) -> str:
         return f"{name}{by_user}: {incident.title}. {followed}{evidence}"
     escalated_because = f" Tainted for: {incident.escalated_because}." if incident.escalated_because else ""
     return f"{name}{test}{by_user}: {incident.title}.{escalated_because} {incident.advice}{evidence}"
+
+
+def why_not_tainted(refused: Refused, state: NodeState, brake: BrakeState) -> str:
+    """Why the controller does not taint a node although something stands against it.
+
+    Event, log, ``status`` and ``explain`` all take their words from here.
+    """
+    match refused.why:
+        case Refusal.BRAKE | Refusal.RATE | Refusal.COOLDOWN | Refusal.PAUSED:
+            return why_held(refused.why, brake, state.pool)
+        case Refusal.OPTED_OUT:
+            return f"the node bears the label {OPT_OUT_LABEL}"
+        case Refusal.NOT_SELECTED:
+            return "the controller's KONDUCTOR_NODE_SELECTOR leaves the node out"
+        case Refusal.BLOCKED:
+            return "another's taint has our key and effect"
+        case Refusal.AMBIGUOUS:
+            return "two machines report under the node's name"
+        case Refusal.PENDING:
+            return f"its line is of {refused.detail}, the node runs boot {state.machine.boot_id}"
+        case Refusal.COLLATERAL:
+            root_cause = getattr(refused.about, "root_cause", None)
+            where = f"on {root_cause}" if root_cause else "elsewhere"
+            return f"it followed from a failure {where} ({refused.detail})"
+        case Refusal.DEFERRED:
+            return refused.detail
+        case _:
+            return refused.why.value
 
 
 def why_held(why: Refusal, brake: BrakeState, pool: str | None = None) -> str:

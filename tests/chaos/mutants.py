@@ -193,7 +193,7 @@ def _no_line_names_its_boot(real: Any) -> Any:
     return fold_fault
 
 
-def _everything_settles(_real: Any) -> Any:
+def _all_is_deferred(_real: Any) -> Any:
     def deferred(record: Any, _state: Any, _mine: Any, rules: Any, now_ns: int) -> dict[Any, int]:
         keys = (i.key for i in record.incidents if rules.escalation(i.key.rule).defer_seconds)
         return dict.fromkeys(keys, now_ns + 10**9)
@@ -226,7 +226,7 @@ def _softer_taint_lingers(real: Any) -> Any:
 
 def _no_event_keeps_its_name(real: Any) -> Any:
     numbers = count()
-    return lambda event, *rest: replace(real(event, *rest), name=f"{event.shared}@{next(numbers)}")
+    return lambda event, *rest: replace(real(event, *rest), known_as=f"{event.shared}@{next(numbers)}")
 
 
 def _not_collateral(incident: Any) -> Any:
@@ -330,7 +330,7 @@ MUTANTS: dict[str, Mutant] = {
         example="what was taken off by hand stays off",
     ),
     "an acknowledgement is forgotten": Mutant(
-        "policy.IncidentBuilder.incident", _but(lambda incident: replace(incident, ack=None)), seed=3
+        "policy.IncidentBuilder.value", _but(lambda incident: replace(incident, ack=None)), seed=3
     ),
     "a line counts for the present boot, whatever it names": Mutant(
         "policy._fold_fault", _no_line_names_its_boot, seed=1
@@ -345,37 +345,37 @@ MUTANTS: dict[str, Mutant] = {
         "policy.admit", _admit(everybody=False), example="what others own of a node stays"
     ),
     "the brake lets everybody pass": Mutant("policy.admit", _admit(everybody=True), seed=2),
-    "a pause is not heeded": Mutant("policy._holding", _always(None), seed=2),
+    "a pause is not heeded": Mutant("model.ControlAct.holds", _always(False), seed=2),
     "pools have no brake of their own": Mutant(
-        "policy._budgets", lambda _: lambda found, _state, _rules: (found.fleet,), seed=13
+        "policy.FleetCount.budgets", lambda _: lambda self, _pool: (self.fleet,), seed=13
     ),
     "the pace is not kept": Mutant("policy.FleetCount.pace", _always(None), example="one node a window"),
     "the brake does not cool down": Mutant(
-        "policy.Budget.released",
+        "policy.FleetCount.note_release",
         _always(None),
         example="the place of a released node stays empty for a while",
     ),
     "a deleted node is forgotten": Mutant(
-        "policy._note_deleted", _always(None), example="the place of a deleted node stays empty for a while"
+        "policy.FleetCount.note_deleted", _always(None), example="the place of a deleted node stays empty for a while"
     ),
     # Many nodes at once
     "collateral taints": Mutant(
-        *("policy._in_event", _but(_not_collateral)),
+        *("policy._in_group", _but(_not_collateral)),
         example="what the links of a rack print after a GPU's failure is collateral",
     ),
     "no event has an origin": Mutant(
-        *("policy._origins", _always(frozenset())),
+        *("policy._root_causes", _always(frozenset())),
         example="what the links of a rack print after a GPU's failure is collateral",
     ),
     "hardware's own failure may be collateral": Mutant(
         "policy.is_deferrable", lambda _: lambda each, _rules: each.taints, seed=8
     ),
     "nothing waits to be told apart": Mutant(
-        *("policy.settling", _always({})),
+        *("policy.deferred", _always({})),
         example="a link's failure is not acted upon before others may have been heard",
     ),
     "what is to be told apart waits for ever": Mutant(
-        "policy.settling", _everything_settles, example="a link's failure that nothing explains taints"
+        "policy.deferred", _all_is_deferred, example="a link's failure that nothing explains taints"
     ),
     "no event keeps its name": Mutant(
         *("policy.named", _no_event_keeps_its_name),

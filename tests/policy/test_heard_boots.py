@@ -141,7 +141,7 @@ def test_an_ambiguous_name_is_recorded_and_not_tainted() -> None:
     assert cluster.tainted == {"gpu-2"}
     assert plan.brake.held == ()
     recorded = next(change for change in plan.changes if change.node == "gpu-1")
-    assert (recorded.verb, recorded.message.endswith("two machines report under this name.")) == (
+    assert (recorded.verb, recorded.message.endswith("two machines report under the node's name.")) == (
         Verb.RECORD,
         True,
     )

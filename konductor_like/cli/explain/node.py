@@ -22,7 +22,6 @@ from konductor_like.cli.status.report import (
     node_report,
     rules_for,
     wake_of,
-    why_not_tainted,
     why_still_held,
 )
 from konductor_like.cli.status.shared_failures import FailureReport, failure_sentence, shared_failures
@@ -47,7 +46,7 @@ from konductor_like.model.time import moment_of
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
 from konductor_like.policy.release import may_return
-from konductor_like.policy.wording import name_of
+from konductor_like.policy.wording import name_of, why_not_tainted
 from konductor_like.settings import Settings
 
 FAULTS_SHOWN = 4

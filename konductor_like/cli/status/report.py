@@ -34,7 +34,6 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Refusal,
-    Refused,
     Role,
     Severity,
 )
@@ -42,8 +41,8 @@ from konductor_like.model.escalation import DEFER_SECONDS_MOST
 from konductor_like.model.time import moment_of, unix_ns
 from konductor_like.policy.brake import brake_state
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.incidents import health_of, is_waiting
-from konductor_like.policy.wording import name_of, why_held
+from konductor_like.policy.incidents import health_of, tainting
+from konductor_like.policy.wording import name_of
 from konductor_like.settings import Settings
 
 
@@ -179,8 +178,8 @@ def rules_for(nodes: Mapping[str, NodeState], controller: ControllerReport, now:
     To read the catalogue takes longer than all else, and it is seldom needed.
     """
     since_ns = unix_ns(now - timedelta(seconds=DEFER_SECONDS_MOST))
-    incidents = (incident for state in nodes.values() for incident in state.record.incidents)
-    if any(is_waiting(incident) and incident.first_ns > since_ns for incident in incidents):
+    states = (state for state in nodes.values() if not state.tainted)
+    if any(incident.first_ns > since_ns for state in states for incident in tainting(state.record)):
         from konductor_like.catalog import load_catalog
 
         return controller.policy.under(load_catalog().escalations, "")
@@ -311,31 +310,6 @@ def wake_of(incident: Incident) -> str:
     if incident.role is not Role.COLLATERAL or incident.root_cause is None:
         return ""
     return f"it followed from a failure on {incident.root_cause}: look there first"
-
-
-def why_not_tainted(refused: Refused, state: NodeState, brake: BrakeState) -> str:
-    """Why the controller does not taint a node although something stands against it."""
-    match refused.why:
-        case Refusal.BRAKE | Refusal.RATE | Refusal.COOLDOWN | Refusal.PAUSED:
-            return why_held(refused.why, brake, state.pool)
-        case Refusal.OPTED_OUT:
-            return f"the node bears the label {OPT_OUT_LABEL}"
-        case Refusal.NOT_SELECTED:
-            return "the controller's KONDUCTOR_NODE_SELECTOR leaves the node out"
-        case Refusal.BLOCKED:
-            return "another's taint has our key and effect"
-        case Refusal.AMBIGUOUS:
-            return "two machines report under the node's name"
-        case Refusal.PENDING:
-            return f"its line is of {refused.detail}, the node runs boot {state.machine.boot_id}"
-        case Refusal.COLLATERAL:
-            root_cause = getattr(refused.about, "root_cause", None)
-            where = f"on {root_cause}" if root_cause else "elsewhere"
-            return f"it followed from a failure {where} ({refused.detail})"
-        case Refusal.DEFERRED:
-            return refused.detail
-        case _:
-            return refused.why.value
 
 
 def why_still_held(controller: ControllerReport, now: datetime) -> str:
