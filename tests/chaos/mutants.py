@@ -356,7 +356,9 @@ MUTANTS: dict[str, Mutant] = {
         example="the place of a released node stays empty for a while",
     ),
     "a deleted node is forgotten": Mutant(
-        "policy.FleetCount.note_deleted", _always(None), example="the place of a deleted node stays empty for a while"
+        "policy.FleetCount.note_deleted",
+        _always(None),
+        example="the place of a deleted node stays empty for a while",
     ),
     # Many nodes at once
     "collateral taints": Mutant(
