@@ -38,7 +38,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.correlation import deferred as deferred_of
+from konductor_like.policy.correlation import deferred_of
 
 JOINING = timedelta(minutes=30)
 """A Node younger than this may well not be Ready yet: a fleet that grows shall not trip the brake."""

@@ -20,13 +20,14 @@ from konductor_like.model import (
     KernelPosition,
     NodeRecord,
     NodeState,
-    Release,
     Role,
     Severity,
     Source,
 )
+from konductor_like.model.faults import NOWHERE
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.machines import PAST_BOOTS_KEPT
+from konductor_like.policy.release import covers, had_been_read
 
 UPTIME_MARGIN_US = 900_000_000
 """So much higher than it should be a stamp may be, by drift and by clocks that are set, and still count."""
@@ -47,22 +48,6 @@ What taints hides behind nothing else: a rule may print both.
 """
 
 
-@dataclass(slots=True)
-class Folded:
-    """What one node's evidence comes to. ``urgent`` says that the record must be written now."""
-
-    record: NodeRecord
-    urgent: bool = False
-    counted: list[Fault] = field(default_factory=list)
-    ignored: list[Ignored] = field(default_factory=list)
-    grown: tuple[Growth, ...] = ()
-    """What the record counts and the node does not tell of yet."""
-    news: list[Fault] = field(default_factory=list)
-    """The faults that opened or reopened an incident."""
-    notable: Incident | None = None
-    """What to tell of although nothing opened: the driver says that it has ended, or it made a suspect."""
-
-
 class IncidentBuilder:
     """One incident while occurrences are added to it.
 
@@ -79,7 +64,7 @@ class IncidentBuilder:
         self.latest: Fault | None = None
         """The newest of the ``unwritten`` occurrences, those that the node does not tell of yet."""
         self.unwritten = 0
-        self.reached = KernelPosition()
+        self.reached = NOWHERE
         """How far these reach in the kernel log."""
 
     def seen(self, fault: Fault) -> bool:
@@ -131,13 +116,11 @@ class IncidentBuilder:
     def end(self, fault: Fault) -> None:
         """The driver says that this is over: what taints stays until its reset, anything else is closed."""
         self.extend(fault, 0)
-        if self.incident.taints:
-            finding, ended_ns = fault.finding, fault.timestamp_ns
-            self.incident = replace(
-                self.incident, ended_ns=ended_ns, advice=finding.advice, needs=finding.needs
-            )
-        else:
+        if not self.incident.taints:
             self.release(fault.timestamp_ns)
+            return
+        advice, needs = fault.finding.advice, fault.finding.needs
+        self.incident = replace(self.incident, ended_ns=fault.timestamp_ns, advice=advice, needs=needs)
 
     def value(self) -> Incident:
         """The incident with what was added; the very same one where that is nothing."""
@@ -155,12 +138,27 @@ class IncidentBuilder:
         return Growth(self.count, replace(latest, finding=finding, times=self.unwritten))
 
 
-class RecordBuilder:
-    """The incidents of one node by their key, and how far its kernel log was judged."""
+@dataclass(slots=True)
+class Folded:
+    """One node's record while evidence is folded into it, and what came of that."""
 
-    def __init__(self, record: NodeRecord) -> None:
-        self.before = record
-        self.read = record.read
+    record: NodeRecord
+    urgent: bool = False
+    """Whether the record must be written now."""
+    counted: list[Fault] = field(default_factory=list)
+    ignored: list[Ignored] = field(default_factory=list)
+    grown: tuple[Growth, ...] = ()
+    """What the record counts and the node does not tell of yet."""
+    news: list[Fault] = field(default_factory=list)
+    """The faults that opened or reopened an incident."""
+    notable: Incident | None = None
+    """What to tell of although nothing opened: the driver calls it over, or it made a suspect."""
+    incidents: dict[Key, IncidentBuilder] = field(default_factory=dict)
+    read: KernelPosition = NOWHERE
+
+    def load(self, record: NodeRecord) -> None:
+        """Go on from this record."""
+        self.record, self.read = record, record.read
         self.incidents = {
             (i.key.rule, i.key.gpu, i.severity.taints, i.last.boot_id): IncidentBuilder(i)
             for i in record.incidents
@@ -173,10 +171,11 @@ class RecordBuilder:
         elif position.known:
             self.read = self.read.later(position)
 
-    def record(self) -> NodeRecord:
-        """As it stands now."""
+    def finish(self) -> NodeRecord:
+        """Make the record from what was added."""
         incidents = tuple(entry.value() for entry in self.incidents.values())
-        return replace(self.before, incidents=incidents, read=self.read)
+        self.record = replace(self.record, incidents=incidents, read=self.read)
+        return self.record
 
 
 def fold_faults(
@@ -192,36 +191,35 @@ def fold_faults(
     ``removal`` makes a release of a taint that was taken off by hand, where one was (rule 23). It
     covers what was counted until now, and not the new faults.
     """
-    folded = Folded(state.record)
-    _meet_machine(folded, state)
-    builder = RecordBuilder(folded.record)
-    uncovered = [fault for growth in grown for fault in _fold_growth(folded, builder, growth, state)]
+    record = _at_machine(state)
+    folded = Folded(record, urgent=record != state.record and not state.record.empty)
+    folded.load(record)
+    uncovered = [fault for growth in grown for fault in _fold_growth(folded, growth, state)]
     if removal is not None:
-        builder = RecordBuilder(removal(builder.record()))
+        folded.load(removal(folded.finish()))
         folded.urgent = True
     known: set[IncidentKey] = set()
     for fault in sorted((*uncovered, *faults), key=Fault.order):
         if fault.times > 1 and fault.key in known:
             fault = replace(fault, times=1)  # of the others that it stands for some may be known as well
-        reason = _fold_fault(folded, builder, state, fault, now)
+        reason = _fold_fault(folded, state, fault, now)
         if reason is not None:
             known.add(fault.key)
             folded.ignored.append(Ignored(fault, reason))
-    entries = builder.incidents.values()
+    entries = folded.incidents.values()
     folded.urgent = folded.urgent or any(entry.goes_on for entry in entries)
-    folded.record = builder.record()
     folded.grown = tuple(entry.growth(entry.latest) for entry in entries if entry.latest is not None)
+    folded.finish()
     return folded
 
 
-def _meet_machine(folded: Folded, state: NodeState) -> None:
-    """Bring the record up to the machine that stands behind the name now."""
-    record, machine = folded.record, state.machine
+def _at_machine(state: NodeState) -> NodeRecord:
+    """The record brought up to the machine that stands behind the name now."""
+    record, machine = state.record, state.machine
     known = record.machine
     if known is not None and known.node_uid != machine.node_uid and known.system_id != machine.system_id:
         # A manifest was applied to another machine, annotation and all: its memory is not this one's.
-        folded.record, folded.urgent = NodeRecord(machine=machine), not record.empty
-        return
+        return NodeRecord(machine=machine)
     if known is not None and known.boot_id != machine.boot_id and known.boot_id and machine.boot_id:
         past = (known.boot_id, *(boot for boot in record.past_boots if boot != known.boot_id))
         record = replace(
@@ -237,7 +235,7 @@ def _meet_machine(folded: Folded, state: NodeState) -> None:
             read=KernelPosition(machine.boot_id),
             booted_after_ns=None,
         )
-    record = replace(
+    return replace(
         record,
         machine=machine,
         booted_after_ns=record.booted_after_ns or state.booted_after_ns,
@@ -249,21 +247,19 @@ def _meet_machine(folded: Folded, state: NodeState) -> None:
             for incident in record.incidents
         ),
     )
-    folded.urgent = not folded.record.empty and record != folded.record
-    folded.record = record
 
 
-def _fold_growth(folded: Folded, builder: RecordBuilder, growth: Growth, state: NodeState) -> list[Fault]:
+def _fold_growth(folded: Folded, growth: Growth, state: NodeState) -> list[Fault]:
     """Add counts kept in memory to the record; gives back what a release since then does not cover."""
     fault = growth.latest
     boot_id = fault.finding.position.boot_id
-    entry = builder.incidents.get((fault.finding.rule, fault.finding.gpu, fault.severity.taints, boot_id))
+    entry = folded.incidents.get((fault.finding.rule, fault.finding.gpu, fault.severity.taints, boot_id))
     if entry is None or entry.seen(fault):
         return []  # purged since, or written although the answer was lost
     if entry.incident.state is not IncidentState.RELEASED:
         entry.catch_up(growth)
         if boot_id == state.machine.boot_id:
-            builder.read_to(fault.finding.position)
+            folded.read_to(fault.finding.position)
         return []
     if not entry.before_release(fault):
         return [replace(fault, times=1)]
@@ -272,51 +268,47 @@ def _fold_growth(folded: Folded, builder: RecordBuilder, growth: Growth, state: 
     return []
 
 
-def _fold_fault(
-    folded: Folded, builder: RecordBuilder, state: NodeState, fault: Fault, now: datetime
-) -> str | None:
+def _fold_fault(folded: Folded, state: NodeState, fault: Fault, now: datetime) -> str | None:
     """Count one fault, or say why it leads to nothing."""
-    reason = _not_ours(builder.before.past_boots, state, fault, now)
+    reason = why_not_of_node(folded.record.past_boots, state, fault, now)
     if reason is not None:
         return reason
     finding, taints, own_boot = fault.finding, fault.severity.taints, state.machine.boot_id
-    if finding.position.boot_id is None and builder.before.past_boots and _read_again(builder, fault):
+    if finding.position.boot_id is None and folded.record.past_boots and _read_again(folded, fault):
         return SEEN_BEFORE
     booted = with_boot(fault, own_boot)
     boot_id = booted.finding.position.boot_id
     is_own_end = finding.clears == finding.rule
-    if is_own_end and (standing := _standing(builder, booted)):
-        return _end(folded, builder, standing, booted, own_boot)
+    if is_own_end and (standing := _standing(folded, booted)):
+        return _end(folded, standing, booted, own_boot)
     key = (finding.rule, finding.gpu, taints, boot_id)
-    entry = builder.incidents.get(key)
-    if entry is not None or builder.before.releases:
+    entry = folded.incidents.get(key)
+    if entry is not None or folded.record.releases:
         names_boot = finding.position.boot_id is not None
-        reason = _known(folded, builder, entry, booted, names_boot=names_boot)
+        reason = _known(folded, entry, booted, names_boot=names_boot)
         if reason is not None:
             return reason
-    if taints and _predates_install(builder, booted):
+    if taints and _predates_install(folded, booted):
         return "a replay from before the first start"
     if boot_id == own_boot:
-        builder.read_to(booted.finding.position)
+        folded.read_to(booted.finding.position)
     folded.counted.append(fault)
     if finding.clears is not None:
-        _take_back(folded, builder, booted)
+        _take_back(folded, booted)
     if entry is not None and entry.incident.state is not IncidentState.RELEASED:
         entry.grow(booted)
         return None
     incident = _opened(booted, IncidentState.ACTIVE if boot_id == own_boot else IncidentState.PENDING)
     if is_own_end:  # nothing of it stands: remembered, and closed
         incident = replace(incident, state=IncidentState.RELEASED, released_ns=fault.timestamp_ns)
-    builder.incidents.pop(key, None)  # a new incident comes last, in place of a released one of its key
-    builder.incidents[key] = IncidentBuilder(incident)
+    folded.incidents.pop(key, None)  # a new incident comes last, in place of a released one of its key
+    folded.incidents[key] = IncidentBuilder(incident)
     folded.news.append(booted)
     folded.urgent = True
     return None
 
 
-def _known(
-    folded: Folded, builder: RecordBuilder, entry: IncidentBuilder | None, fault: Fault, *, names_boot: bool
-) -> str | None:
+def _known(folded: Folded, entry: IncidentBuilder | None, fault: Fault, *, names_boot: bool) -> str | None:
     """Why a fault adds nothing to what the record says, if it does not.
 
     ``names_boot`` tells whether its line named the boot, or it was taken for the Node's.
@@ -326,7 +318,7 @@ def _known(
     is_released = entry is not None and entry.incident.state is IncidentState.RELEASED
     if entry is None or (is_released and not entry.before_release(fault)):
         # An incident that an earlier release closed is no part of the last one, as one that never was.
-        marks = [mark for mark in builder.before.releases if covers(mark, fault, names_boot=names_boot)]
+        marks = [mark for mark in folded.record.releases if covers(mark, fault, names_boot=names_boot)]
         if not marks:
             return None
         read = any(had_been_read(mark, fault) for mark in marks)
@@ -340,19 +332,16 @@ def _known(
     return SEEN_BEFORE
 
 
-def _standing(builder: RecordBuilder, fault: Fault) -> list[IncidentBuilder]:
+def _standing(folded: Folded, fault: Fault) -> list[IncidentBuilder]:
     """The incidents of a fault's rule, GPU and boot that no release covers, whether they taint or not."""
     finding, boot_id = fault.finding, fault.finding.position.boot_id
-    found = (builder.incidents.get((finding.rule, finding.gpu, taints, boot_id)) for taints in (True, False))
-    return [each for each in found if each and each.incident.state is not IncidentState.RELEASED]
+    keys = ((finding.rule, finding.gpu, taints, boot_id) for taints in (True, False))
+    found = [folded.incidents[key] for key in keys if key in folded.incidents]
+    return [each for each in found if each.incident.state is not IncidentState.RELEASED]
 
 
 def _end(
-    folded: Folded,
-    builder: RecordBuilder,
-    standing: Iterable[IncidentBuilder],
-    fault: Fault,
-    own_boot: str | None,
+    folded: Folded, standing: Iterable[IncidentBuilder], fault: Fault, own_boot: str | None
 ) -> str | None:
     """Note that the driver calls it over; a taint stays until its reset all the same."""
     before = [entry for entry in standing if not entry.seen(fault)]
@@ -360,19 +349,18 @@ def _end(
         return SEEN_BEFORE
     for entry in before:
         entry.end(fault)
-    position = fault.finding.position
-    if position.boot_id == own_boot:
-        builder.read_to(position)
+    if fault.finding.position.boot_id == own_boot:
+        folded.read_to(fault.finding.position)
     folded.counted.append(fault)
     folded.notable, folded.urgent = _opened(fault, IncidentState.ACTIVE), True
     return None
 
 
-def _take_back(folded: Folded, builder: RecordBuilder, fault: Fault) -> None:
+def _take_back(folded: Folded, fault: Fault) -> None:
     """Close what this line says has ended. It never brings a node back: a taint stays until its reset."""
     finding = fault.finding
     key = (str(finding.clears), finding.gpu, False, finding.position.boot_id)
-    entry = builder.incidents.get(key)
+    entry = folded.incidents.get(key)
     if (
         entry is not None
         and entry.incident.state is IncidentState.ACTIVE
@@ -383,13 +371,8 @@ def _take_back(folded: Folded, builder: RecordBuilder, fault: Fault) -> None:
         folded.urgent = True
 
 
-def is_of_this_node(state: NodeState, fault: Fault, now: datetime) -> bool:
-    """Whether a fault says something about the machine that stands behind the Node's name now."""
-    return _not_ours(state.record.past_boots, state, fault, now) is None
-
-
-def _not_ours(past_boots: Sequence[str], state: NodeState, fault: Fault, now: datetime) -> str | None:
-    """Why a fault says nothing about this node's machine, if it does not."""
+def why_not_of_node(past_boots: Sequence[str], state: NodeState, fault: Fault, now: datetime) -> str | None:
+    """Why a fault says nothing about the machine that stands behind the Node's name now, if it does not."""
     boot_id = fault.finding.position.boot_id
     if state.opted_out:
         return OPTED_OUT
@@ -411,7 +394,7 @@ def _precedes_boot(booted_after_ns: int, stamp_us: int | None, now: datetime) ->
     return stamp_us is not None and stamp_us > uptime_us + uptime_us // 1000 + UPTIME_MARGIN_US
 
 
-def _read_again(builder: RecordBuilder, fault: Fault) -> bool:
+def _read_again(folded: Folded, fault: Fault) -> bool:
     """Whether a line that names no boot is known evidence of an earlier boot, read a second time.
 
     Read again it has the Loki timestamp that it had; a replay of that boot's log would have a new one, but a
@@ -419,21 +402,19 @@ def _read_again(builder: RecordBuilder, fault: Fault) -> bool:
     """
     finding = fault.finding
     return any(
-        key[3] in builder.before.past_boots
+        key[3] in folded.record.past_boots
         and key[:3] == (finding.rule, finding.gpu, fault.severity.taints)
         and fault.timestamp_ns <= entry.last_ns
         and bool(finding.position.at_or_before(entry.last))
-        for key, entry in builder.incidents.items()
+        for key, entry in folded.incidents.items()
     )
 
 
-def _predates_install(builder: RecordBuilder, fault: Fault) -> bool:
+def _predates_install(folded: Folded, fault: Fault) -> bool:
     """Whether it repeats kernel evidence that was only remembered: it is older than the first start."""
-    finding = fault.finding
-    entry = builder.incidents.get((finding.rule, finding.gpu, False, finding.position.boot_id))
-    if entry is None or not entry.incident.before_install:
-        return False
-    return bool(finding.position.at_or_before(entry.last))
+    rule, gpu, position = fault.finding.rule, fault.finding.gpu, fault.finding.position
+    entry = folded.incidents.get((rule, gpu, False, position.boot_id))
+    return entry is not None and entry.incident.before_install and bool(position.at_or_before(entry.last))
 
 
 def _opened(fault: Fault, state: IncidentState) -> Incident:
@@ -457,25 +438,6 @@ def _opened(fault: Fault, state: IncidentState) -> Incident:
         user_written=finding.user_written,
         job=fault.job,
     )
-
-
-def covers(mark: Release, fault: Fault, *, names_boot: bool) -> bool:
-    """Whether a release covers evidence of an incident that was not recorded when it was made.
-
-    By kernel position within the boot where both are known, else by what had been read of the source. A line
-    that names no boot may be of the boot before, read again after a restart: then only the latter can tell.
-    """
-    position = fault.finding.position
-    if mark.read.boot_id != position.boot_id:
-        return had_been_read(mark, fault) and not names_boot
-    if position.known and mark.read.known:
-        return bool(position.at_or_before(mark.read))
-    return had_been_read(mark, fault)
-
-
-def had_been_read(mark: Release, fault: Fault) -> bool:
-    """Whether this very line had been read when a release was made; a replay of it has a later timestamp."""
-    return fault.timestamp_ns < mark.read_ns.get(fault.source, 0)
 
 
 def tainting(record: NodeRecord) -> list[Incident]:

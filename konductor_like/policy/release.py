@@ -22,6 +22,7 @@ from datetime import datetime, timedelta
 from konductor_like.model import (
     Change,
     EventReason,
+    Fault,
     Incident,
     IncidentState,
     NodeRecord,
@@ -169,6 +170,25 @@ def _warning(state: NodeState) -> str | None:
     if not open_faults:
         return None
     return "The node has not rebooted since: " + "; ".join(open_faults)
+
+
+def covers(mark: Release, fault: Fault, *, names_boot: bool) -> bool:
+    """Whether a release covers evidence of an incident that was not recorded when it was made.
+
+    By kernel position within the boot where both are known, else by what had been read of the source. A line
+    that names no boot may be of the boot before, read again after a restart: then only the latter can tell.
+    """
+    position = fault.finding.position
+    if mark.read.boot_id != position.boot_id:
+        return had_been_read(mark, fault) and not names_boot
+    if position.known and mark.read.known:
+        return bool(position.at_or_before(mark.read))
+    return had_been_read(mark, fault)
+
+
+def had_been_read(mark: Release, fault: Fault) -> bool:
+    """Whether this very line had been read when a release was made; a replay of it has a later timestamp."""
+    return fault.timestamp_ns < mark.read_ns.get(fault.source, 0)
 
 
 def released_by_hand(

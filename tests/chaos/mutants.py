@@ -194,11 +194,11 @@ def _no_line_names_its_boot(real: Any) -> Any:
 
 
 def _all_is_deferred(_real: Any) -> Any:
-    def deferred(record: Any, _state: Any, _mine: Any, rules: Any, now_ns: int) -> dict[Any, int]:
+    def deferred_of(record: Any, _state: Any, _mine: Any, rules: Any, now_ns: int) -> dict[Any, int]:
         keys = (i.key for i in record.incidents if rules.escalation(i.key.rule).defer_seconds)
         return dict.fromkeys(keys, now_ns + 10**9)
 
-    return deferred
+    return deferred_of
 
 
 def _threshold_off_by(number: int) -> Callable[[Any], Any]:
@@ -370,14 +370,14 @@ MUTANTS: dict[str, Mutant] = {
         example="what the links of a rack print after a GPU's failure is collateral",
     ),
     "hardware's own failure may be collateral": Mutant(
-        "policy.is_deferrable", lambda _: lambda each, _rules: each.taints, seed=8
+        "policy.Evidence.is_deferrable", lambda _: property(lambda each: each.severity.taints), seed=8
     ),
     "nothing waits to be told apart": Mutant(
-        *("policy.deferred", _always({})),
+        *("policy.deferred_of", _always({})),
         example="a link's failure is not acted upon before others may have been heard",
     ),
     "what is to be told apart waits for ever": Mutant(
-        "policy.deferred", _all_is_deferred, example="a link's failure that nothing explains taints"
+        "policy.deferred_of", _all_is_deferred, example="a link's failure that nothing explains taints"
     ),
     "no event keeps its name": Mutant(
         *("policy.named", _no_event_keeps_its_name),
@@ -415,7 +415,7 @@ MUTANTS: dict[str, Mutant] = {
         "policy._distinct_jobs", _every_line_of_a_job, example="page faults of one job are the job's"
     ),
     "whose a page fault was nobody learns from pods": Mutant(
-        "policy.evidence._with_jobs", _first, example="page faults of three jobs are the GPU's"
+        "policy._with_jobs", _first, example="page faults of three jobs are the GPU's"
     ),
     "what a failure elsewhere explains counts": Mutant(
         *("policy.counting", _all_that_is_not_recorded),
