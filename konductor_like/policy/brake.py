@@ -268,7 +268,8 @@ def count_fleet(
             count.note_held(state, deferred.get(name, ()))
         if was_out:
             count.note_times_out(state, in_service=not (is_out or is_away))
-    _count_gone(count, snapshot, acts.get(Control.PURGE))
+    if snapshot.controls.tainted or Control.PURGE in acts:
+        _count_gone(count, snapshot, acts.get(Control.PURGE))
     _set_bounds(count)
     return count
 

@@ -78,6 +78,10 @@ class IncidentBuilder:
             return fault.finding.text.startswith(self.incident.evidence.removesuffix("…"))
         return fault.timestamp_ns <= self.last_ns
 
+    def repeats_before_install(self, fault: Fault) -> bool:
+        """Whether it repeats kernel evidence that is only remembered: it is older than the first start."""
+        return self.incident.before_install and bool(fault.finding.position.at_or_before(self.last))
+
     def before_release(self, fault: Fault) -> bool:
         """Whether a release covers it by its time."""
         return self.incident.released_ns is not None and fault.timestamp_ns <= self.incident.released_ns
@@ -288,7 +292,8 @@ def _fold_fault(folded: Folded, state: NodeState, fault: Fault, now: datetime) -
         reason = _known(folded, entry, booted, names_boot=names_boot)
         if reason is not None:
             return reason
-    if taints and _predates_install(folded, booted):
+    remembered = folded.incidents.get((finding.rule, finding.gpu, False, boot_id))
+    if taints and remembered is not None and remembered.repeats_before_install(booted):
         return "a replay from before the first start"
     if boot_id == own_boot:
         folded.read_to(booted.finding.position)
@@ -408,13 +413,6 @@ def _read_again(folded: Folded, fault: Fault) -> bool:
         and bool(finding.position.at_or_before(entry.last))
         for key, entry in folded.incidents.items()
     )
-
-
-def _predates_install(folded: Folded, fault: Fault) -> bool:
-    """Whether it repeats kernel evidence that was only remembered: it is older than the first start."""
-    rule, gpu, position = fault.finding.rule, fault.finding.gpu, fault.finding.position
-    entry = folded.incidents.get((rule, gpu, False, position.boot_id))
-    return entry is not None and entry.incident.before_install and bool(position.at_or_before(entry.last))
 
 
 def _opened(fault: Fault, state: IncidentState) -> Incident:

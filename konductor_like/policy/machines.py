@@ -99,7 +99,7 @@ def leave_boots(state: NodeState, boots: Collection[str]) -> NodeRecord:
     The very same record where that changes nothing; the Node's present boot is never over.
     """
     record = state.record
-    left = sorted(pending_boots(record).intersection(boots) - {state.machine.boot_id}) if boots else []
+    left = sorted(pending_boots(record).intersection(boots) - {state.machine.boot_id})
     if not left:
         return record
     return replace(

@@ -184,11 +184,11 @@ def _applied_on_any_refusal(real: Any) -> Any:
 
 
 def _no_line_names_its_boot(real: Any) -> Any:
-    def fold_fault(folded: Any, builder: Any, state: Any, fault: Any, now: Any) -> Any:
+    def fold_fault(folded: Any, state: Any, fault: Any, now: Any) -> Any:
         position = fault.finding.position
         bare = KernelPosition(None, position.sequence, position.stamp_us)
         finding = fault.finding._replace(position=bare)
-        return real(folded, builder, state, replace(fault, finding=finding), now)
+        return real(folded, state, replace(fault, finding=finding), now)
 
     return fold_fault
 
