@@ -151,24 +151,6 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedFailure:
-    """Something that several nodes told of within seconds: one failure, however many lines."""
-
-    name: str
-    """What its nodes share, and when it began; the same on all of them and over restarts."""
-    shared: str
-    """The job, ``namespace/Kind/name``, or ``domain NAME`` for a multi-node NVLink domain."""
-    start_ns: int
-    """Loki timestamp of its first line."""
-    nodes: tuple[str, ...]
-    """All of them: the root cause first, then those that failed with the most jobs, then the earliest."""
-    root_causes: frozenset[str] = frozenset()
-    """Where the hardware failed that all else followed from; empty where none is in sight."""
-    collateral: frozenset[str] = frozenset()
-    """Nodes that only failed in its wake."""
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """What to do: the one value that log, metrics, Events, dry run and the writes are rendered from."""
 
@@ -185,5 +167,3 @@ class Plan:
     """Recent evidence, to be carried to the next decision."""
     refused: tuple[Refused, ...] = ()
     """Nodes that are not tainted although something stands against them."""
-    failures: tuple[SharedFailure, ...] = ()
-    """What several nodes told of together lately."""

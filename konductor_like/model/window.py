@@ -72,8 +72,3 @@ class Window:
     """Traces that had to go for want of room."""
     pruned_ns: int = 0
     """When, by our clock, what is too old was last looked for."""
-
-    @property
-    def size(self) -> int:
-        """How many traces it holds."""
-        return sum(map(len, self.traces.values()))

@@ -76,12 +76,6 @@ class FailureGroup:
         """What its nodes share, and when it began."""
         return self.known_as or f"{self.shared}@{stamp(moment_of(self.start_ns))}"
 
-    @property
-    def began_ns(self) -> int:
-        """When it began, by its name."""
-        began_ns = parts_of(self.name)[1]
-        return self.start_ns if began_ns is None else began_ns
-
     def is_named(self, name: str, rules: PolicyConfig) -> bool:
         """Whether a failure group of that name is this one: lines that come later may begin earlier."""
         shared, began_ns = parts_of(name)

@@ -98,7 +98,6 @@ def decide(
         },
         window=window,
         refused=refusals(cases, admission.refused, ignored),
-        failures=fleet.failures,
     )
 
 

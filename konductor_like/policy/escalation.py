@@ -25,7 +25,6 @@ from konductor_like.model import (
     NodeState,
     Same,
     Severity,
-    SharedFailure,
     Snapshot,
     Source,
     Threshold,
@@ -41,7 +40,6 @@ from konductor_like.policy.correlation import (
     FailureGroup,
     deferred_of,
     failure_groups,
-    is_decided,
     named,
     parts_by_node,
     related,
@@ -71,7 +69,6 @@ class Assessment:
     """The nodes that failed jobs turned out to have in common just now, and the incident that says so."""
     deferred: Deferred = field(default_factory=dict)
     """By node, incidents that wait a few seconds before they may taint, and until when."""
-    failures: tuple[SharedFailure, ...] = ()
 
 
 def assess_fleet(
@@ -110,7 +107,7 @@ def assess_fleet(
     }
     groups = [named(group, known, deferred, rules) for group in failure_groups(evidence, states, rules)]
     parts = parts_by_node(groups)
-    failed = failed_jobs(groups)
+    failed = failed_jobs(groups) if groups else {}
     counts: defaultdict[str, list[Evidence]] = defaultdict(list)
     for each in counting(evidence, groups):
         counts[each.node].append(each)
@@ -136,14 +133,7 @@ def assess_fleet(
     quiet_ns = now_ns - span_ns(rules.correlation_seconds)
     over = {group.name for group in groups if group.members[-1].end_ns < quiet_ns}
     urgent = {name for name, new in changed.items() if _is_urgent(known[name], new, states[name], over)}
-    recent = (group for group in groups if group.members[-1].end_ns >= now_ns - RECENT_NS)
-    return Assessment(
-        changed,
-        frozenset(urgent | suspects.keys()),
-        suspects,
-        deferred,
-        tuple(_shared_failure(group, failed, deferred) for group in recent),
-    )
+    return Assessment(changed, frozenset(urgent | suspects.keys()), suspects, deferred)
 
 
 def _touched(
@@ -178,12 +168,12 @@ def _escalated(
     record: NodeRecord, state: NodeState, counts: Sequence[Evidence], rules: PolicyConfig, now_ns: int
 ) -> NodeRecord:
     """The record with what escalates its incidents now; one that was escalated before stays as it is."""
-    found = {
-        id(incident): escalated(incident, because, rules)
-        for incident in open_incidents(record, state)
-        if not incident.taints and (because := reason_to_escalate(incident, counts, rules, now_ns))
-    }
-    return _with_incidents(record, found) if found else record
+    for incident in open_incidents(record, state):
+        if incident.taints:
+            continue
+        if because := reason_to_escalate(incident, counts, rules, now_ns):
+            record = _with_incident(record, incident, escalated(incident, because, rules))
+    return record
 
 
 def _suspected(
@@ -191,18 +181,20 @@ def _suspected(
 ) -> tuple[NodeRecord, Incident | None]:
     """The record of a common node, and its latest suspicion, which says so; None where that is no news."""
     doubts = [i for i in open_incidents(record, state) if i.severity is Severity.SUSPECT and not i.taints]
-    if not doubts or tainting(record) or not is_news(counts, now_ns):
+    advice = (
+        f"It is the only node common to {rules.common_node_jobs} or more jobs that failed within "
+        f"{span_text(LONGEST_SECONDS)}: run diagnostics on its GPUs and network."
+    )
+    is_known = any(doubt.advice == advice for doubt in doubts)
+    if not doubts or is_known or tainting(record) or not is_news(counts, now_ns):
         return record, None
     latest = max(doubts, key=lambda incident: incident.last_ns)
-    suspect = suspected(latest, rules)
-    if any(doubt.advice == suspect.advice for doubt in doubts):
-        return record, None
-    return _with_incidents(record, {id(latest): suspect}), suspect
+    suspect = replace(latest, advice=advice, needs="inspection")
+    return _with_incident(record, latest, suspect), suspect
 
 
-def _with_incidents(record: NodeRecord, changed: Mapping[int, Incident]) -> NodeRecord:
-    incidents = tuple(changed.get(id(incident), incident) for incident in record.incidents)
-    return replace(record, incidents=incidents)
+def _with_incident(record: NodeRecord, before: Incident, after: Incident) -> NodeRecord:
+    return replace(record, incidents=tuple(after if i is before else i for i in record.incidents))
 
 
 def _is_urgent(before: NodeRecord, after: NodeRecord, state: NodeState, over: Collection[str]) -> bool:
@@ -224,21 +216,6 @@ def _is_urgent(before: NodeRecord, after: NodeRecord, state: NodeState, over: Co
 
 def _reasons(record: NodeRecord) -> list[tuple[IncidentKey, str]]:
     return [(incident.key, incident.escalated_because) for incident in tainting(record)]
-
-
-def _shared_failure(group: FailureGroup, failed: JobsOf, deferred: Deferred) -> SharedFailure:
-    first: dict[str, int] = {}
-    own: set[str] = set()
-    for each in group.members:
-        first.setdefault(each.node, each.start_ns)
-        if not (each.is_symptom or each.is_deferrable):
-            own.add(each.node)
-    root_causes = group.root_causes if is_decided(group, deferred) else frozenset()
-    ranked = sorted(
-        first, key=lambda node: (node not in root_causes, -len(failed.get(node, ())), first[node], node)
-    )
-    collateral = frozenset(first).difference(root_causes, own) if root_causes else frozenset()
-    return SharedFailure(group.name, group.shared, group.began_ns, tuple(ranked), root_causes, collateral)
 
 
 def counting(evidence: Iterable[Evidence], groups: Iterable[FailureGroup]) -> list[Evidence]:
@@ -400,13 +377,3 @@ def is_common_node(node: str, failed: JobsOf, rules: PolicyConfig) -> bool:
     if not 0 < rules.common_node_jobs <= len(mine):
         return False
     return all(len(mine & theirs) * 2 <= len(mine) for other, theirs in failed.items() if other != node)
-
-
-def suspected(incident: Incident, rules: PolicyConfig) -> Incident:
-    """The incident of a common node, which says so from now on."""
-    jobs, within = rules.common_node_jobs, span_text(LONGEST_SECONDS)
-    advice = (
-        f"It is the only node common to {jobs} or more jobs that failed within {within}: "
-        "run diagnostics on its GPUs and network."
-    )
-    return replace(incident, advice=advice, needs="inspection")
