@@ -66,22 +66,10 @@ class FailureGroup:
         """Where it shows."""
         return frozenset(each.node for each in self.members)
 
-    def root_cause_for(self, domain: str | None) -> str | None:
-        """Of its root causes the one that spoke up first, in that domain if there is one."""
-        first = next((each.node for each in self.members if each.node in self.root_causes), None)
-        return self.nearest.get(domain, first)
-
     @property
     def name(self) -> str:
         """What its nodes share, and when it began."""
         return self.known_as or f"{self.shared}@{stamp(moment_of(self.start_ns))}"
-
-    def is_named(self, name: str, rules: PolicyConfig) -> bool:
-        """Whether a failure group of that name is this one: lines that come later may begin earlier."""
-        shared, began_ns = parts_of(name)
-        if began_ns is None or job_key(shared) != job_key(self.shared):
-            return False
-        return abs(began_ns - self.start_ns) <= longest_ns(rules)
 
 
 def failure_groups(
@@ -303,9 +291,19 @@ def named(
 ) -> FailureGroup:
     """The group under the name that a record has for it, the earliest if there are several."""
     names = {i.failure_group for node in group.nodes if node in records for i in records[node].incidents}
-    known = {name for name in names if name is not None and group.is_named(name, rules)}
+    known = set()
+    for name in names:
+        shared, began_ns = parts_of(name or "")
+        # Lines that come later may begin earlier.
+        is_same = began_ns is not None and abs(began_ns - group.start_ns) <= longest_ns(rules)
+        if name is not None and is_same and job_key(shared) == job_key(group.shared):
+            known.add(name)
+    # Nothing of its root causes is deferred any more.
+    decided = any(each.is_conclusive for each in group.members) or not any(
+        each.key in deferred.get(each.node, ()) for each in group.members if each.node in group.root_causes
+    )
     name = min(known, key=lambda name: (parts_of(name)[1], name), default=group.name)
-    return replace(group, known_as=name, decided=is_decided(group, deferred))
+    return replace(group, known_as=name, decided=decided)
 
 
 def deferred_of(
@@ -355,13 +353,6 @@ def with_roles(
     return replace(record, incidents=tuple(incidents)) if incidents != list(record.incidents) else record
 
 
-def is_decided(group: FailureGroup, deferred: Deferred) -> bool:
-    """Whether what is known of its root causes will stay: nothing of theirs is deferred any more."""
-    return any(each.is_conclusive for each in group.members) or not any(
-        each.key in deferred.get(each.node, ()) for each in group.members if each.node in group.root_causes
-    )
-
-
 def _in_group(
     incident: Incident,
     group: FailureGroup,
@@ -386,9 +377,11 @@ def _in_group(
             role = Role.COLLATERAL
     elif role is None and not is_deferred:
         role = Role.UNCLEAR
-    root_cause = group.root_cause_for(state.domain) if role is Role.COLLATERAL else None
-    if root_cause is None and incident.failure_group == group.name and role is Role.COLLATERAL:
-        root_cause = incident.root_cause
+    root_cause = None
+    if role is Role.COLLATERAL:
+        first = next((each.node for each in group.members if each.node in group.root_causes), None)
+        before = incident.root_cause if incident.failure_group == group.name else None
+        root_cause = group.nearest.get(state.domain, first) or before
     job = _job(incident, each, group)
     if (group.name, role, job, root_cause) == (
         incident.failure_group,
