@@ -57,16 +57,6 @@ def test_a_reset_removes_the_taint_and_remembers_who_and_why() -> None:
     assert cluster.writes[-1].health is None
 
 
-def test_the_ring_buffer_replayed_after_a_reset_does_not_taint_again() -> None:
-    cluster = tainted_cluster(stamp=100)
-    reset(cluster, seconds=60)
-
-    plan = cluster.tick(fault(stamp=100, seconds=120), seconds=121)
-
-    assert cluster.tainted == set()
-    assert plan.changes == ()
-
-
 @pytest.mark.parametrize("stamp", [100.0, None], ids=["stamped", "no stamp"])
 def test_the_lines_of_a_node_whose_clock_is_ahead_taint_at_once_and_are_covered_by_a_reset(
     stamp: float | None,
@@ -84,11 +74,13 @@ def test_the_lines_of_a_node_whose_clock_is_ahead_taint_at_once_and_are_covered_
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_new_fault_after_a_reset_taints_at_once() -> None:
+def test_after_a_reset_a_replay_changes_nothing_and_a_new_fault_taints_at_once() -> None:
     cluster = tainted_cluster(stamp=100)
     reset(cluster, seconds=60)
 
-    cluster.tick(fault(stamp=180, seconds=80), seconds=81)
+    assert cluster.tick(fault(stamp=100, seconds=120), seconds=121).changes == ()
+    assert cluster.tainted == set()
+    cluster.tick(fault(stamp=180, seconds=80), seconds=122)
 
     assert cluster.tainted == {"gpu-1"}
     [incident] = cluster.nodes["gpu-1"].record.incidents
@@ -159,17 +151,6 @@ def test_a_reset_covers_nothing_of_the_next_boot(seconds: float) -> None:
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_reset_warns_that_a_dead_gpu_logs_nothing_more() -> None:
-    cluster = tainted_cluster()
-
-    reset(cluster, seconds=60)
-
-    warning = cluster.nodes["gpu-1"].record.releases[0].warning
-    assert warning is not None
-    assert "xid 79 on GPU 0000:4e:00" in warning
-    assert "not rebooted" in warning
-
-
 @pytest.mark.parametrize("needs", [need for need in Needs if need is not Needs.REBOOT])
 def test_of_a_fault_that_asks_for_no_reboot_nobody_is_told_that_there_was_none(needs: Needs) -> None:
     cluster = Cluster(fleet(10))
@@ -191,10 +172,6 @@ def test_of_several_faults_only_those_that_ask_for_a_reboot_are_told_of() -> Non
     assert warning == "The node has not rebooted since: xid 79 on GPU 0000:4e:00: Reboot the node."
 
 
-def test_resetting_a_healthy_node_is_nothing_to_do() -> None:
-    assert release(node(), at=at(0), by="ann", reason="", how="reset", read_ns={}) is None
-
-
 def test_resetting_a_taint_without_a_record_leaves_a_mark() -> None:
     """Konduktor's own taints are the same key, value and effect."""
     from tests.policy.scenes import OURS
@@ -207,7 +184,7 @@ def test_resetting_a_taint_without_a_record_leaves_a_mark() -> None:
     assert change.record.releases[0].read == KernelPosition("boot-a")
 
 
-def test_a_purge_leaves_no_trace() -> None:
+def test_a_purge_leaves_no_trace_and_a_healthy_node_needs_no_reset() -> None:
     cluster = tainted_cluster()
 
     cluster.apply(purge(cluster.nodes["gpu-1"]))
@@ -215,6 +192,7 @@ def test_a_purge_leaves_no_trace() -> None:
     assert not cluster.nodes["gpu-1"].tainted
     assert cluster.nodes["gpu-1"].record.empty
     assert purge(cluster.nodes["gpu-1"]) is None
+    assert release(node(), at=at(0), by="ann", reason="", how="reset", read_ns={}) is None
 
 
 def test_a_taint_removed_by_hand_is_a_release() -> None:
