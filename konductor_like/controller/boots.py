@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from konductor_like.model import NodeState
 from konductor_like.model.time import SECOND_NS
 from konductor_like.policy.machines import (
-    SETTLED_NS,
+    UNAMBIGUOUS_AFTER_NS,
     Heard,
     boots_left,
     is_ambiguous,
@@ -31,7 +31,7 @@ class Boots:
         self.overdue = 0
         """Boots that faults have waited for for more than ten minutes."""
         self._presumed = self.ambiguous
-        self._presumed_until_ns = now_ns + SETTLED_NS
+        self._presumed_until_ns = now_ns + UNAMBIGUOUS_AFTER_NS
         self._heard: dict[str, Heard] = {}
         self._pending_ns: dict[tuple[str, str], int] = {}
 

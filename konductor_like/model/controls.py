@@ -1,4 +1,4 @@
-"""What people told the controller, and which tainted Nodes are gone. The Lease carries both."""
+"""The operators' controls (pause, brake reset), and the tainted Nodes that are gone; the Lease carries both."""
 
 from __future__ import annotations
 

@@ -71,4 +71,4 @@ class Window:
     dropped: int = 0
     """Traces that had to go for want of room."""
     pruned_ns: int = 0
-    """When, by our clock, what is too old was last looked for."""
+    """When, by our clock, what is too old was last removed."""

@@ -44,7 +44,7 @@ JOINING = timedelta(minutes=30)
 """A Node younger than this may well not be Ready yet: a fleet that grows shall not trip the brake."""
 
 Deferred = Mapping[str, Collection[IncidentKey]]
-"""By node, what waits a few seconds by its rule and not for the brake."""
+"""By node, the incidents that may not taint yet by their rule; the brake does not hold these."""
 NOTHING_DEFERRED: Deferred = {}
 NO_CONTROLS = Controls()
 

@@ -1,7 +1,7 @@
 """One node's write: what to set and what to say; and which nodes are not tainted, and why.
 
-``decide`` makes a :class:`Case` for each node that needs attention, asks the brake, and then builds the
-changes here. Nothing is weighed here any more.
+``decide`` makes a :class:`Case` of each node that needs attention and asks the brake; the changes and the
+reasons follow from both here.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _OF_IGNORED = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One node that needs looking at, and what came of it."""
+    """One node that is decided, and what its evidence comes to."""
 
     state: NodeState
     folded: Folded
@@ -212,7 +212,7 @@ def refusals(
 
 
 def would_taint(state: NodeState, fault: Fault) -> bool:
-    """Whether such a fault is a reason to taint this node; what the brake would say is not asked."""
+    """Whether such a fault is a reason to taint this node; the brake may still hold it."""
     if state.opted_out or not state.selected or not fault.severity.taints:
         return False
     return state.is_gpu_node or (fault.source is Source.KERNEL and fault.finding.kind.proves_gpu)

@@ -1,5 +1,6 @@
-"""Telling one failure from many lines: nodes that share a job or an NVLink domain and report within seconds.
+"""One failure out of many lines: nodes that share a job or an NVLink domain and report within seconds.
 
+``escalation`` groups the fleet's evidence here, and gives the incidents their roles in the groups.
 Hardware that failed by its node's own kernel log is the root cause. The lines that every rank of a job prints
 when another one dies (Xid 13, 31, 43, 45, NCCL and CUDA errors) are then collateral, and accuse nobody. Roles
 only ever follow from a failure that is in sight: where the evidence is gone, what was written stays.

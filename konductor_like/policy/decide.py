@@ -40,7 +40,7 @@ class _Faults:
 
     by_node: defaultdict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
     ignored: list[Ignored] = field(default_factory=list)
-    waiting: list[Fault] = field(default_factory=list)
+    of_unknown_nodes: list[Fault] = field(default_factory=list)
 
 
 def decide(
@@ -90,7 +90,7 @@ def decide(
         admission.brake,
         counted,
         ignored,
-        tuple(found.waiting),
+        tuple(found.of_unknown_nodes),
         {
             name: cases[name].folded.grown
             for name, change in changes.items()
@@ -109,7 +109,7 @@ def _by_node(snapshot: Snapshot, faults: Sequence[Fault], rules: PolicyConfig) -
         elif fault.finding.user_written and not rules.count_user_written:
             found.ignored.append(Ignored(fault, USER_WRITTEN))
         elif fault.node not in snapshot.nodes:
-            found.waiting.append(fault)
+            found.of_unknown_nodes.append(fault)
         else:
             found.by_node[fault.node].append(fault)
     return found
@@ -189,6 +189,6 @@ def _assessed(
 
 
 def _write_order(change: Change) -> tuple[bool, bool, int, str]:
-    """Taints first and of those the most urgent: a dead GPU waits for no bookkeeping."""
+    """Taints first and of those the most urgent: no bookkeeping goes before a dead GPU."""
     grave = change.incident.urgency if change.incident else (True, 0)
     return (change.verb is not Verb.TAINT, *grave, change.node)

@@ -1,8 +1,8 @@
 """What recent evidence of the whole fleet makes of a node's incidents.
 
-Doubt becomes reason enough by so many occurrences, or by two kinds of evidence that confirm each other. Jobs
-fail for many reasons, and pods' words alone accuse nobody. But a node that one failed job after the other has
-in common, each time with different others, is a suspect that is told of.
+``decide`` calls :func:`assess_fleet`. An incident is escalated by so many occurrences, or by two kinds of
+evidence that confirm each other; pods' words alone taint nothing (rule 17). A node that many failed jobs have
+in common, each time with other nodes, becomes a suspect, with an Event, and no more.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class Assessment:
     records: Mapping[str, NodeRecord] = field(default_factory=dict)
     """The records that it changed, by node."""
     urgent: frozenset[str] = frozenset()
-    """Those of them to be written now; what only adds words waits for the next write (rule 22)."""
+    """Those of them to be written now; what only adds words goes with the next write (rule 22)."""
     suspects: Mapping[str, Incident] = field(default_factory=dict)
     """The nodes that failed jobs turned out to have in common just now, and the incident that says so."""
     deferred: Deferred = field(default_factory=dict)
-    """By node, incidents that wait a few seconds before they may taint, and until when."""
+    """By node, the incidents that may not taint yet by their rule, and until when."""
 
 
 def assess_fleet(
@@ -143,7 +143,7 @@ def _touched(
     rules: PolicyConfig,
     since_ns: int,
 ) -> set[str]:
-    """The nodes that something may have changed for: those heard of lately, and those that wait to settle."""
+    """The nodes that something may have changed for: heard of lately, or with deferred incidents."""
     touched = {name for name, at_ns in window.heard_ns.items() if at_ns >= since_ns and name in states}
     for name, record in records.items():
         if not states[name].tainted and any(
@@ -200,7 +200,7 @@ def _with_incident(record: NodeRecord, before: Incident, after: Incident) -> Nod
 def _is_urgent(before: NodeRecord, after: NodeRecord, state: NodeState, over: Collection[str]) -> bool:
     """Whether a changed record is to be written now; ``over`` are the failure groups that have ended.
 
-    What only adds words waits for the next write (rule 22).
+    What only adds words goes with the next write (rule 22).
     """
     if health_of(before, tainted=state.tainted) != health_of(after, tainted=state.tainted):
         return True

@@ -413,7 +413,7 @@ def evidence_of(
     return found
 
 
-def settled_ns(state: NodeState, record: NodeRecord) -> int:
+def dealt_with_until_ns(state: NodeState, record: NodeRecord) -> int:
     """Up to when what was said of the node is dealt with: its latest release, or its own beginning."""
     released_ns = unix_ns(record.releases[0].at) if record.releases else 0
     return max(state.created_ns, released_ns)
@@ -422,7 +422,7 @@ def settled_ns(state: NodeState, record: NodeRecord) -> int:
 def _of_window(
     traces: Traces, state: NodeState, record: NodeRecord, standing: Iterable[Incident], rules: PolicyConfig
 ) -> Iterator[Evidence]:
-    since_ns = settled_ns(state, record)
+    since_ns = dealt_with_until_ns(state, record)
     proven = {incident.key for incident in standing if incident.escalated_because}
     acked = {i.key: unix_ns(i.ack.at) for i in record.incidents if i.ack is not None}
     for key, trace in traces.items():

@@ -1,7 +1,7 @@
 """The incidents of one node: evidence is folded into its record; what was seen or released adds nothing.
 
-``decide`` folds the new faults of each node by itself, before it looks at the fleet. The brake is not asked
-here: :func:`with_states` sets what stands to active or held, once that is decided.
+``decide`` folds the new faults of each node by itself, before it assesses the fleet. The brake has not
+decided yet: :func:`with_states` sets what stands to active or held, once it has.
 """
 
 from __future__ import annotations
@@ -94,14 +94,14 @@ class IncidentBuilder:
         self.user_written = self.user_written and fault.finding.user_written
         ack, finding = self.incident.ack, fault.finding
         if ack is not None and count and not self.incident.taints and fault.timestamp_ns > unix_ns(ack.at):
-            self.incident = replace(self.incident, ack=None)  # somebody should look again
+            self.incident = replace(self.incident, ack=None)  # a person should see it again
             self.goes_on = True
         if self.incident.ended_ns is not None and count:
             self.incident = replace(self.incident, ended_ns=None, advice=finding.advice, needs=finding.needs)
             self.goes_on = True
 
     def grow(self, fault: Fault) -> None:
-        """Count an occurrence that may wait to be written."""
+        """Count an occurrence that need not be written at once."""
         self.extend(fault, fault.times)
         self.latest = fault
         self.unwritten += fault.times
@@ -169,7 +169,7 @@ class Folded:
         }
 
     def read_to(self, position: KernelPosition) -> None:
-        """The kernel log of the position's boot was judged up to there."""
+        """The kernel log of the position's boot was folded up to there."""
         if self.read.boot_id != position.boot_id:
             self.read = position
         elif position.known:
@@ -461,7 +461,7 @@ def _is_suspicious(incident: Incident) -> bool:
     if incident.state is not IncidentState.ACTIVE:
         return incident.state is IncidentState.PENDING
     if incident.role is Role.COLLATERAL:
-        return incident.severity.taints  # it looked fatal: worth a look still
+        return incident.severity.taints  # it looked fatal: a person should check it
     return incident.severity is Severity.SUSPECT
 
 

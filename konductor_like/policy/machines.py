@@ -1,8 +1,8 @@
 """The machines behind Nodes: which boot is over, which name two of them bear, and which lost their Node.
 
-Boot ids have no order. A heartbeat gives them one: the boot that is still heard is the present one, and what
-another boot said before is history. Unless both are still heard: then two machines bear one name (design
-rule 3). A Node that is deleted takes its record along, so what was on it is remembered here.
+The controller's heartbeats and its memory of deleted Nodes are read by these functions. Boot ids have no
+order; a heartbeat gives them one: the boot that is still heard is the present one, and another boot's lines
+are history. Where both are still heard, two machines bear one name (rule 3).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from konductor_like.model.time import SECOND_NS
 
 RESTART_OVERLAP_NS = 150 * SECOND_NS
 """How long two boots may seem to run at once when a machine restarts and its clock is put right."""
-SETTLED_NS = 900 * SECOND_NS
+UNAMBIGUOUS_AFTER_NS = 900 * SECOND_NS
 """A name is unambiguous again once one of its boots has been silent for so long."""
 LATER_NS = 120 * SECOND_NS
 """How much later than our reading of a line a heartbeat must be, so that no node's fast clock decides."""
@@ -61,7 +61,7 @@ def is_ambiguous(boots: Heard, now_ns: int) -> bool:
     """Whether two boots were heard side by side for longer than a restart explains, and lately."""
     return any(
         min(one.last_ns, other.last_ns) - max(one.first_ns, other.first_ns) > RESTART_OVERLAP_NS
-        and now_ns - min(one.last_ns, other.last_ns) <= SETTLED_NS
+        and now_ns - min(one.last_ns, other.last_ns) <= UNAMBIGUOUS_AFTER_NS
         for one, other in combinations(boots, 2)
     )
 
@@ -79,7 +79,7 @@ def boots_left(state: NodeState, boots: Sequence[HeardBoot], since_ns: Mapping[s
     """The pending boots that the Node has left: its present boot was heard after their lines were read.
 
     ``since_ns`` says when, by our own clock, each of them was first seen to be pending. A boot that is over
-    says nothing any more, so a heartbeat of the present one that is younger than that settles it; the lines'
+    says nothing any more, so a heartbeat of the present one that is younger than that decides; the lines'
     own timestamps would not, where a clock was put back.
     """
     present = next((boot for boot in boots if boot.boot_id == state.machine.boot_id), None)
@@ -118,7 +118,7 @@ def remembered(
 ) -> tuple[NodeRecord, ...]:
     """What the releases of the last day cover, a record for each machine, the newest first.
 
-    It is for machines whose Node is deleted and registers again while nobody looks. ``before`` is what was
+    For machines whose Node is deleted and registers again while no controller runs. ``before`` is what was
     remembered until now; where a machine has a Node, the record there is what counts.
     """
     states = list(states)

@@ -1,6 +1,7 @@
 """What people do to a node through us: taint it for a reason of their own, acknowledge what is known of it.
 
-A person decides, so no brake is asked here; what they did stands in the same record as everything else.
+The command line calls it. A person decides, so the brake is not asked; what they did is in the same record as
+everything else.
 """
 
 from __future__ import annotations

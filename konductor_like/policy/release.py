@@ -1,5 +1,6 @@
-"""Letting a node go, so that it stays let go (rule 4); nodes that keep failing; contested taints.
+"""Releases and what they cover (rule 4); nodes that keep failing; contested taints.
 
+``reset`` makes a release, and so does ``decide`` where our taint was taken off by other means.
 A release covers incidents, not a span of time: every recorded incident up to the release, and any other
 evidence only up to what had been read by then. Covered evidence never taints again; new evidence does, at
 once.
@@ -9,7 +10,7 @@ from coming back by itself. A person's word is above them: ``reset`` works, says
 them, and the times out stay on record, so that the next fault sets them again.
 
 Where somebody else keeps taking our taint off (rule 23), that is a release all the same: two
-controllers that fight over a node help nobody. It is said, so that a person can settle it.
+controllers that fight over a node help nobody. An Event says so, and a person can end it.
 """
 
 from __future__ import annotations

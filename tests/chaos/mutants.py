@@ -395,7 +395,7 @@ MUTANTS: dict[str, Mutant] = {
         "policy.EPISODE_NS", lambda _: 0, example="many lines of one failure are one"
     ),
     "a release does not end the counting": Mutant(
-        *("policy.settled_ns", _always(0)),
+        *("policy.dealt_with_until_ns", _always(0)),
         example="a link's failure right after a reset waits anew",
     ),
     "a reboot does not end the counting": Mutant(

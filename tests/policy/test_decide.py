@@ -147,16 +147,6 @@ def test_a_storm_is_told_once_per_interval_and_its_node_has_the_exact_count_soon
     assert cluster.snapshot.grown == {}
 
 
-def test_counts_that_grow_now_and_then_wait_for_the_interval() -> None:
-    cluster = Cluster(fleet(2))
-
-    for second in range(0, 3600, 5):
-        line = [fault(stamp=100 + second, seconds=second)] if second % 120 == 0 else []
-        cluster.tick(*line, seconds=second)
-
-    assert len(cluster.writes) <= 1 + 3600 // 600
-
-
 def test_another_gpus_first_fault_is_written_at_once_with_what_has_grown() -> None:
     cluster = Cluster(fleet(2))
     storm(cluster, 0, 5)

@@ -100,17 +100,6 @@ def test_a_rack_whose_links_all_fail_is_not_explained_by_what_failed_there_befor
     assert cluster.tainted == {"gpu-1", "gpu-2", "gpu-3", "gpu-4"}
 
 
-def test_two_jobs_that_die_at_once_are_two_events() -> None:
-    cluster = gpu_fleet(8)
-    one = [nccl(f"gpu-{n}", "ml/Job/one") for n in (1, 2, 3)]
-    other = [nccl(f"gpu-{n}", "ml/Job/other") for n in (4, 5, 6)]
-
-    cluster.tick(xid("gpu-1", 79), *one, *other, seconds=2)
-
-    assert len(events(cluster)) == 2
-    assert labels(cluster) == {"faulty": 1, None: 4, "suspect": 3}
-
-
 def test_what_one_node_says_alone_is_no_event() -> None:
     cluster = gpu_fleet(4)
 

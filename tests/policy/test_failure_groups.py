@@ -51,6 +51,7 @@ def test_jobs_that_share_a_rack_and_nothing_else_are_two_events() -> None:
 
     cluster.tick(*one, *other, *kernel, xid("gpu-1", 79), seconds=2)
 
+    assert len(events(cluster)) == 2
     assert labels(cluster) == {"faulty": 1, None: 4, "suspect": 3}
 
 

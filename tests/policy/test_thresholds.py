@@ -265,17 +265,6 @@ def test_a_pod_that_tells_after_a_restart_whose_page_fault_it_was_is_news_of_it(
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_replay_of_the_ring_buffer_in_the_past_counts_once() -> None:
-    cluster = gpu_fleet(10)
-    original = xid("gpu-1", 94)
-    again = [replace(original, timestamp_ns=original.timestamp_ns + n * 3600 * 10**9) for n in (1, 2, 3)]
-
-    cluster.tick(seconds=5 * HOUR, past=[original, *again])
-    told(cluster, xid("gpu-1", 94, seconds=6 * HOUR))
-
-    assert cluster.tainted == set()
-
-
 @pytest.mark.parametrize(
     "lines",
     [
