@@ -1,4 +1,4 @@
-"""The operators' controls (pause, brake reset), and the tainted Nodes that are gone; the Lease carries both."""
+"""The controls of operators (pause, brake reset), and the tainted Nodes that are gone; the Lease has both."""
 
 from __future__ import annotations
 

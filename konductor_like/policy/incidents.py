@@ -278,9 +278,11 @@ def _fold_fault(folded: Folded, state: NodeState, fault: Fault, now: datetime) -
     if reason is not None:
         return reason
     finding, taints, own_boot = fault.finding, fault.severity.taints, state.machine.boot_id
-    if finding.position.boot_id is None and folded.record.past_boots and _read_again(folded, fault):
-        return SEEN_BEFORE
-    booted = with_boot(fault, own_boot)
+    booted, names_boot = fault, finding.position.boot_id is not None
+    if not names_boot:
+        if folded.record.past_boots and _read_again(folded, fault):
+            return SEEN_BEFORE
+        booted = with_boot(fault, own_boot)
     boot_id = booted.finding.position.boot_id
     is_own_end = finding.clears == finding.rule
     if is_own_end and (standing := _standing(folded, booted)):
@@ -288,7 +290,6 @@ def _fold_fault(folded: Folded, state: NodeState, fault: Fault, now: datetime) -
     key = (finding.rule, finding.gpu, taints, boot_id)
     entry = folded.incidents.get(key)
     if entry is not None or folded.record.releases:
-        names_boot = finding.position.boot_id is not None
         reason = _known(folded, entry, booted, names_boot=names_boot)
         if reason is not None:
             return reason
