@@ -124,3 +124,10 @@ def _is_of_a_daemon_set(labels: tuple[str, ...]) -> bool:
 
 def _job(namespace: str | None, kind: str, name: str) -> str:
     return f"{namespace or ''}/{kind}/{_UNSAID.sub('_', name)}"[:_NAME_CHARS_MOST]
+
+
+@lru_cache(maxsize=16_384)
+def job_key(job: str) -> str:
+    """What is the same of a job however its kind became known: namespace and name."""
+    parts = job.split("/")
+    return f"{parts[0]}//{parts[2]}" if len(parts) == 3 else job

@@ -21,7 +21,7 @@ from konductor_like.loki.heartbeat_reader import Reread
 from konductor_like.model import Coverage, IncidentState, LogLine, NodeRecord, NodeState, Source, Unparsed
 from konductor_like.model.time import SECOND_NS, unix_ns
 from konductor_like.policy.machines import (
-    SETTLED_NS,
+    UNAMBIGUOUS_AFTER_NS,
     Heard,
     boots_left,
     is_ambiguous,
@@ -81,7 +81,7 @@ class FleetMonitor:
             stale_seconds, before=before, now_ns=started_ns, max_age_seconds=gap_max_age_seconds
         )
         self._presumed = self.ambiguous
-        self._presumed_until_ns = started_ns + SETTLED_NS
+        self._presumed_until_ns = started_ns + UNAMBIGUOUS_AFTER_NS
         self._heard: dict[str, Heard] = {}
         self._pending_ns: dict[tuple[str, str], int] = {}
         """Since when faults wait for a boot of a node."""

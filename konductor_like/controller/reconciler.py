@@ -39,10 +39,11 @@ from konductor_like.model import (
     Verb,
     Window,
 )
+from konductor_like.policy.brake import follow
 from konductor_like.policy.change import shadow_event, would_taint
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
-from konductor_like.policy.machines import follow, remembered
+from konductor_like.policy.machines import remembered
 
 ROUNDS = 5
 """How often one reconcile decides again after somebody else changed a node under it."""

@@ -31,7 +31,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.text import listed
 from konductor_like.model.time import stamp, unix_ns
-from konductor_like.policy.brake import waiting
+from konductor_like.policy.brake import held_back
 from konductor_like.policy.incidents import QUIET_REASONS
 from konductor_like.policy.wording import why_held
 
@@ -267,7 +267,7 @@ class BrakeReport:
 
     def begin(self, nodes: Mapping[str, NodeState]) -> None:
         """A leadership begins: what is held by the nodes' records was announced by whoever led before."""
-        self._announced = any(waiting(state) is not None for state in nodes.values())
+        self._announced = any(held_back(state) for state in nodes.values())
 
     def tell(self, brake: BrakeState, now: datetime) -> None:
         """Say what is new."""

@@ -57,7 +57,6 @@ from konductor_like.model.plans import (
     Ignored,
     Plan,
     Refused,
-    SharedFailure,
     Snapshot,
     Verb,
 )

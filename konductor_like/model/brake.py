@@ -28,7 +28,7 @@ class Refusal(StrEnum):
     AMBIGUOUS = "ambiguous"
     """Two machines report under its name."""
     DEFERRED = "deferred"
-    """Its rule waits a few seconds to tell the root cause from collateral."""
+    """Its rule defers the taint by a few seconds, to tell the root cause from collateral."""
     COLLATERAL = "collateral"
     """It fails in the wake of a root cause elsewhere."""
     PENDING = "pending"
@@ -48,7 +48,7 @@ class Held:
     node: str
     incident: Incident
     why: Refusal | None = Refusal.BRAKE
-    """None: nothing is in its way any more, and the controller's next look lets it pass."""
+    """None: nothing is in its way any more, and the next reconcile taints it."""
     pool: str | None = None
     """The node's."""
 
@@ -85,7 +85,7 @@ class BrakeState:
     """How many may be out by us."""
     held: tuple[Held, ...] = ()
     unavailable: int = 0
-    """Further nodes that are out for other reasons, where these are asked to count."""
+    """Further nodes that are out for other reasons, where the settings count these."""
     pools: tuple[PoolBrake, ...] = ()
     pace: Pace | None = None
     cooling: int = 0

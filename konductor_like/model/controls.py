@@ -1,4 +1,4 @@
-"""What people told the controller, and which tainted Nodes are gone. The Lease carries both."""
+"""The controls of operators (pause, brake reset), and the tainted Nodes that are gone; the Lease has both."""
 
 from __future__ import annotations
 

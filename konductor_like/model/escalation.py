@@ -8,7 +8,7 @@ from enum import StrEnum
 from konductor_like.model.text import span_text
 
 DEFER_SECONDS_MOST = 60.0
-"""No rule's faults wait longer than this."""
+"""No rule defers its faults for longer than this."""
 
 
 class Same(StrEnum):
@@ -63,7 +63,7 @@ class Escalation:
     threshold: Threshold | None = None
     together_with: Together | None = None
     defer_seconds: float = 0.0
-    """A fatal fault of the rule waits so long, and another node's may then be known as the root cause."""
+    """A fatal fault of the rule is deferred for so long; another node may then be known as the root cause."""
     advice: str = ""
     """What to do about a node that is tainted for the threshold or the companion; empty for a general one."""
     needs: str = ""

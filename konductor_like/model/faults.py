@@ -158,7 +158,7 @@ class Finding(NamedTuple):
     port: int | None = None
     needs: str = ""
     shadow: bool = False
-    """Its rule is on trial: told, and never acted upon."""
+    """Its rule is on trial: reported, and never acted upon."""
     clears: str | None = None
     """The rule that it takes back on its GPU: the driver says that the state it told of has ended.
 

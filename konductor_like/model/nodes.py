@@ -30,7 +30,7 @@ class IncidentState(StrEnum):
     HELD = "held"
     """It would taint; the brake holds it back."""
     PENDING = "pending"
-    """It names another boot than the Node's; judged again when the Node's boot changes."""
+    """It names another boot than the Node's; decided again when the Node's boot changes."""
     RELEASED = "released"
     """Covered by a release: evidence up to ``last`` never taints again."""
 
@@ -67,7 +67,7 @@ class Incident:
     first_ns: int
     last_ns: int
     last: KernelPosition
-    """The latest kernel position that was judged; a replay at or before it counts for nothing."""
+    """The latest kernel position that was folded in; a replay at or before it counts for nothing."""
     code: int | None = None
     evidence: str = ""
     title: str = ""
@@ -99,6 +99,11 @@ class Incident:
     def taints(self) -> bool:
         """Whether it is reason enough to taint the node."""
         return self.severity.taints or bool(self.escalated_because)
+
+    @property
+    def urgency(self) -> tuple[bool, int]:
+        """Sorts what taints: fatal before a test, then the oldest first."""
+        return (self.severity is not Severity.FATAL, self.first_ns)
 
     @property
     def by_person(self) -> bool:
@@ -164,8 +169,8 @@ class NodeRecord:
     """Our memory of a node, kept on the node itself in one annotation.
 
     ``tainted_at`` is set exactly while the record claims the taint as ours. ``read`` is the high-water mark
-    of the kernel positions judged in the boot it names. ``past_boots`` were once seen as the Node's own and
-    then replaced: a line from one of them is history.
+    of the kernel positions folded in, in the boot it names. ``past_boots`` were once the Node's own and then
+    replaced: a line from one of them is history.
     """
 
     machine: Machine | None = None
@@ -269,7 +274,9 @@ class NodeState:
     @property
     def tainted(self) -> bool:
         """Whether the node carries our taint."""
-        return bool(self.taints) and any(taint.ours for taint in self.taints)  # asked of every node per tick
+        return bool(self.taints) and any(
+            taint.ours for taint in self.taints
+        )  # every reconcile asks it of every node
 
     @property
     def suspect_tainted(self) -> bool:

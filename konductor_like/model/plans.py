@@ -1,4 +1,4 @@
-"""What a decision looks at and what it comes to."""
+"""A decision's input (Snapshot) and its outcome (Plan, with a Change for each Node to write)."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """One node that is not tainted, for what, and why not; told once for as long as it stays so."""
+    """One node that is not tainted, for what, and why not; reported once for as long as it stays so."""
 
     node: str
     key: IncidentKey
@@ -124,7 +124,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that a decision may look at."""
+    """All that a decision depends on."""
 
     nodes: Mapping[str, NodeState]
     in_flight: frozenset[str] = frozenset()
@@ -134,7 +134,7 @@ class Snapshot:
     grown: Mapping[str, tuple[Growth, ...]] = field(default_factory=dict)
     """By node, what was counted earlier and is not written yet."""
     read_ns: Mapping[Source, int] = field(default_factory=dict)
-    """Up to where each source had been judged before the faults at hand, for releases seen now."""
+    """Up to where each source had been acted upon before the faults at hand, for releases seen now."""
     ambiguous: frozenset[str] = frozenset()
     """Names under which two machines report at once: never tainted (rule 3)."""
     left: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -148,24 +148,6 @@ class Snapshot:
     """By node, the jobs that ran there lately, as far as the API server was asked."""
     pods: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By node, of each pod (``namespace/name``) the job that it is of, as far as that server was asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class SharedFailure:
-    """Something that several nodes told of within seconds: one failure, however many lines."""
-
-    name: str
-    """What its nodes share, and when it began; the same on all of them and over restarts."""
-    shared: str
-    """The job, ``namespace/Kind/name``, or ``domain NAME`` for a multi-node NVLink domain."""
-    start_ns: int
-    """Loki timestamp of its first line."""
-    nodes: tuple[str, ...]
-    """All of them: the root cause first, then those that failed with the most jobs, then the earliest."""
-    root_causes: frozenset[str] = frozenset()
-    """Where the hardware failed that all else followed from; empty where none is in sight."""
-    collateral: frozenset[str] = frozenset()
-    """Nodes that only failed in its wake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,5 +167,3 @@ class Plan:
     """Recent evidence, to be carried to the next decision."""
     refused: tuple[Refused, ...] = ()
     """Nodes that are not tainted although something stands against them."""
-    failures: tuple[SharedFailure, ...] = ()
-    """What several nodes told of together lately."""

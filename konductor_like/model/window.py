@@ -61,19 +61,14 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Traces by node. For how many there is room: :mod:`konductor_like.policy.evidence_window`."""
+    """Traces by node. For how many there is room: :mod:`konductor_like.policy.evidence`."""
 
     traces: Mapping[str, Mapping[TraceKey, Trace]] = field(default_factory=dict)
     heard_ns: Mapping[str, int] = field(default_factory=dict)
     """When, by our clock, there was last news of a node."""
     jobs: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By node, the jobs that its traces name, as ``policy.evidence_window.job_key`` has them."""
+    """By node, the jobs that its traces name, as ``jobs.job_key`` has them."""
     dropped: int = 0
     """Traces that had to go for want of room."""
     pruned_ns: int = 0
-    """When, by our clock, what is too old was last looked for."""
-
-    @property
-    def size(self) -> int:
-        """How many traces it holds."""
-        return sum(map(len, self.traces.values()))
+    """When, by our clock, what is too old was last removed."""

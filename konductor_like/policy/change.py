@@ -1,8 +1,12 @@
-"""One node's write, from what was decided: what to set and what to say; and why nodes are not tainted."""
+"""One node's write: what to set and what to say; and which nodes are not tainted, and why.
+
+``decide`` makes a :class:`Case` of each node that needs attention and asks the brake; the changes and the
+reasons follow from both here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -22,10 +26,9 @@ from konductor_like.model import (
     Source,
     Verb,
 )
-from konductor_like.policy.brake import Admission, urgency
+from konductor_like.model.time import stamp
+from konductor_like.policy.brake import Admission
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.correlation import Waiting
-from konductor_like.policy.incident_builder import with_boot
 from konductor_like.policy.incidents import (
     NO_GPU,
     OPTED_OUT,
@@ -33,10 +36,11 @@ from konductor_like.policy.incidents import (
     Folded,
     health_of,
     tainting,
-    with_taint,
+    with_boot,
+    with_states,
 )
 from konductor_like.policy.release import contest_words, held_longer
-from konductor_like.policy.wording import act_of, deferral_words, describe, why_held
+from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
 
 USER_WRITTEN = "a user wrote it into the kernel log"
 _OF_IGNORED = {
@@ -45,17 +49,11 @@ _OF_IGNORED = {
     USER_WRITTEN: Refusal.USER_WRITTEN,
 }
 """Why a line led to nothing, where it would have tainted otherwise. Other reasons say that it is no news."""
-_EXCLUDED = {
-    Refusal.OPTED_OUT: OPTED_OUT,
-    Refusal.NOT_SELECTED: "the node selector leaves it out",
-    Refusal.BLOCKED: "another's taint has our key and effect",
-    Refusal.AMBIGUOUS: "two machines report under this name",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One node that needs looking at, and what came of it."""
+    """One node that is decided, and what its evidence comes to."""
 
     state: NodeState
     folded: Folded
@@ -63,13 +61,13 @@ class Case:
     ambiguous: bool
     """Two machines report under its name: nobody can say whose fault it is (rule 3)."""
     deferred: Mapping[IncidentKey, int] = field(default_factory=dict)
-    """What may taint only once it has settled, and until when (a Loki timestamp)."""
+    """What may not taint yet by its rule, and until when (a Loki timestamp)."""
 
     @property
     def gravest(self) -> Incident | None:
         """The incident to taint for, if there is one."""
         grave = [i for i in tainting(self.folded.record) if i.key not in self.deferred]
-        return min(grave, key=urgency, default=None)
+        return min(grave, key=lambda incident: incident.urgency, default=None)
 
     @property
     def excluded(self) -> Refusal | None:
@@ -86,25 +84,30 @@ class Case:
 def change_of(case: Case, admission: Admission, rules: PolicyConfig, now: datetime) -> Change | None:
     """The write for one node, or None where memory will do for now."""
     state, folded = case.state, case.folded
-    record, gravest = folded.record, case.gravest
     admitted = state.name in admission.admitted
-    due = bool(folded.grown) and is_due(state.record, rules, now)
-    taint = admitted or (gravest is not None and state.tainted)
-    if taint:
-        record = held_longer(folded.record, with_taint(record, now), rules, now)
+    newly_tainted = admitted and not state.tainted
     tainted = state.tainted or admitted
+    tainted_for = case.gravest if newly_tainted else None
+    record = with_states(folded.record, tainted=tainted)
+    if tainted and case.gravest is not None:
+        record = replace(record, tainted_at=record.tainted_at or now)
+        if record.quarantines or rules.repeat_count == 1:
+            # A claim that the folding took away was of a taint that somebody removed.
+            before = state.record if folded.record.tainted_at is not None else NodeRecord()
+            record = held_longer(before, record, rules, now)
     health = health_of(record, tainted=tainted)
     softly = bears_suspect_taint(state, health, rules, news=bool(folded.news))
     lingers = state.suspect_tainted and not softly
+    due = bool(folded.grown) and is_due(state.record, rules, now)
     if not (due or folded.urgent or lingers or record != folded.record):
         return None
     if record.empty and state.record.empty and state.as_read.record is None:
         return None
-    newly_tainted = admitted and not state.tainted
-    event, message = _announcement(case, record, admission, newly_tainted=newly_tainted)
+    event, message = _announcement(case, record, admission, tainted_for)
     verb = Verb.TAINT if newly_tainted else Verb.RECORD
     if newly_tainted or lingers or record != state.record:
         record = replace(record, act=act_of(state, verb, now, rules.version))
+    evidence = [fault for fault in folded.news if tainted_for is None or fault.key == tainted_for.key]
     return Change(
         node=state.name,
         verb=verb,
@@ -113,8 +116,8 @@ def change_of(case: Case, admission: Admission, rules: PolicyConfig, now: dateti
         suspect_taint=softly,
         event=event,
         message=message,
-        incident=gravest if newly_tainted else None,
-        evidence=_evidence(folded, gravest if newly_tainted else None),
+        incident=tainted_for,
+        evidence=evidence[0 if newly_tainted else -1] if evidence else None,
         news=tuple(folded.news),
         grown=folded.grown,
     )
@@ -132,46 +135,36 @@ def is_due(record: NodeRecord, rules: PolicyConfig, now: datetime) -> bool:
 
 
 def _announcement(
-    case: Case, record: NodeRecord, admission: Admission, *, newly_tainted: bool
+    case: Case, record: NodeRecord, admission: Admission, tainted_for: Incident | None
 ) -> tuple[EventReason | None, str]:
     """Which Event the write deserves, and its words."""
-    gravest = case.gravest
+    gravest, state = case.gravest, case.state
     contest = contest_words(record) if case.removed_by_hand else ""
-    if newly_tainted and gravest is not None:
-        written = next((i for i in tainting(record) if i.key == gravest.key), gravest)
-        return EventReason.TAINTED, " ".join((describe(written), *_marks(record), contest)).rstrip()
+    if tainted_for is not None:
+        written = next((i for i in tainting(record) if i.key == tainted_for.key), tainted_for)
+        parts = [describe(written)]
+        if record.replace_since is not None:
+            parts.append("It failed too often and is marked for replacement.")
+        elif record.hold_until is not None:
+            parts.append(f"It failed before and is held until {stamp(record.hold_until)} at least.")
+        return EventReason.TAINTED, " ".join((*parts, contest)).rstrip()
     if contest:
         return EventReason.CONTESTED, contest
-    if case.removed_by_hand and not case.state.tainted and gravest is None:
+    if case.removed_by_hand and not state.tainted and gravest is None:
         by = record.releases[0].by
         return EventReason.RELEASED, f"The taint was removed by {by}; its evidence will not taint again."
     if not case.folded.news:
         notable = case.folded.notable
         return (None, "") if notable is None else (EventReason.RECORDED, describe(notable))
-    if gravest is not None and not case.state.tainted:
-        if case.excluded is not None:
-            return EventReason.RECORDED, f"{describe(gravest)} Not tainted: {_EXCLUDED[case.excluded]}."
-        refusal = admission.refused.get(case.state.name, Refusal.BRAKE)
-        why = why_held(refusal, admission.brake, case.state.pool)
-        return EventReason.HELD, f"{describe(gravest)} Held: {why}."
+    if gravest is not None and not state.tainted:
+        why = case.excluded or admission.refused.get(state.name, Refusal.BRAKE)
+        refused = Refused(state.name, gravest.key, why)
+        reason, how = (EventReason.RECORDED, "Not tainted") if case.excluded else (EventReason.HELD, "Held")
+        return reason, f"{describe(gravest)} {how}: {why_not_tainted(refused, state, admission.brake)}."
     newest = record.incidents[-1]
     deferred_until_ns = case.deferred.get(newest.key)
-    waits = "" if deferred_until_ns is None else f" Not tainted yet: {deferral_words(deferred_until_ns)}."
-    return EventReason.RECORDED, f"{describe(newest)}{waits}"
-
-
-def _marks(record: NodeRecord) -> Iterator[str]:
-    """What its earlier times out mean for a node that is tainted again."""
-    if record.replace_since is not None:
-        yield "It failed too often and is marked for replacement."
-    elif record.hold_until is not None:
-        yield f"It failed before and is held until {record.hold_until:%Y-%m-%dT%H:%M:%SZ} at least."
-
-
-def _evidence(folded: Folded, tainted_for: Incident | None) -> Fault | None:
-    if tainted_for is None:
-        return folded.news[-1] if folded.news else None
-    return next((fault for fault in folded.news if fault.key == tainted_for.key), None)
+    deferral = "" if deferred_until_ns is None else f" Not tainted yet: {deferral_words(deferred_until_ns)}."
+    return EventReason.RECORDED, f"{describe(newest)}{deferral}"
 
 
 def bears_suspect_taint(state: NodeState, health: str | None, rules: PolicyConfig, *, news: bool) -> bool:
@@ -186,47 +179,40 @@ def bears_suspect_taint(state: NodeState, health: str | None, rules: PolicyConfi
 
 
 def refusals(
-    cases: Mapping[str, Case],
-    deferred: Waiting,
-    refused: Mapping[str, Refusal],
-    ignored: Iterable[Ignored],
+    cases: Mapping[str, Case], refused: Mapping[str, Refusal], ignored: Iterable[Ignored]
 ) -> tuple[Refused, ...]:
     """Every node that is not tainted although something stands against it, once for each reason.
 
-    ``settling`` are incidents that wait, ``refused`` is what the brake said; ``ignored`` faults would have
-    tainted but for what their node or their line is.
+    ``refused`` is what the brake said; ``ignored`` faults would have tainted but for what their node or their
+    line is.
     """
-    told: dict[Refused, None] = {}
+    found: list[Refused] = []
     for name, case in cases.items():
         if case.state.tainted:
             continue
         record, gravest = case.folded.record, case.gravest
-        for key, until_ns in sorted(deferred.get(name, {}).items(), key=str):
-            told[Refused(name, key, Refusal.DEFERRED, deferral_words(until_ns), record.incident(key))] = None
+        for key, until_ns in sorted(case.deferred.items(), key=str):
+            words = deferral_words(until_ns)
+            found.append(Refused(name, key, Refusal.DEFERRED, words, record.incident(key)))
         why = None if gravest is None else case.excluded or refused.get(name)
         if why is not None and gravest is not None:
-            told[Refused(name, gravest.key, why, about=gravest)] = None
-        told |= dict.fromkeys(_of_incidents(name, record))
+            found.append(Refused(name, gravest.key, why, about=gravest))
+        for i in record.incidents:
+            if not i.taints or i.state is IncidentState.RELEASED:
+                continue
+            if i.state is IncidentState.PENDING:
+                found.append(Refused(name, i.key, Refusal.PENDING, f"boot {i.last.boot_id}", i))
+            elif i.role is Role.COLLATERAL:
+                found.append(Refused(name, i.key, Refusal.COLLATERAL, i.failure_group or "", i))
     for item in ignored:
-        reason = _OF_IGNORED.get(item.reason)
-        if reason is not None and item.fault.severity.taints and item.fault.node is not None:
-            told[Refused(item.fault.node, item.fault.key, reason, about=item.fault)] = None
-    return tuple(told)
-
-
-def _of_incidents(name: str, record: NodeRecord) -> Iterator[Refused]:
-    """What would taint, and is no reason to: it waits for its boot, or followed from something elsewhere."""
-    for incident in record.incidents:
-        if not incident.taints or incident.state is IncidentState.RELEASED:
-            continue
-        if incident.state is IncidentState.PENDING:
-            yield Refused(name, incident.key, Refusal.PENDING, f"boot {incident.last.boot_id}", incident)
-        elif incident.role is Role.COLLATERAL:
-            yield Refused(name, incident.key, Refusal.COLLATERAL, incident.failure_group or "", incident)
+        reason, fault = _OF_IGNORED.get(item.reason), item.fault
+        if reason is not None and fault.severity.taints and fault.node is not None:
+            found.append(Refused(fault.node, fault.key, reason, about=fault))
+    return tuple(dict.fromkeys(found))
 
 
 def would_taint(state: NodeState, fault: Fault) -> bool:
-    """Whether such a fault is a reason to taint this node; what the brake would say is not asked."""
+    """Whether such a fault is a reason to taint this node; the brake may still hold it."""
     if state.opted_out or not state.selected or not fault.severity.taints:
         return False
     return state.is_gpu_node or (fault.source is Source.KERNEL and fault.finding.kind.proves_gpu)

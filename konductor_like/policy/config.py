@@ -1,4 +1,4 @@
-"""The numbers that decisions depend on."""
+"""The numbers that decisions depend on, from the settings and the rules' data."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PolicyConfig:
     escalations: Mapping[str, Escalation] = field(default_factory=dict)
     """By rule, what makes more of it than its severity."""
     correlation_seconds: float = 30.0
-    """Nodes that share a job or an NVLink domain and report within so long tell of one event."""
+    """Nodes that share a job or an NVLink domain and report within so long tell of one failure."""
     common_node_jobs: int = 4
     """A node that alone is common to so many failed jobs of a day is a suspect; 0 for never."""
 

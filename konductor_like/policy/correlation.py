@@ -1,5 +1,6 @@
-"""Telling one failure from many lines: nodes that share a job or an NVLink domain and report within seconds.
+"""One failure out of many lines: nodes that share a job or an NVLink domain and report within seconds.
 
+``escalation`` groups the fleet's evidence here, and gives the incidents their roles in the groups.
 Hardware that failed by its node's own kernel log is the root cause. The lines that every rank of a job prints
 when another one dies (Xid 13, 31, 43, 45, NCCL and CUDA errors) are then collateral, and accuse nobody. Roles
 only ever follow from a failure that is in sight: where the evidence is gone, what was written stays.
@@ -12,21 +13,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from konductor_like.jobs import job_key
 from konductor_like.model import (
-    APPLICATION_XIDS,
     Incident,
     IncidentKey,
-    IncidentState,
     NodeRecord,
     NodeState,
     Role,
-    Source,
 )
 from konductor_like.model.time import SECOND_NS, moment_of, ns_of_text, span_ns, stamp
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.evidence import Evidence
-from konductor_like.policy.evidence_window import job_key
-from konductor_like.policy.incidents import is_waiting, open_incidents
+from konductor_like.policy.incidents import open_incidents, tainting
 
 _LINK_XIDS = frozenset({148, 149, 150})
 """NVLink 5: the link itself, its power and its management engine; 144 to 147 are the layers above it."""
@@ -37,8 +35,8 @@ FIRST_BY_NS = SECOND_NS
 _CHAIN = 10
 """A failure group lasts no longer than so many times the span within which the next line must come."""
 DOMAIN = "domain "
-Waiting = Mapping[str, Mapping[IncidentKey, int]]
-"""By node, the incidents that settle, and the Loki timestamp until which each does."""
+Deferred = Mapping[str, Mapping[IncidentKey, int]]
+"""By node, the incidents that may not taint yet by their rule, and until when (a Loki timestamp)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,50 +67,34 @@ class FailureGroup:
         """Where it shows."""
         return frozenset(each.node for each in self.members)
 
-    def root_cause_for(self, domain: str | None) -> str | None:
-        """Of its root causes the one that spoke up first, in that domain if there is one."""
-        first = next((each.node for each in self.members if each.node in self.root_causes), None)
-        return self.nearest.get(domain, first)
-
     @property
     def name(self) -> str:
         """What its nodes share, and when it began."""
         return self.known_as or f"{self.shared}@{stamp(moment_of(self.start_ns))}"
-
-    @property
-    def began_ns(self) -> int:
-        """When it began, by its name."""
-        began_ns = parts_of(self.name)[1]
-        return self.start_ns if began_ns is None else began_ns
-
-    def is_named(self, name: str, rules: PolicyConfig) -> bool:
-        """Whether a failure group of that name is this one: lines that come later may begin earlier."""
-        shared, began_ns = parts_of(name)
-        if began_ns is None or job_key(shared) != job_key(self.shared):
-            return False
-        return abs(began_ns - self.start_ns) <= longest_ns(rules)
 
 
 def failure_groups(
     evidence: Sequence[Evidence], states: Mapping[str, NodeState], rules: PolicyConfig
 ) -> list[FailureGroup]:
     """The failures in the evidence. Each piece is part of one only: of that with the most nodes."""
+    if len({each.node for each in evidence}) < 2:
+        return []
     chains = [
         FailureGroup(_shared(key, members), tuple(members))
-        for key, group in _groups(evidence, states, rules).items()
+        for key, group in _groups(evidence, states).items()
         for members in _chains(group, rules)
     ]
     found = [_whole(parts) for parts in _linked(chains)]
     found.sort(key=_by_size)
-    hard = [each for each in evidence if is_conclusive(each, rules)]
+    conclusive = [each for each in evidence if each.is_conclusive]
     taken: set[int] = set()
     groups: list[FailureGroup] = []
     for one in found:
         left = tuple(each for each in one.members if id(each) not in taken)
         if len({each.node for each in left}) > 1:
             taken.update(map(id, left))
-            root_causes = _root_causes(left, states, rules)
-            standing = () if root_causes else _standing(left, hard, rules)
+            root_causes = _root_causes(left, states)
+            standing = () if root_causes else _standing(left, conclusive)
             root_causes |= {each.node for each in standing}
             nearest = {
                 states[each.node].domain: each.node for each in reversed(left) if each.node in root_causes
@@ -139,26 +121,6 @@ def related(
     return alike.union(touched)
 
 
-def is_deferrable(each: Evidence, rules: PolicyConfig) -> bool:
-    """Whether it is fatal by a rule that waits to tell the root cause from collateral."""
-    return each.taints and rules.escalation(each.key.rule).defer_seconds > 0
-
-
-def is_conclusive(each: Evidence, rules: PolicyConfig) -> bool:
-    """Whether it is hardware's own failure, which nothing demotes."""
-    if each.source is not Source.KERNEL:
-        return False
-    return each.proven or (each.taints and not is_deferrable(each, rules))
-
-
-def is_symptom(each: Evidence, rules: PolicyConfig) -> bool:
-    """Whether a failure elsewhere explains it."""
-    if each.taints or each.proven:
-        return False
-    is_deferred = rules.escalation(each.key.rule).defer_seconds > 0
-    return each.source is Source.POD or each.key.rule in APPLICATION_XIDS or is_deferred
-
-
 @lru_cache(maxsize=16_384)
 def parts_of(name: str) -> tuple[str, int | None]:
     """What a failure group's nodes share, and when it began, by its name; None where that cannot be read."""
@@ -174,9 +136,7 @@ def longest_ns(rules: PolicyConfig) -> int:
     return span_ns(_CHAIN * rules.correlation_seconds)
 
 
-def _groups(
-    evidence: Iterable[Evidence], states: Mapping[str, NodeState], rules: PolicyConfig
-) -> Mapping[str, list[Evidence]]:
+def _groups(evidence: Iterable[Evidence], states: Mapping[str, NodeState]) -> Mapping[str, list[Evidence]]:
     """Evidence by job, and by domain what one has in common: its links, hardware, what is of no known job.
 
     A symptom whose job is known says nothing about other jobs that happen to be in the same rack.
@@ -186,8 +146,7 @@ def _groups(
         for key in {job_key(job) for job in each.jobs}:
             groups[key].append(each)
         domain = states[each.node].domain
-        is_of_links = rules.escalation(each.key.rule).defer_seconds > 0
-        if domain is not None and (not each.jobs or is_of_links or is_conclusive(each, rules)):
+        if domain is not None and (not each.jobs or each.defers or each.is_conclusive):
             groups[DOMAIN + domain].append(each)
     return groups
 
@@ -256,17 +215,15 @@ def _chains(group: Sequence[Evidence], rules: PolicyConfig) -> Iterator[list[Evi
         yield chain
 
 
-def _root_causes(
-    members: Sequence[Evidence], states: Mapping[str, NodeState], rules: PolicyConfig
-) -> frozenset[str]:
+def _root_causes(members: Sequence[Evidence], states: Mapping[str, NodeState]) -> frozenset[str]:
     """Where it began: hardware's own failure, or of those that print alike the one that stands out."""
-    hard = frozenset(each.node for each in members if is_conclusive(each, rules))
-    soft = [each for each in members if is_deferrable(each, rules)]
-    root_causes = hard or _outstanding(soft)
-    if root_causes and soft:
+    conclusive = frozenset(each.node for each in members if each.is_conclusive)
+    deferrable = [each for each in members if each.is_deferrable]
+    root_causes = conclusive or _outstanding(deferrable)
+    if root_causes and deferrable:
         # A link's failure is heard within its own domain: one elsewhere explains none there.
         domains: defaultdict[str | None, list[Evidence]] = defaultdict(list)
-        for each in soft:
+        for each in deferrable:
             domains[states[each.node].domain].append(each)
         explained = {states[node].domain for node in root_causes}
         for domain, alike in domains.items():
@@ -275,22 +232,24 @@ def _root_causes(
     return root_causes
 
 
-def _standing(
-    members: Sequence[Evidence], hard: Sequence[Evidence], rules: PolicyConfig
-) -> tuple[Evidence, ...]:
+def _standing(members: Sequence[Evidence], conclusive: Sequence[Evidence]) -> tuple[Evidence, ...]:
     """What had failed on its nodes shortly before, where nothing but symptoms came of it now."""
-    if not all(is_symptom(each, rules) for each in members):
+    if not all(each.is_symptom for each in members):
         return ()
     nodes, until_ns = {each.node for each in members}, members[0].start_ns
     since_ns = until_ns - STANDING_NS
-    return tuple(h for h in hard if h.node in nodes and h.end_ns >= since_ns and h.start_ns <= until_ns)
+    return tuple(
+        each
+        for each in conclusive
+        if each.node in nodes and each.end_ns >= since_ns and each.start_ns <= until_ns
+    )
 
 
-def _outstanding(soft: Iterable[Evidence]) -> frozenset[str]:
+def _outstanding(deferrable: Iterable[Evidence]) -> frozenset[str]:
     """Of nodes that print alike the one nearest to what failed, or the first; none where nothing tells."""
     best: dict[str, int] = {}
     first: dict[str, int] = {}
-    for each in soft:
+    for each in deferrable:
         best[each.node] = min(best.get(each.node, _REMOTE), _distance(each))
         first[each.node] = min(first.get(each.node, each.start_ns), each.start_ns)
     if not best:
@@ -324,40 +283,49 @@ def parts_by_node(groups: Iterable[FailureGroup]) -> Mapping[str, Parts]:
     found = defaultdict(lambda: defaultdict(list))
     for group in groups:
         for each in (*group.members, *group.standing):
-            found[each.node][each.key, each.taints].append((group, each))
+            found[each.node][each.key, each.severity.taints].append((group, each))
     return found
 
 
 def named(
-    group: FailureGroup, records: Mapping[str, NodeRecord], waiting: Waiting, rules: PolicyConfig
+    group: FailureGroup, records: Mapping[str, NodeRecord], deferred: Deferred, rules: PolicyConfig
 ) -> FailureGroup:
     """The group under the name that a record has for it, the earliest if there are several."""
-    told = {i.failure_group for node in group.nodes if node in records for i in records[node].incidents}
-    known = {name for name in told if name is not None and group.is_named(name, rules)}
+    names = {i.failure_group for node in group.nodes if node in records for i in records[node].incidents}
+    known = set()
+    for name in names:
+        shared, began_ns = parts_of(name or "")
+        # Lines that come later may begin earlier.
+        is_same = began_ns is not None and abs(began_ns - group.start_ns) <= longest_ns(rules)
+        if name is not None and is_same and job_key(shared) == job_key(group.shared):
+            known.add(name)
+    # Nothing of its root causes is deferred any more.
+    decided = any(each.is_conclusive for each in group.members) or not any(
+        each.key in deferred.get(each.node, ()) for each in group.members if each.node in group.root_causes
+    )
     name = min(known, key=lambda name: (parts_of(name)[1], name), default=group.name)
-    return replace(group, known_as=name, decided=is_decided(group, waiting, rules))
+    return replace(group, known_as=name, decided=decided)
 
 
-def deferred(
+def deferred_of(
     record: NodeRecord, state: NodeState, mine: Sequence[Evidence], rules: PolicyConfig, now_ns: int
 ) -> Mapping[IncidentKey, int]:
-    """The node's incidents that wait a few seconds before they may taint, and until when.
+    """The node's incidents that may not taint yet by their rule's ``defer_seconds``, and until when.
 
-    They are of rules with ``defer_seconds``, and wait from when they were heard; after a restart, from
-    their first line.
+    The seconds run from when they were heard; after a restart, from their first line.
     """
     if state.tainted:
         return {}
-    waiting: dict[IncidentKey, int] = {}
-    for incident in record.incidents:
+    found: dict[IncidentKey, int] = {}
+    for incident in tainting(record):
         seconds = rules.escalation(incident.key.rule).defer_seconds
-        if not seconds or not is_waiting(incident):
+        if not seconds or not incident.severity.taints:
             continue
-        heard = [e.heard_ns for e in mine if e.key == incident.key and e.taints and e.heard_ns is not None]
-        since_ns = max(heard, default=incident.first_ns)
+        heard = (e.heard_ns for e in mine if e.key == incident.key and e.severity.taints)
+        since_ns = max((ns for ns in heard if ns is not None), default=incident.first_ns)
         if abs(now_ns - since_ns) < span_ns(seconds):  # a clock may be a little ahead
-            waiting[incident.key] = since_ns + span_ns(seconds)
-    return waiting
+            found[incident.key] = since_ns + span_ns(seconds)
+    return found
 
 
 def with_roles(
@@ -365,7 +333,7 @@ def with_roles(
     state: NodeState,
     mine: Sequence[Evidence],
     parts: Parts,
-    waiting: Waiting,
+    deferred: Collection[IncidentKey],
     rules: PolicyConfig,
 ) -> NodeRecord:
     """The node's record with the roles that its incidents have in the groups that it has ``parts`` of."""
@@ -381,17 +349,9 @@ def with_roles(
                     changed = replace(incident, role=None, failure_group=None, root_cause=None)
             elif own:
                 group, each = max(own, key=lambda part: part[1].start_ns)
-                changed = _in_group(incident, group, each, state, waiting, rules)
-            changed = _held_again(changed, incident, state)
+                changed = _in_group(incident, group, each, state, rules, is_deferred=each.key in deferred)
         incidents.append(changed)
     return replace(record, incidents=tuple(incidents)) if incidents != list(record.incidents) else record
-
-
-def is_decided(group: FailureGroup, waiting: Waiting, rules: PolicyConfig) -> bool:
-    """Whether what is known of its root cause will stay: nothing there waits to be told apart any more."""
-    return any(is_conclusive(each, rules) for each in group.members) or not any(
-        each.key in waiting.get(each.node, ()) for each in group.members if each.node in group.root_causes
-    )
 
 
 def _in_group(
@@ -399,8 +359,9 @@ def _in_group(
     group: FailureGroup,
     each: Evidence,
     state: NodeState,
-    waiting: Waiting,
     rules: PolicyConfig,
+    *,
+    is_deferred: bool,
 ) -> Incident:
     if incident.failure_group not in (None, group.name):
         before_ns = parts_of(incident.failure_group)[1]
@@ -408,18 +369,20 @@ def _in_group(
             return incident  # it was part of a later one since
     role = incident.role if incident.failure_group == group.name else None
     if group.root_causes:
-        if is_symptom(each, rules):
+        if each.is_symptom:
             role = Role.COLLATERAL if group.decided else role
         elif each.node in group.root_causes:
             role = Role.ROOT_CAUSE if group.decided else role
-        elif is_deferrable(each, rules) and not state.tainted and each.key not in waiting.get(each.node, ()):
-            # Its time is up, and another is nearer to what failed, even if that one still waits itself.
+        elif each.is_deferrable and not state.tainted and not is_deferred:
+            # Another node is nearer to what failed, even if that one is still deferred itself.
             role = Role.COLLATERAL
-    elif role is None and each.key not in waiting.get(each.node, ()):
+    elif role is None and not is_deferred:
         role = Role.UNCLEAR
-    root_cause = group.root_cause_for(state.domain) if role is Role.COLLATERAL else None
-    if root_cause is None and incident.failure_group == group.name and role is Role.COLLATERAL:
-        root_cause = incident.root_cause
+    root_cause = None
+    if role is Role.COLLATERAL:
+        first = next((each.node for each in group.members if each.node in group.root_causes), None)
+        before = incident.root_cause if incident.failure_group == group.name else None
+        root_cause = group.nearest.get(state.domain, first) or before
     job = _job(incident, each, group)
     if (group.name, role, job, root_cause) == (
         incident.failure_group,
@@ -448,7 +411,11 @@ def _goes_on_alone(
     taints = incident.severity.taints
     # What is fatal and does not stop is its own; symptoms may go on for as long as a job hangs.
     latest_ns = max(
-        (e.end_ns if taints else e.start_ns for e in mine if e.key == incident.key and e.taints == taints),
+        (
+            e.end_ns if taints else e.start_ns
+            for e in mine
+            if e.key == incident.key and e.severity.taints == taints
+        ),
         default=0,
     )
     began_ns = parts_of(incident.failure_group)[1] if incident.failure_group else 0
@@ -456,12 +423,3 @@ def _goes_on_alone(
         return False
     explained_ns = max((each.start_ns for _, each in own), default=began_ns)
     return latest_ns > max(explained_ns, began_ns) + longest_ns(rules)
-
-
-def _held_again(changed: Incident, before: Incident, state: NodeState) -> Incident:
-    """What taints by itself does nothing as collateral, and may taint again once it is none."""
-    if not changed.taints or state.tainted or changed.role is before.role:
-        return changed
-    if changed.role is Role.COLLATERAL:
-        return replace(changed, state=IncidentState.ACTIVE)
-    return replace(changed, state=IncidentState.HELD) if before.role is Role.COLLATERAL else changed

@@ -1,14 +1,14 @@
 """The decision: a snapshot and faults in, a plan out. Pure; ``now`` is an argument.
 
-Evidence is folded into the record of each node by itself. Then all that happened lately is looked at
-together, because many nodes may tell of one failure. Then the brake lets through what it may of all that
-would be tainted.
+The reconciler, backtest, dry run and ``explain`` all call :func:`decide`. Evidence is folded into the record
+of each node by itself. Then the evidence of all nodes is assessed together, because many may tell of one
+failure. Then the brake admits what it may of all that would be tainted.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -17,14 +17,14 @@ from konductor_like.model import (
     Change,
     Fault,
     Ignored,
-    Incident,
     IncidentState,
+    NodeRecord,
     NodeState,
     Plan,
     Snapshot,
     Verb,
 )
-from konductor_like.policy.brake import Admission, admit, urgency
+from konductor_like.policy.brake import admit
 from konductor_like.policy.change import USER_WRITTEN, Case, change_of, refusals
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.escalation import Assessment, assess_fleet
@@ -40,7 +40,7 @@ class _Faults:
 
     by_node: defaultdict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
     ignored: list[Ignored] = field(default_factory=list)
-    waiting: list[Fault] = field(default_factory=list)
+    of_unknown_nodes: list[Fault] = field(default_factory=list)
 
 
 def decide(
@@ -53,10 +53,10 @@ def decide(
 ) -> Plan:
     """Decide what to write where.
 
-    Nodes without new faults are looked at too: what the brake held may pass now, a taint may have been
-    removed by hand, a node may have rebooted, counts may be due. Deciding again on what was already applied
-    changes nothing. ``past`` are faults that were acted upon before this process began: they are looked at
-    with the others and lead to nothing by themselves; None where none are handed in.
+    Nodes without new faults are decided too: what the brake held may pass now, a taint may have been removed
+    by hand, a node may have rebooted, counts may be due. To decide again on what was already applied changes
+    nothing. ``past`` are faults that were acted upon before this process began: they are evidence, and lead
+    to nothing by themselves; None where none are handed in.
     """
     found = _by_node(snapshot, faults, rules)
     folded = {
@@ -64,12 +64,25 @@ def decide(
         for state in _nodes_to_decide(snapshot, found)
     }
     counted = tuple(fault for case in folded.values() for fault in case.folded.counted)
-    again = [fault for case in folded.values() for fault in _first_heard(case)]
+    again = [
+        item.fault
+        for case in folded.values()
+        for item in case.folded.ignored
+        if _is_first_heard(item, case.folded.record)
+    ]
     window = renewed_window(counted, past or (), again, snapshot, rules, now)
     records = {name: case.folded.record for name, case in folded.items()}
     fleet = assess_fleet(records, window, snapshot, rules, now, more_past=past is not None)
     cases = _assessed(folded, fleet, snapshot, now)
-    admission = _admission(cases, fleet, snapshot, rules, now)
+    candidates = {
+        name: gravest
+        for name, case in cases.items()
+        if (gravest := case.gravest) is not None
+        and case.excluded is None
+        and not case.state.tainted
+        and name not in snapshot.unwritable
+    }
+    admission = admit(candidates, snapshot, rules, now, fleet.deferred)
     changes = {name: change_of(case, admission, rules, now) for name, case in cases.items()}
     ignored = (*found.ignored, *(item for case in cases.values() for item in case.folded.ignored))
     return Plan(
@@ -77,15 +90,14 @@ def decide(
         admission.brake,
         counted,
         ignored,
-        tuple(found.waiting),
+        tuple(found.of_unknown_nodes),
         {
             name: cases[name].folded.grown
             for name, change in changes.items()
             if change is None and cases[name].folded.grown
         },
         window=window,
-        refused=refusals(cases, fleet.deferred, admission.refused, ignored),
-        failures=fleet.failures,
+        refused=refusals(cases, admission.refused, ignored),
     )
 
 
@@ -97,68 +109,64 @@ def _by_node(snapshot: Snapshot, faults: Sequence[Fault], rules: PolicyConfig) -
         elif fault.finding.user_written and not rules.count_user_written:
             found.ignored.append(Ignored(fault, USER_WRITTEN))
         elif fault.node not in snapshot.nodes:
-            found.waiting.append(fault)
+            found.of_unknown_nodes.append(fault)
         else:
             found.by_node[fault.node].append(fault)
     return found
 
 
 def _nodes_to_decide(snapshot: Snapshot, found: _Faults) -> list[NodeState]:
-    """The nodes that anything can follow for; of all others nothing can."""
+    """The nodes that a change may follow for: with new facts, or with something left to do."""
     return [
         state
         for name, state in snapshot.nodes.items()
-        if name in found.by_node or name in snapshot.grown or name in snapshot.left or _needs_attention(state)
+        if name in found.by_node
+        or name in snapshot.grown
+        or name in snapshot.left
+        or (not state.record.empty and _needs_attention(state))
     ]
 
 
 def _needs_attention(state: NodeState) -> bool:
-    """Whether a node is to be looked at although nothing new was said of it."""
-    record = state.record
-    return not record.empty and (
+    """Whether something may follow for a node although nothing new was said of it."""
+    record, boot_id = state.record, state.machine.boot_id
+    return (
         (record.tainted_at is not None and not state.tainted)
-        or (not state.tainted and any(_wants_a_taint(incident) for incident in record.incidents))
+        # What would taint but for the brake, its boot or its role is refused for as long as that lasts.
+        or (
+            not state.tainted
+            and any(i.taints and i.state is not IncidentState.RELEASED for i in record.incidents)
+        )
         or state.suspect_tainted  # which is not to linger
         or record.machine != state.machine
-        or any(_has_met_its_boot(incident, state) for incident in record.incidents)
+        or any(i.state is IncidentState.PENDING and i.last.boot_id == boot_id for i in record.incidents)
     )
-
-
-def _wants_a_taint(incident: Incident) -> bool:
-    """Whether it would taint but for the brake, its boot or its role: refused for as long as that lasts."""
-    return incident.taints and incident.state is not IncidentState.RELEASED
-
-
-def _has_met_its_boot(incident: Incident, state: NodeState) -> bool:
-    return incident.state is IncidentState.PENDING and incident.last.boot_id == state.machine.boot_id
 
 
 def _folded(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: datetime) -> Case:
     """The node with new evidence folded into its record."""
     # Taint and claim are written in one patch: a claim without a taint is a removal, whatever is in flight.
     removed = state.record.tainted_at is not None and not state.tainted
-    met = replace(state, record=leave_boots(state, snapshot.left.get(state.name, ())))
+    left = snapshot.left.get(state.name)
+    met = replace(state, record=leave_boots(state, left)) if left else state
     removal = partial(released_by_hand, state=met, now=now, read_ns=snapshot.read_ns) if removed else None
     folded = fold_faults(met, faults, snapshot.grown.get(state.name, ()), now, removal=removal)
     folded.urgent = folded.urgent or met.record is not state.record
     return Case(state, folded, removed, state.name in snapshot.ambiguous)
 
 
-def _first_heard(case: Case) -> Iterator[Fault]:
-    """Lines that the record counts already, as they first came: another process was killed after it wrote.
-    Or they came after later ones of their kind, which the record cannot tell.
+def _is_first_heard(item: Ignored, record: NodeRecord) -> bool:
+    """Whether a line that the record counts already is heard by this process as it first came.
 
-    A replay of the same lines has later timestamps, and says nothing about when they happened. Of a node that
-    is opted out there is no record to count them.
+    Another process was killed after it wrote the record. Or the line came after later ones of its kind, which
+    the record cannot tell. A replay of it has a later timestamp, and says nothing about when it happened.
+    A node that is opted out has no record that counts it.
     """
-    incidents = case.folded.record.incidents
-    for item in case.folded.ignored:
-        fault = item.fault
-        if item.reason == OPTED_OUT or (
-            item.reason == SEEN_BEFORE
-            and any(i.key == fault.key and fault.timestamp_ns <= i.last_ns for i in incidents)
-        ):
-            yield fault
+    fault = item.fault
+    return item.reason == OPTED_OUT or (
+        item.reason == SEEN_BEFORE
+        and any(i.key == fault.key and fault.timestamp_ns <= i.last_ns for i in record.incidents)
+    )
 
 
 def _assessed(
@@ -180,22 +188,7 @@ def _assessed(
     return found
 
 
-def _admission(
-    cases: Mapping[str, Case], fleet: Assessment, snapshot: Snapshot, rules: PolicyConfig, now: datetime
-) -> Admission:
-    """What the brake says of all that would be tainted now."""
-    candidates = {
-        name: case.gravest
-        for name, case in cases.items()
-        if case.gravest is not None
-        and case.excluded is None
-        and not case.state.tainted
-        and name not in snapshot.unwritable
-    }
-    return admit(candidates, snapshot, rules, now, fleet.deferred)
-
-
 def _write_order(change: Change) -> tuple[bool, bool, int, str]:
-    """Taints first and of those the most urgent: a dead GPU waits for no bookkeeping."""
-    grave = urgency(change.incident) if change.incident else (True, 0)
+    """Taints first and of those the most urgent: no bookkeeping goes before a dead GPU."""
+    grave = change.incident.urgency if change.incident else (True, 0)
     return (change.verb is not Verb.TAINT, *grave, change.node)

@@ -1,8 +1,8 @@
 """What recent evidence of the whole fleet makes of a node's incidents.
 
-Doubt becomes reason enough by so many occurrences, or by two kinds of evidence that confirm each other. Jobs
-fail for many reasons, and pods' words alone accuse nobody. But a node that one failed job after the other has
-in common, each time with different others, is a suspect that is told of.
+``decide`` calls :func:`assess_fleet`. An incident is escalated by so many occurrences, or by two kinds of
+evidence that confirm each other; pods' words alone taint nothing (rule 17). A node that many failed jobs have
+in common, each time with other nodes, becomes a suspect, with an Event, and no more.
 """
 
 from __future__ import annotations
@@ -14,19 +14,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 
-from konductor_like.jobs import stem
+from konductor_like.jobs import job_key, stem
 from konductor_like.model import (
     APPLICATION_XIDS,
     Distinct,
     FaultKind,
     Incident,
     IncidentKey,
-    IncidentState,
     NodeRecord,
     NodeState,
     Same,
     Severity,
-    SharedFailure,
     Snapshot,
     Source,
     Threshold,
@@ -38,21 +36,17 @@ from konductor_like.model.time import SECOND_NS, span_ns, unix_ns
 from konductor_like.policy.config import LONGEST_SECONDS, PolicyConfig
 from konductor_like.policy.correlation import (
     DOMAIN,
+    Deferred,
     FailureGroup,
-    Waiting,
-    deferred,
+    deferred_of,
     failure_groups,
-    is_decided,
-    is_deferrable,
-    is_symptom,
     named,
     parts_by_node,
     related,
     with_roles,
 )
 from konductor_like.policy.evidence import RECENT_NS, Evidence, evidence_of
-from konductor_like.policy.evidence_window import job_key
-from konductor_like.policy.incidents import health_of, is_waiting, open_incidents, tainting
+from konductor_like.policy.incidents import health_of, open_incidents, tainting
 
 LASTING_NS = 600 * SECOND_NS
 ADVICE = ("Drain the node and run diagnostics on its GPUs before it takes work again.", "inspection")
@@ -70,12 +64,11 @@ class Assessment:
     records: Mapping[str, NodeRecord] = field(default_factory=dict)
     """The records that it changed, by node."""
     urgent: frozenset[str] = frozenset()
-    """Those of them to be written now; what only adds words waits for the next write (rule 22)."""
+    """Those of them to be written now; what only adds words goes with the next write (rule 22)."""
     suspects: Mapping[str, Incident] = field(default_factory=dict)
     """The nodes that failed jobs turned out to have in common just now, and the incident that says so."""
-    deferred: Waiting = field(default_factory=dict)
-    """By node, incidents that wait a few seconds before they may taint, and until when."""
-    failures: tuple[SharedFailure, ...] = ()
+    deferred: Deferred = field(default_factory=dict)
+    """By node, the incidents that may not taint yet by their rule, and until when."""
 
 
 def assess_fleet(
@@ -92,64 +85,55 @@ def assess_fleet(
     ``records`` are those that evidence was folded into just now; of other nodes the snapshot's hold.
     ``more_past`` says that the window holds more of the time before our start than the last time.
     """
-    now_ns = unix_ns(now)
-    jobs_of = _jobs_of(window, snapshot)
+    now_ns, states = unix_ns(now), snapshot.nodes
     # More of the past may add to what any node said since the start.
-    since_ns = 0 if more_past else now_ns - RECENT_NS
-    touched = _touched(window, records, snapshot.nodes, rules, since_ns)
+    touched = _touched(window, records, states, rules, 0 if more_past else now_ns - RECENT_NS)
     if not touched:
         return Assessment()
-    names = related(touched, jobs_of, snapshot.nodes)
-    evidence = evidence_of(names, window, records, snapshot.nodes, rules.correlation_seconds)
+    names = related(touched, _jobs_of(window, snapshot), states)
+    evidence = evidence_of(names, window, records, states, rules)
     mine: defaultdict[str, list[Evidence]] = defaultdict(list)
     for each in evidence:
         mine[each.node].append(each)
     known = {
-        name: records.get(name) or snapshot.nodes[name].record
+        name: records.get(name) or states[name].record
         for name in names
-        if name in snapshot.nodes and not snapshot.nodes[name].opted_out
+        if name in states and not states[name].opted_out
     }
-    waiting = {
+    deferred = {
         name: keys
         for name, record in known.items()
-        if (keys := deferred(record, snapshot.nodes[name], mine[name], rules, now_ns))
+        if (keys := deferred_of(record, states[name], mine[name], rules, now_ns))
     }
-    groups = [
-        named(group, known, waiting, rules) for group in failure_groups(evidence, snapshot.nodes, rules)
-    ]
+    groups = [named(group, known, deferred, rules) for group in failure_groups(evidence, states, rules)]
     parts = parts_by_node(groups)
-    failed = failed_jobs(groups)
+    failed = failed_jobs(groups) if groups else {}
     counts: defaultdict[str, list[Evidence]] = defaultdict(list)
-    for each in counting(evidence, groups, rules):
+    for each in counting(evidence, groups):
         counts[each.node].append(each)
 
     changed: dict[str, NodeRecord] = {}
     suspects: dict[str, Incident] = {}
     for name, record in known.items():
-        state = snapshot.nodes[name]
-        new = with_roles(record, state, mine[name], parts.get(name, {}), waiting, rules)
+        state, new = states[name], record
+        if name in parts or any(i.failure_group or i.role for i in record.incidents):
+            new = with_roles(new, state, mine[name], parts.get(name, {}), deferred.get(name, {}), rules)
         if name in touched:
             new = _escalated(new, state, counts[name], rules, now_ns)
             # Who else took part, and where it began, may stand in what is not read again yet.
-            if not snapshot.replaying and is_common_node(name, failed, rules):
+            if name in failed and not snapshot.replaying and is_common_node(name, failed, rules):
                 new, suspect = _suspected(new, state, counts[name], rules, now_ns)
                 if suspect is not None:
                     suspects[name] = suspect
         if new != record:
             changed[name] = new
-            # What was collateral and goes on alone waits, too.
-            if keys := deferred(new, state, mine[name], rules, now_ns):
-                waiting[name] = keys
+            # What was collateral and goes on alone is deferred, too.
+            if keys := deferred_of(new, state, mine[name], rules, now_ns):
+                deferred[name] = keys
     quiet_ns = now_ns - span_ns(rules.correlation_seconds)
     over = {group.name for group in groups if group.members[-1].end_ns < quiet_ns}
-    urgent = {
-        name
-        for name, new in changed.items()
-        if _matters(known[name], new, snapshot.nodes[name]) or _joined(known[name], new, over)
-    } | suspects.keys()
-    recent = (group for group in groups if group.members[-1].end_ns >= now_ns - RECENT_NS)
-    told = tuple(_told(group, failed, waiting, rules) for group in recent)
-    return Assessment(changed, frozenset(urgent), suspects, waiting, told)
+    urgent = {name for name, new in changed.items() if _is_urgent(known[name], new, states[name], over)}
+    return Assessment(changed, frozenset(urgent | suspects.keys()), suspects, deferred)
 
 
 def _touched(
@@ -159,12 +143,12 @@ def _touched(
     rules: PolicyConfig,
     since_ns: int,
 ) -> set[str]:
-    """The nodes that something may have changed for: those heard of lately, and those that wait to settle."""
+    """The nodes that something may have changed for: heard of lately, or with deferred incidents."""
     touched = {name for name, at_ns in window.heard_ns.items() if at_ns >= since_ns and name in states}
     for name, record in records.items():
-        if any(
-            is_waiting(incident) and rules.escalation(incident.key.rule).defer_seconds
-            for incident in record.incidents
+        if not states[name].tainted and any(
+            incident.severity.taints and rules.escalation(incident.key.rule).defer_seconds
+            for incident in tainting(record)
         ):
             touched.add(name)
     return touched
@@ -184,12 +168,12 @@ def _escalated(
     record: NodeRecord, state: NodeState, counts: Sequence[Evidence], rules: PolicyConfig, now_ns: int
 ) -> NodeRecord:
     """The record with what escalates its incidents now; one that was escalated before stays as it is."""
-    found = {
-        id(incident): escalated(incident, because, rules)
-        for incident in open_incidents(record, state)
-        if not incident.taints and (because := reason_to_escalate(incident, counts, rules, now_ns))
-    }
-    return _with_incidents(record, found) if found else record
+    for incident in open_incidents(record, state):
+        if incident.taints:
+            continue
+        if because := reason_to_escalate(incident, counts, rules, now_ns):
+            record = _with_incident(record, incident, escalated(incident, because, rules))
+    return record
 
 
 def _suspected(
@@ -197,70 +181,51 @@ def _suspected(
 ) -> tuple[NodeRecord, Incident | None]:
     """The record of a common node, and its latest suspicion, which says so; None where that is no news."""
     doubts = [i for i in open_incidents(record, state) if i.severity is Severity.SUSPECT and not i.taints]
-    if not doubts or tainting(record) or not is_news(counts, now_ns):
+    advice = (
+        f"It is the only node common to {rules.common_node_jobs} or more jobs that failed within "
+        f"{span_text(LONGEST_SECONDS)}: run diagnostics on its GPUs and network."
+    )
+    is_known = any(doubt.advice == advice for doubt in doubts)
+    if not doubts or is_known or tainting(record) or not is_news(counts, now_ns):
         return record, None
     latest = max(doubts, key=lambda incident: incident.last_ns)
-    suspect = suspected(latest, rules)
-    if any(doubt.advice == suspect.advice for doubt in doubts):
-        return record, None
-    return _with_incidents(record, {id(latest): suspect}), suspect
+    suspect = replace(latest, advice=advice, needs="inspection")
+    return _with_incident(record, latest, suspect), suspect
 
 
-def _with_incidents(record: NodeRecord, changed: Mapping[int, Incident]) -> NodeRecord:
-    incidents = tuple(changed.get(id(incident), incident) for incident in record.incidents)
-    return replace(record, incidents=incidents)
+def _with_incident(record: NodeRecord, before: Incident, after: Incident) -> NodeRecord:
+    return replace(record, incidents=tuple(after if i is before else i for i in record.incidents))
 
 
-def _matters(before: NodeRecord, after: NodeRecord, state: NodeState) -> bool:
+def _is_urgent(before: NodeRecord, after: NodeRecord, state: NodeState, over: Collection[str]) -> bool:
+    """Whether a changed record is to be written now; ``over`` are the failure groups that have ended.
+
+    What only adds words goes with the next write (rule 22).
+    """
     if health_of(before, tainted=state.tainted) != health_of(after, tainted=state.tainted):
         return True
-    return _why(before) != _why(after) or _was_corrected(before, after)
+    if _reasons(before) != _reasons(after):
+        return True
+    for old, new in zip(before.incidents, after.incidents, strict=True):
+        if old.role and (old.role, old.root_cause) != (new.role, new.root_cause):
+            return True  # what it was said to be, or where that began, turned out otherwise
+        if old.failure_group is None and new.failure_group in over:
+            return True  # later groups are not urgent: a job may crash all day
+    return False
 
 
-def _was_corrected(before: NodeRecord, after: NodeRecord) -> bool:
-    """Whether what it was said to be, or where that began, turned out otherwise."""
-    pairs = zip(before.incidents, after.incidents, strict=True)
-    return any(old.role and (old.role, old.root_cause) != (new.role, new.root_cause) for old, new in pairs)
-
-
-def _joined(before: NodeRecord, after: NodeRecord, over: Collection[str]) -> bool:
-    """Whether it turned out to be part of a group that has ended: that is written once.
-
-    Of which group it is now, where it was part of one before, waits with the counts: a job may crash all day.
-    """
-    pairs = zip(before.incidents, after.incidents, strict=True)
-    return any(old.failure_group is None and new.failure_group in over for old, new in pairs)
-
-
-def _why(record: NodeRecord) -> list[tuple[IncidentKey, str]]:
+def _reasons(record: NodeRecord) -> list[tuple[IncidentKey, str]]:
     return [(incident.key, incident.escalated_because) for incident in tainting(record)]
 
 
-def _told(group: FailureGroup, failed: JobsOf, waiting: Waiting, rules: PolicyConfig) -> SharedFailure:
-    first: dict[str, int] = {}
-    own: set[str] = set()
-    for each in group.members:
-        first.setdefault(each.node, each.start_ns)
-        if not (is_symptom(each, rules) or is_deferrable(each, rules)):
-            own.add(each.node)
-    root_causes = group.root_causes if is_decided(group, waiting, rules) else frozenset()
-    ranked = sorted(
-        first, key=lambda node: (node not in root_causes, -len(failed.get(node, ())), first[node], node)
-    )
-    collateral = frozenset(first).difference(root_causes, own) if root_causes else frozenset()
-    return SharedFailure(group.name, group.shared, group.began_ns, tuple(ranked), root_causes, collateral)
-
-
-def counting(
-    evidence: Iterable[Evidence], groups: Iterable[FailureGroup], rules: PolicyConfig
-) -> list[Evidence]:
+def counting(evidence: Iterable[Evidence], groups: Iterable[FailureGroup]) -> list[Evidence]:
     """What counts: all but what a failure elsewhere explains, and what only the record tells of."""
     explained = {
         id(each)
         for group in groups
         if group.root_causes
         for each in group.members
-        if each.node not in group.root_causes and is_symptom(each, rules)
+        if each.node not in group.root_causes and each.is_symptom
     }
     return [each for each in evidence if id(each) not in explained and not each.recorded]
 
@@ -274,7 +239,7 @@ def reason_to_escalate(incident: Incident, mine: Sequence[Evidence], rules: Poli
     threshold, together = escalation.threshold, escalation.together_with
     if threshold is None and together is None:
         return ""
-    own = [each for each in mine if each.key == incident.key and not each.taints]
+    own = [each for each in mine if each.key == incident.key and not each.severity.taints]
     reached = _threshold(threshold, incident, mine) if threshold and is_news(own, now_ns) else ""
     return reached or (_together(together, incident, own, mine, now_ns) if together is not None else "")
 
@@ -296,7 +261,6 @@ def escalated(incident: Incident, escalated_because: str, rules: PolicyConfig) -
         escalated_because=escalated_because,
         advice=advice,
         needs=needs,
-        state=IncidentState.HELD,
         role=None,
         root_cause=None,
     )
@@ -313,7 +277,7 @@ def _threshold(threshold: Threshold, incident: Incident, mine: Iterable[Evidence
         each
         for each in mine
         if each.key.rule == key.rule
-        and not each.taints
+        and not each.severity.taints
         and (threshold.same is Same.NODE or each.key.gpu == key.gpu)
     ]
     latest_ns = max((each.end_ns for each in own), default=0)
@@ -413,13 +377,3 @@ def is_common_node(node: str, failed: JobsOf, rules: PolicyConfig) -> bool:
     if not 0 < rules.common_node_jobs <= len(mine):
         return False
     return all(len(mine & theirs) * 2 <= len(mine) for other, theirs in failed.items() if other != node)
-
-
-def suspected(incident: Incident, rules: PolicyConfig) -> Incident:
-    """The incident of a common node, which says so from now on."""
-    jobs, within = rules.common_node_jobs, span_text(LONGEST_SECONDS)
-    advice = (
-        f"It is the only node common to {jobs} or more jobs that failed within {within}: "
-        "run diagnostics on its GPUs and network."
-    )
-    return replace(incident, advice=advice, needs="inspection")

@@ -1,19 +1,29 @@
-"""What stands against nodes right now: the window's episodes and the records' incidents, as one list.
+"""Recent evidence of the fleet, and what of it stands against nodes right now.
 
-Left out is what a release, an acknowledgement or a reboot has dealt with, and what was said of a machine that
-bore the name before.
+``decide`` renews the window each time: lines are folded into episodes, so that a storm costs no more than its
+first line. A trace keeps its 16 newest episodes (no threshold asks for more), a node 64 traces, the fleet
+10,000; of those over it the ones longest silent go, pods' first, and are counted. Everything goes that is
+older than the longest span that a rule looks back, a day at most.
+
+:func:`evidence_of` gives what stands: episodes and recorded incidents, without what a release, an
+acknowledgement or a reboot has dealt with.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from konductor_like.jobs import job_key
 from konductor_like.model import (
+    APPLICATION_XIDS,
     Episode,
     Fault,
+    Incident,
     IncidentKey,
+    KernelPosition,
     NodeRecord,
     NodeState,
     Severity,
@@ -25,19 +35,305 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import SECOND_NS, span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.evidence_window import (
-    boot_in,
-    by_clock,
-    pruned,
-    with_jobs,
-    with_news,
-    with_past,
-    with_pods,
-)
-from konductor_like.policy.incidents import is_of_this_node, open_incidents
+from konductor_like.policy.incidents import open_incidents, why_not_of_node
 
 RECENT_NS = 900 * SECOND_NS
 """Evidence from before our start acts by itself only if it is younger: the crash may have come in between."""
+EPISODE_NS = 60 * SECOND_NS
+"""Lines that follow each other closer than this are one occurrence: one failure prints many."""
+EPISODES_MOST = 16
+TRACES_OF_NODE_MOST = 64
+TRACES_MOST = 10_000
+NAMES_MOST = 16
+"""Pods and jobs that one episode names; no threshold asks for more."""
+PRUNE_NS = 600 * SECOND_NS
+"""How often what is too old is looked for."""
+JOBS_AFTER_NS = 120 * SECOND_NS
+"""What the API server says of a node's jobs is taken for what was heard no longer ago than this."""
+
+Traces = Mapping[TraceKey, Trace]
+Groups = dict[str, dict[TraceKey, list[Fault]]]
+"""Faults by node, and there by trace."""
+
+
+def renewed_window(
+    counted: Sequence[Fault],
+    past: Sequence[Fault],
+    again: Sequence[Fault],
+    snapshot: Snapshot,
+    rules: PolicyConfig,
+    now: datetime,
+) -> Window:
+    """The window with new evidence, what happened before our start, and whose jobs it was.
+
+    ``again`` is what an earlier process counted and this one reads for the first time, and what is said of
+    nodes that are opted out: it counts against nobody and explains what happens elsewhere.
+    """
+    window, states, now_ns = snapshot.window, snapshot.nodes, unix_ns(now)
+    if max(window.heard_ns.values(), default=0) > now_ns:
+        window = by_clock(window, now_ns)
+    if past or again:
+        known = [fault for fault in (*past, *again) if _counts(fault, states, rules, now)]
+        window = with_past(window, known, states)
+        # The process that recorded it may have died before it looked at the fleet; late lines may join it.
+        young = {str(f.node): now_ns for f in known if f.timestamp_ns >= now_ns - RECENT_NS}
+        late = {str(f.node): now_ns for f in again if f.node in states}
+        window = replace(window, heard_ns={**young, **window.heard_ns, **late})
+    if counted:
+        grouped = _grouped(counted, states)
+        window = _added(window, grouped, now_ns)
+        window = replace(window, heard_ns={**window.heard_ns, **dict.fromkeys(grouped, now_ns)})
+    if snapshot.pods:
+        window = with_pods(window, snapshot.pods)
+    if snapshot.jobs:
+        window = with_jobs(window, snapshot.jobs, now_ns)
+    if not 0 <= now_ns - window.pruned_ns < PRUNE_NS:
+        window = pruned(window, rules.window_seconds, now_ns)
+    return window
+
+
+def _counts(fault: Fault, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime) -> bool:
+    state = states.get(fault.node or "")
+    if state is None or fault.finding.shadow:
+        return False
+    if fault.finding.user_written and not rules.count_user_written:
+        return False
+    # A node that is opted out is left alone, and a failure group may begin there all the same.
+    left_in = replace(state, opted_out=False) if state.opted_out else state
+    return why_not_of_node(state.record.past_boots, left_in, fault, now) is None
+
+
+def by_clock(window: Window, now_ns: int) -> Window:
+    """The window with nothing heard in the future: where our clock was put back, it was heard just now."""
+    ahead = [node for node, ns in window.heard_ns.items() if ns > now_ns]
+    changed: dict[str, Traces] = {}
+    for node in ahead:
+        changed[node] = mine = dict(window.traces.get(node, {}))
+        for key, trace in mine.items():
+            heard = [now_ns if (each.heard_ns or 0) > now_ns else each.heard_ns for each in trace.episodes]
+            episodes = (replace(each, heard_ns=ns) for each, ns in zip(trace.episodes, heard, strict=True))
+            mine[key] = replace(trace, episodes=tuple(episodes))
+    heard_ns = {**window.heard_ns, **dict.fromkeys(ahead, now_ns)}
+    return replace(_with_traces(window, changed), heard_ns=heard_ns)
+
+
+def with_past(window: Window, past: Sequence[Fault], states: Mapping[str, NodeState]) -> Window:
+    """The window with what happened before our start, replays of the same kernel records left out."""
+    grouped = _grouped(sorted(past, key=Fault.order), states)
+    for node, groups in grouped.items():
+        for key, faults in groups.items():
+            known = window.traces.get(node, {}).get(key)
+            groups[key] = list(_not_replayed(faults, () if known is None else known.episodes))
+    return _added(window, grouped, None)
+
+
+def pruned(window: Window, span_seconds: float, now_ns: int) -> Window:
+    """The window without what is older than the span."""
+    horizon_ns = now_ns - span_ns(span_seconds)
+    young = {
+        node: {
+            key: replace(trace, episodes=tuple(each for each in trace.episodes if each.end_ns >= horizon_ns))
+            for key, trace in traces.items()
+            if trace.end_ns >= horizon_ns
+        }
+        for node, traces in window.traces.items()
+        if any(trace.episodes[0].end_ns < horizon_ns for trace in traces.values())
+    }
+    heard_ns = {node: ns for node, ns in window.heard_ns.items() if ns >= horizon_ns}
+    return replace(_with_traces(window, young), heard_ns=heard_ns, pruned_ns=now_ns)
+
+
+def _with_traces(window: Window, changed: Mapping[str, Traces]) -> Window:
+    """The window with these nodes' traces, none where they are empty, and the jobs that they name."""
+    traces, jobs = dict(window.traces), dict(window.jobs)
+    for node, mine in changed.items():
+        traces[node] = mine
+        found: set[str] = set()
+        for key, trace in mine.items():
+            if key.job is not None:
+                found.add(key.job)
+            elif trace.source is Source.KERNEL:
+                found.update(*(episode.jobs for episode in trace.episodes))
+        jobs[node] = frozenset(map(job_key, found))
+        if not mine:
+            del traces[node]
+        if not found:
+            del jobs[node]
+    return replace(window, traces=traces, jobs=jobs)
+
+
+def _grouped(faults: Iterable[Fault], states: Mapping[str, NodeState]) -> Groups:
+    """Evidence by node and trace. Tests, remarks and what is only remembered are none."""
+    groups: Groups = defaultdict(lambda: defaultdict(list))
+    for fault in faults:
+        severity = fault.severity
+        if severity in (Severity.INFO, Severity.TEST) or fault.before_install or fault.node is None:
+            continue
+        finding, boot_id = fault.finding, boot_in(states.get(fault.node), fault)
+        key = TraceKey(finding.rule, finding.gpu, severity.taints, boot_id, fault.job)
+        groups[fault.node][key].append(fault)
+    return groups
+
+
+def boot_in(state: NodeState | None, fault: Fault) -> str | None:
+    """The boot that a fault is of: a kernel line that names none is of the Node's own; a pod's is of none."""
+    if fault.source is Source.POD:
+        return None
+    return fault.finding.position.boot_id or (None if state is None else state.machine.boot_id)
+
+
+def _added(window: Window, grouped: Groups, heard_ns: int | None) -> Window:
+    changed: dict[str, Traces] = {}
+    dropped = window.dropped
+    for node, groups in grouped.items():
+        mine = dict(window.traces.get(node, {}))
+        for key, faults in groups.items():
+            if not faults:
+                continue
+            known, first = mine.get(key), faults[0]
+            if known is None:
+                is_remote = all(fault.finding.remote for fault in faults)
+                known = Trace(first.source, first.severity, first.finding.code, is_remote, ())
+            mine[key] = replace(known, episodes=merged((*known.episodes, *_episodes(faults, heard_ns))))
+        if len(mine) > TRACES_OF_NODE_MOST:
+            dropped += len(mine) - TRACES_OF_NODE_MOST
+            mine = dict(sorted(mine.items(), key=lambda item: _worth(item[1]))[-TRACES_OF_NODE_MOST:])
+        changed[node] = mine
+    grown = replace(_with_traces(window, changed), dropped=dropped)
+    return grown if sum(map(len, grown.traces.values())) <= TRACES_MOST else _shrunk(grown)
+
+
+def _shrunk(window: Window) -> Window:
+    """Nine tenths of what may be kept, so that this is not done for every line."""
+    every = [
+        (_worth(trace), node, key) for node, mine in window.traces.items() for key, trace in mine.items()
+    ]
+    every.sort(key=lambda each: each[0], reverse=True)
+    kept: dict[str, dict[TraceKey, Trace]] = {node: {} for node in window.traces}
+    for _, node, key in every[: TRACES_MOST * 9 // 10]:
+        kept[node][key] = window.traces[node][key]
+    dropped = window.dropped + len(every) - TRACES_MOST * 9 // 10
+    return replace(_with_traces(window, kept), dropped=dropped)
+
+
+def _worth(trace: Trace) -> tuple[bool, int]:
+    """Sorts traces, the first to go in front: any pod prints under as many names as it likes."""
+    return (trace.source is Source.KERNEL, trace.end_ns)
+
+
+def _episodes(faults: Sequence[Fault], heard_ns: int | None) -> Iterable[Episode]:
+    ordered = sorted(faults, key=Fault.order)
+    begin = 0
+    for number in range(1, len(ordered) + 1):
+        last = ordered[number - 1]
+        if number < len(ordered) and ordered[number].timestamp_ns - last.timestamp_ns <= EPISODE_NS:
+            continue
+        first = ordered[begin]
+        pods = {fault.pod for fault in ordered[begin:number] if fault.pod} if first.pod else ()
+        yield Episode(
+            first.timestamp_ns,
+            last.timestamp_ns,
+            first.finding.position,
+            last.finding.position,
+            heard_ns,
+            frozenset(sorted(pods)[:NAMES_MOST]),
+        )
+        begin = number
+
+
+def merged(episodes: Iterable[Episode]) -> tuple[Episode, ...]:
+    """Those that touch made one, whatever order they came in."""
+    merged: list[Episode] = []
+    for episode in sorted(episodes, key=lambda each: each.start_ns):
+        if merged and episode.start_ns - merged[-1].end_ns <= EPISODE_NS:
+            merged[-1] = _joined(merged[-1], episode)
+        else:
+            merged.append(episode)
+    return tuple(merged[-EPISODES_MOST:])
+
+
+def _joined(one: Episode, other: Episode) -> Episode:
+    """``other`` begins no earlier."""
+    heard = [ns for ns in (one.heard_ns, other.heard_ns) if ns is not None]
+    later = other if other.end_ns > one.end_ns else one
+    return Episode(
+        one.start_ns,
+        later.end_ns,
+        one.first,
+        later.last,
+        min(heard, default=None),
+        frozenset(sorted(one.pods | other.pods)[:NAMES_MOST]),
+        frozenset(sorted(one.jobs | other.jobs)[:NAMES_MOST]),
+    )
+
+
+def _not_replayed(faults: Sequence[Fault], episodes: Sequence[Episode]) -> Iterable[Fault]:
+    """Without kernel records that are in an episode, or that repeat one which came before; oldest first."""
+    reached: KernelPosition | None = None
+    for fault in faults:
+        position = fault.finding.position
+        if position.known:
+            if reached is not None and position.at_or_before(reached):
+                continue
+            if any(
+                position.at_or_before(episode.last)
+                and (episode.start_ns <= fault.timestamp_ns or episode.first.at_or_before(position))
+                for episode in episodes
+            ):
+                continue
+            reached = position
+        yield fault
+
+
+def with_jobs(window: Window, jobs: Mapping[str, frozenset[str]], now_ns: int) -> Window:
+    """The window with the jobs that run on nodes, for the kernel lines just heard: they name none."""
+    changed = {
+        node: {key: _of_jobs(trace, running, now_ns) for key, trace in window.traces.get(node, {}).items()}
+        for node, running in jobs.items()
+        if running and now_ns - window.heard_ns.get(node, 0) <= JOBS_AFTER_NS
+    }
+    return _with_traces(window, changed)
+
+
+def _of_jobs(trace: Trace, running: frozenset[str], now_ns: int) -> Trace:
+    last = trace.episodes[-1]
+    fresh = last.heard_ns is not None and now_ns - last.heard_ns <= JOBS_AFTER_NS
+    if trace.source is not Source.KERNEL or not fresh or last.jobs:
+        return trace
+    named = replace(last, jobs=frozenset(sorted(running)[:NAMES_MOST]))
+    return replace(trace, episodes=(*trace.episodes[:-1], named))
+
+
+def with_pods(window: Window, pods: Mapping[str, Mapping[str, str]]) -> Window:
+    """The window with the true jobs of pods whose lines were put down to a job by the pods' names.
+
+    ``pods`` gives by node, and there by ``namespace/name``, the job; it is empty for a pod that is of none.
+    """
+    changed = {
+        node: _by_true_job(window.traces[node], jobs) for node, jobs in pods.items() if node in window.traces
+    }
+    return _with_traces(window, {node: mine for node, mine in changed.items() if mine != window.traces[node]})
+
+
+def _by_true_job(traces: Traces, jobs: Mapping[str, str]) -> Traces:
+    found: dict[TraceKey, Trace] = {}
+    for key, trace in traces.items():
+        for episode in trace.episodes:
+            job = _true_job(key, episode, jobs)
+            mine = key if job is None else key._replace(job=job or None)
+            known = found.get(mine)
+            others = () if known is None else known.episodes
+            found[mine] = replace(known or trace, episodes=merged((*others, episode)))
+    return found
+
+
+def _true_job(key: TraceKey, episode: Episode, jobs: Mapping[str, str]) -> str | None:
+    """The job that an episode is of in truth, empty for none; None if unknown, several, or as it says."""
+    if key.job is None:
+        return None
+    namespace = key.job.partition("/")[0]
+    found = {jobs.get(f"{namespace}/{pod}", key.job) for pod in episode.pods}
+    return found.pop() if len(found) == 1 and key.job not in found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +355,28 @@ class Evidence:
     proven: bool = False
     """The record says that it taints, whatever its severity: a threshold was reached."""
     recorded: bool = False
-    """The record alone tells of it: it places an event, and counts for no threshold."""
+    """The record alone tells of it: it places a failure group, and counts for no threshold."""
+    defers: bool = False
+    """Its rule defers a taint by a few seconds, to tell the root cause from collateral."""
 
     @property
-    def taints(self) -> bool:
-        """Whether its severity alone taints."""
-        return self.severity.taints
+    def is_deferrable(self) -> bool:
+        """Whether it is fatal by a rule that defers."""
+        return self.severity.taints and self.defers
+
+    @property
+    def is_conclusive(self) -> bool:
+        """Whether it is hardware's own failure, which nothing demotes."""
+        if self.source is not Source.KERNEL:
+            return False
+        return self.proven or (self.severity.taints and not self.is_deferrable)
+
+    @property
+    def is_symptom(self) -> bool:
+        """Whether a failure elsewhere explains it."""
+        if self.severity.taints or self.proven:
+            return False
+        return self.source is Source.POD or self.key.rule in APPLICATION_XIDS or self.defers
 
 
 def evidence_of(
@@ -72,12 +384,12 @@ def evidence_of(
     window: Window,
     records: Mapping[str, NodeRecord],
     states: Mapping[str, NodeState],
-    jobs_seconds: float,
+    rules: PolicyConfig,
 ) -> list[Evidence]:
     """All that stands against ``nodes``, the oldest first.
 
-    A kernel line names no job. It is of those whose pods spoke up on its node within ``jobs_seconds``, and of
-    those that the API server said ran there.
+    A kernel line names no job. It is of those whose pods spoke up on its node within ``correlation_seconds``,
+    and of those that the API server said ran there.
     """
     found: list[Evidence] = []
     for name in nodes:
@@ -85,35 +397,45 @@ def evidence_of(
         if state is None:
             continue
         record = records.get(name, state.record)
-        mine = [*_of_window(name, window.traces.get(name, {}), state, record)]
-        mine += _of_record(name, record, state, mine)
-        found += _with_jobs(mine, jobs_seconds)
+        standing = open_incidents(record, state)
+        mine = list(_of_window(window.traces.get(name, {}), state, record, standing, rules))
+        in_window = {(each.key, each.severity.taints) for each in mine}
+        mine += (  # what the record still tells after a restart, before the window is read again
+            _of_incident(name, incident, rules)
+            for incident in standing
+            if (incident.key, incident.severity.taints) not in in_window
+            and incident.severity is not Severity.TEST
+        )
+        if any(each.source is Source.POD and each.jobs for each in mine):
+            mine = list(_with_jobs(mine, rules.correlation_seconds))
+        found += mine
     found.sort(key=lambda each: (each.start_ns, each.node, each.key.rule, each.key.gpu or ""))
     return found
 
 
-def settled_ns(state: NodeState, record: NodeRecord) -> int:
+def dealt_with_until_ns(state: NodeState, record: NodeRecord) -> int:
     """Up to when what was said of the node is dealt with: its latest release, or its own beginning."""
     released_ns = unix_ns(record.releases[0].at) if record.releases else 0
     return max(state.created_ns, released_ns)
 
 
 def _of_window(
-    name: str, traces: Mapping[TraceKey, Trace], state: NodeState, record: NodeRecord
+    traces: Traces, state: NodeState, record: NodeRecord, standing: Iterable[Incident], rules: PolicyConfig
 ) -> Iterator[Evidence]:
-    since_ns = settled_ns(state, record)
-    proven = {incident.key for incident in open_incidents(record, state) if incident.escalated_because}
+    since_ns = dealt_with_until_ns(state, record)
+    proven = {incident.key for incident in standing if incident.escalated_because}
     acked = {i.key: unix_ns(i.ack.at) for i in record.incidents if i.ack is not None}
     for key, trace in traces.items():
         if key.boot_id not in (None, state.machine.boot_id):
             continue
-        incident_key = IncidentKey(key.rule, key.gpu)
+        incident_key, defers = IncidentKey(key.rule, key.gpu), rules.escalation(key.rule).defer_seconds > 0
         dealt_with_ns = max(since_ns, acked.get(incident_key, 0))
         for episode in trace.episodes:
-            if episode.end_ns <= dealt_with_ns or _is_covered(episode, key, record):
+            is_covered = bool(record.releases) and _is_covered(episode, key, record)
+            if episode.end_ns <= dealt_with_ns or is_covered:
                 continue
             yield Evidence(
-                name,
+                state.name,
                 incident_key,
                 trace.source,
                 trace.severity,
@@ -125,38 +447,33 @@ def _of_window(
                 episode.jobs if key.job is None else frozenset((key.job,)),
                 episode.pods,
                 trace.remote,
-                incident_key in proven and not key.taints,
+                proven=incident_key in proven and not key.taints,
+                defers=defers,
             )
 
 
 def _is_covered(episode: Episode, key: TraceKey, record: NodeRecord) -> bool:
     """Whether its place in the kernel log is before the latest release, whatever the node's clock said."""
-    if not record.releases or not episode.last.known:
+    if not episode.last.known:
         return False
     read = record.releases[0].read
     return read.boot_id == key.boot_id and bool(episode.last.at_or_before(read))
 
 
-def _of_record(
-    name: str, record: NodeRecord, state: NodeState, known: Iterable[Evidence]
-) -> Iterator[Evidence]:
-    """What the record still tells after a restart, before the window is read again."""
-    in_window = {(each.key, each.taints) for each in known}
-    for incident in open_incidents(record, state):
-        if (incident.key, incident.severity.taints) in in_window or incident.severity is Severity.TEST:
-            continue
-        yield Evidence(
-            name,
-            incident.key,
-            incident.source,
-            incident.severity,
-            incident.code,
-            incident.first_ns,
-            incident.last_ns,
-            jobs=frozenset((incident.job,)) if incident.job else frozenset(),
-            proven=bool(incident.escalated_because),
-            recorded=True,
-        )
+def _of_incident(name: str, incident: Incident, rules: PolicyConfig) -> Evidence:
+    return Evidence(
+        name,
+        incident.key,
+        incident.source,
+        incident.severity,
+        incident.code,
+        incident.first_ns,
+        incident.last_ns,
+        jobs=frozenset((incident.job,)) if incident.job else frozenset(),
+        proven=bool(incident.escalated_because),
+        recorded=True,
+        defers=rules.escalation(incident.key.rule).defer_seconds > 0,
+    )
 
 
 def _with_jobs(mine: list[Evidence], seconds: float) -> Iterator[Evidence]:
@@ -171,55 +488,10 @@ def _with_jobs(mine: list[Evidence], seconds: float) -> Iterator[Evidence]:
             ]
             jobs = each.jobs.union(*(pod.jobs for pod in near))
             heard_ns = each.heard_ns
-            if heard_ns is None and not each.taints:
-                # Whose it was is news of it as well. What taints by itself settles from its own line.
+            if heard_ns is None and not each.severity.taints:
+                # Whose it was is news of it as well. What taints by itself is deferred from its own line on.
                 heard_ns = max((pod.heard_ns for pod in near if pod.heard_ns is not None), default=None)
             same = (jobs, heard_ns) == (each.jobs, each.heard_ns)
             yield each if same else replace(each, jobs=jobs, heard_ns=heard_ns)
         else:
             yield each
-
-
-def renewed_window(
-    counted: Sequence[Fault],
-    past: Sequence[Fault],
-    again: Sequence[Fault],
-    snapshot: Snapshot,
-    rules: PolicyConfig,
-    now: datetime,
-) -> Window:
-    """The window with new evidence, what happened before our start, and whose jobs it was.
-
-    ``again`` is what an earlier process counted and this one reads for the first time, and what is said of
-    nodes that are opted out: it counts against nobody and explains what happens elsewhere.
-    """
-    states, now_ns = snapshot.nodes, unix_ns(now)
-    window = by_clock(snapshot.window, now_ns)
-
-    def boot_of(fault: Fault) -> str | None:
-        state = states.get(fault.node or "")
-        return boot_in(None if state is None else state.machine.boot_id, fault)
-
-    if past or again:
-        known = [fault for fault in (*past, *again) if _counts(fault, states, rules, now)]
-        window = with_past(window, known, boot_of)
-        # The process that recorded it may have died before it looked at the fleet; late lines may join it.
-        young = {str(f.node): now_ns for f in known if f.timestamp_ns >= now_ns - RECENT_NS}
-        late = {str(f.node): now_ns for f in again if f.node in states}
-        window = replace(window, heard_ns={**young, **window.heard_ns, **late})
-    window = with_news(window, counted, boot_of, now_ns)
-    if snapshot.pods:
-        window = with_pods(window, snapshot.pods)
-    if snapshot.jobs:
-        window = with_jobs(window, snapshot.jobs, now_ns)
-    return pruned(window, rules.window_seconds, now_ns)
-
-
-def _counts(fault: Fault, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime) -> bool:
-    state = states.get(fault.node or "")
-    if state is None or fault.finding.shadow:
-        return False
-    if fault.finding.user_written and not rules.count_user_written:
-        return False
-    # A node that is opted out is left alone, and may all the same be where an event began.
-    return is_of_this_node(replace(state, opted_out=False) if state.opted_out else state, fault, now)

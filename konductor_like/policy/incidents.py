@@ -1,4 +1,8 @@
-"""The incidents of one node: evidence is folded into its record; what was seen or released is passed over."""
+"""The incidents of one node: evidence is folded into its record; what was seen or released adds nothing.
+
+``decide`` folds the new faults of each node by itself, before it assesses the fleet. The brake has not
+decided yet: :func:`with_states` sets what stands to active or held, once it has.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +20,14 @@ from konductor_like.model import (
     KernelPosition,
     NodeRecord,
     NodeState,
-    Release,
     Role,
     Severity,
     Source,
 )
+from konductor_like.model.faults import NOWHERE
 from konductor_like.model.time import unix_ns
-from konductor_like.policy.incident_builder import IncidentBuilder, RecordBuilder, with_boot
 from konductor_like.policy.machines import PAST_BOOTS_KEPT
+from konductor_like.policy.release import covers, had_been_read
 
 UPTIME_MARGIN_US = 900_000_000
 """So much higher than it should be a stamp may be, by drift and by clocks that are set, and still count."""
@@ -39,22 +43,146 @@ COVERED_LATE = "it stands before the last release in the kernel log, although it
 """A replay of what is on no record any more, or a line that others overtook: nothing tells the two apart."""
 SUSPECT = "suspect"
 """The health label of a node that something stands against which does not taint."""
+_STANDING = (IncidentState.ACTIVE, IncidentState.HELD)
+
+Key = tuple[str, str | None, bool, str | None]
+"""Which incident an occurrence belongs to: rule, GPU, whether it taints, boot.
+
+What taints hides behind nothing else: a rule may print both.
+"""
+
+
+class IncidentBuilder:
+    """One incident while occurrences are added to it.
+
+    A storm is hundreds of thousands of lines of one incident; the frozen value is made once, at the end.
+    """
+
+    def __init__(self, incident: Incident) -> None:
+        self.incident = incident
+        self.count, self.last, self.last_ns = incident.count, incident.last, incident.last_ns
+        self.user_written = incident.user_written
+        self.goes_on = False
+        """Whether it was seen again after a person had acknowledged it, or the driver had called it over."""
+        self.latest: Fault | None = None
+        """The newest of the ``unwritten`` occurrences, those that the node does not tell of yet."""
+        self.unwritten = 0
+        self.reached = NOWHERE
+        """How far these reach in the kernel log."""
+
+    def seen(self, fault: Fault) -> bool:
+        """Whether it already counts this evidence: a replay, or a line read twice."""
+        order = fault.finding.position.at_or_before(self.last)
+        if order is not None:
+            return order
+        if fault.timestamp_ns == self.last_ns and self.count == 1:
+            # The annotation may have had room for the beginning of the line only. Of several lines it quotes
+            # the first, which says nothing about the last.
+            return fault.finding.text.startswith(self.incident.evidence.removesuffix("…"))
+        return fault.timestamp_ns <= self.last_ns
+
+    def repeats_before_install(self, fault: Fault) -> bool:
+        """Whether it repeats kernel evidence that is only remembered: it is older than the first start."""
+        return self.incident.before_install and bool(fault.finding.position.at_or_before(self.last))
+
+    def before_release(self, fault: Fault) -> bool:
+        """Whether a release covers it by its time."""
+        return self.incident.released_ns is not None and fault.timestamp_ns <= self.incident.released_ns
+
+    def extend(self, fault: Fault, count: int) -> None:
+        """Add so many occurrences, of which ``fault`` is the latest."""
+        self.count += count
+        self.last_ns = max(self.last_ns, fault.timestamp_ns)
+        self.last = self.last.later(fault.finding.position)
+        self.user_written = self.user_written and fault.finding.user_written
+        ack, finding = self.incident.ack, fault.finding
+        if ack is not None and count and not self.incident.taints and fault.timestamp_ns > unix_ns(ack.at):
+            self.incident = replace(self.incident, ack=None)  # a person should see it again
+            self.goes_on = True
+        if self.incident.ended_ns is not None and count:
+            self.incident = replace(self.incident, ended_ns=None, advice=finding.advice, needs=finding.needs)
+            self.goes_on = True
+
+    def grow(self, fault: Fault) -> None:
+        """Count an occurrence that need not be written at once."""
+        self.extend(fault, fault.times)
+        self.latest = fault
+        self.unwritten += fault.times
+        self.reached = self.reached.later(fault.finding.position)
+
+    def catch_up(self, growth: Growth) -> None:
+        """Count what earlier decisions counted and the node does not tell of."""
+        self.extend(growth.latest, max(0, growth.count - self.count))
+        self.latest, self.unwritten = growth.latest, growth.latest.times
+        self.reached = growth.latest.finding.position
+
+    def release(self, released_ns: int) -> None:
+        """It has ended."""
+        self.incident = replace(self.incident, state=IncidentState.RELEASED, released_ns=released_ns)
+
+    def end(self, fault: Fault) -> None:
+        """The driver says that this is over: what taints stays until its reset, anything else is closed."""
+        self.extend(fault, 0)
+        if not self.incident.taints:
+            self.release(fault.timestamp_ns)
+            return
+        advice, needs = fault.finding.advice, fault.finding.needs
+        self.incident = replace(self.incident, ended_ns=fault.timestamp_ns, advice=advice, needs=needs)
+
+    def value(self) -> Incident:
+        """The incident with what was added; the very same one where that is nothing."""
+        added = (self.count, self.last_ns, self.last, self.user_written)
+        before = self.incident
+        if added == (before.count, before.last_ns, before.last, before.user_written):
+            return before
+        return replace(
+            before, count=self.count, last_ns=self.last_ns, last=self.last, user_written=self.user_written
+        )
+
+    def growth(self, latest: Fault) -> Growth:
+        """What is to be carried to the next decision unless the record is written now."""
+        finding = latest.finding._replace(position=self.reached, user_written=self.user_written)
+        return Growth(self.count, replace(latest, finding=finding, times=self.unwritten))
 
 
 @dataclass(slots=True)
 class Folded:
-    """What one node's evidence comes to. ``urgent`` says that the record must be written now."""
+    """One node's record while evidence is folded into it, and what came of that."""
 
     record: NodeRecord
     urgent: bool = False
+    """Whether the record must be written now."""
     counted: list[Fault] = field(default_factory=list)
     ignored: list[Ignored] = field(default_factory=list)
     grown: tuple[Growth, ...] = ()
     """What the record counts and the node does not tell of yet."""
     news: list[Fault] = field(default_factory=list)
-    """The faults that opened or reopened an incident in this folded."""
+    """The faults that opened or reopened an incident."""
     notable: Incident | None = None
-    """What to tell of although nothing opened: the driver says that it has ended, or it made a suspect."""
+    """What to tell of although nothing opened: the driver calls it over, or it made a suspect."""
+    incidents: dict[Key, IncidentBuilder] = field(default_factory=dict)
+    read: KernelPosition = NOWHERE
+
+    def load(self, record: NodeRecord) -> None:
+        """Go on from this record."""
+        self.record, self.read = record, record.read
+        self.incidents = {
+            (i.key.rule, i.key.gpu, i.severity.taints, i.last.boot_id): IncidentBuilder(i)
+            for i in record.incidents
+        }
+
+    def read_to(self, position: KernelPosition) -> None:
+        """The kernel log of the position's boot was folded up to there."""
+        if self.read.boot_id != position.boot_id:
+            self.read = position
+        elif position.known:
+            self.read = self.read.later(position)
+
+    def finish(self) -> NodeRecord:
+        """Make the record from what was added."""
+        incidents = tuple(entry.value() for entry in self.incidents.values())
+        self.record = replace(self.record, incidents=incidents, read=self.read)
+        return self.record
 
 
 def fold_faults(
@@ -70,197 +198,194 @@ def fold_faults(
     ``removal`` makes a release of a taint that was taken off by hand, where one was (rule 23). It
     covers what was counted until now, and not the new faults.
     """
-    folded = Folded(state.record)
-    _meet_machine(folded, state)
-    builder = RecordBuilder(folded.record)
-    leftover = _fold_growth(folded, builder, grown, state.machine.boot_id)
+    record = _at_machine(state)
+    folded = Folded(record, urgent=record != state.record and not state.record.empty)
+    folded.load(record)
+    uncovered = [fault for growth in grown for fault in _fold_growth(folded, growth, state)]
     if removal is not None:
-        builder = RecordBuilder(removal(builder.record()))
+        folded.load(removal(folded.finish()))
         folded.urgent = True
     known: set[IncidentKey] = set()
-    for fault in sorted((*leftover, *faults), key=Fault.order):
+    for fault in sorted((*uncovered, *faults), key=Fault.order):
         if fault.times > 1 and fault.key in known:
             fault = replace(fault, times=1)  # of the others that it stands for some may be known as well
-        reason = _fold_fault(folded, builder, state, fault, now)
+        reason = _fold_fault(folded, state, fault, now)
         if reason is not None:
             known.add(fault.key)
             folded.ignored.append(Ignored(fault, reason))
-    folded.urgent = folded.urgent or builder.goes_on
-    folded.record = builder.record()
-    folded.grown = builder.growths()
+    entries = folded.incidents.values()
+    folded.urgent = folded.urgent or any(entry.goes_on for entry in entries)
+    folded.grown = tuple(entry.growth(entry.latest) for entry in entries if entry.latest is not None)
+    folded.finish()
     return folded
 
 
-def _meet_machine(folded: Folded, state: NodeState) -> None:
-    """Bring the record up to the machine that stands behind the name now."""
-    record, machine = folded.record, state.machine
+def _at_machine(state: NodeState) -> NodeRecord:
+    """The record brought up to the machine that stands behind the name now."""
+    record, machine = state.record, state.machine
     known = record.machine
     if known is not None and known.node_uid != machine.node_uid and known.system_id != machine.system_id:
         # A manifest was applied to another machine, annotation and all: its memory is not this one's.
-        folded.record, folded.urgent = NodeRecord(machine=machine), not record.empty
-        return
+        return NodeRecord(machine=machine)
     if known is not None and known.boot_id != machine.boot_id and known.boot_id and machine.boot_id:
         past = (known.boot_id, *(boot for boot in record.past_boots if boot != known.boot_id))
         record = replace(
             record,
             past_boots=tuple(boot for boot in past if boot != machine.boot_id)[:PAST_BOOTS_KEPT],
-            incidents=tuple(_after_boot(record.incidents, machine.boot_id)),
+            # What was held expires with its boot, and so does what was released.
+            incidents=tuple(
+                incident
+                for incident in record.incidents
+                if incident.last.boot_id == machine.boot_id
+                or incident.state in (IncidentState.ACTIVE, IncidentState.PENDING)
+            ),
             read=KernelPosition(machine.boot_id),
             booted_after_ns=None,
         )
-    record = replace(
+    return replace(
         record,
         machine=machine,
         booted_after_ns=record.booted_after_ns or state.booted_after_ns,
-        incidents=tuple(_met_boot(incident, machine.boot_id) for incident in record.incidents),
+        # Evidence that was ahead of its boot counts once the node is there.
+        incidents=tuple(
+            replace(incident, state=IncidentState.ACTIVE)
+            if incident.state is IncidentState.PENDING and incident.last.boot_id == machine.boot_id
+            else incident
+            for incident in record.incidents
+        ),
     )
-    folded.urgent = not folded.record.empty and record != folded.record
-    folded.record = record
 
 
-def _after_boot(incidents: Iterable[Incident], boot_id: str) -> Iterable[Incident]:
-    """What is left after a reboot: what was held expires, and so does what was released."""
-    for incident in incidents:
-        if incident.last.boot_id == boot_id or incident.state in (
-            IncidentState.ACTIVE,
-            IncidentState.PENDING,
-        ):
-            yield incident
-
-
-def _met_boot(incident: Incident, boot_id: str | None) -> Incident:
-    """Evidence that was ahead of its boot counts once the node is there."""
-    if incident.state is not IncidentState.PENDING or incident.last.boot_id != boot_id:
-        return incident
-    return replace(incident, state=_opening_state(incident.severity))
-
-
-def _fold_growth(
-    folded: Folded, builder: RecordBuilder, grown: Iterable[Growth], own_boot: str | None
-) -> list[Fault]:
+def _fold_growth(folded: Folded, growth: Growth, state: NodeState) -> list[Fault]:
     """Add counts kept in memory to the record; gives back what a release since then does not cover."""
-    uncovered: list[Fault] = []
-    for growth in grown:
-        fault = growth.latest
-        boot_id = fault.finding.position.boot_id
-        entry = builder.find((fault.finding.rule, fault.finding.gpu, fault.severity.taints, boot_id))
-        if entry is None or entry.seen(fault):
-            continue  # purged since, or written although the answer was lost
-        if entry.state is not IncidentState.RELEASED:
-            entry.catch_up(growth)
-            if boot_id == own_boot:
-                builder.read_to(fault.finding.position, boot_id)
-        elif entry.before_release(fault):
-            entry.extend(fault, 0)
-            folded.urgent = True
-        else:
-            uncovered.append(replace(fault, times=1))
-    return uncovered
+    fault = growth.latest
+    boot_id = fault.finding.position.boot_id
+    entry = folded.incidents.get((fault.finding.rule, fault.finding.gpu, fault.severity.taints, boot_id))
+    if entry is None or entry.seen(fault):
+        return []  # purged since, or written although the answer was lost
+    if entry.incident.state is not IncidentState.RELEASED:
+        entry.catch_up(growth)
+        if boot_id == state.machine.boot_id:
+            folded.read_to(fault.finding.position)
+        return []
+    if not entry.before_release(fault):
+        return [replace(fault, times=1)]
+    entry.extend(fault, 0)
+    folded.urgent = True
+    return []
 
 
-def _fold_fault(
-    folded: Folded, builder: RecordBuilder, state: NodeState, fault: Fault, now: datetime
-) -> str | None:
+def _fold_fault(folded: Folded, state: NodeState, fault: Fault, now: datetime) -> str | None:
     """Count one fault, or say why it leads to nothing."""
-    reason = _not_ours(builder.past_boots, state, fault, now)
+    reason = why_not_of_node(folded.record.past_boots, state, fault, now)
     if reason is not None:
         return reason
     finding, taints, own_boot = fault.finding, fault.severity.taints, state.machine.boot_id
-    boot_id = finding.position.boot_id
-    if boot_id is None:
-        if _read_again(builder, fault, taints=taints):
+    booted, names_boot = fault, finding.position.boot_id is not None
+    if not names_boot:
+        if folded.record.past_boots and _read_again(folded, fault):
             return SEEN_BEFORE
-        boot_id = own_boot
+        booted = with_boot(fault, own_boot)
+    boot_id = booted.finding.position.boot_id
     is_own_end = finding.clears == finding.rule
-    if is_own_end and (standing := builder.standing(finding.rule, finding.gpu, boot_id)):
-        return _end(folded, builder, standing, with_boot(fault, boot_id), own_boot)
-    entry = builder.find((finding.rule, finding.gpu, taints, boot_id))
-    reason = _known(folded, builder, entry, fault, boot_id)
-    if reason is not None:
-        return reason
-    if taints and builder.remembered and _predates_install(builder, fault, boot_id):
+    if is_own_end and (standing := _standing(folded, booted)):
+        return _end(folded, standing, booted, own_boot)
+    key = (finding.rule, finding.gpu, taints, boot_id)
+    entry = folded.incidents.get(key)
+    if entry is not None or folded.record.releases:
+        reason = _known(folded, entry, booted, names_boot=names_boot)
+        if reason is not None:
+            return reason
+    remembered = folded.incidents.get((finding.rule, finding.gpu, False, boot_id))
+    if taints and remembered is not None and remembered.repeats_before_install(booted):
         return BEFORE_INSTALL
     if boot_id == own_boot:
-        builder.read_to(finding.position, boot_id)
+        folded.read_to(booted.finding.position)
     folded.counted.append(fault)
     if finding.clears is not None:
-        _take_back(folded, builder, fault, boot_id)
-    if entry is not None and entry.state is not IncidentState.RELEASED:
-        entry.grow(fault)
+        _take_back(folded, booted)
+    if entry is not None and entry.incident.state is not IncidentState.RELEASED:
+        entry.grow(booted)
         return None
-    opening = with_boot(fault, boot_id)
-    incident = _opened(opening, pending=boot_id != own_boot)
+    incident = _opened(booted, IncidentState.ACTIVE if boot_id == own_boot else IncidentState.PENDING)
     if is_own_end:  # nothing of it stands: remembered, and closed
         incident = replace(incident, state=IncidentState.RELEASED, released_ns=fault.timestamp_ns)
-    builder.open(incident)
-    folded.news.append(opening)
+    folded.incidents.pop(key, None)  # a new incident comes last, in place of a released one of its key
+    folded.incidents[key] = IncidentBuilder(incident)
+    folded.news.append(booted)
     folded.urgent = True
     return None
 
 
-def _known(
-    folded: Folded, builder: RecordBuilder, entry: IncidentBuilder | None, fault: Fault, boot_id: str | None
-) -> str | None:
-    """Why a fault adds nothing to what the record says, if it does not; ``boot_id`` is the boot it is of."""
+def _known(folded: Folded, entry: IncidentBuilder | None, fault: Fault, *, names_boot: bool) -> str | None:
+    """Why a fault adds nothing to the record, if so; ``names_boot`` says whether its line named the boot."""
     if entry is not None and entry.seen(fault):
         return SEEN_BEFORE
-    if entry is None or (entry.state is IncidentState.RELEASED and not entry.before_release(fault)):
+    is_released = entry is not None and entry.incident.state is IncidentState.RELEASED
+    if entry is None or (is_released and not entry.before_release(fault)):
         # An incident that an earlier release closed is no part of the last one, as one that never was.
-        names_boot, booted = fault.finding.position.boot_id is not None, with_boot(fault, boot_id)
-        marks = [mark for mark in builder.releases if covers(mark, booted, names_boot=names_boot)]
+        marks = [mark for mark in folded.record.releases if covers(mark, fault, names_boot=names_boot)]
         if not marks:
             return None
         read = any(had_been_read(mark, fault) for mark in marks)
         return COVERED if read or not fault.severity.taints else COVERED_LATE
     if not entry.before_release(fault):
         return None
-    if entry.state is IncidentState.RELEASED:
+    if is_released:
         # Read only now, but older than the release: remember it, so that a replay of it is covered too.
         entry.extend(fault, 0)
         folded.urgent = True
     return SEEN_BEFORE
 
 
+def _standing(folded: Folded, fault: Fault) -> list[IncidentBuilder]:
+    """The incidents of a fault's rule, GPU and boot that no release covers, whether they taint or not."""
+    finding, boot_id = fault.finding, fault.finding.position.boot_id
+    keys = ((finding.rule, finding.gpu, taints, boot_id) for taints in (True, False))
+    found = [folded.incidents[key] for key in keys if key in folded.incidents]
+    return [each for each in found if each.incident.state is not IncidentState.RELEASED]
+
+
 def _end(
-    folded: Folded,
-    builder: RecordBuilder,
-    standing: Iterable[IncidentBuilder],
-    fault: Fault,
-    own_boot: str | None,
+    folded: Folded, standing: Iterable[IncidentBuilder], fault: Fault, own_boot: str | None
 ) -> str | None:
-    """Note on what stands that the driver says that it is over; a taint waits for its reset all the same."""
+    """Note that the driver calls it over; a taint stays until its reset all the same."""
     before = [entry for entry in standing if not entry.seen(fault)]
     if not before:
         return SEEN_BEFORE
     for entry in before:
         entry.end(fault)
-    position = fault.finding.position
-    if position.boot_id == own_boot:
-        builder.read_to(position, own_boot)
+    if fault.finding.position.boot_id == own_boot:
+        folded.read_to(fault.finding.position)
     folded.counted.append(fault)
-    folded.notable, folded.urgent = _opened(fault, pending=False), True
+    folded.notable, folded.urgent = _opened(fault, IncidentState.ACTIVE), True
     return None
 
 
-def _take_back(folded: Folded, builder: RecordBuilder, fault: Fault, boot_id: str | None) -> None:
-    """Close what this line says has ended. It never brings a node back: a taint waits for its reset."""
-    for entry in builder.taken_back(fault, boot_id):
+def _take_back(folded: Folded, fault: Fault) -> None:
+    """Close what this line says has ended. It never brings a node back: a taint stays until its reset."""
+    finding = fault.finding
+    key = (str(finding.clears), finding.gpu, False, finding.position.boot_id)
+    entry = folded.incidents.get(key)
+    if (
+        entry is not None
+        and entry.incident.state is IncidentState.ACTIVE
+        and not entry.incident.taints
+        and entry.last.at_or_before(finding.position)
+    ):
         entry.release(fault.timestamp_ns)
         folded.urgent = True
 
 
-def is_of_this_node(state: NodeState, fault: Fault, now: datetime) -> bool:
-    """Whether a fault says something about the machine that stands behind the Node's name now."""
-    return _not_ours(state.record.past_boots, state, fault, now) is None
-
-
-def _not_ours(past_boots: Sequence[str], state: NodeState, fault: Fault, now: datetime) -> str | None:
-    """Why a fault says nothing about this node's machine, if it does not."""
+def why_not_of_node(past_boots: Sequence[str], state: NodeState, fault: Fault, now: datetime) -> str | None:
+    """Why a fault says nothing about the machine that stands behind the Node's name now, if it does not."""
     boot_id = fault.finding.position.boot_id
     if state.opted_out:
         return OPTED_OUT
-    named = boot_id is not None and boot_id != state.machine.boot_id and boot_id in past_boots
-    if named or (boot_id is None and _precedes_boot(state, fault.finding.position.stamp_us, now)):
+    is_past = boot_id is not None and boot_id != state.machine.boot_id and boot_id in past_boots
+    if boot_id is None and state.booted_after_ns is not None:
+        is_past = _precedes_boot(state.booted_after_ns, fault.finding.position.stamp_us, now)
+    if is_past:
         return BOOT_LEFT
     if fault.timestamp_ns < state.created_ns and (boot_id is None or boot_id != state.machine.boot_id):
         return "it is older than this Node"
@@ -269,15 +394,13 @@ def _not_ours(past_boots: Sequence[str], state: NodeState, fault: Fault, now: da
     return None
 
 
-def _precedes_boot(state: NodeState, stamp_us: int | None, now: datetime) -> bool:
+def _precedes_boot(booted_after_ns: int, stamp_us: int | None, now: datetime) -> bool:
     """Whether a stamp without a boot is higher than the present boot can have come to by now."""
-    if stamp_us is None or state.booted_after_ns is None:
-        return False
-    uptime_us = max(0, unix_ns(now) - state.booted_after_ns) // 1000
-    return stamp_us > uptime_us + uptime_us // 1000 + UPTIME_MARGIN_US
+    uptime_us = max(0, unix_ns(now) - booted_after_ns) // 1000
+    return stamp_us is not None and stamp_us > uptime_us + uptime_us // 1000 + UPTIME_MARGIN_US
 
 
-def _read_again(builder: RecordBuilder, fault: Fault, *, taints: bool) -> bool:
+def _read_again(folded: Folded, fault: Fault) -> bool:
     """Whether a line that names no boot is known evidence of an earlier boot, read a second time.
 
     Read again it has the Loki timestamp that it had; a replay of that boot's log would have a new one, but a
@@ -285,31 +408,21 @@ def _read_again(builder: RecordBuilder, fault: Fault, *, taints: bool) -> bool:
     """
     finding = fault.finding
     return any(
-        entry.key[:3] == (finding.rule, finding.gpu, taints)
+        key[3] in folded.record.past_boots
+        and key[:3] == (finding.rule, finding.gpu, fault.severity.taints)
         and fault.timestamp_ns <= entry.last_ns
         and bool(finding.position.at_or_before(entry.last))
-        for entry in builder.of_past_boots
+        for key, entry in folded.incidents.items()
     )
 
 
-def _predates_install(builder: RecordBuilder, fault: Fault, boot_id: str | None) -> bool:
-    """Whether it repeats kernel evidence that was only remembered: it is older than the first start."""
+def _opened(fault: Fault, state: IncidentState) -> Incident:
     finding = fault.finding
-    return any(
-        entry.key[:2] == (finding.rule, finding.gpu)
-        and entry.boot_id == boot_id
-        and bool(finding.position.at_or_before(entry.last))
-        for entry in builder.remembered
-    )
-
-
-def _opened(fault: Fault, *, pending: bool) -> Incident:
-    finding, severity = fault.finding, fault.severity
     return Incident(
         key=fault.key,
         kind=finding.kind,
-        severity=severity,
-        state=IncidentState.PENDING if pending else _opening_state(severity),
+        severity=fault.severity,
+        state=state,
         count=fault.times,
         first_ns=fault.timestamp_ns,
         last_ns=fault.timestamp_ns,
@@ -326,35 +439,10 @@ def _opened(fault: Fault, *, pending: bool) -> Incident:
     )
 
 
-def _opening_state(severity: Severity) -> IncidentState:
-    """What would taint starts as held; the brake lets it pass, in the same decision when it can."""
-    return IncidentState.HELD if severity.taints else IncidentState.ACTIVE
-
-
-def covers(mark: Release, fault: Fault, *, names_boot: bool) -> bool:
-    """Whether a release covers evidence of an incident that was not recorded when it was made.
-
-    By kernel position within the boot where both are known, else by what had been read of the source. A line
-    that names no boot may be of the boot before, read again after a restart: then only the latter can tell.
-    """
-    position = fault.finding.position
-    if mark.read.boot_id != position.boot_id:
-        return had_been_read(mark, fault) and not names_boot
-    if position.known and mark.read.known:
-        return bool(position.at_or_before(mark.read))
-    return had_been_read(mark, fault)
-
-
-def had_been_read(mark: Release, fault: Fault) -> bool:
-    """Whether this very line had been read when a release was made; a replay of it has a later timestamp."""
-    return fault.timestamp_ns < mark.read_ns.get(fault.source, 0)
-
-
 def tainting(record: NodeRecord) -> list[Incident]:
     """The incidents that a taint stands for, or would stand for if the brake let it."""
-    open_states = (IncidentState.ACTIVE, IncidentState.HELD)
     return [
-        i for i in record.incidents if i.taints and i.state in open_states and i.role is not Role.COLLATERAL
+        i for i in record.incidents if i.taints and i.state in _STANDING and i.role is not Role.COLLATERAL
     ]
 
 
@@ -374,23 +462,22 @@ def _is_suspicious(incident: Incident) -> bool:
     if incident.state is not IncidentState.ACTIVE:
         return incident.state is IncidentState.PENDING
     if incident.role is Role.COLLATERAL:
-        return incident.severity.taints  # it looked fatal: worth a look still
+        return incident.severity.taints  # it looked fatal: a person should check it
     return incident.severity is Severity.SUSPECT
 
 
-def with_taint(record: NodeRecord, now: datetime) -> NodeRecord:
-    """The record once the taint stands: what was held holds, and the taint is claimed as ours."""
-    incidents = tuple(
-        replace(incident, state=IncidentState.ACTIVE) if incident.state is IncidentState.HELD else incident
-        for incident in record.incidents
-    )
-    return replace(record, incidents=incidents, tainted_at=record.tainted_at or now)
+def with_states(record: NodeRecord, *, tainted: bool) -> NodeRecord:
+    """The record with the states of what stands, as they are once this decision is written.
 
-
-def is_waiting(incident: Incident) -> bool:
-    """Whether it would taint by its severity, and has not yet."""
-    held = incident.state is IncidentState.HELD and incident.severity.taints
-    return held and incident.role is not Role.COLLATERAL
+    With our taint on the node, all of it is active. Without, what would taint the node is held.
+    """
+    incidents = []
+    for incident in record.incidents:
+        is_held = not tainted and incident.taints and incident.role is not Role.COLLATERAL
+        state = IncidentState.HELD if is_held else IncidentState.ACTIVE
+        is_changed = incident.state in _STANDING and incident.state is not state
+        incidents.append(replace(incident, state=state) if is_changed else incident)
+    return replace(record, incidents=tuple(incidents))
 
 
 def open_incidents(record: NodeRecord, state: NodeState) -> list[Incident]:
@@ -398,7 +485,15 @@ def open_incidents(record: NodeRecord, state: NodeState) -> list[Incident]:
     return [
         incident
         for incident in record.incidents
-        if incident.state in (IncidentState.ACTIVE, IncidentState.HELD)
+        if incident.state in _STANDING
         and not incident.before_install
         and incident.last.boot_id in (None, state.machine.boot_id)
     ]
+
+
+def with_boot(fault: Fault, boot_id: str | None) -> Fault:
+    """A line that names no boot is of the present one: a kernel log holds no other."""
+    position = fault.finding.position
+    if position.boot_id is not None or boot_id is None:
+        return fault
+    return replace(fault, finding=fault.finding._replace(position=replace(position, boot_id=boot_id)))

@@ -1,8 +1,8 @@
 """The machines behind Nodes: which boot is over, which name two of them bear, and which lost their Node.
 
-Boot ids have no order. A heartbeat gives them one: the boot that is still heard is the present one, and what
-another boot said before is history. Unless both are still heard: then two machines bear one name (design
-rule 3). A Node that is deleted takes its record along, so what was on it is remembered here.
+The controller's heartbeats and its memory of deleted Nodes are read by these functions. Boot ids have no
+order; a heartbeat gives them one: the boot that is still heard is the present one, and another boot's lines
+are history. Where both are still heard, two machines bear one name (rule 3).
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import combinations
 
-from konductor_like.model import IncidentState, Machine, NodeRecord, NodeState, TaintedNode
+from konductor_like.model import IncidentState, Machine, NodeRecord, NodeState
 from konductor_like.model.time import SECOND_NS
-from konductor_like.policy.config import PolicyConfig
 
 RESTART_OVERLAP_NS = 150 * SECOND_NS
 """How long two boots may seem to run at once when a machine restarts and its clock is put right."""
-SETTLED_NS = 900 * SECOND_NS
+UNAMBIGUOUS_AFTER_NS = 900 * SECOND_NS
 """A name is unambiguous again once one of its boots has been silent for so long."""
 LATER_NS = 120 * SECOND_NS
 """How much later than our reading of a line a heartbeat must be, so that no node's fast clock decides."""
@@ -62,7 +61,7 @@ def is_ambiguous(boots: Heard, now_ns: int) -> bool:
     """Whether two boots were heard side by side for longer than a restart explains, and lately."""
     return any(
         min(one.last_ns, other.last_ns) - max(one.first_ns, other.first_ns) > RESTART_OVERLAP_NS
-        and now_ns - min(one.last_ns, other.last_ns) <= SETTLED_NS
+        and now_ns - min(one.last_ns, other.last_ns) <= UNAMBIGUOUS_AFTER_NS
         for one, other in combinations(boots, 2)
     )
 
@@ -80,7 +79,7 @@ def boots_left(state: NodeState, boots: Sequence[HeardBoot], since_ns: Mapping[s
     """The pending boots that the Node has left: its present boot was heard after their lines were read.
 
     ``since_ns`` says when, by our own clock, each of them was first seen to be pending. A boot that is over
-    says nothing any more, so a heartbeat of the present one that is younger than that settles it; the lines'
+    says nothing any more, so a heartbeat of the present one that is younger than that decides; the lines'
     own timestamps would not, where a clock was put back.
     """
     present = next((boot for boot in boots if boot.boot_id == state.machine.boot_id), None)
@@ -100,7 +99,7 @@ def leave_boots(state: NodeState, boots: Collection[str]) -> NodeRecord:
     The very same record where that changes nothing; the Node's present boot is never over.
     """
     record = state.record
-    left = sorted(pending_boots(record).intersection(boots) - {state.machine.boot_id}) if boots else []
+    left = sorted(pending_boots(record).intersection(boots) - {state.machine.boot_id})
     if not left:
         return record
     return replace(
@@ -119,7 +118,7 @@ def remembered(
 ) -> tuple[NodeRecord, ...]:
     """What the releases of the last day cover, a record for each machine, the newest first.
 
-    It is for machines whose Node is deleted and registers again while nobody looks. ``before`` is what was
+    For machines whose Node is deleted and registers again while no controller runs. ``before`` is what was
     remembered until now; where a machine has a Node, the record there is what counts.
     """
     states = list(states)
@@ -157,36 +156,3 @@ def _what_it_covers(record: NodeRecord) -> NodeRecord:
     released = tuple(i for i in record.incidents if i.state is IncidentState.RELEASED)
     mark = record.releases[0]
     return NodeRecord(machine=record.machine, incidents=released, releases=(mark,), read=mark.read)
-
-
-def follow(
-    before: Iterable[TaintedNode],
-    nodes: Mapping[str, NodeState],
-    rules: PolicyConfig,
-    now: datetime,
-    in_flight: Collection[str] = (),
-) -> tuple[TaintedNode, ...]:
-    """What was known ``before``, brought up to date: first the Nodes with our taint, then the deleted.
-
-    ``in_flight`` names nodes that may have been tainted although no answer came. A deletion is remembered for
-    as long as it may count for the cool-down or the pace. A machine that is deleted twice counts once.
-    """
-    known = {each.machine.node_uid: each for each in before if each.deleted_at is None}
-    kept = timedelta(seconds=max(rules.brake_cooldown_seconds, rules.brake_rate_window_seconds))
-    deleted = [each for each in before if each.deleted_at is not None and abs(now - each.deleted_at) < kept]
-    for each in known.values():
-        state = nodes.get(each.name)
-        if state is None or state.machine.node_uid != each.machine.node_uid:
-            deleted = [other for other in deleted if not other.machine.same_boot(each.machine)]
-            deleted.append(replace(each, deleted_at=now))
-    tainted = [
-        _noted(state, known.get(state.machine.node_uid), now)
-        for name, state in nodes.items()
-        if state.tainted or name in in_flight
-    ]
-    return (*tainted, *deleted)
-
-
-def _noted(state: NodeState, before: TaintedNode | None, now: datetime) -> TaintedNode:
-    tainted_at = state.record.tainted_at or (now if before is None else before.tainted_at)
-    return TaintedNode(state.name, state.machine, tainted_at, state.pool)

@@ -1,6 +1,7 @@
 """What people do to a node through us: taint it for a reason of their own, acknowledge what is known of it.
 
-A person decides, so no brake is asked here; what they did stands in the same record as everything else.
+The command line calls it. A person decides, so the brake is not asked; what they did is in the same record as
+everything else.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.time import unix_ns
-from konductor_like.policy.incidents import SUSPECT, fold_faults, health_of, with_taint
+from konductor_like.policy.incidents import SUSPECT, fold_faults, health_of, with_states
 from konductor_like.policy.release import released_by_hand
 from konductor_like.policy.wording import act_of, name_of
 
@@ -61,7 +62,8 @@ def operator_taint(state: NodeState, *, at: datetime, by: str, reason: str) -> C
         advice=f"Ask {by}; `konductor-like reset {state.name}` brings it back.",
     )
     others = tuple(each for each in record.incidents if each.key != OPERATOR)
-    record = with_taint(replace(record, incidents=(*others, incident)), at)
+    record = with_states(replace(record, incidents=(*others, incident)), tainted=True)
+    record = replace(record, tainted_at=record.tainted_at or at)
     verb = Verb.RECORD if state.tainted else Verb.TAINT
     return Change(
         node=state.name,
@@ -112,7 +114,7 @@ def _up_to_date(state: NodeState, at: datetime) -> NodeRecord:
     """The record as the controller would have it now: after a reboot, after a removal by hand."""
     removed = state.record.tainted_at is not None and not state.tainted
     removal = partial(released_by_hand, state=state, now=at, read_ns={}) if removed else None
-    return fold_faults(state, (), (), at, removal=removal).record
+    return with_states(fold_faults(state, (), (), at, removal=removal).record, tainted=state.tainted)
 
 
 def _is_open(incident: Incident) -> bool:

@@ -1,5 +1,6 @@
-"""Letting a node go, so that it stays let go (rule 4); nodes that keep failing; contested taints.
+"""Releases and what they cover (rule 4); nodes that keep failing; contested taints.
 
+``reset`` makes a release, and so does ``decide`` where our taint was taken off by other means.
 A release covers incidents, not a span of time: every recorded incident up to the release, and any other
 evidence only up to what had been read by then. Covered evidence never taints again; new evidence does, at
 once.
@@ -9,7 +10,7 @@ from coming back by itself. A person's word is above them: ``reset`` works, says
 them, and the times out stay on record, so that the next fault sets them again.
 
 Where somebody else keeps taking our taint off (rule 23), that is a release all the same: two
-controllers that fight over a node help nobody. It is said, so that a person can settle it.
+controllers that fight over a node help nobody. An Event says so, and a person can end it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from datetime import datetime, timedelta
 from konductor_like.model import (
     Change,
     EventReason,
+    Fault,
     Incident,
     IncidentState,
     NodeRecord,
@@ -71,12 +73,18 @@ def release(
     marked = state.tainted or state.suspect_tainted
     if not marked and not open_incidents and state.record.tainted_at is None:
         return None
+    overridden = may_return(state.record, at, rules)
     record = released_record(
-        state, at=at, by=by, reason=reason, how=how, read_ns=read_ns, until_ns=unix_ns(at)
+        state,
+        at=at,
+        by=by,
+        reason=reason,
+        how=how,
+        read_ns=read_ns,
+        until_ns=unix_ns(at),
+        warning=f"It was {overridden}. " if overridden else "",
     )
     record = replace(record, contested_at=None)
-    if held := may_return(state.record, at, rules):
-        record = _warned(record, f"It was {held}.")
     verb = Verb.UNTAINT if state.tainted else Verb.RECORD
     record = replace(record, act=act_of(state, verb, at))
     warning = record.releases[0].warning
@@ -100,14 +108,17 @@ def released_record(
     how: str,
     read_ns: Mapping[Source, int],
     until_ns: int | None,
+    warning: str = "",
 ) -> NodeRecord:
     """The record after a release: every incident released, the mark of what it covers in front.
 
     Recorded incidents are covered up to Loki timestamp ``until_ns``; None covers only what is counted.
+    ``warning`` goes before what the advice still asks for.
     """
     record = with_quarantine(state.record, at)
     read = replace(record.read, boot_id=record.read.boot_id or state.machine.boot_id)
-    mark = Release(at, by, reason, how, read, _read_at_least(record, read_ns, unix_ns(at)), _warning(state))
+    warning = f"{warning}{_reboot_warning(state)}".rstrip()
+    mark = Release(at, by, reason, how, read, _read_at_least(record, read_ns, unix_ns(at)), warning or None)
     return replace(
         record,
         machine=record.machine or state.machine,
@@ -118,12 +129,6 @@ def released_record(
         releases=(mark, *record.releases)[:RELEASES_KEPT],
         read=read,
     )
-
-
-def _warned(record: NodeRecord, warning: str) -> NodeRecord:
-    mark, *before = record.releases
-    both = f"{warning} {mark.warning}" if mark.warning else warning
-    return replace(record, releases=(replace(mark, warning=both), *before))
 
 
 def _read_at_least(record: NodeRecord, read_ns: Mapping[Source, int], now_ns: int) -> dict[Source, int]:
@@ -156,7 +161,7 @@ def _released(incident: Incident, boot_id: str | None, until_ns: int | None) -> 
     return replace(incident, state=IncidentState.RELEASED, released_ns=covered_ns)
 
 
-def _warning(state: NodeState) -> str | None:
+def _reboot_warning(state: NodeState) -> str:
     """What asks for a reboot and had none: a dead GPU logs nothing more, so silence proves nothing."""
     open_faults = [
         f"{name_of(incident)}: {incident.advice}"
@@ -166,15 +171,35 @@ def _warning(state: NodeState) -> str | None:
         and incident.state in (IncidentState.ACTIVE, IncidentState.HELD)
         and incident.last.boot_id in (None, state.machine.boot_id)
     ]
-    if not open_faults:
-        return None
-    return "The node has not rebooted since: " + "; ".join(open_faults)
+    return "The node has not rebooted since: " + "; ".join(open_faults) if open_faults else ""
+
+
+def covers(mark: Release, fault: Fault, *, names_boot: bool) -> bool:
+    """Whether a release covers evidence of an incident that was not recorded when it was made.
+
+    By kernel position within the boot where both are known, else by what had been read of the source. A line
+    that names no boot may be of the boot before, read again after a restart: then only the latter can tell.
+    """
+    position = fault.finding.position
+    if mark.read.boot_id != position.boot_id:
+        return had_been_read(mark, fault) and not names_boot
+    if position.known and mark.read.known:
+        return bool(position.at_or_before(mark.read))
+    return had_been_read(mark, fault)
+
+
+def had_been_read(mark: Release, fault: Fault) -> bool:
+    """Whether this very line had been read when a release was made; a replay of it has a later timestamp."""
+    return fault.timestamp_ns < mark.read_ns.get(fault.source, 0)
 
 
 def released_by_hand(
     record: NodeRecord, *, state: NodeState, now: datetime, read_ns: Mapping[Source, int]
 ) -> NodeRecord:
-    """The record after our taint was taken off by other means than ``reset``."""
+    """The record after our taint was taken off by other means than ``reset``.
+
+    The release is contested where a controller did it, or anybody three times in an hour.
+    """
     released = released_record(
         replace(state, record=record),
         at=now,
@@ -185,18 +210,8 @@ def released_by_hand(
         # We may see it long after it happened: only what was counted is covered, not the time in between.
         until_ns=None,
     )
-    return with_contest(released, state.last_writer)
-
-
-def with_contest(record: NodeRecord, remover: str | None) -> NodeRecord:
-    """The record after a release by removal, marked where that release is contested.
-
-    ``remover`` is the field manager that changed the Node; None where nobody can say. The release stands in
-    front of ``record.releases``.
-    """
-    if not is_controller(remover) and len(_lately(record)) < TIMES:
-        return record
-    return replace(record, contested_at=record.releases[0].at)
+    is_contested = is_controller(state.last_writer) or len(_lately(released)) >= TIMES
+    return replace(released, contested_at=now) if is_contested else released
 
 
 def contest_words(record: NodeRecord) -> str:
@@ -229,7 +244,7 @@ def with_quarantine(record: NodeRecord, released_at: datetime) -> NodeRecord:
     failures = [i for i in record.incidents if _is_failure(i) and i.state is not IncidentState.RELEASED]
     if record.tainted_at is None or not failures:
         return cleared
-    gravest = min(failures, key=lambda incident: (incident.severity is not Severity.FATAL, incident.first_ns))
+    gravest = min(failures, key=lambda incident: incident.urgency)
     quarantine = Quarantine(record.tainted_at, released_at, gravest.key.rule)
     return replace(cleared, quarantines=(quarantine, *record.quarantines)[:QUARANTINES_KEPT])
 
@@ -237,7 +252,7 @@ def with_quarantine(record: NodeRecord, released_at: datetime) -> NodeRecord:
 def held_longer(before: NodeRecord, record: NodeRecord, rules: PolicyConfig, now: datetime) -> NodeRecord:
     """The record of a tainted node with its marks, where it is out for a failure that it was not out for yet.
 
-    ``before`` is what the record said before ``now``. The first time out within ``repeat_days`` sets no hold,
+    ``before`` is the record as it was read. The first time out within ``repeat_days`` sets no hold,
     the second one of ``hold_base_seconds``, each further one twice that of the one before. What a node that
     is marked for replacement is out for asks for that, and no more for the reboot that did not help.
     """
@@ -246,7 +261,10 @@ def held_longer(before: NodeRecord, record: NodeRecord, rules: PolicyConfig, now
     if not any(_stands(i) for i in record.incidents):
         return record
     earlier = times_out(record, rules, now)
-    hold_until = now + _hold(earlier, rules) if earlier else None
+    hold_until = None
+    if earlier:  # ten times out are remembered, so the doubling has an end of its own
+        seconds = min(rules.hold_max_seconds, rules.hold_base_seconds * 2 ** (earlier - 1))
+        hold_until = now + timedelta(seconds=seconds)
     if not 0 < rules.repeat_count <= earlier + 1:
         return replace(record, hold_until=hold_until, replace_since=None)
     advice = (
@@ -277,11 +295,6 @@ def times_out(record: NodeRecord, rules: PolicyConfig, now: datetime) -> int:
     """How often the node came back from a failure within the last ``repeat_days``."""
     since = now - timedelta(days=rules.repeat_days)
     return sum(quarantine.released_at > since for quarantine in record.quarantines)
-
-
-def _hold(earlier: int, rules: PolicyConfig) -> timedelta:
-    # Ten times out are remembered, so the doubling has an end of its own.
-    return timedelta(seconds=min(rules.hold_max_seconds, rules.hold_base_seconds * 2 ** (earlier - 1)))
 
 
 def _stands(incident: Incident) -> bool:

@@ -176,21 +176,21 @@ def _applied_on_any_refusal(real: Any) -> Any:
 
 
 def _no_line_names_its_boot(real: Any) -> Any:
-    def fold_fault(folded: Any, builder: Any, state: Any, fault: Any, now: Any) -> Any:
+    def fold_fault(folded: Any, state: Any, fault: Any, now: Any) -> Any:
         position = fault.finding.position
         bare = KernelPosition(None, position.sequence, position.stamp_us)
         finding = fault.finding._replace(position=bare)
-        return real(folded, builder, state, replace(fault, finding=finding), now)
+        return real(folded, state, replace(fault, finding=finding), now)
 
     return fold_fault
 
 
-def _everything_settles(_real: Any) -> Any:
-    def deferred(record: Any, _state: Any, _mine: Any, rules: Any, now_ns: int) -> dict[Any, int]:
+def _all_is_deferred(_real: Any) -> Any:
+    def deferred_of(record: Any, _state: Any, _mine: Any, rules: Any, now_ns: int) -> dict[Any, int]:
         keys = (i.key for i in record.incidents if rules.escalation(i.key.rule).defer_seconds)
         return dict.fromkeys(keys, now_ns + 10**9)
 
-    return deferred
+    return deferred_of
 
 
 def _threshold_off_by(number: int) -> Callable[[Any], Any]:
@@ -210,7 +210,7 @@ def _only_a_pods_line_is_news(real: Any) -> Any:
 
 def _no_event_keeps_its_name(real: Any) -> Any:
     numbers = count()
-    return lambda event, *rest: replace(real(event, *rest), name=f"{event.shared}@{next(numbers)}")
+    return lambda event, *rest: replace(real(event, *rest), known_as=f"{event.shared}@{next(numbers)}")
 
 
 def _not_collateral(incident: Any) -> Any:
@@ -308,7 +308,7 @@ MUTANTS: dict[str, Mutant] = {
         example="what was taken off by hand stays off",
     ),
     "an acknowledgement is forgotten": Mutant(
-        "policy.IncidentBuilder.incident", _but(lambda incident: replace(incident, ack=None)), seed=3
+        "policy.IncidentBuilder.value", _but(lambda incident: replace(incident, ack=None)), seed=3
     ),
     "a line counts for the present boot, whatever it names": Mutant(
         "policy._fold_fault", _no_line_names_its_boot, seed=1
@@ -327,37 +327,39 @@ MUTANTS: dict[str, Mutant] = {
         "policy.admit", _admit(everybody=False), example="what others own of a node stays"
     ),
     "the brake lets everybody pass": Mutant("policy.admit", _admit(everybody=True), seed=2),
-    "a pause is not heeded": Mutant("policy._holding", _always(None), seed=2),
+    "a pause is not heeded": Mutant("model.ControlAct.holds", _always(False), seed=2),
     "pools have no brake of their own": Mutant(
-        "policy._budgets", lambda _: lambda found, _state, _rules: (found.fleet,), seed=13
+        "policy.FleetCount.budgets", lambda _: lambda self, _pool: (self.fleet,), seed=13
     ),
     "the pace is not kept": Mutant("policy.FleetCount.pace", _always(None), example="one node a window"),
     "the brake does not cool down": Mutant(
-        "policy.Budget.released",
+        "policy.FleetCount.note_release",
         _always(None),
         example="the place of a released node stays empty for a while",
     ),
     "a deleted node is forgotten": Mutant(
-        "policy._note_deleted", _always(None), example="the place of a deleted node stays empty for a while"
+        "policy.FleetCount.note_deleted",
+        _always(None),
+        example="the place of a deleted node stays empty for a while",
     ),
     # Many nodes at once
     "collateral taints": Mutant(
-        *("policy._in_event", _but(_not_collateral)),
+        *("policy._in_group", _but(_not_collateral)),
         example="what the links of a rack print after a GPU's failure is collateral",
     ),
     "no event has an origin": Mutant(
-        *("policy._origins", _always(frozenset())),
+        *("policy._root_causes", _always(frozenset())),
         example="what the links of a rack print after a GPU's failure is collateral",
     ),
     "hardware's own failure may be collateral": Mutant(
-        "policy.is_deferrable", lambda _: lambda each, _rules: each.taints, seed=8
+        "policy.Evidence.is_deferrable", lambda _: property(lambda each: each.severity.taints), seed=8
     ),
     "nothing waits to be told apart": Mutant(
-        *("policy.settling", _always({})),
+        *("policy.deferred_of", _always({})),
         example="a link's failure is not acted upon before others may have been heard",
     ),
     "what is to be told apart waits for ever": Mutant(
-        "policy.settling", _everything_settles, example="a link's failure that nothing explains taints"
+        "policy.deferred_of", _all_is_deferred, example="a link's failure that nothing explains taints"
     ),
     "no event keeps its name": Mutant(
         *("policy.named", _no_event_keeps_its_name),
@@ -375,7 +377,7 @@ MUTANTS: dict[str, Mutant] = {
         "policy.EPISODE_NS", lambda _: 0, example="many lines of one failure are one"
     ),
     "a release does not end the counting": Mutant(
-        *("policy.settled_ns", _always(0)),
+        *("policy.dealt_with_until_ns", _always(0)),
         example="a link's failure right after a reset waits anew",
     ),
     "a reboot does not end the counting": Mutant(
@@ -397,7 +399,7 @@ MUTANTS: dict[str, Mutant] = {
         example="page faults of one job are the job's",
     ),
     "whose a page fault was nobody learns from pods": Mutant(
-        "policy.evidence._with_jobs", _first, example="page faults of three jobs are the GPU's"
+        "policy._with_jobs", _first, example="page faults of three jobs are the GPU's"
     ),
     "what a failure elsewhere explains counts": Mutant(
         *("policy.counting", lambda _: lambda found, *_rest: [each for each in found if not each.recorded]),

@@ -74,9 +74,14 @@ def fleet(size: int) -> dict[str, NodeState]:
     return {f"gpu-{i}": node(f"gpu-{i}") for i in range(1, size + 1)}
 
 
-def let_go(cluster: Cluster, name: str, seconds: float, who: str = "ann") -> Change:
-    """``konductor-like reset NAME``."""
-    change = release(cluster.nodes[name], at=at(seconds), by=who, reason="", how="reset", read_ns={})
+def let_go(
+    cluster: Cluster, name: str, seconds: float, who: str = "ann", *, read: float | None = None
+) -> Change:
+    """``konductor-like reset NAME``, when both sources had been read up to ``read``."""
+    read_ns = {} if read is None else {Source.KERNEL: ns(read), Source.POD: ns(read)}
+    change = release(
+        cluster.nodes[name], at=at(seconds), by=who, reason="new riser", how="reset", read_ns=read_ns
+    )
     assert change is not None
     cluster.apply(change)
     return change

@@ -7,7 +7,7 @@ from dataclasses import replace
 from konductor_like.catalog import load_catalog
 from konductor_like.model import Fault, FaultKind, IncidentState, NodeState, Role, Severity, Source
 from konductor_like.policy.config import PolicyConfig
-from tests.policy.scenes import GPU, Cluster, fault, fleet, node
+from tests.policy.scenes import GPU, Cluster, fault, fleet
 
 RULES = PolicyConfig(brake_max_percent=100).under(load_catalog().escalations, "test")
 """The built-in escalations, and a brake that is in nobody's way."""
@@ -104,19 +104,3 @@ def suspected(cluster: Cluster) -> set[str]:
 def gpu_fleet(size: int) -> Cluster:
     """A fleet under the built-in rules."""
     return Cluster(fleet(size), RULES)
-
-
-__all__ = [
-    "RULES",
-    "crash",
-    "events",
-    "gpu_fleet",
-    "labels",
-    "nccl",
-    "node",
-    "rack",
-    "remote",
-    "roles",
-    "suspected",
-    "xid",
-]

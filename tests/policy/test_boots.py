@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.model import IncidentState, Machine, Severity, Source
-from konductor_like.policy.release import release as let_go
-from tests.policy.scenes import GPU, Cluster, at, fault, fleet, node, ns
+from tests.policy.scenes import GPU, Cluster, fault, fleet, let_go, node, ns
 
 
 def test_a_line_of_another_boot_is_pending_and_judged_when_the_node_reaches_it() -> None:
@@ -84,19 +83,11 @@ def test_a_machine_that_registers_again_keeps_its_memory() -> None:
     assert record.machine == Machine("uid-new", "system-gpu-1", "boot-a")
 
 
-def release(cluster: Cluster, *, seconds: float, read: float) -> None:
-    """What ``konductor-like reset gpu-1`` writes when everything before ``read`` had been read."""
-    read_ns = {Source.KERNEL: ns(read)}
-    cluster.apply(
-        let_go(cluster.nodes["gpu-1"], at=at(seconds), by="ann", reason="", how="reset", read_ns=read_ns)
-    )
-
-
 def test_an_old_line_read_again_after_reset_and_reboot_does_not_taint() -> None:
     """A plain ``dmesg -w`` names no boot, and a restarted controller reads the last hour again."""
     cluster = Cluster(fleet(10))
     cluster.tick(fault(stamp=1_235_733))
-    release(cluster, seconds=60, read=55)
+    let_go(cluster, "gpu-1", 60, read=55)
     cluster.reboot("gpu-1", "boot-b")
     cluster.tick(seconds=300)
 
@@ -110,11 +101,11 @@ def test_an_old_line_read_again_after_two_resets_is_covered_by_the_one_of_its_bo
     """The later reset is of another boot, whose stamps say nothing about it."""
     cluster = Cluster(fleet(10))
     cluster.tick(fault(stamp=1_235_733))
-    release(cluster, seconds=60, read=55)
+    let_go(cluster, "gpu-1", 60, read=55)
     cluster.reboot("gpu-1", "boot-b")
     cluster.tick(fault(rule="xid.48", stamp=100, seconds=400), seconds=401)
     assert cluster.tainted == {"gpu-1"}
-    release(cluster, seconds=500, read=495)
+    let_go(cluster, "gpu-1", 500, read=495)
 
     cluster.tick(fault(stamp=1_235_733), seconds=600)
 
@@ -128,7 +119,7 @@ def test_an_old_line_read_again_after_a_reboot_does_not_hide_the_next_fault() ->
     cluster.reboot("gpu-1", "boot-b")
     cluster.tick(seconds=300)
     assert cluster.tick(fault(stamp=1_235_733), seconds=400).changes == ()
-    release(cluster, seconds=500, read=495)
+    let_go(cluster, "gpu-1", 500, read=495)
 
     cluster.tick(fault(stamp=500, seconds=800), seconds=801)
 
@@ -204,7 +195,7 @@ def test_an_old_line_first_read_after_a_reboot_that_nobody_watched_does_not_hide
     cluster = Cluster(fleet(10))
     cluster.reboot("gpu-1", "boot-b")
     cluster.tick(fault(stamp=1_235_733, seconds=-30), seconds=300)
-    release(cluster, seconds=500, read=495)
+    let_go(cluster, "gpu-1", 500, read=495)
 
     cluster.tick(fault(stamp=500, seconds=800, gpu=gpu), seconds=801)
 
@@ -241,7 +232,7 @@ def test_a_reset_does_not_release_what_the_next_boot_has_in_store() -> None:
     cluster = Cluster(fleet(10))
     cluster.tick(fault(stamp=100))
     cluster.tick(fault(boot="boot-b", stamp=3, gpu="0000:9a:00", seconds=50), seconds=51)
-    release(cluster, seconds=60, read=55)
+    let_go(cluster, "gpu-1", 60, read=55)
     cluster.reboot("gpu-1", "boot-b")
 
     cluster.tick(seconds=90)

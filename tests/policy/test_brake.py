@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.model import EventReason, IncidentState, Severity, Source, Verb
+from konductor_like.model import EventReason, Fault, IncidentState, NodeState, Severity, Source, Verb
 from konductor_like.policy.brake import bound, brake_state
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.release import release
@@ -66,29 +66,47 @@ def test_a_release_makes_room_for_the_oldest_that_is_held() -> None:
     assert cluster.tainted == {"gpu-2"}
 
 
-def test_fatal_goes_before_test_even_when_it_came_later() -> None:
-    cluster = Cluster(fleet(5))
-
-    cluster.tick(fault("gpu-1", rule="xid.14", severity=Severity.TEST), fault("gpu-2", seconds=9))
-
-    assert cluster.tainted == {"gpu-2"}
+_CPU_NODES = {f"cpu-{i}": node(f"cpu-{i}", gpu=False) for i in range(100)}
 
 
-def test_a_lone_dead_gpu_in_a_tiny_cluster_is_tainted() -> None:
-    cluster = Cluster({"gpu-1": node("gpu-1", gpu=False), "gpu-2": node("gpu-2"), "gpu-3": node("gpu-3")})
-
-    cluster.tick(fault("gpu-1"))
-
-    assert cluster.tainted == {"gpu-1"}
-
-
-def test_cpu_nodes_do_not_widen_the_brake() -> None:
-    nodes = fleet(5) | {f"cpu-{i}": node(f"cpu-{i}", gpu=False) for i in range(100)}
+@pytest.mark.parametrize(
+    ("nodes", "unwritable", "faults", "tainted"),
+    [
+        pytest.param(
+            fleet(3) | {"gpu-1": node(gpu=False)}, (), [fault("gpu-1")], "gpu-1", id="a lone dead GPU"
+        ),
+        pytest.param(
+            fleet(5) | _CPU_NODES,
+            (),
+            [fault("gpu-1"), fault("gpu-2", seconds=1)],
+            "gpu-1",
+            id="CPU nodes widen no bound",
+        ),
+        pytest.param(
+            fleet(5),
+            ("gpu-1",),
+            [fault("gpu-1"), fault("gpu-2", seconds=1)],
+            "gpu-2",
+            id="a node that cannot be tainted leaves its room",
+        ),
+        pytest.param(
+            fleet(5),
+            (),
+            [fault("gpu-1", rule="xid.14", severity=Severity.TEST), fault("gpu-2", seconds=9)],
+            "gpu-2",
+            id="fatal goes before a test that came first",
+        ),
+    ],
+)
+def test_the_one_node_that_may_be_tainted(
+    nodes: dict[str, NodeState], unwritable: tuple[str, ...], faults: list[Fault], tainted: str
+) -> None:
     cluster = Cluster(nodes)
+    cluster.snapshot = replace(cluster.snapshot, unwritable=frozenset(unwritable))
 
-    cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
+    cluster.tick(*faults)
 
-    assert cluster.tainted == {"gpu-1"}
+    assert cluster.tainted == {tainted}
 
 
 def test_a_write_that_was_never_answered_counts_as_out() -> None:
@@ -156,15 +174,6 @@ def test_the_verbs_of_a_crowded_tick_put_taints_first() -> None:
 
     assert [change.node for change in plan.changes] == ["gpu-7", "gpu-8", "gpu-9"]
     assert [change.verb for change in plan.changes] == [Verb.TAINT, Verb.TAINT, Verb.RECORD]
-
-
-def test_a_node_that_cannot_be_tainted_leaves_its_room_to_the_next() -> None:
-    cluster = Cluster(fleet(5))
-    cluster.snapshot = replace(cluster.snapshot, unwritable=frozenset({"gpu-1"}))
-
-    cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
-
-    assert cluster.tainted == {"gpu-2"}
 
 
 def test_a_taint_that_the_brake_lets_through_later_shows_no_other_faults_line() -> None:

@@ -46,40 +46,61 @@ def test_a_full_pool_holds_its_own_and_leaves_the_others_their_room() -> None:
     assert why(cluster) == {"a-3": Refusal.BRAKE, "a-4": Refusal.BRAKE}
 
 
-def test_the_bound_of_the_fleet_holds_above_the_pools() -> None:
-    cluster = Cluster(pools(a=5, b=5, c=5), PolicyConfig(brake_max_percent=20, brake_pool_max_percent=100))
-
-    cluster.tick(*(fault(f"{pool}-{i}", seconds=i) for pool in "abc" for i in range(1, 6)))
-
-    assert len(cluster.tainted) == 3
-
-
-def test_a_pool_of_one_node_may_lose_it_and_a_hundred_such_pools_only_what_the_fleet_may() -> None:
-    cluster = Cluster(pools(**{f"p{i}": 1 for i in range(100)}), PolicyConfig(brake_pool_max_percent=20))
-
-    cluster.tick(*(fault(f"p{i}-1", seconds=i) for i in range(100)))
-
-    assert cluster.tainted == {f"p{i}-1" for i in range(20)}
-
-
-def test_a_cap_of_zero_holds_the_first_of_a_pool_too() -> None:
-    cluster = Cluster(pools(a=3), PolicyConfig(brake_max_nodes=0, brake_pool_max_percent=50))
-
-    cluster.tick(fault("a-1"))
-
-    assert cluster.tainted == set()
-
-
-def test_nodes_without_a_pool_have_the_bound_of_the_fleet_alone() -> None:
-    cluster = Cluster(fleet(10), PolicyConfig(brake_pool_max_percent=0))
-
-    cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 5)))
-
-    assert len(cluster.tainted) == 2
-
-
 def cordoned(state: NodeState) -> NodeState:
     return replace(state, unschedulable=True)
+
+
+_ASKED = PolicyConfig(brake_count_unavailable=True)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "rules", "faulty", "tainted"),
+    [
+        pytest.param(
+            pools(a=5, b=5, c=5),
+            PolicyConfig(brake_max_percent=20, brake_pool_max_percent=100),
+            ["a-1", "a-2", "b-1", "b-2", "c-1", "c-2"],
+            {"a-1", "a-2", "b-1"},
+            id="the fleet's bound is above the pools'",
+        ),
+        pytest.param(
+            pools(**{f"p{i}": 1 for i in range(100)}),
+            PolicyConfig(brake_pool_max_percent=20),
+            [f"p{i}-1" for i in range(100)],
+            {f"p{i}-1" for i in range(20)},
+            id="each pool may lose one node, and all of them what the fleet may",
+        ),
+        pytest.param(
+            pools(a=3),
+            PolicyConfig(brake_max_nodes=0, brake_pool_max_percent=50),
+            ["a-1"],
+            set(),
+            id="a cap of zero holds the first of a pool too",
+        ),
+        pytest.param(
+            fleet(10),
+            PolicyConfig(brake_pool_max_percent=0),
+            ["gpu-1", "gpu-2", "gpu-3", "gpu-4"],
+            {"gpu-1", "gpu-2"},
+            id="without a pool the fleet's bound holds alone",
+        ),
+        pytest.param(
+            fleet(10) | {name: cordoned(node(name)) for name in ("gpu-8", "gpu-9", "gpu-10")},
+            _ASKED,
+            ["gpu-1", "gpu-8", "gpu-9", "gpu-10"],
+            {"gpu-8", "gpu-9"},
+            id="a node that counts as out already takes no further room",
+        ),
+    ],
+)
+def test_the_nodes_that_the_bounds_leave_room_for(
+    nodes: dict[str, NodeState], rules: PolicyConfig, faulty: list[str], tainted: set[str]
+) -> None:
+    cluster = Cluster(nodes, rules)
+
+    cluster.tick(*(fault(name, seconds=number) for number, name in enumerate(faulty)))
+
+    assert cluster.tainted == tainted
 
 
 def test_nodes_that_are_out_for_other_reasons_count_only_when_asked() -> None:
@@ -93,16 +114,6 @@ def test_nodes_that_are_out_for_other_reasons_count_only_when_asked() -> None:
     assert (indifferent.tainted, asked.tainted) == ({"gpu-1"}, set())
     assert plan.brake.unavailable == 2
     assert "0 of 10 GPU nodes are out and 2 unavailable, the brake allows 2" in plan.changes[0].message
-
-
-def test_a_node_that_counts_as_out_already_takes_no_further_room() -> None:
-    nodes = fleet(10)
-    nodes |= {name: cordoned(nodes[name]) for name in ("gpu-8", "gpu-9", "gpu-10")}
-    cluster = Cluster(nodes, PolicyConfig(brake_count_unavailable=True))
-
-    cluster.tick(fault("gpu-1"), *(fault(f"gpu-{i}", seconds=i) for i in (8, 9, 10)))
-
-    assert cluster.tainted == {"gpu-8", "gpu-9"}
 
 
 @pytest.mark.parametrize(("seconds", "away"), [(1700, 0), (1800, 10)])

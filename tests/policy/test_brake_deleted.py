@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.model import Control, ControlAct, Controls, Machine, Plan, Refusal, TaintedNode
-from konductor_like.policy.brake import bound, brake_state
+from konductor_like.policy.brake import bound, brake_state, follow
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.machines import follow
 from konductor_like.policy.wording import why_held
 from tests.policy.scenes import Cluster, at, fault, fleet, let_go, node, why
 

@@ -14,8 +14,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.operator import acknowledge, operator_taint
-from konductor_like.policy.release import release
-from tests.policy.scenes import OURS, Cluster, at, fault, fleet, ns
+from tests.policy.scenes import OURS, Cluster, at, fault, fleet, let_go, ns
 
 SUSPECT = fault(rule="xid.63", severity=Severity.SUSPECT)
 
@@ -29,20 +28,6 @@ def taint(cluster: Cluster, name: str = "gpu-1", *, seconds: float = 60, reason:
 
 def ack(cluster: Cluster, rule: str | None = None, *, seconds: float = 60) -> Change:
     change = acknowledge(cluster.nodes["gpu-1"], rule, at=at(seconds), by="kim@laptop", reason="seen.")
-    assert change is not None
-    cluster.apply(change)
-    return change
-
-
-def reset(cluster: Cluster, *, seconds: float) -> Change:
-    change = release(
-        cluster.nodes["gpu-1"],
-        at=at(seconds),
-        by="lee",
-        reason="",
-        how="reset",
-        read_ns={Source.KERNEL: ns(0)},
-    )
     assert change is not None
     cluster.apply(change)
     return change
@@ -101,12 +86,12 @@ def test_a_reset_undoes_it_without_a_warning_and_covers_no_line_for_its_sake() -
     cluster = Cluster(fleet(3))
     taint(cluster)
 
-    change = reset(cluster, seconds=90)
+    change = let_go(cluster, "gpu-1", 90, read=0)
 
     assert cluster.tainted == set()
     assert change.record is not None
     assert change.record.releases[0].warning is None
-    assert change.record.releases[0].read_ns == {Source.KERNEL: ns(0)}
+    assert change.record.releases[0].read_ns == {Source.KERNEL: ns(0), Source.POD: ns(0)}
     cluster.tick(fault(seconds=30, stamp=None), seconds=100)
     assert cluster.tainted == {"gpu-1"}
 
@@ -226,5 +211,5 @@ def test_there_is_nothing_to_acknowledge_where_nothing_is_open() -> None:
     assert acknowledge(state, None, at=at(0), by="kim", reason="x") is None
 
     cluster.tick(fault())
-    reset(cluster, seconds=60)
+    let_go(cluster, "gpu-1", 60, read=0)
     assert acknowledge(cluster.nodes["gpu-1"], None, at=at(70), by="kim", reason="x") is None

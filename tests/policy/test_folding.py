@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from konductor_like.model import Fault, FaultKind, IncidentState, NodeRecord, Plan, Severity, Source
-from konductor_like.policy.release import release
-from tests.policy.scenes import Cluster, at, fault, node, ns
+from tests.policy.scenes import Cluster, fault, let_go, node
 
 LONG_AFTER = 100_000.0
 
@@ -61,12 +60,9 @@ def cluster_with_a_past(past: list[Fault], *, was_reset: bool) -> Cluster:
     cluster.tick(*past)
     cluster.reboot("gpu-1", "boot-a")
     cluster.tick(*past)
-    if was_reset:
-        change = release(
-            cluster.nodes["gpu-1"], at=at(6), by="me", reason="", how="reset", read_ns={Source.KERNEL: ns(4)}
-        )
-        if change is not None:
-            cluster.apply(change)
+    stands = any(i.state is not IncidentState.RELEASED for i in cluster.nodes["gpu-1"].record.incidents)
+    if was_reset and stands:
+        let_go(cluster, "gpu-1", 6, read=4)
     return cluster
 
 

@@ -23,33 +23,24 @@ def every_minute(boot_id: str, first: int, last: int) -> list[tuple[str, float]]
     return [(boot_id, seconds) for seconds in range(first, last + 1, 60)]
 
 
-def test_a_restart_is_not_two_machines() -> None:
-    boots = heard(*every_minute("boot-a", 0, 600), *every_minute("boot-b", 900, 1500))
+@pytest.mark.parametrize(
+    ("one", "other", "seconds", "ambiguous"),
+    [
+        pytest.param((0, 600), (900, 1500), 1500, False, id="a restart"),
+        pytest.param((0, 600), (480, 1200), 1200, False, id="a restart with a wrong clock"),
+        pytest.param((0, 600), (30, 600), 600, True, id="two live boots"),
+        pytest.param((0, 600), (0, 3000), 1500, True, id="one of two has just been heard"),
+        pytest.param((0, 600), (0, 3000), 1501, False, id="one of two was silent for a quarter of an hour"),
+    ],
+)
+def test_two_boots_that_were_heard_side_by_side_make_a_name_ambiguous(
+    one: tuple[int, int], other: tuple[int, int], seconds: int, *, ambiguous: bool
+) -> None:
+    beats = every_minute("boot-a", *one) + every_minute("boot-b", *other)
+    boots = heard(*sorted(beats, key=lambda beat: beat[1]))
 
-    assert not is_ambiguous(boots, ns(1500))
-    assert boots[0].boot_id == "boot-b"
-
-
-def test_two_live_boots_under_one_name_are_ambiguous() -> None:
-    boots = heard(
-        *sorted(every_minute("boot-a", 0, 600) + every_minute("boot-b", 30, 600), key=lambda b: b[1])
-    )
-
-    assert is_ambiguous(boots, ns(600))
-
-
-def test_a_short_overlap_after_a_restart_with_a_wrong_clock_is_not_ambiguous() -> None:
-    boots = heard(*every_minute("boot-a", 0, 600), *every_minute("boot-b", 480, 1200))
-
-    assert not is_ambiguous(boots, ns(1200))
-
-
-def test_a_name_is_unambiguous_again_when_one_boot_was_silent_for_a_quarter_of_an_hour() -> None:
-    both = every_minute("boot-a", 0, 600) + every_minute("boot-b", 0, 3000)
-    boots = heard(*sorted(both, key=lambda beat: beat[1]))
-
-    assert is_ambiguous(boots, ns(1500))
-    assert not is_ambiguous(boots, ns(1501))
+    assert is_ambiguous(boots, ns(seconds)) is ambiguous
+    assert ambiguous or boots[0].boot_id == "boot-b"
 
 
 def test_late_heartbeats_read_in_any_order_say_the_same() -> None:
@@ -104,21 +95,14 @@ def test_what_a_left_boot_said_becomes_history_and_stays_it() -> None:
     cluster = pending("boot-b")
     cluster.tick(fault(severity=Severity.SUSPECT, rule="xid.63", stamp=50))
     cluster.snapshot = replace(cluster.snapshot, left={"gpu-1": frozenset({"boot-b"})})
-    cluster.tick(seconds=300)
+    assert len(cluster.tick(seconds=300).changes) == 1
+    assert cluster.tick(seconds=305).changes == ()
 
     assert [incident.key.rule for incident in cluster.nodes["gpu-1"].record.incidents] == ["xid.63"]
     assert cluster.nodes["gpu-1"].record.past_boots == ("boot-b",)
     plan = cluster.tick(fault(boot="boot-b", stamp=9, seconds=310), seconds=311)
     assert [item.reason for item in plan.ignored] == ["it happened in a boot that the node has left"]
     assert cluster.tainted == set()
-
-
-def test_leaving_a_boot_is_written_once() -> None:
-    cluster = pending("boot-b")
-    cluster.snapshot = replace(cluster.snapshot, left={"gpu-1": frozenset({"boot-b"})})
-
-    assert len(cluster.tick(seconds=300).changes) == 1
-    assert cluster.tick(seconds=330).changes == ()
 
 
 def test_a_boot_that_the_node_reached_meanwhile_is_not_left() -> None:
@@ -132,7 +116,7 @@ def test_a_boot_that_the_node_reached_meanwhile_is_not_left() -> None:
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_an_ambiguous_name_is_recorded_and_not_tainted() -> None:
+def test_an_ambiguous_name_is_recorded_and_tainted_once_it_is_unambiguous() -> None:
     cluster = Cluster(fleet(10))
     cluster.snapshot = replace(cluster.snapshot, ambiguous=frozenset({"gpu-1"}))
 
@@ -141,21 +125,11 @@ def test_an_ambiguous_name_is_recorded_and_not_tainted() -> None:
     assert cluster.tainted == {"gpu-2"}
     assert plan.brake.held == ()
     recorded = next(change for change in plan.changes if change.node == "gpu-1")
-    assert (recorded.verb, recorded.message.endswith("two machines report under this name.")) == (
-        Verb.RECORD,
-        True,
-    )
-
-
-def test_once_a_name_is_unambiguous_its_fault_taints() -> None:
-    cluster = Cluster(fleet(10))
-    cluster.snapshot = replace(cluster.snapshot, ambiguous=frozenset({"gpu-1"}))
-    cluster.tick(fault("gpu-1"))
+    assert recorded.verb is Verb.RECORD
+    assert recorded.message.endswith("two machines report under the node's name.")
     cluster.snapshot = replace(cluster.snapshot, ambiguous=frozenset())
-
     cluster.tick(seconds=900)
-
-    assert cluster.tainted == {"gpu-1"}
+    assert cluster.tainted == {"gpu-1", "gpu-2"}
 
 
 def test_a_taint_that_stands_already_stays_when_the_name_becomes_ambiguous() -> None:

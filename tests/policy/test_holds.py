@@ -147,10 +147,11 @@ def test_new_evidence_that_comes_with_a_removal_by_hand_holds_at_once() -> None:
     assert record(cluster).hold_until == at(1.5 * HOUR)
 
 
-def test_a_test_is_no_failure() -> None:
+@pytest.mark.parametrize("how", [{"rule": "xid.14", "severity": Severity.TEST}, {"rule": "operator"}])
+def test_a_test_and_a_persons_own_taint_are_no_failures(how: dict[str, object]) -> None:
     cluster = Cluster(fleet(5))
     for hour in (0, 2, 4, 6):
-        fails(cluster, hour * HOUR, rule="xid.14", severity=Severity.TEST)
+        fails(cluster, hour * HOUR, **how)
         let_go(cluster, "gpu-1", (hour + 1) * HOUR)
 
     assert record(cluster).quarantines == ()
@@ -167,14 +168,6 @@ def test_a_node_that_is_out_for_a_test_and_then_fails_is_held_for_its_failures()
     fails(cluster, 7 * HOUR)
 
     assert record(cluster).hold_until == at(8 * HOUR)
-
-
-def test_a_persons_own_taint_is_no_failure() -> None:
-    cluster = Cluster(fleet(5))
-    fails(cluster, 0, rule="operator")
-    let_go(cluster, "gpu-1", HOUR)
-
-    assert record(cluster).quarantines == ()
 
 
 def test_a_second_fault_of_a_node_that_is_out_moves_no_mark() -> None:

@@ -1,4 +1,4 @@
-"""Nothing is held back in silence: every node that is not tainted although it should be is told, and why."""
+"""Every node that is not tainted although something stands against it is reported, and why."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from konductor_like.cluster.events import about
 from konductor_like.model import (
     TAINT_EFFECT,
     TAINT_KEY,
+    EventReason,
+    Fault,
     FaultKind,
     IncidentKey,
     Machine,
@@ -16,9 +19,12 @@ from konductor_like.model import (
     Refusal,
     Role,
     Severity,
+    Source,
     Taint,
 )
+from konductor_like.policy.change import shadow_event, would_taint
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.settings import Settings
 from tests.policy.scenes import GPU, Cluster, fault, fleet, node
 
 KEY = IncidentKey("xid.79", GPU)
@@ -98,15 +104,6 @@ def test_a_node_without_a_gpu_is_told_unless_its_kernel_proves_one() -> None:
     assert cluster.tainted == {"cpu-1"}
 
 
-def test_a_line_that_a_user_wrote_is_told_where_the_settings_say_that_it_does_not_count() -> None:
-    cluster = Cluster(fleet(3), PolicyConfig(count_user_written=False))
-
-    plan = cluster.tick(fault(user_written=True))
-
-    assert [item.why for item in plan.refused] == [Refusal.USER_WRITTEN]
-    assert plan.refused[0].about == fault(user_written=True)
-
-
 def test_collateral_is_told_with_its_event() -> None:
     cluster = Cluster(fleet(3))
     cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
@@ -134,3 +131,87 @@ def test_a_storm_on_a_node_that_is_opted_out_is_one_refusal() -> None:
 
     assert len(plan.ignored) == 50
     assert len(plan.refused) == 1
+
+
+# Records that somebody wrote from user space.
+
+
+def test_a_record_that_a_user_wrote_taints_by_default_and_the_event_says_who_wrote_it() -> None:
+    cluster = Cluster(fleet(2))
+
+    cluster.rules = PolicyConfig(brake_max_percent=100)
+    plan = cluster.tick(fault(user_written=True), fault("gpu-2", seconds=1))
+
+    assert cluster.tainted == {"gpu-1", "gpu-2"}
+    assert "xid 79 on GPU 0000:4e:00 (written by a user): GPU lost." in plan.changes[0].message
+    assert "written by a user" not in plan.changes[1].message
+
+
+def test_by_the_setting_such_a_record_is_counted_as_ignored_and_leaves_no_trace() -> None:
+    cluster = Cluster(fleet(2), PolicyConfig(count_user_written=False))
+
+    plan = cluster.tick(fault("gpu-1", user_written=True), fault("gpu-2"))
+
+    ignored = [(item.fault.node, item.reason) for item in plan.ignored]
+    assert ignored == [("gpu-1", "a user wrote it into the kernel log")]
+    assert [item.why for item in plan.refused] == [Refusal.USER_WRITTEN]
+    assert plan.refused[0].about == fault(user_written=True)
+    assert [change.node for change in plan.changes] == ["gpu-2"]
+
+
+def test_the_setting_is_what_the_rules_are_made_of() -> None:
+    assert Settings().rules().count_user_written
+    assert not Settings(user_written="ignore").rules().count_user_written
+
+
+def test_an_incident_stops_being_a_users_once_the_driver_prints_the_same() -> None:
+    cluster = Cluster(fleet(2))
+
+    cluster.tick(fault(stamp=100, user_written=True))
+    [written] = cluster.nodes["gpu-1"].record.incidents
+    assert written.user_written
+
+    cluster.tick(fault(seconds=700, stamp=800), seconds=700)
+    cluster.tick(seconds=1400)
+    [printed] = cluster.nodes["gpu-1"].record.incidents
+    assert not printed.user_written
+    assert printed.count == 2
+
+
+# Rules on trial.
+
+
+@pytest.mark.parametrize(
+    ("state", "found", "expected"),
+    [
+        pytest.param(node(), fault(), True, id="a fatal kernel line"),
+        pytest.param(node(gpu=False), fault(), True, id="a kernel line that proves a GPU"),
+        pytest.param(node(gpu=False), fault(kind=FaultKind.AER), False, id="a node without a GPU"),
+        pytest.param(node(opted_out=True), fault(), False, id="a node that is opted out"),
+        pytest.param(replace(node(), selected=False), fault(), False, id="a node outside the selector"),
+        pytest.param(node(), fault(severity=Severity.SUSPECT), False, id="a rule that only suspects"),
+        pytest.param(node(), fault(source=Source.POD), False, id="text out of a pod"),
+        pytest.param(node(), fault(before_install=True), False, id="a line from before the install"),
+    ],
+)
+def test_it_would_have_tainted_where_the_same_rule_in_force_would(
+    state: NodeState, found: Fault, expected: bool
+) -> None:
+    assert would_taint(state, found) is expected
+
+
+def test_the_event_writes_nothing_and_says_which_rule_and_which_line() -> None:
+    change = shadow_event(node(), fault())
+
+    assert (change.record, change.event, change.act_id) == (None, EventReason.SHADOW, "")
+    assert change.message.startswith("Would have tainted this node: xid.79 on GPU 0000:4e:00")
+    assert change.message.endswith(f'Line: "{fault().finding.text}"')
+
+
+def test_it_is_one_event_for_each_boot_however_often_its_line_comes() -> None:
+    first, again = (about(shadow_event(node(), fault(seconds=n, stamp=n))) for n in (1, 2))
+    next_boot = about(shadow_event(node(boot="boot-b"), fault(seconds=3)))
+    other_gpu = about(shadow_event(node(), fault(gpu="0000:9a:00")))
+
+    assert first == again
+    assert len({first, next_boot, other_gpu}) == 3

@@ -20,20 +20,7 @@ from konductor_like.model import (
 )
 from konductor_like.policy.machines import remembered
 from konductor_like.policy.release import purge, release
-from tests.policy.scenes import Cluster, at, fault, fleet, node, ns
-
-
-def reset(cluster: Cluster, name: str = "gpu-1", *, seconds: float, read: float | None = None) -> None:
-    """What ``konductor-like reset NAME`` writes."""
-    change = release(
-        cluster.nodes[name],
-        at=at(seconds),
-        by="ann",
-        reason="swapped the riser",
-        how="reset",
-        read_ns={} if read is None else {Source.KERNEL: ns(read), Source.POD: ns(read)},
-    )
-    cluster.apply(change)
+from tests.policy.scenes import Cluster, at, fault, fleet, let_go, node
 
 
 def tainted_cluster(**of_fault: float) -> Cluster:
@@ -46,25 +33,15 @@ def tainted_cluster(**of_fault: float) -> Cluster:
 def test_a_reset_removes_the_taint_and_remembers_who_and_why() -> None:
     cluster = tainted_cluster()
 
-    reset(cluster, seconds=60)
+    let_go(cluster, "gpu-1", 60)
 
     state = cluster.nodes["gpu-1"]
     assert not state.tainted
     assert state.record.tainted_at is None
     [mark] = state.record.releases
-    assert (mark.by, mark.reason, mark.at) == ("ann", "swapped the riser", at(60))
+    assert (mark.by, mark.reason, mark.at) == ("ann", "new riser", at(60))
     assert cluster.writes[-1].event is EventReason.RELEASED
     assert cluster.writes[-1].health is None
-
-
-def test_the_ring_buffer_replayed_after_a_reset_does_not_taint_again() -> None:
-    cluster = tainted_cluster(stamp=100)
-    reset(cluster, seconds=60)
-
-    plan = cluster.tick(fault(stamp=100, seconds=120), seconds=121)
-
-    assert cluster.tainted == set()
-    assert plan.changes == ()
 
 
 @pytest.mark.parametrize("stamp", [100.0, None], ids=["stamped", "no stamp"])
@@ -75,7 +52,7 @@ def test_the_lines_of_a_node_whose_clock_is_ahead_taint_at_once_and_are_covered_
     cluster = Cluster(fleet(10))
     cluster.tick(ahead, seconds=1)
     assert cluster.tainted == {"gpu-1"}
-    reset(cluster, seconds=60, read=59)
+    let_go(cluster, "gpu-1", 60, read=59)
 
     cluster.tick(ahead, seconds=400)
     assert cluster.tainted == set()
@@ -84,11 +61,13 @@ def test_the_lines_of_a_node_whose_clock_is_ahead_taint_at_once_and_are_covered_
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_new_fault_after_a_reset_taints_at_once() -> None:
+def test_after_a_reset_a_replay_changes_nothing_and_a_new_fault_taints_at_once() -> None:
     cluster = tainted_cluster(stamp=100)
-    reset(cluster, seconds=60)
+    let_go(cluster, "gpu-1", 60)
 
-    cluster.tick(fault(stamp=180, seconds=80), seconds=81)
+    assert cluster.tick(fault(stamp=100, seconds=120), seconds=121).changes == ()
+    assert cluster.tainted == set()
+    cluster.tick(fault(stamp=180, seconds=80), seconds=122)
 
     assert cluster.tainted == {"gpu-1"}
     [incident] = cluster.nodes["gpu-1"].record.incidents
@@ -97,7 +76,7 @@ def test_a_new_fault_after_a_reset_taints_at_once() -> None:
 
 def test_a_line_from_before_the_reset_that_is_read_after_it_is_covered_and_so_is_its_replay() -> None:
     cluster = tainted_cluster(stamp=100)
-    reset(cluster, seconds=60)
+    let_go(cluster, "gpu-1", 60)
 
     cluster.tick(fault(stamp=150, seconds=50), seconds=62)
     cluster.tick(fault(stamp=150, seconds=300), seconds=301)
@@ -109,7 +88,7 @@ def test_counts_kept_in_memory_extend_what_a_reset_covers() -> None:
     """The record on the node lags behind the lines by up to ten minutes; the release must not."""
     cluster = tainted_cluster(stamp=100)
     cluster.tick(fault(stamp=140, seconds=40), seconds=41)
-    reset(cluster, seconds=60)
+    let_go(cluster, "gpu-1", 60)
 
     extension = cluster.tick(seconds=61)
     cluster.tick(fault(stamp=140, seconds=300), seconds=301)
@@ -122,7 +101,7 @@ def test_a_fault_counted_after_the_reset_but_before_we_saw_it_taints() -> None:
     """The reset was written while our view was old: what was folded into the count is new evidence."""
     cluster = tainted_cluster(stamp=100)
     cluster.tick(fault(stamp=170, seconds=70), seconds=71)
-    reset(cluster, seconds=65)
+    let_go(cluster, "gpu-1", 65)
 
     cluster.tick(seconds=72)
 
@@ -140,7 +119,7 @@ def test_a_fault_counted_after_the_reset_but_before_we_saw_it_taints() -> None:
 )
 def test_other_evidence_is_covered_up_to_what_had_been_read(late: Fault, tainted: bool) -> None:
     cluster = tainted_cluster(stamp=100)
-    reset(cluster, seconds=60, read=55)
+    let_go(cluster, "gpu-1", 60, read=55)
 
     cluster.tick(late, seconds=201)
 
@@ -151,7 +130,7 @@ def test_other_evidence_is_covered_up_to_what_had_been_read(late: Fault, tainted
 def test_a_reset_covers_nothing_of_the_next_boot(seconds: float) -> None:
     """Its lines may reach Loki with a time from before the reset: a node's clock is set as it boots."""
     cluster = tainted_cluster(stamp=100)
-    reset(cluster, seconds=60, read=55)
+    let_go(cluster, "gpu-1", 60, read=55)
     cluster.reboot("gpu-1", "boot-b")
 
     cluster.tick(fault(stamp=12, seconds=seconds, boot="boot-b"), seconds=601)
@@ -159,23 +138,12 @@ def test_a_reset_covers_nothing_of_the_next_boot(seconds: float) -> None:
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_reset_warns_that_a_dead_gpu_logs_nothing_more() -> None:
-    cluster = tainted_cluster()
-
-    reset(cluster, seconds=60)
-
-    warning = cluster.nodes["gpu-1"].record.releases[0].warning
-    assert warning is not None
-    assert "xid 79 on GPU 0000:4e:00" in warning
-    assert "not rebooted" in warning
-
-
 @pytest.mark.parametrize("needs", [need for need in Needs if need is not Needs.REBOOT])
 def test_of_a_fault_that_asks_for_no_reboot_nobody_is_told_that_there_was_none(needs: Needs) -> None:
     cluster = Cluster(fleet(10))
     cluster.tick(fault(rule="sxid.20034", needs=needs.value))
 
-    reset(cluster, seconds=60)
+    let_go(cluster, "gpu-1", 60)
 
     assert cluster.nodes["gpu-1"].record.releases[0].warning is None
 
@@ -185,14 +153,10 @@ def test_of_several_faults_only_those_that_ask_for_a_reboot_are_told_of() -> Non
     reboot, gpu_reset = Needs.REBOOT.value, Needs.GPU_RESET.value
     cluster.tick(fault(needs=reboot), fault(rule="xid.119", gpu="0000:5f:00", needs=gpu_reset))
 
-    reset(cluster, seconds=60)
+    let_go(cluster, "gpu-1", 60)
 
     warning = cluster.nodes["gpu-1"].record.releases[0].warning
     assert warning == "The node has not rebooted since: xid 79 on GPU 0000:4e:00: Reboot the node."
-
-
-def test_resetting_a_healthy_node_is_nothing_to_do() -> None:
-    assert release(node(), at=at(0), by="ann", reason="", how="reset", read_ns={}) is None
 
 
 def test_resetting_a_taint_without_a_record_leaves_a_mark() -> None:
@@ -207,7 +171,7 @@ def test_resetting_a_taint_without_a_record_leaves_a_mark() -> None:
     assert change.record.releases[0].read == KernelPosition("boot-a")
 
 
-def test_a_purge_leaves_no_trace() -> None:
+def test_a_purge_leaves_no_trace_and_a_healthy_node_needs_no_reset() -> None:
     cluster = tainted_cluster()
 
     cluster.apply(purge(cluster.nodes["gpu-1"]))
@@ -215,6 +179,7 @@ def test_a_purge_leaves_no_trace() -> None:
     assert not cluster.nodes["gpu-1"].tainted
     assert cluster.nodes["gpu-1"].record.empty
     assert purge(cluster.nodes["gpu-1"]) is None
+    assert release(node(), at=at(0), by="ann", reason="", how="reset", read_ns={}) is None
 
 
 def test_a_taint_removed_by_hand_is_a_release() -> None:
@@ -249,7 +214,7 @@ def test_resetting_suspects_needs_no_taint() -> None:
     cluster = Cluster(fleet(2))
     cluster.tick(fault(severity=Severity.SUSPECT))
 
-    reset(cluster, seconds=60)
+    let_go(cluster, "gpu-1", 60)
 
     assert cluster.writes[-1].verb is Verb.RECORD
     assert cluster.nodes["gpu-1"].record.incidents[0].state is IncidentState.RELEASED
@@ -257,10 +222,10 @@ def test_resetting_suspects_needs_no_taint() -> None:
 
 def test_a_late_line_of_what_an_earlier_reset_closed_is_covered_by_the_last_one() -> None:
     cluster = tainted_cluster(stamp=100)
-    reset(cluster, seconds=60)
+    let_go(cluster, "gpu-1", 60)
     cluster.tick(fault(rule="xid.48", stamp=210, seconds=120), seconds=121)
     assert cluster.tainted == {"gpu-1"}
-    reset(cluster, seconds=180)
+    let_go(cluster, "gpu-1", 180)
 
     plan = cluster.tick(fault(stamp=205, seconds=119), seconds=200)
 
@@ -273,7 +238,7 @@ def test_a_late_line_of_what_an_earlier_reset_closed_is_covered_by_the_last_one(
 def test_a_fatal_line_that_a_reset_covers_before_it_was_read_is_not_passed_over_in_silence() -> None:
     """It was overtaken on its way, or is a replay of what no record tells of: nothing tells the two apart."""
     cluster = tainted_cluster(stamp=100)
-    reset(cluster, seconds=60, read=59)
+    let_go(cluster, "gpu-1", 60, read=59)
 
     plan = cluster.tick(fault(gpu="0000:5d:00", stamp=90, seconds=70), seconds=71)
 
@@ -284,7 +249,7 @@ def test_a_fatal_line_that_a_reset_covers_before_it_was_read_is_not_passed_over_
 
 def test_a_release_covers_what_was_acted_upon_even_where_the_saved_cursor_lags_behind() -> None:
     cluster = tainted_cluster(stamp=86_400, seconds=100)
-    reset(cluster, seconds=105, read=90)  # the Lease is renewed every ten seconds only
+    let_go(cluster, "gpu-1", 105, read=90)  # the Lease is renewed every ten seconds only
     cluster.reboot("gpu-1", "boot-b")
     cluster.tick(seconds=300)
 
@@ -299,7 +264,7 @@ def test_a_cursor_that_somebody_set_into_the_future_makes_a_reset_cover_nothing_
         fault(source=Source.POD, stamp=None, rule="nccl.socket", severity=Severity.SUSPECT), seconds=1
     )
 
-    reset(cluster, seconds=10, read=10**8)
+    let_go(cluster, "gpu-1", 10, read=10**8)
     cluster.tick(fault(seconds=20), seconds=21)
 
     assert cluster.tainted == {"gpu-1"}
@@ -309,7 +274,7 @@ def released_state(name: str, *, seconds: float, boot: str = "boot-a") -> NodeSt
     """A node that was tainted, and reset so many seconds after noon."""
     cluster = Cluster({name: node(name, boot=boot), **fleet(9)})
     cluster.tick(fault(name))
-    reset(cluster, name, seconds=seconds)
+    let_go(cluster, name, seconds)
     return cluster.nodes[name]
 
 

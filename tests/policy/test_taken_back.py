@@ -38,20 +38,12 @@ def test_an_xid_162_says_that_it_takes_back_163_and_no_other_xid_takes_anything_
     assert {code: each.clears for code, each in found.items() if each and each.clears} == {162: "xid.163"}
 
 
-def test_what_has_ended_is_closed() -> None:
+def test_what_has_ended_is_closed_and_a_replay_does_not_open_it_again_and_a_new_one_does() -> None:
     cluster = Cluster(fleet(2))
-
     cluster.tick(begun())
     assert state_of(cluster, "xid.163") is IncidentState.ACTIVE
     cluster.tick(ended(), seconds=10)
-
     assert state_of(cluster, "xid.163") is IncidentState.RELEASED
-
-
-def test_a_replay_of_what_has_ended_does_not_open_it_again_and_a_new_one_does() -> None:
-    cluster = Cluster(fleet(2))
-    cluster.tick(begun())
-    cluster.tick(ended(), seconds=10)
 
     cluster.tick(begun(seconds=20), seconds=20)
     assert state_of(cluster, "xid.163") is IncidentState.RELEASED
@@ -125,22 +117,14 @@ def test_the_word_that_it_is_over_is_written_once_however_often_it_is_replayed()
     assert of_154(cluster)[0].ended_ns == ns(10)
 
 
-def test_an_older_word_that_it_is_over_ends_nothing() -> None:
+@pytest.mark.parametrize(("stamp", "gpu"), [(50, GPU), (200, "0000:5e:00")], ids=["older", "another GPU's"])
+def test_an_older_word_or_another_gpus_ends_nothing_here(stamp: float, gpu: str) -> None:
     cluster = Cluster(fleet(2))
     cluster.tick(action(2, stamp=100, seconds=0))
 
-    cluster.tick(action(0, stamp=50, seconds=10), seconds=10)
+    cluster.tick(action(0, stamp=stamp, seconds=10, gpu=gpu), seconds=10)
 
-    assert [each.ended_ns for each in of_154(cluster)] == [None]
-
-
-def test_another_gpus_word_ends_nothing_here() -> None:
-    cluster = Cluster(fleet(2))
-    cluster.tick(action(2, stamp=100, seconds=0))
-
-    cluster.tick(action(0, stamp=200, seconds=10, gpu="0000:5e:00"), seconds=10)
-
-    assert {each.key.gpu: each.ended_ns for each in of_154(cluster)} == {GPU: None, "0000:5e:00": None}
+    assert {each.ended_ns for each in of_154(cluster)} == {None}
 
 
 def test_when_the_action_is_needed_again_that_is_written_at_once_and_the_advice_is_back() -> None:

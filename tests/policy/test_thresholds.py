@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -50,19 +51,6 @@ def told(cluster: Cluster, *faults: Fault) -> None:
     for one in faults:
         seconds = (one.timestamp_ns - at(0).timestamp() * 1e9) / 1e9
         cluster.tick(one, seconds=round(seconds) + 1)
-
-
-def test_a_contained_memory_error_taints_when_it_comes_back_for_the_third_time() -> None:
-    cluster = gpu_fleet(10)
-
-    told(cluster, xid("gpu-1", 94), xid("gpu-1", 94, seconds=HOUR))
-    assert cluster.tainted == set()
-    told(cluster, xid("gpu-1", 94, seconds=2 * HOUR))
-
-    assert cluster.tainted == {"gpu-1"}
-    [incident] = cluster.nodes["gpu-1"].record.incidents
-    assert incident.escalated_because == "3 times within 24h on this GPU"
-    assert "3 times within 24h on this GPU" in cluster.writes[-1].message
 
 
 def grounds_and_advice(cluster: Cluster) -> tuple[str, str]:
@@ -124,40 +112,6 @@ def test_without_advice_of_its_own_a_threshold_has_a_general_one_and_a_users_rul
     )
 
     assert grounds_and_advice(cluster) == ("2 times within 24h on this GPU", advice)
-
-
-def test_many_lines_at_once_are_one_occurrence() -> None:
-    cluster = gpu_fleet(10)
-
-    told(cluster, *(xid("gpu-1", 94, seconds=second) for second in range(30)))
-
-    assert cluster.tainted == set()
-
-
-def test_a_memory_error_that_does_not_stop_is_more_than_one_occurrence() -> None:
-    cluster = gpu_fleet(10)
-
-    told(cluster, *(xid("gpu-1", 94, seconds=second) for second in range(0, 1201, 50)))
-
-    assert cluster.tainted == {"gpu-1"}
-    [incident] = cluster.nodes["gpu-1"].record.incidents
-    assert incident.escalated_because == "3 times within 24h on this GPU"
-
-
-def test_two_gpus_of_a_node_are_counted_apart() -> None:
-    cluster = gpu_fleet(10)
-
-    told(cluster, *(xid("gpu-1", 94, seconds=n * HOUR, gpu=f"0000:{n:02x}:00") for n in range(4)))
-
-    assert cluster.tainted == set()
-
-
-def test_what_is_older_than_the_span_counts_no_more() -> None:
-    cluster = gpu_fleet(10)
-
-    told(cluster, *(xid("gpu-1", 94, seconds=n * 13 * HOUR) for n in range(5)))
-
-    assert cluster.tainted == set()
 
 
 @pytest.mark.parametrize("code", [13, 31])
@@ -232,17 +186,6 @@ def test_a_release_is_the_end_of_counting() -> None:
     told(cluster, xid("gpu-1", 94, seconds=4 * HOUR))
 
     assert cluster.tainted == {"gpu-1"}
-
-
-def test_a_release_is_the_end_of_counting_by_a_clock_that_is_ahead_too() -> None:
-    cluster = gpu_fleet(10)
-    cluster.tick(xid("gpu-1", 94, seconds=500), seconds=1)
-    cluster.tick(xid("gpu-1", 94, seconds=1000), seconds=400)
-
-    let_go(cluster, "gpu-1", 450)
-    cluster.tick(xid("gpu-1", 94, seconds=1500), seconds=1000)
-
-    assert cluster.tainted == set()
 
 
 def test_a_reboot_is_the_end_of_counting_too() -> None:
@@ -322,12 +265,46 @@ def test_a_pod_that_tells_after_a_restart_whose_page_fault_it_was_is_news_of_it(
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_replay_of_the_ring_buffer_in_the_past_counts_once() -> None:
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param([xid("gpu-1", 94, seconds=n * HOUR) for n in range(2)], id="twice"),
+        pytest.param([xid("gpu-1", 94, seconds=second) for second in range(30)], id="many lines at once"),
+        pytest.param(
+            [xid("gpu-1", 94, seconds=n * HOUR, gpu=f"0000:{n:02x}:00") for n in range(4)],
+            id="GPUs are counted apart",
+        ),
+        pytest.param([xid("gpu-1", 94, seconds=n * 13 * HOUR) for n in range(5)], id="too long ago"),
+    ],
+)
+def test_too_few_memory_errors_taint_nothing(lines: list[Fault]) -> None:
     cluster = gpu_fleet(10)
-    original = xid("gpu-1", 94)
-    again = [replace(original, timestamp_ns=original.timestamp_ns + n * 3600 * 10**9) for n in (1, 2, 3)]
 
-    cluster.tick(seconds=5 * HOUR, past=[original, *again])
-    told(cluster, xid("gpu-1", 94, seconds=6 * HOUR))
+    told(cluster, *lines)
+
+    assert cluster.tainted == set()
+
+
+@pytest.mark.parametrize("seconds", [(0, HOUR, 2 * HOUR), range(0, 1201, 50)], ids=["thrice", "without end"])
+def test_a_contained_memory_error_taints_when_it_comes_back_for_the_third_time(
+    seconds: Iterable[float],
+) -> None:
+    cluster = gpu_fleet(10)
+
+    told(cluster, *(xid("gpu-1", 94, seconds=second) for second in seconds))
+
+    assert cluster.tainted == {"gpu-1"}
+    [incident] = cluster.nodes["gpu-1"].record.incidents
+    assert incident.escalated_because == "3 times within 24h on this GPU"
+    assert any("3 times within 24h on this GPU" in change.message for change in cluster.writes)
+
+
+def test_a_release_is_the_end_of_counting_by_a_clock_that_is_ahead_too() -> None:
+    cluster = gpu_fleet(10)
+    cluster.tick(xid("gpu-1", 94, seconds=500), seconds=1)
+    cluster.tick(xid("gpu-1", 94, seconds=1000), seconds=400)
+
+    let_go(cluster, "gpu-1", 450)
+    cluster.tick(xid("gpu-1", 94, seconds=1500), seconds=1000)
 
     assert cluster.tainted == set()

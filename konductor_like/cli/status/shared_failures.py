@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 
 from konductor_like.cli.columns import age_of, count, natural
 from konductor_like.cli.status.coverage import first_few
+from konductor_like.jobs import job_key
 from konductor_like.model import Incident, IncidentState, NodeState, Role, Source
 from konductor_like.model.time import moment_of
 from konductor_like.policy.correlation import DOMAIN, parts_of
-from konductor_like.policy.evidence_window import job_key
 from konductor_like.policy.incidents import health_of, tainting
 
 RECENT = timedelta(hours=24)
