@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from konductor_like.loki.window_query import Window
-from konductor_like.model import Incident, LogLine, Refusal, Source
+from konductor_like.model import Incident, LogLine, SkipReason, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class HeldSpan:
     node: str
     start_ns: int
     end_ns: int | None
-    why: Refusal
+    why: SkipReason
     incident: Incident
 
 

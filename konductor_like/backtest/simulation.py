@@ -28,8 +28,8 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Plan,
-    Refusal,
-    Refused,
+    SkippedTaint,
+    SkipReason,
     Source,
     Verb,
 )
@@ -37,7 +37,9 @@ from konductor_like.model.time import moment_of, span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.release import may_return, purge, release
 
-_WAITING = frozenset({Refusal.BRAKE, Refusal.RATE, Refusal.COOLDOWN, Refusal.OPTED_OUT, Refusal.NOT_SELECTED})
+_WAITING = frozenset(
+    {SkipReason.BRAKE, SkipReason.RATE, SkipReason.COOLDOWN, SkipReason.OPTED_OUT, SkipReason.NOT_SELECTED}
+)
 _IDLE_NS = span_ns(IDLE_SECONDS)
 
 
@@ -167,10 +169,10 @@ class Simulation:
             change.node in plan.window.jobs or states[change.node].domain is not None
             for change in plan.changes
         )
-        times = [now_ns + _IDLE_NS] if is_shared or Refusal.DEFERRED in reasons else []
-        if Refusal.COOLDOWN in reasons and brake.rearms_at is not None:
+        times = [now_ns + _IDLE_NS] if is_shared or SkipReason.DEFERRED in reasons else []
+        if SkipReason.COOLDOWN in reasons and brake.rearms_at is not None:
             times.append(unix_ns(brake.rearms_at))
-        if Refusal.RATE in reasons and brake.pace is not None and brake.pace.frees_at is not None:
+        if SkipReason.RATE in reasons and brake.pace is not None and brake.pace.frees_at is not None:
             times.append(unix_ns(brake.pace.frees_at))
         return max(now_ns + _IDLE_NS, round_up(min(times), _IDLE_NS)) if times else None
 
@@ -200,7 +202,7 @@ class Simulation:
             self._nodes.apply(released)
             self._outages.append(replace(self._out.pop(name), end_ns=now_ns))
 
-    def _note_held(self, now_ns: int, refused: Iterable[Refused]) -> None:
+    def _note_held(self, now_ns: int, refused: Iterable[SkippedTaint]) -> None:
         held: dict[str, HeldSpan] = {}
         for item in refused:
             if item.why not in _WAITING or not isinstance(item.about, Incident) or item.node in held:

@@ -38,7 +38,7 @@ _NORMAL = frozenset(
         EventReason.SHADOW,
         EventReason.PAUSED,
         EventReason.RESUMED,
-        EventReason.REARMED,
+        EventReason.BRAKE_RESET,
         EventReason.FREE,
     }
 )

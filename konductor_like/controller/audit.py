@@ -12,7 +12,7 @@ from typing import Any
 
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
-from konductor_like.model import Change, Fault, Incident, IncidentKey, Refusal, Refused
+from konductor_like.model import Change, Fault, Incident, IncidentKey, SkippedTaint, SkipReason
 
 SCHEMA = "v1"
 FIELDS = (
@@ -44,7 +44,7 @@ class Audit:
     def __init__(self, metrics: Metrics, *, dry_run: bool = False) -> None:
         self._metrics = metrics
         self._applied = "dry-run" if dry_run else "applied"
-        self._said: dict[tuple[str, IncidentKey, Refusal], datetime] = {}
+        self._said: dict[tuple[str, IncidentKey, SkipReason], datetime] = {}
         """What was said, and when it was last repeated; the oldest first."""
 
     def written(self, change: Change, outcome: str, why: str = "") -> None:
@@ -63,7 +63,7 @@ class Audit:
         }
         _say(facts, quietly=outcome == "conflict")  # which is decided again at once
 
-    def refused(self, refused: Iterable[Refused], rules: str, now: datetime) -> None:
+    def refused(self, refused: Iterable[SkippedTaint], rules: str, now: datetime) -> None:
         """Nodes that were not tainted, each said once for as long as it stays so."""
         for item in refused:
             said = (item.node, item.key, item.why)

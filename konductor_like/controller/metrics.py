@@ -16,15 +16,15 @@ from konductor_like.model import (
     FaultKind,
     IncidentKey,
     PoolBrake,
-    Refusal,
     Severity,
+    SkipReason,
     Source,
     Verb,
 )
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does not annotate this one
 
-HOLDING = (Refusal.BRAKE, Refusal.RATE, Refusal.COOLDOWN, Refusal.PAUSED)
+HOLDING = (SkipReason.BRAKE, SkipReason.RATE, SkipReason.COOLDOWN, SkipReason.PAUSED)
 """What the brake may hold a node back for."""
 POOLS_MOST = 100
 """Pools with a label of their own, by name; all others are added up."""
@@ -242,7 +242,7 @@ class Metrics:
             for family in (self.lines, self.duplicates, self.nodeless, self.queries, self.bytes_processed):
                 family.labels(source)
         self.pace_most.set(math.inf)
-        for why in Refusal:
+        for why in SkipReason:
             self.refusals.labels(why.value)
         for verb in Verb:
             for result in ("applied", "conflict", "gone", "failed"):

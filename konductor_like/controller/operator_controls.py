@@ -120,5 +120,5 @@ class OperatorControls:
             message = f"{reset.by} reset the brake at {stamp(reset.at)}{why}."
             logs.info(message, by=reset.by)
             audit.heeded("brake-reset", by=reset.by, act=reset.act, why=reset.reason)
-            self._fleet_event(EventReason.REARMED, message, reset.act)
+            self._fleet_event(EventReason.BRAKE_RESET, message, reset.act)
         self._reported_reset = reset

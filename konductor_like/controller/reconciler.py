@@ -160,7 +160,7 @@ class Reconciler:
                 rounds += 1
                 snapshot = self._observe(now, replaying=replaying)
                 plan = self._decide(snapshot, faults, now, past)
-                unknown.extend(plan.waiting)  # a node may go between two rounds
+                unknown.extend(plan.of_unknown_nodes)  # a node may go between two rounds
                 conflicted = self._write(plan, snapshot.nodes, faults, now)
                 faults, past = [fault for fault in faults if fault.node in conflicted], None
                 if not conflicted or rounds == ROUNDS:

@@ -17,15 +17,15 @@ from konductor_like.controller.ports import FleetEvent
 from konductor_like.model import (
     BrakeState,
     Change,
+    DroppedFault,
     EventReason,
     Fault,
     FaultKind,
-    Ignored,
     IncidentKey,
     NodeState,
-    Refusal,
-    Refused,
     Severity,
+    SkippedTaint,
+    SkipReason,
     Source,
     Verb,
 )
@@ -110,7 +110,7 @@ class Report:
         else:
             logs.error(f"could not {verb} node {node}: {why} Trying again.", node=node)
 
-    def faults(self, counted: Iterable[Fault], ignored: Iterable[Ignored], now: datetime) -> None:
+    def faults(self, counted: Iterable[Fault], ignored: Iterable[DroppedFault], now: datetime) -> None:
         """Faults that were decided for good: the new occurrences, and what led to nothing."""
         kinds: Counter[tuple[Source, FaultKind, int | None, Severity]] = Counter()
         for one in counted:
@@ -161,7 +161,9 @@ class Report:
                 severity=severity.value,
                 mode="shadow",
             )
-        shadows = [Refused(str(each.node), each.key, Refusal.SHADOW, about=each) for each in would_taint]
+        shadows = [
+            SkippedTaint(str(each.node), each.key, SkipReason.SHADOW, about=each) for each in would_taint
+        ]
         self.audit.refused(shadows, rules_version, now)
         return would_taint
 
@@ -298,7 +300,7 @@ def _why_held(brake: BrakeState) -> str:
     """Why, where all are held for one reason; and that releases help where they do."""
     reasons = {item.why for item in brake.held}
     first = brake.held[0].why
-    if len(reasons) == 1 and first is not None and first is not Refusal.BRAKE:
+    if len(reasons) == 1 and first is not None and first is not SkipReason.BRAKE:
         return f"{why_held(first, brake)}."
     told = f"{brake.out} of {brake.gpu_nodes} GPU nodes are out, {brake.bound} may be"
     if not brake.bound:

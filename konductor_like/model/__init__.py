@@ -5,7 +5,7 @@ Unix epoch and end in ``_ns``; kernel stamps are integer microseconds since boot
 are aware and UTC.
 """
 
-from konductor_like.model.brake import BrakeState, Held, Pace, PoolBrake, Refusal
+from konductor_like.model.brake import BrakeState, Held, Pace, PoolBrake, SkipReason
 from konductor_like.model.controls import Control, ControlAct, Controls, TaintedNode
 from konductor_like.model.escalation import (
     NO_ESCALATION,
@@ -52,11 +52,11 @@ from konductor_like.model.nodes import (
 )
 from konductor_like.model.plans import (
     Change,
+    DroppedFault,
     EventReason,
     Growth,
-    Ignored,
     Plan,
-    Refused,
+    SkippedTaint,
     Snapshot,
     Verb,
 )

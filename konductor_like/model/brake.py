@@ -10,7 +10,7 @@ from konductor_like.model.controls import ControlAct
 from konductor_like.model.nodes import Incident
 
 
-class Refusal(StrEnum):
+class SkipReason(StrEnum):
     """Why a node is not tainted although something stands against it."""
 
     BRAKE = "brake"
@@ -47,7 +47,7 @@ class Held:
 
     node: str
     incident: Incident
-    why: Refusal | None = Refusal.BRAKE
+    why: SkipReason | None = SkipReason.BRAKE
     """None: nothing is in its way any more, and the next reconcile taints it."""
     pool: str | None = None
     """The node's."""

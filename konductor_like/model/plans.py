@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from konductor_like.model.brake import BrakeState, Refusal
+from konductor_like.model.brake import BrakeState, SkipReason
 from konductor_like.model.controls import Controls
 from konductor_like.model.faults import Fault, IncidentKey, Source
 from konductor_like.model.nodes import Incident, NodeRecord, NodeState
@@ -43,7 +43,7 @@ class EventReason(StrEnum):
     """A person has paused tainting; on the Lease."""
     RESUMED = "GPUTaintingResumed"
     """A pause has ended; on the Lease."""
-    REARMED = "GPUBrakeReset"
+    BRAKE_RESET = "GPUBrakeReset"
     """A person has reset the brake; on the Lease."""
     HOLDING = "GPUBrakeHolding"
     """The brake has begun to hold nodes back; on the Lease."""
@@ -103,7 +103,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Ignored:
+class DroppedFault:
     """A fault that led to nothing, and why: nothing is dropped in silence."""
 
     fault: Fault
@@ -111,12 +111,12 @@ class Ignored:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class SkippedTaint:
     """One node that is not tainted, for what, and why not; reported once for as long as it stays so."""
 
     node: str
     key: IncidentKey
-    why: Refusal
+    why: SkipReason
     detail: str = ""
     about: Incident | Fault | None = field(default=None, compare=False)
     """What stands against it; the line itself where that is all there is."""
@@ -158,12 +158,12 @@ class Plan:
     brake: BrakeState
     counted: tuple[Fault, ...] = ()
     """The new occurrences, as opposed to what was seen before or says nothing about its node."""
-    ignored: tuple[Ignored, ...] = ()
-    waiting: tuple[Fault, ...] = ()
+    ignored: tuple[DroppedFault, ...] = ()
+    of_unknown_nodes: tuple[Fault, ...] = ()
     """Faults of Nodes that the cluster does not know (yet)."""
     grown: Mapping[str, tuple[Growth, ...]] = field(default_factory=dict)
     """By node, what is counted and not written yet, to be carried to the next decision."""
     window: Window = field(default_factory=Window)
     """Recent evidence, to be carried to the next decision."""
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[SkippedTaint, ...] = ()
     """Nodes that are not tainted although something stands against them."""

@@ -31,8 +31,8 @@ from konductor_like.model import (
     NodeState,
     Pace,
     PoolBrake,
-    Refusal,
     Role,
+    SkipReason,
     Snapshot,
     TaintedNode,
 )
@@ -115,22 +115,22 @@ class FleetCount:
         own = None if pool is None else self.pools.get(pool)
         return (self.fleet,) if own is None else (self.fleet, own)
 
-    def refusal(self, state: NodeState) -> Refusal | None:
+    def refusal(self, state: NodeState) -> SkipReason | None:
         """Why this node may not be tainted on top of the others, if it may not."""
         if self.pause is not None:
-            return Refusal.PAUSED
+            return SkipReason.PAUSED
         if state.name in self.out:
             return None
         is_cooling = False
         for budget in self.budgets(state.pool):
             taken = budget.out + (0 if state.name in self.away else budget.away)
             if taken >= budget.bound:
-                return Refusal.BRAKE
+                return SkipReason.BRAKE
             is_cooling = is_cooling or taken + budget.cooling >= budget.bound
         if is_cooling:
-            return Refusal.COOLDOWN
+            return SkipReason.COOLDOWN
         pace = self.pace()
-        return Refusal.RATE if pace is not None and pace.taints >= pace.most else None
+        return SkipReason.RATE if pace is not None and pace.taints >= pace.most else None
 
     def take(self, state: NodeState) -> None:
         """This node is tainted as well."""
@@ -325,7 +325,7 @@ class Admission:
     """Who may be tainted now, and why the others may not."""
 
     admitted: frozenset[str]
-    refused: Mapping[str, Refusal]
+    refused: Mapping[str, SkipReason]
     brake: BrakeState
 
 
@@ -343,7 +343,7 @@ def admit(
     is not held, and trips nothing.
     """
     count = count_fleet(snapshot, rules, now, deferred, candidates.keys())
-    refused: dict[str, Refusal] = {}
+    refused: dict[str, SkipReason] = {}
     for name in sorted(candidates, key=lambda name: (candidates[name].urgency, name)):
         state = snapshot.nodes[name]
         why = count.refusal(state)

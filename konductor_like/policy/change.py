@@ -12,17 +12,17 @@ from datetime import datetime, timedelta
 
 from konductor_like.model import (
     Change,
+    DroppedFault,
     EventReason,
     Fault,
-    Ignored,
     Incident,
     IncidentKey,
     IncidentState,
     NodeRecord,
     NodeState,
-    Refusal,
-    Refused,
     Role,
+    SkippedTaint,
+    SkipReason,
     Source,
     Verb,
 )
@@ -44,9 +44,9 @@ from konductor_like.policy.wording import act_of, deferral_words, describe, why_
 
 USER_WRITTEN = "a user wrote it into the kernel log"
 _OF_IGNORED = {
-    OPTED_OUT: Refusal.OPTED_OUT,
-    NO_GPU: Refusal.NO_GPU,
-    USER_WRITTEN: Refusal.USER_WRITTEN,
+    OPTED_OUT: SkipReason.OPTED_OUT,
+    NO_GPU: SkipReason.NO_GPU,
+    USER_WRITTEN: SkipReason.USER_WRITTEN,
 }
 """Why a line led to nothing, where it would have tainted otherwise. Other reasons say that it is no news."""
 
@@ -70,15 +70,15 @@ class Case:
         return min(grave, key=lambda incident: incident.urgency, default=None)
 
     @property
-    def excluded(self) -> Refusal | None:
+    def excluded(self) -> SkipReason | None:
         """Why this node would not be tainted whatever stands against it."""
         if self.state.opted_out:
-            return Refusal.OPTED_OUT
+            return SkipReason.OPTED_OUT
         if not self.state.selected:
-            return Refusal.NOT_SELECTED
+            return SkipReason.NOT_SELECTED
         if self.state.blocked:
-            return Refusal.BLOCKED
-        return Refusal.AMBIGUOUS if self.ambiguous else None
+            return SkipReason.BLOCKED
+        return SkipReason.AMBIGUOUS if self.ambiguous else None
 
 
 def change_of(case: Case, admission: Admission, rules: PolicyConfig, now: datetime) -> Change | None:
@@ -157,8 +157,8 @@ def _announcement(
         notable = case.folded.notable
         return (None, "") if notable is None else (EventReason.RECORDED, describe(notable))
     if gravest is not None and not state.tainted:
-        why = case.excluded or admission.refused.get(state.name, Refusal.BRAKE)
-        refused = Refused(state.name, gravest.key, why)
+        why = case.excluded or admission.refused.get(state.name, SkipReason.BRAKE)
+        refused = SkippedTaint(state.name, gravest.key, why)
         reason, how = (EventReason.RECORDED, "Not tainted") if case.excluded else (EventReason.HELD, "Held")
         return reason, f"{describe(gravest)} {how}: {why_not_tainted(refused, state, admission.brake)}."
     newest = record.incidents[-1]
@@ -179,35 +179,35 @@ def bears_suspect_taint(state: NodeState, health: str | None, rules: PolicyConfi
 
 
 def refusals(
-    cases: Mapping[str, Case], refused: Mapping[str, Refusal], ignored: Iterable[Ignored]
-) -> tuple[Refused, ...]:
+    cases: Mapping[str, Case], refused: Mapping[str, SkipReason], ignored: Iterable[DroppedFault]
+) -> tuple[SkippedTaint, ...]:
     """Every node that is not tainted although something stands against it, once for each reason.
 
     ``refused`` is what the brake said; ``ignored`` faults would have tainted but for what their node or their
     line is.
     """
-    found: list[Refused] = []
+    found: list[SkippedTaint] = []
     for name, case in cases.items():
         if case.state.tainted:
             continue
         record, gravest = case.folded.record, case.gravest
         for key, until_ns in sorted(case.deferred.items(), key=str):
             words = deferral_words(until_ns)
-            found.append(Refused(name, key, Refusal.DEFERRED, words, record.incident(key)))
+            found.append(SkippedTaint(name, key, SkipReason.DEFERRED, words, record.incident(key)))
         why = None if gravest is None else case.excluded or refused.get(name)
         if why is not None and gravest is not None:
-            found.append(Refused(name, gravest.key, why, about=gravest))
+            found.append(SkippedTaint(name, gravest.key, why, about=gravest))
         for i in record.incidents:
             if not i.taints or i.state is IncidentState.RELEASED:
                 continue
             if i.state is IncidentState.PENDING:
-                found.append(Refused(name, i.key, Refusal.PENDING, f"boot {i.last.boot_id}", i))
+                found.append(SkippedTaint(name, i.key, SkipReason.PENDING, f"boot {i.last.boot_id}", i))
             elif i.role is Role.COLLATERAL:
-                found.append(Refused(name, i.key, Refusal.COLLATERAL, i.failure_group or "", i))
+                found.append(SkippedTaint(name, i.key, SkipReason.COLLATERAL, i.failure_group or "", i))
     for item in ignored:
         reason, fault = _OF_IGNORED.get(item.reason), item.fault
         if reason is not None and fault.severity.taints and fault.node is not None:
-            found.append(Refused(fault.node, fault.key, reason, about=fault))
+            found.append(SkippedTaint(fault.node, fault.key, reason, about=fault))
     return tuple(dict.fromkeys(found))
 
 

@@ -15,8 +15,8 @@ from functools import partial
 
 from konductor_like.model import (
     Change,
+    DroppedFault,
     Fault,
-    Ignored,
     IncidentState,
     NodeRecord,
     NodeState,
@@ -39,7 +39,7 @@ class _Faults:
     """Faults by what can be done with them."""
 
     by_node: defaultdict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
-    ignored: list[Ignored] = field(default_factory=list)
+    ignored: list[DroppedFault] = field(default_factory=list)
     of_unknown_nodes: list[Fault] = field(default_factory=list)
 
 
@@ -105,9 +105,9 @@ def _by_node(snapshot: Snapshot, faults: Sequence[Fault], rules: PolicyConfig) -
     found = _Faults()
     for fault in faults:
         if fault.node is None:
-            found.ignored.append(Ignored(fault, "the line names no node"))
+            found.ignored.append(DroppedFault(fault, "the line names no node"))
         elif fault.finding.user_written and not rules.count_user_written:
-            found.ignored.append(Ignored(fault, USER_WRITTEN))
+            found.ignored.append(DroppedFault(fault, USER_WRITTEN))
         elif fault.node not in snapshot.nodes:
             found.of_unknown_nodes.append(fault)
         else:
@@ -155,7 +155,7 @@ def _folded(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: 
     return Case(state, folded, removed, state.name in snapshot.ambiguous)
 
 
-def _is_first_heard(item: Ignored, record: NodeRecord) -> bool:
+def _is_first_heard(item: DroppedFault, record: NodeRecord) -> bool:
     """Whether a line that the record counts already is heard by this process as it first came.
 
     Another process was killed after it wrote the record. Or the line came after later ones of its kind, which

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from konductor_like.model import (
+    DroppedFault,
     Fault,
     Growth,
-    Ignored,
     Incident,
     IncidentKey,
     IncidentState,
@@ -153,7 +153,7 @@ class Folded:
     urgent: bool = False
     """Whether the record must be written now."""
     counted: list[Fault] = field(default_factory=list)
-    ignored: list[Ignored] = field(default_factory=list)
+    ignored: list[DroppedFault] = field(default_factory=list)
     grown: tuple[Growth, ...] = ()
     """What the record counts and the node does not tell of yet."""
     news: list[Fault] = field(default_factory=list)
@@ -212,7 +212,7 @@ def fold_faults(
         reason = _fold_fault(folded, state, fault, now)
         if reason is not None:
             known.add(fault.key)
-            folded.ignored.append(Ignored(fault, reason))
+            folded.ignored.append(DroppedFault(fault, reason))
     entries = folded.incidents.values()
     folded.urgent = folded.urgent or any(entry.goes_on for entry in entries)
     folded.grown = tuple(entry.growth(entry.latest) for entry in entries if entry.latest is not None)

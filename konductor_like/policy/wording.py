@@ -13,10 +13,10 @@ from konductor_like.model import (
     ControlAct,
     Incident,
     NodeState,
-    Refusal,
-    Refused,
     Role,
     Severity,
+    SkippedTaint,
+    SkipReason,
     Verb,
 )
 from konductor_like.model.text import span_text
@@ -47,46 +47,46 @@ def describe(incident: Incident) -> str:
     return f"{name}{test}{by_user}: {incident.title}.{escalated_because} {incident.advice}{evidence}"
 
 
-def why_not_tainted(refused: Refused, state: NodeState, brake: BrakeState) -> str:
+def why_not_tainted(refused: SkippedTaint, state: NodeState, brake: BrakeState) -> str:
     """Why the controller does not taint a node although something stands against it.
 
     Event, log, ``status`` and ``explain`` all take their words from here.
     """
     match refused.why:
-        case Refusal.BRAKE | Refusal.RATE | Refusal.COOLDOWN | Refusal.PAUSED:
+        case SkipReason.BRAKE | SkipReason.RATE | SkipReason.COOLDOWN | SkipReason.PAUSED:
             return why_held(refused.why, brake, state.pool)
-        case Refusal.OPTED_OUT:
+        case SkipReason.OPTED_OUT:
             return f"the node bears the label {OPT_OUT_LABEL}"
-        case Refusal.NOT_SELECTED:
+        case SkipReason.NOT_SELECTED:
             return "the controller's KONDUCTOR_NODE_SELECTOR leaves the node out"
-        case Refusal.BLOCKED:
+        case SkipReason.BLOCKED:
             return "another's taint has our key and effect"
-        case Refusal.AMBIGUOUS:
+        case SkipReason.AMBIGUOUS:
             return "two machines report under the node's name"
-        case Refusal.PENDING:
+        case SkipReason.PENDING:
             return f"its line is of {refused.detail}, the node runs boot {state.machine.boot_id}"
-        case Refusal.COLLATERAL:
+        case SkipReason.COLLATERAL:
             root_cause = getattr(refused.about, "root_cause", None)
             where = f"on {root_cause}" if root_cause else "elsewhere"
             return f"it followed from a failure {where} ({refused.detail})"
-        case Refusal.DEFERRED:
+        case SkipReason.DEFERRED:
             return refused.detail
         case _:
             return refused.why.value
 
 
-def why_held(why: Refusal, brake: BrakeState, pool: str | None = None) -> str:
+def why_held(why: SkipReason, brake: BrakeState, pool: str | None = None) -> str:
     """Why a node of this pool is held back, given how the brake stands."""
     match why:
-        case Refusal.PAUSED if brake.pause is not None:
+        case SkipReason.PAUSED if brake.pause is not None:
             return f"tainting is {pause_words(brake.pause)}"
-        case Refusal.COOLDOWN if brake.rearms_at is not None:
+        case SkipReason.COOLDOWN if brake.rearms_at is not None:
             how = "deleted" if brake.deleted else "released"
             return (
                 f"{_made_room(brake)} lately, the brake arms itself again at {stamp(brake.rearms_at)} "
                 f"unless more are {how}"
             )
-        case Refusal.RATE if brake.pace is not None:
+        case SkipReason.RATE if brake.pace is not None:
             within = span_text(round(brake.pace.window_seconds))
             return f"{brake.pace.taints} taints within {within}, the brake allows {brake.pace.most}"
     full = next((p for p in brake.pools if p.pool == pool and p.out >= p.bound), None)

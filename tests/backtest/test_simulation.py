@@ -14,7 +14,7 @@ from konductor_like.catalog import load_catalog, read_user_rules
 from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.detection import Detector
 from konductor_like.loki.window_query import Window
-from konductor_like.model import Change, LogLine, NodeRecord, Refusal, Source, Verb
+from konductor_like.model import Change, LogLine, NodeRecord, SkipReason, Source, Verb
 from konductor_like.model.time import moment_of
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
@@ -78,7 +78,7 @@ def test_what_the_brake_held_goes_out_after_the_first_came_back() -> None:
     assert (first.node, second.node) == ("gpu-1", "gpu-2")
     assert first.end_ns is not None
     assert first.end_ns <= second.start_ns <= first.end_ns + HOUR_NS
-    held = [span for span in verdicts.held if span.why is Refusal.BRAKE]
+    held = [span for span in verdicts.held if span.why is SkipReason.BRAKE]
     assert {span.node for span in held} == {"gpu-2"}
     assert second.start_ns - first.end_ns == 300 * SECOND_NS, "the brake's cool-down"
     assert held[0].start_ns == START_NS + 65 * SECOND_NS

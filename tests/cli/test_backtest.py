@@ -21,7 +21,7 @@ from konductor_like.loki.client import LokiClient
 from konductor_like.loki.errors import LokiUnavailable
 from konductor_like.loki.response import QueryResult
 from konductor_like.loki.window_query import Window
-from konductor_like.model import Refusal
+from konductor_like.model import SkipReason
 from konductor_like.model.time import moment_of
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.sandbox.loki.limits import LokiLimits
@@ -239,7 +239,7 @@ def out(name: str, day: int, days: int | None, rule: str = "xid.79") -> Outage:
 
 OUT = (out("gpu-7", 1, 4), out("gpu-12", 12, None))
 OTHERWISE = (OUT[0], out("gpu-1", 2, 1, "xid.31"))
-HELD = HeldSpan("gpu-3", START_NS + 12 * DAY_NS, START_NS + 15 * DAY_NS, Refusal.BRAKE, OUT[0].incident)
+HELD = HeldSpan("gpu-3", START_NS + 12 * DAY_NS, START_NS + 15 * DAY_NS, SkipReason.BRAKE, OUT[0].incident)
 ALONE = Result(
     History(SPAN, read_upto_ns=SPAN.end_ns, oldest_ns=START_NS),
     Verdicts("1", OUT, (HELD,), Peak(START_NS, 1), 9, 240),

@@ -13,7 +13,7 @@ import pytest
 from konductor_like.controller import audit, logs
 from konductor_like.controller.audit import Audit
 from konductor_like.controller.metrics import Metrics
-from konductor_like.model import IncidentKey, Refusal, Refused, Severity
+from konductor_like.model import IncidentKey, Severity, SkippedTaint, SkipReason
 from konductor_like.policy.config import PolicyConfig
 from tests.policy.scenes import Cluster, at, fault, fleet, node
 
@@ -38,8 +38,8 @@ class Trail:
         return [json.loads(line) for line in self.text.splitlines()]
 
 
-def refused(name: str = "gpu-1", why: Refusal = Refusal.BRAKE) -> Refused:
-    return Refused(name, IncidentKey("xid.79", None), why)
+def refused(name: str = "gpu-1", why: SkipReason = SkipReason.BRAKE) -> SkippedTaint:
+    return SkippedTaint(name, IncidentKey("xid.79", None), why)
 
 
 def test_a_taint_is_told_by_the_name_that_its_record_has() -> None:
@@ -69,7 +69,7 @@ def test_writes_and_refusals_have_the_same_fields_and_the_page_describes_each() 
     [fields] = {tuple(line) for line in trail.lines}
     for name in fields[3:]:  # behind the log's own: ts, level, msg
         assert f"| `{name}` |" in PAGE, name
-    for why in Refusal:
+    for why in SkipReason:
         assert f"| `{why.value}` |" in PAGE, why
 
 
@@ -95,9 +95,9 @@ def test_a_refusal_is_told_and_counted_once_for_as_long_as_it_stays_for_the_same
     value = trail.metrics.registry.get_sample_value("konductor_like_refusals_total", {"why": "brake"})
     assert value == 1
 
-    trail.audit.refused([refused(why=Refusal.PAUSED)], "", at(3605))
+    trail.audit.refused([refused(why=SkipReason.PAUSED)], "", at(3605))
     trail.audit.refused([], "", at(4300))
-    trail.audit.refused([refused(why=Refusal.PAUSED)], "", at(4305))
+    trail.audit.refused([refused(why=SkipReason.PAUSED)], "", at(4305))
     assert [line["why"] for line in trail.lines] == ["brake", "paused", "paused"]
 
 

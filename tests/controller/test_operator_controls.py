@@ -201,7 +201,7 @@ def test_a_reset_of_the_brake_is_said_once_and_not_again_by_a_controller_of_the_
     for _ in range(3):
         desk.controls.update(NOON, at_once=True)
 
-    assert (desk.events, desk.acts) == ([EventReason.REARMED], ["e5f6"])
+    assert (desk.events, desk.acts) == ([EventReason.BRAKE_RESET], ["e5f6"])
     told = facts(caplog.records[-1])
     assert (told["verb"], told["act"], told["why"]) == ("brake-reset", "e5f6", "false alarm")
     successor = Desk()

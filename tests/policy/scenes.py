@@ -22,8 +22,8 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Plan,
-    Refusal,
     Severity,
+    SkipReason,
     Snapshot,
     Source,
     Taint,
@@ -87,7 +87,7 @@ def let_go(
     return change
 
 
-def why(cluster: Cluster, seconds: float = 0) -> dict[str, Refusal | None]:
+def why(cluster: Cluster, seconds: float = 0) -> dict[str, SkipReason | None]:
     """By node, why the brake holds it, as ``status`` sees it."""
     brake = brake_state(cluster.nodes, cluster.rules, controls=cluster.snapshot.controls, now=at(seconds))
     return {held.node: held.why for held in brake.held}

@@ -15,8 +15,8 @@ from konductor_like.model import (
     EventReason,
     NodeState,
     PoolBrake,
-    Refusal,
     Severity,
+    SkipReason,
     Verb,
 )
 from konductor_like.policy.config import PolicyConfig
@@ -43,7 +43,7 @@ def test_a_full_pool_holds_its_own_and_leaves_the_others_their_room() -> None:
     assert plan.brake.pools == (PoolBrake("a", 10, 2, 2), PoolBrake("b", 10, 1, 2))
     held = [change for change in plan.changes if change.event is EventReason.HELD]
     assert "2 of 10 GPU nodes of pool a are out, the brake allows 2" in held[0].message
-    assert why(cluster) == {"a-3": Refusal.BRAKE, "a-4": Refusal.BRAKE}
+    assert why(cluster) == {"a-3": SkipReason.BRAKE, "a-4": SkipReason.BRAKE}
 
 
 def cordoned(state: NodeState) -> NodeState:
@@ -143,7 +143,7 @@ def test_no_more_nodes_are_tainted_within_the_window_than_the_rate_allows() -> N
     plan = cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 5)), seconds=10)
 
     assert cluster.tainted == {"gpu-1", "gpu-2"}
-    assert why(cluster, 10) == {"gpu-3": Refusal.RATE, "gpu-4": Refusal.RATE}
+    assert why(cluster, 10) == {"gpu-3": SkipReason.RATE, "gpu-4": SkipReason.RATE}
     held = [change for change in plan.changes if change.event is EventReason.HELD]
     assert "2 taints within 1h, the brake allows 2" in held[0].message
 
@@ -175,7 +175,7 @@ def test_a_release_gives_the_rate_nothing_back() -> None:
 
     cluster.tick(fault("gpu-2", seconds=61), seconds=61)
 
-    assert why(cluster, 61) == {"gpu-2": Refusal.RATE}
+    assert why(cluster, 61) == {"gpu-2": SkipReason.RATE}
 
 
 def test_a_reset_of_the_brake_starts_the_window_anew_but_moves_no_bound() -> None:
@@ -193,7 +193,7 @@ def test_a_reset_of_the_brake_starts_the_window_anew_but_moves_no_bound() -> Non
     cluster.tick(seconds=31)
 
     assert cluster.tainted == {"gpu-1", "gpu-2"}
-    assert set(why(cluster, 31).values()) == {Refusal.BRAKE}
+    assert set(why(cluster, 31).values()) == {SkipReason.BRAKE}
 
 
 _FAULTS = st.lists(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.model import Control, ControlAct, Controls, EventReason, Refusal, Severity
+from konductor_like.model import Control, ControlAct, Controls, EventReason, Severity, SkipReason
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.release import purge
 from tests.policy.scenes import Cluster, at, fault, fleet, let_go, why
@@ -46,7 +46,7 @@ def test_room_that_an_operator_makes_is_not_used_before_the_cool_down_is_over(
 
     plan = cluster.tick(seconds=61)
     assert cluster.tainted == set()
-    assert set(why(cluster, 61).values()) == {Refusal.COOLDOWN}
+    assert set(why(cluster, 61).values()) == {SkipReason.COOLDOWN}
     assert (plan.brake.cooling, plan.brake.rearms_at) == (1, at(61 + COOLDOWN))
     cluster.tick(seconds=60 + COOLDOWN)
     assert cluster.tainted == set()
@@ -90,7 +90,7 @@ def test_a_graver_fault_on_a_node_that_was_held_does_not_end_the_cool_down() -> 
     cluster.tick(fault("gpu-2", seconds=61, stamp=200), seconds=62)
 
     assert cluster.tainted == set()
-    assert why(cluster, 62) == {"gpu-2": Refusal.COOLDOWN}
+    assert why(cluster, 62) == {"gpu-2": SkipReason.COOLDOWN}
 
 
 def test_a_reset_of_the_brake_forgets_a_purge() -> None:
@@ -136,7 +136,7 @@ def test_a_brake_that_held_nothing_has_no_cool_down() -> None:
     cluster.tick(fault("gpu-3", seconds=63), seconds=64)
 
     assert cluster.tainted == {"gpu-2"}
-    assert why(cluster, 64) == {"gpu-3": Refusal.BRAKE}
+    assert why(cluster, 64) == {"gpu-3": SkipReason.BRAKE}
 
 
 def test_when_all_that_was_held_is_released_too_new_evidence_taints_at_once() -> None:
@@ -172,7 +172,7 @@ def test_a_pool_that_holds_nothing_does_not_cool_down_with_another() -> None:
     cluster.tick(fault("gpu-7", seconds=61), seconds=62)
 
     assert cluster.tainted == {"gpu-7"}
-    assert why(cluster, 62) == {"gpu-2": Refusal.COOLDOWN}
+    assert why(cluster, 62) == {"gpu-2": SkipReason.COOLDOWN}
 
 
 def test_while_tainting_is_paused_nothing_is_added_and_releases_go_on() -> None:
@@ -185,7 +185,7 @@ def test_while_tainting_is_paused_nothing_is_added_and_releases_go_on() -> None:
     let_go(cluster, "gpu-1", 20)
 
     assert cluster.tainted == set()
-    assert why(cluster, 21) == {"gpu-2": Refusal.PAUSED}
+    assert why(cluster, 21) == {"gpu-2": SkipReason.PAUSED}
     assert plan.brake.pause == pause
     [held] = [change for change in plan.changes if change.event is EventReason.HELD]
     assert "Held: tainting is paused by kim until 2026-03-04T13:00:00Z: driver roll-out." in held.message

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.model import Control, ControlAct, Controls, Machine, Plan, Refusal, TaintedNode
+from konductor_like.model import Control, ControlAct, Controls, Machine, Plan, SkipReason, TaintedNode
 from konductor_like.policy.brake import bound, brake_state, follow
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.wording import why_held
@@ -65,7 +65,7 @@ def test_an_autoscaler_that_takes_away_what_is_tainted_gets_no_more_than_the_bra
         lost += len(cluster.tainted)
 
     assert lost == 4
-    assert set(why(cluster, 299).values()) == {Refusal.COOLDOWN}
+    assert set(why(cluster, 299).values()) == {SkipReason.COOLDOWN}
     plan = cluster.turn(seconds=1 + COOLDOWN)
     assert len(cluster.tainted) == 3  # a fifth of the sixteen that are left
     assert (plan.brake.cooling, plan.brake.deleted, plan.brake.rearms_at) == (0, 0, None)
@@ -81,7 +81,7 @@ def test_neither_does_one_that_comes_before_the_brake_held_anything() -> None:
         cluster.turn(seconds=10 * second + 1)
 
     assert lost == 3  # with three gone seventeen are left, of which a fifth may be out
-    assert set(why(cluster, 200).values()) == {Refusal.COOLDOWN}
+    assert set(why(cluster, 200).values()) == {SkipReason.COOLDOWN}
 
 
 def test_the_words_tell_of_deletions() -> None:
@@ -93,7 +93,7 @@ def test_the_words_tell_of_deletions() -> None:
     brake = cluster.turn(seconds=2).brake
 
     assert (brake.cooling, brake.deleted) == (2, 1)
-    assert why_held(Refusal.COOLDOWN, brake) == (
+    assert why_held(SkipReason.COOLDOWN, brake) == (
         "1 released and 1 deleted while tainted lately, the brake arms itself again at 2026-03-04T12:05:02Z "
         "unless more are deleted"
     )
@@ -119,7 +119,7 @@ def test_a_deleted_node_keeps_its_place_in_the_pace() -> None:
 
     cluster.turn("gpu-2", seconds=COOLDOWN + 1)
     assert cluster.tainted == set()
-    assert why(cluster, COOLDOWN + 1) == {"gpu-2": Refusal.RATE}
+    assert why(cluster, COOLDOWN + 1) == {"gpu-2": SkipReason.RATE}
     cluster.turn(seconds=3599)
     assert cluster.tainted == set()
     cluster.turn(seconds=3600)
@@ -148,7 +148,7 @@ def test_a_reset_of_the_brake_before_the_deletion_gives_nothing_back() -> None:
 
     cluster.turn(seconds=10)
 
-    assert why(cluster, 10) == {"gpu-2": Refusal.COOLDOWN}
+    assert why(cluster, 10) == {"gpu-2": SkipReason.COOLDOWN}
 
 
 def test_another_machine_under_the_name_is_new_and_the_deleted_one_counts_on() -> None:
@@ -160,7 +160,7 @@ def test_another_machine_under_the_name_is_new_and_the_deleted_one_counts_on() -
     cluster.turn("gpu-1", seconds=10)
 
     assert cluster.tainted == set()
-    assert why(cluster, 10) == {"gpu-1": Refusal.COOLDOWN}
+    assert why(cluster, 10) == {"gpu-1": SkipReason.COOLDOWN}
 
 
 @pytest.mark.parametrize("rules", [PolicyConfig(), PolicyConfig(brake_rate_nodes=1)], ids=["room", "pace"])
@@ -192,7 +192,7 @@ def test_room_stays_empty_in_the_pool_of_the_deleted_node_alone() -> None:
     cluster.turn("gpu-2", "gpu-6", seconds=10)
 
     assert cluster.tainted == {"gpu-6"}
-    assert why(cluster, 10) == {"gpu-2": Refusal.COOLDOWN}
+    assert why(cluster, 10) == {"gpu-2": SkipReason.COOLDOWN}
 
 
 def test_a_node_whose_write_was_never_answered_counts_when_it_is_deleted() -> None:

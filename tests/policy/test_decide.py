@@ -160,7 +160,7 @@ def test_another_gpus_first_fault_is_written_at_once_with_what_has_grown() -> No
 def test_a_fault_of_an_unknown_node_waits() -> None:
     plan = Cluster(fleet(1)).tick(fault("nobody"))
 
-    assert [f.node for f in plan.waiting] == ["nobody"]
+    assert [f.node for f in plan.of_unknown_nodes] == ["nobody"]
     assert plan.changes == ()
 
 

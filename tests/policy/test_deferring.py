@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from konductor_like.model import EventReason, Refusal
+from konductor_like.model import EventReason, SkipReason
 from konductor_like.policy.brake import brake_state
 from tests.policy.scenes import Cluster, at, let_go
 from tests.policy.shared import RULES, gpu_fleet, rack, xid
@@ -28,7 +28,7 @@ def test_what_is_deferred_says_so_in_its_event_and_in_its_refusal() -> None:
     assert told.event is EventReason.RECORDED
     assert told.message.endswith(f"Not tainted yet: {DEFERRED}.")
     assert [(item.node, item.why, item.detail) for item in plan.refused] == [
-        ("gpu-2", Refusal.DEFERRED, DEFERRED)
+        ("gpu-2", SkipReason.DEFERRED, DEFERRED)
     ]
 
 

@@ -16,9 +16,9 @@ from konductor_like.model import (
     IncidentKey,
     Machine,
     NodeState,
-    Refusal,
     Role,
     Severity,
+    SkipReason,
     Source,
     Taint,
 )
@@ -30,7 +30,7 @@ from tests.policy.scenes import GPU, Cluster, fault, fleet, node
 KEY = IncidentKey("xid.79", GPU)
 
 
-def told(cluster: Cluster, *faults_of: str, seconds: float = 0) -> list[tuple[str, Refusal]]:
+def told(cluster: Cluster, *faults_of: str, seconds: float = 0) -> list[tuple[str, SkipReason]]:
     """Who was refused a taint for an Xid 79 on each of these nodes."""
     plan = cluster.tick(*(fault(name, seconds=seconds) for name in faults_of), seconds=seconds)
     assert all(item.key == KEY for item in plan.refused)
@@ -40,8 +40,8 @@ def told(cluster: Cluster, *faults_of: str, seconds: float = 0) -> list[tuple[st
 def test_what_the_brake_holds_is_told_for_as_long_as_it_does() -> None:
     cluster = Cluster(fleet(5))
 
-    assert told(cluster, "gpu-1", "gpu-2") == [("gpu-2", Refusal.BRAKE)]
-    assert told(cluster, seconds=5) == [("gpu-2", Refusal.BRAKE)]
+    assert told(cluster, "gpu-1", "gpu-2") == [("gpu-2", SkipReason.BRAKE)]
+    assert told(cluster, seconds=5) == [("gpu-2", SkipReason.BRAKE)]
 
 
 def test_a_node_that_is_tainted_is_refused_nothing() -> None:
@@ -54,7 +54,7 @@ def test_a_node_that_is_tainted_is_refused_nothing() -> None:
 def test_a_node_that_is_opted_out_is_told_with_each_line() -> None:
     cluster = Cluster({"gpu-1": node(opted_out=True)})
 
-    assert told(cluster, "gpu-1") == [("gpu-1", Refusal.OPTED_OUT)]
+    assert told(cluster, "gpu-1") == [("gpu-1", SkipReason.OPTED_OUT)]
     assert told(cluster) == []
 
 
@@ -63,20 +63,20 @@ def test_opting_out_a_node_that_the_brake_holds_is_the_reason_from_then_on() -> 
     cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
     cluster.nodes["gpu-2"] = replace(cluster.nodes["gpu-2"], opted_out=True)
 
-    assert told(cluster, seconds=5) == [("gpu-2", Refusal.OPTED_OUT)]
+    assert told(cluster, seconds=5) == [("gpu-2", SkipReason.OPTED_OUT)]
 
 
 @pytest.mark.parametrize(
     ("state", "reason"),
     [
-        (replace(node(), selected=False), Refusal.NOT_SELECTED),
-        (replace(node(), taints=(Taint(TAINT_KEY, "someone-elses", TAINT_EFFECT),)), Refusal.BLOCKED),
-        (node(), Refusal.AMBIGUOUS),
+        (replace(node(), selected=False), SkipReason.NOT_SELECTED),
+        (replace(node(), taints=(Taint(TAINT_KEY, "someone-elses", TAINT_EFFECT),)), SkipReason.BLOCKED),
+        (node(), SkipReason.AMBIGUOUS),
     ],
 )
-def test_a_node_that_is_never_tainted_as_it_stands_is_told(state: NodeState, reason: Refusal) -> None:
+def test_a_node_that_is_never_tainted_as_it_stands_is_told(state: NodeState, reason: SkipReason) -> None:
     cluster = Cluster({"gpu-1": state})
-    ambiguous = frozenset({"gpu-1"} if reason is Refusal.AMBIGUOUS else ())
+    ambiguous = frozenset({"gpu-1"} if reason is SkipReason.AMBIGUOUS else ())
     cluster.snapshot = replace(cluster.snapshot, ambiguous=ambiguous)
 
     assert told(cluster, "gpu-1") == [("gpu-1", reason)]
@@ -87,8 +87,8 @@ def test_a_line_of_another_boot_is_pending_for_as_long_as_the_node_is_not_there(
     cluster = Cluster(fleet(3))
     plan = cluster.tick(fault(boot="boot-b"))
 
-    assert [(item.why, item.detail) for item in plan.refused] == [(Refusal.PENDING, "boot boot-b")]
-    assert told(cluster, seconds=5) == [("gpu-1", Refusal.PENDING)]
+    assert [(item.why, item.detail) for item in plan.refused] == [(SkipReason.PENDING, "boot boot-b")]
+    assert told(cluster, seconds=5) == [("gpu-1", SkipReason.PENDING)]
     cluster.reboot("gpu-1", "boot-b")
     assert told(cluster, seconds=10) == []
     assert cluster.tainted == {"gpu-1"}
@@ -99,7 +99,7 @@ def test_a_node_without_a_gpu_is_told_unless_its_kernel_proves_one() -> None:
 
     plan = cluster.tick(fault("cpu-1", rule="site.flux", kind=FaultKind.CUSTOM))
 
-    assert [item.why for item in plan.refused] == [Refusal.NO_GPU]
+    assert [item.why for item in plan.refused] == [SkipReason.NO_GPU]
     assert told(cluster, "cpu-1") == []
     assert cluster.tainted == {"cpu-1"}
 
@@ -114,7 +114,7 @@ def test_collateral_is_told_with_its_event() -> None:
     plan = cluster.tick(seconds=5)
 
     assert [(item.node, item.why, item.detail) for item in plan.refused] == [
-        ("gpu-2", Refusal.COLLATERAL, "ev-1")
+        ("gpu-2", SkipReason.COLLATERAL, "ev-1")
     ]
 
 
@@ -154,7 +154,7 @@ def test_by_the_setting_such_a_record_is_counted_as_ignored_and_leaves_no_trace(
 
     ignored = [(item.fault.node, item.reason) for item in plan.ignored]
     assert ignored == [("gpu-1", "a user wrote it into the kernel log")]
-    assert [item.why for item in plan.refused] == [Refusal.USER_WRITTEN]
+    assert [item.why for item in plan.refused] == [SkipReason.USER_WRITTEN]
     assert plan.refused[0].about == fault(user_written=True)
     assert [change.node for change in plan.changes] == ["gpu-2"]
 

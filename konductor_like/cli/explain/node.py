@@ -32,10 +32,10 @@ from konductor_like.model import (
     CoverageState,
     Incident,
     IncidentState,
-    Refusal,
-    Refused,
     Release,
     Role,
+    SkippedTaint,
+    SkipReason,
     Snapshot,
 )
 from konductor_like.model.text import listed
@@ -55,7 +55,7 @@ _COVERAGE = {
         "not measured: no heartbeat of its kernel log was ever heard, so silence says little"
     ),
 }
-_BY_SETTINGS = (Refusal.BRAKE, Refusal.RATE, Refusal.COOLDOWN, Refusal.NOT_SELECTED)
+_BY_SETTINGS = (SkipReason.BRAKE, SkipReason.RATE, SkipReason.COOLDOWN, SkipReason.NOT_SELECTED)
 """Reasons to hold a node back that depend on the controller's settings."""
 
 
@@ -66,7 +66,7 @@ class NodeExplanation:
     now: datetime
     report: NodeReport
     controller: ControllerReport
-    held_back: tuple[tuple[Refused, str], ...]
+    held_back: tuple[tuple[SkippedTaint, str], ...]
     """What would taint the node but does not, and why; for the brake with its numbers."""
     failures: tuple[FailureReport, ...]
     """Those that it is part of."""
@@ -197,7 +197,7 @@ def _decided(node: NodeExplanation) -> str:
     return f"nothing: nothing is recorded against it{until}"
 
 
-def _name(node: NodeExplanation, refused: Refused) -> str:
+def _name(node: NodeExplanation, refused: SkippedTaint) -> str:
     incident = node.report.state.record.incident(refused.key)
     return name_of(incident) if incident else refused.key.rule
 

@@ -23,7 +23,7 @@ from konductor_like.model import (
     ControlAct,
     Incident,
     NodeState,
-    Refusal,
+    SkipReason,
     Snapshot,
     Verb,
 )
@@ -155,7 +155,7 @@ class OperatorTaint(NodeWrites):
         return {
             name: why_held(why, admission.brake, nodes[name].pool)
             for name, why in admission.refused.items()
-            if controller.settings is not None or why is Refusal.PAUSED
+            if controller.settings is not None or why is SkipReason.PAUSED
         }
 
     def decide(self, state: NodeState) -> Change | None:

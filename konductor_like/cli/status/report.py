@@ -32,9 +32,9 @@ from konductor_like.model import (
     Incident,
     IncidentState,
     NodeState,
-    Refusal,
     Role,
     Severity,
+    SkipReason,
 )
 from konductor_like.model.escalation import DEFER_SECONDS_MOST
 from konductor_like.model.time import moment_of, unix_ns
@@ -200,7 +200,8 @@ class Fleet:
         if self.controller.settings is not None:
             return state
         held = tuple(
-            item if item.why is Refusal.PAUSED else replace(item, why=None, pool=None) for item in state.held
+            item if item.why is SkipReason.PAUSED else replace(item, why=None, pool=None)
+            for item in state.held
         )
         return BrakeState(state.gpu_nodes, state.out, state.bound, held, pause=state.pause)
 
