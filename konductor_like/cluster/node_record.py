@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from inspect import signature
@@ -50,6 +50,9 @@ _BOOTS = 8
 _QUARANTINES = 4
 
 
+_AS_JSON: Mapping[type, Callable[[Any], Any]] = {Ns: text_of_ns, datetime: text_of}
+
+
 class Codec(Generic[T]):
     """Some fields of a dataclass as JSON, and back; what is absent, empty or by default is not written."""
 
@@ -67,17 +70,18 @@ class Codec(Generic[T]):
             name: "" if each.default is each.empty else each.default
             for name, each in signature(kind).parameters.items()
         }
+        self._written = [
+            (name, attribute, self._defaults[attribute], _AS_JSON.get(self._kinds[name]))
+            for name, attribute in self.attributes.items()
+        ]
 
     def parts(self, value: T) -> dict[str, Any]:
         """The fields of a value by their names in the JSON."""
         parts: dict[str, Any] = {}
-        for name, attribute in self.attributes.items():
-            found, kind = getattr(value, attribute), self._kinds[name]
-            if found is None or found == self._defaults[attribute]:
-                continue
-            if isinstance(found, datetime):
-                found = text_of(found)
-            parts[name] = text_of_ns(found) if kind is Ns else found
+        for name, attribute, default, as_json in self._written:
+            found = getattr(value, attribute)
+            if found is not None and found != default:
+                parts[name] = as_json(found) if as_json else found
         return parts
 
     def values(self, found: Fields) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def text_of_ns(ns: int) -> str | int:
     if not 0 <= seconds <= _LAST_SECOND:
         return ns
     decimals = f".{rest:09d}".rstrip("0") if rest else ""
-    return f"{EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}{decimals}Z"
+    return f"{(EPOCH + timedelta(seconds=seconds)).isoformat()[:19]}{decimals}Z"
 
 
 def ns_of_text(text: str) -> int:
