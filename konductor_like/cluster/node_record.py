@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from inspect import signature
+from operator import attrgetter
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 from konductor_like.cluster.lenient_json import Fields, Ns, read
@@ -70,6 +71,7 @@ class Codec(Generic[T]):
             name: "" if each.default is each.empty else each.default
             for name, each in signature(kind).parameters.items()
         }
+        self._values = attrgetter(*self.attributes.values())
         self._written = [
             (name, attribute, self._defaults[attribute], _AS_JSON.get(self._kinds[name]))
             for name, attribute in self.attributes.items()
@@ -83,6 +85,10 @@ class Codec(Generic[T]):
             if found is not None and found != default:
                 parts[name] = as_json(found) if as_json else found
         return parts
+
+    def alike(self, one: T, other: T) -> bool:
+        """Whether two values have the same fields."""
+        return bool(self._values(one) == self._values(other))
 
     def values(self, found: Fields) -> dict[str, Any]:
         """What the JSON says, by attribute; else the default or, without one, an empty text."""
@@ -241,14 +247,14 @@ def encode(record: NodeRecord) -> str:
 
 def _text(record: NodeRecord, truncated: str = "", most_chars: Mapping[str, int] | None = None) -> str:
     boot_id = record.machine.boot_id if record.machine else None
-    rules: dict[str, dict[str, Any]] = {}
+    first: dict[str, Incident] = {}
     for each in record.incidents:
-        rules.setdefault(each.key.rule, _COMMON.parts(each))
+        first.setdefault(each.key.rule, each)
     parts: dict[str, Any] = {
         "v": VERSION,
         "machine": MACHINE.parts(record.machine) if record.machine else None,
-        "rules": rules,
-        "incidents": [_incident_json(each, rules[each.key.rule], boot_id) for each in record.incidents],
+        "rules": {rule: _COMMON.parts(each) for rule, each in first.items()},
+        "incidents": [_incident_json(each, first[each.key.rule], boot_id) for each in record.incidents],
         "releases": [_release_json(each, boot_id) for each in record.releases],
         "boots": list(record.past_boots),
         "quarantines": [_QUARANTINE.parts(each) for each in record.quarantines],
@@ -263,12 +269,15 @@ def _text(record: NodeRecord, truncated: str = "", most_chars: Mapping[str, int]
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
 
 
-def _incident_json(incident: Incident, common: dict[str, Any], boot_id: str | None) -> dict[str, Any]:
-    own = _COMMON.parts(incident)
+def _incident_json(incident: Incident, common: Incident, boot_id: str | None) -> dict[str, Any]:
+    own: dict[str, Any] = {}
+    if not _COMMON.alike(incident, common):
+        # A null says that this incident differs from what its rule has in common by having nothing.
+        mine, ours = _COMMON.parts(incident), _COMMON.parts(common)
+        own = {name: mine.get(name) for name in _COMMON.attributes if mine.get(name) != ours.get(name)}
     return {
         "rule": incident.key.rule,
-        # A null says that this incident differs from what its rule has in common by having nothing.
-        **{name: own.get(name) for name in _COMMON.attributes if own.get(name) != common.get(name)},
+        **own,
         **({} if incident.key.gpu is None else {"gpu": incident.key.gpu}),
         **_INCIDENT.parts(incident),
         **_position_json("at", incident.last, boot_id),

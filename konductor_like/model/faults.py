@@ -209,8 +209,7 @@ class Fault:
         return severity
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class IncidentKey:
+class IncidentKey(NamedTuple):
     """What makes two faults of one node the same incident: the rule and the GPU."""
 
     rule: str

@@ -129,18 +129,18 @@ def _nodes_to_decide(snapshot: Snapshot, found: _Faults) -> list[NodeState]:
 
 def _needs_attention(state: NodeState) -> bool:
     """Whether something may follow for a node although nothing new was said of it."""
-    record, boot_id = state.record, state.machine.boot_id
-    return (
-        (record.tainted_at is not None and not state.tainted)
+    record, tainted = state.record, state.tainted
+    if (record.tainted_at is not None and not tainted) or record.machine != state.machine:
+        return True
+    if state.suspect_tainted:  # which is not to linger
+        return True
+    for incident in record.incidents:
+        if incident.state is IncidentState.PENDING and incident.last.boot_id == state.machine.boot_id:
+            return True
         # What would taint but for the brake, its boot or its role is refused for as long as that lasts.
-        or (
-            not state.tainted
-            and any(i.taints and i.state is not IncidentState.RELEASED for i in record.incidents)
-        )
-        or state.suspect_tainted  # which is not to linger
-        or record.machine != state.machine
-        or any(i.state is IncidentState.PENDING and i.last.boot_id == boot_id for i in record.incidents)
-    )
+        if not tainted and incident.state is not IncidentState.RELEASED and incident.taints:
+            return True
+    return False
 
 
 def _folded(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: datetime) -> Case:

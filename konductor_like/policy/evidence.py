@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from konductor_like.jobs import job_key
 from konductor_like.model import (
@@ -336,8 +337,7 @@ def _true_job(key: TraceKey, episode: Episode, jobs: Mapping[str, str]) -> str |
     return found.pop() if len(found) == 1 and key.job not in found else None
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(NamedTuple):
     """One occurrence on one node."""
 
     node: str
@@ -492,6 +492,6 @@ def _with_jobs(mine: list[Evidence], seconds: float) -> Iterator[Evidence]:
                 # Whose it was is news of it as well. What taints by itself is deferred from its own line on.
                 heard_ns = max((pod.heard_ns for pod in near if pod.heard_ns is not None), default=None)
             same = (jobs, heard_ns) == (each.jobs, each.heard_ns)
-            yield each if same else replace(each, jobs=jobs, heard_ns=heard_ns)
+            yield each if same else each._replace(jobs=jobs, heard_ns=heard_ns)
         else:
             yield each

@@ -143,7 +143,6 @@ def test_what_is_written_is_read_again(written: NodeRecord) -> None:
         (Quarantine, "tainted_at released_at rule"),
         (Act, "id at rules"),
         (Ack, "at by reason"),
-        (IncidentKey, "rule gpu"),
     ],
 )
 def test_a_field_that_is_added_is_not_forgotten_here(kind: type, written: str) -> None:
