@@ -7,21 +7,21 @@ class Exit(IntEnum):
     """The meaning of a command's exit status."""
 
     OK = 0
-    """Done; nothing to do counts as done."""
+    """The command succeeded, or there was nothing to do."""
     FAILED = 1
-    """Nothing of what was asked could be done; also ``status --exit-code`` with a faulty node."""
+    """The command could do nothing of what it was given; also ``status --exit-code`` with a faulty node."""
     USAGE = 2
     """The command line or the configuration is wrong."""
     PARTLY = 3
-    """Some of what was asked was done, some could not be."""
+    """The command succeeded for some things and failed for others."""
     UNKNOWN = 5
-    """``status --exit-code``: no node is faulty as far as is known, and of some it is not known."""
+    """``status --exit-code``: no node is known to be faulty, and the state of at least one is unknown."""
     INTERRUPTED = 130
     """Stopped with Ctrl-C."""
 
     @classmethod
     def of(cls, done: int, failed: int) -> "Exit":
-        """The status of a command over several things."""
+        """Return the status of a command that did ``done`` things and failed at ``failed`` things."""
         if not failed:
             return cls.OK
         return cls.PARTLY if done else cls.FAILED

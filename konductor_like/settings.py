@@ -1,8 +1,8 @@
-"""Every knob, in one model.
+"""All settings, in one model.
 
-The docstring under each field is the configuration reference (``docs/configuration.md`` is made from it).
-Values come from the environment: ``KONDUCTOR_`` plus the field's name in upper case, and the two names that
-Konduktor's users already have in their manifests, ``LOG_ENDPOINT`` and ``WATCHED_NAMESPACES``.
+The docstring under each field is its text in ``docs/configuration.md``. Values come from the environment:
+``KONDUCTOR_`` plus the field's name in upper case. Two settings also have the names that Konduktor's users
+already have in their manifests: ``LOG_ENDPOINT`` and ``WATCHED_NAMESPACES``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from konductor_like.policy.config import PolicyConfig
 
 PREFIX = "KONDUCTOR_"
 _POLICY = PolicyConfig()
-"""Its numbers are the defaults of the settings of the same name."""
+"""Contains the defaults of the settings that the policy has under the same name."""
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -32,7 +32,7 @@ _MATCHER = re.compile(
 
 
 class Settings(BaseSettings):
-    """The effective configuration of one process."""
+    """The configuration of one process."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -75,12 +75,12 @@ class Settings(BaseSettings):
     loki_insecure_skip_verify: bool = False
     """Do not verify Loki's certificate. For a test only."""
     loki_connect_timeout_seconds: float = Field(5.0, gt=0)
-    """How long a connection to Loki may take."""
+    """Timeout for a connection to Loki."""
     loki_timeout_seconds: float = Field(75.0, gt=0)
-    """How long one answer may take; longer than Loki's own `query_timeout` (1 min by default)."""
+    """Timeout for one answer of Loki; keep it above Loki's own `query_timeout` (1 min by default)."""
     loki_limit: int = Field(5000, ge=2, le=1_000_000)
-    """Entries asked for at once at most; Loki's `max_entries_limit_per_query`. A lower one of the tenant is
-    adopted, and fewer are asked for where an answer would be larger than 2 MiB."""
+    """Most entries in one query, as Loki's `max_entries_limit_per_query`. If the tenant's limit is lower, the
+    controller uses that; it asks for fewer entries if an answer would be larger than 2 MiB."""
 
     # Loki: which lines.
     kernel_selector: str = '{k8s_namespace_name="dmesg-logging", k8s_container_name="dmesg"}'
@@ -106,90 +106,96 @@ class Settings(BaseSettings):
     tail: bool = True
     """Follow the kernel log (`/loki/api/v1/tail`, one connection), so that a new line is read at once."""
     kernel_overlap_seconds: float = Field(180.0, ge=0)
-    """How far each poll of kernel lines looks back behind its cursor, for lines that arrive late."""
+    """Span before the cursor that each poll of kernel lines reads again, for lines that arrive late."""
     pod_overlap_seconds: float = Field(15.0, ge=0)
-    """The same for pod lines."""
+    """Span before the cursor that each poll of pod lines reads again."""
     lateness_seconds: float = Field(3600.0, ge=0)
-    """How late a kernel line may arrive and still be found: at the next sweep, or after a restart.
+    """Longest delay with which a kernel line is still found: by the next sweep, or after a restart.
 
-    Keep it above KONDUCTOR_RECORD_INTERVAL_SECONDS: counts that are in memory only are counted anew after a
-    crash, from the lines of this span.
+    Keep it above KONDUCTOR_RECORD_INTERVAL_SECONDS: after a crash the controller restores the counts that it
+    had not written yet from the lines of this span.
     """
     sweep_interval_seconds: float = Field(120.0, ge=1)
-    """Time between two sweeps, each of which reads all kernel lines of the lateness again."""
+    """Time between two sweeps; each reads the kernel lines of `KONDUCTOR_LATENESS_SECONDS` again."""
     pod_lateness_seconds: float = Field(900.0, ge=0)
-    """How late a pod line may arrive and still be found."""
+    """Longest delay with which a pod line is still found."""
     pod_sweep_interval_seconds: float = Field(1200.0, ge=1)
     """Time between two sweeps over pod lines."""
     gap_revisit_seconds: float = Field(600.0, ge=1)
-    """Time between two readings of an open gap: a span whose heartbeats have not come (yet)."""
+    """Time between two readings of a gap, a span without a node's heartbeats, for lines that arrive late."""
     loki_budget_mib_per_minute: int = Field(6144, ge=1)
-    """What Loki may process for us a minute; beyond it pods, then sweeps, then kernel polls slow down."""
+    """MiB that Loki may process for us per minute; above it polls of pods, then sweeps, then polls of kernel
+    lines slow down."""
     future_skew_seconds: float = Field(600.0, ge=0, le=600)
-    """How far ahead of our clock a node's clock may run: as far as Loki takes lines of times to come."""
+    """Time by which a node's clock may run ahead of ours; Loki accepts lines up to 10 minutes ahead."""
     first_start_act_seconds: float = Field(900.0, ge=0)
-    """On the very first start, lines of this span lead to action."""
+    """On the very first start, faults in this last span can taint."""
     first_start_history_seconds: float = Field(86_400.0, ge=0)
-    """On the very first start, kernel lines of this span are recorded as suspect."""
+    """On the very first start, older kernel faults in this last span are recorded as suspect."""
     heartbeat_stale_seconds: float = Field(300.0, gt=0)
-    """A node whose kernel-log heartbeat is older than this is unknown.
+    """Age of the last kernel-log heartbeat from which a node is unknown.
 
-    All nodes are while the kernel logs were not read in full for so long.
+    If the controller has not read the kernel logs completely for this time, every node without a recorded
+    fault is unknown.
     """
     gap_max_age_seconds: float = Field(86_400.0, ge=600, le=604_800)
-    """How long a span without heartbeats is kept as a gap, and lines of it that come late are looked for."""
+    """Time for which a span without heartbeats is kept as a gap and is searched for late lines."""
 
     # Deciding.
     rules_file: Path | None = None
     """A rules file of your own ([rules](rules.md)); read again when it changes and on SIGHUP."""
     brake_max_percent: float = Field(_POLICY.brake_max_percent, ge=0, le=100)
-    """The brake: never add a taint that puts more than this share of the GPU nodes out (one always may)."""
+    """The brake's bound: largest share of the GPU nodes that may be out of service (one node always may)."""
     brake_max_nodes: int | None = Field(_POLICY.brake_max_nodes, ge=0)
-    """The brake's absolute cap; `0` holds every taint."""
+    """The brake's bound as a number of nodes; the lower bound applies. `0` holds every taint back."""
     brake_pool_max_percent: float | None = Field(_POLICY.brake_pool_max_percent, ge=0, le=100)
-    """The same share within each pool (`KONDUCTOR_POOL_LABEL`), beside the bound of all; one always may."""
+    """The brake's bound in each pool (`KONDUCTOR_POOL_LABEL`): share of its GPU nodes; one always may."""
     brake_rate_nodes: int | None = Field(_POLICY.brake_rate_nodes, ge=0)
-    """The brake's pace: no more taints than this within the window; unset for any number."""
+    """The brake's rate: most taints within `KONDUCTOR_BRAKE_RATE_WINDOW_SECONDS`; unset for no limit."""
     brake_rate_window_seconds: float = Field(_POLICY.brake_rate_window_seconds, gt=0, le=604_800)
-    """That window."""
+    """Span of time for `KONDUCTOR_BRAKE_RATE_NODES`."""
     brake_count_unavailable: bool = _POLICY.brake_count_unavailable
-    """Count nodes that are cordoned or not Ready as out too, except in their first half hour."""
+    """Also count nodes as out of service that are cordoned or not Ready, except in their first half hour."""
     brake_cooldown_seconds: float = Field(_POLICY.brake_cooldown_seconds, ge=0)
-    """Once the brake holds something, room that a release makes is used only so long after the last one."""
+    """The brake's cool-down: once it has engaged, released nodes count as out until this time after the last
+    release."""
     hold_base_seconds: float = Field(_POLICY.hold_base_seconds, ge=0)
-    """A node that fails again does not come back by itself for so long, doubled with each further time."""
+    """Time for which a node that fails a second time should stay out; doubled with each further failure.
+
+    Only a person removes the taint; before this time `reset` warns.
+    """
     hold_max_seconds: float = Field(_POLICY.hold_max_seconds, ge=0)
-    """It is never held longer than this."""
+    """Upper limit of that time."""
     repeat_days: float = Field(_POLICY.repeat_days, gt=0, le=365)
-    """How long an earlier time out counts against a node."""
+    """Days for which an earlier time out of service counts against a node."""
     repeat_count: int = Field(_POLICY.repeat_count, ge=0)
-    """The time out within these days that marks a node for replacement; `0` never does."""
+    """Times out within `KONDUCTOR_REPEAT_DAYS` that mark a node for replacement; `0` for never."""
     correlation_seconds: float = Field(_POLICY.correlation_seconds, gt=0, le=300)
-    """Nodes that share a job or an NVLink domain and report within so long tell of one failure."""
+    """Most time between faults of nodes that share a job or an NVLink domain, to count as one failure."""
     common_node_jobs: int = Field(_POLICY.common_node_jobs, ge=0, le=16)
-    """A node that alone is common to so many failed jobs of a day is called suspect; `0` for never."""
+    """A node is suspect if it alone is common to this number of failed jobs of a day; `0` for never."""
     record_interval_seconds: float = Field(_POLICY.record_interval_seconds, ge=0)
-    """Growing counts are written to a node at most this often."""
+    """Shortest time between two writes of growing counts to a node."""
     suspect_taint: Literal["none", "PreferNoSchedule"] = "none"
     """`PreferNoSchedule`: suspects get the taint `trainy.konduktor.ai/suspect=true:PreferNoSchedule`."""
     unknown_node_seconds: float = Field(600.0, ge=0)
-    """How long a fault of a node that the cluster does not know is kept, in case the node registers."""
+    """Time for which a fault of a node without a Node object is kept, in case the node registers."""
 
     # The cluster.
     namespace: str = "konductor-like"
     """Namespace of the Lease; in a pod, its own namespace unless set."""
     lease_name: str = "konductor-like"
-    """Name of the Lease that elects the one writer and carries the cursor."""
+    """Name of the Lease that elects the one writer and stores the cursor."""
     lease_duration_seconds: int = Field(30, ge=3)
-    """How long a Lease that is not renewed is respected."""
+    """Time after the last renewal at which another process may take the Lease."""
     lease_renew_deadline_seconds: float = Field(20.0, gt=0)
-    """A holder that could not renew for this long stops writing."""
+    """Time after the last renewal at which the holder stops writing."""
     lease_renew_interval_seconds: float = Field(10.0, gt=0)
     """Time between two renewals, each of which also saves the cursor."""
     kube_timeout_seconds: float = Field(10.0, gt=0)
-    """How long one request to the API server may take."""
+    """Timeout for one request to the API server."""
     write_concurrency: int = Field(8, ge=1, le=64)
-    """Node writes in flight at once."""
+    """Number of nodes written at the same time."""
     gpu_node_selector: str = ""
     """A further label selector (`key`, `key=value`, separated by commas) that marks GPU nodes."""
     node_selector: str = ""
@@ -200,7 +206,7 @@ class Settings(BaseSettings):
     """Label that names a node's multi-node NVLink domain."""
 
     ask_for_pods: bool = True
-    """Ask the API server for the pods of a node that reports a fault, to know which jobs run there."""
+    """Ask the API server for the pods of a node with a fault, to know which jobs run there."""
 
     # The process.
     listen: str = ":8080"
@@ -208,9 +214,9 @@ class Settings(BaseSettings):
     log_format: Literal["auto", "text", "json"] = "auto"
     """`auto`: text on a terminal, JSON elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """How much the controller logs."""
+    """Lowest level that the controller logs."""
     user_written: Literal["count", "ignore"] = "count"
-    """`ignore`: a kernel-log record written from user space (`echo … > /dev/kmsg`) is no fault."""
+    """`ignore`: a kernel-log record written from user space (`echo … > /dev/kmsg`) is never a fault."""
 
     @field_validator("watched_namespaces", "excluded_namespaces", mode="before")
     @classmethod
@@ -237,7 +243,7 @@ class Settings(BaseSettings):
         try:
             parts = urlsplit(value)
             host, _ = parts.hostname, parts.port
-        except ValueError:  # its words quote the address, and with it a password
+        except ValueError:  # its message quotes the address, which may contain a password
             raise ValueError("has no host and port that can be read, as in http://localhost:3100") from None
         if not host:
             raise ValueError("names no host, as in http://localhost:3100")
@@ -279,14 +285,17 @@ class Settings(BaseSettings):
         return self
 
     def rules(self) -> PolicyConfig:
-        """The numbers that decisions depend on: every setting that the policy has under the same name."""
+        """Return the policy's settings: every setting that the policy has under the same name."""
         shared = {field.name for field in fields(PolicyConfig)} & type(self).model_fields.keys()
         numbers: dict[str, Any] = {name: getattr(self, name) for name in shared}
         numbers["suspect_taint"] = self.suspect_taint != "none"
         return PolicyConfig(**numbers, count_user_written=self.user_written == "count")
 
     def lease_namespace(self, pods_own: str | None) -> str:
-        """The Lease's namespace: in a pod the pod's own (None elsewhere), unless the setting says more."""
+        """Return the Lease's namespace: ``KONDUCTOR_NAMESPACE`` if set, else the pod's own, else the default.
+
+        ``pods_own`` is None outside a pod.
+        """
         return pods_own if pods_own and "namespace" not in self.model_fields_set else self.namespace
 
 
@@ -299,7 +308,7 @@ class Matcher(NamedTuple):
 
 
 def parse_matchers(text: str) -> tuple[Matcher, ...]:
-    """Read ``{a="b", c=~"d"}`` or the same without braces; raises ValueError with the offending part."""
+    """Read ``{a="b", c=~"d"}`` or the same without braces. Raises ValueError with the wrong part."""
     inner = text.strip()
     if inner.startswith("{"):
         if not inner.endswith("}"):
@@ -318,7 +327,7 @@ def parse_matchers(text: str) -> tuple[Matcher, ...]:
                 fits_whole(value)
             except ValueError as error:
                 raise ValueError(
-                    f"{value!r} is no regular expression of RE2, which Loki uses: {error}"
+                    f"{value!r} is not a regular expression of RE2, which Loki uses: {error}"
                 ) from error
         matchers.append(Matcher(match["name"], match["op"], value))
         position = match.end()
@@ -335,14 +344,14 @@ def _unquoted(quoted: str) -> str:
         return str(json.loads(quoted, strict=False))
     except ValueError as error:
         raise ValueError(
-            f"{quoted} has a backslash that is no escape; write it twice, or use `backticks`"
+            f"{quoted} has a backslash that escapes nothing; write it twice, or use `backticks`"
         ) from error
 
 
 def parse_listen(listen: str) -> tuple[str, int]:
-    """``:8080`` or ``host:8080`` as (host, port); raises ValueError with the way out."""
+    """Return ``:8080`` or ``host:8080`` as (host, port). Raises ValueError with an example."""
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise ValueError(f"{listen!r} is not an address such as :8080 or 127.0.0.1:8080 (or off for none)")
-    # Every interface unless told otherwise: the kubelet and Prometheus come from outside the pod.
+    # Every interface by default: the kubelet and Prometheus connect from outside the pod.
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104  # see above

@@ -1,7 +1,7 @@
-"""The configuration told to people: values in effect and problems, each by the variable's name.
+"""The configuration as text: values in effect and problems, each with the variable's name.
 
-Values of secrets and the user part of URLs never leave this module. It reads no environment of its own: the
-caller passes the mapping that the settings were loaded from.
+Secrets and the user part of URLs never leave this module. The module does not read the environment: the
+caller passes the mapping from which the settings were loaded.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ HIDDEN = "********"
 UNSET = "<none>"
 _SHOWN_CHARS = 120
 _NEARLY_OURS = 0.91
-"""How like a setting's name (1.0 is equal) a variable without our prefix must be to be taken for a slip:
-`LOG_ENDPONT` is (0.96); other programs' `WATCH_NAMESPACE` (0.909) and `LOKI_ENDPOINT` (0.88) are not."""
+"""Similarity (1.0 is equal) from which a variable without our prefix counts as a misspelt setting:
+`LOG_ENDPONT` counts (0.96); other programs' `WATCH_NAMESPACE` (0.909) and `LOKI_ENDPOINT` (0.88) do not."""
 _SERVICE_LINK = re.compile(
     r"KONDUCTOR_\w*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 """The variables that Kubernetes sets for a Service ``konductor-like``: ``KONDUCTOR_LIKE_PORT`` and so on."""
 _USERINFO = re.compile(r"(?<=://)[^/\s]*@")
 _UP_TO_THE_HOST = re.compile(r"^(\s*\w+://)?.*@", re.DOTALL)
-"""A wrong address, too, hides everything before its last @: a password may hold a /, a blank or a #."""
+"""Hides everything before the last @ even in a wrong address: a password may contain a /, a blank or a #."""
 
 _MEANINGS = {
     "float_parsing": "must be a number",
@@ -47,7 +47,7 @@ _MEANINGS = {
 
 
 class Effective(NamedTuple):
-    """One setting as it is in effect: the variable's name, its value for people, and where it came from."""
+    """One setting in effect: the variable's name, its value as text, and the value's origin."""
 
     name: str
     value: str
@@ -56,14 +56,14 @@ class Effective(NamedTuple):
 
 
 def explain_settings_error(error: ValidationError, environ: Mapping[str, str]) -> list[str]:
-    """One line per problem: the variable, the value that it has (secrets hidden) and what is wrong."""
+    """Return a line per problem: the variable, its value (secrets hidden) and what is wrong."""
     return [_explain(problem, environ) for problem in error.errors()]
 
 
 def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
-    """One line per variable that no setting reads and that has our prefix, or almost the name of a setting.
+    """Return a line per variable that no setting reads, if it has our prefix or resembles a setting's name.
 
-    Case does not matter in a name. Variables of the test suite are its own.
+    Case does not matter in a name. Variables of the test suite (``KONDUCTOR_TEST_...``) are ignored.
     """
     known = [name for field in Settings.model_fields for name in _variables(field)]
     lines = []
@@ -79,7 +79,7 @@ def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
 
 
 def effective(settings: Settings, environ: Mapping[str, str]) -> list[Effective]:
-    """Every setting, in the order of the reference page."""
+    """Return every setting, in the order of the reference page."""
     return [
         Effective(
             _variable(field, environ),
@@ -94,7 +94,7 @@ def _explain(problem: ErrorDetails, environ: Mapping[str, str]) -> str:
     meaning = _MEANINGS.get(problem["type"])
     reason = meaning.format(**problem.get("ctx", {})) if meaning else problem["msg"]
     if not problem["loc"]:
-        return reason  # several settings together; the sentence names them
+        return reason  # a problem of several settings, which the sentence names
     field = str(problem["loc"][0])
     return f"{_variable(field, environ)}={_quoted(field, problem['input'])}: {reason}"
 
@@ -134,7 +134,7 @@ def _is_secret(field: str) -> bool:
 
 
 def _variables(field: str) -> tuple[str, ...]:
-    """The environment variables that set a field, the documented one first."""
+    """Return the environment variables that set a field, the documented one first."""
     alias = Settings.model_fields[field].validation_alias
     if isinstance(alias, AliasChoices):
         return tuple(name for name in alias.choices if isinstance(name, str) and name.isupper())
@@ -142,7 +142,7 @@ def _variables(field: str) -> tuple[str, ...]:
 
 
 def _variable(field: str, environ: Mapping[str, str]) -> str:
-    """The variable that set the field; where none did, the documented one. Case does not matter in a name."""
+    """Return the variable that set the field, in any case; the documented variable if none did."""
     present = {name.upper(): name for name in environ}
     names = _variables(field) if field in Settings.model_fields else (field,)
     return next((present[name] for name in names if name in present), names[0])

@@ -1,11 +1,11 @@
-"""The cache of Loki's past: another run reads files, and Loki only for the rest.
+"""The cache of Loki's history: a later run reads these files, and asks Loki only for the rest.
 
-The cache keeps lines as Loki gave them, and not the faults found in them: other rules, brakes and nodes are
-then tried on the very same history, and an interrupted run goes on where it was. Each Loki, tenant and query
-has a directory (:func:`cache_name`) with a file for each window that was proven complete, named by its ends.
-A file is written whole or not at all, and nobody else may read it. A damaged file, which zlib's checksum
-tells, is removed, and its window is read again. Beyond :data:`BYTES_MOST` in all directories together, the
-files used longest ago are removed.
+The cache keeps Loki's lines, not the faults found in them, so that a person can try other rules, brakes and
+nodes on the same history, and an interrupted run continues where it ended. Each Loki, tenant and query has a
+directory (:func:`cache_name`) with a file for each window that was proven complete; the file's name is the
+window's start and end. A file is written whole or not at all, and only its owner may read it. A damaged file
+(zlib checks this) is removed, and its window is read again. If all directories together exceed
+:data:`BYTES_MOST`, the cache removes the files that were used longest ago.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from konductor_like.loki.response import Entry
 from konductor_like.loki.window_query import Window
 
 BYTES_MOST = 512 * 2**20
-"""Of all histories under one directory: about 20 million lines."""
+"""Bytes of all histories under one directory: about 20 million lines."""
 _FORMAT = "history 2"
 
 
 def cache_name(*parts: str) -> str:
-    """The directory of what these parts (address, tenant, query) tell apart."""
+    """Return the name of the directory for this address, tenant and query."""
     return hashlib.sha256("\0".join((_FORMAT, *parts)).encode()).hexdigest()[:20]
 
 
 class HistoryCache:
-    """The windows of one history. For one thread; other processes may use the same directory."""
+    """The cached windows of one history. Not thread-safe; other processes may use the same directory."""
 
     def __init__(self, root: Path, name: str, bytes_most: int = BYTES_MOST) -> None:
-        """Makes the directory. Raises OSError where that cannot be."""
+        """Make the directory. Raises OSError if this fails."""
         self._root, self._directory, self._bytes_most = root, root / name, bytes_most
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._windows: set[Window] = set()
@@ -45,24 +45,24 @@ class HistoryCache:
         self._bytes = sum(status.st_size for status in self._files().values())
 
     def window_at(self, at_ns: int) -> tuple[Window, list[Entry]] | None:
-        """The kept window that holds this moment and reaches furthest, with its lines; None without one."""
-        while holding := [window for window in self._windows if window.start_ns <= at_ns < window.end_ns]:
-            window = max(holding, key=lambda each: each.end_ns)
+        """Return the cached window around this moment that ends last, with its lines; None without one."""
+        while around := [window for window in self._windows if window.start_ns <= at_ns < window.end_ns]:
+            window = max(around, key=lambda each: each.end_ns)
             path = self._file(window)
             try:
-                os.utime(path)  # used just now
+                os.utime(path)  # the time of the last use
                 return window, _unpacked(path.read_bytes())
-            except (OSError, ValueError, zlib.error):  # gone, or damaged: as if it had never been kept
+            except (OSError, ValueError, zlib.error):  # removed or damaged: forget the window
                 self._windows.remove(window)
                 path.unlink(missing_ok=True)
         return None
 
     def next_ns(self, at_ns: int) -> int | None:
-        """The start of the next kept window after this moment."""
+        """Return the start of the next cached window after this moment; None without one."""
         return min((window.start_ns for window in self._windows if window.start_ns > at_ns), default=None)
 
     def store(self, window: Window, entries: Iterable[Entry]) -> None:
-        """Keep what a window holds. Raises OSError where that cannot be."""
+        """Write a window's lines to the cache. Raises OSError if this fails."""
         content = _packed(entries)
         part = self._directory / f".{os.getpid()}.part"
         try:
@@ -75,10 +75,13 @@ class HistoryCache:
         self._windows.add(window)
         self._bytes += len(content)
         if self._bytes > self._bytes_most:
-            self._make_room()
+            self._remove_oldest()
 
-    def _make_room(self) -> None:
-        """Down to nine tenths, the ones used longest ago first; so it is not done for every window."""
+    def _remove_oldest(self) -> None:
+        """Remove the files used longest ago, down to nine tenths of the limit.
+
+        Below the limit, the next windows can be stored without another removal.
+        """
         found = self._files()
         self._bytes = sum(status.st_size for status in found.values())
         for path in sorted(found, key=lambda each: found[each].st_mtime):
@@ -88,7 +91,7 @@ class HistoryCache:
             self._bytes -= found[path].st_size
 
     def _files(self) -> dict[Path, os.stat_result]:
-        """The files of all histories; another process may remove some meanwhile."""
+        """Return the files of all histories; another process may remove some meanwhile."""
         found = {}
         for path in self._root.glob("*/*"):
             with suppress(FileNotFoundError):
@@ -105,5 +108,5 @@ def _packed(entries: Iterable[Entry]) -> bytes:
 
 
 def _unpacked(content: bytes) -> list[Entry]:
-    """Raises ValueError or zlib.error for anything that :func:`_packed` did not make."""
+    """Return the lines of a file. Raises ValueError or zlib.error if :func:`_packed` did not write it."""
     return [Entry(*line) for line in json.loads(zlib.decompress(content))]

@@ -1,4 +1,4 @@
-"""Loki's past, in the order in which the controller's polls would have had it.
+"""Loki's history, in the order in which the controller's polls would have returned it.
 
 Each source is read forward in windows that are proven complete, one page at a time. The cache of an earlier
 run is used first (:mod:`konductor_like.backtest.cache`).
@@ -22,19 +22,22 @@ from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
 
 WIDEST_NS = 6 * 3600 * SECOND_NS
-"""The widest single query; a tenant whose ``max_query_length`` is below it is asked for less."""
+"""Nanoseconds of the widest query; narrower for a tenant whose ``max_query_length`` is below this."""
 TIMEOUTS_MOST = 6
-"""A query that times out is asked again for half the span, so often in a row."""
+"""Timeouts in a row that end the reading; after each earlier one the query is repeated for half the span."""
 FAILURES_MOST = 5
-"""So often in a row a Loki that answered before may fail, the client's own tries of half a minute apart."""
+"""Failures in a row after which the reader asks again, if Loki has answered before.
+
+A failure counts here only after the client's own retries, which take half a minute.
+"""
 PATIENCE_SECONDS = 10.0
-"""The first rest after such a failure; each further one is longer by as much."""
+"""Seconds to wait after the first failure in a row; 20 after the second, 30 after the third, and so on."""
 _FIRST_NS = 900 * SECOND_NS
 
 
 @dataclass(slots=True)
 class Page:
-    """The lines of one window, by time; all up to ``upto_ns`` has been given then."""
+    """The lines of one window, sorted by time; later pages have only lines from ``upto_ns`` on."""
 
     lines: list[LogLine]
     upto_ns: int
@@ -42,7 +45,7 @@ class Page:
 
 @dataclass(slots=True)
 class HistoryReader:
-    """One source's history. ``found`` is where the readers of all sources count what they read."""
+    """Reads one source's history; the readers of all sources count their lines in the same ``found``."""
 
     source: Source
     client: Queries
@@ -51,33 +54,34 @@ class HistoryReader:
     found: History
     budget: ByteBudget
     pause: Callable[[float], object]
-    """Waits that many seconds, for the budget's sake."""
+    """Waits this number of seconds, to keep within the budget or after a failure."""
     tell: Callable[[str], object] = lambda _: None
-    """Told of what it waits for."""
+    """Prints a warning about the failure after which the reader waits."""
     cache: HistoryCache | None = None
     keep_upto_ns: int = 0
-    """Nothing later is kept: lines may yet come there."""
+    """The time up to which windows are cached; later lines may still arrive in Loki."""
     upto_ns: int = 0
+    """The time up to which the reader has returned all lines."""
     _read_any: bool = field(init=False, default=False)
 
     def pages(self) -> Iterator[Page]:
-        """All of the span, page by page. Raises a LokiError once asking again and for less did not help."""
+        """Yield the whole span, page by page. Raises a LokiError if retries and narrower queries fail."""
         asking = WindowQuery(self.client, self.query, self.settings, WIDEST_NS)
         self.upto_ns, last_ns = self.found.asked.start_ns, self.found.asked.end_ns
         while self.upto_ns < last_ns:
-            kept = None if self.cache is None else self.cache.window_at(self.upto_ns)
-            if kept is None:
+            cached = None if self.cache is None else self.cache.window_at(self.upto_ns)
+            if cached is None:
                 next_ns = None if self.cache is None else self.cache.next_ns(self.upto_ns)
-                yield from self._asked_for(asking, min(next_ns or last_ns, last_ns))
+                yield from self._ask_loki(asking, min(next_ns or last_ns, last_ns))
                 continue
-            window, entries = kept
+            window, entries = cached
             end_ns = min(window.end_ns, last_ns)
             page = self._page((e for e in entries if self.upto_ns <= e.timestamp_ns < end_ns), end_ns)
             self.found.kept_lines += len(page.lines)
             yield page
 
-    def _asked_for(self, asking: WindowQuery, end_ns: int) -> Iterator[Page]:
-        """From where we are up to ``end_ns``, from Loki."""
+    def _ask_loki(self, asking: WindowQuery, end_ns: int) -> Iterator[Page]:
+        """Yield the pages from :attr:`upto_ns` up to ``end_ns`` from Loki."""
         timeouts, failures, width_ns = 0, 0, _FIRST_NS
         while self.upto_ns < end_ns:
             try:
@@ -120,7 +124,7 @@ class HistoryReader:
         try:
             self.cache.store(window, (e for e in piece.entries if e.timestamp_ns < window.end_ns))
         except OSError:
-            self.cache = None  # a full disk ends the keeping, not the run
+            self.cache = None  # a full disk ends the caching, not the run
 
     def _account(self, asking: WindowQuery) -> None:
         self.found.queries += asking.queries
@@ -135,11 +139,11 @@ _TIME, _POLL = attrgetter("timestamp_ns"), itemgetter(0)
 def polls(
     pages: Mapping[Source, Iterable[Page]], interval_ns: Mapping[Source, int]
 ) -> Iterator[tuple[int, list[LogLine]]]:
-    """The polls in order, each one's time and lines: those that have lines, and those at a page's end.
+    """Yield the time and lines of each poll in order: polls with lines, and the poll at each page's end.
 
-    All times are multiples of the shortest interval. The source that was read least far is read next, and a
-    poll is given as soon as no source can add to it. So when reading ends early, all that was read of every
-    source has been given.
+    All times are multiples of the shortest interval. The next page is always read from the source that has
+    reached the earliest time, and a poll is yielded once no source can add lines to it. So if reading ends
+    early, all lines up to the common time have been yielded.
     """
     grid_ns = min(interval_ns.values())
 
@@ -155,10 +159,10 @@ def polls(
 
 
 def polled_ns(timestamp_ns: int, interval_ns: int, grid_ns: int) -> int:
-    """The first poll that sees a line of that time."""
+    """Return the time of the first poll that reads a line with this timestamp."""
     return round_up(round_up(timestamp_ns + 1, interval_ns), grid_ns)
 
 
 def round_up(ns: int, step_ns: int) -> int:
-    """The next multiple of the step."""
+    """Return ``ns`` rounded up to a multiple of the step."""
     return -(-ns // step_ns) * step_ns

@@ -12,20 +12,20 @@ from konductor_like.model import Incident, LogLine, SkipReason, Source
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """One time that a node would have been out; ``end_ns`` is None for one that is out in the end."""
+    """A span in which a node would have been tainted; ``end_ns`` is None if it had no end."""
 
     node: str
     start_ns: int
     end_ns: int | None
     incident: Incident
-    """The incident that it would have been tainted for."""
+    """The incident for which the node would have been tainted."""
     why_longer: str = ""
-    """Why it came back later than assumed, or not at all."""
+    """Why the node came back later than assumed, or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldSpan:
-    """A span in which a node would have been tainted but for ``why``; open where ``end_ns`` is None."""
+    """A span in which ``why`` would have held a node's taint back; ``end_ns`` is None if it had no end."""
 
     node: str
     start_ns: int
@@ -36,7 +36,7 @@ class HeldSpan:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The first moment at which the most nodes were out, and how many."""
+    """The largest number of nodes that were out at once, and the first moment with this number."""
 
     at_ns: int
     out: int
@@ -51,20 +51,20 @@ class Verdicts:
     outages: tuple[Outage, ...]
     held: tuple[HeldSpan, ...]
     peak: Peak | None
-    """None where no node was ever out."""
+    """None if no node was ever out."""
     faults: int
-    """Lines that report a fault and that counted."""
+    """Number of lines with a fault that counted."""
     gpu_nodes: int
-    """In the end."""
+    """Number of GPU nodes at the end of the history."""
 
     def share(self, out: int) -> float:
-        """So many nodes as a share of the GPU nodes, 0 to 1."""
+        """Return ``out`` nodes as a share of the GPU nodes, 0 to 1."""
         return out / self.gpu_nodes if self.gpu_nodes else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The other effects of a second set of rules; two outages of a node that overlap are the same one."""
+    """The differing effects of a second set of rules; overlapping outages of a node count as the same."""
 
     added: tuple[Outage, ...]
     gone: tuple[Outage, ...]
@@ -73,27 +73,27 @@ class Difference:
 
 @dataclass(slots=True)
 class History:
-    """The extent of what was read. The readers count here."""
+    """The extent of the history that was read; the readers count here."""
 
     asked: Window
     read_upto_ns: int = 0
-    """The end of what was read: earlier than asked for where the run ended early."""
+    """The time up to which the history was read; before the end of ``asked`` if the run ended early."""
     lines: Counter[Source] = field(default_factory=Counter)
     kept_lines: int = 0
-    """Lines that an earlier run had read."""
+    """Number of lines from the cache of an earlier run."""
     oldest_ns: int | None = None
     newest_ns: int | None = None
     queries: int = 0
     bytes_processed: int = 0
     incomplete: int = 0
-    """Single nanoseconds with more lines than Loki gives out."""
+    """Number of nanoseconds with more lines than Loki returns in one answer."""
     waited_seconds: float = 0.0
-    """To keep within the byte budget."""
+    """Seconds waited to keep within the byte budget."""
     without_boot: int = 0
-    """Faults of kernel lines that name no boot."""
+    """Number of faults in kernel lines that name no boot."""
 
     def count(self, source: Source, lines: Sequence[LogLine]) -> None:
-        """Count lines, which are in the order of time."""
+        """Count lines, which must be sorted by time."""
         self.lines[source] += len(lines)
         if lines:
             self.oldest_ns = min(self.oldest_ns or lines[0].timestamp_ns, lines[0].timestamp_ns)
@@ -107,27 +107,27 @@ class Result:
     history: History
     verdicts: Verdicts
     release_after_seconds: float | None
-    """None where nobody releases a node."""
+    """Seconds from a taint to its assumed release; None if no node is ever released."""
     nodes_from: str
     """``cluster``, ``file`` or ``lines``."""
     poll_seconds: float
     """Time between two polls."""
     shadow: Difference | None = None
-    """The outages that rules in shadow mode would have added; None where they found nothing."""
+    """The outages that rules in shadow mode would have added; None if they found nothing."""
     compared: Verdicts | None = None
     difference: Difference | None = None
     ended_by: str = ""
-    """The reason for an early end."""
+    """The reason for an early end; empty without one."""
 
 
 def difference(before: Sequence[Outage], after: Sequence[Outage]) -> Difference:
-    """The outages that are only in ``after``, and those only in ``before``."""
+    """Compare two sets of rules by their outages."""
     added = _without(after, before)
     return Difference(added, _without(before, after), len(after) - len(added))
 
 
 def _without(outages: Sequence[Outage], others: Sequence[Outage]) -> tuple[Outage, ...]:
-    """The outages that overlap none of the same node among the others."""
+    """Return the outages that overlap no outage of the same node among the others."""
     by_node: defaultdict[str, list[Outage]] = defaultdict(list)
     for other in others:
         by_node[other.node].append(other)

@@ -1,4 +1,4 @@
-"""One backtest from the first line to the result; what ends it early is told, and what is known is kept."""
+"""One backtest from the first line to the result; after an early end the result covers what was read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from konductor_like.settings import Settings
 
 INTERRUPTED = "interrupted"
 POLLS_MOST = 4320
-"""Polls of one backtest. A month is polled every ten minutes, six hours as often as the controller polls."""
+"""Number of polls of one backtest at most: a month is polled every ten minutes, six hours every 5 seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ def run(
     nodes_from: str,
     progress: Callable[[int], object],
 ) -> Result:
-    """Read the history that is asked for and play it with one set of rules, or with two to be compared.
+    """Read the history and play it with one set of rules, or with two to compare them.
 
-    ``progress`` is told the time reached. Raises a LokiError where nothing could be read at all; later on it
-    ends the run, as Ctrl-C does.
+    ``progress`` is called with the time reached. Raises a LokiError if nothing could be read; a later
+    LokiError ends the run early, as Ctrl-C does.
     """
     span = history.asked
     interval_ns = poll_intervals(settings, span)
@@ -101,7 +101,7 @@ def run(
 
 
 def poll_intervals(settings: Settings, span: Window) -> Mapping[Source, int]:
-    """The settings' intervals, or longer ones where there would be more than :data:`POLLS_MOST` polls."""
+    """Return the settings' intervals; longer ones if there would be more than :data:`POLLS_MOST` polls."""
     shortest_ns = span.width_ns // POLLS_MOST
     kernel_ns, pod_ns = span_ns(settings.poll_interval_seconds), span_ns(settings.pod_poll_interval_seconds)
     return {

@@ -44,7 +44,7 @@ _IDLE_NS = span_ns(IDLE_SECONDS)
 
 
 class Simulation:
-    """``poll`` with each poll's lines, in order; ``finish`` in the end."""
+    """A replay: call :meth:`poll` with the lines of each poll, in order, and :meth:`finish` at the end."""
 
     def __init__(
         self,
@@ -57,14 +57,15 @@ class Simulation:
         start_ns: int = 0,
         enforce_shadow: bool = False,
     ) -> None:
-        """``release_after_ns``: when a node comes back after its taint; None where nobody brings one back.
+        """Set up a replay.
 
-        ``poll_ns``: the time between two polls. ``enforce_shadow``: as if no rule were in shadow mode.
+        ``release_after_ns``: the time from a taint to its release; None if no node is ever released.
+        ``poll_ns``: the time between two polls. ``enforce_shadow``: treat rules in shadow mode as enforced.
         """
         self.without_boot = 0
-        """Faults of kernel lines that name no boot."""
+        """Number of faults in kernel lines that name no boot."""
         self.found_shadow = False
-        """Whether a rule in shadow mode found anything."""
+        """Whether a rule in shadow mode found a fault."""
         self._anchors = {source: detector.anchors(source) for source in Source}
         self._joiner = MultilineDetector(lambda: detector)
         self._enforce_shadow = enforce_shadow
@@ -95,16 +96,16 @@ class Simulation:
         self._faults = 0
 
     def poll(self, now_ns: int, lines: Iterable[LogLine]) -> None:
-        """Reconcile with these lines, after whatever was due before them."""
+        """Reconcile with these lines, after everything that was due before them."""
         self._run_until(now_ns - 1)
         self._reconcile(now_ns, lines)
 
     def finish(self, end_ns: int) -> None:
-        """Let the time run out."""
+        """Play everything that is due up to the history's end."""
         self._run_until(end_ns)
 
     def verdicts(self) -> Verdicts:
-        """The outages, held spans and loads so far, by time."""
+        """Return the outages and held spans so far, sorted by time, and the totals."""
         return Verdicts(
             self._rules.version,
             tuple(sorted([*self._outages, *self._out.values()], key=lambda each: (each.start_ns, each.node))),
@@ -115,7 +116,7 @@ class Simulation:
         )
 
     def _detect(self, line: LogLine) -> Fault | None:
-        """The fault of a line that these rules would have asked Loki for."""
+        """Return the fault of a line; None for a line that these rules' own query would not have returned."""
         if not any(anchor in line.text for anchor in self._anchors[line.source]):
             return None
         fault = self._joiner.detect(line)
@@ -131,7 +132,7 @@ class Simulation:
         return fault
 
     def _run_until(self, upto_ns: int) -> None:
-        """Play all that happens without a line: nodes come back, refusals end."""
+        """Play everything due that needs no line: nodes come back, and reasons for no taint end."""
         while True:
             due = [self._returns[0][0]] if self._returns else []
             if self._reconcile_at_ns is not None:
@@ -159,10 +160,11 @@ class Simulation:
         self._reconcile_at_ns = self._next_reconcile_ns(now_ns, plan)
 
     def _next_reconcile_ns(self, now_ns: int, plan: Plan) -> int | None:
-        """The next time to reconcile although no line comes.
+        """Return the next time to reconcile even if no line comes; None if there is no need.
 
-        A taint that the brake's bound holds passes when a node comes back; a reconcile follows then anyway.
-        A write on one node may change the meaning of evidence on others of its job or NVLink domain.
+        A node that the brake's bound holds is tainted when another node comes back; every return is followed
+        by a reconcile anyway. A write on one node may change the decision on other nodes of its job or NVLink
+        domain.
         """
         reasons, brake, states = {item.why for item in plan.refused}, plan.brake, self._nodes.snapshot()
         is_shared = any(
@@ -180,7 +182,7 @@ class Simulation:
         heapq.heappush(self._returns, (round_up(ns, self._poll_ns), name))
 
     def _bring_back(self, now_ns: int, name: str) -> None:
-        """The assumed release, unless its failures keep the node out: then later, or never."""
+        """Release a node as assumed; if its earlier failures require it, release it later or never."""
         state, now = self._nodes.snapshot()[name], moment_of(now_ns)
         why = may_return(state.record, now, self._rules)
         if why is not None:
@@ -219,25 +221,28 @@ class Simulation:
 
 
 class SimulatedNodes:
-    """Stands in for the controller's view of the cluster."""
+    """The simulated cluster, in place of the controller's view of the real one."""
 
     problem: Exception | None = None
 
     def __init__(self, states: Iterable[NodeState] = (), *, complete: bool = False) -> None:
-        """``complete``: a node that only lines name has a GPU only where its kernel log proves it."""
+        """Take the nodes' states, without their marks.
+
+        ``complete``: ``states`` has all GPU nodes; a further node counts only if its kernel log proves a GPU.
+        """
         self._complete = complete
         self._states = {state.name: _in_the_past(state) for state in states}
 
     def snapshot(self) -> Mapping[str, NodeState]:
-        """All nodes, as one consistent view."""
+        """Return all nodes, as one consistent view."""
         return dict(self._states)
 
     def apply(self, state: NodeState) -> None:
-        """Take over what was written."""
+        """Replace a node by the state that was written."""
         self._states[state.name] = state
 
     def learn_from(self, fault: Fault) -> None:
-        """A node that a line names exists, in the boot that the line names unless it has left that one."""
+        """Add the node that the line names, and set its boot to the line's, except to an earlier boot."""
         if fault.node is None:
             return
         state = self._states.get(fault.node)
@@ -253,7 +258,7 @@ class SimulatedNodes:
 
 
 def healthy_node(name: str, *, is_gpu_node: bool = True) -> NodeState:
-    """A node of which nothing but its name is known."""
+    """Return a node of which only the name is known."""
     uid = f"backtest:{name}"
     return NodeState(
         name=name,
@@ -269,7 +274,7 @@ def healthy_node(name: str, *, is_gpu_node: bool = True) -> NodeState:
 
 
 def _in_the_past(state: NodeState) -> NodeState:
-    """A node of today as it may have been then: without our marks, and in a boot that lines must name."""
+    """Return a node as it may have been in the past: without our marks; lines will name its boot."""
     change = purge(state)
     clean = state if change is None else node_patch.applied(state, change)
     return replace(clean, machine=replace(clean.machine, boot_id=None), created_ns=0)

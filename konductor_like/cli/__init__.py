@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> int:
-    """Entry point of the console scripts; returns the exit status."""
+    """Run the console script and return its exit status."""
     from konductor_like.cli.app import execute
 
     return execute(sys.argv[1:], sys.argv[0])

@@ -1,7 +1,7 @@
-"""The command line as a whole: which commands there are, and what an error or an exit becomes.
+"""The command line: registers every command, and turns errors into messages and exit statuses.
 
-Every command's module is light: what is slow (the Kubernetes client, pydantic, rich) is imported when a
-command runs, so that ``--help`` answers at once.
+A command's module imports slow packages (the Kubernetes client, pydantic, rich) only when the command runs,
+so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import typer
 from konductor_like import __version__
 from konductor_like.cli import check_config, controls, demo, rules, run, scan
 from konductor_like.cli.backtest.command import backtest
-from konductor_like.cli.errors import report
+from konductor_like.cli.errors import print_error
 from konductor_like.cli.explain import command as explain
 from konductor_like.cli.nodes import commands as nodes
 from konductor_like.cli.options import DryRunCommand, Verbose
@@ -27,7 +27,7 @@ PLUGIN_PREFIX = "kubectl-"
 
 
 def execute(arguments: Sequence[str], program: str) -> int:
-    """Run one command line and return its exit status; ``program`` is the name it was called by."""
+    """Run one command line and return its exit status; ``program`` is the name that the user typed."""
     harden()
     try:
         build()(args=list(arguments), prog_name=display_name(program))
@@ -36,7 +36,7 @@ def execute(arguments: Sequence[str], program: str) -> int:
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except Exception as error:
-        exit_status = report(error)
+        exit_status = print_error(error)
         if exit_status is None:
             raise
         return exit_status
@@ -46,7 +46,7 @@ def execute(arguments: Sequence[str], program: str) -> int:
 
 
 def display_name(program: str) -> str:
-    """The name for usage texts: ``kubectl konductor-like`` where kubectl started us."""
+    """Return the name for usage texts: ``kubectl konductor-like`` if kubectl started the program."""
     name = Path(program).name
     if name.startswith(PLUGIN_PREFIX):
         return f"kubectl {name.removeprefix(PLUGIN_PREFIX).replace('_', '-')}"
@@ -54,9 +54,9 @@ def display_name(program: str) -> str:
 
 
 def build() -> typer.Typer:
-    """The application with its commands."""
+    """Build the application with its commands."""
     app = typer.Typer(
-        help="Taints Kubernetes nodes whose kernel says the GPU is broken, from log lines already in Loki.",
+        help="Taints Kubernetes nodes whose kernel reports a broken GPU, from log lines already in Loki.",
         epilog="Exit status: 0 ok, 1 failed, 2 usage or configuration, 3 partly failed, 5 unknown.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         no_args_is_help=True,
@@ -71,7 +71,7 @@ def build() -> typer.Typer:
     app.command("ack", cls=DryRunCommand)(nodes.ack)
     app.command("pause")(controls.pause)
     app.command("resume")(controls.resume)
-    brake = _group(app, "brake", "Show the brake; arm it again by hand.")
+    brake = _group(app, "brake", "Show the brake; end its cool-down by hand.")
     brake.command("status")(controls.brake_status)
     brake.command("reset")(controls.brake_reset)
     app.command("scan")(scan.scan)
@@ -100,9 +100,9 @@ def _version(value: bool) -> None:
 
 def _global_options(
     *,
-    version: Annotated[  # its callback answers
+    version: Annotated[  # its callback prints the version
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
     _verbose: Verbose = False,
 ) -> None:
-    """Options that stand before the command; their callbacks do the work."""
+    """Options before the command; their callbacks do the work."""

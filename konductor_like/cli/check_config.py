@@ -1,4 +1,4 @@
-"""``konductor-like check-config``: the settings in effect, and everything wrong with them."""
+"""``konductor-like check-config``: prints the settings in effect and every problem with them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def check_config(*, output: TableOrJson = "table", _verbose: Verbose = False) -> None:
     """Check the settings and the rules; show what is in effect.
 
-    Secrets are hidden. All configuration is environment variables; a misspelt one is an error here. Exits
-    with 2 when anything is wrong.
+    Secrets are hidden. The whole configuration is environment variables; a misspelt variable is an error
+    here. Exits with 2 if there is any error.
     """
     found = inspect(os.environ)
     if output == "json":
@@ -43,7 +43,7 @@ def check_config(*, output: TableOrJson = "table", _verbose: Verbose = False) ->
 
 @dataclass(slots=True)
 class Inspection:
-    """The settings in effect (none where they cannot be loaded), and all problems and warnings."""
+    """The settings in effect (empty if they cannot be loaded), and all problems and warnings."""
 
     in_effect: list[Effective] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -91,11 +91,11 @@ def _check_rules(found: Inspection, file: Path | None) -> None:
         if file and (rules.overrides or rules.own):
             found.rules += f"; {file.name}: {in_short(rules)}"
     if file is not None and not file.exists():
-        found.warnings.append(f"KONDUCTOR_RULES_FILE={file}: no such file; only the built-in rules hold.")
+        found.warnings.append(f"KONDUCTOR_RULES_FILE={file}: no such file; only the built-in rules apply.")
 
 
 def _unusable(settings: Settings) -> list[str]:
-    """Problems that only show in use; each part is asked as the controller asks it."""
+    """Return the problems that appear only when a setting is used; the controller makes the same checks."""
     from konductor_like.cluster.node_decoder import parse_selector
     from konductor_like.loki.client import LokiClient
     from konductor_like.loki.errors import LokiMisconfigured

@@ -1,4 +1,4 @@
-"""Text for people, the way kubectl lays it out: columns, ages, and nothing that could drive a terminal."""
+"""Text in kubectl's layout: columns and ages, without characters that control a terminal."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ _AGES: Sequence[tuple[float, int, str, int, str]] = (
     (8 * _DAY, _DAY, "d", _HOUR, "h"),
     (float("inf"), _DAY, "d", 0, ""),
 )
-"""Below how many seconds a span is written in which unit, and its rest in which smaller one."""
+"""How a span is written: upper limit in seconds, seconds of the unit, unit, seconds of the unit for the
+rest (0: the rest is dropped), that unit. For example, a span below 10 minutes is ``3m12s``."""
 
 
 def columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of left-aligned columns as wide as their widest cell; the last column is not padded.
+    """Return lines of left-aligned columns as wide as their widest cell; the last column is not padded.
 
-    No headers, no header line. Empty cells read ``<none>``, so that every row has as many fields.
+    Without headers there is no header line. An empty cell reads ``<none>``, so that every row has the same
+    number of fields.
     """
     table = [[printable(cell) or NONE for cell in row] for row in rows]
     if headers:
@@ -42,9 +44,9 @@ def columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def age(seconds: float) -> str:
-    """A span as kubectl writes it: at most two units, fewer as it grows (apimachinery's HumanDuration)."""
+    """Return a span as kubectl writes it (apimachinery's HumanDuration): ``3m12s``, ``25m``, ``5d3h``."""
     if seconds < -1:
-        return "<invalid>"  # a clock disagrees
+        return "<invalid>"  # two clocks disagree
     whole = max(0, int(seconds))
     _, size, unit, rest_size, rest_unit = next(each for each in _AGES if whole < each[0])
     rest = whole % size // rest_size if rest_size else 0
@@ -52,30 +54,30 @@ def age(seconds: float) -> str:
 
 
 def age_of(then: datetime, now: datetime) -> str:
-    """The time from then to now, as :func:`age` writes it."""
+    """Return the time from then to now, as :func:`age` writes it."""
     return age((now - then).total_seconds())
 
 
 def stamp(when: datetime | None) -> str | None:
-    """RFC 3339 in UTC, to the second."""
+    """Return the moment in RFC 3339, in UTC, to the second."""
     return None if when is None else time.stamp(when)
 
 
 def stamp_of_ns(ns: int | None) -> str | None:
-    """Nanoseconds since the epoch as :func:`stamp` writes them."""
+    """Return nanoseconds since the epoch as :func:`stamp` writes a moment."""
     return None if ns is None else time.stamp(time.moment_of(ns))
 
 
 def count(number: int, noun: str) -> str:
-    """``1 node``, ``2 nodes``."""
+    """Return ``1 node``, ``2 nodes``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def fault_name(rule: str) -> str:
-    """A rule as people say it: ``xid 79``, ``nvrm fallen off bus`` (``nvrm.fallen_off_bus``)."""
+    """Return a rule's name as people write it: ``nvrm fallen off bus`` for ``nvrm.fallen_off_bus``."""
     return rule.replace(".", " ").replace("_", " ")
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Sort key that puts ``gpu-9`` before ``gpu-10``."""
+    """Return a sort key that puts ``gpu-9`` before ``gpu-10``."""
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name))

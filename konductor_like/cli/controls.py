@@ -1,4 +1,4 @@
-"""``konductor-like pause``, ``resume`` and ``brake``: people's acts for the controller, on its Lease."""
+"""``konductor-like pause``, ``resume`` and ``brake``: write people's acts on the controller's Lease."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def pause(
     *,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why; everybody is shown it.", callback=not_blank)
+        str, typer.Option("--reason", metavar="TEXT", help="Why; status shows it.", callback=not_blank)
     ],
     span: Annotated[
         str | None, typer.Option("--for", metavar="SPAN", help="How long: 90s, 30m, 2h, 1d12h.")
@@ -37,10 +37,10 @@ def pause(
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
 ) -> None:
-    """Let the controller taint nothing for a while, or until `resume`.
+    """Pause tainting, for a while or until `resume`.
 
-    What would be tainted is held, and passes afterwards if it is still true. Holds from the moment this
-    returns, for every taint that is not under way.
+    The controller holds nodes that it would taint; after the pause it taints those whose fault is still open.
+    When the command returns, the pause is in force for every taint except one that is being written.
     """
     from konductor_like.cli import session
     from konductor_like.model import Control
@@ -49,9 +49,7 @@ def pause(
     if span is not None and until is not None:
         raise CommandError("give --for or --until, not both", status=Exit.USAGE)
     if until is not None and is_span(until):
-        raise CommandError(
-            f"--until {until} is no time; for a span there is --for {until}", status=Exit.USAGE
-        )
+        raise CommandError(f"--until {until} is not a time; for a span use --for {until}", status=Exit.USAGE)
     lasting = None if span is None else span_of(span, "--for")
     end = None if until is None else typed_moment(until, "--until", session.now())
 
@@ -61,7 +59,7 @@ def pause(
             raise CommandError(f"{stamp(when)} is over already", status=Exit.USAGE)
         return when
 
-    paused, before = _tell_controller(Control.PAUSE, kubeconfig, context, reason=reason, until=until_when)
+    paused, before = _write_act(Control.PAUSE, kubeconfig, context, reason=reason, until=until_when)
     if before.pause is not None and before.pause.holds(paused.at):
         warn(f"this replaces a pause: {pause_words(before.pause)}")
     say([f"tainting {pause_words(paused)}"])
@@ -69,10 +67,10 @@ def pause(
 
 
 def resume(*, context: Context = None, kubeconfig: Kubeconfig = None, _verbose: Verbose = False) -> None:
-    """End a pause: what is still true is acted upon within seconds."""
+    """End a pause; open faults taint within seconds."""
     from konductor_like.model import Control
 
-    resumed, before = _tell_controller(Control.RESUME, kubeconfig, context)
+    resumed, before = _write_act(Control.RESUME, kubeconfig, context)
     if before.pause is None:
         say(["tainting unchanged (it was not paused)"])
     elif not before.pause.holds(resumed.at):
@@ -89,7 +87,7 @@ def brake_status(
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
 ) -> None:
-    """Show the brake: its bounds, what it holds back and why, when it arms itself again."""
+    """Show the brake: its bounds, the nodes that it holds back and why, and when its cool-down ends."""
     from konductor_like.cli import session
     from konductor_like.cli.status.document import brake_document
     from konductor_like.cli.status.report import collect, status_report
@@ -105,12 +103,12 @@ def brake_status(
 
 
 def brake_lines(brake: BrakeState, controller: ControllerReport, now: datetime) -> Iterator[str]:
-    """A sentence, the bounds, and what is held."""
+    """Return the brake as text: a sentence, the bounds, and the nodes that it holds."""
     from konductor_like.cli.status.report import why_still_held
     from konductor_like.cli.status.text import brake_sentence, pace_sentence
     from konductor_like.policy.wording import why_held
 
-    yield f"Brake: {brake_sentence(brake, now, controller.why_unset)}"
+    yield f"Brake: {brake_sentence(brake, now, controller.why_settings_unknown)}"
     bound = "not known" if controller.settings is None else str(brake.bound)
     scopes = [("fleet", str(brake.gpu_nodes), str(brake.out), bound)]
     scopes += [
@@ -142,18 +140,19 @@ def brake_reset(
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
 ) -> None:
-    """Arm the brake again now: its cool-down ends and its rate counts anew.
+    """End the brake's cool-down now, and restart its rate limit.
 
-    Its bounds hold as before; what they hold back needs room, or other settings.
+    The bounds stay in force. A node that a bound holds back waits until fewer nodes are out of service, or
+    until the setting allows more.
     """
     from konductor_like.model import Control
 
-    reset, _ = _tell_controller(Control.BRAKE_RESET, kubeconfig, context, reason=reason.strip())
+    reset, _ = _write_act(Control.BRAKE_RESET, kubeconfig, context, reason=reason.strip())
     say(["brake reset"])
     tell_if_verbose(f"act {reset.act}")
 
 
-def _tell_controller(
+def _write_act(
     control: Control,
     kubeconfig: str | None,
     context: str | None,
@@ -161,10 +160,10 @@ def _tell_controller(
     reason: str = "",
     until: Callable[[datetime], datetime | None] = lambda _now: None,
 ) -> tuple[ControlAct, Controls]:
-    """Write an act on the Lease; gives it, and the controls before it.
+    """Write an act on the Lease; return the act, and the controls before it.
 
-    A resume is written only where there is a pause. The act's time is the cluster's: a laptop's clock that is
-    wrong would end a pause too early. Raises CommandError where there is no Lease, or another KubeError.
+    A resume is written only if there is a pause. The act's time is the cluster's, because a laptop's wrong
+    clock would end a pause too early. Raises CommandError if there is no Lease, or another KubeError.
     """
     from konductor_like.cli import session
     from konductor_like.cluster.client import KubeClient
@@ -189,7 +188,7 @@ def _tell_controller(
         except KubeNotFound as error:
             raise CommandError(
                 f"there is no Lease {namespace}/{name}: no controller has ever run",
-                hint="the controller makes it when it starts; "
+                hint="the controller creates the Lease when it starts; "
                 "KONDUCTOR_NAMESPACE and KONDUCTOR_LEASE_NAME name it",
             ) from error
     return acts[-1], before.controls

@@ -1,4 +1,4 @@
-"""``konductor-like demo``: the story live on a terminal, as plain lines in a pipe."""
+"""``konductor-like demo``: plays the demonstration live on a terminal, or as plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def demo(
     from konductor_like.demo.stage import Stage
 
     for ending in (signal.SIGTERM, signal.SIGHUP):
-        # Whatever ends us, the controller and the folder must go with us.
+        # These signals, too, must end the controller and remove the folder.
         signal.signal(ending, _leave)
     console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
     with Stage() as stage:
@@ -45,7 +45,7 @@ def demo(
 
 
 def _play(console: Console, stage: Stage) -> bool:
-    """Play every step; whether the story came true."""
+    """Play every step and return whether all steps succeeded."""
     from konductor_like.demo.story import StoryError, play, steps
 
     controller = stage.start_controller()

@@ -11,16 +11,16 @@ from konductor_like.exits import Exit
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PART = re.compile(r"(\d{1,6})([smhdw])", re.ASCII)
 _LONGEST = timedelta(days=36_500)
-"""Longer than any use, and short enough to be added to any moment of today."""
+"""The longest span that a person may type: 100 years. Adding it to the present does not overflow."""
 
 
 def is_span(text: str) -> bool:
-    """Whether it reads as a span of time: ``4h``, ``1d12h``."""
+    """Whether the text is a span of time: ``4h``, ``1d12h``."""
     return re.fullmatch(rf"(?:{_PART.pattern})+", text, re.ASCII) is not None
 
 
 def span_of(text: str, option: str) -> timedelta:
-    """``4h``, ``1d12h``. Raises CommandError with the option's name."""
+    """Parse ``4h`` or ``1d12h``. Raises CommandError with the option's name."""
     parts = _PART.findall(text) if is_span(text) else []
     span = sum((timedelta(**{_UNITS[unit]: int(number)}) for number, unit in parts), timedelta(0))
     if not parts or span > _LONGEST:
@@ -34,7 +34,7 @@ def span_of(text: str, option: str) -> timedelta:
 
 
 def typed_moment(text: str, option: str, now: datetime) -> datetime:
-    """A span before ``now``, or a date or time (UTC unless it says otherwise). Raises CommandError."""
+    """Parse a span before ``now``, or a date or time (UTC unless it has an offset). Raises CommandError."""
     if _PART.match(text) and text[-1] in _UNITS:
         return now - span_of(text, option)
     try:

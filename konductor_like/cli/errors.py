@@ -1,4 +1,4 @@
-"""Errors as people read them: what failed, and the way out. No traceback for anything expected."""
+"""Error messages: what failed and what to do about it. Expected errors have no traceback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from konductor_like.exits import Exit
 
 
 class CommandError(Exception):
-    """A command that cannot go on: its problems, the way out, and the exit status it ends with."""
+    """An error that ends a command: its problems, a hint and the command's exit status."""
 
     def __init__(self, *problems: str, hint: str = "", status: Exit = Exit.FAILED) -> None:
         super().__init__("; ".join(problems))
@@ -19,8 +19,8 @@ class CommandError(Exception):
         self.status = status
 
 
-def report(error: Exception) -> Exit | None:
-    """Tell the person about an expected error and give its exit status; None for one that is a bug."""
+def print_error(error: Exception) -> Exit | None:
+    """Print an expected error and return its exit status; return None for an error that is a bug."""
     status = status_of(error)
     if status is None:
         return None
@@ -34,14 +34,14 @@ def report(error: Exception) -> Exit | None:
 
 
 def describe(error: Exception) -> str:
-    """The error in one sentence; of an operating system's error the file and the reason."""
+    """Return the error in one sentence; for an operating system's error the file and the reason."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__
 
 
 def status_of(error: Exception) -> Exit | None:
-    """The exit status that an expected error leads to; None for an unexpected one."""
+    """Return the exit status of an expected error; None for an unexpected error."""
     from konductor_like.catalog.rules_file import CatalogError
     from konductor_like.cluster.errors import KubeConfigError, KubeError
     from konductor_like.loki.errors import LokiError, LokiMisconfigured

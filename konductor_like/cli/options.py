@@ -1,4 +1,4 @@
-"""Options that several commands share, spelt as kubectl spells them."""
+"""Options that several commands share, with kubectl's names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DryRun(StrEnum):
 
 
 def not_empty(value: Any) -> Any:
-    """Refuse an empty word: `reset "$NODE"` with NODE unset must not mean every node. Raises BadParameter."""
+    """Refuse an empty word: `reset "$NODE"` with NODE unset must not mean all nodes. Raises BadParameter."""
     words = [value] if isinstance(value, str) else value or ()
     if not all(word.strip() for word in words):
         raise typer.BadParameter("an empty word; is a shell variable not set?")
@@ -35,7 +35,7 @@ def not_empty(value: Any) -> Any:
 
 
 def not_blank(reason: str) -> str:
-    """Refuse a reason that says nothing. Raises CommandError."""
+    """Refuse a blank reason. Raises CommandError."""
     if not reason.strip():
         raise CommandError("say why: --reason TEXT", status=Exit.USAGE)
     return reason.strip()
@@ -49,7 +49,7 @@ def _log_to_stderr(verbose: bool) -> bool:
 
 
 def tell_if_verbose(message: str) -> None:
-    """Tell a person who gave ``-v``."""
+    """Print the message if the user gave ``-v``."""
     if logging.getLogger("konductor_like").isEnabledFor(logging.DEBUG):
         tell(message)
 
@@ -92,19 +92,19 @@ DryRunOption = Annotated[
 Verbose = Annotated[
     bool, typer.Option("-v", "--verbose", help="Say what is done; show tracebacks.", callback=_log_to_stderr)
 ]
-"""Its callback does all of it: a command need not look at the value."""
+"""The callback switches the logging on; commands ignore the value."""
 
 
 class DryRunCommand(TyperCommand):
-    """Lets ``--dry-run`` stand alone, as kubectl does: it then means ``--dry-run=client``."""
+    """A command that reads ``--dry-run`` without a value as ``--dry-run=client``, as kubectl does."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # see below
-        # typer types the context as the class it vendors, and typer.Context is what it makes of it
+        # typer annotates the context with a class that it vendors; typer.Context is its public subclass
         return super().parse_args(ctx, with_plain_dry_run(args))
 
 
 def with_plain_dry_run(arguments: Sequence[str]) -> list[str]:
-    """The arguments, a bare ``--dry-run`` among the options made ``--dry-run=client``."""
+    """Return the arguments with ``--dry-run=client`` for a ``--dry-run`` that has no value."""
     options = list(arguments)
     end = options.index("--") if "--" in options else len(options)
     options[:end] = [f"--dry-run={DryRun.CLIENT}" if each == "--dry-run" else each for each in options[:end]]

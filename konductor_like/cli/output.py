@@ -1,4 +1,4 @@
-"""Printing: data on standard output, everything else on standard error, whatever a log line holds."""
+"""Printing: data on standard output, messages on standard error; control characters are made harmless."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 API_VERSION = "konductor-like/v1"
 Paragraph = tuple[str, str | Sequence[str]]
-"""A label and the text or the lines beside it; a paragraph without any is not shown."""
+"""A label and the text or the lines beside it; a paragraph without text is not shown."""
 LABEL_CHARS = 14
 
 
@@ -46,7 +46,7 @@ def say_json(document: Mapping[str, Any]) -> None:
 
 
 def fields_of(thing: object, *names: str) -> dict[str, Any]:
-    """Attributes for a document, in camel case: ``gpu_nodes`` as ``gpuNodes``, ``at_ns`` as a time ``at``."""
+    """Return attributes for a document, in camel case: ``gpu_nodes`` as ``gpuNodes``, ``at_ns`` as ``at``."""
     return {
         _camel_case(name.removesuffix("_ns")): _plain(getattr(thing, name), is_ns=name.endswith("_ns"))
         for name in names
@@ -59,7 +59,7 @@ def say_document(document: Mapping[str, Any], output: Literal["json", "yaml"]) -
 
 
 def say_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns; on a terminal that is too narrow for them they are folded."""
+    """Print columns; fold them on a terminal that is too narrow."""
     if is_terminal(sys.stdout):
         console().print(table_view(headers, rows))
     else:
@@ -75,23 +75,23 @@ def say_paragraphs(paragraphs: Iterable[Paragraph]) -> None:
 
 
 def tell(message: str) -> None:
-    """Tell the person something that is not data."""
-    sys.stdout.flush()  # so that both read in order where they share a terminal
+    """Print a message on standard error."""
+    sys.stdout.flush()  # keeps the order where both streams share a terminal
     sys.stderr.write(f"{printable(message)}\n")
 
 
 def warn(message: str) -> None:
-    """Tell the person what to look at."""
+    """Print a warning on standard error."""
     tell(f"warning: {message}")
 
 
 def can_answer() -> bool:
-    """Whether a person at a terminal can answer a question; a pipe's "y" is nobody's yes."""
-    return sys.stdin is not None and sys.stdin.isatty()  # it is None where it was closed
+    """Whether a person at a terminal can answer a question; a "y" from a pipe does not count."""
+    return sys.stdin is not None and sys.stdin.isatty()  # None: standard input was closed
 
 
 def ask(question: str) -> bool:
-    """Ask on standard error (standard output is for data); anything but a yes is a no."""
+    """Ask on standard error (standard output is for data); every answer except y and yes means no."""
     sys.stdout.flush()
     sys.stderr.write(printable(question))
     sys.stderr.flush()
@@ -99,31 +99,31 @@ def ask(question: str) -> bool:
 
 
 def harden() -> None:
-    """Characters that the locale cannot write are spelt out; printing never fails for them."""
+    """Make both streams escape characters that the locale cannot write, so that printing never fails."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def close_quietly() -> None:
-    """Flush what is left; a reader that went away (``| head``) is no news."""
+    """Flush both streams; ignore a reader that has closed the pipe (``| head``)."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except BrokenPipeError:
-            # What is still buffered would fail once more when the interpreter exits.
+            # The interpreter flushes again at its exit, and the rest of the buffer would fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def console(stream: TextIO | None = None) -> Console:
-    """A console that prints text as it is: no markup, no guessing; ``NO_COLOR`` is rich's own."""
+    """Return a console that prints text unchanged, without markup; rich itself obeys ``NO_COLOR``."""
     from rich.console import Console  # a pipe never needs it
 
     return Console(file=stream or sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
 def yaml_lines(document: Mapping[str, Any]) -> list[str]:
-    """A document as YAML, nothing folded."""
+    """Return a document as YAML, without folded lines."""
     import yaml  # the only format that needs it
 
     text: str = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=4096)
@@ -131,7 +131,7 @@ def yaml_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def plain_paragraphs(paragraphs: Iterable[Paragraph]) -> list[str]:
-    """Paragraphs as plain text of full width."""
+    """Return paragraphs as plain text of full width."""
     return [
         f"{label + ':' if label and not number else '':<{LABEL_CHARS}}{printable(line)}".rstrip()
         for label, lines in _written(paragraphs)
@@ -142,7 +142,7 @@ def plain_paragraphs(paragraphs: Iterable[Paragraph]) -> list[str]:
 def paragraphs_view(
     paragraphs: Iterable[Paragraph], alarming: re.Pattern[str] | None = None
 ) -> RenderableType:
-    """The same for a terminal: labels in bold, lines folded to its width, ``alarming`` ones coloured."""
+    """Return paragraphs for a terminal: bold labels, folded lines, colour for ``alarming`` paragraphs."""
     from rich.table import Table
     from rich.text import Text
 
@@ -165,7 +165,7 @@ def _written(paragraphs: Iterable[Paragraph]) -> Iterator[tuple[str, Sequence[st
 def table_view(
     headers: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str] = ()
 ) -> RenderableType:
-    """Columns for a terminal, folded to its width; ``styles`` colour the second cell of each row."""
+    """Return columns for a terminal, folded to its width; ``styles`` colour the second cell of each row."""
     from rich.table import Table
     from rich.text import Text
 

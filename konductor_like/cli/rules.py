@@ -1,4 +1,4 @@
-"""``konductor-like rules``: which rules hold, one rule in full, and whether a file of your own is good."""
+"""``konductor-like rules``: list the rules in force, show one rule in full, check a rules file."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ RULES_VARIABLE = "KONDUCTOR_RULES_FILE"
 COLUMNS = ("rule", "source", "severity", "mode", "from", "title")
 Row = tuple[str, str, str, str, str, str]
 BY_CODE = "by code"
-"""The severity of a rule whose table says it for each code."""
+"""Shown as the severity of a rule whose codes each have their own severity."""
 STDIN = "-"
-_FINAL = "# A severity that is set here is final, whatever else the line says: keep only what you change."
+_FINAL = "# A severity that you set overrides the details of the line: keep only the fields that you change."
 _MODES = ("enforce", "shadow", "off")
 File = Annotated[
     Path | None,
@@ -63,7 +63,9 @@ def show_rule(
     lines = rule_yaml(load(file).catalog, rule)
     if lines is None:
         raise CommandError(
-            f"there is no rule {rule!r}", hint="`konductor-like rules list` names them all", status=Exit.USAGE
+            f"there is no rule {rule!r}",
+            hint="`konductor-like rules list` lists all rules",
+            status=Exit.USAGE,
         )
     say(lines)
 
@@ -82,8 +84,8 @@ def check_file(
 ) -> None:
     """Check a rules file as the controller would.
 
-    Every problem is told with its line. With a log, show what the file makes of it that the built-in rules do
-    not. Exits with 2 when the file would be refused; a warning is no error.
+    Every problem names its line of the file. With a log, show each line whose result differs from that of the
+    built-in rules. Exits with 2 when the controller would refuse the file; a warning is not an error.
     """
     if not file.exists():
         raise CommandError(f"{file}: No such file or directory", status=Exit.USAGE)
@@ -96,7 +98,7 @@ def check_file(
 
 
 def load(file: Path | None) -> UserRules:
-    """The rules with the file over them. Raises CommandError with all problems of the file."""
+    """Load the built-in rules with the file's changes. Raises CommandError with all problems of the file."""
     from konductor_like.catalog import RulesError
     from konductor_like.detection.validate_rules import load_rules
 
@@ -112,7 +114,7 @@ def load(file: Path | None) -> UserRules:
 
 
 def digest_of(file: Path | None) -> str:
-    """What names the rules with the file over them; empty where the file would be refused."""
+    """Return the digest of the built-in rules with the file's changes; empty if the file has an error."""
     from konductor_like.catalog import RulesError
     from konductor_like.detection.validate_rules import load_rules
 
@@ -123,12 +125,12 @@ def digest_of(file: Path | None) -> str:
 
 
 def in_short(rules: UserRules) -> str:
-    """``2 overrides, 1 rule``."""
+    """Return ``2 overrides, 1 rule``."""
     return f"{count(len(rules.overrides), 'override')}, {count(len(rules.own), 'rule')}"
 
 
 def _compare(rules: UserRules, log: str, source: Source) -> None:
-    """Print the lines of a log that the rules judge otherwise than the built-in ones do."""
+    """Print the lines of a log whose result differs between these rules and the built-in rules."""
     from konductor_like.detection import Detector, packaged
 
     detectors = packaged(), Detector(rules.catalog)
@@ -137,16 +139,17 @@ def _compare(rules: UserRules, log: str, source: Source) -> None:
     with nullcontext(sys.stdin.buffer) if log == STDIN else Path(log).open("rb") as stream:
         for number, raw in enumerate(stream, 1):
             line = raw.decode("utf-8", "replace").rstrip("\r\n")
-            before, after = (_verdict(each.find(line, source), source) for each in detectors)
+            before, after = (_result(each.find(line, source), source) for each in detectors)
             if before != after:
                 rows.append((str(number), before, after, line))
     if rows:
         say(columns(("LINE", "BUILT-IN", "WITH THE FILE", "TEXT"), rows))
-    tell(f"{count(number, 'line')} of {source} log: {len(rows)} judged otherwise than by the built-in rules.")
+    differ = "differs" if len(rows) == 1 else "differ"
+    tell(f"{count(number, 'line')} of {source} log: {len(rows)} {differ} from the built-in rules.")
 
 
-def _verdict(finding: Finding | None, source: Source) -> str:
-    """What a line leads to: ``xid.94 fatal``, with ``shadow`` where it leads to nothing."""
+def _result(finding: Finding | None, source: Source) -> str:
+    """Return the fault of a line and its severity: ``xid.94 fatal``, ``xid.94 fatal (shadow)``, or ``-``."""
     if finding is None:
         return "-"
     severity = Fault(finding, source, 0, None).severity
@@ -156,7 +159,7 @@ def _verdict(finding: Finding | None, source: Source) -> str:
 def _rows(catalog: Catalog) -> Iterator[Row]:
     tables = {rule.id: rule.mode for rule in catalog.kernel_rules if rule.id == rule.table}
     for code in (*catalog.xids.values(), *catalog.sxids.values()):
-        modes = (code.mode, tables[code.kind.value])  # the one that does less holds
+        modes = (code.mode, tables[code.kind.value])  # the mode that does less applies
         yield _row(code, Source.KERNEL, max(modes, key=_MODES.index))
     for entry in dict.fromkeys(catalog.cuda_errors.values()):
         yield _row(entry, Source.POD, entry.mode)
@@ -173,9 +176,10 @@ def _row(entry: Entry, source: Source, mode: Mode) -> Row:
 
 
 def rule_yaml(catalog: Catalog, name: str) -> list[str] | None:
-    """The lines that say all of a rule; None where there is none of that name.
+    """Return the YAML of a whole rule; None if there is no rule of this name.
 
-    A built-in rule is shown by its overrides, with the values in force: change one, and drop the rest.
+    The YAML of a built-in rule lists its overrides with the values in force: a user changes one of them and
+    removes the others.
     """
     rule = next((each for each in (*catalog.kernel_rules, *catalog.pod_rules) if each.id == name), None)
     if rule is not None and rule.entry is not None and rule.entry.kind is FaultKind.CUSTOM:
@@ -189,12 +193,12 @@ def rule_yaml(catalog: Catalog, name: str) -> list[str] | None:
         return None
     lines = yaml_lines({"overrides": {f"{name}.{field}": value for field, value in overrides.items()}})
     if entry is not None and entry.line_decides:
-        # Pasted as it stands, it would take that from the line.
+        # A pasted severity would be final, so that the line no longer decides: comment it out.
         severity = f"{name}.severity:"
         lines = [line.replace(severity, f"# {severity}", 1) for line in lines]
     lines.insert(0, _FINAL)
     if rule is not None:
-        lines += ["# How its lines are found; this cannot be overridden."]
+        lines += ["# How the rule finds its lines; this cannot be overridden."]
         lines += [f"# {line}" for line in yaml_lines(_search(rule))]
     return lines
 
@@ -244,5 +248,5 @@ def _escalation(catalog: Catalog, name: str) -> Mapping[str, str]:
 
 
 def _advice(catalog: Catalog, advice: Advice) -> str:
-    """The key of our advice, or the user's own words."""
+    """Return the key of a built-in advice, or the user's own text."""
     return next((key for key, known in catalog.advice.items() if known == advice), advice.text)

@@ -1,4 +1,4 @@
-"""``konductor-like run``: the controller. Same as ``python -m konductor_like.controller.launch``."""
+"""``konductor-like run``: the controller, as ``python -m konductor_like.controller.launch``."""
 
 from __future__ import annotations
 

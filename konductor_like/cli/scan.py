@@ -1,6 +1,6 @@
-"""``konductor-like scan``: detection over files or standard input, with no Loki and no cluster.
+"""``konductor-like scan``: finds faults in files or standard input, without Loki and without a cluster.
 
-Each finding is written as it comes, and counted.
+The command prints each finding at once and counts the findings.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _STDIN = "-"
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNREADABLE = (OSError, EOFError, zlib.error)
-"""Reading may raise these; the last two come from a damaged gzip file."""
+"""Errors of reading; a damaged gzip file raises the last two."""
 _LINE_DIGITS = 8
 _COLOURS = {Severity.FATAL: "red", Severity.TEST: "magenta", Severity.SUSPECT: "yellow"}
 
@@ -52,8 +52,8 @@ def scan(
 ) -> None:
     """Find GPU faults in log files.
 
-    Lines are read exactly as the controller reads them. Finding nothing is a success. With `-o json` each
-    finding is one object on a line of its own.
+    Lines are read as the controller reads them. The command succeeds if there are no faults, too. With
+    `-o json` each finding is one object on one line.
     """
     names = files or [_STDIN]
     scanned = _Scan(source, names, as_json=output == "json")
@@ -64,7 +64,7 @@ def scan(
 
 
 class _Scan:
-    """Reads one file after the other; a file that cannot be read is told and counted, and ends nothing."""
+    """Scans one file after the other; prints an error for a file that it cannot read, and goes on."""
 
     def __init__(self, source: Source, names: Sequence[str], *, as_json: bool) -> None:
         self.done = 0
@@ -72,19 +72,19 @@ class _Scan:
         self._source = source
         self._as_json = as_json
         self._colours = colourful(sys.stdout)
-        # The widths are fixed beforehand, since a row is printed before the next is known.
+        # The widths are fixed, because a row is printed before the next one is known.
         where_width = max(len("WHERE"), max(map(len, names)) + 1 + _LINE_DIGITS)
         self._layout = f"{{:<11}}   {{:<22}}   {{:<12}}   {{:<{where_width}}}   {{}}"
         self._bytes = 0
         self._found: Counter[Severity] = Counter()
 
     def read(self, name: str) -> None:
-        """Scan one file (``-``: standard input) and print what it holds."""
+        """Scan one file (``-``: standard input) and print its findings."""
         try:
             with _opened(name) as stream:
                 self._print(name, stream)
         except BrokenPipeError:
-            raise  # the reader of our output is gone
+            raise  # the reader of the output has closed the pipe
         except _UNREADABLE as error:
             self.failed += 1
             reason = describe(error)
@@ -93,9 +93,9 @@ class _Scan:
             self.done += 1
 
     def summarise(self) -> None:
-        """Say on standard error what was found."""
+        """Print on standard error the number of faults found."""
         if not (self.done or self._bytes):
-            return  # nothing was read, and that was told
+            return  # no file could be read, and the errors are printed already
         read = f"{_sized(self._bytes)} of {self._source.value} log"
         if not self._found:
             other = Source.POD if self._source is Source.KERNEL else Source.KERNEL
@@ -117,7 +117,7 @@ class _Scan:
                     say([self._layout.format("SEVERITY", "FAULT", "GPU", "WHERE", "TEXT")])
                 say([self._row(name, hit)])
             self._found[hit.finding.severity] += 1
-            if name == _STDIN:  # somebody may watch `dmesg -w | konductor-like scan`
+            if name == _STDIN:  # a person may watch `dmesg -w | konductor-like scan`
                 sys.stdout.flush()
 
     def _row(self, name: str, hit: Hit) -> str:
@@ -143,7 +143,7 @@ _OF_FINDING = (
 
 
 def _json_line(name: str, hit: Hit) -> str:
-    """A finding as one JSON object."""
+    """Return a finding as one JSON object."""
     finding = hit.finding
     return json.dumps(
         {
@@ -157,7 +157,7 @@ def _json_line(name: str, hit: Hit) -> str:
 
 @contextmanager
 def _opened(name: str) -> Iterator[BinaryIO]:
-    """A file or standard input as bytes, unpacked where it is gzip."""
+    """Open a file or standard input as bytes; unpack gzip."""
     if name == _STDIN:
         if sys.stdin.isatty():
             tell("Reading standard input; end it with Ctrl-D.")
@@ -174,7 +174,7 @@ def _unpacked(raw: BinaryIO) -> BinaryIO:
 
 
 def _sized(number: float) -> str:
-    """1.2 MiB."""
+    """Return ``1.2 MiB``."""
     for unit in ("bytes", "KiB", "MiB"):
         if number < 1024:
             return f"{number:.0f} {unit}" if unit == "bytes" else f"{number:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""The settings, a client and the controller's Lease: a command starts with these."""
+"""The start of a command: load the settings, connect to the cluster, read the controller's Lease."""
 
 from __future__ import annotations
 
@@ -28,60 +28,64 @@ from konductor_like.settings_report import explain_settings_error
 Client = TypeVar("Client", bound=ReadOnlyKubeClient)
 _UNREADABLE = "the controller's settings are not known: the Lease that carries them cannot be read"
 _NEVER = "the controller's settings are not known: no controller has ever run"
-_OLDER = "the controller's settings are not known: it is older than this command, and does not publish them"
+_NOT_PUBLISHED = (
+    "the controller's settings are not known: the controller has not published them yet, or it is older than "
+    "this command and does not publish them"
+)
 _STALE_SECONDS: float = Settings.model_fields["heartbeat_stale_seconds"].default
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerReport:
-    """The content of the Lease; ``holder`` is None where there is no Lease or nobody holds it."""
+    """The content of the Lease; ``holder`` is None if there is no Lease or no process holds it."""
 
     lease: str
-    """Its namespace and name, ``konductor-like/konductor-like``."""
+    """The Lease's namespace and name, ``konductor-like/konductor-like``."""
     exists: bool = True
     holder: str | None = None
     renewed: datetime | None = None
     duration_seconds: float = 0.0
     read_ns: Mapping[Source, int] = field(default_factory=dict)
-    """Up to where each source was read and acted upon."""
+    """By source, the time up to which the controller has read its lines and acted upon them."""
     coverage: Coverage | None = None
-    """None where no controller has said yet which kernel logs arrive."""
+    """Which kernel logs arrive; None if no controller has published this yet."""
     settings: Published | None = None
-    """The settings that it decides by; None where they are not known."""
-    why_unset: str = ""
-    """Why the settings are not known."""
+    """The settings by which the controller decides; None if they are not known."""
+    why_settings_unknown: str = ""
+    """Why the settings are not known; empty if they are known."""
     controls: Controls = field(default_factory=Controls)
-    """People's acts: a pause, a reset of the brake."""
+    """What people asked of the controller: a pause, a reset of the brake."""
     problem: str | None = None
     """Why the Lease, or something in it, could not be read."""
 
     @property
     def readable(self) -> bool:
-        """Whether anything is known at all."""
+        """Whether the command could read the Lease."""
         return self.problem is None or self.renewed is not None
 
     @property
     def policy(self) -> PolicyConfig:
-        """The bounds and spans that it decides by; where they are not known, the defaults."""
+        """Return the policy's settings of the controller; the defaults if they are not known."""
         return self.settings.policy if self.settings else PolicyConfig()
 
     @property
     def stale_seconds(self) -> float:
-        """After so long without a heartbeat or a reading a node is unknown; without settings, the default."""
+        """Seconds after which a node without a heartbeat, or whose log was not read, is unknown."""
         return self.settings.stale_seconds if self.settings else _STALE_SECONDS
 
     @property
     def reached_ns(self) -> Mapping[Source, int]:
-        """Up to where each source was read; what was read may wait to be acted upon.
+        """Return, by source, the time up to which the controller has read it.
 
-        An older controller does not say so in its coverage.
+        The controller may not have acted upon the latest lines yet. An older controller does not publish
+        these times; for it, return the times up to which it has acted.
         """
         return (self.coverage and self.coverage.read_ns) or self.read_ns
 
     def unread_since(self, now: datetime, source: Source = Source.KERNEL) -> datetime | None:
-        """Up to where the source was read, if that is longer ago than the stale span.
+        """Return the time up to which the source was read, if it is older than ``stale_seconds``.
 
-        None where it was read since then, and where nothing tells that it was ever read.
+        Return None if the source was read later than that, and if the Lease has no such time.
         """
         known = [moment_of(self.reached_ns[source])] if source in self.reached_ns else []
         if source is Source.KERNEL and self.coverage is not None:
@@ -90,47 +94,50 @@ class ControllerReport:
         return since if now - since > timedelta(seconds=self.stale_seconds) else None
 
     def alive(self, now: datetime) -> bool:
-        """Whether the holder renewed recently enough to be taken for running."""
+        """Whether the Lease has a holder that renewed it within the Lease's duration."""
         if self.holder is None or self.renewed is None:
             return False
         return now - self.renewed < timedelta(seconds=self.duration_seconds)
 
     def other_rules(self, own_digest: str) -> str:
-        """A sentence where it runs other rules than this machine has; empty where that is not known."""
+        """Return a sentence if the controller's rules differ from this machine's; else an empty text.
+
+        The text is empty, too, if either digest is not known.
+        """
         if self.settings is None or not own_digest or self.settings.rules_digest == own_digest:
             return ""
         return (
             f"the controller runs other rules ({self.settings.rules_digest}) than this machine has: "
-            "what `explain RULE` and `rules` say here may not hold there"
+            "the output of `explain RULE` and `rules` here may not apply there"
         )
 
 
 def now() -> datetime:
-    """The present moment, aware: the one place where the command line reads the time."""
+    """Return the present time in UTC; the command line reads the clock only here."""
     return datetime.now(UTC)
 
 
 def cluster_now(client: ReadOnlyKubeClient) -> datetime:
-    """The time by the cluster's clock, as its last answer told it; a laptop's clock may be wrong."""
+    """Return the time by the API server's clock, from its last answer; a laptop's clock may be wrong."""
     return now() + timedelta(seconds=client.clock_ahead_seconds)
 
 
 def who() -> str:
-    """The person who runs this, as ``user@host``."""
+    """Return the person who runs the command, as ``user@host``."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a pod's uid need not be in its /etc/passwd
+    except (KeyError, OSError):  # a pod's uid may be missing in its /etc/passwd
         user = f"uid {os.getuid()}"
     return f"{user}@{socket.gethostname()}"
 
 
 def load_settings() -> Settings:
-    """The settings from the environment. Raises CommandError with all problems."""
+    """Load the settings from the environment. Raises CommandError with all problems."""
     try:
         return Settings()
     except ValidationError as error:
         problems = explain_settings_error(error, os.environ)
-        hint = "`konductor-like check-config` checks all of it"
+        hint = "`konductor-like check-config` checks the whole configuration"
         raise CommandError(*problems, hint=hint, status=Exit.USAGE) from error
 
 
@@ -138,27 +145,27 @@ def load_settings() -> Settings:
 def connected(
     kind: type[Client], kubeconfig: str | None, context: str | None
 ) -> Iterator[tuple[Client, Settings]]:
-    """A client of this kind, and the settings. Raises CommandError or KubeConfigError."""
+    """Connect a client of this kind, and load the settings. Raises CommandError or KubeConfigError."""
     settings = load_settings()
     with closing(kind.connect(kubeconfig, context, settings.kube_timeout_seconds)) as client:
         yield client, settings
 
 
 def lease_namespace(client: ReadOnlyKubeClient, settings: Settings) -> str:
-    """The namespace of the controller's Lease."""
+    """Return the namespace of the controller's Lease."""
     return settings.lease_namespace(client.namespace if client.in_cluster else None)
 
 
 def read_controller(client: ReadOnlyKubeClient, settings: Settings) -> ControllerReport:
-    """Read the Lease. One that cannot be read is a problem in the report, not an error."""
+    """Read the Lease. If this fails, the report names the problem and no error is raised."""
     try:
         namespace = lease_namespace(client, settings)
         seen = read_lease(client, namespace, settings.lease_name)
     except KubeError as error:
-        return ControllerReport(settings.lease_name, problem=str(error), why_unset=_UNREADABLE)
+        return ControllerReport(settings.lease_name, problem=str(error), why_settings_unknown=_UNREADABLE)
     name = f"{namespace}/{settings.lease_name}"
     if seen is None:
-        return ControllerReport(name, exists=False, why_unset=_NEVER)
+        return ControllerReport(name, exists=False, why_settings_unknown=_NEVER)
     known = seen.settings is not None and seen.holder in ("", seen.settings.by)
     return ControllerReport(
         name,
@@ -168,7 +175,7 @@ def read_controller(client: ReadOnlyKubeClient, settings: Settings) -> Controlle
         read_ns=seen.checkpoint.read_ns if seen.checkpoint else {},
         coverage=seen.coverage,
         settings=seen.settings if known else None,
-        why_unset="" if known else _OLDER,
+        why_settings_unknown="" if known else _NOT_PUBLISHED,
         problem=seen.problem,
         controls=seen.controls,
     )

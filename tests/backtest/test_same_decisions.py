@@ -77,7 +77,7 @@ class Case:
             found[name] = replace(node(name), machine=Machine(f"uid-{name}"), pool=pool, domain=domain)
         return found
 
-    def settled(self, url: str = "http://loki") -> Settings:
+    def full_settings(self, url: str = "http://loki") -> Settings:
         """The settings, with the pods' namespace watched."""
         return Settings(
             log_endpoint=url,
@@ -87,15 +87,15 @@ class Case:
         )
 
     def policy(self) -> PolicyConfig:
-        return self.settled().rules().under(self.book.catalog.escalations, "1")
+        return self.full_settings().rules().under(self.book.catalog.escalations, "1")
 
 
 CASES = {
-    "nothing in the way": Case(),
-    "a brake that holds": Case({"brake_max_percent": 17}),
-    "a pace": Case({"brake_rate_nodes": 1, "brake_rate_window_seconds": 300}),
+    "no limit": Case(),
+    "a low bound": Case({"brake_max_percent": 17}),
+    "a rate limit": Case({"brake_rate_nodes": 1, "brake_rate_window_seconds": 300}),
     "the user's thresholds, rules on trial, rules of his own": Case(rules=USERS),
-    "domains that settle": Case(domains=2),
+    "faults in NVLink domains": Case(domains=2),
     "all of it": Case({"brake_max_percent": 40, "brake_pool_max_percent": 50}, USERS, pools=2, domains=2),
 }
 
@@ -149,8 +149,11 @@ def by_the_controller(said: list[Said], case: Case) -> list[Taint]:
     clock_ns = START_NS
     nodes, metrics, writer = DryRunNodes(cast("Nodes", _Cluster(case.nodes))), Metrics(), DryRunWriter()
     detector, policy, taints = Detector(case.book.catalog), case.policy(), list[Taint]()
-    with LokiServer(now_ns=lambda: clock_ns) as loki, closing(LokiClient(case.settled(loki.url))) as client:
-        settings = case.settled(loki.url)
+    with (
+        LokiServer(now_ns=lambda: clock_ns) as loki,
+        closing(LokiClient(case.full_settings(loki.url))) as client,
+    ):
+        settings = case.full_settings(loki.url)
         pods = pod_query(settings, detector.anchors(Source.POD))
         assert pods is not None
         kernel = kernel_query(settings, detector.anchors(Source.KERNEL))
@@ -236,9 +239,9 @@ def test_the_cases_show_what_they_are_for() -> None:
     def taints(name: str) -> list[Taint]:
         return [taint for one in said for taint in by_the_backtest(one, CASES[name])]
 
-    free = taints("nothing in the way")
-    for held in ("a brake that holds", "a pace", "domains that settle"):
-        assert len(taints(held)) < len(free), held
+    free = taints("no limit")
+    for limited in ("a low bound", "a rate limit", "faults in NVLink domains"):
+        assert len(taints(limited)) < len(free), limited
     by_users = taints("the user's thresholds, rules on trial, rules of his own")
     assert {"site.nic_down", "xid.31"} <= {taint.rule for taint in by_users}
     assert any("times within" in taint.grounds for taint in by_users)

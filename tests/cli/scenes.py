@@ -233,7 +233,7 @@ SCENES: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "healthy": lambda: [make_node("gpu-1"), make_node("gpu-2")],
     "no GPUs": lambda: [make_cpu_node("cpu-1")],
     "one faulty": lambda: [faulty("gpu-1"), make_node("gpu-2")],
-    "events": failing_jobs,
+    "failing jobs": failing_jobs,
     "brake full": lambda: [faulty("gpu-1"), *(held(f"gpu-{number}") for number in range(2, 9))],
 }
 """The fleets that transcripts name."""

@@ -126,7 +126,7 @@ def test_a_second_run_asks_loki_only_for_the_last_hours(loki: LokiServer, run: R
     assert (first["keptLines"], second["keptLines"]) == (0, 3)
     assert len(loki.requests("/loki/api/v1/query_range")) - asked < asked / 3
     assert len(list(tmp_path.glob(".cache/konductor-like/backtest/*/*-*"))) > 5
-    assert "3 of them kept by an earlier run" in run(*BACKTEST).out
+    assert "3 of them cached by an earlier run" in run(*BACKTEST).out
 
 
 @pytest.mark.usefixtures("loki")
@@ -144,7 +144,7 @@ def test_a_home_where_nothing_can_be_kept_is_told(run: Run, tmp_path: Path) -> N
 
     assert done.code == 0
     assert "gpu-1" in done.out
-    assert "warning: nothing is kept for another run: " in done.err
+    assert "warning: no lines are cached for a later run: " in done.err
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,9 @@ def test_an_early_end_gives_the_report_up_to_there_and_how_to_go_on(
     assert "gpu-1" in done.out
     assert said in done.err
     assert "warning: ended early, and the report goes up to 2026-03-01T" in done.err
-    assert done.err.endswith("hint: the same command goes on from there; what was read so far is kept.\n")
+    assert done.err.endswith(
+        "hint: the same command continues from there; the lines read so far are cached.\n"
+    )
     assert run(*BACKTEST).code == 0
 
 
@@ -198,7 +200,7 @@ def test_an_empty_history_is_told(run: Run) -> None:
         (("--release-after", "a while"), "--release-after 'a while' is no span of time"),
         (("--rules", "none.yaml"), "none.yaml: No such file or directory"),
         (("--compare", "bad.yaml"), "bad.yaml:2"),
-        (("--nodes", "nodes.json"), "is no list of names"),
+        (("--nodes", "nodes.json"), "is not a list of names"),
     ],
 )
 def test_a_wrong_command_line_is_told_and_ends_with_2(
@@ -291,9 +293,9 @@ def test_what_differs_comes_before_the_other_tables(terminal: bool) -> None:
     text = plain(printed(COMPARED, terminal=terminal))
 
     titles = re.findall(r"^(\S.*):$", text, re.MULTILINE)
-    assert titles == ["What the other rules would do otherwise", "Out", "Held back"]
-    differing = text.split("otherwise:\n")[1].split("\n\n")[0]
-    assert differing.startswith("1 time out more, 1 fewer, 1 the same.")
+    assert titles == ["Changes by the rules of --compare", "Out", "Held back"]
+    differing = text.split("of --compare:\n")[1].split("\n\n")[0]
+    assert differing.startswith("1 outage more, 1 fewer, 1 the same.")
     assert re.search(r"^\+ .*gpu-1 .*xid 31", differing, re.MULTILINE)
     assert re.search(r"^- .*gpu-12 .*xid 79", differing, re.MULTILINE)
 
@@ -304,7 +306,7 @@ def test_where_nothing_differs_the_rest_of_the_report_follows(asked: str) -> Non
 
     text = printed(replace(ALONE, difference=same) if asked == "--compare" else replace(ALONE, shadow=same))
 
-    assert "0 times out more, 0 fewer, 2 the same." in text
+    assert "0 outages more, 0 fewer, 2 the same." in text
     assert re.search(r"^gpu-7 .*xid 79", text, re.MULTILINE)
 
 

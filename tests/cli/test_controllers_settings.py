@@ -77,9 +77,10 @@ def test_where_the_controller_does_not_say_the_bounds_are_not_known(
     assert run("brake", "status", "-o", "json").document["bound"] is None
     assert run("explain", "node", "gpu-2", "-o", "json").document["heldBack"] == []
     assert (
-        "why cannot be told: the controller's settings are not known" in run("explain", "node", "gpu-2").out
+        "the reason is not known: the controller's settings are not known"
+        in run("explain", "node", "gpu-2").out
     )
-    assert "whether the brake has room for it cannot be told" in run("taint", "gpu-2", *DRY_TAINT).err
+    assert "whether the brake allows the taint is not known" in run("taint", "gpu-2", *DRY_TAINT).err
 
 
 def test_a_pause_is_told_though_the_settings_are_not_known(
@@ -108,7 +109,7 @@ def test_which_nodes_count_is_the_controllers_word(
     publish(tmp_path, settings_of(gpu_node_selector="example.com/gpus", node_selector="team=training"))
 
     assert brake_of(run)["gpuNodes"] == 3
-    assert "the controller's KONDUCTOR_NODE_SELECTOR leaves it out" in run("taint", "gpu-1", *DRY_TAINT).err
+    assert "the controller's KONDUCTOR_NODE_SELECTOR excludes it" in run("taint", "gpu-1", *DRY_TAINT).err
 
 
 def test_a_node_with_a_resource_slice_is_a_gpu_node_for_a_persons_taint_too(
@@ -148,11 +149,11 @@ def test_a_held_node_that_nothing_holds_waits_for_a_controller_that_runs(
 ) -> None:
     cluster("brake full")
     publish(tmp_path, settings_of(PolicyConfig(brake_max_percent=100)))
-    assert "it is tainted at the next poll" in run("brake", "status").out
+    assert "the node is tainted at the next poll" in run("brake", "status").out
 
     stop_the_controller(tmp_path)
-    assert "it is tainted when a controller runs" in run("brake", "status").out
-    assert "it is tainted when a controller runs" in run("explain", "node", "gpu-2").out
+    assert "the node is tainted when a controller runs" in run("brake", "status").out
+    assert "the node is tainted when a controller runs" in run("explain", "node", "gpu-2").out
 
 
 def test_explain_says_when_the_controller_runs_other_rules(

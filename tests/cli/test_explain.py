@@ -82,7 +82,7 @@ def test_a_code_that_cannot_be_is_no_rule(asked: str, run: Run) -> None:
     assert f"error: there is no rule {asked}\n" in err
 
 
-BY_LINE = "Severity:     by the line ({} where it says nothing)"
+BY_LINE = "Severity:     depends on the line ({} without details)"
 XID_74 = "NVRM: Xid (PCI:0000:2a:00): 74, pid=1, name=a, NVLink: error"
 
 
@@ -95,7 +95,7 @@ XID_74 = "NVRM: Xid (PCI:0000:2a:00): 74, pid=1, name=a, NVLink: error"
         ("sxid 99999", BY_LINE.format("suspect")),
         (
             "xid.74",
-            "We:           what the line says (see But); where it says nothing, taint the node at once",
+            "We:           depends on the line (see But); without details, taint the node at once",
         ),
         (XID_74, "So we:        taint the node at once, as far as the brake allows"),
         (USER_WRITTEN, "Written by:   a user"),
@@ -103,7 +103,7 @@ XID_74 = "NVRM: Xid (PCI:0000:2a:00): 74, pid=1, name=a, NVLink: error"
         (LINK_DOWN, "Detail:       NETIR_LINK_EVT.0"),
         ("amd.ras", "We:           do nothing: its rule is off"),
         ("amd.ras", "To change:    amd.ras.mode: enforce   (under `overrides:` in the rules file)"),
-        ("fm.topology", "We:           find it with `scan` alone"),
+        ("fm.topology", "We:           find it with `scan` only"),
     ],
 )
 def test_what_the_rule_or_the_line_says_is_told(asked: str, line: str) -> None:

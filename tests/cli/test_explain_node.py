@@ -94,7 +94,7 @@ def test_what_the_next_poll_lets_through_is_not_called_held_back() -> None:
     roomy = explained("gpu-2", nodes("brake full"), policy=PolicyConfig(brake_max_percent=100))
 
     assert roomy.held_back == ()
-    assert "it is tainted at the next poll" in shown(roomy)["Decided"]
+    assert "the node is tainted at the next poll" in shown(roomy)["Decided"]
 
 
 def test_a_kernel_log_that_is_not_read_is_no_silence() -> None:
@@ -103,7 +103,7 @@ def test_a_kernel_log_that_is_not_read_is_no_silence() -> None:
     page = shown(explained("gpu-2", nodes("healthy"), coverage=coverage))
 
     assert page["Node"] == "gpu-2 is unknown"
-    assert page["Decided"] == "nothing: nothing is recorded against it up to 2026-05-06T11:53:20Z"
+    assert page["Decided"] == "nothing: no fault is recorded up to 2026-05-06T11:53:20Z"
     assert page["Coverage"].startswith("UNKNOWN: its kernel log has not been read since 2026-05-06T11:53:20Z")
 
 
@@ -125,14 +125,14 @@ def test_earlier_times_out_and_who_let_it_go_are_shown() -> None:
 def test_that_the_driver_called_a_fault_over_is_shown_with_its_time_and_what_that_changes() -> None:
     one = recorded(incidents=(replace(incident("xid.154"), ended_ns=ago_ns(60)),))
 
-    assert "over: 60s ago (" in shown(one)["Fault"]
-    assert "it stands until `konductor-like reset`" in shown(one)["Fault"]
+    assert "over: the driver reported its end 60s ago (" in shown(one)["Fault"]
+    assert "it stays open until `konductor-like reset`" in shown(one)["Fault"]
     [fault] = document(one)["node"]["faults"]
     assert fault["endedAt"] == "2026-05-06T11:59:00Z"
 
 
 def test_a_collateral_node_names_the_root_cause_and_the_others() -> None:
-    failure = shown(explained("gpu-5", nodes("events")))["Failure"]
+    failure = shown(explained("gpu-5", nodes("failing jobs")))["Failure"]
 
     assert "began on gpu-1; 7 collateral" in failure
     assert "this node: collateral; with it: gpu-1, " in failure

@@ -172,7 +172,7 @@ def test_on_a_terminal_a_reset_of_all_is_asked_about(
     ("arguments", "scene", "asked"),
     [
         ([], "brake full", ["Reset 8 nodes: gpu-1, gpu-2, "]),
-        (["--purge"], "every state", ["Purge 8 nodes: gpu-1, gpu-2, ", "is lost", "may taint them again"]),
+        (["--purge"], "every state", ["Purge 8 nodes: gpu-1, gpu-2, ", "are lost", "may taint them again"]),
     ],
     ids=["reset", "purge"],
 )
@@ -247,7 +247,7 @@ def test_a_purge_without_the_right_to_the_lease_goes_on_and_says_what_that_means
     done = run("reset", "gpu-1", "--purge")
 
     assert done.code == 0
-    assert "the brake may use the room at once" in done.err
+    assert "the brake may taint other nodes at once" in done.err
     assert "taints" not in server.node("gpu-1")["spec"]
 
 
@@ -297,5 +297,5 @@ def test_anothers_taint_in_our_place_is_left_alone(cluster: Cluster, run: Run) -
     done = run(*TAINT)
 
     assert done.code == 1
-    assert "is there already" in done.err
+    assert "already has a taint with our key" in done.err
     assert server.node("gpu-2")["spec"]["taints"] == theirs

@@ -74,7 +74,7 @@ def test_with_no_root_cause_in_sight_the_node_of_the_most_failed_jobs_comes_firs
     latest = ranked()
 
     assert latest.unclear == ("gpu-3", "gpu-2", "gpu-1")
-    assert "no root cause in sight; 3 unclear, the likeliest first: gpu-3, gpu-2, gpu-1" in failure_sentence(
+    assert "no known root cause; 3 unclear, the likeliest first: gpu-3, gpu-2, gpu-1" in failure_sentence(
         latest, NOW
     )
 
@@ -142,4 +142,4 @@ def test_a_root_cause_that_the_others_know_is_named_whatever_its_own_record_says
 
     [failure] = shared_failures(fleet(*others), NOW)
     assert (failure.root_causes, failure.gone) == ((), ("gpu-1",))
-    assert "began on gpu-1, of which nothing is on record; 2 collateral" in failure_sentence(failure, NOW)
+    assert "began on gpu-1, without a recorded fault; 2 collateral" in failure_sentence(failure, NOW)

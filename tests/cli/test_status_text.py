@@ -36,16 +36,16 @@ def waiting(number: int) -> tuple[Held, ...]:
     [
         (
             BrakeState(10, 2, 2),
-            "armed; 2 out of service, at most 2 of 10 GPU nodes may be; the next would be",
+            "not engaged; 2 out of service, at most 2 of 10 GPU nodes may be; the next would be",
         ),
         (BrakeState(1, 1, 1, waiting(1)), "HOLDING 1 node back: gpu-1; 1 out of service, at most 1 of 1 GPU"),
         (
             BrakeState(5, 0, 1, waiting(2), cooling=1, rearms_at=NOW + timedelta(minutes=4)),
-            "; COOLING DOWN after 1 release, arms itself again 2026-05-06T12:04:00Z (in 4m)",
+            "; COOLING DOWN after 1 release until 2026-05-06T12:04:00Z (in 4m)",
         ),
         (
             BrakeState(10, 1, 2, pools=(PoolBrake("a", 5, 1, 1), PoolBrake("b", 5, 0, 1))),
-            "armed; 1 out of service, at most 2 of 10 GPU nodes may be; no room in pool a (1 of 5 out)",
+            "at most 2 of 10 GPU nodes may be; bound reached in pool a (1 of 5 out)",
         ),
         (
             BrakeState(10, 1, 2, pace=Pace(2, 3, 3600, NOW + timedelta(minutes=20))),
@@ -128,8 +128,8 @@ def test_nodes_whose_xids_are_not_understood_are_named() -> None:
 
     assert lines(unparsed=unparsed)[1:] == [
         (
-            "Unparsed: gpu-1 (1 line), gpu-2 (2 lines), gpu-4 (4 lines) with an Xid that is not understood: "
-            "see the controller's log"
+            "Unparsed: gpu-1 (1 line), gpu-2 (2 lines), gpu-4 (4 lines) with an Xid that could not be "
+            "parsed: see the controller's log"
         )
     ]
     assert len(list(notes_on("gpu-2", Coverage(NOW, unparsed=unparsed)))) == 1
@@ -140,9 +140,12 @@ def test_names_of_faults_that_are_no_nodes_are_told_with_what_to_check() -> None
 
     (line,) = lines(misnamed=names)[1:]
 
-    assert line.startswith("Misnamed: kernel faults of 7 names that are no Nodes: gpu-1.example.com, gpu-2.")
-    assert " and 2 more (14 faults, the last 60s ago); unless deleted, check KONDUCTOR_NODE_LABEL" in line
-    assert "1 name that is no Node: GPU-3 (1 fault," in lines(misnamed={"GPU-3": Misnamed(1, ago_ns(60))})[1]
+    assert line.startswith("Misnamed: kernel faults of 7 names without a Node: gpu-1.example.com, gpu-2.")
+    assert (
+        " and 2 more (14 faults, the last 60s ago); unless the nodes were deleted, check KONDUCTOR_NODE_LABEL"
+        in line
+    )
+    assert "1 name without a Node: GPU-3 (1 fault," in lines(misnamed={"GPU-3": Misnamed(1, ago_ns(60))})[1]
 
 
 def test_without_coverage_or_gpu_nodes_there_is_nothing_to_say() -> None:

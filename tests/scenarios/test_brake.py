@@ -28,7 +28,8 @@ def test_in_a_three_node_cluster_the_one_whose_gpus_vanished_is_tainted(
     assert site.tainted == {gpu(2)}
     status = site.cli("status")
     assert status.lines[0] == (
-        "Brake:       armed; 1 out of service, at most 1 of 3 GPU nodes may be; the next would be held"
+        "Brake:       not engaged; 1 out of service, at most 1 of 3 GPU nodes may be; "
+        "the next would be held back"
     )
     assert status.rows[0].split()[:2] == [gpu(2), "faulty"]
 
@@ -48,7 +49,7 @@ def test_a_fleet_that_grows_does_not_trip_the_brake(site_of: Opens, counting: bo
         node["metadata"]["creationTimestamp"] = born
         site.kube.put_node(node)
     site.run(60)
-    assert "armed; 5 out of service" in site.cli("status").lines[0]
+    assert "not engaged; 5 out of service" in site.cli("status").lines[0]
 
     site.kernel(gpu(6), LOST)
     site.run(10)
@@ -122,8 +123,8 @@ def test_one_deleted_node_leaves_room_for_the_next(site_of: Opens) -> None:
         site.cli("status")
         .lines[0]
         .startswith(
-            "Brake:       armed; 0 out of service, at most 3 of 19 GPU nodes may be; "
-            "1 tainted node deleted lately, the room stays empty until "
+            "Brake:       not engaged; 0 out of service, at most 3 of 19 GPU nodes may be; "
+            "1 tainted node deleted recently, counted as out of service until "
         )
     )
     site.kernel(gpu(2), LOST)

@@ -110,7 +110,7 @@ def test_with_no_hardware_line_anywhere_nobody_is_tainted_and_all_are_suspect_in
     assert len(site.events) == 1
     [event] = site.cli("status", "-o", "json").document["failureGroups"]
     assert (event["rootCauses"], len(event["unclear"]), event["collateral"]) == ([], RANKS, [])
-    assert f"{RANKS} nodes: no root cause in sight; {RANKS} unclear" in site.cli("status").out
+    assert f"{RANKS} nodes: no known root cause; {RANKS} unclear" in site.cli("status").out
 
 
 def test_a_node_of_the_event_that_fails_later_is_named_first(site_of: Opens) -> None:
@@ -173,7 +173,7 @@ def test_an_origin_that_is_deleted_meanwhile_is_still_named(site_of: Opens) -> N
     assert site.tainted == set()
     assert site.labels == {}
     assert (
-        f"{RANKS - 1} nodes: began on {ORIGIN}, of which nothing is on record; {RANKS - 1} collateral"
+        f"{RANKS - 1} nodes: began on {ORIGIN}, without a recorded fault; {RANKS - 1} collateral"
         in site.cli("status").out
     )
     assert f"it followed from a failure on {ORIGIN}" in site.cli("explain", "node", gpu(3)).out

@@ -38,9 +38,9 @@ from konductor_like.settings import Settings
 NEVER = "never"
 CLUSTER, LINES = "cluster", "lines"
 CACHED_AFTER_NS = 6 * 3600 * SECOND_NS
-"""Younger lines are read again each time, because a collector that was cut off delivers late."""
+"""Age in nanoseconds from which lines are cached; a collector that was cut off may deliver younger ones."""
 TELL_SECONDS = 10.0
-"""Time between two lines that say how far it came."""
+"""Time between two lines about the progress."""
 
 
 def carry_out(
@@ -80,13 +80,13 @@ def carry_out(
 
 
 def exit_status(result: Result, *, use_cache: bool) -> Exit:
-    """The exit status; a run that ended early is told, and how to go on."""
+    """Return the exit status; warn if the run ended early, and print how to continue."""
     if not result.ended_by:
         return Exit.OK
     upto = stamp_of_ns(result.history.read_upto_ns)
     warn(f"ended early, and the report goes up to {upto}: {result.ended_by}")
     if use_cache:
-        tell("hint: the same command goes on from there; what was read so far is kept.")
+        tell("hint: the same command continues from there; the lines read so far are cached.")
     return Exit.INTERRUPTED if result.ended_by == INTERRUPTED else Exit.PARTLY
 
 
@@ -102,7 +102,7 @@ def _span(since: str, until: str | None) -> Window:
 
 
 def _rules(file: Path) -> UserRules:
-    """The rules of a file that the person named, so it must exist."""
+    """Load the rules of a file that the person named. Raises CommandError if it does not exist."""
     if not file.exists():
         raise CommandError(f"{file}: No such file or directory", status=Exit.USAGE)
     return load(file)
@@ -111,7 +111,7 @@ def _rules(file: Path) -> UserRules:
 def _nodes(
     nodes: str, settings: Settings, kubeconfig: str | None, context: str | None
 ) -> tuple[list[NodeState], str]:
-    """The nodes to play on, and their origin: ``cluster``, ``file`` or ``lines``."""
+    """Return the nodes of the replay, and their origin: ``cluster``, ``file`` or ``lines``."""
     if nodes == LINES:
         return [], LINES
     if nodes != CLUSTER:
@@ -122,7 +122,7 @@ def _nodes(
     except (KubeConfigError, KubeError) as error:
         if context or kubeconfig:
             raise
-        warn(f"no cluster can be asked for its nodes ({error}); going by the names in the lines.")
+        warn(f"the cluster's nodes cannot be read ({error}); using the names in the lines instead.")
         return [], LINES
 
 
@@ -130,8 +130,8 @@ def _nodes_in(file: Path) -> list[NodeState]:
     content = file.read_text("utf-8", "replace")
     if content.lstrip().startswith("{"):
         raise CommandError(
-            f"{file} is no list of names",
-            hint="a name per line, as `kubectl get nodes -o name` prints them",
+            f"{file} is not a list of names",
+            hint="write a name per line, as `kubectl get nodes -o name` prints them",
             status=Exit.USAGE,
         )
     names = dict.fromkeys(line.strip().removeprefix("node/") for line in content.splitlines())
@@ -141,7 +141,7 @@ def _nodes_in(file: Path) -> list[NodeState]:
 def _readers(
     loki: LokiClient, settings: Settings, rule_sets: list[RuleSet], history: History, *, use_cache: bool
 ) -> dict[Source, HistoryReader]:
-    """One reader per source; its query asks for the lines that any of the rule sets may need."""
+    """Return a reader per source; its query asks for the lines that any of the rule sets may need."""
     anchors = {
         source: tuple(dict.fromkeys(a for each in rule_sets for a in each.detector.anchors(source)))
         for source in Source
@@ -170,7 +170,7 @@ def _readers(
 
 
 def _cache(settings: Settings, query: str) -> HistoryCache | None:
-    """The cache in the user's cache directory; None where nothing can be kept there."""
+    """Open the cache in the user's cache directory; return None if this fails."""
     address = urlsplit(settings.log_endpoint)
     place = f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}"
     given = os.environ.get("XDG_CACHE_HOME", "")
@@ -179,13 +179,13 @@ def _cache(settings: Settings, query: str) -> HistoryCache | None:
         return HistoryCache(
             users / "konductor-like" / "backtest", cache_name(place, settings.loki_tenant or "", query)
         )
-    except (OSError, RuntimeError) as error:  # a home that is read-only, or none
-        warn(f"nothing is kept for another run: {describe(error)}")
+    except (OSError, RuntimeError) as error:  # the home directory is read-only or missing
+        warn(f"no lines are cached for a later run: {describe(error)}")
         return None
 
 
 def _progress(span: Window) -> Callable[[int], None]:
-    """Gives a function that takes the time reached, and tells the person every :data:`TELL_SECONDS`."""
+    """Return a function that takes the time reached and prints it every :data:`TELL_SECONDS`."""
     due = time.monotonic() + TELL_SECONDS
 
     def show(at_ns: int) -> None:

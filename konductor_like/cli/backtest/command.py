@@ -1,4 +1,4 @@
-"""``konductor-like backtest``: what the rules would have done to the fleet, from the lines that Loki kept."""
+"""``konductor-like backtest``: replays Loki's history to show what the rules would have done to the fleet."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def backtest(
     ] = None,
     compare: Annotated[
         Path | None,
-        typer.Option("--compare", metavar="FILE", help="Say what these rules would have done otherwise."),
+        typer.Option("--compare", metavar="FILE", help="Also show what these rules would have changed."),
     ] = None,
     release_after: Annotated[
         str,
         typer.Option(
-            "--release-after", metavar="SPAN", help="Assume that a node comes back so long after; or never."
+            "--release-after", metavar="SPAN", help="Assumed time from a taint to its release; or never."
         ),
     ] = "4h",
     nodes: Annotated[
@@ -38,20 +38,20 @@ def backtest(
         typer.Option(
             "--nodes",
             metavar="cluster|lines|FILE",
-            help="Whose fleet: the cluster's, whom the lines name, or of a file with a name per line.",
+            help="The fleet: the cluster's nodes, the nodes in the lines, or a file with a name per line.",
         ),
     ] = "cluster",
     output: TableOrJson = "table",
     no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Keep nothing, and read all of it from Loki.")
+        bool, typer.Option("--no-cache", help="Read everything from Loki, and cache nothing.")
     ] = False,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
 ) -> None:
-    """Show which nodes the rules would have taken out, when, why and for how long.
+    """Show which nodes the rules would have tainted, when, why and for how long.
 
-    Reads Loki's history and changes nothing. Lines are judged and decided upon as the controller does it.
+    Reads Loki's history and changes nothing. The controller's own code finds the faults and decides on them.
     """
     from konductor_like.cli.backtest.carry_out import carry_out, exit_status
     from konductor_like.cli.backtest.report import document, show

@@ -29,7 +29,7 @@ _COLOURS = {"+": "red", "-": "green"}
 
 
 def show(result: Result) -> None:
-    """Print the totals, then the tables; on a terminal each row is one line, cut at its width."""
+    """Print the totals, then the tables; on a terminal each row is cut at the terminal's width."""
     say_paragraphs((label, sentences) for label, sentences in summary(result).items() if sentences)
     width = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
     colours = colourful(sys.stdout)
@@ -39,11 +39,11 @@ def show(result: Result) -> None:
 
 
 def summary(result: Result) -> dict[str, list[str]]:
-    """The totals, the assumptions and the gaps of a run: sentences by their label."""
+    """Return the totals, the assumptions and the missing parts of a run: sentences by their label."""
     history, verdicts = result.history, result.verdicts
     found = ", ".join(f"{count(history.lines[source], source.value + ' line')}" for source in Source)
     if history.kept_lines:
-        found += f", {history.kept_lines} of them kept by an earlier run"
+        found += f", {history.kept_lines} of them cached by an earlier run"
     if history.waited_seconds >= 1:
         found += f"; waited {age(history.waited_seconds)} to spare Loki"
     nodes = count(len({one.node for one in verdicts.outages}), "node")
@@ -64,53 +64,56 @@ def summary(result: Result) -> dict[str, list[str]]:
 
 
 def assumptions(result: Result) -> list[str]:
-    """Sentences about all that a history cannot tell."""
+    """Return sentences about what the backtest assumes because a history does not contain it."""
     after = result.release_after_seconds
     back = (
-        "nobody brings a node back"
+        "nobody releases a node"
         if after is None
-        else f"a node comes back {age(after)} after its taint, unless it is held longer as a repeat offender"
+        else f"a node is released {age(after)} after its taint, or later because of its earlier times out"
     )
-    proven = "and others whose kernel log proves a GPU"
+    proven = "and further nodes whose kernel log proves a GPU"
     nodes = {
         "cluster": f"the nodes are the cluster's of today, with today's labels, {proven}",
         "file": f"the nodes are the file's, {proven}",
         "lines": "the nodes are those that the lines name, and the brake counts each from its first line on",
     }[result.nodes_from]
-    polled = f"lines came when their timestamps say, and polls are {age(result.poll_seconds)} apart"
-    said = [back, nodes, polled]
+    polled = f"each line arrived at its timestamp, and polls are {age(result.poll_seconds)} apart"
+    sentences = [back, nodes, polled]
     if result.history.without_boot:
-        said.append(
-            f"no reboot, where kernel lines name no boot ({count(result.history.without_boot, 'fault')}): a "
-            "stamp that runs backwards is a replay"
+        sentences.append(
+            f"kernel lines that name no boot ({count(result.history.without_boot, 'fault')}) come from one "
+            "boot: a stamp that runs backwards is a replay"
         )
-    return said
+    return sentences
 
 
 def missing(result: Result) -> list[str]:
-    """Sentences about gaps in the history."""
-    history, said = result.history, []
+    """Return sentences about missing parts of the history."""
+    history, sentences = result.history, []
     if history.oldest_ns is None:
-        said.append(
-            "Loki has no line with a fault's words in this time: retention, selector, or a healthy fleet"
+        sentences.append(
+            "Loki has no line with a fault's words in this time; check the retention and the selector, "
+            "unless the fleet was healthy"
         )
     elif history.oldest_ns - history.asked.start_ns > _DAY_NS:
-        said.append(
-            f"the oldest line found is of {stamp_of_ns(history.oldest_ns)}: before that Loki kept none "
-            "(retention_period, max_query_lookback), or there was none"
+        sentences.append(
+            f"the oldest line found is of {stamp_of_ns(history.oldest_ns)}; either Loki kept no older lines "
+            "(retention_period, max_query_lookback), or there were none"
         )
     if history.read_upto_ns < history.asked.end_ns:
-        said.append(f"what is after {stamp_of_ns(history.read_upto_ns)} was not read: {result.ended_by}")
+        sentences.append(f"lines after {stamp_of_ns(history.read_upto_ns)} were not read: {result.ended_by}")
     if history.incomplete:
-        said.append(f"{count(history.incomplete, 'nanosecond')} with more lines than Loki gives out at once")
-    return said
+        sentences.append(
+            f"{count(history.incomplete, 'nanosecond')} with more lines than Loki returns in one answer"
+        )
+    return sentences
 
 
 def tables(result: Result) -> Iterator[str]:
-    """Differences come first where a comparison was asked for; then outages and held nodes."""
+    """Yield the tables: the differences, if two sets of rules were compared; outages; held nodes."""
     verdicts = result.verdicts
     if result.difference is not None:
-        yield from _difference("What the other rules would do otherwise", result.difference, result)
+        yield from _difference("Changes by the rules of --compare", result.difference, result)
     if verdicts.outages:
         yield from ("", "Out:", *columns(HEADERS, [_outage_row(one, result) for one in verdicts.outages]))
     if verdicts.held:
@@ -119,12 +122,12 @@ def tables(result: Result) -> Iterator[str]:
         ]
         yield from ("", "Held back:", *columns(HELD_HEADERS, held))
     if result.shadow is not None:
-        yield from _difference("What the rules in shadow mode would have added", result.shadow, result)
+        yield from _difference("Changes if the rules in shadow mode were enforced", result.shadow, result)
 
 
 def _difference(title: str, found: Difference, result: Result) -> Iterator[str]:
     yield from ("", f"{title}:")
-    yield f"{count(len(found.added), 'time')} out more, {len(found.gone)} fewer, {found.same} the same."
+    yield f"{count(len(found.added), 'outage')} more, {len(found.gone)} fewer, {found.same} the same."
     rows = [
         (sign, *_outage_row(one, result))
         for sign, outages in (("+", found.added), ("-", found.gone))
@@ -151,7 +154,7 @@ def _when(one: Outage | HeldSpan, result: Result) -> tuple[str, str, str]:
 
 
 def document(result: Result) -> dict[str, Any]:
-    """The JSON that docs/backtest.md describes; within ``v1`` fields are only ever added."""
+    """Return the JSON that docs/backtest.md describes; within ``v1`` fields are only ever added."""
     history = result.history
     return {
         "apiVersion": API_VERSION,

@@ -1,4 +1,4 @@
-"""``konductor-like explain``: what a fault is and what we do; how a node came to stand as it does."""
+"""``konductor-like explain``: describes a fault and what the controller does about it; or a node's state."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ def explain(
 ) -> None:
     """Explain a fault, by its name or by a line of a log; or a node.
 
-    Of a fault: what it is, whose fault it usually is, what we do, what else to look for. A line is read as
-    the controller reads it, with the rules file in force; for one that is no fault it says why, and that is a
-    success. With --context or --kubeconfig it warns where that cluster's controller runs other rules. Of a
-    node: what stands against it, what was decided and what was held back, and what to do next.
+    For a fault: what it is, its usual cause, what the controller does, and which other faults to look for. A
+    line is read as the controller reads it, with the rules file in force. For a line without a fault the
+    command prints the reason and succeeds. With --context or --kubeconfig it warns if that cluster's
+    controller runs other rules. For a node: its recorded faults, the controller's last decision, what is held
+    back, and what to do next.
     """
     from konductor_like.cli.explain import fault
     from konductor_like.detection import Detector
@@ -58,7 +59,7 @@ def explain(
         return
     text = (_standard_input() if what == [STDIN] else " ".join(what)).strip()
     file = os.environ.get(RULES_VARIABLE)
-    rules = load(Path(file) if file else None)  # as in the controller; no other setting need be right
+    rules = load(Path(file) if file else None)  # as the controller does; other settings may be wrong
     try:
         answer = fault.explain_text(text, source, Detector(rules.catalog))
     except fault.NoFaultError as error:
@@ -72,7 +73,7 @@ def explain(
 def _explain_node(
     name: str, kubeconfig: str | None, context: str | None, missing: CommandError
 ) -> NodeExplanation:
-    """Raises ``missing`` where the cluster has no such node, KubeConfigError or KubeError."""
+    """Explain a node. Raises ``missing`` if the cluster has no such node, KubeConfigError or KubeError."""
     from konductor_like.cli import session
     from konductor_like.cli.explain.node import explain_node
     from konductor_like.cli.status.report import collect
@@ -88,7 +89,7 @@ def _explain_node(
 def _explain_word(
     word: str, kubeconfig: str | None, context: str | None, no_fault: CommandError
 ) -> NodeExplanation:
-    """The node of that name. Raises CommandError that names all that the word is not."""
+    """Explain the node of that name. If there is none, raises CommandError: no rule, no line, no node."""
     from konductor_like.cluster.errors import KubeConfigError, KubeError
 
     missing = f"{no_fault}, and the cluster has no such node"
@@ -96,31 +97,31 @@ def _explain_word(
     try:
         return _explain_node(word, kubeconfig, context, CommandError(missing, hint=hint, status=status))
     except (KubeConfigError, KubeError) as error:
-        message = f"{no_fault}, and whether it is a node cannot be told: {error}"
+        message = f"{no_fault}, and the cluster's nodes cannot be read: {error}"
         hint = f"{hint.rstrip('.')}; {error.hint}" if error.hint else hint
         raise CommandError(message, hint=hint, status=status_of(error) or status) from error
 
 
 def _warn_of_other_rules(rules: UserRules, kubeconfig: str | None, context: str | None) -> None:
-    """Warn where the controller of that cluster runs other rules than these, or where that is not known."""
+    """Warn if the controller of that cluster runs other rules than these, or if its rules are not known."""
     from konductor_like.cli import session
     from konductor_like.cluster.client import ReadOnlyKubeClient
 
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
         controller = session.read_controller(client, settings)
-    if warning := controller.why_unset or controller.other_rules(rules.digest):
+    if warning := controller.why_settings_unknown or controller.other_rules(rules.digest):
         warn(warning)
 
 
 def _standard_input() -> str:
-    """The first line that is not blank: a line full of quotation marks is hard to give to a shell."""
+    """Return the first line that is not blank; a line with quotation marks is hard to pass as an argument."""
     if sys.stdin.isatty():
         tell("Paste one line, and press Enter.")
     return next((line for line in sys.stdin if line.strip()), "")
 
 
 def _show_node(node: NodeExplanation, output: Output) -> None:
-    from konductor_like.cli.explain.node import document, paragraphs  # a fault does without the cluster
+    from konductor_like.cli.explain.node import document, paragraphs  # slow: imports the Kubernetes client
 
     _show(paragraphs(node), document(node), output)
 

@@ -1,4 +1,4 @@
-"""``explain`` of a fault: the rule or the line that is asked about, as a page and as a document."""
+"""``explain`` of a fault: describes a rule or a line of a log, as text and as a document."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ _WE = {
     Severity.FATAL: "taint the node at once, as far as the brake allows",
     Severity.TEST: "taint the node at once, and mark it as a test",
     Severity.SUSPECT: "record it on the node; one such line does not taint",
-    Severity.APPLICATION: "record it as the job's own fault; it never taints",
+    Severity.APPLICATION: "record it as caused by the job; it never taints",
     Severity.INFO: "record it; there is nothing to act upon",
 }
 _USUALLY = {
-    Blame.APPLICATION: "the application's fault",
-    Blame.DRIVER: "the fault of the driver, firmware or another part of the vendor's software",
-    Blame.HARDWARE: "the hardware's fault",
-    Blame.FABRIC: "the fault of the fabric: NVLink, NVSwitch or the network",
-    Blame.OTHER_EVENT: "no fault of its own: something else is behind it",
+    Blame.APPLICATION: "caused by the application",
+    Blame.DRIVER: "caused by the driver, firmware or another part of the vendor's software",
+    Blame.HARDWARE: "caused by the hardware",
+    Blame.FABRIC: "caused by the fabric: NVLink, NVSwitch or the network",
+    Blame.OTHER_EVENT: "a consequence of another event",
 }
 _BUILT_IN = "built-in"
 
 
 class NoFaultError(CommandError):
-    """It is no fault by any name; it may be the name of something else."""
+    """The text is neither a rule's name nor a line of a log; it may be a node's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A rule explained, or a line.
+    """The explanation of a rule, or of a line.
 
-    Of a line ``source`` is the log it was read as (None where it resembles no fault of either), and
-    ``finding`` its fault, or ``reason`` why it is none.
+    For a line, ``source`` is the kind of log as which it was read (None if it resembles no fault of either
+    kind); ``finding`` is its fault, or ``reason`` is why it has no fault.
     """
 
     explanation: Explanation | None = None
@@ -60,17 +60,17 @@ class Answer:
 
 
 def explain_text(text: str, source: Source | None, detector: Detector) -> Answer:
-    """Explain the rule that the text names, else what the text says as a line, by this detector's rules.
+    """Explain the rule that the text names; a text that names no rule is read as a line of a log.
 
-    Raises CommandError where there is no such rule; NoFaultError for a word that is neither.
+    Raises CommandError if there is no such rule; NoFaultError for a word that is neither a rule nor a line.
     """
     if not text:
         raise CommandError("there is nothing to explain", hint=_HINT, status=Exit.USAGE)
     if source is not None:
-        return _read(detector, text, (source,))
+        return _explain_line(detector, text, (source,))
     rule = _as_rule(detector.catalog, text) or ("" if re.search(r"\s", text) else text)
     if not rule:
-        return _read(detector, text, tuple(Source))
+        return _explain_line(detector, text, tuple(Source))
     explanation = explain(detector.catalog, rule)
     if explanation is None:
         raise _not_found(detector.catalog, rule, text)
@@ -78,9 +78,9 @@ def explain_text(text: str, source: Source | None, detector: Detector) -> Answer
 
 
 def _as_rule(catalog: Catalog, text: str) -> str | None:
-    """The rule that a text names as people write it: ``Xid 79``, ``xid.79``, ``nvrm fallen off bus``.
+    """Return the rule that a text names as people write it: ``Xid 79``, ``nvrm fallen off bus``.
 
-    None where the text is a line, or nothing that can be looked up.
+    Return None if the text is a line, or has no form of a rule's name.
     """
     lower = text.lower()
     if (code := _CODE.fullmatch(lower)) and code[1] in _CODED:
@@ -90,7 +90,7 @@ def _as_rule(catalog: Catalog, text: str) -> str | None:
     return f"{name[1]}.{name[2].replace(' ', '_')}" if name and name[1] in families else None
 
 
-def _read(detector: Detector, line: str, sources: tuple[Source, ...]) -> Answer:
+def _explain_line(detector: Detector, line: str, sources: tuple[Source, ...]) -> Answer:
     for source in sources:
         finding = detector.find(line, source)
         if finding is not None:
@@ -100,12 +100,12 @@ def _read(detector: Detector, line: str, sources: tuple[Source, ...]) -> Answer:
         if reason is not None:
             return Answer(line=line, source=source, reason=reason)
     logs = " or ".join(f"{source.value} log" for source in sources)
-    reason = f"It has none of the words by which faults are found in a {logs}."
+    reason = f"It has none of the words by which the rules find faults in a {logs}."
     return Answer(line=line, reason=f"{reason} {_did_you_mean(detector.catalog, line)}".rstrip())
 
 
 def _not_found(catalog: Catalog, rule: str, text: str) -> CommandError:
-    """``rule`` is how the text was understood; the text itself where it was not."""
+    """Return the error for a text without a rule; ``rule`` is the name read from it, else the text itself."""
     family, dot, _ = rule.lower().partition(".")
     names = [name for name in _rule_names(catalog) if name.startswith(f"{family}.")]
     meant = _did_you_mean(catalog, text)
@@ -122,7 +122,7 @@ def _not_found(catalog: Catalog, rule: str, text: str) -> CommandError:
 
 
 def _did_you_mean(catalog: Catalog, text: str) -> str:
-    """The command for a number alone (``79``), or for a code among other words; empty for none."""
+    """Return the right command for a number alone (``79``) or a code among other words; empty without one."""
     mention = _MENTION.search(text.lower())
     codes = [(family, text) for family in _CODED if text.isascii() and text.isdecimal()]
     for family, code in [(mention[1], mention[2])] if mention else codes:
@@ -132,7 +132,7 @@ def _did_you_mean(catalog: Catalog, text: str) -> str:
 
 
 def _rule_names(catalog: Catalog) -> Iterator[str]:
-    """The rules that have a name or number of their own, but for the codes of Xid and SXid."""
+    """Yield the names of all rules except the codes of Xid and SXid."""
     for rule in (*catalog.kernel_rules, *catalog.pod_rules):
         if rule.entry is not None:
             yield rule.entry.rule
@@ -140,7 +140,7 @@ def _rule_names(catalog: Catalog) -> Iterator[str]:
 
 
 def paragraphs(answer: Answer) -> Iterator[Paragraph]:
-    """The page for people: first the line, where there is one."""
+    """Yield the text for people: first the line, if there is one, then the rule."""
     if answer.line is not None:
         yield from _line_rows(answer, answer.line)
     if answer.line is not None and answer.explanation is not None:
@@ -150,7 +150,7 @@ def paragraphs(answer: Answer) -> Iterator[Paragraph]:
 
 
 def document(answer: Answer) -> dict[str, Any]:
-    """The stable form, described in docs/cli.md; what is not known is null or empty."""
+    """Return the document that docs/cli.md describes; unknown values are null or empty."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Explanation",
@@ -167,32 +167,32 @@ def _action(explanation: Explanation, severity: Severity) -> str:
         return f"count and log it, no more: its rule is on trial (shadow), as {severity.value}"
     if explanation.only_scan:
         return (
-            "find it with `scan` alone: no log that the controller reads has such lines, so they never taint"
+            "find it with `scan` only: no log that the controller reads has such lines, so they never taint"
         )
     return _WE[severity]
 
 
 def _action_of_rule(explanation: Explanation) -> str:
-    """The same for a rule, of which often the line decides."""
+    """Return the controller's action for a rule; for many rules the action depends on the line's details."""
     entry = explanation.entry
     if not explanation.details or explanation.only_scan or entry.mode is not Mode.ENFORCE:
         return _action(explanation, entry.severity)
-    return f"what the line says (see But); where it says nothing, {_WE[_else(entry)]}"
+    return f"depends on the line (see But); without details, {_WE[_default_severity(entry)]}"
 
 
-def _else(entry: Entry) -> Severity:
-    """The severity where the line decides and says nothing: an SXid not called Fatal is suspect."""
+def _default_severity(entry: Entry) -> Severity:
+    """Return the severity of a line without details; an SXid without the word Fatal is suspect."""
     return Severity.SUSPECT if isinstance(entry, SxidEntry) else entry.severity
 
 
-def _change(entry: Entry) -> str:
-    """The line under ``overrides:`` that would change what we do; of a user's own rule, where it is.
+def _override_hint(entry: Entry) -> str:
+    """Return the line under ``overrides:`` that changes the action; for a user's own rule, its place.
 
-    Empty where we advise against it.
+    Return an empty text for a fault that applications cause, because no override is advisable.
     """
     if entry.kind is FaultKind.CUSTOM:
         return f"the rule itself, in {entry.origin}"
-    # Fabric Manager's line means what the SXid means that it repeats.
+    # A line of Fabric Manager repeats an SXid, whose severity applies to it.
     rule = f"sxid.{entry.code}" if isinstance(entry, SxidEntry) else entry.rule
     if entry.mode is not Mode.ENFORCE:
         return f"{rule}.mode: {Mode.ENFORCE.value}"
@@ -233,11 +233,11 @@ def _line_rows(answer: Answer, line: str) -> Iterator[Paragraph]:
 
 def _rule_rows(explanation: Explanation) -> Iterator[Paragraph]:
     entry, custom = explanation.entry, explanation.entry.kind is FaultKind.CUSTOM
-    change, severity = _change(entry), entry.severity.value
+    change, severity = _override_hint(entry), entry.severity.value
     if explanation.details:
-        severity = f"by the line ({_else(entry).value} where it says nothing)"
+        severity = f"depends on the line ({_default_severity(entry).value} without details)"
     if change and not custom:
-        then = ", and then whatever the line says" if explanation.details else ""
+        then = "; it then overrides the line's details" if explanation.details else ""
         change = f"{change}   (under `overrides:` in the rules file{then})"
     yield "Fault", f"{fault_name(entry.rule)}: {entry.title}"
     yield "Name", _vendors_name(entry)
@@ -255,7 +255,7 @@ def _rule_rows(explanation: Explanation) -> Iterator[Paragraph]:
         yield "GPUs", " ".join(entry.generations) or "none from A100 on"
         if entry.recovery_since:
             since = "" if entry.recovery_since == "always" else f" since driver {entry.recovery_since}"
-            yield "Comes with", f"xid 154{since}, which says what the GPU needs"
+            yield "Comes with", f"xid 154{since}, which names what the GPU needs"
     others = [
         (f"any {rule[:-2]}" if rule.endswith(".*") else fault_name(rule), title)
         for rule, title in explanation.look_for
@@ -308,7 +308,7 @@ def _rule_document(explanation: Explanation) -> dict[str, Any]:
         "onlyScan": explanation.only_scan,
         "action": _action_of_rule(explanation),
         "details": explanation.details,
-        "change": _change(entry),
+        "change": _override_hint(entry),
         **fields_of(explanation, "vendor_now", "vendor_later"),
         "advice": entry.advice.text,
         "needs": entry.advice.needs.value,

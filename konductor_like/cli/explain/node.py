@@ -1,6 +1,6 @@
 """``explain`` of a node: its state, the last decision, and what the controller would do now.
 
-What is held back, and why, comes of the controller's own decision on the nodes' records.
+The command runs the controller's own decision on the nodes' records to find what is held back, and why.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _COVERAGE = {
     CoverageState.MEASURED: "its kernel log is heard",
     CoverageState.UNKNOWN: "UNKNOWN: its kernel log stopped arriving, so silence means nothing",
     CoverageState.NOT_MEASURED: (
-        "not measured: no heartbeat of its kernel log was ever heard, so silence says little"
+        "not measured: no heartbeat of its kernel log was ever heard, so silence means little"
     ),
 }
 _BY_SETTINGS = (SkipReason.BRAKE, SkipReason.RATE, SkipReason.COOLDOWN, SkipReason.NOT_SELECTED)
-"""Reasons to hold a node back that depend on the controller's settings."""
+"""The reasons for no taint that depend on the controller's settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +67,22 @@ class NodeExplanation:
     report: NodeReport
     controller: ControllerReport
     held_back: tuple[tuple[SkippedTaint, str], ...]
-    """What would taint the node but does not, and why; for the brake with its numbers."""
+    """The faults that would taint the node but do not, each with the reason in words."""
     failures: tuple[FailureReport, ...]
-    """Those that it is part of."""
+    """The failure groups of the node."""
     stays_out: str | None
-    """Why it must not come back by itself, where its earlier times out are against that."""
+    """Why the node must stay out because of its earlier times out; None if they do not require it."""
     other_rules: str
-    """That the controller runs other rules than this machine has; empty where that is not known."""
+    """A sentence if the controller's rules differ from this machine's; empty if not, or if not known."""
 
     @property
     def unread_since(self) -> datetime | None:
-        """Up to where kernel logs were read, where that is so long ago that nodes are unknown."""
+        """See :meth:`ControllerReport.unread_since`, for kernel logs."""
         return self.controller.unread_since(self.now)
 
     @property
     def problem(self) -> str:
-        """Why something is not known."""
+        """Why the Lease cannot be read; empty if it can be."""
         controller = self.controller
         return "" if controller.readable else f"the Lease cannot be read: {controller.problem}"
 
@@ -98,8 +98,8 @@ class NodeExplanation:
 def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
     """Explain one node of the fleet.
 
-    ``own_rules`` is the digest of this machine's rules. Where the controller's settings are not known,
-    nothing is said that depends on them.
+    ``own_rules`` is the digest of this machine's rules. If the controller's settings are not known, the
+    explanation leaves out everything that depends on them.
     """
     state, controller, rules = fleet.nodes[name], fleet.controller, fleet.rules()
     known = controller.settings is not None
@@ -119,7 +119,7 @@ def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
 
 
 def paragraphs(node: NodeExplanation) -> Iterator[Paragraph]:
-    """The page for people: the state and why, what was before, what to do."""
+    """Yield the text for people: the state and its reasons, the history, what to do."""
     report, record, now = node.report, node.report.state.record, node.now
     since = f" since {stamp(report.since)}, {age_of(report.since, now)}" if report.since else ""
     yield "Node", f"{report.name} is {state_text(report)}{since}"
@@ -150,7 +150,7 @@ def paragraphs(node: NodeExplanation) -> Iterator[Paragraph]:
 
 
 def document(node: NodeExplanation) -> dict[str, Any]:
-    """The stable form, described in docs/cli.md."""
+    """Return the document that docs/cli.md describes."""
     act = node.report.state.record.act
     return {
         "apiVersion": API_VERSION,
@@ -186,15 +186,15 @@ def _decided(node: NodeExplanation) -> str:
     if report.fault is not None and (reason := follows_from(report.fault)):
         return f"not tainted: {reason}"
     if node.held_back:
-        return "not tainted: what would taint it is held back"
+        return "not tainted: the fault that would taint it is held back"
     open_ones = [each for each in state.record.incidents if each.state is not IncidentState.RELEASED]
     if open_ones:
         reasons = [follows_from(each) for each in open_ones]
-        return f"recorded, not tainted: {reasons[0] if all(reasons) else 'nothing of it is enough by itself'}"
+        return f"recorded, not tainted: {reasons[0] if all(reasons) else 'no fault is enough for a taint'}"
     if state.record.incidents or report.warnings:
         return ""
     until = f" up to {stamp(node.unread_since)}" if node.unread_since else ""
-    return f"nothing: nothing is recorded against it{until}"
+    return f"nothing: no fault is recorded{until}"
 
 
 def _name(node: NodeExplanation, refused: SkippedTaint) -> str:
@@ -216,7 +216,7 @@ def _fault(incident: Incident, now: datetime) -> Iterator[str]:
         yield f"escalated because: {incident.escalated_because}"
     if incident.ended_ns is not None:
         when = _when(moment_of(incident.ended_ns), now)
-        yield f"over: {when} the driver said so; it stands until `konductor-like reset`"
+        yield f"over: the driver reported its end {when}; it stays open until `konductor-like reset`"
     if incident.job:
         yield f"job: {incident.job}"
     if incident.ack:
@@ -259,5 +259,5 @@ def _coverage(node: NodeExplanation) -> str:
 
 
 def _when(then: datetime, now: datetime) -> str:
-    """``3m12s ago (2026-05-06T11:56:48Z)``."""
+    """Return ``3m12s ago (2026-05-06T11:56:48Z)``."""
     return f"{age_of(then, now)} ago ({stamp(then)})"

@@ -1,1 +1,1 @@
-"""``konductor-like reset``, ``taint`` and ``ack``: what people do to nodes."""
+"""``konductor-like reset``, ``taint`` and ``ack``: the commands that write nodes."""

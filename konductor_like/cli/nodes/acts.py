@@ -1,4 +1,4 @@
-"""The acts of people on nodes. They use the same records and patches as the controller."""
+"""Resets, taints and acknowledgements by people, with the same records and patches as the controller's."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from konductor_like.policy.wording import name_of, why_held
 
 
 class Reset(NodeWrites):
-    """One reset of any number of nodes: a release covers what the controller has read, and no more."""
+    """One reset of any number of nodes; it releases the faults that the controller has read so far."""
 
     done_word = "reset"
     unchanged = "no taint"
 
     def affected(self, selector: str | None) -> list[NodeState]:
-        """Every node that a reset without names is about: those that ``status`` calls faulty or held."""
+        """Return the nodes that a reset without names resets: those that ``status`` calls faulty or held."""
         states = list_nodes(self.client, self.decode, selector).values()
         return [state for state in states if state.tainted or tainting(state.record)]
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
         """See :meth:`NodeWrites.carry_out`."""
         if states and (problem := self.controller.problem) is not None:
-            warn(f"old lines may taint again: cannot tell what was read so far ({problem})")
+            warn(f"old lines may taint again: it is not known up to where logs were read ({problem})")
         super().carry_out(states)
 
     def decide(self, state: NodeState) -> Change | None:
@@ -70,32 +70,32 @@ class Reset(NodeWrites):
         return "untainted" if change.verb is Verb.UNTAINT else "released (no taint)"
 
     def warnings(self, before: NodeState, change: Change) -> Iterator[str]:
-        """See :meth:`NodeWrites.warnings`; and what the advice still asks for after the release."""
+        """See :meth:`NodeWrites.warnings`; also warn about what the advice still asks for."""
         yield from super().warnings(before, change)
         if change.record is not None and (warning := change.record.releases[0].warning):
             yield warning
 
 
 class Purge(NodeWrites):
-    """A reset that leaves no trace of us."""
+    """A reset that removes every taint, label and annotation of Konductor-like."""
 
     done_word = "reset"
-    unchanged = "no trace of us"
+    unchanged = "no taint, label or record of ours"
 
     def affected(self, selector: str | None) -> list[NodeState]:
-        """Every node with a trace of us."""
+        """Return every node with a taint, label or annotation of Konductor-like."""
         states = list_nodes(self.client, self.decode, selector).values()
         return [state for state in states if purge(state) is not None]
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
-        """See :meth:`NodeWrites.carry_out`; the nodes will not tell the brake, so the Lease does."""
+        """Note the purge on the Lease first: without their records the nodes cannot inform the brake."""
         tainted = sum(state.tainted for state in states)
         if tainted and isinstance(self.client, KubeClient) and self.dry_run is DryRun.NONE:
             self._note(self.client, tainted)
         super().carry_out(states)
 
     def _note(self, client: KubeClient, nodes: int) -> None:
-        """Note on the Lease how many come back: the brake must not use their room at once."""
+        """Note the number of purged nodes on the Lease, so that the brake's cool-down counts them."""
         at = self.at()
 
         def act(before: LeaseView) -> ControlAct:
@@ -110,7 +110,7 @@ class Purge(NodeWrites):
         except KubeNotFound:
             return  # no controller has ever run: there is no brake
         except KubeError as error:
-            warn(f"the brake may use the room at once, because the Lease cannot tell it: {error}")
+            warn(f"the brake may taint other nodes at once, because the Lease cannot be written: {error}")
 
     def decide(self, state: NodeState) -> Change | None:
         """See :meth:`NodeWrites.decide`."""
@@ -125,17 +125,17 @@ class OperatorTaint(NodeWrites):
     """A person's taint of any number of nodes."""
 
     done_word = "tainted"
-    unchanged = "tainted for this reason already"
+    unchanged = "already tainted for this reason"
     _why_not: Mapping[str, str] = {}
-    """By node, why the brake would have held the taint."""
+    """By node, why the brake would have held the taint back."""
 
     @cached_property
     def decode(self) -> NodeDecoder:
-        """Nodes as the controller reads them: its settings and ResourceSlices say what a GPU node is."""
+        """The controller's decoder of Nodes: settings and ResourceSlices decide what a GPU node is."""
         return node_decoder(self.controller.settings, listed_slices(self.client))
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
-        """See :meth:`NodeWrites.carry_out`; the brake is looked at first, so that it can be told."""
+        """Ask the brake first, for the warnings; then see :meth:`NodeWrites.carry_out`."""
         wanted = {
             state.name: change.incident
             for state in states
@@ -146,7 +146,10 @@ class OperatorTaint(NodeWrites):
         super().carry_out(states)
 
     def _refused(self, wanted: Mapping[str, Incident]) -> Mapping[str, str]:
-        """By node, why the brake would have held the taint, as far as the controller's settings are known."""
+        """Return, by node, why the brake would have held the taint back.
+
+        Without the controller's settings only a pause is a known reason.
+        """
         controller, nodes = self.controller, list_nodes(self.client, self.decode)
         ambiguous = controller.coverage.ambiguous if controller.coverage else frozenset()
         snapshot = Snapshot(nodes, controls=controller.controls, ambiguous=ambiguous)
@@ -159,53 +162,53 @@ class OperatorTaint(NodeWrites):
         }
 
     def decide(self, state: NodeState) -> Change | None:
-        """See :meth:`NodeWrites.decide`; what is no GPU node is never tainted (rule 20)."""
+        """See :meth:`NodeWrites.decide`; a node without a GPU is never tainted (rule 20)."""
         if not state.is_gpu_node:
-            unknown = self.controller.why_unset
-            as_known = f", as far as can be told ({unknown})" if unknown else ""
+            unknown = self.controller.why_settings_unknown
+            as_known = f", as far as known ({unknown})" if unknown else ""
             raise CannotWriteError(f"node/{state.name} has no GPU{as_known}, and only GPU nodes are tainted")
         if state.blocked and not state.tainted:
             raise CannotWriteError(
-                f"node/{state.name}: a taint with our key and effect, and another value, is there already"
+                f"node/{state.name} already has a taint with our key and effect, and with another value"
             )
         return self._change(state)
 
     def done_text(self, change: Change) -> str:
         """See :meth:`NodeWrites.done_text`."""
-        return "tainted" if change.verb is Verb.TAINT else "was tainted already; the reason was added"
+        return "tainted" if change.verb is Verb.TAINT else "was already tainted; the reason was added"
 
     def warnings(self, before: NodeState, change: Change) -> Iterator[str]:
-        """See :meth:`NodeWrites.warnings`; and what would have kept the controller from it."""
+        """See :meth:`NodeWrites.warnings`; also warn if the controller would not have tainted the node."""
         yield from super().warnings(before, change)
         if change.verb is not Verb.TAINT:
             return
         if self.controller.settings is None:
-            yield f"whether the brake has room for it cannot be told: {self.controller.why_unset}"
+            yield f"whether the brake allows the taint is not known: {self.controller.why_settings_unknown}"
         if change.node in self._why_not:
             yield f"the controller would not have tainted it now: {self._why_not[change.node]}"
         if before.opted_out:
-            yield f"it bears the label {OPT_OUT_LABEL}, so the controller leaves it alone"
+            yield f"it has the label {OPT_OUT_LABEL}, so the controller does not taint it"
         if not before.selected:
-            yield "the controller's KONDUCTOR_NODE_SELECTOR leaves it out, so the controller leaves it alone"
+            yield "the controller's KONDUCTOR_NODE_SELECTOR excludes it, so the controller does not taint it"
 
     def _change(self, state: NodeState) -> Change | None:
         return operator_taint(state, at=self.at(), by=self.by, reason=self.reason)
 
 
 class Acknowledgement(NodeWrites):
-    """A person's word that the faults of a node are known."""
+    """A person's acknowledgement of a node's faults."""
 
     rule: str | None = None
-    """Of this rule; None for all."""
+    """The rule whose faults are acknowledged; None for all rules."""
     done_word = "acknowledged"
-    unchanged = "nothing stands against it"
+    unchanged = "no open fault"
 
     def decide(self, state: NodeState) -> Change | None:
         """See :meth:`NodeWrites.decide`."""
         change = acknowledge(state, self.rule, at=self.at(), by=self.by, reason=self.reason)
         if change is None and self.rule is not None:
             recorded = sorted({fault_name(each.key.rule) for each in state.record.incidents})
-            known = f"; recorded are {', '.join(recorded)}" if recorded else ""
+            known = f"; its record has {', '.join(recorded)}" if recorded else ""
             raise CannotWriteError(f"node/{state.name} has no open {fault_name(self.rule)} on record{known}")
         return change
 
@@ -214,7 +217,7 @@ class Acknowledgement(NodeWrites):
         mine = change.incident.ack if change.incident else None
         incidents = change.record.incidents if change.record else ()
         names = [name_of(each) for each in incidents if each.ack is not None and each.ack == mine]
-        distinct = list(dict.fromkeys(names))  # under two severities a fault is two incidents
+        distinct = list(dict.fromkeys(names))  # one fault with two severities is two incidents
         return f"acknowledged: {listed(distinct, 3)}" + (
             "; the taint stays" if change.health == "faulty" else ""
         )

@@ -1,4 +1,4 @@
-"""``konductor-like reset``, ``taint`` and ``ack``: what people do to nodes."""
+"""The commands ``konductor-like reset``, ``taint`` and ``ack``."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from konductor_like.model import NodeState
 
 NAMES_ASKED_ABOUT = 10
-"""The question names this many nodes, and counts the rest."""
-_NOTHING_TO_RESET = "Nothing to reset: no taint of ours, nothing held by the brake."
+"""Number of nodes that the question names; it counts the others."""
+_NOTHING_TO_RESET = "Nothing to reset: no taint of ours, and the brake holds no node."
 
 
 def reset(
@@ -38,20 +38,18 @@ def reset(
     *,
     dry_run: DryRunOption = DryRun.NONE,
     reason: OptionalReason = "",
-    purge: Annotated[
-        bool, typer.Option("--purge", help="Remove labels and records too: every trace of us.")
-    ] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Also remove our labels and records.")] = False,
     selector: Selector = None,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
 ) -> None:
-    """Untaint nodes, so that they stay untainted.
+    """Untaint nodes and release their faults.
 
-    With names: those nodes, with all that is recorded against them. Without: every node that carries the
-    taint or that the brake holds; a terminal is asked first, and without one --yes is needed. The evidence so
-    far never taints again; a new fault does, at once.
+    With names: the named nodes. Without names: every node that has the taint or that the brake holds; the
+    command asks on the terminal first, and without a terminal it needs --yes. Faults that the controller has
+    read so far never taint again; a new fault does, at once.
     """
     from konductor_like.cli.nodes.acts import Purge, Reset
     from konductor_like.cli.nodes.writes import connected
@@ -62,7 +60,7 @@ def reset(
     if fleet_wide and not yes and not can_answer():
         raise CommandError(
             "a reset without names may free the whole fleet, and there is no terminal to ask on",
-            hint="name the nodes (is a shell variable empty?), or say --yes; --dry-run shows which they are",
+            hint="name the nodes (is a shell variable empty?), or give --yes; --dry-run lists the nodes",
             status=Exit.USAGE,
         )
     with connected(dry_run, kubeconfig, context) as (client, settings):
@@ -87,8 +85,8 @@ def taint(
 ) -> None:
     """Taint nodes for a reason of your own.
 
-    It stands in the node's record with your name, and counts as out of service; `reset` brings the node back.
-    The brake is not asked, because a person decides: where it would have held the taint, that is said.
+    The node's record shows your name, and the node counts as out of service; `reset` brings it back. The
+    brake does not stop a person's taint: the command warns if the brake would have held it back.
     """
     from konductor_like.cli.nodes.acts import OperatorTaint
     from konductor_like.cli.nodes.writes import connected
@@ -104,7 +102,7 @@ def ack(
     rule: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RULE]", help="xid 63, nccl.socket; none for all that is recorded.", callback=not_empty
+            metavar="[RULE]", help="xid 63, nccl.socket; none for all faults.", callback=not_empty
         ),
     ] = None,
     *,
@@ -114,10 +112,10 @@ def ack(
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
 ) -> None:
-    """Acknowledge what stands against a node.
+    """Acknowledge the recorded faults of a node.
 
-    What does not taint makes the node suspect no more, and its evidence so far counts towards no threshold;
-    when it is seen again, the node is suspect again. A taint stays: `reset` takes it off.
+    An acknowledged fault no longer makes the node suspect, and its lines up to now count towards no
+    threshold. If the fault occurs again, the node is suspect again. A taint stays: `reset` removes it.
     """
     from konductor_like.cli.nodes.acts import Acknowledgement
     from konductor_like.cli.nodes.writes import connected
@@ -131,18 +129,18 @@ def ack(
 
 
 def rule_of(words: Sequence[str]) -> str | None:
-    """The rule that people's words name: ``xid 63``, ``XID.63``, ``nvrm fallen off bus``; None for none."""
+    """Return the rule that these words name (``XID 63``, ``nvrm fallen off bus``); None without words."""
     family, _, name = " ".join(words).strip().lower().replace(".", " ", 1).partition(" ")
     return f"{family}.{name.strip().replace(' ', '_')}" if name else family or None
 
 
 def _confirmed(states: Sequence[NodeState], *, purge: bool) -> bool:
-    """Ask on the terminal; the question says what a purge loses."""
+    """Ask on the terminal; for a purge, the question warns of what is lost."""
     names = listed([state.name for state in states], NAMES_ASKED_ABOUT)
     nodes = f"{count(len(states), 'node')}: {names}"
     if not purge:
         return ask(f"Reset {nodes}? [y/N] ")
     return ask(
-        f"Purge {nodes}? What is recorded on them is lost, and a kernel log that is read again may taint "
-        "them again. [y/N] "
+        f"Purge {nodes}? Their records are lost, and a kernel log that is read again may taint them again. "
+        "[y/N] "
     )

@@ -1,4 +1,4 @@
-"""The common part of commands that write nodes: decide, write, decide again after a conflict, tell."""
+"""The common part of commands that write nodes: decide, write, retry after a conflict, print the result."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from konductor_like.model import Change, NodeState
 from konductor_like.settings import Settings
 
 ROUNDS = 5
-"""A node that keeps changing is decided on so often."""
+"""Attempts to write a node that other writers keep changing."""
 _SUFFIX = {DryRun.NONE: "", DryRun.CLIENT: " (dry run)", DryRun.SERVER: " (server dry run)"}
 
 
 class ServerDryRunClient(KubeClient):
-    """Lets the server check every patch and store nothing."""
+    """A client whose patches the server checks but does not store."""
 
     write_params = {**KubeClient.write_params, "dryRun": "All"}  # noqa: RUF012 -- the base declares it
 
@@ -42,21 +42,21 @@ _CLIENTS: Mapping[DryRun, type[ReadOnlyKubeClient]] = {
 def connected(
     dry_run: DryRun, kubeconfig: str | None, context: str | None
 ) -> AbstractContextManager[tuple[ReadOnlyKubeClient, Settings]]:
-    """A client that can do as much as the kind of dry run allows. Raises CommandError or KubeConfigError."""
+    """Connect the client for this kind of dry run. Raises CommandError or KubeConfigError."""
     return session.connected(_CLIENTS[dry_run], kubeconfig, context)
 
 
 class CannotWriteError(Exception):
-    """Why a node must not be written as it was asked."""
+    """The node must not be written as the person asked; the message is the reason."""
 
 
 class NodeWrites(ABC):
-    """One kind of write to any number of nodes; counts what was ``done`` and what ``failed``."""
+    """One kind of write to any number of nodes; ``done`` and ``failed`` count the nodes."""
 
     done_word: ClassVar[str]
-    """``reset``, as in *was not reset*."""
+    """The participle for messages: ``reset``, as in *was not reset*."""
     unchanged: ClassVar[str]
-    """Why there was nothing to do."""
+    """Why a node needed no write, for the message."""
 
     def __init__(
         self, client: ReadOnlyKubeClient, settings: Settings, dry_run: DryRun, *, reason: str
@@ -90,23 +90,23 @@ class NodeWrites(ABC):
 
     @abstractmethod
     def decide(self, state: NodeState) -> Change | None:
-        """The change to write, or None where there is nothing to do. Raises CannotWriteError."""
+        """Return the change to write, or None if the node needs no change. Raises CannotWriteError."""
 
     @abstractmethod
     def done_text(self, change: Change) -> str:
-        """The result in words, to stand behind the node's name."""
+        """Return the result of a write, to print after the node's name."""
 
     def warnings(self, before: NodeState, change: Change) -> Iterator[str]:
-        """Warnings about a node that was written."""
+        """Yield warnings about a node that was written."""
         if before.record_problem and change.record is not None:
             yield f"its record was replaced, it could not be read: {before.record_problem}"
 
     def at(self) -> datetime:
-        """Now, by the cluster's clock: a laptop's that runs ahead would cover faults still to come."""
+        """Return the cluster's time; a laptop's clock that runs ahead would release later faults, too."""
         return session.cluster_now(self.client)
 
     def named(self, names: Sequence[str]) -> list[NodeState]:
-        """The nodes of these names; one that is not there is told and counts as failed."""
+        """Read the nodes of these names; print a message for a missing node and count it as failed."""
         states = []
         for name in dict.fromkeys(names):
             try:
@@ -116,7 +116,7 @@ class NodeWrites(ABC):
         return states
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
-        """Decide and write; a node that changed meanwhile is decided on again, a bounded number of times."""
+        """Decide and write; decide again on a node that changed meanwhile, at most :data:`ROUNDS` times."""
         for _ in range(ROUNDS):
             if not states:
                 break
@@ -127,12 +127,12 @@ class NodeWrites(ABC):
             tell(f"hint: {hint}")
 
     def fail(self, message: str) -> None:
-        """Tell what could not be done, and count it."""
+        """Print why a node was not written, and count it."""
         self.failed += 1
         tell(message)
 
     def _round(self, states: Sequence[NodeState]) -> list[NodeState]:
-        """One attempt at each node; gives back the fresh states of those to decide on again."""
+        """Try each node once; return the fresh states of the nodes to decide on again."""
         decided = []
         for state in states:
             try:
@@ -145,12 +145,12 @@ class NodeWrites(ABC):
             if change is None:
                 self.done += 1
                 say([f"node/{state.name} unchanged ({self.unchanged})"])
-            elif fresh := self._ended(state, next(results)):
+            elif fresh := self._handle_result(state, next(results)):
                 again.append(fresh)
         return again
 
-    def _ended(self, before: NodeState, result: WriteResult) -> NodeState | None:
-        """Say how one write ended; gives back the fresh state of a node to decide on again."""
+    def _handle_result(self, before: NodeState, result: WriteResult) -> NodeState | None:
+        """Print the result of one write; after a conflict return the node's fresh state."""
         change = result.change
         match result.outcome:
             case Outcome.CONFLICT if result.state is not None:
@@ -162,7 +162,7 @@ class NodeWrites(ABC):
             case _:
                 why = str(result.error or "the API server has not answered yet")
                 if result.outcome_unknown:
-                    why += f"; it may have been {self.done_word} all the same"
+                    why += f"; it may have been {self.done_word} anyway"
                 self.fail(f"node/{change.node}: {why}")
                 if result.error and result.error.hint:
                     self._hints[result.error.hint] = None

@@ -1,4 +1,4 @@
-"""``konductor-like status``: how the nodes stand, the brake first."""
+"""``konductor-like status``: shows the brake, the controller and the state of every node."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ def status(
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
 ) -> None:
-    """Show how the nodes stand, why, and what to do.
+    """Show each node's state, the reason, and what to do.
 
-    Reads the cluster only. Above the nodes: the brake, and the controller with how far it has read.
+    Only reads the cluster. Above the nodes are the brake, and the controller with the age of the lines that
+    it has read last.
     """
     from konductor_like.cli import session
     from konductor_like.cli.status.report import collect, status_report
@@ -50,7 +51,7 @@ def status(
 
 
 def _by_health(report: StatusReport, found: Exit) -> Exit:
-    """What ``--exit-code`` makes of the nodes; ``found`` says whether all that were asked for are there."""
+    """Return the exit status for ``--exit-code``; ``found`` is the status without that option."""
     from konductor_like.cli.status.report import Health
 
     healths = {node.health for node in report.nodes}
@@ -79,7 +80,7 @@ def _show(report: StatusReport, output: Output, *, headers: bool) -> None:
         tell(f"node/{name} has no GPU, and nothing is recorded on it")
     if not (report.nodes or report.missing or report.ordinary):
         tell("No GPU nodes found.")
-    if output not in ("json", "yaml"):  # which hold all of it
+    if output not in ("json", "yaml"):  # these contain the warnings
         _warn(report)
 
 

@@ -1,4 +1,4 @@
-"""Which kernel logs arrive and what is missing of them, as ``status`` shows it. Pure."""
+"""The coverage in ``status``: which kernel logs arrive, and which parts of them are missing. Pure."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from konductor_like.model.time import SECOND_NS, moment_of
 Fact = TypeVar("Fact")
 NAMES_SHOWN = 5
 GAPS_SHOWN = 3
-_NOT_UNDERSTOOD = "with an Xid that is not understood: see the controller's log"
+_NOT_UNDERSTOOD = "with an Xid that could not be parsed: see the controller's log"
 
 
 @dataclass(frozen=True, slots=True)
-class CoverageReport:
-    """Whether the kernel log of each GPU node arrives, in the order of their names; and what is missing."""
+class CoverageSummary:
+    """The coverage of each GPU node, in the order of their names, and what is missing."""
 
     coverage: Coverage
     states: Mapping[str, CoverageState]
 
     def nodes(self, state: CoverageState) -> list[str]:
-        """The names of the nodes in this state."""
+        """Return the names of the nodes in this state."""
         return [name for name, its in self.states.items() if its is state]
 
     def gaps(self) -> list[tuple[Gap, list[str]]]:
-        """The gaps of nodes that still exist, with these nodes."""
+        """Return the gaps of nodes that still exist, with these nodes."""
         gaps = [(gap, list(filter(gap.concerns, self.states))) for gap in self.coverage.gaps]
         return [(gap, nodes) for gap, nodes in gaps if nodes]
 
 
 def state_of(name: str, coverage: Coverage | None, *, unread: bool) -> CoverageState:
-    """The coverage of one node; while kernel logs are not read, a heartbeat that was heard means nothing."""
+    """Return the coverage of one node; it is UNKNOWN while kernel logs are ``unread``."""
     if unread:
         return CoverageState.UNKNOWN
     return CoverageState.NOT_MEASURED if coverage is None else coverage.of(name)
@@ -44,26 +44,26 @@ def state_of(name: str, coverage: Coverage | None, *, unread: bool) -> CoverageS
 
 def coverage_report(
     gpu_nodes: Iterable[str], coverage: Coverage | None, *, unread: bool
-) -> CoverageReport | None:
-    """The report on these nodes; None without coverage."""
+) -> CoverageSummary | None:
+    """Return the summary for these nodes; None without coverage."""
     if coverage is None:
         return None
     names = sorted(gpu_nodes, key=natural)
-    return CoverageReport(coverage, {name: state_of(name, coverage, unread=unread) for name in names})
+    return CoverageSummary(coverage, {name: state_of(name, coverage, unread=unread) for name in names})
 
 
 def by_name(facts: Mapping[str, Fact]) -> list[tuple[str, Fact]]:
-    """Facts about nodes in the order of the nodes' names."""
+    """Return facts about nodes in the order of the nodes' names."""
     return sorted(facts.items(), key=lambda item: natural(item[0]))
 
 
 def latest_first(misnamed: Mapping[str, Misnamed]) -> list[tuple[str, Misnamed]]:
-    """Names in kernel faults that no Node has, the latest first."""
+    """Return the names in kernel faults that no Node has, the latest first."""
     return sorted(misnamed.items(), key=lambda item: (-item[1].at_ns, item[0]))
 
 
-def coverage_lines(report: CoverageReport | None, now: datetime) -> Iterator[tuple[str, str]]:
-    """The lines above the table: how many kernel logs arrive, then only what is wrong."""
+def coverage_lines(report: CoverageSummary | None, now: datetime) -> Iterator[tuple[str, str]]:
+    """Yield the lines above the table: the number of kernel logs that arrive, then the problems."""
     if report is None or not report.states:
         return
     coverage, fleet = report.coverage, len(report.states)
@@ -92,13 +92,13 @@ def coverage_lines(report: CoverageReport | None, now: datetime) -> Iterator[tup
 
 
 def warnings_on(name: str, coverage: Coverage | None) -> Iterable[str]:
-    """What a person must hear about one node."""
+    """Yield the warnings about one node's kernel log."""
     if coverage is not None and name in coverage.ambiguous:
-        yield "two machines report under this name at once; it is not tainted until one is left"
+        yield "two machines report under this name at once; it is not tainted until only one reports"
 
 
 def notes_on(name: str, coverage: Coverage | None) -> Iterable[str]:
-    """What is worth a column in the wide table only."""
+    """Yield the notes on one node's kernel log, for the wide table."""
     if coverage is None:
         return
     for gap in coverage.gaps:
@@ -113,7 +113,7 @@ def notes_on(name: str, coverage: Coverage | None) -> Iterable[str]:
 
 
 def first_few(names: Sequence[str]) -> str:
-    """The first few, and how many more."""
+    """Return the first names, and the number of the others."""
     return listed(names, NAMES_SHOWN)
 
 
@@ -126,10 +126,10 @@ def _gap_text(gap: Gap, nodes: Sequence[str], fleet: int, now: datetime) -> str:
 
 
 def _misnamed_text(misnamed: Sequence[tuple[str, Misnamed]], now: datetime) -> str:
-    names = "1 name that is no Node" if len(misnamed) == 1 else f"{len(misnamed)} names that are no Nodes"
+    names = "1 name without a Node" if len(misnamed) == 1 else f"{len(misnamed)} names without a Node"
     faults = count(sum(each.faults for _, each in misnamed), "fault")
     latest = age_of(moment_of(misnamed[0][1].at_ns), now)
     return (
         f"kernel faults of {names}: {first_few([name for name, _ in misnamed])} "
-        f"({faults}, the last {latest} ago); unless deleted, check KONDUCTOR_NODE_LABEL"
+        f"({faults}, the last {latest} ago); unless the nodes were deleted, check KONDUCTOR_NODE_LABEL"
     )

@@ -1,7 +1,7 @@
 """The stable JSON and YAML form of a status report (schema ``konductor-like/v1``, described in docs/cli.md).
 
-Within ``v1`` fields are only ever added. A moment is RFC 3339 in UTC; what is not known is null, never left
-out.
+Within ``v1`` fields are only ever added. A moment is RFC 3339 in UTC. An unknown value is null; its field is
+never left out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from konductor_like.cli.columns import fault_name, natural, stamp, stamp_of_ns
 from konductor_like.cli.output import API_VERSION, fields_of
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cli.status.coverage import CoverageReport, by_name, latest_first
+from konductor_like.cli.status.coverage import CoverageSummary, by_name, latest_first
 from konductor_like.cli.status.report import NodeReport, StatusReport
 from konductor_like.cli.status.shared_failures import FailureReport
 from konductor_like.cluster.published import Published
@@ -21,7 +21,7 @@ from konductor_like.model import BrakeState, CoverageState, Incident, Source
 
 
 def status_document(report: StatusReport) -> dict[str, Any]:
-    """Plain dicts, lists, strings, numbers and None."""
+    """Return the report as plain dicts, lists, strings, numbers and None."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Status",
@@ -35,12 +35,12 @@ def status_document(report: StatusReport) -> dict[str, Any]:
 
 
 def brake_document(brake: BrakeState, controller: ControllerReport) -> dict[str, Any]:
-    """The brake, its bounds and what it holds."""
+    """Return the brake, its bounds and the nodes that it holds."""
     known = controller.settings is not None
     return {
         **fields_of(brake, "holding", "gpu_nodes", "out"),
         "bound": brake.bound if known else None,
-        "problem": controller.why_unset or None,
+        "problem": controller.why_settings_unknown or None,
         "unavailable": brake.unavailable if known else None,
         "pools": [fields_of(pool, "pool", "gpu_nodes", "out", "bound") for pool in brake.pools],
         "rate": brake.pace and fields_of(brake.pace, "taints", "most", "window_seconds", "frees_at"),
@@ -89,7 +89,7 @@ def _settings(settings: Published) -> dict[str, Any]:
     }
 
 
-def _coverage(report: CoverageReport | None) -> dict[str, Any] | None:
+def _coverage(report: CoverageSummary | None) -> dict[str, Any] | None:
     if report is None:
         return None
     coverage = report.coverage
@@ -113,7 +113,7 @@ def _facts(label: str, facts: Iterable[tuple[str, object]], number: str) -> list
 
 
 def node_document(node: NodeReport) -> dict[str, Any]:
-    """One node."""
+    """Return one node."""
     record = node.state.record
     return {
         "name": node.name,
@@ -138,7 +138,7 @@ def node_document(node: NodeReport) -> dict[str, Any]:
 
 
 def failure_document(failure: FailureReport) -> dict[str, Any]:
-    """One failure group."""
+    """Return one failure group."""
     return {
         **fields_of(failure, "name", "shared", "start_ns"),
         "rootCauses": [*failure.root_causes, *failure.gone],
@@ -147,7 +147,7 @@ def failure_document(failure: FailureReport) -> dict[str, Any]:
 
 
 def incident_document(incident: Incident) -> dict[str, Any]:
-    """One fault on one node."""
+    """Return one fault on one node."""
     return {
         "name": fault_name(incident.key.rule),
         "rule": incident.key.rule,

@@ -1,6 +1,6 @@
-"""The status of nodes: what is read (:func:`collect`), and the report that follows from it, a pure value.
+"""The status of nodes: :func:`collect` reads the cluster, :func:`status_report` makes a pure value of it.
 
-It decides nothing: the controller decided upon the records, and this shows them.
+The report shows the records that the controller wrote; it decides nothing itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 from konductor_like.cli.columns import natural, stamp
 from konductor_like.cli.session import ControllerReport, read_controller
 from konductor_like.cli.status.coverage import (
-    CoverageReport,
+    CoverageSummary,
     coverage_report,
     notes_on,
     state_of,
@@ -46,68 +46,68 @@ from konductor_like.settings import Settings
 
 
 class Health(StrEnum):
-    """The state of a node, worst first: the order of the list."""
+    """The state of a node; the list shows the worst state first, in this order."""
 
     FAULTY = "faulty"
-    """It carries our taint."""
+    """The node has our taint."""
     HELD = "held"
-    """It would carry it, but for the brake."""
+    """The node has a fault that taints, but the brake holds the taint back."""
     SUSPECT = "suspect"
-    """Something is recorded that is not enough by itself."""
+    """The node has a recorded fault that is not enough for a taint."""
     UNKNOWN = "unknown"
-    """Its kernel log stopped arriving or is not read, or its record cannot be read: silence means nothing."""
+    """The kernel log stopped arriving or is not read, or the record cannot be read: silence means nothing."""
     NOT_MEASURED = "not measured"
-    """Its kernel log was never seen with a heartbeat: silence means little."""
+    """No heartbeat of the node's kernel log was ever seen: silence means little."""
     HEALTHY = "healthy"
 
 
 _HEALTHS, _SEVERITIES = tuple(Health), tuple(Severity)
-"""The worst first."""
+"""All values, the worst first."""
 _ACCUSING = (Severity.FATAL, Severity.TEST, Severity.SUSPECT)
-CLAIMED_BY_NOBODY = "tainted by somebody else: no record of ours claims it"
-_UNREAD_ADVICE = "find out why the controller does not read the kernel logs: its log and /readyz tell"
+CLAIMED_BY_NOBODY = "tainted by somebody else: no record of ours explains the taint"
+_UNREAD_ADVICE = "find out why the controller does not read the kernel logs: see its log and /readyz"
 _READER_ADVICE = "look at the kernel-log reader's pod on this node and at the log collector"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """One node, as people ask about it."""
+    """The state of one node and the reasons for it."""
 
     state: NodeState
     health: Health
     coverage: CoverageState
     accusing: tuple[Incident, ...]
-    """The incidents that may be behind a state other than healthy, the gravest first."""
+    """The incidents that may explain a state other than healthy, the gravest first."""
     logs: Coverage | None
-    """The kernel logs of the fleet that arrive; None where no controller has said so."""
+    """Which kernel logs of the fleet arrive; None if no controller has published this yet."""
     unread_since: datetime | None
-    """Up to where kernel logs were read, where that is so long ago that nodes are unknown."""
+    """See :meth:`ControllerReport.unread_since`, for kernel logs."""
 
     @property
     def name(self) -> str:
-        """The node's."""
+        """The node's name."""
         return self.state.name
 
     @property
     def fault(self) -> Incident | None:
-        """The gravest open incident, where the state is about one."""
+        """The gravest incident that may explain the state; None without such an incident."""
         return self.accusing[0] if self.accusing else None
 
     @property
     def since(self) -> datetime | None:
-        """When it was tainted or the fault first seen, in UTC; None where there is no such moment."""
+        """When the node was tainted or its fault first seen, in UTC; None without a taint or fault."""
         if self.health is Health.FAULTY and self.state.record.tainted_at:
             return self.state.record.tainted_at
         return moment_of(self.fault.first_ns) if self.fault else None
 
     @property
     def qualifier(self) -> str:
-        """What the bare state hides: a test, a fault from before the install, one of another boot."""
+        """Further words on the state: ``test``, ``before install``, ``other boot``, ``acked``."""
         return ", ".join(_qualifiers(self))
 
     @property
     def advice(self) -> str:
-        """What to do; empty where nothing is."""
+        """What to do; empty if there is nothing to do."""
         if self.fault is not None:
             return follows_from(self.fault) or self.fault.advice
         if self.health is Health.FAULTY:
@@ -120,12 +120,12 @@ class NodeReport:
 
     @property
     def warnings(self) -> list[str]:
-        """What a person must hear whatever the columns show."""
+        """Warnings that are printed below every kind of table."""
         return [*_warnings(self.state), *warnings_on(self.name, self.logs)]
 
     @property
     def notes(self) -> list[str]:
-        """What is worth a column in the wide table only."""
+        """Notes for the last column of the wide table."""
         return [*_notes(self), *notes_on(self.name, self.logs)]
 
 
@@ -137,53 +137,58 @@ class StatusReport:
     brake: BrakeState
     controller: ControllerReport
     nodes: tuple[NodeReport, ...]
-    coverage: CoverageReport | None = None
-    """None where no controller has said yet which kernel logs arrive."""
+    coverage: CoverageSummary | None = None
+    """None if no controller has published yet which kernel logs arrive."""
     failures: tuple[FailureReport, ...] = ()
-    """What shows on many nodes at once, whichever nodes were asked for."""
+    """All failure groups of the fleet, also those of nodes that are not shown."""
     missing: tuple[str, ...] = ()
-    """Names that were asked for and that the cluster does not have."""
+    """Names that the person gave and that the cluster does not have."""
     ordinary: tuple[str, ...] = ()
-    """Names that were asked for and have neither a GPU nor a trace of us."""
+    """Names that the person gave, of nodes with neither a GPU nor a record or taint of ours."""
 
     @property
     def why_unknown(self) -> str:
-        """Why no node is known to be healthy: kernel logs are not read, or nobody has said that they are."""
+        """Why no node is known to be healthy; empty if the kernel logs are read."""
         if (since := self.controller.unread_since(self.now)) is not None:
             return (
                 f"the kernel logs have not been read since {stamp(since)}: "
-                "until they are, nodes that nothing stands against are unknown"
+                "until they are, nodes without a recorded fault are unknown"
             )
         if self.controller.coverage is not None:
             return ""
-        who = "no controller has said yet" if self.controller.readable else "without the Lease nobody can say"
-        return f"{who} which kernel logs arrive: every node counts as not measured"
+        why = (
+            "no controller has published yet"
+            if self.controller.readable
+            else "without the Lease it is unknown"
+        )
+        return f"{why} which kernel logs arrive: every node counts as not measured"
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What was read: all nodes, whichever were asked for, because the brake counts all of them."""
+    """All nodes of the cluster, because the brake counts all of them, and the controller's Lease."""
 
     now: datetime
     nodes: Mapping[str, NodeState]
     controller: ControllerReport
     selected: Collection[str]
-    """The names that the selector picks; without one all of them."""
+    """The names of the nodes that match the selector; all names without a selector."""
 
     @property
     def ambiguous(self) -> frozenset[str]:
-        """Names under which two machines report at once."""
+        """The names under which two machines report at once."""
         return self.controller.coverage.ambiguous if self.controller.coverage else frozenset()
 
     @property
     def unread_since(self) -> datetime | None:
-        """Up to where kernel logs were read, where that is so long ago that nodes are unknown."""
+        """See :meth:`ControllerReport.unread_since`, for kernel logs."""
         return self.controller.unread_since(self.now)
 
     def rules(self) -> PolicyConfig:
-        """The controller's rules, with the catalogue's deferrals where something may be deferred now.
+        """Return the controller's policy; with the catalogue's rules if a fault may be deferred now.
 
-        To read the catalogue takes longer than all else, and it is seldom needed.
+        Reading the catalogue is the slowest part of the command, so it is read only for a fault that is young
+        enough to be deferred.
         """
         since_ns = unix_ns(self.now - timedelta(seconds=DEFER_SECONDS_MOST))
         states = (state for state in self.nodes.values() if not state.tainted)
@@ -194,7 +199,7 @@ class Fleet:
         return self.controller.policy
 
     def brake(self) -> BrakeState:
-        """The brake by the controller's settings; where they are not known, without what depends on them."""
+        """Return the brake's state; without the controller's settings, only what is known without them."""
         controls = self.controller.controls
         state = brake_state(self.nodes, self.rules(), self.ambiguous, controls=controls, now=self.now)
         if self.controller.settings is not None:
@@ -209,7 +214,7 @@ class Fleet:
 def collect(
     client: ReadOnlyKubeClient, settings: Settings, now: datetime, selector: str | None = None
 ) -> Fleet:
-    """Read nodes and Lease. Raises KubeError for the nodes; a Lease that cannot be read is reported."""
+    """Read nodes and Lease. Raises KubeError for the nodes; the report names a problem with the Lease."""
     controller = read_controller(client, settings)
     decode = node_decoder(controller.settings, listed_slices(client))
     nodes = list_nodes(client, decode)
@@ -217,7 +222,7 @@ def collect(
 
 
 def status_report(fleet: Fleet, names: Collection[str] = ()) -> StatusReport:
-    """The report on the nodes of these names; without names on those that the selector picks."""
+    """Return the report on the nodes of these names; without names, on the nodes that match the selector."""
     nodes, coverage, unread_since = fleet.nodes, fleet.controller.coverage, fleet.unread_since
     chosen = set(names or fleet.selected)
     states = [state for name, state in nodes.items() if name in chosen]
@@ -237,17 +242,17 @@ def status_report(fleet: Fleet, names: Collection[str] = ()) -> StatusReport:
 def node_reports(
     states: Iterable[NodeState], coverage: Coverage | None, unread_since: datetime | None = None
 ) -> tuple[NodeReport, ...]:
-    """A report per node that has a GPU or a trace of us, the worst first, then by name.
+    """Return a report for each node that has a GPU or a record or taint of ours: worst first, then by name.
 
-    Without coverage every node is ``not measured``. ``unread_since``: kernel logs were read up to here and
-    not since; what was measured then is unknown now, because failure is not absence.
+    Without coverage every node is ``not measured``. ``unread_since``: the controller has not read kernel logs
+    since then; nodes that were measured then are unknown now, because unread logs do not prove health.
     """
     reports = [node_report(state, coverage, unread_since) for state in states if worth_reporting(state)]
     return tuple(sorted(reports, key=lambda report: (_HEALTHS.index(report.health), natural(report.name))))
 
 
 def worth_reporting(state: NodeState) -> bool:
-    """Whether a node has a GPU, or anything of ours on it."""
+    """Whether a node has a GPU, or a record or taint of ours."""
     return (
         state.is_gpu_node
         or not state.record.empty
@@ -259,11 +264,11 @@ def worth_reporting(state: NodeState) -> bool:
 def node_report(
     state: NodeState, coverage: Coverage | None, unread_since: datetime | None = None
 ) -> NodeReport:
-    """The report on one node. Coverage and ``unread_since`` as for :func:`node_reports`."""
+    """Return the report on one node; for the parameters see :func:`node_reports`."""
     heard = state_of(state.name, coverage, unread=unread_since is not None)
     accusing = sorted(
         filter(lambda incident: _accuses(incident, state), state.record.incidents),
-        # What the node is out for comes first, whatever else is suspected of it.
+        # The incident that taints the node comes first, before any suspicion.
         key=lambda each: (not each.taints, _SEVERITIES.index(each.severity), each.first_ns),
     )
     if recorded := health_of(state.record, tainted=state.tainted):
@@ -276,9 +281,10 @@ def node_report(
 
 
 def _accuses(incident: Incident, state: NodeState) -> bool:
-    """Whether it may be behind a state other than healthy; another boot's never explains a taint.
+    """Whether the incident may explain a state other than healthy.
 
-    What a person acknowledged, or what followed from elsewhere, accuses nobody unless it taints.
+    An incident of another boot never explains a taint. A collateral or acknowledged incident explains a state
+    only if it taints.
     """
     if incident.state is IncidentState.RELEASED:
         return False
@@ -289,7 +295,7 @@ def _accuses(incident: Incident, state: NodeState) -> bool:
 
 
 def _qualifiers(node: NodeReport) -> Iterator[str]:
-    """One word on state or fault, the role in a failure group, and whether a person acknowledged it."""
+    """Yield a word on the state or fault, the role in a failure group, and ``acked``."""
     state, health, fault = node.state, node.health, node.fault
     if health is Health.HELD and node.logs is not None and node.name in node.logs.ambiguous:
         yield "ambiguous name"
@@ -301,27 +307,27 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
         yield "before install"
     elif fault is not None and fault.severity is Severity.TEST:
         yield "test"
-    standing = [each for each in state.record.incidents if each.state is not IncidentState.RELEASED]
-    about = [fault] if fault else standing
-    roles = {each.role for each in about} | {each.role for each in standing if each.role is Role.ROOT_CAUSE}
+    open_ones = [each for each in state.record.incidents if each.state is not IncidentState.RELEASED]
+    about = [fault] if fault else open_ones
+    roles = {each.role for each in about} | {each.role for each in open_ones if each.role is Role.ROOT_CAUSE}
     yield from [role.value for role in Role if role in roles][:1]
     if any(each.ack for each in about):
         yield "acked"
 
 
 def follows_from(incident: Incident) -> str:
-    """Where to look first if the incident followed from another node's failure; empty if it did not."""
+    """Return the advice for an incident that another node's failure caused; empty for any other."""
     if incident.role is not Role.COLLATERAL or incident.root_cause is None:
         return ""
     return f"it followed from a failure on {incident.root_cause}: look there first"
 
 
 def why_still_held(controller: ControllerReport, now: datetime) -> str:
-    """Why a node is held that nothing is known to hold."""
+    """Return why a node is still held although the brake, computed now, would not hold it."""
     if controller.settings is None:
-        return f"why cannot be told: {controller.why_unset}"
+        return f"the reason is not known: {controller.why_settings_unknown}"
     when = "at the next poll" if controller.alive(now) else "when a controller runs"
-    return f"nothing is in its way any more, it is tainted {when}"
+    return f"the brake allows the taint now, and the node is tainted {when}"
 
 
 def _warnings(state: NodeState) -> Iterator[str]:
@@ -334,7 +340,7 @@ def _warnings(state: NodeState) -> Iterator[str]:
     if state.record.contested_at is not None:
         at = state.record.contested_at
         by = next((mark.by for mark in state.record.releases if mark.at == at), "somebody")
-        yield f"our taint is contested: {by} removed it at {stamp(at)}; find out what does that"
+        yield f"our taint is contested: {by} removed it at {stamp(at)}; find out what removes it"
     for last in state.record.releases[:1]:
         if last.warning and last.read.boot_id in (None, state.machine.boot_id):
             yield last.warning
@@ -347,7 +353,7 @@ def _notes(node: NodeReport) -> Iterator[str]:
     if state.record.replace_since is not None:
         yield f"failed too often: to be replaced, since {stamp(state.record.replace_since)}"
     elif state.record.hold_until is not None:
-        yield f"failed before: held until {stamp(state.record.hold_until)}"
+        yield f"failed before: should stay out until {stamp(state.record.hold_until)}"
     if state.record.tainted_at and not state.tainted:
         yield "the taint was removed by hand"
     if state.opted_out:
@@ -367,7 +373,7 @@ def _notes(node: NodeReport) -> Iterator[str]:
 
 
 def marks_of(incident: Incident) -> list[str]:
-    """``fatal``, ``held``, ``collateral``, ``before install``."""
+    """Return the words on an incident: ``fatal``, ``held``, ``collateral``, ``before install``."""
     role = incident.role.value if incident.role else ""
     before = "before install" if incident.before_install else ""
     return [mark for mark in (incident.severity.value, incident.state.value, role, before) if mark]

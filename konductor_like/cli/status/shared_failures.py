@@ -1,4 +1,4 @@
-"""Failure groups, put together from the records of their nodes. Pure."""
+"""Failure groups, assembled from the records of their nodes. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from konductor_like.policy.correlation import DOMAIN, parts_of
 from konductor_like.policy.incidents import health_of, tainting
 
 RECENT = timedelta(hours=24)
-"""So long a failure group is shown although nothing stands against any of its nodes any more."""
+"""Time for which a failure group is shown after all its nodes are healthy again."""
 FAILURES_SHOWN = 5
 _GRAVEST_FIRST = (Role.ROOT_CAUSE, Role.UNCLEAR, Role.COLLATERAL)
 Members = dict[str, list[Incident]]
@@ -29,26 +29,26 @@ class FailureReport:
 
     name: str
     shared: str
-    """What its nodes share: a job, ``namespace/Kind/name``, or ``domain NAME``."""
+    """The job (``namespace/Kind/name``) or the NVLink domain (``domain NAME``) that its nodes share."""
     start_ns: int
-    """When it began, by its name; an incident on one of its nodes may be older than that."""
+    """The time in the group's name; an incident on one of its nodes may be older."""
     root_causes: tuple[str, ...]
-    """Where it began; empty where no root cause is in sight."""
+    """The nodes where the failure began; empty if no root cause is known."""
     gone: tuple[str, ...]
-    """Where it began by the others' records: nodes that are gone, or of which nothing is on record."""
+    """Root causes that other nodes' records name, but that do not exist or have no recorded fault now."""
     collateral: tuple[str, ...]
     unclear: tuple[str, ...]
-    """Nodes with no known role: one that failed by itself first, then those that failed with the most jobs,
-    then those with the earliest line."""
+    """Nodes with no known role, sorted: nodes with a fault that taints, then by the number of failed jobs
+    (the most first), then by the earliest line."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """All of them."""
+        """All nodes except those in ``gone``."""
         return (*self.root_causes, *self.unclear, *self.collateral)
 
 
 def shared_failures(nodes: Mapping[str, NodeState], now: datetime) -> tuple[FailureReport, ...]:
-    """Failure groups that go on or are recent, the latest first; each has two nodes or more."""
+    """Return the failure groups that are open or recent, the latest first; each has at least two nodes."""
     groups: defaultdict[str, Members] = defaultdict(dict)
     open_groups: set[str] = set()
     for name, state in nodes.items():
@@ -66,9 +66,10 @@ def shared_failures(nodes: Mapping[str, NodeState], now: datetime) -> tuple[Fail
 
 
 def _failed_jobs(groups: Mapping[str, Members], now: datetime) -> Mapping[str, set[str]]:
-    """The jobs of the last day that failed with each node while no root cause was in sight.
+    """Return, by node, the jobs that failed with the node in the last day and whose root cause is not known.
 
-    The controller ranks by the same and knows more: a record keeps the latest group of each fault only.
+    The controller ranks by the same jobs but knows more of them: a record keeps only the latest failure group
+    of each fault.
     """
     jobs: defaultdict[str, set[str]] = defaultdict(set)
     for group, members in groups.items():
@@ -110,7 +111,7 @@ def _report(
 
 
 def failure_lines(failures: Sequence[FailureReport], now: datetime) -> Iterator[tuple[str, str]]:
-    """The lines above the table: a sentence for each of the latest."""
+    """Yield the lines above the table: a sentence for each of the latest failures."""
     for each in failures[:FAILURES_SHOWN]:
         yield "Failures", failure_sentence(each, now)
     if len(failures) > FAILURES_SHOWN:
@@ -118,14 +119,14 @@ def failure_lines(failures: Sequence[FailureReport], now: datetime) -> Iterator[
 
 
 def failure_sentence(failure: FailureReport, now: datetime) -> str:
-    """``ml/Job/llama, 5m ago, 64 nodes: began on gpu-1; 63 collateral``."""
+    """Return ``ml/Job/llama, 5m ago, 64 nodes: began on gpu-1; 63 collateral``."""
     parts = []
     if failure.root_causes:
         parts.append(f"began on {first_few(failure.root_causes)}")
     if failure.gone:
-        parts.append(f"began on {first_few(failure.gone)}, of which nothing is on record")
+        parts.append(f"began on {first_few(failure.gone)}, without a recorded fault")
     if failure.unclear:
-        none = "" if parts else "no root cause in sight; "
+        none = "" if parts else "no known root cause; "
         parts.append(
             f"{none}{len(failure.unclear)} unclear, the likeliest first: {first_few(failure.unclear)}"
         )

@@ -1,4 +1,4 @@
-"""A status report as text: plain columns of full width, or fitted to a terminal and coloured."""
+"""A status report as text: plain columns of full width, or coloured and as wide as the terminal."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _STYLES = {
     Health.HEALTHY: "green",
 }
 _UNREAD = {
-    Source.KERNEL: "every node that nothing stands against is UNKNOWN",
-    Source.POD: "what jobs printed since then is not seen",
+    Source.KERNEL: "every node without a recorded fault is UNKNOWN",
+    Source.POD: "faults that jobs have printed since then are missing",
 }
 _ALARMING = re.compile(
     "(Unread|Missing|Lost|Unparsed|Ambiguous|Misnamed): |[^:]+: (none|unknown|bounds)"
     "|.*(HOLDING|NO NODE|NOT RUNNING|UNKNOWN)"
 )
-"""Lines above the table that say that something is wrong."""
+"""Matches the lines above the table that report a problem."""
 HEADERS = ("NODE", "STATE", "AGE", "FAULT", "GPU", "COUNT", "EVIDENCE", "ADVICE")
 WIDE_HEADERS = (*HEADERS[:-2], "SEVERITY", "SINCE", "LAST-SEEN", "COVERAGE", *HEADERS[-2:], "NOTES")
 
 
 def tables(report: StatusReport, *, wide: bool, headers: bool = True) -> list[str]:
-    """The summary and the table as plain text; without headers there are rows and nothing else."""
+    """Return the summary and the table as plain text; without ``headers`` only the rows."""
     shown = WIDE_HEADERS if wide else HEADERS
     rows = [_row(node, report.now, shown) for node in report.nodes]
     if not headers:
@@ -51,7 +51,7 @@ def tables(report: StatusReport, *, wide: bool, headers: bool = True) -> list[st
 
 
 def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
-    """The lines above the table: first which logs are not read, then the brake."""
+    """Yield the lines above the table: the logs that are not read, the brake, the controller, the rest."""
     brake, controller, now = report.brake, report.controller, report.now
     for source, means in _UNREAD.items():
         since = controller.unread_since(now, source)
@@ -61,64 +61,64 @@ def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
         until = f"until {stamp(pause.until)}" if pause.until else "without an end"
         by = f"{pause.reason} ({pause.by})"
         yield "Paused", f"NO NODE IS TAINTED, {until}: {by}; `konductor-like resume` ends it"
-    yield "Brake", brake_sentence(brake, now, controller.why_unset)
+    yield "Brake", brake_sentence(brake, now, controller.why_settings_unknown)
     yield "Controller", controller_sentence(controller, now)
     yield from coverage_lines(report.coverage, now)
     yield from failure_lines(report.failures, now)
 
 
 def brake_sentence(brake: BrakeState, now: datetime, unknown: str = "") -> str:
-    """The brake's state in one sentence; ``unknown`` says why its bounds are not known."""
+    """Return the brake's state in one sentence; ``unknown`` is the reason if its bounds are not known."""
     of_all = f"of {count(brake.gpu_nodes, 'GPU node')}"
-    room = f"{brake.out} out of service, at most {brake.bound} {of_all} may be"
+    usage = f"{brake.out} out of service, at most {brake.bound} {of_all} may be"
     if unknown:
-        room = f"{brake.out} {of_all} out of service; {unknown}"
+        usage = f"{brake.out} {of_all} out of service; {unknown}"
     further = "".join(f"; {part}" for part in _further_bounds(brake, now))
     if brake.held:
         names = first_few([held.node for held in brake.held])
-        return f"HOLDING {count(len(brake.held), 'node')} back: {names}; {room}{further}"
+        return f"HOLDING {count(len(brake.held), 'node')} back: {names}; {usage}{further}"
     if unknown:
-        return f"bounds not known; {room}"
+        return f"bounds not known; {usage}"
     full = brake.out + brake.cooling >= brake.bound
-    return f"armed; {room}" + ("; the next would be held" if full else "") + further
+    return f"not engaged; {usage}" + ("; the next would be held back" if full else "") + further
 
 
 def pace_sentence(pace: Pace, now: datetime) -> str:
-    """How much of the rate is used, and when that ends."""
+    """Return the number of taints within the rate's window, and when the oldest stops counting."""
     used = f"{pace.taints} of at most {count(pace.most, 'taint')} in the last {age(pace.window_seconds)}"
     return f"{used}; the oldest counts until {_when(pace.frees_at, now)}" if pace.frees_at else used
 
 
 def _further_bounds(brake: BrakeState, now: datetime) -> Iterable[str]:
-    """What else is in the way of a taint: a cool-down, pools that have no room, the rate."""
+    """Yield the other limits on taints: the cool-down, pools that have reached their bound, the rate."""
     if brake.rearms_at is not None and brake.held:
         released, deleted = brake.cooling - brake.deleted, brake.deleted
         after = [count(released, "release")] if released else []
         after += [count(deleted, "tainted node") + " deleted"] if deleted else []
-        yield f"COOLING DOWN after {' and '.join(after)}, arms itself again {_when(brake.rearms_at, now)}"
+        yield f"COOLING DOWN after {' and '.join(after)} until {_when(brake.rearms_at, now)}"
     elif brake.rearms_at is not None:
         gone = count(brake.deleted, "tainted node")
-        yield f"{gone} deleted lately, the room stays empty until {_when(brake.rearms_at, now)}"
+        yield f"{gone} deleted recently, counted as out of service until {_when(brake.rearms_at, now)}"
     full = [pool for pool in brake.pools if pool.out >= pool.bound]
     if full:
         names = first_few([f"{pool.pool} ({pool.out} of {pool.gpu_nodes} out)" for pool in full])
-        yield f"no room in {'pool' if len(full) == 1 else 'pools'} {names}"
+        yield f"bound reached in {'pool' if len(full) == 1 else 'pools'} {names}"
     if brake.pace is not None:
         yield f"rate {pace_sentence(brake.pace, now)}"
 
 
 def _when(then: datetime, now: datetime) -> str:
-    """``2026-05-06T12:05:00Z (in 5m)``."""
+    """Return ``2026-05-06T12:05:00Z (in 5m)``."""
     return f"{stamp(then)} (in {age_of(now, then)})"
 
 
 def controller_sentence(controller: ControllerReport, now: datetime) -> str:
-    """Who acts, and how far it has read."""
+    """Return a sentence on the controller: whether it runs, and the age of the lines that it read last."""
     if not controller.readable:
         return f"unknown: {controller.problem}"
     lease = f"Lease {controller.lease}"
     if not controller.exists:
-        return f"none: there is no {lease}, so none has ever run"
+        return f"none: there is no {lease}, so no controller has ever run"
     read = [_read_up_to(controller, source, now) for source in Source if source in controller.reached_ns]
     progress = "".join(f"; {part}" for part in (", ".join(read), controller.problem) if part)
     if controller.holder is None or controller.renewed is None:
@@ -130,21 +130,21 @@ def controller_sentence(controller: ControllerReport, now: datetime) -> str:
 
 
 def _read_up_to(controller: ControllerReport, source: Source, now: datetime) -> str:
-    """How far a source was read; and acted upon, where something has waited for long."""
+    """Return up to where a source was read; also up to where it was acted upon if that is much older."""
     reached = moment_of(controller.reached_ns[source])
     acted = moment_of(controller.read_ns.get(source, controller.reached_ns[source]))
     text = f"{source.value} logs read up to {age_of(reached, now)} ago"
-    waits = (reached - acted).total_seconds() > controller.stale_seconds
-    return f"{text} and acted upon up to {age_of(acted, now)} ago" if waits else text
+    is_behind = (reached - acted).total_seconds() > controller.stale_seconds
+    return f"{text} and acted upon up to {age_of(acted, now)} ago" if is_behind else text
 
 
 def state_text(node: NodeReport) -> str:
-    """``faulty``, ``suspect (before install)``."""
+    """Return ``faulty``, ``suspect (before install)``."""
     return f"{node.health.value} ({node.qualifier})" if node.qualifier else node.health.value
 
 
 def _row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[str]:
-    """One row of the table; a cell is empty where there is nothing to say."""
+    """Return one row of the table; cells may be empty."""
     cells = {
         "NODE": node.name,
         "STATE": state_text(node),
@@ -168,7 +168,7 @@ def _row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[str]:
 
 
 def status_view(report: StatusReport, *, wide: bool, headers: bool) -> RenderableType:
-    """The brake, the controller, the nodes; below them the line behind each state and the advice."""
+    """Return the status for a terminal: the summary, the nodes, then the evidence and advice by node."""
     from rich.console import Group
     from rich.text import Text
 
@@ -182,7 +182,7 @@ def status_view(report: StatusReport, *, wide: bool, headers: bool) -> Renderabl
 
 
 def _details(node: NodeReport) -> tuple[str, list[str]]:
-    """The paragraph on a node; without lines where there is no more to say than in the table."""
+    """Return the paragraph on a node; its lines are empty if the table shows everything."""
     lines = [node.fault.title, node.fault.evidence] if node.fault else []
     lines += [f"To do: {node.advice}"] if node.advice else []
     return node.name, [line for line in lines if line]
