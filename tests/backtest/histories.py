@@ -31,8 +31,8 @@ WEIGHTS = (4, 4, 3, 3, 20, 20)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One line of a node's kernel log, or of a pod on it."""
+class WrittenLine:
+    """One line of a node's kernel log, or of a pod on the node."""
 
     node: str
     at_ns: int
@@ -41,19 +41,19 @@ class Said:
 
     @property
     def source(self) -> Source:
-        """Which of the two."""
+        """The kind of log."""
         return Source.KERNEL if self.pod is None else Source.POD
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """As its collector sets them."""
+        """The labels that the log collector sets."""
         if self.pod is not None:
             return {**POD, "k8s_pod_name": self.pod, "k8s_node_name": self.node}
         return {**KERNEL, "k8s_pod_name": f"dmesg-{self.node}", "k8s_node_name": self.node}
 
     @property
     def line(self) -> LogLine:
-        """As the reader gives it."""
+        """The line as the reader returns it."""
         labels = self.labels
         return LogLine(
             self.source,
@@ -67,38 +67,40 @@ class Said:
         )
 
 
-def xid(node: str, seconds: float, code: int = 79, gpu: str = GPUS[1], stamp: float | None = None) -> Said:
-    """A node's Xid, so many seconds after the start."""
+def xid(
+    node: str, seconds: float, code: int = 79, gpu: str = GPUS[1], stamp: float | None = None
+) -> WrittenLine:
+    """Return a node's Xid, this number of seconds after the start."""
     stamp = 1000 + seconds if stamp is None else stamp
     text = f"[{stamp:.6f}] NVRM: Xid (PCI:{gpu}): {code}, {TEXTS[code]}"
-    return Said(node, START_NS + round(seconds * SECOND_NS), text)
+    return WrittenLine(node, START_NS + round(seconds * SECOND_NS), text)
 
 
-def nccl(node: str, seconds: float, job: str) -> Said:
-    """What a rank of a job says when another one is gone."""
+def nccl(node: str, seconds: float, job: str) -> WrittenLine:
+    """Return the line that a rank of a job prints when another rank is gone."""
     text = f"{job}-{node}:71:88 [0] socket.cc:500 NCCL WARN socketProgress: Connection closed by remote peer"
-    return Said(node, START_NS + round(seconds * SECOND_NS), text, f"{job}-{node.rpartition('-')[2]}")
+    return WrittenLine(node, START_NS + round(seconds * SECOND_NS), text, f"{job}-{node.rpartition('-')[2]}")
 
 
-def history(seed: int, *, seconds: float, nodes: int = 10, lines: int = 80) -> list[Said]:
-    """Faults of all kinds, and now and then a kernel log that is printed once more."""
+def history(seed: int, *, seconds: float, nodes: int = 10, lines: int = 80) -> list[WrittenLine]:
+    """Return faults of all kinds, and three kernel logs that are printed a second time."""
     rng = random.Random(seed)
-    said: list[Said] = []
+    written: list[WrittenLine] = []
     for _ in range(lines):
         at = rng.uniform(1, seconds - 30)
         code = rng.choices(_CODES, WEIGHTS)[0]
-        said.append(xid(f"gpu-{rng.randint(1, nodes)}", at, code, rng.choice(GPUS)))
+        written.append(xid(f"gpu-{rng.randint(1, nodes)}", at, code, rng.choice(GPUS)))
     for node in rng.sample([f"gpu-{number}" for number in range(1, nodes + 1)], 3):
         at_ns = START_NS + round(rng.uniform(seconds / 2, seconds - 1) * SECOND_NS)
-        before = sorted((one for one in said if one.node == node and one.at_ns < at_ns), key=_time)
-        said += [Said(node, at_ns + place, one.text) for place, one in enumerate(before)]
-    return sorted(said, key=_time)
+        before = sorted((one for one in written if one.node == node and one.at_ns < at_ns), key=_time)
+        written += [WrittenLine(node, at_ns + place, one.text) for place, one in enumerate(before)]
+    return sorted(written, key=_time)
 
 
-def pages(said: list[Said], upto_ns: int) -> Iterator[Page]:
-    """A history as the reader gives it."""
-    yield Page([one.line for one in said], upto_ns)
+def pages(written: list[WrittenLine], upto_ns: int) -> Iterator[Page]:
+    """Yield a history as the reader returns it."""
+    yield Page([one.line for one in written], upto_ns)
 
 
-def _time(one: Said) -> int:
+def _time(one: WrittenLine) -> int:
     return one.at_ns

@@ -1,4 +1,4 @@
-"""What is kept of a history: whole, private, bounded, and never trusted blindly."""
+"""The cache of a history: files are whole, private and bounded, and damaged files are removed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def files(root: Path) -> Iterable[Path]:
     return sorted((root / NAME).iterdir())
 
 
-def test_what_was_kept_is_there_for_the_next_run(tmp_path: Path) -> None:
+def test_a_stored_window_is_there_for_the_next_run(tmp_path: Path) -> None:
     HistoryCache(tmp_path, NAME).store(Window(100, 200), entries(100, 150, 199))
 
     found = HistoryCache(tmp_path, NAME).window_at(150)
@@ -33,7 +33,7 @@ def test_what_was_kept_is_there_for_the_next_run(tmp_path: Path) -> None:
     assert found == (Window(100, 200), entries(100, 150, 199))
 
 
-def test_of_two_windows_that_hold_a_moment_the_one_that_reaches_further_is_taken(tmp_path: Path) -> None:
+def test_of_two_windows_around_a_moment_the_one_that_ends_later_is_taken(tmp_path: Path) -> None:
     cache = HistoryCache(tmp_path, NAME)
     for window in (Window(100, 200), Window(150, 300), Window(160, 170), Window(400, 500)):
         cache.store(window, entries(window.start_ns))
@@ -83,7 +83,7 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
-def test_the_windows_used_longest_ago_make_room(tmp_path: Path) -> None:
+def test_the_windows_used_longest_ago_are_removed(tmp_path: Path) -> None:
     cache = HistoryCache(tmp_path, NAME, bytes_most=2000)
     for number in range(1, 31):
         cache.store(Window(100 * number, 100 * number + 100), entries(100 * number))

@@ -1,4 +1,4 @@
-"""Reading the past: kept windows, a Loki that fails for a while, and what it may process for us."""
+"""Reading the history: cached windows, a Loki that fails for a while, and the byte budget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Fails = Callable[[int], LokiError | None]
 
 @dataclass
 class OneLineAMinute:
-    """A Loki of that content; ``fails`` says which of its queries, by number, end how."""
+    """A Loki with one line a minute; ``fails`` returns the error of a query by its number."""
 
     fails: Fails = lambda _: None
     asked: list[tuple[int, int]] = field(default_factory=list)
@@ -70,7 +70,7 @@ def every_minute(span: Window) -> list[int]:
     return list(range(span.start_ns, span.end_ns, 60 * SECOND_NS))
 
 
-def test_a_second_run_asks_only_for_what_is_too_young_to_be_kept(tmp_path: Path) -> None:
+def test_a_second_run_asks_only_for_lines_too_young_to_be_cached(tmp_path: Path) -> None:
     first, second = OneLineAMinute(), OneLineAMinute()
 
     assert list(times(past(first, HistoryCache(tmp_path, "0" * 20)))) == every_minute(SPAN)
@@ -82,7 +82,7 @@ def test_a_second_run_asks_only_for_what_is_too_young_to_be_kept(tmp_path: Path)
     assert again.found.kept_lines == 47 * 60
 
 
-def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_run_continues_where_it_ended(tmp_path: Path) -> None:
     first = past(OneLineAMinute(), HistoryCache(tmp_path, "0" * 20))
     for _, page in zip(range(5), first.pages(), strict=False):
         assert page.lines
@@ -92,7 +92,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert second.asked[0][0] == first.upto_ns
 
 
-def test_another_span_takes_what_is_kept_of_it_and_asks_for_what_lies_between(tmp_path: Path) -> None:
+def test_another_span_uses_the_cached_windows_and_asks_for_the_rest(tmp_path: Path) -> None:
     early, late = Window(START_NS, START_NS + 10 * HOUR_NS), Window(START_NS + 20 * HOUR_NS, SPAN.end_ns)
     for span in (early, late):
         kept = HistoryCache(tmp_path, "0" * 20)
@@ -105,7 +105,7 @@ def test_another_span_takes_what_is_kept_of_it_and_asks_for_what_lies_between(tm
     assert (loki.asked[0][0], loki.asked[-1][1]) == (early.end_ns, late.start_ns)
 
 
-def test_a_directory_that_takes_no_more_ends_the_keeping_and_not_the_run(
+def test_a_full_disk_ends_the_caching_and_not_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -116,16 +116,16 @@ def test_a_directory_that_takes_no_more_ends_the_keeping_and_not_the_run(
     assert list(times(past(OneLineAMinute(), HistoryCache(tmp_path, "0" * 20)))) == every_minute(SPAN)
 
 
-def test_a_loki_that_fails_for_a_while_is_asked_again_later_and_that_is_told() -> None:
-    told: list[str] = []
+def test_a_loki_that_fails_for_a_while_is_asked_again_later_with_a_warning() -> None:
+    warnings: list[str] = []
     rests: list[float] = []
     loki = OneLineAMinute(lambda number: LokiUnavailable("Loki restarts") if 4 <= number < 8 else None)
-    one = past(loki, tell=told.append)
+    one = past(loki, tell=warnings.append)
     one.pause = rests.append
 
     assert list(times(one)) == every_minute(SPAN)
     assert rests == [10.0, 20.0, 30.0, 40.0]
-    assert told[0] == "Loki restarts; asking again in 10 seconds"
+    assert warnings[0] == "Loki restarts; asking again in 10 seconds"
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_failure_that_lasts_ends_the_reading_after_what_was_read(fails: Fails,
     assert one.upto_ns >= SPAN.start_ns
 
 
-def test_the_budget_makes_it_wait_and_the_waiting_is_counted() -> None:
+def test_the_budget_makes_the_reader_wait_and_the_waiting_is_counted() -> None:
     clock = 0.0
     one = past(OneLineAMinute())
     one.budget = ByteBudget(3 * 2**20, lambda: clock)

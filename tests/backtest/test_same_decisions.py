@@ -1,4 +1,4 @@
-"""A backtest decides as the controller would have: the same nodes, for the same, at the same polls."""
+"""A backtest decides as the controller would: the same nodes, for the same reasons, at the same polls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from konductor_like.model import Checkpoint, LogLine, Machine, NodeState, Source
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.settings import Settings
-from tests.backtest.histories import POD, SECOND_NS, START_NS, Said, history, nccl, xid
+from tests.backtest.histories import POD, SECOND_NS, START_NS, WrittenLine, history, nccl, xid
 from tests.policy.scenes import node
 
 SECONDS, POLL_SECONDS, POD_POLL_SECONDS, NODES = 1800, 5, 15, 12
@@ -55,7 +55,7 @@ rules:
 
 @dataclass(frozen=True)
 class Case:
-    """Whose rules, which brake, which nodes."""
+    """A choice of settings, rules and nodes."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     rules: str = "rules: []"
@@ -68,7 +68,7 @@ class Case:
 
     @property
     def nodes(self) -> dict[str, NodeState]:
-        """Half of them may be of one NVLink domain, and all of so many pools."""
+        """All nodes, spread over ``pools``; every second one is in one of ``domains`` NVLink domains."""
         found = {}
         for number in range(1, NODES + 1):
             name = f"gpu-{number}"
@@ -101,7 +101,7 @@ CASES = {
 
 
 class _Cluster:
-    """Nodes that nobody else writes."""
+    """A cluster whose nodes no other writer changes."""
 
     problem: Exception | None = None
 
@@ -114,7 +114,7 @@ class _Cluster:
 
 @dataclass(frozen=True, order=True)
 class Taint:
-    """One taint: of whom, for what and why, and when."""
+    """One taint: the node, the rule, the grounds and the time."""
 
     node: str
     rule: str
@@ -122,30 +122,30 @@ class Taint:
     at_ns: int = field(compare=False)
 
 
-def told(seed: int) -> list[Said]:
-    """Single faults and replays; jobs that fail, some with dead hardware first; links of a whole domain."""
+def mixed_history(seed: int) -> list[WrittenLine]:
+    """Return single faults, replays, failed jobs (some after dead hardware) and links of a whole domain."""
     rng = random.Random(seed)
-    said = history(seed, seconds=SECONDS, nodes=NODES)
+    written = history(seed, seconds=SECONDS, nodes=NODES)
     for number in range(6):
         at = rng.uniform(60, SECONDS - 120)
         ranks = rng.sample([f"gpu-{each}" for each in range(1, NODES + 1)], 4)
-        said += [nccl(name, at + rng.random() * 4, f"job-{number}") for name in ranks]
-        said += [xid(name, at + rng.random() * 4, 43) for name in ranks[:3]]
+        written += [nccl(name, at + rng.random() * 4, f"job-{number}") for name in ranks]
+        written += [xid(name, at + rng.random() * 4, 43) for name in ranks[:3]]
         if number % 3 == 0:
-            said.append(xid(ranks[0], at - 1, 79))
+            written.append(xid(ranks[0], at - 1, 79))
     for _ in range(2):
         at = rng.uniform(60, SECONDS - 120)
         first, *others = rng.sample([f"gpu-{each}" for each in range(1, NODES, 2)], NODES // 2)
-        said += [xid(first, at, 149), *(xid(name, at + 1.2 + rng.random() * 2, 149) for name in others)]
+        written += [xid(first, at, 149), *(xid(name, at + 1.2 + rng.random() * 2, 149) for name in others)]
     for _ in range(2):
         at, text = rng.uniform(60, SECONDS - 60), "mlx5_core 0000:3d:00.0: device's health compromised"
         at_ns = START_NS + round(at * SECOND_NS)
-        said.append(Said(f"gpu-{rng.randint(1, NODES)}", at_ns, f"[{1000 + at:.6f}] {text}"))
-    return sorted(said, key=lambda one: one.at_ns)
+        written.append(WrittenLine(f"gpu-{rng.randint(1, NODES)}", at_ns, f"[{1000 + at:.6f}] {text}"))
+    return sorted(written, key=lambda one: one.at_ns)
 
 
-def by_the_controller(said: list[Said], case: Case) -> list[Taint]:
-    """What the controller's own readers and reconciler do, polling while the lines come."""
+def by_the_controller(written: list[WrittenLine], case: Case) -> list[Taint]:
+    """Return the taints of the controller's own readers and reconciler, which poll while lines arrive."""
     clock_ns = START_NS
     nodes, metrics, writer = DryRunNodes(cast("Nodes", _Cluster(case.nodes))), Metrics(), DryRunWriter()
     detector, policy, taints = Detector(case.book.catalog), case.policy(), list[Taint]()
@@ -172,7 +172,7 @@ def by_the_controller(said: list[Said], case: Case) -> list[Taint]:
             unknown_node_seconds=600,
             detect=MultilineDetector(lambda: detector).detect,
         )
-        left = list(said)
+        left = list(written)
         while clock_ns < END_NS:
             clock_ns += POLL_SECONDS * SECOND_NS
             while left and left[0].at_ns < clock_ns:
@@ -196,8 +196,8 @@ def by_the_controller(said: list[Said], case: Case) -> list[Taint]:
     return taints
 
 
-def by_the_backtest(said: list[Said], case: Case) -> list[Taint]:
-    """The same history played."""
+def by_the_backtest(written: list[WrittenLine], case: Case) -> list[Taint]:
+    """Return the taints of a backtest over the same history."""
     nodes = SimulatedNodes(case.nodes.values(), complete=True)
     simulation = Simulation(
         Detector(case.book.catalog),
@@ -207,7 +207,8 @@ def by_the_backtest(said: list[Said], case: Case) -> list[Taint]:
         release_after_ns=None,
     )
     pages = {
-        source: [Page([one.line for one in said if one.source is source], END_NS)] for source in INTERVAL_NS
+        source: [Page([one.line for one in written if one.source is source], END_NS)]
+        for source in INTERVAL_NS
     }
     for poll_ns, lines in polls(pages, INTERVAL_NS):
         if lines:
@@ -222,9 +223,9 @@ def by_the_backtest(said: list[Said], case: Case) -> list[Taint]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_controller_and_the_backtest_taint_the_same_nodes_at_the_same_polls(name: str) -> None:
-    case, said = CASES[name], told(1)
+    case, written = CASES[name], mixed_history(1)
 
-    live, past = by_the_controller(said, case), by_the_backtest(said, case)
+    live, past = by_the_controller(written, case), by_the_backtest(written, case)
 
     assert len(live) >= 2
     assert sorted(past) == sorted(live)
@@ -234,10 +235,10 @@ def test_the_controller_and_the_backtest_taint_the_same_nodes_at_the_same_polls(
 
 
 def test_the_cases_show_what_they_are_for() -> None:
-    said = [told(1), told(2)]
+    written = [mixed_history(1), mixed_history(2)]
 
     def taints(name: str) -> list[Taint]:
-        return [taint for one in said for taint in by_the_backtest(one, CASES[name])]
+        return [taint for one in written for taint in by_the_backtest(one, CASES[name])]
 
     free = taints("no limit")
     for limited in ("a low bound", "a rate limit", "faults in NVLink domains"):

@@ -1,4 +1,4 @@
-"""The simulated clock: nodes come back as assumed, and what the brake holds goes through then."""
+"""The simulated clock: nodes come back as assumed, and nodes that the brake held are tainted then."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from konductor_like.model import Change, LogLine, NodeRecord, SkipReason, Source
 from konductor_like.model.time import moment_of
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
-from tests.backtest.histories import SECOND_NS, START_NS, Said, pages, xid
+from tests.backtest.histories import SECOND_NS, START_NS, WrittenLine, pages, xid
 
 POLL_NS = 5 * SECOND_NS
 HOUR_NS = 3600 * SECOND_NS
@@ -46,8 +46,8 @@ def simulation(
     )
 
 
-def played(said: list[Said], *simulations: Simulation) -> None:
-    ordered = sorted(said, key=lambda one: one.at_ns)
+def played(written: list[WrittenLine], *simulations: Simulation) -> None:
+    ordered = sorted(written, key=lambda one: one.at_ns)
     for poll_ns, lines in polls({Source.KERNEL: pages(ordered, END_NS)}, {Source.KERNEL: POLL_NS}):
         for one in simulations if lines else ():
             one.poll(poll_ns, lines)
@@ -68,7 +68,7 @@ def test_a_node_is_out_from_the_poll_after_its_line(hours: float | None) -> None
     assert "fallen off" in outage.incident.evidence
 
 
-def test_what_the_brake_held_goes_out_after_the_first_came_back() -> None:
+def test_a_held_node_is_tainted_after_the_first_came_back() -> None:
     one = simulation(percent=10)
 
     played([xid("gpu-1", 7), xid("gpu-2", 60)], one)
@@ -85,7 +85,7 @@ def test_what_the_brake_held_goes_out_after_the_first_came_back() -> None:
     assert verdicts.peak == Peak(START_NS + 10 * SECOND_NS, 1)
 
 
-def test_after_its_release_a_node_is_out_again_for_a_new_line_and_for_no_replay() -> None:
+def test_after_its_release_a_new_line_taints_a_node_again_and_a_replay_does_not() -> None:
     one = simulation()
 
     played([xid("gpu-1", 7), xid("gpu-1", 6 * 3600, stamp=1007), xid("gpu-1", 7 * 3600)], one)
@@ -94,7 +94,7 @@ def test_after_its_release_a_node_is_out_again_for_a_new_line_and_for_no_replay(
     assert starts == [10 * SECOND_NS, 7 * HOUR_NS + 5 * SECOND_NS]
 
 
-def test_a_node_that_fails_again_and_again_is_held_longer_and_then_stays_out() -> None:
+def test_a_node_that_fails_repeatedly_stays_out_longer_and_then_for_good() -> None:
     one = simulation(release_hours=0.1)
 
     played([xid("gpu-1", 3600 * hour) for hour in (1, 3, 5)], one)
@@ -109,7 +109,7 @@ def test_a_node_that_fails_again_and_again_is_held_longer_and_then_stays_out() -
     assert "marked for replacement" in third.why_longer
 
 
-def test_a_node_that_only_lines_name_is_there_from_its_first_line_on() -> None:
+def test_a_node_that_only_lines_name_exists_from_its_first_line_on() -> None:
     one = simulation(nodes=SimulatedNodes())
 
     played([xid("new-1", 7)], one)
@@ -118,7 +118,7 @@ def test_a_node_that_only_lines_name_is_there_from_its_first_line_on() -> None:
     assert one.verdicts().gpu_nodes == 1
 
 
-def test_a_node_that_bears_our_taint_today_was_in_service_then() -> None:
+def test_a_node_that_has_our_taint_today_starts_in_service() -> None:
     change = Change("gpu-1", Verb.TAINT, NodeRecord(tainted_at=moment_of(START_NS)), "faulty")
     today = DryRunWriter().write(healthy_node("gpu-1"), change).state
     assert today is not None
@@ -139,7 +139,7 @@ def test_a_long_span_is_polled_less_often(days: float, seconds: tuple[int, int])
     assert tuple(found.values()) == tuple(each * SECOND_NS for each in seconds)
 
 
-def test_a_rule_in_shadow_mode_takes_nothing_and_what_it_would_have_taken_is_told() -> None:
+def test_a_rule_in_shadow_mode_taints_nothing_and_its_outages_are_reported() -> None:
     rules = "overrides:\n  xid.79.mode: shadow\n"
     one, enforced = simulation(rules=rules), simulation(rules=rules, enforce_shadow=True)
 
@@ -164,7 +164,7 @@ def test_two_sets_of_rules_are_compared_in_one_pass() -> None:
     assert found.same == 1
 
 
-def test_a_line_that_names_another_boot_is_a_reboot_and_what_the_old_boot_said_is_history() -> None:
+def test_a_line_that_names_another_boot_is_a_reboot_and_lines_of_the_old_boot_are_past() -> None:
     one = simulation(release_hours=1)
     wire = (
         "kmsg/1 boot={boot} seq=4 facility=0 priority=3 [{at}.000000] "
@@ -172,35 +172,35 @@ def test_a_line_that_names_another_boot_is_a_reboot_and_what_the_old_boot_said_i
     )
     boots = ["0d5c9a1e-7c44-4f0a-9a5e-3c1f6f0a2b77", "1d5c9a1e-7c44-4f0a-9a5e-3c1f6f0a2b77"]
     texts = [(10, boots[0], 5), (7200, boots[1], 3), (14400, boots[0], 6)]
-    said = [
-        Said("gpu-1", START_NS + at * SECOND_NS, wire.format(boot=boot, at=stamp))
+    written = [
+        WrittenLine("gpu-1", START_NS + at * SECOND_NS, wire.format(boot=boot, at=stamp))
         for at, boot, stamp in texts
     ]
 
-    played(said, one)
+    played(written, one)
 
     starts = [(outage.start_ns - START_NS) // SECOND_NS for outage in one.verdicts().outages]
     assert starts == [15, 7205]
 
 
-def test_pods_lines_arrive_with_the_polls_of_pods_and_all_ticks_are_in_order() -> None:
+def test_pod_lines_arrive_with_the_polls_of_pods_and_all_polls_are_in_order() -> None:
     def page(source: Source, *at: int) -> list[Page]:
         return [Page([LogLine(source, START_NS + ns, str(ns), {}, "gpu-1") for ns in at], END_NS)]
 
     second = SECOND_NS
     both = {Source.KERNEL: page(Source.KERNEL, second, 6 * second), Source.POD: page(Source.POD, 2 * second)}
 
-    ticks = [
-        ((tick - START_NS) // second, [line.source for line in lines])
-        for tick, lines in polls(both, {Source.KERNEL: 5 * second, Source.POD: 15 * second})
+    seen = [
+        ((poll - START_NS) // second, [line.source for line in lines])
+        for poll, lines in polls(both, {Source.KERNEL: 5 * second, Source.POD: 15 * second})
         if lines
     ]
 
-    assert ticks == [(5, [Source.KERNEL]), (10, [Source.KERNEL]), (15, [Source.POD])]
+    assert seen == [(5, [Source.KERNEL]), (10, [Source.KERNEL]), (15, [Source.POD])]
     assert polled_ns(START_NS, 5 * second, 5 * second) == START_NS + 5 * second
 
 
-def test_what_was_read_of_both_sources_is_given_before_more_is_read() -> None:
+def test_lines_of_both_sources_are_yielded_before_more_is_read() -> None:
     read: list[int] = []
 
     def slow(source: Source, width: int) -> Iterator[Page]:
@@ -210,8 +210,8 @@ def test_what_was_read_of_both_sources_is_given_before_more_is_read() -> None:
             yield Page([line], START_NS + (start + width) * SECOND_NS)
 
     both = {Source.KERNEL: slow(Source.KERNEL, 10), Source.POD: slow(Source.POD, 20)}
-    given = polls(both, {Source.KERNEL: POLL_NS, Source.POD: 3 * POLL_NS})
-    ahead = {(tick - START_NS) // SECOND_NS: max(read) for tick, lines in given if lines}
+    yielded = polls(both, {Source.KERNEL: POLL_NS, Source.POD: 3 * POLL_NS})
+    ahead = {(poll - START_NS) // SECOND_NS: max(read) for poll, lines in yielded if lines}
 
     assert list(ahead) == [5, 15, 25, 30, 35, 45, 55]
-    assert all(upto <= tick + 35 for tick, upto in ahead.items())
+    assert all(upto <= poll + 35 for poll, upto in ahead.items())

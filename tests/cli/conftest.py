@@ -20,7 +20,7 @@ Cluster = Callable[[str], KubernetesServer]
 
 
 class Done(NamedTuple):
-    """What a command printed, and its exit status."""
+    """A command's output and exit status."""
 
     code: int
     out: str
@@ -28,7 +28,7 @@ class Done(NamedTuple):
 
     @property
     def document(self) -> dict[str, Any]:
-        """Its output as JSON."""
+        """The output, parsed as JSON."""
         document: dict[str, Any] = json.loads(self.out)
         return document
 
@@ -38,7 +38,7 @@ Run = Callable[..., Done]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command line in this process."""
+    """Return a function that runs a command line in this process."""
 
     def run_command(*arguments: str) -> Done:
         capsys.readouterr()
@@ -50,7 +50,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
-    """``-v`` changes the logging of the whole process; the next test is another process to its mind."""
+    """Undo the change of ``-v`` to the logging of the whole process."""
     root, ours = logging.getLogger(), logging.getLogger("konductor_like")
     before = (list(root.handlers), ours.level)
     yield
@@ -60,7 +60,7 @@ def _logging_as_before() -> Iterator[None]:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """Starts the stand-in with a scene's nodes and a running controller's Lease; ``KUBECONFIG`` names it."""
+    """Start the stand-in with a scene's nodes and a running controller's Lease; ``KUBECONFIG`` names it."""
     set_surroundings(monkeypatch)
     with ExitStack() as exits:
 

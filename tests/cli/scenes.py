@@ -1,4 +1,4 @@
-"""A made-up cluster in every state that ``status`` knows, and short words for building it."""
+"""Made-up clusters with nodes in every state that ``status`` knows, and functions to build them."""
 
 from __future__ import annotations
 
@@ -45,24 +45,24 @@ NOW = datetime(2026, 5, 6, 12, 0, tzinfo=UTC)
 GPU = "0000:9b:00"
 HOLDER = "konductor-like-6d5f7-x2x4k"
 RULES = "5f2c01d4"
-"""The rules of the scenes' controller, which are taken for this machine's as well."""
+"""Digest of the rules of the scenes' controller; this machine has the same rules."""
 OTHER_BOOT = "77777777-0000-4000-8000-000000000001"
 DEAD_GPU = "NVRM: Xid (PCI:0000:9b:00): 79, pid=40817, name=python3, GPU has fallen off the bus."
 OUR_TAINT = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}
 
 
 def ago(seconds: float) -> datetime:
-    """So long before the moment at which the command runs."""
+    """Return the time this long before the command runs."""
     return NOW - timedelta(seconds=seconds)
 
 
 def ago_ns(seconds: float) -> int:
-    """The same as a Loki timestamp."""
+    """Return the same time as a Loki timestamp."""
     return unix_ns(ago(seconds))
 
 
 def boot_of(node: Mapping[str, Any]) -> str:
-    """The boot that a Node object shows."""
+    """Return the boot that a Node object shows."""
     return str(node["status"]["nodeInfo"]["bootID"])
 
 
@@ -79,7 +79,7 @@ def incident(
     before_install: bool = False,
     user_written: bool = False,
 ) -> Incident:
-    """An incident as the controller records it; the rule says its kind and code."""
+    """Return an incident as the controller records it; kind and code follow from the rule."""
     kind, _, code = rule.partition(".")
     return Incident(
         key=IncidentKey(rule, gpu),
@@ -104,7 +104,7 @@ def incident(
 def with_record(
     node: dict[str, Any], *incidents: Incident, tainted: bool = False, release: Release | None = None
 ) -> dict[str, Any]:
-    """The Node with these incidents in its record, and with our taint."""
+    """Return the Node with these incidents in its record, and with our taint."""
     machine = Machine(node["metadata"]["uid"], node["status"]["nodeInfo"]["systemUUID"], boot_of(node))
     record = NodeRecord(
         machine=machine,
@@ -121,20 +121,20 @@ def with_record(
 
 
 def faulty(name: str) -> dict[str, Any]:
-    """A node that we tainted for Xid 79."""
+    """Return a node that we tainted for Xid 79."""
     node = make_node(name)
     return with_record(node, incident(boot=boot_of(node)), tainted=True)
 
 
 def held(name: str) -> dict[str, Any]:
-    """A node that the brake keeps from being tainted."""
+    """Return a node that the brake holds."""
     node = make_node(name)
     waiting = incident("xid.95", "0000:5d:00", state=IncidentState.HELD, boot=boot_of(node), seconds_ago=61)
     return with_record(node, waiting)
 
 
 def every_state() -> list[dict[str, Any]]:
-    """One node in each state, one for each oddity, and a node without GPUs."""
+    """Return one node in each state, one for each special case, and a node without GPUs."""
     suspect, application, pending, released = map(make_node, ("gpu-3", "gpu-4", "gpu-5", "gpu-9"))
     with_record(
         suspect,
@@ -162,7 +162,7 @@ def every_state() -> list[dict[str, Any]]:
 
 
 def failing_jobs() -> list[dict[str, Any]]:
-    """A job of eight nodes that one dead GPU ended; another that ended with no hardware line anywhere."""
+    """Return the nodes of two failed jobs: a dead GPU ended the first, the second has no hardware fault."""
     nodes = []
     llama, probe = "ml/Job/llama@2026-05-06T11:57:00Z", "ml/PyTorchJob/probe@2026-05-06T11:40:00Z"
     for number in range(1, 9):
@@ -190,7 +190,7 @@ def failing_jobs() -> list[dict[str, Any]]:
 
 
 def settings_of(policy: PolicyConfig = PolicyConfig(), **settings: Any) -> Published:  # noqa: B008  # a frozen value
-    """What the controller of the scenes publishes; by default it runs with default settings."""
+    """Return the settings that the scenes' controller publishes; the defaults unless given."""
     given = {"stale_seconds": 300.0, "domain_label": "nvidia.com/gpu.clique", "namespaces": ("default",)}
     return Published(
         **{**given, "by": HOLDER, "version": "1", "rules_digest": RULES, **settings}, policy=policy
@@ -202,7 +202,7 @@ def seed_lease(
     client: KubeClient,
     settings: Published | None = settings_of(),  # noqa: B008  # a frozen value
 ) -> None:
-    """A controller that renewed four seconds ago, and hears every node but two."""
+    """Return the Lease of a controller that renewed four seconds ago and hears all nodes except two."""
     server.create_namespace("konductor-like")
     lease = LeaderLease(
         client,

@@ -1,4 +1,4 @@
-"""The command line as a whole: quick, named as it was called, no traceback for what is expected."""
+"""The command line as a whole: quick start, the right name, no traceback for expected errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def imported(arguments: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Which of these packages a fresh process has imported when the command is done."""
+    """Return those of these packages that a fresh process has imported at the command's end."""
     script = (
         "import sys; from konductor_like.cli.app import execute; "
         f"execute({list(arguments)!r}, 'konductor-like'); "
@@ -116,7 +116,7 @@ def test_an_expected_error_is_a_message_and_a_status(
     assert "Traceback" not in printed
 
 
-def test_a_bug_is_not_dressed_up_as_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     raising(monkeypatch, ZeroDivisionError("a bug"))
 
     with pytest.raises(ZeroDivisionError):
@@ -124,7 +124,7 @@ def test_a_bug_is_not_dressed_up_as_anything_else(monkeypatch: pytest.MonkeyPatc
 
 
 def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """Let the controller fail like that."""
+    """Let the controller fail with this error."""
 
     def fail(*_arguments: Any, **_options: Any) -> int:
         raise error
@@ -184,5 +184,7 @@ def test_run_is_the_controller_with_its_options(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("done", "failed", "status"), [(0, 0, 0), (3, 0, 0), (2, 1, 3), (0, 1, 1)])
-def test_the_status_says_whether_all_some_or_nothing_worked(done: int, failed: int, status: int) -> None:
+def test_the_exit_status_shows_whether_all_some_or_nothing_worked(
+    done: int, failed: int, status: int
+) -> None:
     assert Exit.of(done, failed) == status

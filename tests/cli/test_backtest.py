@@ -1,4 +1,4 @@
-"""``konductor-like backtest`` as it is typed, over the stand-in Loki; and its report on a terminal."""
+"""``konductor-like backtest`` with the stand-in Loki, and its report on a terminal."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from tests.cli.transcripts import forget_settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 REWRITE = bool(os.environ.get("KONDUCTOR_TEST_REWRITE"))
-"""Read at once: each test forgets the settings."""
+"""Read at import, because each test clears the settings."""
 NOW = moment_of(START_NS) + timedelta(days=2)
 BACKTEST = ("backtest", "--since", "2d", "--nodes", "lines")
 
 
 @pytest.fixture
 def loki(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LokiServer]:
-    """Three faults, of which one taints, one is the job's own, and one is held back by the brake."""
+    """Three faults: one taints, the application caused one, and the brake holds one back."""
     forget_settings(monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
@@ -88,7 +88,7 @@ def test_the_json_has_every_field_that_the_page_describes_and_no_other(run: Run,
     assert document["complete"]
 
 
-def test_the_cluster_says_which_nodes_there_are(
+def test_the_nodes_can_come_from_the_cluster(
     cluster: Cluster, loki: LokiServer, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster("every state")
@@ -103,7 +103,7 @@ def test_the_cluster_says_which_nodes_there_are(
 
 
 @pytest.mark.usefixtures("loki")
-def test_a_file_says_which_nodes_there_are(run: Run, tmp_path: Path) -> None:
+def test_the_nodes_can_come_from_a_file(run: Run, tmp_path: Path) -> None:
     (tmp_path / "nodes.txt").write_text("".join(f"node/gpu-{number}\n" for number in range(1, 101)))
 
     verdicts = run(*BACKTEST, "--nodes", "nodes.txt", "-o", "json").document["verdicts"]
@@ -130,14 +130,14 @@ def test_a_second_run_asks_loki_only_for_the_last_hours(loki: LokiServer, run: R
 
 
 @pytest.mark.usefixtures("loki")
-def test_nothing_is_kept_where_that_is_asked_for(run: Run, tmp_path: Path) -> None:
+def test_no_cache_stores_nothing(run: Run, tmp_path: Path) -> None:
     assert run(*BACKTEST, "--no-cache").code == 0
 
     assert not list(tmp_path.rglob("*konductor*"))
 
 
 @pytest.mark.usefixtures("loki")
-def test_a_home_where_nothing_can_be_kept_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_home_directory_that_cannot_be_written_is_a_warning(run: Run, tmp_path: Path) -> None:
     (tmp_path / ".cache").write_text("a file")
 
     done = run(*BACKTEST)
@@ -156,7 +156,7 @@ def test_a_home_where_nothing_can_be_kept_is_told(run: Run, tmp_path: Path) -> N
     ids=["Ctrl-C", "a Loki that fails for good"],
 )
 @pytest.mark.usefixtures("loki")
-def test_an_early_end_gives_the_report_up_to_there_and_how_to_go_on(
+def test_an_early_end_gives_a_partial_report_and_a_hint_to_continue(
     failure: BaseException, code: int, said: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query_range, asked = LokiClient.query_range, 0
@@ -184,7 +184,7 @@ def test_an_early_end_gives_the_report_up_to_there_and_how_to_go_on(
 
 
 @pytest.mark.usefixtures("loki")
-def test_an_empty_history_is_told(run: Run) -> None:
+def test_an_empty_history_is_reported(run: Run) -> None:
     done = run(*BACKTEST, "--since", "1d")
 
     assert done.code == 0
@@ -203,7 +203,7 @@ def test_an_empty_history_is_told(run: Run) -> None:
         (("--nodes", "nodes.json"), "is not a list of names"),
     ],
 )
-def test_a_wrong_command_line_is_told_and_ends_with_2(
+def test_a_wrong_command_line_is_an_error_with_status_2(
     loki: LokiServer, run: Run, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     (tmp_path / "bad.yaml").write_text("overrides:\n  xid.79.severity: terrible\n")
@@ -253,7 +253,7 @@ COMPARED = replace(ALONE, difference=difference(OUT, OTHERWISE))
 
 
 class Screen(io.StringIO):
-    """Standard output, a terminal of 80 columns or a pipe."""
+    """Standard output: a terminal of 80 columns, or a pipe."""
 
     def __init__(self, *, terminal: bool) -> None:
         super().__init__()
@@ -278,7 +278,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_terminal")
-def test_on_80_columns_each_time_out_has_one_line_and_who_and_when_is_never_cut() -> None:
+def test_on_80_columns_each_outage_has_one_line_and_the_node_and_time_are_never_cut() -> None:
     lines = plain(printed(COMPARED)).splitlines()
 
     [row] = [line for line in lines if line.startswith("gpu-7 ")]
@@ -289,7 +289,7 @@ def test_on_80_columns_each_time_out_has_one_line_and_who_and_when_is_never_cut(
 
 @pytest.mark.usefixtures("_terminal")
 @pytest.mark.parametrize("terminal", [True, False])
-def test_what_differs_comes_before_the_other_tables(terminal: bool) -> None:
+def test_the_difference_comes_before_the_other_tables(terminal: bool) -> None:
     text = plain(printed(COMPARED, terminal=terminal))
 
     titles = re.findall(r"^(\S.*):$", text, re.MULTILINE)
@@ -301,7 +301,7 @@ def test_what_differs_comes_before_the_other_tables(terminal: bool) -> None:
 
 
 @pytest.mark.parametrize("asked", ["--compare", "a shadow rule"])
-def test_where_nothing_differs_the_rest_of_the_report_follows(asked: str) -> None:
+def test_without_a_difference_the_rest_of_the_report_follows(asked: str) -> None:
     same = difference(OUT, OUT)
 
     text = printed(replace(ALONE, difference=same) if asked == "--compare" else replace(ALONE, shadow=same))

@@ -1,4 +1,4 @@
-"""``check-config``, and settings told to people: each problem by its variable's name, no secret shown."""
+"""``check-config`` and messages about settings: each problem has its variable's name, no secret is shown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def problems(monkeypatch: pytest.MonkeyPatch, environ: Mapping[str, str]) -> list[str]:
-    """What is said about these variables."""
+    """Return the messages about these variables."""
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ValidationError) as caught:
@@ -49,7 +49,7 @@ NO_HOST = "has no host and port that can be read, as in http://localhost:3100"
         ("konductor_brake_max_nodes", "x", "must be a whole number"),
     ],
 )
-def test_a_wrong_value_is_told_with_the_variable_that_holds_it(
+def test_a_wrong_value_is_reported_with_its_variable(
     variable: str, value: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert problems(monkeypatch, {variable: value}) == [f"{variable}={value!r}: {reason}"]
@@ -85,7 +85,7 @@ def test_a_password_in_a_wrong_url_stays_hidden_whatever_is_in_it(
         assert SECRET not in printed.out + printed.err
 
 
-def test_an_address_with_a_password_that_is_written_as_it_must_be_is_good(
+def test_an_address_with_a_correctly_encoded_password_is_valid(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     environ = {"LOG_ENDPOINT": f"https://user:{SECRET}%2F%40@[::1]:3100/base"}
@@ -116,7 +116,7 @@ def test_a_long_value_is_cut_and_a_control_character_is_spelt_out(monkeypatch: p
         ("KONDUCTOR_XYZZY", ""),
     ],
 )
-def test_a_misspelt_variable_is_told_with_the_nearest_name(written: str, meant: str) -> None:
+def test_a_misspelt_variable_is_reported_with_the_nearest_name(written: str, meant: str) -> None:
     hint = f"; did you mean {meant}?" if meant else ""
     environ = {written: "1", "PATH": "/bin", "KONDUCTOR_BRAKE_MAX_NODES": "1"}
 
@@ -177,7 +177,7 @@ def test_the_lease_is_in_the_pods_own_namespace_unless_the_setting_says_otherwis
     ],
     ids=["selector", "listen", "header", "file", "no certificate", "address", "misspelt"],
 )
-def test_what_only_shows_in_use_is_found(
+def test_a_problem_that_appears_only_in_use_is_found(
     environ: dict[str, str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Commands speak of the controller's settings, as they stand on the Lease, and never of this machine's."""
+"""Commands use the controller's settings from the Lease, and never this machine's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def publish(folder: Path, settings: Published) -> None:
 
 
 def stop_the_controller(folder: Path) -> None:
-    """It lets go of the Lease, as at its end."""
+    """Release the Lease, as the controller does at its end."""
     with closing(KubeClient.connect(str(folder / "kubeconfig"), None, 10)) as client:
         path = lease_path("konductor-like", "konductor-like")
         client.patch(path, [{"op": "replace", "path": "/spec/holderIdentity", "value": ""}])
@@ -59,7 +59,7 @@ def test_the_brakes_bound_is_the_controllers(
     [None, "oops", encode_settings(settings_of(by="another-pod"))],
     ids=["older", "mangled", "of who led before an older one took over"],
 )
-def test_where_the_controller_does_not_say_the_bounds_are_not_known(
+def test_without_published_settings_the_bounds_are_not_known(
     written: str | None, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path
 ) -> None:
     cluster("brake full")
@@ -83,7 +83,7 @@ def test_where_the_controller_does_not_say_the_bounds_are_not_known(
     assert "whether the brake allows the taint is not known" in run("taint", "gpu-2", *DRY_TAINT).err
 
 
-def test_a_pause_is_told_though_the_settings_are_not_known(
+def test_a_pause_is_shown_although_the_settings_are_not_known(
     cluster: Cluster, run: Run, tmp_path: Path
 ) -> None:
     cluster("brake full")
@@ -95,7 +95,7 @@ def test_a_pause_is_told_though_the_settings_are_not_known(
     assert "would not have tainted it now: tainting is paused" in run("taint", "gpu-2", *DRY_TAINT).err
 
 
-def test_which_nodes_count_is_the_controllers_word(
+def test_the_controllers_settings_decide_which_nodes_count(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path
 ) -> None:
     server = cluster("healthy")
@@ -133,7 +133,7 @@ def test_pools_are_the_controllers(cluster: Cluster, run: Run, tmp_path: Path) -
     assert brake_of(run)["pools"] == [{"pool": "h100", "gpuNodes": 1, "out": 1, "bound": 1}]
 
 
-def test_how_long_a_log_may_go_unread_is_the_controllers_word(
+def test_the_controllers_settings_decide_how_long_a_log_may_be_unread(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path
 ) -> None:
     cluster("healthy")
@@ -144,7 +144,7 @@ def test_how_long_a_log_may_go_unread_is_the_controllers_word(
     assert run("status", "--exit-code").code == 5
 
 
-def test_a_held_node_that_nothing_holds_waits_for_a_controller_that_runs(
+def test_a_held_node_that_the_brake_would_allow_waits_for_a_running_controller(
     cluster: Cluster, run: Run, tmp_path: Path
 ) -> None:
     cluster("brake full")
@@ -156,7 +156,7 @@ def test_a_held_node_that_nothing_holds_waits_for_a_controller_that_runs(
     assert "the node is tainted when a controller runs" in run("explain", "node", "gpu-2").out
 
 
-def test_explain_says_when_the_controller_runs_other_rules(
+def test_explain_warns_when_the_controller_runs_other_rules(
     cluster: Cluster, run: Run, tmp_path: Path
 ) -> None:
     cluster("healthy")
@@ -170,10 +170,10 @@ def test_explain_says_when_the_controller_runs_other_rules(
     shown = run("explain", "xid", "79", "--kubeconfig", str(tmp_path / "kubeconfig"))
     assert told in shown.err
     assert "taint the node at once" in shown.out
-    assert run("explain", "xid", "79").err == ""  # asks no cluster unless told which
+    assert run("explain", "xid", "79").err == ""  # reads no cluster without --context or --kubeconfig
 
 
-def test_a_resets_warning_counts_by_the_controllers_days_or_not_at_all(
+def test_the_warning_of_a_reset_counts_by_the_controllers_days_or_not_at_all(
     cluster: Cluster, run: Run, tmp_path: Path
 ) -> None:
     server = cluster("healthy")

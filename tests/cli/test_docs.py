@@ -1,4 +1,4 @@
-"""docs/cli.md speaks of every command, option, state, column and field, and of no other."""
+"""docs/cli.md describes every command, option, state, column and field, and no other."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_state_column_format_and_exit_status_is_described() -> None:
 
 
 def documents() -> dict[str, dict[str, Any]]:
-    """A document with every field, by the heading of its section."""
+    """Return a document with every field, by the heading of its section."""
     nodes = {state.name: state for state in map(decode_node, every_state())}
     jobs = {f"job-{state.name}": state for state in map(decode_node, failing_jobs())}
     acted = replace(nodes["gpu-2"].record, act=Act("id", NOW, "rules"))
@@ -102,7 +102,7 @@ def test_every_node_and_every_fault_of_the_document_has_the_same_fields() -> Non
 
 
 def names(part: object) -> set[str]:
-    """Every key, at any depth."""
+    """Yield every key, at any depth."""
     if isinstance(part, dict):
         return {str(key) for key in part} | {name for value in part.values() for name in names(value)}
     if isinstance(part, list):

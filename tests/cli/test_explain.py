@@ -1,4 +1,4 @@
-"""``explain`` beyond its transcripts: the ways to ask, the document, the terminal."""
+"""``explain`` beyond its transcripts: forms of the argument, the document, the terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def answer_to(text: str, source: Source | None = None) -> Answer:
 
 
 def told(text: str, source: Source | None = None) -> list[str]:
-    """The lines that people read."""
+    """Return the lines of the text output."""
     return plain_paragraphs(paragraphs(answer_to(text, source)))
 
 
@@ -57,7 +57,7 @@ def test_a_rule_may_be_named_as_people_and_status_write_it(asked: str, rule: str
 
 
 @pytest.mark.parametrize("asked", ["cuda 5", "nccl.nothing", "sxid", "nccl", "no.such", "gpu-7", "x", ""])
-def test_what_is_neither_rule_nor_line_is_a_usage_error_with_a_hint(asked: str) -> None:
+def test_a_text_that_is_neither_rule_nor_line_is_a_usage_error_with_a_hint(asked: str) -> None:
     with pytest.raises(CommandError) as refused:
         answer_to(asked)
 
@@ -68,14 +68,14 @@ def test_what_is_neither_rule_nor_line_is_a_usage_error_with_a_hint(asked: str) 
     ("asked", "meant"),
     [("79", "xid 79"), ("719", "cuda 719"), ("xid 94 RST", "xid 94"), ("what is xid 79?", "xid 79")],
 )
-def test_what_was_probably_meant_is_shown(asked: str, meant: str, run: Run) -> None:
+def test_the_command_that_was_probably_meant_is_shown(asked: str, meant: str, run: Run) -> None:
     _, out, err = run("explain", asked)
 
     assert f"Did you mean: konductor-like explain {meant}?" in out + err
 
 
 @pytest.mark.parametrize("asked", ["xid 0", "xid -1", "xid 145.4", "xid 94 RST"])
-def test_a_code_that_cannot_be_is_no_rule(asked: str, run: Run) -> None:
+def test_an_impossible_code_is_not_a_rule(asked: str, run: Run) -> None:
     status, out, err = run("explain", asked)
 
     assert (status, out) == (2, "")
@@ -106,7 +106,7 @@ XID_74 = "NVRM: Xid (PCI:0000:2a:00): 74, pid=1, name=a, NVLink: error"
         ("fm.topology", "We:           find it with `scan` only"),
     ],
 )
-def test_what_the_rule_or_the_line_says_is_told(asked: str, line: str) -> None:
+def test_the_explanation_has_this_line(asked: str, line: str) -> None:
     assert any(each.startswith(line) for each in told(asked))
 
 
@@ -117,7 +117,7 @@ def test_what_the_rule_or_the_line_says_is_told(asked: str, line: str) -> None:
         "[ERROR] [tid 5] detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci bus id 0000:a4:00.0",
     ],
 )
-def test_an_sxid_that_fabric_manager_repeats_is_found_by_scan_alone(asked: str) -> None:
+def test_an_sxid_that_fabric_manager_repeats_is_found_only_by_scan(asked: str) -> None:
     answer = answer_to(asked)
     shown = document(answer)["rule"]
 
@@ -157,7 +157,7 @@ def test_a_line_may_come_in_by_standard_input(monkeypatch: pytest.MonkeyPatch, r
     assert (status, line["text"], line["gpu"]) == (0, USER_WRITTEN, "0000:2a:00")
 
 
-def test_a_line_without_quotation_marks_is_a_line_all_the_same(run: Run) -> None:
+def test_a_line_needs_no_quotation_marks(run: Run) -> None:
     status, out, _ = run(
         "explain", "RuntimeError:", "CUDA", "error:", "device-side", "assert", "triggered", "-o", "json"
     )

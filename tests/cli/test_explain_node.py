@@ -1,4 +1,4 @@
-"""``explain`` of a node: the same decision as the controller's, on one screen."""
+"""``explain`` of a node: it shows the same decision as the controller's."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def explained(
 
 
 def recorded(**changes: Any) -> NodeExplanation:
-    """A faulty node whose record is changed like this."""
+    """Explain a faulty node with these changes to its record."""
     states = nodes("one faulty")
     state = states["gpu-1"]
     return explained("gpu-1", states | {"gpu-1": replace(state, record=replace(state.record, **changes))})
 
 
 def shown(one: NodeExplanation) -> dict[str, str]:
-    """Each paragraph by its label."""
+    """Return each paragraph by its label."""
     return {
         label: lines if isinstance(lines, str) else "\n".join(lines)
         for label, lines in paragraphs(one)
@@ -90,14 +90,14 @@ def test_the_reason_against_a_taint_is_shown(node: dict[str, Any], given: dict[s
     assert words in shown(explained("gpu-2", states, **given))["Held back"]
 
 
-def test_what_the_next_poll_lets_through_is_not_called_held_back() -> None:
+def test_a_taint_that_the_next_poll_allows_is_not_shown_as_held_back() -> None:
     roomy = explained("gpu-2", nodes("brake full"), policy=PolicyConfig(brake_max_percent=100))
 
     assert roomy.held_back == ()
     assert "the node is tainted at the next poll" in shown(roomy)["Decided"]
 
 
-def test_a_kernel_log_that_is_not_read_is_no_silence() -> None:
+def test_a_node_whose_kernel_log_is_not_read_is_not_called_healthy() -> None:
     coverage = Coverage(ago(20), listed_are_measured=False, read_ns={Source.KERNEL: ago_ns(400)})
 
     page = shown(explained("gpu-2", nodes("healthy"), coverage=coverage))
@@ -107,7 +107,7 @@ def test_a_kernel_log_that_is_not_read_is_no_silence() -> None:
     assert page["Coverage"].startswith("UNKNOWN: its kernel log has not been read since 2026-05-06T11:53:20Z")
 
 
-def test_earlier_times_out_and_who_let_it_go_are_shown() -> None:
+def test_earlier_times_out_and_their_releases_are_shown() -> None:
     page = shown(
         recorded(
             quarantines=tuple(Quarantine(ago(9_000 - n), ago(8_000 - n), "xid.79") for n in range(5)),
@@ -122,7 +122,7 @@ def test_earlier_times_out_and_who_let_it_go_are_shown() -> None:
     assert "by kim@laptop (reset): riser swapped" in page["Released"]
 
 
-def test_that_the_driver_called_a_fault_over_is_shown_with_its_time_and_what_that_changes() -> None:
+def test_a_fault_whose_end_the_driver_reported_is_shown_with_the_time() -> None:
     one = recorded(incidents=(replace(incident("xid.154"), ended_ns=ago_ns(60)),))
 
     assert "over: the driver reported its end 60s ago (" in shown(one)["Fault"]
@@ -139,7 +139,7 @@ def test_a_collateral_node_names_the_root_cause_and_the_others() -> None:
     assert failure.endswith("and 1 more")
 
 
-def test_of_many_faults_the_open_and_tainting_ones_are_shown_and_the_others_counted() -> None:
+def test_open_faults_that_taint_are_shown_first_and_the_rest_is_counted() -> None:
     minor = [
         incident(f"xid.{number}", severity=Severity.APPLICATION, seconds_ago=number)
         for number in range(10, 10 + FAULTS_SHOWN)
@@ -154,7 +154,7 @@ def test_of_many_faults_the_open_and_tainting_ones_are_shown_and_the_others_coun
     assert shown(one)["And"].startswith("2 more faults")
 
 
-def test_a_nodes_name_is_looked_up_where_it_is_no_rule(cluster: Cluster, run: Run) -> None:
+def test_a_word_that_is_no_rule_is_looked_up_as_a_node(cluster: Cluster, run: Run) -> None:
     server = cluster("one faulty")
 
     by_name = run("explain", "gpu-1", "-o", "json").document
@@ -172,9 +172,7 @@ def test_a_rule_needs_no_cluster(cluster: Cluster, run: Run) -> None:
     assert server.calls() == []
 
 
-def test_a_node_that_may_not_be_looked_at_is_a_failure_and_not_a_wrong_word(
-    cluster: Cluster, run: Run
-) -> None:
+def test_a_node_that_may_not_be_read_is_a_failure_and_not_a_usage_error(cluster: Cluster, run: Run) -> None:
     server = cluster("one faulty")
     server.access.deny("list", "nodes")
 

@@ -1,4 +1,4 @@
-"""``reset``, ``taint`` and ``ack`` beyond their transcripts: what they write and ask, and who was faster."""
+"""``reset``, ``taint`` and ``ack`` beyond their transcripts: writes, questions and conflicts."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ TAINT = ("taint", "gpu-2", "--reason", "riser swap")
 
 
 def record_of(server: KubernetesServer, name: str) -> NodeRecord:
-    """The record on a node."""
+    """Return the record on a node."""
     record, problem = decode(server.node(name)["metadata"]["annotations"][RECORD_ANNOTATION])
     assert problem is None
     return record
 
 
 def controls_of(server: KubernetesServer) -> Controls:
-    """What people wrote on the Lease."""
+    """Return the acts that people wrote on the Lease."""
     [lease] = server.objects("leases", "konductor-like")
     return view(lease).controls
 
 
-def test_behind_two_dashes_a_dry_run_is_a_name() -> None:
+def test_after_two_dashes_dry_run_is_a_name() -> None:
     assert with_plain_dry_run(["--dry-run", "--", "--dry-run"]) == ["--dry-run=client", "--", "--dry-run"]
 
 
@@ -53,7 +53,7 @@ def test_a_rule_may_be_named_as_people_write_it(words: list[str], rule: str | No
     assert rule_of(words) == rule
 
 
-def test_the_release_says_who_why_and_up_to_where_by_the_clusters_clock(
+def test_the_release_has_person_reason_and_cursor_by_the_clusters_clock(
     cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("konductor_like.cli.session.who", lambda: "kim@laptop")
@@ -65,7 +65,7 @@ def test_the_release_says_who_why_and_up_to_where_by_the_clusters_clock(
     record = record_of(server, "gpu-1")
     release = record.releases[0]
     assert (release.by, release.reason, release.how) == ("kim@laptop", "riser swapped", "reset")
-    assert release.at == NOW - timedelta(seconds=5)  # a laptop's clock that runs ahead is no reason
+    assert release.at == NOW - timedelta(seconds=5)  # not by the laptop's clock, which runs ahead
     assert release.read_ns == {Source.KERNEL: ago_ns(9), Source.POD: ago_ns(11)}
     assert [each.state for each in record.incidents] == [IncidentState.RELEASED]
     assert HEALTH_LABEL not in server.node("gpu-1")["metadata"]["labels"]
@@ -106,7 +106,9 @@ def test_a_dry_run_changes_nothing(command: tuple[str, ...], how: str, cluster: 
         (404, "node/gpu-1 not found"),
     ],
 )
-def test_a_node_that_cannot_be_written_is_told(status: int, said: str, cluster: Cluster, run: Run) -> None:
+def test_a_node_that_cannot_be_written_is_reported(
+    status: int, said: str, cluster: Cluster, run: Run
+) -> None:
     server = cluster("one faulty")
     server.mishaps.add(refusal(status), times=None, when=matching("PATCH", "/nodes/gpu-1"))
 
@@ -116,7 +118,7 @@ def test_a_node_that_cannot_be_written_is_told(status: int, said: str, cluster: 
     assert said in done.err
 
 
-def test_one_node_that_fails_does_not_keep_the_others(cluster: Cluster, run: Run) -> None:
+def test_a_node_that_fails_does_not_stop_the_others(cluster: Cluster, run: Run) -> None:
     server = cluster("one faulty")
     server.put_node(faulty("gpu-3"))
     server.access.deny("patch", "nodes", name="gpu-1")
@@ -125,7 +127,7 @@ def test_one_node_that_fails_does_not_keep_the_others(cluster: Cluster, run: Run
     assert not decode_node(server.node("gpu-3")).tainted
 
 
-def test_a_record_mangled_by_hand_is_replaced_and_that_is_told(cluster: Cluster, run: Run) -> None:
+def test_a_record_mangled_by_hand_is_replaced_with_a_warning(cluster: Cluster, run: Run) -> None:
     server = cluster("one faulty")
     server.edit_node("gpu-1", lambda node: node["metadata"]["annotations"].update({RECORD_ANNOTATION: "{"}))
 
@@ -134,7 +136,7 @@ def test_a_record_mangled_by_hand_is_replaced_and_that_is_told(cluster: Cluster,
 
 
 class Keyboard(io.StringIO):
-    """A terminal on which this is typed."""
+    """A terminal on which a person types this text."""
 
     def isatty(self) -> bool:
         return True
@@ -152,7 +154,7 @@ class Keyboard(io.StringIO):
     ],
     ids=["yes", "no", "end of input", "-y", "by name", "dry run"],
 )
-def test_on_a_terminal_a_reset_of_all_is_asked_about(
+def test_on_a_terminal_a_reset_of_all_nodes_asks_first(
     arguments: list[str],
     typed: str,
     status: int,
@@ -216,14 +218,14 @@ def test_purging_leaves_nothing_of_ours(cluster: Cluster, run: Run) -> None:
 
 
 def _without_others(node: dict[str, Any]) -> dict[str, Any]:
-    """What of a Node could be ours: not the opt-out label, not another's taint, not the field history."""
+    """Return what may be ours on a Node, without the opt-out label, others' taints and managedFields."""
     metadata = {key: value for key, value in node["metadata"].items() if key != "managedFields"}
     labels = {key: value for key, value in metadata["labels"].items() if not key.endswith("/ignore")}
     taints = [taint for taint in node["spec"].get("taints", ()) if taint == OUR_TAINT]
     return {"metadata": {**metadata, "labels": labels}, "taints": taints}
 
 
-def test_a_purge_notes_on_the_lease_how_many_it_brought_back(cluster: Cluster, run: Run) -> None:
+def test_a_purge_notes_on_the_lease_the_number_of_purged_nodes(cluster: Cluster, run: Run) -> None:
     server = cluster("every state")
     tainted = sum(OUR_TAINT in node["spec"].get("taints", ()) for node in server.objects("nodes"))
     assert tainted > 1
@@ -238,9 +240,7 @@ def test_a_purge_notes_on_the_lease_how_many_it_brought_back(cluster: Cluster, r
     assert (purge.at, purge.nodes) == (NOW, tainted)
 
 
-def test_a_purge_without_the_right_to_the_lease_goes_on_and_says_what_that_means(
-    cluster: Cluster, run: Run
-) -> None:
+def test_a_purge_without_the_right_to_the_lease_goes_on_with_a_warning(cluster: Cluster, run: Run) -> None:
     server = cluster("one faulty")
     server.access.deny("update", "leases", "*")
 
@@ -271,7 +271,7 @@ def test_a_taint_is_one_patch_with_its_tests_and_an_event_of_the_same_name(
     assert f"node/gpu-2: act {record.act.id}" in done.err
 
 
-def test_a_change_in_between_is_decided_again(
+def test_a_node_that_changed_meanwhile_is_decided_again(
     cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = cluster("one faulty")

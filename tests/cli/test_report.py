@@ -1,4 +1,4 @@
-"""How a node stands, as the record and the heartbeats tell it."""
+"""The state of a node follows from its record and its heartbeats."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ALL_MEASURED = Coverage(NOW, listed_are_measured=False)
 
 
 def report_of(node: dict[str, Any], *, unknown: frozenset[str] = frozenset()) -> NodeReport:
-    """The report on a Node object."""
+    """Return the report on a Node object."""
     return node_report(decode_node(node), replace(ALL_MEASURED, unknown=unknown))
 
 
 def recorded(*incidents: Incident, tainted: bool = False) -> dict[str, Any]:
-    """A GPU node with these incidents."""
+    """Return a GPU node with these incidents."""
     return with_record(make_node("gpu-1"), *incidents, tainted=tainted)
 
 
@@ -47,13 +47,13 @@ def recorded(*incidents: Incident, tainted: bool = False) -> dict[str, Any]:
     ],
     ids=["suspect", "before install", "held", "held test", "other boot", "application", "info", "released"],
 )
-def test_what_is_recorded_decides_the_state(found: Incident, health: Health, qualifier: str) -> None:
+def test_the_record_decides_the_state(found: Incident, health: Health, qualifier: str) -> None:
     report = report_of(recorded(found))
 
     assert (report.health, report.qualifier) == (health, qualifier)
 
 
-def test_a_node_shows_what_it_is_out_for_and_its_advice_before_what_is_only_suspected() -> None:
+def test_a_node_shows_the_fault_that_taints_and_its_advice_before_a_suspicion() -> None:
     doubt = incident("xid.94", severity=Severity.SUSPECT, seconds_ago=900)
     grounds = replace(
         incident("xid.31", severity=Severity.APPLICATION),
@@ -67,7 +67,7 @@ def test_a_node_shows_what_it_is_out_for_and_its_advice_before_what_is_only_susp
     assert report.advice == "Drain the node and run diagnostics on this GPU."
 
 
-def test_the_notes_say_what_a_user_wrote_into_the_kernel_log() -> None:
+def test_the_notes_mark_a_line_that_a_user_wrote_into_the_kernel_log() -> None:
     app = incident("xid.31", severity=Severity.APPLICATION, user_written=True)
     notes = report_of(recorded(app, incident(user_written=True), tainted=True)).notes
 
@@ -75,7 +75,7 @@ def test_the_notes_say_what_a_user_wrote_into_the_kernel_log() -> None:
     assert "xid 31 on GPU 0000:9b:00 x1 (application, written by a user)" in notes
 
 
-def test_a_faulty_node_stays_faulty_when_its_heartbeat_stops_and_the_notes_say_that() -> None:
+def test_a_faulty_node_whose_heartbeat_stops_stays_faulty_with_a_note() -> None:
     report = report_of(faulty("gpu-1"), unknown=frozenset({"gpu-1"}))
 
     assert report.health is Health.FAULTY
@@ -135,7 +135,7 @@ def test_nodes_without_gpus_and_without_a_trace_are_not_listed() -> None:
     ]
 
 
-def test_nobody_is_healthy_by_an_old_report() -> None:
+def test_no_node_is_healthy_by_an_old_report() -> None:
     coverage = Coverage(ago(9_000), listed=frozenset({"gpu-2"}), listed_are_measured=False)
     nodes = [decode_node(make_node("gpu-1")), decode_node(make_node("gpu-2"))]
 

@@ -1,4 +1,4 @@
-"""``rules`` lists every rule, shows each as a file would hold it, and compares files on logs."""
+"""``rules`` lists every rule, shows each in the form of a rules file, and compares files on logs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_file_shows_in_the_list_by_flag_and_by_setting(
     assert listed(run) == rules
 
 
-def test_what_is_shown_can_be_pasted_and_changes_nothing_but_what_is_final() -> None:
+def test_the_yaml_of_a_rule_can_be_pasted_and_changes_no_result() -> None:
     rules = read(
         OWN_RULE + POD_RULE.removeprefix("\nrules:\n") + "overrides:\n  xid.94.advice: Ask the site.\n"
     )
@@ -83,7 +83,7 @@ def test_an_unlisted_code_can_be_shown() -> None:
     assert rule_yaml(load_catalog(), "xid.many") is None
 
 
-def test_a_log_that_cannot_be_read_is_told(tmp_path: Path, run: Run) -> None:
+def test_a_log_that_cannot_be_read_is_an_error(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(OWN_RULE)
 

@@ -38,7 +38,7 @@ def test_gzip_is_read_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert (status, json.loads(out)["line_number"]) == (0, 101)
 
 
-def test_a_gzip_file_cut_short_gives_what_it_holds_and_a_message(
+def test_a_truncated_gzip_file_gives_its_findings_and_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "cut.gz"
@@ -62,7 +62,9 @@ def test_no_content_is_an_error(content: bytes, tmp_path: Path, capsys: pytest.C
     assert scanned(str(path), capsys=capsys)[:2] == (0, "")
 
 
-def test_what_is_no_utf_8_is_shown_all_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_utf_8_is_shown_with_replacement_characters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "odd.log"
     path.write_bytes(FAULT.encode().replace(b"trainer", b"tr\xe4iner\x1b[2J"))
     _, table, _ = scanned(str(path), capsys=capsys)
@@ -72,7 +74,7 @@ def test_what_is_no_utf_8_is_shown_all_the_same(tmp_path: Path, capsys: pytest.C
     assert json.loads(line)["gpu"] == "0000:3b:00"
 
 
-def test_a_reader_that_goes_away_is_no_news(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     path = tmp_path / "many.log"
     path.write_text(FAULT * 20_000)
     with subprocess.Popen([*COMMAND, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -113,10 +115,10 @@ def test_ctrl_c_ends_it_with_130() -> None:
         assert process.stderr is not None
         process.stdin.write(FAULT.encode())
         process.stdin.flush()
-        process.stdout.readline()  # it is at work now
+        process.stdout.readline()  # the command is running now
         status = None
         while status is None:
-            # A signal between Python's last look and the read that blocks is only seen with the next one.
+            # Python misses a signal that arrives just before a blocking read, so send another one.
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 status = process.wait(2)

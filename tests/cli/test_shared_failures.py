@@ -28,7 +28,7 @@ def node(
     source: Source = Source.KERNEL,
     root_cause: str | None = None,
 ) -> NodeState:
-    """A node that is part of these failure groups: name, role, how many seconds ago."""
+    """Return a node that is part of these failure groups: name, role, age in seconds."""
     incidents = tuple(
         replace(
             incident(f"xid.{40 + n}", severity=Severity.APPLICATION, state=state, seconds_ago=seconds),
@@ -60,7 +60,7 @@ def test_a_job_that_one_dead_gpu_ended_is_one_failure_with_its_root_cause() -> N
 def ranked(
     *, source: Source = Source.POD, role: Role = Role.UNCLEAR, other: str = "ml/Job/b"
 ) -> FailureReport:
-    """The latest of two failures; ``gpu-3``, the last to tell of it, was part of the ``other``, too."""
+    """Return the latest of two failures; ``gpu-3``, its last node, was also part of the ``other``."""
     nodes = fleet(
         node("gpu-1", ("ml/Job/a", Role.UNCLEAR, 50), source=source),
         node("gpu-2", ("ml/Job/a", Role.UNCLEAR, 60), source=source),
@@ -70,7 +70,7 @@ def ranked(
     return shared_failures(nodes, NOW)[0]
 
 
-def test_with_no_root_cause_in_sight_the_node_of_the_most_failed_jobs_comes_first_then_the_earliest() -> None:
+def test_without_a_root_cause_the_node_with_the_most_failed_jobs_comes_first_then_the_earliest() -> None:
     latest = ranked()
 
     assert latest.unclear == ("gpu-3", "gpu-2", "gpu-1")
@@ -79,7 +79,7 @@ def test_with_no_root_cause_in_sight_the_node_of_the_most_failed_jobs_comes_firs
     )
 
 
-def test_a_failure_began_when_its_name_says_else_with_its_first_line_on_record() -> None:
+def test_a_failure_began_at_the_time_in_its_name_else_with_its_first_recorded_line() -> None:
     name = f"ml/Job/llama@{NOW - timedelta(minutes=5):%Y-%m-%dT%H:%M:%SZ}"
     for group, text in ((name, "ml/Job/llama, 5m ago, 2 nodes"), ("a", "a, 9h ago, 2 nodes")):
         nodes = fleet(
@@ -103,11 +103,11 @@ def test_as_for_the_controller_this_is_no_further_failed_job(latest: FailureRepo
     assert latest.unclear == ("gpu-2", "gpu-1", "gpu-3")
 
 
-def test_what_is_left_on_one_node_is_no_shared_failure() -> None:
+def test_a_failure_with_one_node_left_is_not_shown() -> None:
     assert shared_failures(fleet(node("gpu-1", ("a", Role.UNCLEAR, 5)), node("gpu-2")), NOW) == ()
 
 
-def test_an_old_failure_is_shown_for_as_long_as_anything_stands_against_its_nodes() -> None:
+def test_an_old_failure_is_shown_while_one_of_its_nodes_has_an_open_fault() -> None:
     nodes = fleet(*map(decode_node, failing_jobs()))
     later = NOW + timedelta(days=2)
 
@@ -122,7 +122,7 @@ def test_an_old_failure_is_shown_for_as_long_as_anything_stands_against_its_node
     assert shared_failures(released, later) == ()
 
 
-def test_the_latest_few_are_shown_and_the_others_counted() -> None:
+def test_the_latest_failures_are_shown_and_the_others_counted() -> None:
     many = [(f"job-{n}", Role.UNCLEAR, float(n)) for n in range(FAILURES_SHOWN + 3)]
     nodes = fleet(node("gpu-1", *many), node("gpu-2", *many))
     sentences = [text for _, text in failure_lines(shared_failures(nodes, NOW), NOW)]
@@ -131,7 +131,7 @@ def test_the_latest_few_are_shown_and_the_others_counted() -> None:
     assert (sentences[0][:6], sentences[-1]) == ("job-0,", "and 3 more failures")
 
 
-def test_a_root_cause_that_the_others_know_is_named_whatever_its_own_record_says() -> None:
+def test_a_root_cause_in_the_others_records_is_named_whatever_its_own_record_contains() -> None:
     others = [node(name, ("a", Role.COLLATERAL, 50), root_cause="gpu-1") for name in ("gpu-2", "gpu-3")]
     dead = decode_node(failing_jobs()[0])
     own = tuple(replace(each, failure_group=None, role=None) for each in dead.record.incidents)

@@ -1,4 +1,4 @@
-"""``status`` beyond its transcripts: it only reads, and it does not take silence for health."""
+"""``status`` beyond its transcripts: it only reads, and a silent node is not healthy."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ JSON = ("status", "-o", "json")
 
 
 def states(run: Run) -> list[str]:
-    """The nodes' states as ``-o json`` has them."""
+    """Return the nodes' states from ``-o json``."""
     done = run(*JSON)
     assert done.code == 0
     return [node["state"] for node in done.document["nodes"]]
 
 
 def heard_but_read_up_to(folder: Path, kernel: datetime, pod: datetime = NOW) -> None:
-    """Heartbeats of all nodes were heard a moment ago; faults were read up to here."""
+    """Publish that all nodes' heartbeats were just heard, and that faults were read up to this time."""
     read_ns = {Source.KERNEL: unix_ns(kernel), Source.POD: unix_ns(pod)}
     heard = Coverage(ago(20), listed_are_measured=False, read_ns=read_ns)
     note_on_the_lease(folder, COVERAGE_ANNOTATION, encode_coverage(heard))
@@ -49,7 +49,7 @@ def test_it_only_reads(cluster: Cluster, run: Run) -> None:
     assert {call.verb for call in server.calls()} == {"list", "get"}
 
 
-def test_hours_after_the_controller_died_nobody_is_called_healthy(
+def test_hours_after_the_controller_died_no_node_is_called_healthy(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     cluster("healthy")
@@ -62,7 +62,7 @@ def test_hours_after_the_controller_died_nobody_is_called_healthy(
     assert "the kernel logs have not been read since 2026-05-06T11:59:40Z" in run("status").err
 
 
-def test_a_kernel_log_that_is_not_read_makes_nobody_healthy_whatever_heartbeats_are_heard(
+def test_while_kernel_logs_are_not_read_no_node_is_healthy_whatever_heartbeats_are_heard(
     cluster: Cluster, run: Run, tmp_path: Path
 ) -> None:
     cluster("one faulty")
@@ -81,7 +81,7 @@ def test_a_kernel_log_that_is_not_read_makes_nobody_healthy_whatever_heartbeats_
     assert run("status").code == 0
 
 
-def test_an_older_controllers_cursor_counts_where_it_says_no_more(
+def test_without_published_read_times_the_cursor_of_an_older_controller_counts(
     cluster: Cluster, run: Run, tmp_path: Path
 ) -> None:
     cluster("healthy")
@@ -90,10 +90,10 @@ def test_an_older_controllers_cursor_counts_where_it_says_no_more(
     assert set(states(run)) == {"unknown"}
 
 
-def test_what_waits_to_be_acted_upon_was_read_and_pod_logs_leave_the_nodes_as_they_are(
+def test_lines_not_acted_upon_yet_count_as_read_and_pod_logs_change_no_node(
     cluster: Cluster, run: Run, tmp_path: Path
 ) -> None:
-    """A fault of a node that the cluster does not know, or a write that fails, holds the cursor."""
+    """The cursor waits for a fault of an unknown node, and for a write that fails."""
     cluster("healthy")
     acted_upon_up_to_an_hour_ago(tmp_path)
     heard_but_read_up_to(tmp_path, ago(5), pod=ago(900))
@@ -105,7 +105,7 @@ def test_what_waits_to_be_acted_upon_was_read_and_pod_logs_leave_the_nodes_as_th
     assert shown.out.startswith("Unread:      pod logs since 2026-05-06T11:45:00Z (15m ago)")
 
 
-def test_the_exit_status_says_that_a_node_is_unknown_or_that_nothing_tells_of_any(
+def test_the_exit_status_shows_that_one_node_or_all_nodes_are_unknown(
     cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster("every state")
@@ -120,7 +120,9 @@ def test_the_exit_status_says_that_a_node_is_unknown_or_that_nothing_tells_of_an
     assert run(*JSON).document["controller"]["lease"] == "konductor-like/another"
 
 
-def test_a_mangled_cursor_is_told_and_costs_nothing_else(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+def test_a_mangled_cursor_is_reported_and_has_no_other_effect(
+    cluster: Cluster, run: Run, tmp_path: Path
+) -> None:
     cluster("healthy")
     note_on_the_lease(tmp_path, CURSOR_ANNOTATION, "oops")
     controller = run(*JSON).document["controller"]
@@ -130,9 +132,7 @@ def test_a_mangled_cursor_is_told_and_costs_nothing_else(cluster: Cluster, run: 
 
 
 @pytest.mark.parametrize(("code", "said"), [(401, "Unauthorized"), (500, "etcdserver"), (410, "too old")])
-def test_what_the_server_refuses_is_said_in_its_words(
-    code: int, said: str, cluster: Cluster, run: Run
-) -> None:
+def test_a_refusal_is_reported_in_the_servers_words(code: int, said: str, cluster: Cluster, run: Run) -> None:
     server = cluster("healthy")
     server.mishaps.add(refusal(code), times=None, when=matching("GET", "/api/v1/nodes"))
 

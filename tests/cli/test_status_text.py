@@ -89,7 +89,7 @@ def lines(*, unread: bool = False, **coverage: Any) -> list[str]:
     return [f"{label}: {text}" for label, text in coverage_lines(report, NOW)]
 
 
-def test_what_is_heard_is_one_short_line_and_unknown_nodes_are_named() -> None:
+def test_the_coverage_is_one_short_line_that_names_unknown_nodes() -> None:
     (line,) = lines(unknown=frozenset(FLEET[:7]), listed=frozenset({"gpu-12"}))
 
     assert lines() == ["Coverage: 12 of 12 kernel logs heard"]
@@ -98,7 +98,7 @@ def test_what_is_heard_is_one_short_line_and_unknown_nodes_are_named() -> None:
     assert line.endswith("gpu-5 and 2 more; 1 not measured")
 
 
-def test_what_is_missing_is_told_with_its_nodes_its_length_and_its_age() -> None:
+def test_a_gap_is_shown_with_its_nodes_its_length_and_its_age() -> None:
     lasting = Gap(ago_ns(720), None, frozenset({"gpu-7"}))
     past = Gap(ago_ns(7200), ago_ns(3600), None)
 
@@ -107,7 +107,7 @@ def test_what_is_missing_is_told_with_its_nodes_its_length_and_its_age() -> None
     ]
 
 
-def test_many_spans_are_counted_and_a_gap_of_nodes_that_are_gone_is_not_told() -> None:
+def test_many_gaps_are_counted_and_a_gap_of_deleted_nodes_is_not_shown() -> None:
     gaps = tuple(Gap(ago_ns(4000 + n), ago_ns(3000), frozenset({"gpu-1"})) for n in range(7))
 
     assert lines(gaps=gaps)[1].endswith("; and 4 more spans")
@@ -123,7 +123,7 @@ def test_lost_records_and_ambiguous_names_have_lines_of_their_own() -> None:
     ]
 
 
-def test_nodes_whose_xids_are_not_understood_are_named() -> None:
+def test_nodes_whose_xids_could_not_be_parsed_are_named() -> None:
     unparsed = {f"gpu-{number}": Unparsed(number, ago_ns(60)) for number in (4, 1, 2)}
 
     assert lines(unparsed=unparsed)[1:] == [
@@ -135,7 +135,7 @@ def test_nodes_whose_xids_are_not_understood_are_named() -> None:
     assert len(list(notes_on("gpu-2", Coverage(NOW, unparsed=unparsed)))) == 1
 
 
-def test_names_of_faults_that_are_no_nodes_are_told_with_what_to_check() -> None:
+def test_names_in_faults_without_a_node_are_shown_with_advice() -> None:
     names = {f"gpu-{number}.example.com": Misnamed(2, ago_ns(number * 60)) for number in range(1, 8)}
 
     (line,) = lines(misnamed=names)[1:]
@@ -148,7 +148,7 @@ def test_names_of_faults_that_are_no_nodes_are_told_with_what_to_check() -> None
     assert "1 name without a Node: GPU-3 (1 fault," in lines(misnamed={"GPU-3": Misnamed(1, ago_ns(60))})[1]
 
 
-def test_without_coverage_or_gpu_nodes_there_is_nothing_to_say() -> None:
+def test_without_coverage_or_gpu_nodes_there_are_no_coverage_lines() -> None:
     for report in (
         coverage_report(FLEET, None, unread=False),
         coverage_report([], Coverage(NOW), unread=False),
@@ -156,7 +156,7 @@ def test_without_coverage_or_gpu_nodes_there_is_nothing_to_say() -> None:
         assert list(coverage_lines(report, NOW)) == []
 
 
-def test_the_notes_on_a_node_say_from_when_to_when_its_log_is_missing() -> None:
+def test_the_notes_on_a_node_have_the_start_and_end_of_a_gap() -> None:
     coverage = Coverage(
         NOW,
         gaps=(

@@ -1,4 +1,4 @@
-"""The report on a terminal: fitted to its width, coloured unless unwanted, never driven by a log line."""
+"""The report on a terminal: fitted to its width, coloured unless unwanted, without control characters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def report(evidence: str = "") -> StatusReport:
 def shown(
     what: StatusReport, *, width: int = 100, wide: bool = False, headers: bool = True, colour: bool = False
 ) -> str:
-    """What a terminal of that width would show."""
+    """Return what a terminal of this width would show."""
     out = io.StringIO()
     terminal = Console(
         file=out, width=width, force_terminal=colour, highlight=False, markup=False, _environ={}
@@ -54,7 +54,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, wide: bool) -> None:
     assert max(map(len, shown(report(), width=width, wide=wide).splitlines())) <= width
 
 
-def test_the_brake_comes_first_and_what_to_do_last() -> None:
+def test_the_brake_comes_first_and_the_advice_last() -> None:
     text = shown(report())
 
     assert text.startswith("Brake:")
@@ -80,7 +80,7 @@ def test_paragraphs_are_folded_and_lose_no_word() -> None:
         assert re.sub(r"\s", "", line.partition(": ")[2]) in folded
 
 
-def test_a_plain_table_folds_what_does_not_fit() -> None:
+def test_a_plain_table_folds_long_cells() -> None:
     out = io.StringIO()
     view = table_view(("NAME", "VALUE"), [("KONDUCTOR_X", "[bold] " + "y" * 100), ("KONDUCTOR_Z", "")])
     Console(file=out, width=40, highlight=False, markup=False, _environ={}).print(view)
@@ -97,7 +97,7 @@ def test_states_are_coloured_on_a_terminal() -> None:
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports itself as a terminal."""
 
     def isatty(self) -> bool:
         return True

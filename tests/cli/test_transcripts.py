@@ -1,4 +1,4 @@
-"""Every transcript comes true to the letter; ``KONDUCTOR_TEST_REWRITE=1`` writes them anew instead."""
+"""Every transcript matches the output exactly; ``KONDUCTOR_TEST_REWRITE=1`` rewrites them instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.cli import transcripts
 
 
 @pytest.mark.parametrize("path", sorted(transcripts.FOLDER.glob("*.txt")), ids=lambda path: path.stem)
-def test_a_transcript_comes_true(
+def test_a_transcript_matches_the_output(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rewrite = os.environ.get("KONDUCTOR_TEST_REWRITE")

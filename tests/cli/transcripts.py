@@ -1,21 +1,21 @@
-"""Transcripts: text files that say what is there, what is typed, and exactly what comes of it.
+"""Transcripts: text files with a scene, commands, and the exact output of each command.
 
-A file starts with what it shows in one line, then the scene, then commands with what they print::
+A file starts with a line about what it shows, then the scene, then commands with their output::
 
     A name that the cluster does not have
     cluster: one faulty
     env: NAME=value
     file: dmesg.txt
-    | a line of it
+    | a line of the file
     $ konductor-like status gpu-1 gpu-99
     NODE ...                            standard output
     2> node/gpu-99 not found            standard error
     => 3
 
-``cluster`` names a scene of ``scenes.py``; without one there is no kubeconfig. ``lease: none`` is a
-cluster where no controller ever ran, ``lease: old`` one whose controller does not publish its settings.
-``controller: NAME=NUMBER`` is one of its settings, ``env`` is the person's. ``stdin`` lines are piped
-in. ``! refuse VERB RESOURCE`` between commands lets the API server deny that from here on.
+``cluster`` names a scene of ``scenes.py``; without it there is no kubeconfig. With ``lease: none`` no
+controller has ever run; with ``lease: old`` the controller does not publish its settings.
+``controller: NAME=NUMBER`` is a setting of the controller, ``env`` a variable of the person. ``stdin`` lines
+are piped in. After ``! refuse VERB RESOURCE`` between commands the API server denies this.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HEAD = ("cluster", "lease", "controller", "env", "file", "stdin")
 
 @dataclass
 class Transcript:
-    """The head of a transcript, by the words of its lines, and the commands below it."""
+    """The head of a transcript, by keyword, and the commands below it."""
 
     head: list[str]
     given: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in _HEAD})
@@ -54,7 +54,7 @@ class Transcript:
 
 
 def read(path: Path) -> Transcript:
-    """Parse a transcript; what it expects is compared as text, so only head and commands are read."""
+    """Parse the head and the commands of a transcript; its expected output is compared as text."""
     title, *lines = path.read_text("utf-8").splitlines()
     transcript = Transcript([title])
     for line in lines:
@@ -75,7 +75,7 @@ def read(path: Path) -> Transcript:
 def replay(
     transcript: Transcript, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> str:
-    """Run the commands of a transcript, and write it anew with what they printed."""
+    """Run the commands of a transcript, and return it with their present output."""
     given = transcript.given
     set_surroundings(monkeypatch)
     for name, value in [
@@ -109,14 +109,14 @@ def replay(
 
 
 def forget_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that the person who runs the tests has set counts."""
+    """Remove the settings of the person who runs the tests."""
     for name in os.environ:
         if name.upper().startswith(_OURS):
             monkeypatch.delenv(name)
 
 
 def set_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time, the person and the machine of the scenes."""
+    """Set the time, the person and the machine of the scenes."""
     forget_settings(monkeypatch)
     monkeypatch.setattr(session, "now", lambda: NOW)
     monkeypatch.setattr(session, "who", lambda: "kim@laptop")
@@ -127,7 +127,7 @@ def set_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 def serving(
     scene: str, folder: Path, monkeypatch: pytest.MonkeyPatch, policy: PolicyConfig, lease: str = ""
 ) -> Iterator[KubernetesServer]:
-    """The stand-in with a scene's nodes and a running controller's Lease; ``KUBECONFIG`` names it."""
+    """Run the stand-in with a scene's nodes and a running controller's Lease; ``KUBECONFIG`` names it."""
     with KubernetesServer(nodes=SCENES[scene]()) as server:
         kubeconfig = str(server.kubeconfig(folder / "kubeconfig"))
         monkeypatch.setenv("KUBECONFIG", kubeconfig)
