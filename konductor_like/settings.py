@@ -57,7 +57,7 @@ class Settings(BaseSettings):
     )
     """Namespaces whose pod logs are read for CUDA and NCCL errors, separated by commas."""
     loki_tenant: str | None = None
-    """Sent as `X-Scope-OrgID`; needed where Loki runs with `auth_enabled: true`."""
+    """Sent as `X-Scope-OrgID`; needed if Loki runs with `auth_enabled: true`."""
     loki_bearer_token: SecretStr | None = None
     """Bearer token for Loki."""
     loki_bearer_token_file: Path | None = None
@@ -86,7 +86,7 @@ class Settings(BaseSettings):
     kernel_selector: str = '{k8s_namespace_name="dmesg-logging", k8s_container_name="dmesg"}'
     """Stream selector of the kernel-log reader's pods; expressions are RE2. Checked again on every line."""
     extra_matchers: str = ""
-    """Matchers added to every query, such as `k8s_cluster_name="prod"` where clusters share a Loki."""
+    """Matchers added to every query, such as `k8s_cluster_name="prod"` if clusters share a Loki."""
     node_label: str = "k8s_node_name"
     """Label, or structured metadata, that names the node."""
     namespace_label: str = "k8s_namespace_name"
@@ -244,7 +244,7 @@ class Settings(BaseSettings):
             parts = urlsplit(value)
             host, _ = parts.hostname, parts.port
         except ValueError:  # its message quotes the address, which may contain a password
-            raise ValueError("has no host and port that can be read, as in http://localhost:3100") from None
+            raise ValueError("has no valid host and port, as in http://localhost:3100") from None
         if not host:
             raise ValueError("names no host, as in http://localhost:3100")
         if "@" in parts.path:

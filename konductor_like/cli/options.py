@@ -37,7 +37,7 @@ def not_empty(value: Any) -> Any:
 def not_blank(reason: str) -> str:
     """Refuse a blank reason. Raises CommandError."""
     if not reason.strip():
-        raise CommandError("say why: --reason TEXT", status=Exit.USAGE)
+        raise CommandError("a reason is missing: --reason TEXT", status=Exit.USAGE)
     return reason.strip()
 
 
@@ -56,7 +56,7 @@ def tell_if_verbose(message: str) -> None:
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NODE", help="Names of nodes; none for all of them.", callback=not_empty),
+    typer.Argument(metavar="NODE", help="Names of nodes; none for all nodes.", callback=not_empty),
 ]
 Context = Annotated[
     str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
@@ -90,7 +90,7 @@ DryRunOption = Annotated[
     DryRun, typer.Option("--dry-run", help="Change nothing; alone it means --dry-run=client.")
 ]
 Verbose = Annotated[
-    bool, typer.Option("-v", "--verbose", help="Say what is done; show tracebacks.", callback=_log_to_stderr)
+    bool, typer.Option("-v", "--verbose", help="Log every step; show tracebacks.", callback=_log_to_stderr)
 ]
 """The callback switches the logging on; commands ignore the value."""
 

@@ -32,7 +32,7 @@ def problems(monkeypatch: pytest.MonkeyPatch, environ: Mapping[str, str]) -> lis
     return explain_settings_error(caught.value, environ)
 
 
-NO_HOST = "has no host and port that can be read, as in http://localhost:3100"
+NO_HOST = "has no valid host and port, as in http://localhost:3100"
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_an_autoscaler_that_removes_what_is_tainted_does_not_empty_the_fleet(sit
         site.kube.delete_node(name)
     site.run(60)
     assert site.tainted == set()
-    assert "COOLING DOWN after 4 tainted nodes deleted, arms itself again" in site.cli("status").lines[0]
+    assert "COOLING DOWN after 4 tainted nodes deleted until" in site.cli("status").lines[0]
     assert "4 deleted while tainted lately" in site.cli("brake", "status").out
     assert site.cli("brake", "status", "-o", "json").document["deleted"] == 4
     site.restart()

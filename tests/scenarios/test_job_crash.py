@@ -194,7 +194,7 @@ def test_an_origin_that_is_opted_out_is_left_alone_and_explains_the_others(site_
     assert site.labels == {}
     assert f"began on {ORIGIN}" in site.cli("status").out
     told = site.cli("explain", "node", ORIGIN).out
-    assert "Decided:      left alone: the node bears the label" in told
+    assert "Decided:      not tainted: the node has the label" in told
     assert "this node: root-cause; with it: " in told
 
 

@@ -179,7 +179,7 @@ def _decided(node: NodeExplanation) -> str:
         why = f" for {name_of(report.fault)}" if report.fault and not report.fault.by_person else ""
         return f"tainted {_when(state.record.tainted_at, node.now)}{why}"
     if state.opted_out:
-        return f"left alone: the node bears the label {OPT_OUT_LABEL}"
+        return f"not tainted: the node has the label {OPT_OUT_LABEL}"
     if report.health is Health.HELD:
         still = "" if node.held_back else f"; {why_still_held(node.controller, node.now)}"
         return f"to be tainted, and held back{still}"

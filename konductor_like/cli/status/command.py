@@ -77,7 +77,7 @@ def _show(report: StatusReport, output: Output, *, headers: bool) -> None:
     for name in report.missing:
         tell(f"node/{name} not found")
     for name in report.ordinary:
-        tell(f"node/{name} has no GPU, and nothing is recorded on it")
+        tell(f"node/{name} has no GPU and no record")
     if not (report.nodes or report.missing or report.ordinary):
         tell("No GPU nodes found.")
     if output not in ("json", "yaml"):  # these contain the warnings

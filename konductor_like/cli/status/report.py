@@ -336,7 +336,7 @@ def _warnings(state: NodeState) -> Iterator[str]:
     for taint in state.taints:
         if taint.foreign_twin:
             shown = f"{taint.key}={taint.value or ''}:{taint.effect}"
-            yield f"it carries the taint {shown}, which is not ours and is left alone"
+            yield f"it has the taint {shown}, which is not ours and which the controller does not remove"
     if state.record.contested_at is not None:
         at = state.record.contested_at
         by = next((mark.by for mark in state.record.releases if mark.at == at), "somebody")
