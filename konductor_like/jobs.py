@@ -34,8 +34,8 @@ _KINDS = (
 )
 _DAEMON_SET = "k8s_daemonset_name"
 """A pod of every node is of no job, and must not make one event of what has nothing to do with each other."""
-_ODD = re.compile(r"[^a-zA-Z0-9]")
-_UNSAID = re.compile(r"[^a-zA-Z0-9._-]")
+_NOT_ALPHANUMERIC = re.compile(r"[^a-zA-Z0-9]")
+_INVALID_IN_NAMES = re.compile(r"[^a-zA-Z0-9._-]")
 """No name of an object or value of a label has these; whoever writes to Loki might."""
 _ROLES = frozenset(
     {
@@ -99,19 +99,19 @@ def top_owner(owners: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
 
 
 def _by_label(labels: Mapping[str, str], namespace: str | None) -> str | None:
-    for label, kind in _telling(tuple(labels)):
+    for label, kind in _job_labels(tuple(labels)):
         if labels[label]:
             return _job(namespace, kind, labels[label])
     return None
 
 
 @lru_cache(maxsize=1024)
-def _telling(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def _job_labels(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Which of these labels name a job, the outermost first; lines of one stream all have the same labels."""
     found = []
     for end, kind in _KINDS:
         for name in names:
-            plain = _ODD.sub("_", name).lower()
+            plain = _NOT_ALPHANUMERIC.sub("_", name).lower()
             if plain == end or plain.endswith(f"_{end}"):
                 found.append((name, kind))
     return tuple(found)
@@ -119,11 +119,11 @@ def _telling(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 @lru_cache(maxsize=1024)
 def _is_of_a_daemon_set(labels: tuple[str, ...]) -> bool:
-    return any(_ODD.sub("_", label).lower().endswith(_DAEMON_SET) for label in labels)
+    return any(_NOT_ALPHANUMERIC.sub("_", label).lower().endswith(_DAEMON_SET) for label in labels)
 
 
 def _job(namespace: str | None, kind: str, name: str) -> str:
-    return f"{namespace or ''}/{kind}/{_UNSAID.sub('_', name)}"[:_NAME_CHARS_MOST]
+    return f"{namespace or ''}/{kind}/{_INVALID_IN_NAMES.sub('_', name)}"[:_NAME_CHARS_MOST]
 
 
 @lru_cache(maxsize=16_384)

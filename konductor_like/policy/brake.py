@@ -40,12 +40,12 @@ from konductor_like.model.time import span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.correlation import deferred_of
 
-JOINING = timedelta(minutes=30)
+NEW_NODE_AGE = timedelta(minutes=30)
 """A Node younger than this may well not be Ready yet: a fleet that grows shall not trip the brake."""
 
-Deferred = Mapping[str, Collection[IncidentKey]]
+DeferredKeys = Mapping[str, Collection[IncidentKey]]
 """By node, the incidents that may not taint yet by their rule; the brake does not hold these."""
-NOTHING_DEFERRED: Deferred = {}
+NOTHING_DEFERRED: DeferredKeys = {}
 NO_CONTROLS = Controls()
 
 
@@ -223,7 +223,7 @@ def count_fleet(
     snapshot: Snapshot,
     rules: PolicyConfig,
     now: datetime,
-    deferred: Deferred,
+    deferred: DeferredKeys,
     candidates: Collection[str] = (),
 ) -> FleetCount:
     """Count every node once.
@@ -233,13 +233,13 @@ def count_fleet(
     """
     acts = {act.control: act for act in snapshot.controls.acts}
     pause, reset = acts.get(Control.PAUSE), acts.get(Control.BRAKE_RESET)
-    count = FleetCount(
+    fleet_count = FleetCount(
         rules,
         now,
         pause if pause is not None and pause.holds(now) else None,
         reset.at if reset is not None and reset.at <= now else None,
     )
-    joined_ns = unix_ns(now - JOINING)
+    joined_ns = unix_ns(now - NEW_NODE_AGE)
     for name, state in snapshot.nodes.items():
         record = state.record
         is_out = state.tainted or name in snapshot.in_flight
@@ -254,48 +254,48 @@ def count_fleet(
             and state.created_ns <= joined_ns
         )
         if is_out:
-            count.out.add(name)
-            count.unrecorded += not state.tainted
+            fleet_count.out.add(name)
+            fleet_count.unrecorded += not state.tainted
         elif is_away:
-            count.away.add(name)
+            fleet_count.away.add(name)
         if rules.brake_pool_max_percent is not None and state.pool is not None:
-            count.pools.setdefault(state.pool, Budget())
-        for budget in count.budgets(state.pool):
+            fleet_count.pools.setdefault(state.pool, Budget())
+        for budget in fleet_count.budgets(state.pool):
             budget.gpu_nodes += is_gpu_node
             budget.out += is_out
             budget.away += is_away
         if record.incidents and name not in snapshot.ambiguous:
-            count.note_held(state, deferred.get(name, ()))
+            fleet_count.note_held(state, deferred.get(name, ()))
         if was_out:
-            count.note_times_out(state, in_service=not (is_out or is_away))
+            fleet_count.note_times_out(state, in_service=not (is_out or is_away))
     if snapshot.controls.tainted or Control.PURGE in acts:
-        _count_gone(count, snapshot, acts.get(Control.PURGE))
-    _set_bounds(count)
-    return count
+        _count_gone(fleet_count, snapshot, acts.get(Control.PURGE))
+    _set_bounds(fleet_count)
+    return fleet_count
 
 
-def _count_gone(count: FleetCount, snapshot: Snapshot, purge: ControlAct | None) -> None:
+def _count_gone(fleet_count: FleetCount, snapshot: Snapshot, purge: ControlAct | None) -> None:
     """Count the nodes whose records went with a purge, or with a Node that was deleted."""
-    cooldown = timedelta(seconds=count.rules.brake_cooldown_seconds)
-    if purge is not None and abs(count.now - purge.at) < cooldown:
+    cooldown = timedelta(seconds=fleet_count.rules.brake_cooldown_seconds)
+    if purge is not None and abs(fleet_count.now - purge.at) < cooldown:
         # Nobody knows of which pools they were, so they count in all.
-        budgets = (count.fleet, *count.pools.values())
-        count.note_release(min(purge.at, count.now), budgets, purge.nodes)
+        budgets = (fleet_count.fleet, *fleet_count.pools.values())
+        fleet_count.note_release(min(purge.at, fleet_count.now), budgets, purge.nodes)
     for each in snapshot.controls.tainted:
         if each.deleted_at is not None:
             back = snapshot.nodes.get(each.name)
             if back is None or not back.machine.same_boot(each.machine):
-                count.note_deleted(each, each.deleted_at)
+                fleet_count.note_deleted(each, each.deleted_at)
 
 
-def _set_bounds(count: FleetCount) -> None:
-    rules = count.rules
-    count.fleet.bound = bound(count.fleet.gpu_nodes, rules)
-    for budget in count.pools.values():
+def _set_bounds(fleet_count: FleetCount) -> None:
+    rules = fleet_count.rules
+    fleet_count.fleet.bound = bound(fleet_count.fleet.gpu_nodes, rules)
+    for budget in fleet_count.pools.values():
         budget.bound = share(budget.gpu_nodes, rules.brake_pool_max_percent or 0.0)
-    for budget in (count.fleet, *count.pools.values()):
+    for budget in (fleet_count.fleet, *fleet_count.pools.values()):
         if budget.released_at or budget.deleted_at:
-            budget.cool_down(timedelta(seconds=rules.brake_cooldown_seconds), count.now)
+            budget.cool_down(timedelta(seconds=rules.brake_cooldown_seconds), fleet_count.now)
 
 
 def bound(gpu_nodes: int, rules: PolicyConfig) -> int:
@@ -334,7 +334,7 @@ def admit(
     snapshot: Snapshot,
     rules: PolicyConfig,
     now: datetime,
-    deferred: Deferred = NOTHING_DEFERRED,
+    deferred: DeferredKeys = NOTHING_DEFERRED,
 ) -> Admission:
     """Choose which candidates (node to gravest incident) may be tainted now: fatal first, then the oldest.
 
@@ -342,20 +342,20 @@ def admit(
     tainting is paused. One that its pool has no room for leaves its place to the next. What is ``deferred``
     is not held, and trips nothing.
     """
-    count = count_fleet(snapshot, rules, now, deferred, candidates.keys())
+    fleet_count = count_fleet(snapshot, rules, now, deferred, candidates.keys())
     refused: dict[str, SkipReason] = {}
     for name in sorted(candidates, key=lambda name: (candidates[name].urgency, name)):
         state = snapshot.nodes[name]
-        why = count.refusal(state)
+        why = fleet_count.refusal(state)
         if why is None:
-            count.take(state)
+            fleet_count.take(state)
         else:
             refused[name] = why
     held = (
         Held(name, replace(candidates[name], state=IncidentState.HELD), why, snapshot.nodes[name].pool)
         for name, why in refused.items()
     )
-    return Admission(frozenset(candidates.keys() - refused.keys()), refused, count.state(held))
+    return Admission(frozenset(candidates.keys() - refused.keys()), refused, fleet_count.state(held))
 
 
 def brake_state(
@@ -377,15 +377,15 @@ def brake_state(
         if state.record.incidents and (keys := deferred_of(state.record, state, (), rules, now_ns))
     }
     snapshot = Snapshot(nodes, controls=controls, ambiguous=frozenset(ambiguous))
-    count = count_fleet(snapshot, rules, now, deferred)
+    fleet_count = count_fleet(snapshot, rules, now, deferred)
     held = [
-        Held(name, incident, count.refusal(nodes[name]), nodes[name].pool)
-        for name, incident in count.held.items()
+        Held(name, incident, fleet_count.refusal(nodes[name]), nodes[name].pool)
+        for name, incident in fleet_count.held.items()
     ]
-    return count.state(sorted(held, key=lambda item: (item.incident.urgency, item.node)))
+    return fleet_count.state(sorted(held, key=lambda item: (item.incident.urgency, item.node)))
 
 
-def follow(
+def updated_tainted_nodes(
     before: Iterable[TaintedNode],
     nodes: Mapping[str, NodeState],
     rules: PolicyConfig,

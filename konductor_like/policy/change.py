@@ -1,6 +1,6 @@
 """One node's write: what to set and what to say; and which nodes are not tainted, and why.
 
-``decide`` makes a :class:`Case` of each node that needs attention and asks the brake; the changes and the
+``decide`` makes a :class:`NodeCase` of each node that needs attention and asks the brake; the changes and the
 reasons follow from both here.
 """
 
@@ -43,7 +43,7 @@ from konductor_like.policy.release import contest_words, held_longer
 from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
 
 USER_WRITTEN = "a user wrote it into the kernel log"
-_OF_IGNORED = {
+_SKIP_REASONS = {
     OPTED_OUT: SkipReason.OPTED_OUT,
     NO_GPU: SkipReason.NO_GPU,
     USER_WRITTEN: SkipReason.USER_WRITTEN,
@@ -52,7 +52,7 @@ _OF_IGNORED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class NodeCase:
     """One node that is decided, and what its evidence comes to."""
 
     state: NodeState
@@ -81,7 +81,7 @@ class Case:
         return SkipReason.AMBIGUOUS if self.ambiguous else None
 
 
-def change_of(case: Case, admission: Admission, rules: PolicyConfig, now: datetime) -> Change | None:
+def change_of(case: NodeCase, admission: Admission, rules: PolicyConfig, now: datetime) -> Change | None:
     """The write for one node, or None where memory will do for now."""
     state, folded = case.state, case.folded
     admitted = state.name in admission.admitted
@@ -135,7 +135,7 @@ def is_due(record: NodeRecord, rules: PolicyConfig, now: datetime) -> bool:
 
 
 def _announcement(
-    case: Case, record: NodeRecord, admission: Admission, tainted_for: Incident | None
+    case: NodeCase, record: NodeRecord, admission: Admission, tainted_for: Incident | None
 ) -> tuple[EventReason | None, str]:
     """Which Event the write deserves, and its words."""
     gravest, state = case.gravest, case.state
@@ -154,8 +154,8 @@ def _announcement(
         by = record.releases[0].by
         return EventReason.RELEASED, f"The taint was removed by {by}; its evidence will not taint again."
     if not case.folded.news:
-        notable = case.folded.notable
-        return (None, "") if notable is None else (EventReason.RECORDED, describe(notable))
+        to_announce = case.folded.to_announce
+        return (None, "") if to_announce is None else (EventReason.RECORDED, describe(to_announce))
     if gravest is not None and not state.tainted:
         why = case.excluded or admission.refused.get(state.name, SkipReason.BRAKE)
         refused = SkippedTaint(state.name, gravest.key, why)
@@ -179,7 +179,7 @@ def bears_suspect_taint(state: NodeState, health: str | None, rules: PolicyConfi
 
 
 def refusals(
-    cases: Mapping[str, Case], refused: Mapping[str, SkipReason], ignored: Iterable[DroppedFault]
+    cases: Mapping[str, NodeCase], refused: Mapping[str, SkipReason], ignored: Iterable[DroppedFault]
 ) -> tuple[SkippedTaint, ...]:
     """Every node that is not tainted although something stands against it, once for each reason.
 
@@ -205,7 +205,7 @@ def refusals(
             elif i.role is Role.COLLATERAL:
                 found.append(SkippedTaint(name, i.key, SkipReason.COLLATERAL, i.failure_group or "", i))
     for item in ignored:
-        reason, fault = _OF_IGNORED.get(item.reason), item.fault
+        reason, fault = _SKIP_REASONS.get(item.reason), item.fault
         if reason is not None and fault.severity.taints and fault.node is not None:
             found.append(SkippedTaint(fault.node, fault.key, reason, about=fault))
     return tuple(dict.fromkeys(found))

@@ -28,14 +28,14 @@ from konductor_like.policy.incidents import open_incidents, tainting
 
 _LINK_XIDS = frozenset({148, 149, 150})
 """NVLink 5: the link itself, its power and its management engine; 144 to 147 are the layers above it."""
-STANDING_NS = 3_600 * SECOND_NS
+EARLIER_FAILURE_NS = 3_600 * SECOND_NS
 """Ranks that wait for one that hangs give up when their watchdog does: after 10 to 30 minutes by default."""
-FIRST_BY_NS = SECOND_NS
+FIRST_LEAD_NS = SECOND_NS
 """So much earlier than all others a line must be to have come first: clocks of nodes differ."""
-_CHAIN = 10
+_GROUP_SPANS_MOST = 10
 """A failure group lasts no longer than so many times the span within which the next line must come."""
 DOMAIN = "domain "
-Deferred = Mapping[str, Mapping[IncidentKey, int]]
+DeferredUntil = Mapping[str, Mapping[IncidentKey, int]]
 """By node, the incidents that may not taint yet by their rule, and until when (a Loki timestamp)."""
 
 
@@ -80,11 +80,11 @@ def failure_groups(
     if len({each.node for each in evidence}) < 2:
         return []
     chains = [
-        FailureGroup(_shared(key, members), tuple(members))
+        FailureGroup(_name_of_job(key, members), tuple(members))
         for key, group in _groups(evidence, states).items()
-        for members in _chains(group, rules)
+        for members in _split_by_time(group, rules)
     ]
-    found = [_whole(parts) for parts in _linked(chains)]
+    found = [_merged_group(parts) for parts in _joined_by_domain(chains)]
     found.sort(key=_by_size)
     conclusive = [each for each in evidence if each.is_conclusive]
     taken: set[int] = set()
@@ -94,7 +94,7 @@ def failure_groups(
         if len({each.node for each in left}) > 1:
             taken.update(map(id, left))
             root_causes = _root_causes(left, states)
-            standing = () if root_causes else _standing(left, conclusive)
+            standing = () if root_causes else _earlier_failures(left, conclusive)
             root_causes |= {each.node for each in standing}
             nearest = {
                 states[each.node].domain: each.node for each in reversed(left) if each.node in root_causes
@@ -133,7 +133,7 @@ def parts_of(name: str) -> tuple[str, int | None]:
 
 def longest_ns(rules: PolicyConfig) -> int:
     """How long a failure group may last."""
-    return span_ns(_CHAIN * rules.correlation_seconds)
+    return span_ns(_GROUP_SPANS_MOST * rules.correlation_seconds)
 
 
 def _groups(evidence: Iterable[Evidence], states: Mapping[str, NodeState]) -> Mapping[str, list[Evidence]]:
@@ -151,7 +151,7 @@ def _groups(evidence: Iterable[Evidence], states: Mapping[str, NodeState]) -> Ma
     return groups
 
 
-def _linked(chains: Sequence[FailureGroup]) -> Iterator[list[FailureGroup]]:
+def _joined_by_domain(chains: Sequence[FailureGroup]) -> Iterator[list[FailureGroup]]:
     """What a domain had in common is one failure group with the jobs that it hit there."""
     of_domains = {
         id(each): number
@@ -175,7 +175,7 @@ def _linked(chains: Sequence[FailureGroup]) -> Iterator[list[FailureGroup]]:
     yield from linked.values()
 
 
-def _whole(parts: Sequence[FailureGroup]) -> FailureGroup:
+def _merged_group(parts: Sequence[FailureGroup]) -> FailureGroup:
     """Evidence that is one group, under the name of the largest."""
     if len(parts) == 1:
         return parts[0]
@@ -193,14 +193,14 @@ def _by_time(each: Evidence) -> tuple[int, str, str]:
     return (each.start_ns, each.node, str(each.key))
 
 
-def _shared(key: str, members: Iterable[Evidence]) -> str:
+def _name_of_job(key: str, members: Iterable[Evidence]) -> str:
     """The job's full name: the one most often heard, and a kind that says more than ``Pod`` before that."""
     names = Counter(job for each in members for job in each.jobs if job_key(job) == key)
     ranked = sorted(names.items(), key=lambda item: ("/Pod/" in item[0], -item[1], item[0]))
     return ranked[0][0] if ranked else key
 
 
-def _chains(group: Sequence[Evidence], rules: PolicyConfig) -> Iterator[list[Evidence]]:
+def _split_by_time(group: Sequence[Evidence], rules: PolicyConfig) -> Iterator[list[Evidence]]:
     """Evidence, the oldest first, cut where the next is too late to be of the same group."""
     most_apart_ns, most_ns = span_ns(rules.correlation_seconds), longest_ns(rules)
     chain: list[Evidence] = []
@@ -219,7 +219,7 @@ def _root_causes(members: Sequence[Evidence], states: Mapping[str, NodeState]) -
     """Where it began: hardware's own failure, or of those that print alike the one that stands out."""
     conclusive = frozenset(each.node for each in members if each.is_conclusive)
     deferrable = [each for each in members if each.is_deferrable]
-    root_causes = conclusive or _outstanding(deferrable)
+    root_causes = conclusive or _nearest_or_first(deferrable)
     if root_causes and deferrable:
         # A link's failure is heard within its own domain: one elsewhere explains none there.
         domains: defaultdict[str | None, list[Evidence]] = defaultdict(list)
@@ -228,16 +228,16 @@ def _root_causes(members: Sequence[Evidence], states: Mapping[str, NodeState]) -
         explained = {states[node].domain for node in root_causes}
         for domain, alike in domains.items():
             if domain is not None and explained.isdisjoint({domain, None}):
-                root_causes |= _outstanding(alike) or {each.node for each in alike}
+                root_causes |= _nearest_or_first(alike) or {each.node for each in alike}
     return root_causes
 
 
-def _standing(members: Sequence[Evidence], conclusive: Sequence[Evidence]) -> tuple[Evidence, ...]:
+def _earlier_failures(members: Sequence[Evidence], conclusive: Sequence[Evidence]) -> tuple[Evidence, ...]:
     """What had failed on its nodes shortly before, where nothing but symptoms came of it now."""
     if not all(each.is_symptom for each in members):
         return ()
     nodes, until_ns = {each.node for each in members}, members[0].start_ns
-    since_ns = until_ns - STANDING_NS
+    since_ns = until_ns - EARLIER_FAILURE_NS
     return tuple(
         each
         for each in conclusive
@@ -245,12 +245,12 @@ def _standing(members: Sequence[Evidence], conclusive: Sequence[Evidence]) -> tu
     )
 
 
-def _outstanding(deferrable: Iterable[Evidence]) -> frozenset[str]:
+def _nearest_or_first(deferrable: Iterable[Evidence]) -> frozenset[str]:
     """Of nodes that print alike the one nearest to what failed, or the first; none where nothing tells."""
     best: dict[str, int] = {}
     first: dict[str, int] = {}
     for each in deferrable:
-        best[each.node] = min(best.get(each.node, _REMOTE), _distance(each))
+        best[each.node] = min(best.get(each.node, _REMOTE_DISTANCE), _distance(each))
         first[each.node] = min(first.get(each.node, each.start_ns), each.start_ns)
     if not best:
         return frozenset()
@@ -259,17 +259,17 @@ def _outstanding(deferrable: Iterable[Evidence]) -> frozenset[str]:
     if len(leading) == 1 or len(leading) < len(best):
         return frozenset(leading)
     by_time = sorted(leading, key=lambda node: first[node])
-    stands_out = first[by_time[1]] - first[by_time[0]] >= FIRST_BY_NS
+    stands_out = first[by_time[1]] - first[by_time[0]] >= FIRST_LEAD_NS
     return frozenset(by_time[:1]) if stands_out else frozenset()
 
 
-_REMOTE = 2
+_REMOTE_DISTANCE = 2
 
 
 def _distance(each: Evidence) -> int:
     """How far from the hardware that failed such a line is printed."""
     if each.remote:
-        return _REMOTE
+        return _REMOTE_DISTANCE
     return 0 if each.code in _LINK_XIDS else 1
 
 
@@ -288,7 +288,7 @@ def parts_by_node(groups: Iterable[FailureGroup]) -> Mapping[str, Parts]:
 
 
 def named(
-    group: FailureGroup, records: Mapping[str, NodeRecord], deferred: Deferred, rules: PolicyConfig
+    group: FailureGroup, records: Mapping[str, NodeRecord], deferred: DeferredUntil, rules: PolicyConfig
 ) -> FailureGroup:
     """The group under the name that a record has for it, the earliest if there are several."""
     names = {i.failure_group for node in group.nodes if node in records for i in records[node].incidents}

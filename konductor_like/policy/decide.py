@@ -25,7 +25,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.brake import admit
-from konductor_like.policy.change import USER_WRITTEN, Case, change_of, refusals
+from konductor_like.policy.change import USER_WRITTEN, NodeCase, change_of, refusals
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.escalation import Assessment, assess_fleet
 from konductor_like.policy.evidence import renewed_window
@@ -143,7 +143,7 @@ def _needs_attention(state: NodeState) -> bool:
     return False
 
 
-def _folded(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: datetime) -> Case:
+def _folded(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: datetime) -> NodeCase:
     """The node with new evidence folded into its record."""
     # Taint and claim are written in one patch: a claim without a taint is a removal, whatever is in flight.
     removed = state.record.tainted_at is not None and not state.tainted
@@ -152,7 +152,7 @@ def _folded(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: 
     removal = partial(released_by_hand, state=met, now=now, read_ns=snapshot.read_ns) if removed else None
     folded = fold_faults(met, faults, snapshot.grown.get(state.name, ()), now, removal=removal)
     folded.urgent = folded.urgent or met.record is not state.record
-    return Case(state, folded, removed, state.name in snapshot.ambiguous)
+    return NodeCase(state, folded, removed, state.name in snapshot.ambiguous)
 
 
 def _is_first_heard(item: DroppedFault, record: NodeRecord) -> bool:
@@ -170,8 +170,8 @@ def _is_first_heard(item: DroppedFault, record: NodeRecord) -> bool:
 
 
 def _assessed(
-    cases: Mapping[str, Case], fleet: Assessment, snapshot: Snapshot, now: datetime
-) -> Mapping[str, Case]:
+    cases: Mapping[str, NodeCase], fleet: Assessment, snapshot: Snapshot, now: datetime
+) -> Mapping[str, NodeCase]:
     """The cases with what the fleet's evidence changes, on nodes too that had nothing new themselves."""
     found = {name: replace(case, deferred=fleet.deferred.get(name, {})) for name, case in cases.items()}
     for name, record in fleet.records.items():
@@ -182,7 +182,7 @@ def _assessed(
             case.folded,
             record=record,
             urgent=case.folded.urgent or name in fleet.urgent,
-            notable=fleet.suspects.get(name, case.folded.notable),
+            to_announce=fleet.suspects.get(name, case.folded.to_announce),
         )
         found[name] = replace(case, folded=folded, deferred=fleet.deferred.get(name, {}))
     return found

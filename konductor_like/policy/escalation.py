@@ -36,7 +36,7 @@ from konductor_like.model.time import SECOND_NS, span_ns, unix_ns
 from konductor_like.policy.config import LONGEST_SECONDS, PolicyConfig
 from konductor_like.policy.correlation import (
     DOMAIN,
-    Deferred,
+    DeferredUntil,
     FailureGroup,
     deferred_of,
     failure_groups,
@@ -48,11 +48,11 @@ from konductor_like.policy.correlation import (
 from konductor_like.policy.evidence import RECENT_NS, Evidence, evidence_of
 from konductor_like.policy.incidents import health_of, open_incidents, tainting
 
-LASTING_NS = 600 * SECOND_NS
-ADVICE = ("Drain the node and run diagnostics on its GPUs before it takes work again.", "inspection")
+COUNT_AGAIN_NS = 600 * SECOND_NS
+DEFAULT_ADVICE = ("Drain the node and run diagnostics on its GPUs before it takes work again.", "inspection")
 """What to do about a node that doubt took out, where the rule says nothing of its own; and what it needs."""
-_NUMBERED = re.compile(r"[-._][^-._]*\d[^-._]*|\d+$")
-_WORSE = (Severity.FATAL, Severity.SUSPECT)
+_RUN_NUMBER = re.compile(r"[-._][^-._]*\d[^-._]*|\d+$")
+_SUSPECT_OR_WORSE = (Severity.FATAL, Severity.SUSPECT)
 JobsOf = Mapping[str, frozenset[str]]
 """By node, jobs (:func:`job_key`)."""
 
@@ -67,7 +67,7 @@ class Assessment:
     """Those of them to be written now; what only adds words goes with the next write (rule 22)."""
     suspects: Mapping[str, Incident] = field(default_factory=dict)
     """The nodes that failed jobs turned out to have in common just now, and the incident that says so."""
-    deferred: Deferred = field(default_factory=dict)
+    deferred: DeferredUntil = field(default_factory=dict)
     """By node, the incidents that may not taint yet by their rule, and until when."""
 
 
@@ -87,7 +87,7 @@ def assess_fleet(
     """
     now_ns, states = unix_ns(now), snapshot.nodes
     # More of the past may add to what any node said since the start.
-    touched = _touched(window, records, states, rules, 0 if more_past else now_ns - RECENT_NS)
+    touched = _nodes_to_assess(window, records, states, rules, 0 if more_past else now_ns - RECENT_NS)
     if not touched:
         return Assessment()
     names = related(touched, _jobs_of(window, snapshot), states)
@@ -108,9 +108,9 @@ def assess_fleet(
     groups = [named(group, known, deferred, rules) for group in failure_groups(evidence, states, rules)]
     parts = parts_by_node(groups)
     failed = failed_jobs(groups) if groups else {}
-    counts: defaultdict[str, list[Evidence]] = defaultdict(list)
-    for each in counting(evidence, groups):
-        counts[each.node].append(each)
+    countable: defaultdict[str, list[Evidence]] = defaultdict(list)
+    for each in evidence_that_counts(evidence, groups):
+        countable[each.node].append(each)
 
     changed: dict[str, NodeRecord] = {}
     suspects: dict[str, Incident] = {}
@@ -119,10 +119,10 @@ def assess_fleet(
         if name in parts or any(i.failure_group or i.role for i in record.incidents):
             new = with_roles(new, state, mine[name], parts.get(name, {}), deferred.get(name, {}), rules)
         if name in touched:
-            new = _escalated(new, state, counts[name], rules, now_ns)
+            new = _escalated(new, state, countable[name], rules, now_ns)
             # Who else took part, and where it began, may stand in what is not read again yet.
             if name in failed and not snapshot.replaying and is_common_node(name, failed, rules):
-                new, suspect = _suspected(new, state, counts[name], rules, now_ns)
+                new, suspect = _suspected(new, state, countable[name], rules, now_ns)
                 if suspect is not None:
                     suspects[name] = suspect
         if new != record:
@@ -136,7 +136,7 @@ def assess_fleet(
     return Assessment(changed, frozenset(urgent | suspects.keys()), suspects, deferred)
 
 
-def _touched(
+def _nodes_to_assess(
     window: Window,
     records: Mapping[str, NodeRecord],
     states: Mapping[str, NodeState],
@@ -165,19 +165,19 @@ def _jobs_of(window: Window, snapshot: Snapshot) -> Mapping[str, frozenset[str]]
 
 
 def _escalated(
-    record: NodeRecord, state: NodeState, counts: Sequence[Evidence], rules: PolicyConfig, now_ns: int
+    record: NodeRecord, state: NodeState, countable: Sequence[Evidence], rules: PolicyConfig, now_ns: int
 ) -> NodeRecord:
     """The record with what escalates its incidents now; one that was escalated before stays as it is."""
     for incident in open_incidents(record, state):
         if incident.taints:
             continue
-        if because := reason_to_escalate(incident, counts, rules, now_ns):
+        if because := reason_to_escalate(incident, countable, rules, now_ns):
             record = _with_incident(record, incident, escalated(incident, because, rules))
     return record
 
 
 def _suspected(
-    record: NodeRecord, state: NodeState, counts: Sequence[Evidence], rules: PolicyConfig, now_ns: int
+    record: NodeRecord, state: NodeState, countable: Sequence[Evidence], rules: PolicyConfig, now_ns: int
 ) -> tuple[NodeRecord, Incident | None]:
     """The record of a common node, and its latest suspicion, which says so; None where that is no news."""
     doubts = [i for i in open_incidents(record, state) if i.severity is Severity.SUSPECT and not i.taints]
@@ -186,7 +186,7 @@ def _suspected(
         f"{span_text(LONGEST_SECONDS)}: run diagnostics on its GPUs and network."
     )
     is_known = any(doubt.advice == advice for doubt in doubts)
-    if not doubts or is_known or tainting(record) or not is_news(counts, now_ns):
+    if not doubts or is_known or tainting(record) or not is_news(countable, now_ns):
         return record, None
     latest = max(doubts, key=lambda incident: incident.last_ns)
     suspect = replace(latest, advice=advice, needs="inspection")
@@ -218,7 +218,7 @@ def _reasons(record: NodeRecord) -> list[tuple[IncidentKey, str]]:
     return [(incident.key, incident.escalated_because) for incident in tainting(record)]
 
 
-def counting(evidence: Iterable[Evidence], groups: Iterable[FailureGroup]) -> list[Evidence]:
+def evidence_that_counts(evidence: Iterable[Evidence], groups: Iterable[FailureGroup]) -> list[Evidence]:
     """What counts: all but what a failure elsewhere explains, and what only the record tells of."""
     explained = {
         id(each)
@@ -240,8 +240,8 @@ def reason_to_escalate(incident: Incident, mine: Sequence[Evidence], rules: Poli
     if threshold is None and together is None:
         return ""
     own = [each for each in mine if each.key == incident.key and not each.severity.taints]
-    reached = _threshold(threshold, incident, mine) if threshold and is_news(own, now_ns) else ""
-    return reached or (_together(together, incident, own, mine, now_ns) if together is not None else "")
+    reached = _threshold_reached(threshold, incident, mine) if threshold and is_news(own, now_ns) else ""
+    return reached or (_confirmed_by(together, incident, own, mine, now_ns) if together is not None else "")
 
 
 def escalated(incident: Incident, escalated_because: str, rules: PolicyConfig) -> Incident:
@@ -255,7 +255,7 @@ def escalated(incident: Incident, escalated_because: str, rules: PolicyConfig) -
     elif incident.kind is FaultKind.CUSTOM:
         advice, needs = incident.advice, incident.needs
     else:
-        advice, needs = ADVICE
+        advice, needs = DEFAULT_ADVICE
     return replace(
         incident,
         escalated_because=escalated_because,
@@ -271,7 +271,7 @@ def is_news(own: Collection[Evidence], now_ns: int) -> bool:
     return any(each.heard_ns is not None or each.end_ns >= now_ns - RECENT_NS for each in own)
 
 
-def _threshold(threshold: Threshold, incident: Incident, mine: Iterable[Evidence]) -> str:
+def _threshold_reached(threshold: Threshold, incident: Incident, mine: Iterable[Evidence]) -> str:
     key = incident.key
     own = [
         each
@@ -285,22 +285,22 @@ def _threshold(threshold: Threshold, incident: Incident, mine: Iterable[Evidence
     own = [each for each in own if each.end_ns >= since_ns]
     match threshold.distinct:
         case Distinct.JOBS:
-            count = _distinct_jobs(own)
+            occurrences = _distinct_jobs(own)
         case Distinct.PODS:
-            count = len({pod for each in own for pod in each.pods})
+            occurrences = len({pod for each in own for pod in each.pods})
         case _:
-            count = sum(_times(each, since_ns) for each in own)
-    if count < threshold.count:
+            occurrences = sum(_occurrences(each, since_ns) for each in own)
+    if occurrences < threshold.count:
         return ""
     where = "this GPU" if threshold.same is Same.GPU and key.gpu else "this node"
-    from_what = f", from {count} {threshold.distinct}" if threshold.distinct else ""
-    times = sum(_times(each, since_ns) for each in own)
+    from_what = f", from {occurrences} {threshold.distinct}" if threshold.distinct else ""
+    times = sum(_occurrences(each, since_ns) for each in own)
     return f"{times} times within {span_text(threshold.within_seconds)} on {where}{from_what}"
 
 
-def _times(each: Evidence, since_ns: int) -> int:
+def _occurrences(each: Evidence, since_ns: int) -> int:
     """How often it counts: once, and again for every ten minutes in which it did not stop."""
-    return 1 + (each.end_ns - max(each.start_ns, since_ns)) // LASTING_NS
+    return 1 + (each.end_ns - max(each.start_ns, since_ns)) // COUNT_AGAIN_NS
 
 
 def _distinct_jobs(own: Iterable[Evidence]) -> int:
@@ -309,13 +309,13 @@ def _distinct_jobs(own: Iterable[Evidence]) -> int:
     Runs of one program are one: its fault follows it.
     """
     seen: set[str] = set()
-    count = 0
+    jobs_counted = 0
     # The surest first: a line of any of three jobs takes nothing from lines that are of one alone.
     for jobs in sorted(({_program(job) for job in each.jobs} for each in own), key=len):
         if jobs and seen.isdisjoint(jobs):
-            count += 1
+            jobs_counted += 1
         seen |= jobs
-    return count
+    return jobs_counted
 
 
 @lru_cache(maxsize=4096)
@@ -325,10 +325,10 @@ def _program(job: str) -> str:
     A name that is a number, such as Slurm's, says nothing of its program, and stands for itself.
     """
     space, _, name = job_key(job).rpartition("/")
-    return f"{space}/{_NUMBERED.sub('', stem(name)) or name}"
+    return f"{space}/{_RUN_NUMBER.sub('', stem(name)) or name}"
 
 
-def _together(
+def _confirmed_by(
     together: Together, incident: Incident, own: Sequence[Evidence], mine: Iterable[Evidence], now_ns: int
 ) -> str:
     """Either of the two may be the news that joins the other."""
@@ -338,7 +338,7 @@ def _together(
         each
         for each in mine
         if each.key != incident.key
-        and any(_is_meant(rule, each) for rule in together.rules)
+        and any(_confirms(rule, each) for rule in together.rules)
         and (own_is_news or is_news([each], now_ns))
         and (together.same is Same.NODE or each.key.gpu == incident.key.gpu)
     ]
@@ -351,12 +351,12 @@ def _together(
     return ""
 
 
-def _is_meant(rule: str, other: Evidence) -> bool:
+def _confirms(rule: str, other: Evidence) -> bool:
     if not rule.endswith(".*"):
         return other.key.rule == rule
     if other.source is not Source.KERNEL or other.key.rule in APPLICATION_XIDS:
         return False  # what any end of a job prints confirms nothing
-    return other.key.rule.startswith(rule[:-1]) and other.severity in _WORSE
+    return other.key.rule.startswith(rule[:-1]) and other.severity in _SUSPECT_OR_WORSE
 
 
 def failed_jobs(groups: Iterable[FailureGroup]) -> JobsOf:

@@ -45,11 +45,11 @@ EPISODE_NS = 60 * SECOND_NS
 EPISODES_MOST = 16
 TRACES_OF_NODE_MOST = 64
 TRACES_MOST = 10_000
-NAMES_MOST = 16
+NAMES_OF_EPISODE_MOST = 16
 """Pods and jobs that one episode names; no threshold asks for more."""
-PRUNE_NS = 600 * SECOND_NS
+PRUNE_INTERVAL_NS = 600 * SECOND_NS
 """How often what is too old is looked for."""
-JOBS_AFTER_NS = 120 * SECOND_NS
+JOBS_VALID_NS = 120 * SECOND_NS
 """What the API server says of a node's jobs is taken for what was heard no longer ago than this."""
 
 Traces = Mapping[TraceKey, Trace]
@@ -74,7 +74,7 @@ def renewed_window(
     if max(window.heard_ns.values(), default=0) > now_ns:
         window = by_clock(window, now_ns)
     if past or again:
-        known = [fault for fault in (*past, *again) if _counts(fault, states, rules, now)]
+        known = [fault for fault in (*past, *again) if _is_about_its_node(fault, states, rules, now)]
         window = with_past(window, known, states)
         # The process that recorded it may have died before it looked at the fleet; late lines may join it.
         young = {str(f.node): now_ns for f in known if f.timestamp_ns >= now_ns - RECENT_NS}
@@ -88,12 +88,14 @@ def renewed_window(
         window = with_pods(window, snapshot.pods)
     if snapshot.jobs:
         window = with_jobs(window, snapshot.jobs, now_ns)
-    if not 0 <= now_ns - window.pruned_ns < PRUNE_NS:
+    if not 0 <= now_ns - window.pruned_ns < PRUNE_INTERVAL_NS:
         window = pruned(window, rules.window_seconds, now_ns)
     return window
 
 
-def _counts(fault: Fault, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime) -> bool:
+def _is_about_its_node(
+    fault: Fault, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime
+) -> bool:
     state = states.get(fault.node or "")
     if state is None or fault.finding.shadow:
         return False
@@ -198,7 +200,7 @@ def _added(window: Window, grouped: Groups, heard_ns: int | None) -> Window:
             mine[key] = replace(known, episodes=merged((*known.episodes, *_episodes(faults, heard_ns))))
         if len(mine) > TRACES_OF_NODE_MOST:
             dropped += len(mine) - TRACES_OF_NODE_MOST
-            mine = dict(sorted(mine.items(), key=lambda item: _worth(item[1]))[-TRACES_OF_NODE_MOST:])
+            mine = dict(sorted(mine.items(), key=lambda item: _keep_order(item[1]))[-TRACES_OF_NODE_MOST:])
         changed[node] = mine
     grown = replace(_with_traces(window, changed), dropped=dropped)
     return grown if sum(map(len, grown.traces.values())) <= TRACES_MOST else _shrunk(grown)
@@ -207,7 +209,7 @@ def _added(window: Window, grouped: Groups, heard_ns: int | None) -> Window:
 def _shrunk(window: Window) -> Window:
     """Nine tenths of what may be kept, so that this is not done for every line."""
     every = [
-        (_worth(trace), node, key) for node, mine in window.traces.items() for key, trace in mine.items()
+        (_keep_order(trace), node, key) for node, mine in window.traces.items() for key, trace in mine.items()
     ]
     every.sort(key=lambda each: each[0], reverse=True)
     kept: dict[str, dict[TraceKey, Trace]] = {node: {} for node in window.traces}
@@ -217,7 +219,7 @@ def _shrunk(window: Window) -> Window:
     return replace(_with_traces(window, kept), dropped=dropped)
 
 
-def _worth(trace: Trace) -> tuple[bool, int]:
+def _keep_order(trace: Trace) -> tuple[bool, int]:
     """Sorts traces, the first to go in front: any pod prints under as many names as it likes."""
     return (trace.source is Source.KERNEL, trace.end_ns)
 
@@ -237,7 +239,7 @@ def _episodes(faults: Sequence[Fault], heard_ns: int | None) -> Iterable[Episode
             first.finding.position,
             last.finding.position,
             heard_ns,
-            frozenset(sorted(pods)[:NAMES_MOST]),
+            frozenset(sorted(pods)[:NAMES_OF_EPISODE_MOST]),
         )
         begin = number
 
@@ -263,8 +265,8 @@ def _joined(one: Episode, other: Episode) -> Episode:
         one.first,
         later.last,
         min(heard, default=None),
-        frozenset(sorted(one.pods | other.pods)[:NAMES_MOST]),
-        frozenset(sorted(one.jobs | other.jobs)[:NAMES_MOST]),
+        frozenset(sorted(one.pods | other.pods)[:NAMES_OF_EPISODE_MOST]),
+        frozenset(sorted(one.jobs | other.jobs)[:NAMES_OF_EPISODE_MOST]),
     )
 
 
@@ -291,17 +293,17 @@ def with_jobs(window: Window, jobs: Mapping[str, frozenset[str]], now_ns: int) -
     changed = {
         node: {key: _of_jobs(trace, running, now_ns) for key, trace in window.traces.get(node, {}).items()}
         for node, running in jobs.items()
-        if running and now_ns - window.heard_ns.get(node, 0) <= JOBS_AFTER_NS
+        if running and now_ns - window.heard_ns.get(node, 0) <= JOBS_VALID_NS
     }
     return _with_traces(window, changed)
 
 
 def _of_jobs(trace: Trace, running: frozenset[str], now_ns: int) -> Trace:
     last = trace.episodes[-1]
-    fresh = last.heard_ns is not None and now_ns - last.heard_ns <= JOBS_AFTER_NS
+    fresh = last.heard_ns is not None and now_ns - last.heard_ns <= JOBS_VALID_NS
     if trace.source is not Source.KERNEL or not fresh or last.jobs:
         return trace
-    named = replace(last, jobs=frozenset(sorted(running)[:NAMES_MOST]))
+    named = replace(last, jobs=frozenset(sorted(running)[:NAMES_OF_EPISODE_MOST]))
     return replace(trace, episodes=(*trace.episodes[:-1], named))
 
 

@@ -43,7 +43,7 @@ COVERED_LATE = "it stands before the last release in the kernel log, although it
 """A replay of what is on no record any more, or a line that others overtook: nothing tells the two apart."""
 SUSPECT = "suspect"
 """The health label of a node that something stands against which does not taint."""
-_STANDING = (IncidentState.ACTIVE, IncidentState.HELD)
+_ACTIVE_OR_HELD = (IncidentState.ACTIVE, IncidentState.HELD)
 
 Key = tuple[str, str | None, bool, str | None]
 """Which incident an occurrence belongs to: rule, GPU, whether it taints, boot.
@@ -158,7 +158,7 @@ class Folded:
     """What the record counts and the node does not tell of yet."""
     news: list[Fault] = field(default_factory=list)
     """The faults that opened or reopened an incident."""
-    notable: Incident | None = None
+    to_announce: Incident | None = None
     """What to tell of although nothing opened: the driver calls it over, or it made a suspect."""
     incidents: dict[Key, IncidentBuilder] = field(default_factory=dict)
     read: KernelPosition = NOWHERE
@@ -288,7 +288,7 @@ def _fold_fault(folded: Folded, state: NodeState, fault: Fault, now: datetime) -
         booted = with_boot(fault, own_boot)
     boot_id = booted.finding.position.boot_id
     is_own_end = finding.clears == finding.rule
-    if is_own_end and (standing := _standing(folded, booted)):
+    if is_own_end and (standing := _open_of(folded, booted)):
         return _end(folded, standing, booted, own_boot)
     key = (finding.rule, finding.gpu, taints, boot_id)
     entry = folded.incidents.get(key)
@@ -338,7 +338,7 @@ def _known(folded: Folded, entry: IncidentBuilder | None, fault: Fault, *, names
     return SEEN_BEFORE
 
 
-def _standing(folded: Folded, fault: Fault) -> list[IncidentBuilder]:
+def _open_of(folded: Folded, fault: Fault) -> list[IncidentBuilder]:
     """The incidents of a fault's rule, GPU and boot that no release covers, whether they taint or not."""
     finding, boot_id = fault.finding, fault.finding.position.boot_id
     keys = ((finding.rule, finding.gpu, taints, boot_id) for taints in (True, False))
@@ -358,7 +358,7 @@ def _end(
     if fault.finding.position.boot_id == own_boot:
         folded.read_to(fault.finding.position)
     folded.counted.append(fault)
-    folded.notable, folded.urgent = _opened(fault, IncidentState.ACTIVE), True
+    folded.to_announce, folded.urgent = _opened(fault, IncidentState.ACTIVE), True
     return None
 
 
@@ -442,7 +442,9 @@ def _opened(fault: Fault, state: IncidentState) -> Incident:
 def tainting(record: NodeRecord) -> list[Incident]:
     """The incidents that a taint stands for, or would stand for if the brake let it."""
     return [
-        i for i in record.incidents if i.taints and i.state in _STANDING and i.role is not Role.COLLATERAL
+        i
+        for i in record.incidents
+        if i.taints and i.state in _ACTIVE_OR_HELD and i.role is not Role.COLLATERAL
     ]
 
 
@@ -475,7 +477,7 @@ def with_states(record: NodeRecord, *, tainted: bool) -> NodeRecord:
     for incident in record.incidents:
         is_held = not tainted and incident.taints and incident.role is not Role.COLLATERAL
         state = IncidentState.HELD if is_held else IncidentState.ACTIVE
-        is_changed = incident.state in _STANDING and incident.state is not state
+        is_changed = incident.state in _ACTIVE_OR_HELD and incident.state is not state
         incidents.append(replace(incident, state=state) if is_changed else incident)
     return replace(record, incidents=tuple(incidents))
 
@@ -485,7 +487,7 @@ def open_incidents(record: NodeRecord, state: NodeState) -> list[Incident]:
     return [
         incident
         for incident in record.incidents
-        if incident.state in _STANDING
+        if incident.state in _ACTIVE_OR_HELD
         and not incident.before_install
         and incident.last.boot_id in (None, state.machine.boot_id)
     ]

@@ -19,13 +19,13 @@ RESTART_OVERLAP_NS = 150 * SECOND_NS
 """How long two boots may seem to run at once when a machine restarts and its clock is put right."""
 UNAMBIGUOUS_AFTER_NS = 900 * SECOND_NS
 """A name is unambiguous again once one of its boots has been silent for so long."""
-LATER_NS = 120 * SECOND_NS
+HEARTBEAT_LEAD_NS = 120 * SECOND_NS
 """How much later than our reading of a line a heartbeat must be, so that no node's fast clock decides."""
 BOOTS_KEPT = 4
 PAST_BOOTS_KEPT = 8
-REMEMBERED = timedelta(days=1)
+RELEASE_MEMORY = timedelta(days=1)
 """As far back as the kernel lines of a Node that was made anew are read again."""
-REMEMBERED_MOST = 50
+RECENT_RELEASES_MOST = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def boots_left(state: NodeState, boots: Sequence[HeardBoot], since_ns: Mapping[s
     return frozenset(
         boot_id
         for boot_id in pending_boots(state.record)
-        if last_ns.get(boot_id, 0) <= since_ns[boot_id] + LATER_NS < present.last_ns
+        if last_ns.get(boot_id, 0) <= since_ns[boot_id] + HEARTBEAT_LEAD_NS < present.last_ns
     )
 
 
@@ -113,17 +113,17 @@ def leave_boots(state: NodeState, boots: Collection[str]) -> NodeRecord:
     )
 
 
-def remembered(
+def recent_releases(
     before: Iterable[NodeRecord], states: Iterable[NodeState], now: datetime
 ) -> tuple[NodeRecord, ...]:
     """What the releases of the last day cover, a record for each machine, the newest first.
 
     For machines whose Node is deleted and registers again while no controller runs. ``before`` is what was
-    remembered until now; where a machine has a Node, the record there is what counts.
+    recent_releases until now; where a machine has a Node, the record there is what counts.
     """
     states = list(states)
     found = {
-        machine: _what_it_covers(state.record)
+        machine: _last_release_only(state.record)
         for state in states
         if _is_recent(state.record, now) and (machine := same_boot(state.machine)) is not None
         if same_boot(state.record.machine) == machine
@@ -137,7 +137,7 @@ def remembered(
         there = {same_boot(state.machine) for state in states}
         found |= {machine: record for machine, record in gone.items() if machine not in there}
     newest = sorted(found.values(), key=lambda record: record.releases[0].at, reverse=True)
-    return tuple(newest[:REMEMBERED_MOST])
+    return tuple(newest[:RECENT_RELEASES_MOST])
 
 
 def same_boot(machine: Machine | None) -> tuple[str, str] | None:
@@ -148,10 +148,10 @@ def same_boot(machine: Machine | None) -> tuple[str, str] | None:
 
 
 def _is_recent(record: NodeRecord, now: datetime) -> bool:
-    return bool(record.releases) and record.releases[0].at > now - REMEMBERED
+    return bool(record.releases) and record.releases[0].at > now - RELEASE_MEMORY
 
 
-def _what_it_covers(record: NodeRecord) -> NodeRecord:
+def _last_release_only(record: NodeRecord) -> NodeRecord:
     """The last release and what is released; a taint of later is decided anew, from its lines."""
     released = tuple(i for i in record.incidents if i.state is IncidentState.RELEASED)
     mark = record.releases[0]

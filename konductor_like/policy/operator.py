@@ -32,7 +32,7 @@ from konductor_like.policy.release import released_by_hand
 from konductor_like.policy.wording import act_of, name_of
 
 OPERATOR = IncidentKey(OPERATOR_RULE, None)
-_SURELY_KEPT = 60
+_REASON_CHARS_COMPARED = 60
 """A record that is short of room cuts evidence, but not below so many characters."""
 _TITLE_CHARS = 200
 
@@ -46,7 +46,7 @@ def operator_taint(state: NodeState, *, at: datetime, by: str, reason: str) -> C
     record = _up_to_date(state, at)
     known = record.incident(OPERATOR)
     known = known if state.tainted and known is not None and _is_open(known) else None
-    if known is not None and reason[:_SURELY_KEPT] in known.evidence:
+    if known is not None and reason[:_REASON_CHARS_COMPARED] in known.evidence:
         return None
     incident = Incident(
         key=OPERATOR,

@@ -44,8 +44,8 @@ REBOOT = "reboot"
 """The catalogue's ``Needs.REBOOT``; the catalogue itself would make every command start slowly."""
 BY_HAND = "taint removed"
 """How a release came about when our taint was taken off by other means than ``reset``."""
-TIMES = 3
-WITHIN = timedelta(hours=1)
+CONTEST_REMOVALS = 3
+CONTEST_SPAN = timedelta(hours=1)
 _PEOPLE = re.compile(r"(kubectl|k9s|(open)?lens|mozilla|node-fetch|headlamp|curl)\b|oc$", re.IGNORECASE)
 """Field managers of the tools through which people edit Nodes."""
 DEFAULTS = PolicyConfig()
@@ -210,7 +210,7 @@ def released_by_hand(
         # We may see it long after it happened: only what was counted is covered, not the time in between.
         until_ns=None,
     )
-    is_contested = is_controller(state.last_writer) or len(_lately(released)) >= TIMES
+    is_contested = is_controller(state.last_writer) or len(_removals_by_hand(released)) >= CONTEST_REMOVALS
     return replace(released, contested_at=now) if is_contested else released
 
 
@@ -218,8 +218,8 @@ def contest_words(record: NodeRecord) -> str:
     """A sentence about the contest that the latest release is part of; empty where it is part of none."""
     if not record.releases or record.contested_at != record.releases[0].at:
         return ""
-    by, times = record.releases[0].by, len(_lately(record))
-    often = f" {times} times in an hour, the last time by {by}" if times >= TIMES else f" by {by}"
+    by, times = record.releases[0].by, len(_removals_by_hand(record))
+    often = f" {times} times in an hour, the last time by {by}" if times >= CONTEST_REMOVALS else f" by {by}"
     return (
         f"Contested: our taint was removed{often}. Find out what does it; its evidence does not taint again."
     )
@@ -230,9 +230,9 @@ def is_controller(manager: str | None) -> bool:
     return manager is not None and not _PEOPLE.match(manager)
 
 
-def _lately(record: NodeRecord) -> list[Release]:
+def _removals_by_hand(record: NodeRecord) -> list[Release]:
     latest = record.releases[0].at
-    return [mark for mark in record.releases if mark.how == BY_HAND and latest - mark.at < WITHIN]
+    return [mark for mark in record.releases if mark.how == BY_HAND and latest - mark.at < CONTEST_SPAN]
 
 
 def with_quarantine(record: NodeRecord, released_at: datetime) -> NodeRecord:
@@ -256,9 +256,9 @@ def held_longer(before: NodeRecord, record: NodeRecord, rules: PolicyConfig, now
     the second one of ``hold_base_seconds``, each further one twice that of the one before. What a node that
     is marked for replacement is out for asks for that, and no more for the reboot that did not help.
     """
-    if before.tainted_at is not None and any(_stands(i) for i in before.incidents):
+    if before.tainted_at is not None and any(_is_active_failure(i) for i in before.incidents):
         return record
-    if not any(_stands(i) for i in record.incidents):
+    if not any(_is_active_failure(i) for i in record.incidents):
         return record
     earlier = times_out(record, rules, now)
     hold_until = None
@@ -271,7 +271,7 @@ def held_longer(before: NodeRecord, record: NodeRecord, rules: PolicyConfig, now
         f"It failed {earlier + 1} times in {rules.repeat_days:g} days: "
         "drain it and have its hardware checked or replaced."
     )
-    incidents = tuple(replace(i, advice=advice) if _stands(i) else i for i in record.incidents)
+    incidents = tuple(replace(i, advice=advice) if _is_active_failure(i) else i for i in record.incidents)
     return replace(record, incidents=incidents, hold_until=hold_until, replace_since=now)
 
 
@@ -297,7 +297,7 @@ def times_out(record: NodeRecord, rules: PolicyConfig, now: datetime) -> int:
     return sum(quarantine.released_at > since for quarantine in record.quarantines)
 
 
-def _stands(incident: Incident) -> bool:
+def _is_active_failure(incident: Incident) -> bool:
     return _is_failure(incident) and incident.state is IncidentState.ACTIVE
 
 

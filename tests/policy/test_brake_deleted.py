@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.model import Control, ControlAct, Controls, Machine, Plan, SkipReason, TaintedNode
-from konductor_like.policy.brake import bound, brake_state, follow
+from konductor_like.policy.brake import bound, brake_state, updated_tainted_nodes
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.wording import why_held
 from tests.policy.scenes import Cluster, at, fault, fleet, let_go, node, why
@@ -24,7 +24,9 @@ class Watched(Cluster):
     def look(self, seconds: float) -> None:
         """See which Nodes are there."""
         controls = self.snapshot.controls
-        tainted = follow(controls.tainted, self.nodes, self.rules, at(seconds), self.snapshot.in_flight)
+        tainted = updated_tainted_nodes(
+            controls.tainted, self.nodes, self.rules, at(seconds), self.snapshot.in_flight
+        )
         self.snapshot = replace(self.snapshot, controls=replace(controls, tainted=tainted))
 
     def turn(self, *names: str, seconds: float) -> Plan:
