@@ -1,7 +1,7 @@
-"""One node's write: what to set and what to say; and which nodes are not tainted, and why.
+"""The write for one node, and the reasons why nodes are not tainted.
 
-``decide`` makes a :class:`NodeCase` of each node that needs attention and asks the brake; the changes and the
-reasons follow from both here.
+``decide`` makes a :class:`NodeCase` of each node that needs attention and asks the brake; this module derives
+the changes and the reasons from both.
 """
 
 from __future__ import annotations
@@ -48,30 +48,31 @@ _SKIP_REASONS = {
     NO_GPU: SkipReason.NO_GPU,
     USER_WRITTEN: SkipReason.USER_WRITTEN,
 }
-"""Why a line led to nothing, where it would have tainted otherwise. Other reasons say that it is no news."""
+"""By the reason of a dropped fault, why its node is not tainted. Other reasons mean that the line was no new
+evidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCase:
-    """One node that is decided, and what its evidence comes to."""
+    """One node while it is decided: its record with the new evidence, and what excludes or defers a taint."""
 
     state: NodeState
     folded: Folded
     removed_by_hand: bool
     ambiguous: bool
-    """Two machines report under its name: nobody can say whose fault it is (rule 3)."""
+    """Two machines report under the node's name, so a fault cannot be attributed to either (rule 3)."""
     deferred: Mapping[IncidentKey, int] = field(default_factory=dict)
-    """What may not taint yet by its rule, and until when (a Loki timestamp)."""
+    """The deferred incidents, and until when (a Loki timestamp)."""
 
     @property
     def gravest(self) -> Incident | None:
-        """The incident to taint for, if there is one."""
+        """Return the incident to taint for; None without one."""
         grave = [i for i in tainting(self.folded.record) if i.key not in self.deferred]
         return min(grave, key=lambda incident: incident.urgency, default=None)
 
     @property
     def excluded(self) -> SkipReason | None:
-        """Why this node would not be tainted whatever stands against it."""
+        """Return why this node is not tainted whatever its incidents are; None if it may be tainted."""
         if self.state.opted_out:
             return SkipReason.OPTED_OUT
         if not self.state.selected:
@@ -82,7 +83,7 @@ class NodeCase:
 
 
 def change_of(case: NodeCase, admission: Admission, rules: PolicyConfig, now: datetime) -> Change | None:
-    """The write for one node, or None where memory will do for now."""
+    """Return the write for one node; None if nothing needs to be written now."""
     state, folded = case.state, case.folded
     admitted = state.name in admission.admitted
     newly_tainted = admitted and not state.tainted
@@ -92,7 +93,8 @@ def change_of(case: NodeCase, admission: Admission, rules: PolicyConfig, now: da
     if tainted and case.gravest is not None:
         record = replace(record, tainted_at=record.tainted_at or now)
         if record.quarantines or rules.repeat_count == 1:
-            # A claim that the folding took away was of a taint that somebody removed.
+            # If the folding removed the claim (``tainted_at``), somebody had removed the taint: this is a new
+            # time out.
             before = state.record if folded.record.tainted_at is not None else NodeRecord()
             record = held_longer(before, record, rules, now)
     health = health_of(record, tainted=tainted)
@@ -124,20 +126,17 @@ def change_of(case: NodeCase, admission: Admission, rules: PolicyConfig, now: da
 
 
 def is_due(record: NodeRecord, rules: PolicyConfig, now: datetime) -> bool:
-    """Whether counts that have only grown may be written: our last write of the node is an interval ago.
-
-    The first line of a storm is written at once, the next count ten minutes later (rule 22).
-    """
+    """Whether counts alone may be written now: the controller's last write of the node is an interval ago."""
     if record.act is None:
         return True
-    # A write that lies in the future was made before our clock was put back.
+    # A time in the future was written before the controller's clock was set back.
     return abs(now - record.act.at) >= timedelta(seconds=rules.record_interval_seconds)
 
 
 def _announcement(
     case: NodeCase, record: NodeRecord, admission: Admission, tainted_for: Incident | None
 ) -> tuple[EventReason | None, str]:
-    """Which Event the write deserves, and its words."""
+    """Return the write's Event, None for no Event, and its message."""
     gravest, state = case.gravest, case.state
     contest = contest_words(record) if case.removed_by_hand else ""
     if tainted_for is not None:
@@ -168,10 +167,10 @@ def _announcement(
 
 
 def bears_suspect_taint(state: NodeState, health: str | None, rules: PolicyConfig, *, news: bool) -> bool:
-    """Whether the node is to bear the softer taint, given the ``health`` that is written with it.
+    """Whether the node carries the suspect taint after the write of ``health``.
 
-    It comes with the suspicion, or with ``news`` of another one. One that a person took off by hand stays off
-    until then.
+    The controller adds it when the node becomes suspect, or when a new incident opens (``news``) while it is.
+    If a person removes it, the controller adds it again only at one of these occasions.
     """
     if health != SUSPECT or not rules.suspect_taint or state.opted_out or not state.selected:
         return False
@@ -181,10 +180,10 @@ def bears_suspect_taint(state: NodeState, health: str | None, rules: PolicyConfi
 def refusals(
     cases: Mapping[str, NodeCase], refused: Mapping[str, SkipReason], ignored: Iterable[DroppedFault]
 ) -> tuple[SkippedTaint, ...]:
-    """Every node that is not tainted although something stands against it, once for each reason.
+    """Return the nodes that are not tainted although an incident or a line asks for it, once for each reason.
 
-    ``refused`` is what the brake said; ``ignored`` faults would have tainted but for what their node or their
-    line is.
+    ``refused`` are the brake's reasons. ``ignored`` faults led to nothing because of their node (opted out,
+    no GPU) or their line (written by a user).
     """
     found: list[SkippedTaint] = []
     for name, case in cases.items():
@@ -212,14 +211,15 @@ def refusals(
 
 
 def would_taint(state: NodeState, fault: Fault) -> bool:
-    """Whether such a fault is a reason to taint this node; the brake may still hold it."""
+    """Whether the fault is a reason to taint this node; the brake may still hold the node."""
     if state.opted_out or not state.selected or not fault.severity.taints:
         return False
     return state.is_gpu_node or (fault.source is Source.KERNEL and fault.finding.kind.proves_gpu)
 
 
 def shadow_event(state: NodeState, fault: Fault) -> Change:
-    """The Event that tells of it, as a change that writes nothing; the same for its rule, GPU and boot."""
+    """Return the Event for a fault of a rule on trial: a change without a write, the same for its rule, GPU
+    and boot."""
     finding = fault.finding
     device = f" on GPU {finding.gpu}" if finding.gpu else ""
     message = (

@@ -96,7 +96,7 @@ def test_the_words_tell_of_deletions() -> None:
 
     assert (brake.cooling, brake.deleted) == (2, 1)
     assert why_held(SkipReason.COOLDOWN, brake) == (
-        "1 released and 1 deleted while tainted lately, the brake arms itself again at 2026-03-04T12:05:02Z "
+        "1 released and 1 deleted while tainted lately, the cool-down ends at 2026-03-04T12:05:02Z "
         "unless more are deleted"
     )
 

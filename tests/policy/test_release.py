@@ -244,7 +244,7 @@ def test_a_fatal_line_that_a_reset_covers_before_it_was_read_is_not_passed_over_
 
     assert cluster.tainted == set()
     [told] = plan.ignored
-    assert told.reason == "it stands before the last release in the kernel log, although it was read later"
+    assert told.reason == "it is before the last release in the kernel log, although it was read later"
 
 
 def test_a_release_covers_what_was_acted_upon_even_where_the_saved_cursor_lags_behind() -> None:
