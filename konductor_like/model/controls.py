@@ -16,7 +16,7 @@ class Control(StrEnum):
     PAUSE = "pause"
     """The controller adds no taint; releases and records go on."""
     RESUME = "resume"
-    """The pause is over."""
+    """Ends the pause."""
     BRAKE_RESET = "brake-reset"
     """Ends the cool-down: earlier releases, deletions and taints no longer count; the limit always
     applies."""
@@ -68,7 +68,7 @@ class Controls:
     """The facts that the brake needs and that no node's record contains."""
 
     acts: tuple[ControlAct, ...] = ()
-    """The latest of each kind."""
+    """The latest act of each kind."""
     tainted: tuple[TaintedNode, ...] = ()
     """The Nodes that carry our taint, as last noted, and those recently deleted with it."""
 
@@ -84,7 +84,7 @@ class Controls:
 
     @property
     def brake_reset(self) -> ControlAct | None:
-        """The latest reset of the brake."""
+        """The latest end of the brake's cool-down by a person."""
         return self._latest(Control.BRAKE_RESET)
 
     @property

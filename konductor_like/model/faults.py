@@ -22,7 +22,7 @@ class Severity(StrEnum):
     """What a fault means for the node (rule 16)."""
 
     FATAL = "fatal"
-    """Hardware: the node is tainted at once."""
+    """The hardware failed: the node is tainted at once."""
     TEST = "test"
     """Taints like fatal, and is reported as a test (Xid 14, the driver's own fake error)."""
     SUSPECT = "suspect"

@@ -33,7 +33,7 @@ class IncidentState(StrEnum):
     PENDING = "pending"
     """Its lines name another boot than the Node's; decided again when the Node's boot changes."""
     RELEASED = "released"
-    """Covered by a release: evidence up to ``last`` never taints again."""
+    """Closed, in general by a release: evidence up to ``last`` never taints again."""
 
 
 class Role(StrEnum):
@@ -242,7 +242,7 @@ class AsRead:
     uid: str
     resource_version: str
     taints: tuple[Mapping[str, str], ...] | None
-    """None where ``spec.taints`` is absent; the mappings are the server's own, unknown fields included."""
+    """None if ``spec.taints`` is absent; the mappings are the server's own, unknown fields included."""
     record: str | None
     health: str | None
     has_annotations: bool

@@ -50,7 +50,7 @@ class Gap:
     """The nodes; None for any GPU node, if there was no space for their names."""
 
     def concerns(self, node: str) -> bool:
-        """Whether the node's log is missing for this span."""
+        """Whether the node's kernel log is missing in this gap."""
         return self.nodes is None or node in self.nodes
 
 
@@ -109,10 +109,10 @@ class Coverage:
     The cursor is earlier while lines that were read wait to be acted upon.
     """
     misnamed: Mapping[str, Misnamed] = field(default_factory=dict)
-    """By name, for a day or until a Node has it."""
+    """By name; kept for a day or until a Node has the name."""
 
     def of(self, node: str) -> CoverageState:
-        """The coverage of one node."""
+        """Return the coverage of one node."""
         if node in self.unknown:
             return CoverageState.UNKNOWN
         measured = (node in self.listed) == self.listed_are_measured

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 
 def printable(text: str) -> str:
-    """The text on one line, every control and format character spelt out (``\\x1b``, ``\\u202e``).
+    """Return the text on one line, control and format characters spelt out (``\\x1b``, ``\\u202e``).
 
-    A log line must neither drive a terminal nor turn around the order in which its characters are read.
+    Such characters could control a terminal, or reverse the order in which the text is read.
     """
     if text.isprintable():
         return text

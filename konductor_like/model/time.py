@@ -15,7 +15,7 @@ CLOCK_TRUSTED_SECONDS = 600.0
 LONGEST_WAIT_SECONDS = 300.0
 """Seconds that a ``Retry-After`` delays a request at most: the controller sees no fault meanwhile."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_SECOND = 253_402_300_799  # 9999-12-31T23:59:59Z, the last one that a datetime can say
+_LAST_SECOND = 253_402_300_799  # 9999-12-31T23:59:59Z, the last second of a datetime
 _RFC3339 = re.compile(
     r"(\d{4})-(\d{2})-(\d{2})[Tt ](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,9})\d*)?([Zz]|[+-]\d{2}:\d{2})"
 )
@@ -58,7 +58,7 @@ def ns_of_text(text: str) -> int:
     if match is None:
         raise ValueError(f"{text[:40]!r} is no time such as 2026-01-31T12:00:00Z")
     numbers = [int(part) for part in match.groups()[:6]]
-    moment = datetime(*numbers[:6], tzinfo=UTC)  # type: ignore[arg-type, misc]  # six ints, as the pattern says
+    moment = datetime(*numbers[:6], tzinfo=UTC)  # type: ignore[arg-type, misc]  # six ints, as in the pattern
     zone = match[8]
     offset = timedelta() if zone in "Zz" else timedelta(hours=int(zone[:3]), minutes=int(zone[0] + zone[4:]))
     since = moment - EPOCH - offset
@@ -84,8 +84,7 @@ def micro_time(moment: datetime) -> str:
 
 
 def seconds_ahead(date: str | None, now_seconds: float) -> float | None:
-    """Return the seconds that a server's clock is ahead of ours: 0 if they agree, None without a usable
-    header.
+    """Return the seconds that a server's clock is ahead of ours: 0 if they agree, None if unknown.
 
     ``date`` is the server's ``Date`` header (RFC 9110), ``now_seconds`` our wall time since the epoch.
     """
@@ -98,8 +97,7 @@ def seconds_ahead(date: str | None, now_seconds: float) -> float | None:
 
 
 def retry_after_seconds(header: str | None) -> float | None:
-    """Return the seconds of a ``Retry-After`` header, limited; None without the header, or if it is no
-    number.
+    """Return the seconds of a ``Retry-After`` header, limited; None without a number.
 
     A date is not understood: neither Loki nor Kubernetes sends one.
     """

@@ -74,8 +74,7 @@ class Budget:
     """Loki timestamp of the oldest fault for which the brake holds a node."""
 
     def cool_down(self, cooldown: timedelta, now: datetime) -> None:
-        """Set ``cooling``: the places that recent releases and deletions made available stay empty for the
-        cool-down.
+        """Set ``cooling``: the places of recently released and deleted nodes stay empty for the cool-down.
 
         A further release or deletion within the cool-down starts it again for all of them.
         """

@@ -67,8 +67,8 @@ class NodeCase:
     @property
     def gravest(self) -> Incident | None:
         """Return the incident to taint for; None without one."""
-        grave = [i for i in tainting(self.folded.record) if i.key not in self.deferred]
-        return min(grave, key=lambda incident: incident.urgency, default=None)
+        candidates = [i for i in tainting(self.folded.record) if i.key not in self.deferred]
+        return min(candidates, key=lambda incident: incident.urgency, default=None)
 
     @property
     def excluded(self) -> SkipReason | None:
@@ -98,16 +98,16 @@ def change_of(case: NodeCase, admission: Admission, rules: PolicyConfig, now: da
             before = state.record if folded.record.tainted_at is not None else NodeRecord()
             record = held_longer(before, record, rules, now)
     health = health_of(record, tainted=tainted)
-    softly = bears_suspect_taint(state, health, rules, news=bool(folded.news))
-    lingers = state.suspect_tainted and not softly
+    suspect_taint = bears_suspect_taint(state, health, rules, news=bool(folded.news))
+    loses_suspect_taint = state.suspect_tainted and not suspect_taint
     due = bool(folded.grown) and is_due(state.record, rules, now)
-    if not (due or folded.urgent or lingers or record != folded.record):
+    if not (due or folded.urgent or loses_suspect_taint or record != folded.record):
         return None
     if record.empty and state.record.empty and state.as_read.record is None:
         return None
     event, message = _announcement(case, record, admission, tainted_for)
     verb = Verb.TAINT if newly_tainted else Verb.RECORD
-    if newly_tainted or lingers or record != state.record:
+    if newly_tainted or loses_suspect_taint or record != state.record:
         record = replace(record, act=act_of(state, verb, now, rules.version))
     evidence = [fault for fault in folded.news if tainted_for is None or fault.key == tainted_for.key]
     return Change(
@@ -115,7 +115,7 @@ def change_of(case: NodeCase, admission: Admission, rules: PolicyConfig, now: da
         verb=verb,
         record=None if record.empty else record,
         health=health,
-        suspect_taint=softly,
+        suspect_taint=suspect_taint,
         event=event,
         message=message,
         incident=tainted_for,

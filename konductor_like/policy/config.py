@@ -28,7 +28,7 @@ class PolicyConfig:
     """Number of nodes that may be tainted within ``brake_rate_window_seconds``; None for no limit."""
     brake_rate_window_seconds: float = 3600.0
     brake_count_unavailable: bool = False
-    """Whether nodes that are cordoned or not Ready count as out too."""
+    """Whether nodes that are cordoned or not Ready use up the limit, too."""
     brake_cooldown_seconds: float = 300.0
     """Seconds for which the place of a released node stays empty, if the brake held a node at the release."""
     hold_base_seconds: float = 1800.0
@@ -43,11 +43,11 @@ class PolicyConfig:
     record_interval_seconds: float = 600.0
     """Seconds between two writes of a node that bring only counts up to date."""
     suspect_taint: bool = False
-    """Whether nodes that are merely suspect get the softer taint."""
+    """Whether suspect nodes get the taint ``PreferNoSchedule``."""
     version: str = ""
     """Digest of the catalogue and the user's rules in force, for records and log lines."""
     count_user_written: bool = True
-    """Whether a kernel-log record that was written from user space counts as a fault."""
+    """Whether a kernel-log record written from user space counts as a fault."""
     escalations: Mapping[str, Escalation] = field(default_factory=dict)
     """By rule, what changes the effect of its severity."""
     correlation_seconds: float = 30.0

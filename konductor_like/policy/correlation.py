@@ -96,16 +96,16 @@ def failure_groups(
     taken: set[int] = set()
     groups: list[FailureGroup] = []
     for one in found:
-        left = tuple(each for each in one.members if id(each) not in taken)
-        if len({each.node for each in left}) > 1:
-            taken.update(map(id, left))
-            root_causes = _root_causes(left, states)
-            standing = () if root_causes else _earlier_failures(left, conclusive)
+        rest = tuple(each for each in one.members if id(each) not in taken)
+        if len({each.node for each in rest}) > 1:
+            taken.update(map(id, rest))
+            root_causes = _root_causes(rest, states)
+            standing = () if root_causes else _earlier_failures(rest, conclusive)
             root_causes |= {each.node for each in standing}
             nearest = {
-                states[each.node].domain: each.node for each in reversed(left) if each.node in root_causes
+                states[each.node].domain: each.node for each in reversed(rest) if each.node in root_causes
             }
-            groups.append(FailureGroup(one.shared, left, root_causes, nearest, standing))
+            groups.append(FailureGroup(one.shared, rest, root_causes, nearest, standing))
     groups.sort(key=lambda one: (one.start_ns, one.shared))
     return groups
 
@@ -382,7 +382,7 @@ def _in_group(
     if incident.failure_group not in (None, group.name):
         before_ns = parts_of(incident.failure_group)[1]
         if before_ns is not None and before_ns > each.end_ns + span_ns(rules.correlation_seconds):
-            return incident  # it was part of a later one since
+            return incident  # the incident has joined a later group since
     role = incident.role if incident.failure_group == group.name else None
     if group.root_causes:
         if each.is_symptom:
@@ -406,7 +406,7 @@ def _in_group(
         incident.job,
         incident.root_cause,
     ):
-        return incident  # as nearly always: a failure group is compared in every reconcile
+        return incident  # the usual case: every reconcile compares every failure group
     return replace(incident, failure_group=group.name, role=role, job=job, root_cause=root_cause)
 
 

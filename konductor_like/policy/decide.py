@@ -163,10 +163,10 @@ def _folded(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: 
     # somebody removed the taint, even while a write of ours has no answer yet.
     removed = state.record.tainted_at is not None and not state.tainted
     left = snapshot.left.get(state.name)
-    met = replace(state, record=leave_boots(state, left)) if left else state
-    removal = partial(released_by_hand, state=met, now=now, read_ns=snapshot.read_ns) if removed else None
-    folded = fold_faults(met, faults, snapshot.grown.get(state.name, ()), now, removal=removal)
-    folded.urgent = folded.urgent or met.record is not state.record
+    current = replace(state, record=leave_boots(state, left)) if left else state
+    removal = partial(released_by_hand, state=current, now=now, read_ns=snapshot.read_ns) if removed else None
+    folded = fold_faults(current, faults, snapshot.grown.get(state.name, ()), now, removal=removal)
+    folded.urgent = folded.urgent or current.record is not state.record
     return NodeCase(state, folded, removed, state.name in snapshot.ambiguous)
 
 
@@ -205,5 +205,5 @@ def _assessed(
 
 def _write_order(change: Change) -> tuple[bool, bool, int, str]:
     """Sort key of writes: taints first, the most urgent first; a fatal fault never waits for other writes."""
-    grave = change.incident.urgency if change.incident else (True, 0)
-    return (change.verb is not Verb.TAINT, *grave, change.node)
+    urgency = change.incident.urgency if change.incident else (True, 0)
+    return (change.verb is not Verb.TAINT, *urgency, change.node)

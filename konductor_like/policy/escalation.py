@@ -271,8 +271,7 @@ def escalated(incident: Incident, escalated_because: str, rules: PolicyConfig) -
 
 
 def is_news(own: Collection[Evidence], now_ns: int) -> bool:
-    """Whether evidence may still cause a write: this process read it first, or it is younger than
-    ``RECENT_NS``.
+    """Whether evidence may cause a write: this process read it first, or it is younger than ``RECENT_NS``.
 
     Older evidence from before the start was acted upon by an earlier process.
     """
@@ -312,7 +311,7 @@ def _occurrences(each: Evidence, since_ns: int) -> int:
 
 
 def _distinct_jobs(own: Iterable[Evidence]) -> int:
-    """Return the number of jobs that the evidence certainly is of; if several ran on the node, its job is
+    """Return the number of jobs that the evidence is certainly of: with several on the node, its job is
     unknown.
 
     Runs of one program count as one job: a program's fault follows it from run to run.

@@ -206,7 +206,7 @@ def fold_faults(
     ``removal``, given when somebody removed the taint by hand, adds the release (rule 23). The release covers
     what was counted until now, and none of the new faults.
     """
-    record = _at_machine(state)
+    record = _at_present_machine(state)
     folded = Folded(record, urgent=record != state.record and not state.record.empty)
     folded.load(record)
     uncovered = [fault for growth in grown for fault in _fold_growth(folded, growth, state)]
@@ -228,7 +228,7 @@ def fold_faults(
     return folded
 
 
-def _at_machine(state: NodeState) -> NodeRecord:
+def _at_present_machine(state: NodeState) -> NodeRecord:
     """Return the record adapted to the machine and the boot that the Node has now."""
     record, machine = state.record, state.machine
     known = record.machine
@@ -298,11 +298,11 @@ def _fold_fault(folded: Folded, state: NodeState, fault: Fault, now: datetime) -
     boot_id = booted.finding.position.boot_id
     is_own_end = finding.clears == finding.rule
     if is_own_end and (standing := _open_of(folded, booted)):
-        return _end(folded, standing, booted, own_boot)
+        return _note_end(folded, standing, booted, own_boot)
     key = (finding.rule, finding.gpu, taints, boot_id)
     entry = folded.incidents.get(key)
     if entry is not None or folded.record.releases:
-        reason = _known(folded, entry, booted, names_boot=names_boot)
+        reason = _why_known(folded, entry, booted, names_boot=names_boot)
         if reason is not None:
             return reason
     remembered = folded.incidents.get((finding.rule, finding.gpu, False, boot_id))
@@ -312,11 +312,11 @@ def _fold_fault(folded: Folded, state: NodeState, fault: Fault, now: datetime) -
         folded.read_to(booted.finding.position)
     folded.counted.append(fault)
     if finding.clears is not None:
-        _take_back(folded, booted)
+        _close_ended(folded, booted)
     if entry is not None and entry.incident.state is not IncidentState.RELEASED:
         entry.grow(booted)
         return None
-    incident = _opened(booted, IncidentState.ACTIVE if boot_id == own_boot else IncidentState.PENDING)
+    incident = _new_incident(booted, IncidentState.ACTIVE if boot_id == own_boot else IncidentState.PENDING)
     if is_own_end:  # no open incident has this end: record it as closed
         incident = replace(incident, state=IncidentState.RELEASED, released_ns=fault.timestamp_ns)
     folded.incidents.pop(key, None)  # a new incident is the last, and replaces a released one of its key
@@ -326,9 +326,10 @@ def _fold_fault(folded: Folded, state: NodeState, fault: Fault, now: datetime) -
     return None
 
 
-def _known(folded: Folded, entry: IncidentBuilder | None, fault: Fault, *, names_boot: bool) -> str | None:
-    """Return why a fault adds nothing to the record, or None. ``names_boot``: whether its line named the
-    boot."""
+def _why_known(
+    folded: Folded, entry: IncidentBuilder | None, fault: Fault, *, names_boot: bool
+) -> str | None:
+    """Return why a fault adds nothing to the record, or None."""
     if entry is not None and entry.seen(fault):
         return SEEN_BEFORE
     is_released = entry is not None and entry.incident.state is IncidentState.RELEASED
@@ -358,7 +359,7 @@ def _open_of(folded: Folded, fault: Fault) -> list[IncidentBuilder]:
     return [each for each in found if each.incident.state is not IncidentState.RELEASED]
 
 
-def _end(
+def _note_end(
     folded: Folded, standing: Iterable[IncidentBuilder], fault: Fault, own_boot: str | None
 ) -> str | None:
     """Note the end that the driver reports for these incidents; return why the line adds nothing, or None."""
@@ -370,11 +371,11 @@ def _end(
     if fault.finding.position.boot_id == own_boot:
         folded.read_to(fault.finding.position)
     folded.counted.append(fault)
-    folded.to_announce, folded.urgent = _opened(fault, IncidentState.ACTIVE), True
+    folded.to_announce, folded.urgent = _new_incident(fault, IncidentState.ACTIVE), True
     return None
 
 
-def _take_back(folded: Folded, fault: Fault) -> None:
+def _close_ended(folded: Folded, fault: Fault) -> None:
     """Close the incident whose end this line reports. A tainted node stays tainted until a release."""
     finding = fault.finding
     key = (str(finding.clears), finding.gpu, False, finding.position.boot_id)
@@ -429,7 +430,7 @@ def _read_again(folded: Folded, fault: Fault) -> bool:
     )
 
 
-def _opened(fault: Fault, state: IncidentState) -> Incident:
+def _new_incident(fault: Fault, state: IncidentState) -> Incident:
     finding = fault.finding
     return Incident(
         key=fault.key,

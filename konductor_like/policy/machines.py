@@ -80,8 +80,8 @@ def pending_boots(record: NodeRecord) -> frozenset[str]:
 
 
 def boots_left(state: NodeState, boots: Sequence[HeardBoot], since_ns: Mapping[str, int]) -> frozenset[str]:
-    """Return the pending boots that the Node has left: its present boot sent heartbeats after their lines
-    were read.
+    """Return the pending boots that the Node has left: heartbeats of its present boot are later than their
+    lines.
 
     ``since_ns`` gives when, by our clock, each boot was first seen to be pending. A boot that is over sends
     nothing more, so a later heartbeat of the present boot decides. The lines' own timestamps cannot decide,

@@ -241,8 +241,7 @@ def _removals_by_hand(record: NodeRecord) -> list[Release]:
 
 
 def with_quarantine(record: NodeRecord, released_at: datetime) -> NodeRecord:
-    """Return the record of a node that returns at ``released_at``: with one more quarantine, and without
-    marks.
+    """Return the record of a node that returns at ``released_at``: one more quarantine, and no marks.
 
     A quarantine is one past time out of service. A test (Xid 14) and a person's own taint are no failures:
     they add none.
@@ -257,8 +256,7 @@ def with_quarantine(record: NodeRecord, released_at: datetime) -> NodeRecord:
 
 
 def held_longer(before: NodeRecord, record: NodeRecord, rules: PolicyConfig, now: datetime) -> NodeRecord:
-    """Return a tainted node's record with its hold or mark for replacement, if a new time out of service
-    begins.
+    """Return a tainted node's record with its hold or mark for replacement, if a new time out begins.
 
     ``before`` is the record as it was read; a node with an active failure there keeps its marks. The first
     time out within ``repeat_days`` sets no hold, the second ``hold_base_seconds``, and each further one twice

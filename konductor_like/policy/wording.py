@@ -99,7 +99,7 @@ def why_held(why: SkipReason, brake: BrakeState, pool: str | None = None) -> str
 
 
 def _made_room(brake: BrakeState) -> str:
-    """``2 released and 1 deleted while tainted``."""
+    """Return ``2 released and 1 deleted while tainted``."""
     released = brake.cooling - brake.deleted
     parts = ([f"{released} released"] if released else []) + (
         [f"{brake.deleted} deleted while tainted"] if brake.deleted else []
@@ -108,13 +108,13 @@ def _made_room(brake: BrakeState) -> str:
 
 
 def pause_words(pause: ControlAct) -> str:
-    """``paused by kim until 2026-05-06T14:00:00Z: driver roll-out``."""
+    """Return ``paused by kim until 2026-05-06T14:00:00Z: driver roll-out``."""
     until = f" until {stamp(pause.until)}" if pause.until else ""
     return f"paused by {pause.by}{until}: {pause.reason}"
 
 
 def deferral_words(until_ns: int) -> str:
-    """``deferred until 2026-05-06T14:00:05Z, to tell …``; rounded up to a second."""
+    """Return ``deferred until 2026-05-06T14:00:05Z, to tell …``; the time is rounded up to a second."""
     rounded_up_ns = -(-until_ns // SECOND_NS) * SECOND_NS
     return f"deferred until {stamp(moment_of(rounded_up_ns))}, to tell the root cause from collateral"
 
