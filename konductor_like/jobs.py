@@ -93,8 +93,7 @@ def stem(pod: str) -> str:
 
 
 def top_owner(owners: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
-    """Return the controller, as (kind, name), that a pod was made for; a ReplicaSet's Deployment for a
-    ReplicaSet."""
+    """Return the controller, as (kind, name), that a pod was made for; for a ReplicaSet its Deployment."""
     for kind, name in owners:
         if kind == "ReplicaSet":
             return "Deployment", name.rpartition("-")[0] or name
@@ -111,8 +110,7 @@ def _by_label(labels: Mapping[str, str], namespace: str | None) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _job_labels(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Return the labels that name a job, the outermost owner first; cached, as lines of one stream share
-    their labels."""
+    """Return the labels that name a job, the outermost owner first; a stream's lines share the result."""
     found = []
     for end, kind in _KINDS:
         for name in names:

@@ -18,8 +18,7 @@ class Control(StrEnum):
     RESUME = "resume"
     """Ends the pause."""
     BRAKE_RESET = "brake-reset"
-    """Ends the cool-down: earlier releases, deletions and taints no longer count; the limit always
-    applies."""
+    """Ends the cool-down: earlier releases, deletions and taints no longer count; the limit stays."""
     PURGE = "purge"
     """Somebody removed everything of ours from Nodes, so no record of theirs shows the release."""
 

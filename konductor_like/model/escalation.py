@@ -58,17 +58,14 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
-    """When a rule's faults taint although their severity does not, and for how long fatal ones are
-    deferred."""
+    """When a rule's faults taint although their severity does not, and how long fatal ones are deferred."""
 
     threshold: Threshold | None = None
     together_with: Together | None = None
     defer_seconds: float = 0.0
-    """Seconds for which a fatal fault is deferred; meanwhile another node may turn out to be the root
-    cause."""
+    """Seconds for which a fatal fault is deferred; another node may turn out to be the root cause."""
     advice: str = ""
-    """Advice for a node tainted because of ``threshold`` or ``together_with``; empty for the default
-    advice."""
+    """Advice for a node tainted by ``threshold`` or ``together_with``; empty for the default advice."""
     needs: str = ""
     """The machine's need in this case (the catalogue's ``Needs``)."""
 

@@ -33,8 +33,7 @@ class Severity(StrEnum):
     """Worth knowing; nothing needs to be done."""
 
     taints: bool
-    """Whether one such fault taints its node. An attribute, no property, because it is read for every
-    line."""
+    """Whether one such fault taints its node. No property, because it is read for every line."""
 
     def __init__(self, value: str) -> None:
         self.taints = value in ("fatal", "test")
@@ -192,13 +191,11 @@ class Fault:
     job: str | None = None
     """The job of its pod, ``namespace/Kind/name``; None for a kernel line."""
     times: int = 1
-    """Number of occurrences: more than 1 if similar faults just before it were merged into it to save
-    memory."""
+    """Number of occurrences: more than 1 if similar faults just before it were merged into it."""
 
     @property
     def key(self) -> IncidentKey:
-        """The key of its incident: faults of a node with one key are one incident (per boot, and per whether
-        they taint)."""
+        """The key of its incident. A node has one incident per key, per boot and per whether it taints."""
         return IncidentKey(self.finding.rule, self.finding.gpu)
 
     def order(self) -> tuple[int, int, int]:

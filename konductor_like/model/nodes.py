@@ -185,8 +185,7 @@ class NodeRecord:
     read: KernelPosition = NOWHERE
     past_boots: tuple[str, ...] = ()
     booted_after_ns: int | None = None
-    """See :attr:`NodeState.booted_after_ns`; of ``machine``'s boot, and kept across restarts of the
-    controller."""
+    """See :attr:`NodeState.booted_after_ns`; of ``machine``'s boot, kept across our restarts."""
     quarantines: tuple[Quarantine, ...] = ()
     """Past times out of service, the latest first; they show which nodes keep failing."""
     hold_until: datetime | None = None
@@ -230,8 +229,7 @@ class Taint:
 
     @property
     def foreign_twin(self) -> bool:
-        """Whether it has our key with another value or effect: somebody else's taint, reported and left
-        alone."""
+        """Whether it has our key with another value or effect: somebody else's, reported and left alone."""
         return self.key == TAINT_KEY and not self.ours
 
 
@@ -276,8 +274,7 @@ class NodeState:
     reported_ns: int | None = field(default=None, compare=False)
     """When its kubelet last reported, by the node's own clock, in nanoseconds since the Unix epoch."""
     booted_after_ns: int | None = None
-    """Loki timestamp after which the present boot began; known if the controller saw the boot before it
-    end."""
+    """Loki timestamp after which the present boot began; known if we saw the boot before it end."""
 
     @property
     def tainted(self) -> bool:

@@ -65,8 +65,7 @@ class Growth:
     """
 
     count: int
-    """The incident's count, these occurrences included. As a total, not an increment, it cannot be added
-    twice."""
+    """The incident's total count with these occurrences: a total cannot be added twice."""
     latest: Fault
     """The latest occurrence; its ``times`` is the number of unwritten ones. Its position is the latest of
     them all, and ``user_written`` is set only if a user wrote all of them."""

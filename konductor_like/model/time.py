@@ -43,8 +43,7 @@ def stamp(moment: datetime) -> str:
 
 
 def text_of_ns(ns: int) -> str | int:
-    """Return nanoseconds since the epoch as RFC 3339, with as many decimals as needed; the number itself
-    after 9999."""
+    """Return nanoseconds as RFC 3339 with as many decimals as needed; after year 9999 the number itself."""
     seconds, rest = divmod(ns, SECOND_NS)
     if not 0 <= seconds <= _LAST_SECOND:
         return ns

@@ -36,8 +36,7 @@ class Episode:
     last: KernelPosition
     """``first`` and ``last`` are these lines' places in the kernel log; they reveal a replay."""
     heard_ns: int | None = None
-    """When, by our clock, this process first assessed it as new; None if it is only known from before our
-    start."""
+    """When, by our clock, this process first assessed it as new; None if it is from before our start."""
     pods: frozenset[str] = frozenset()
     jobs: frozenset[str] = frozenset()
     """The jobs that ran on the node then; for a kernel line, if the API server was asked."""

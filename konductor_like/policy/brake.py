@@ -61,8 +61,7 @@ class Budget:
     bound: int = 0
     """Number of nodes that the controller may have tainted at a time."""
     cooling: int = 0
-    """Nodes in the cool-down: they were released or deleted a moment ago, and their places are not used
-    yet."""
+    """Nodes in the cool-down: released or deleted a moment ago, their places still empty."""
     deleted: int = 0
     """Number of the nodes in ``cooling`` that were deleted."""
     rearms_at: datetime | None = None
@@ -302,8 +301,7 @@ def _set_bounds(fleet_count: FleetCount) -> None:
 
 
 def bound(gpu_nodes: int, rules: PolicyConfig) -> int:
-    """Return how many nodes the controller may taint: the percentage, at least 1, at most the absolute
-    cap."""
+    """Return how many nodes the controller may taint: the percentage, from 1 up to the absolute cap."""
     most = share(gpu_nodes, rules.brake_max_percent)
     return most if rules.brake_max_nodes is None else min(most, rules.brake_max_nodes)
 

@@ -218,8 +218,10 @@ def would_taint(state: NodeState, fault: Fault) -> bool:
 
 
 def shadow_event(state: NodeState, fault: Fault) -> Change:
-    """Return the Event for a fault of a rule on trial: a change without a write, the same for its rule, GPU
-    and boot."""
+    """Return the Event for a fault of a rule on trial: a change without a write.
+
+    The Event is the same for all faults of its rule, GPU and boot.
+    """
     finding = fault.finding
     device = f" on GPU {finding.gpu}" if finding.gpu else ""
     message = (

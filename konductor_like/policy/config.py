@@ -22,8 +22,7 @@ class PolicyConfig:
     brake_max_nodes: int | None = None
     """Number of nodes that the controller may have tainted at most; None for no such cap."""
     brake_pool_max_percent: float | None = None
-    """Percentage of a pool's GPU nodes, 0 to 100, that the controller may have tainted; None for no limit per
-    pool."""
+    """Percentage of a pool's GPU nodes, 0 to 100, that the controller may have tainted; None for no limit."""
     brake_rate_nodes: int | None = None
     """Number of nodes that may be tainted within ``brake_rate_window_seconds``; None for no limit."""
     brake_rate_window_seconds: float = 3600.0
@@ -38,8 +37,7 @@ class PolicyConfig:
     repeat_days: float = 7.0
     """Days for which an earlier time out of service counts."""
     repeat_count: int = 3
-    """Number of times out of service within ``repeat_days`` that marks a node for replacement; 0 for
-    never."""
+    """Number of times out within ``repeat_days`` that marks a node for replacement; 0 for never."""
     record_interval_seconds: float = 600.0
     """Seconds between two writes of a node that bring only counts up to date."""
     suspect_taint: bool = False

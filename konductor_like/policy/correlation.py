@@ -81,8 +81,7 @@ class FailureGroup:
 def failure_groups(
     evidence: Sequence[Evidence], states: Mapping[str, NodeState], rules: PolicyConfig
 ) -> list[FailureGroup]:
-    """Return the failure groups in the evidence; each piece of evidence is in the group with the most nodes
-    only."""
+    """Return the failure groups, each piece of evidence in one only: the group with the most nodes."""
     if len({each.node for each in evidence}) < 2:
         return []
     chains = [
@@ -129,8 +128,7 @@ def related(
 
 @lru_cache(maxsize=16_384)
 def parts_of(name: str) -> tuple[str, int | None]:
-    """Split a group's name into what its nodes share and when it began; None for a time that cannot be
-    read."""
+    """Split a group's name into what its nodes share and when it began; None for an unreadable time."""
     shared, _, began = name.rpartition("@")
     try:
         return shared, ns_of_text(began)
@@ -160,8 +158,7 @@ def _groups(evidence: Iterable[Evidence], states: Mapping[str, NodeState]) -> Ma
 
 
 def _joined_by_domain(chains: Sequence[FailureGroup]) -> Iterator[list[FailureGroup]]:
-    """Join the groups that are one failure: a domain's group, and the groups of the jobs that it hit
-    there."""
+    """Join the groups that are one failure: a domain's group and the groups of the jobs it hit."""
     of_domains = {
         id(each): number
         for number, chain in enumerate(chains)
@@ -203,8 +200,7 @@ def _by_time(each: Evidence) -> tuple[int, str, str]:
 
 
 def _shared_name(key: str, members: Iterable[Evidence]) -> str:
-    """Return a job's full name, the most frequent one, preferably of a kind other than ``Pod``; a domain's
-    key as it is."""
+    """Return a job's most frequent full name, preferably not of kind ``Pod``; a domain's key unchanged."""
     names = Counter(job for each in members for job in each.jobs if job_key(job) == key)
     ranked = sorted(names.items(), key=lambda item: ("/Pod/" in item[0], -item[1], item[0]))
     return ranked[0][0] if ranked else key
@@ -259,8 +255,7 @@ def _earlier_failures(members: Sequence[Evidence], conclusive: Sequence[Evidence
 
 
 def _nearest_or_first(deferrable: Iterable[Evidence]) -> frozenset[str]:
-    """Return the nodes nearest to the failed hardware, or the node that printed first; none if neither is
-    clear."""
+    """Return the nodes nearest to the failed hardware, or the first to print; none if this is unclear."""
     best: dict[str, int] = {}
     first: dict[str, int] = {}
     for each in deferrable:
@@ -281,8 +276,7 @@ _REMOTE_DISTANCE = 2
 
 
 def _distance(each: Evidence) -> int:
-    """Return the distance from the failed hardware: 0 for the link, 1 for other faults, 2 for a peer's
-    complaint."""
+    """Return the distance from the failed hardware: link 0, other faults 1, a line that blames a peer 2."""
     if each.remote:
         return _REMOTE_DISTANCE
     return 0 if each.code in _LINK_XIDS else 1
@@ -305,8 +299,7 @@ def parts_by_node(groups: Iterable[FailureGroup]) -> Mapping[str, Parts]:
 def named(
     group: FailureGroup, records: Mapping[str, NodeRecord], deferred: DeferredUntil, rules: PolicyConfig
 ) -> FailureGroup:
-    """Return the group with the name that the nodes' records have for it, the earliest if there are
-    several."""
+    """Return the group with the name that the nodes' records have for it, the earliest of several."""
     names = {i.failure_group for node in group.nodes if node in records for i in records[node].incidents}
     known = set()
     for name in names:
@@ -423,8 +416,7 @@ def _goes_on_alone(
     mine: Sequence[Evidence],
     rules: PolicyConfig,
 ) -> bool:
-    """Whether the incident goes on long after the last group that explained it, so that it counts by itself
-    again."""
+    """Whether the incident goes on long after the groups that explained it, and so counts by itself."""
     taints = incident.severity.taints
     # A fatal fault that does not stop is the node's own; symptoms may go on for as long as a job hangs.
     latest_ns = max(

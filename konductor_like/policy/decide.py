@@ -128,8 +128,7 @@ def _by_node(snapshot: Snapshot, faults: Sequence[Fault], rules: PolicyConfig) -
 
 
 def _nodes_to_decide(snapshot: Snapshot, found: _Faults) -> list[NodeState]:
-    """Return the nodes to decide: those with new faults, unwritten counts or boots that are over, or with
-    work left."""
+    """Return the nodes to decide: with new faults, unwritten counts, boots that are over, or work left."""
     return [
         state
         for name, state in snapshot.nodes.items()

@@ -169,8 +169,7 @@ def _jobs_of(window: Window, snapshot: Snapshot) -> Mapping[str, frozenset[str]]
 def _escalated(
     record: NodeRecord, state: NodeState, countable: Sequence[Evidence], rules: PolicyConfig, now_ns: int
 ) -> NodeRecord:
-    """Return the record with newly escalated incidents; an incident that was escalated before does not
-    change."""
+    """Return the record with newly escalated incidents; those escalated before do not change."""
     for incident in open_incidents(record, state):
         if incident.taints:
             continue
@@ -222,8 +221,7 @@ def _reasons(record: NodeRecord) -> list[tuple[IncidentKey, str]]:
 
 
 def evidence_that_counts(evidence: Iterable[Evidence], groups: Iterable[FailureGroup]) -> list[Evidence]:
-    """Return the evidence that counts for thresholds: neither explained by a failure elsewhere nor only
-    recorded."""
+    """Return the evidence that counts for thresholds: not explained elsewhere, and not only recorded."""
     explained = {
         id(each)
         for group in groups
@@ -311,10 +309,10 @@ def _occurrences(each: Evidence, since_ns: int) -> int:
 
 
 def _distinct_jobs(own: Iterable[Evidence]) -> int:
-    """Return the number of jobs that the evidence is certainly of: with several on the node, its job is
-    unknown.
+    """Return the number of jobs that the evidence is certainly of.
 
-    Runs of one program count as one job: a program's fault follows it from run to run.
+    With several jobs on the node, the job of a line is unknown. Runs of one program count as one job: a
+    program's fault follows it from run to run.
     """
     seen: set[str] = set()
     jobs_counted = 0

@@ -125,8 +125,7 @@ def by_clock(window: Window, now_ns: int) -> Window:
 
 
 def with_past(window: Window, past: Sequence[Fault], states: Mapping[str, NodeState]) -> Window:
-    """Return recent evidence with faults from before our start, without replays of the same kernel
-    records."""
+    """Return recent evidence with faults from before our start, replays of kernel records left out."""
     grouped = _grouped(sorted(past, key=Fault.order), states)
     for node, groups in grouped.items():
         for key, faults in groups.items():
@@ -152,8 +151,7 @@ def pruned(window: Window, span_seconds: float, now_ns: int) -> Window:
 
 
 def _with_traces(window: Window, changed: Mapping[str, Traces]) -> Window:
-    """Return recent evidence with these nodes' traces and the jobs that they name; empty traces are
-    removed."""
+    """Return recent evidence with these nodes' traces and the jobs they name; empty traces are removed."""
     traces, jobs = dict(window.traces), dict(window.jobs)
     for node, mine in changed.items():
         traces[node] = mine
@@ -172,8 +170,7 @@ def _with_traces(window: Window, changed: Mapping[str, Traces]) -> Window:
 
 
 def _grouped(faults: Iterable[Fault], states: Mapping[str, NodeState]) -> Groups:
-    """Group the faults that are evidence by node and trace; tests, infos and faults before the install are
-    none."""
+    """Group faults by node and trace; tests, infos and faults before the install are no evidence."""
     groups: Groups = defaultdict(lambda: defaultdict(list))
     for fault in faults:
         severity = fault.severity
@@ -214,8 +211,7 @@ def _added(window: Window, grouped: Groups, heard_ns: int | None) -> Window:
 
 
 def _shrunk(window: Window) -> Window:
-    """Drop traces until nine tenths of the limit are left, so that not every further line has to drop
-    some."""
+    """Drop traces until nine tenths of the limit are left, so that not every further line drops one."""
     every = [
         (_keep_order(trace), node, key) for node, mine in window.traces.items() for key, trace in mine.items()
     ]
@@ -228,8 +224,7 @@ def _shrunk(window: Window) -> Window:
 
 
 def _keep_order(trace: Trace) -> tuple[bool, int]:
-    """Sort key of traces, those to drop first in front: pods' traces first, for a pod may print under any
-    job's name."""
+    """Sort key of traces, those to drop first in front: pods', as a pod may print under any job's name."""
     return (trace.source is Source.KERNEL, trace.end_ns)
 
 
@@ -280,8 +275,7 @@ def _joined(one: Episode, other: Episode) -> Episode:
 
 
 def _not_replayed(faults: Sequence[Fault], episodes: Sequence[Episode]) -> Iterable[Fault]:
-    """Return the faults (the oldest first) without replays of kernel records, in ``episodes`` or among the
-    faults."""
+    """Return the faults (the oldest first) that replay no kernel record of ``episodes`` or of each other."""
     reached: KernelPosition | None = None
     for fault in faults:
         position = fault.finding.position
@@ -341,8 +335,7 @@ def _by_true_job(traces: Traces, jobs: Mapping[str, str]) -> Traces:
 
 
 def _true_job(key: TraceKey, episode: Episode, jobs: Mapping[str, str]) -> str | None:
-    """Return an episode's true job, empty for none; None if it is unknown, ambiguous, or the job of
-    ``key``."""
+    """Return an episode's true job, empty for none; None if unknown, ambiguous, or the job of ``key``."""
     if key.job is None:
         return None
     namespace = key.job.partition("/")[0]
@@ -427,8 +420,7 @@ def evidence_of(
 
 
 def dealt_with_until_ns(state: NodeState, record: NodeRecord) -> int:
-    """Return the Loki timestamp up to which all lines of the node are dealt with: its latest release or its
-    creation."""
+    """Return the Loki timestamp up to which the node's lines are dealt with: latest release or creation."""
     released_ns = unix_ns(record.releases[0].at) if record.releases else 0
     return max(state.created_ns, released_ns)
 
@@ -467,8 +459,7 @@ def _of_window(
 
 
 def _is_covered(episode: Episode, key: TraceKey, record: NodeRecord) -> bool:
-    """Whether the episode is before the latest release by its place in the kernel log, whatever the clocks
-    showed."""
+    """Whether the episode is before the latest release by its place in the kernel log, not by a clock."""
     if not episode.last.known:
         return False
     read = record.releases[0].read

@@ -65,11 +65,9 @@ class IncidentBuilder:
         self.count, self.last, self.last_ns = incident.count, incident.last, incident.last_ns
         self.user_written = incident.user_written
         self.goes_on = False
-        """Whether it occurred again after a person had acknowledged it, or after the driver had reported its
-        end."""
+        """Whether it occurred again after it was acknowledged, or after the driver reported its end."""
         self.latest: Fault | None = None
-        """The latest of the ``unwritten`` occurrences: those that the node's annotation does not count
-        yet."""
+        """The latest of the ``unwritten`` occurrences, which the node's annotation does not count yet."""
         self.unwritten = 0
         self.reached = NOWHERE
         """The latest kernel position of the unwritten occurrences."""
@@ -86,8 +84,7 @@ class IncidentBuilder:
         return fault.timestamp_ns <= self.last_ns
 
     def repeats_before_install(self, fault: Fault) -> bool:
-        """Whether the fault repeats a kernel line of this incident, and the incident is older than the first
-        start."""
+        """Whether the fault repeats a kernel line of this incident, which is older than the first start."""
         return self.incident.before_install and bool(fault.finding.position.at_or_before(self.last))
 
     def before_release(self, fault: Fault) -> bool:
@@ -126,8 +123,7 @@ class IncidentBuilder:
         self.incident = replace(self.incident, state=IncidentState.RELEASED, released_ns=released_ns)
 
     def end(self, fault: Fault) -> None:
-        """Note the end that the driver reports: an incident that taints stays open until a release, others
-        are closed."""
+        """Note the end that the driver reports; an incident that taints stays open until a release."""
         self.extend(fault, 0)
         if not self.incident.taints:
             self.release(fault.timestamp_ns)
@@ -146,8 +142,7 @@ class IncidentBuilder:
         )
 
     def growth(self, latest: Fault) -> Growth:
-        """Return the growth: all unwritten occurrences, for the next decision unless the record is written
-        now."""
+        """Return all unwritten occurrences, for the next decision unless the record is written now."""
         finding = latest.finding._replace(position=self.reached, user_written=self.user_written)
         return Growth(self.count, replace(latest, finding=finding, times=self.unwritten))
 
@@ -166,8 +161,7 @@ class Folded:
     news: list[Fault] = field(default_factory=list)
     """The faults that opened or reopened an incident."""
     to_announce: Incident | None = None
-    """An incident to report in an Event although none opened: its end, or that it makes its node a
-    suspect."""
+    """An incident for an Event although none opened: it ended, or makes its node a suspect."""
     incidents: dict[Key, IncidentBuilder] = field(default_factory=dict)
     read: KernelPosition = NOWHERE
 
@@ -391,8 +385,7 @@ def _close_ended(folded: Folded, fault: Fault) -> None:
 
 
 def why_not_of_node(past_boots: Sequence[str], state: NodeState, fault: Fault, now: datetime) -> str | None:
-    """Return why a fault is no evidence about the Node's present machine and boot, or None if it is
-    evidence."""
+    """Return why a fault is no evidence about the Node's present machine and boot, or None."""
     boot_id = fault.finding.position.boot_id
     if state.opted_out:
         return OPTED_OUT
@@ -454,8 +447,7 @@ def _new_incident(fault: Fault, state: IncidentState) -> Incident:
 
 
 def tainting(record: NodeRecord) -> list[Incident]:
-    """Return the incidents that are reasons for a taint, whether the node is tainted or the brake holds
-    it."""
+    """Return the incidents that are reasons for a taint, on a tainted node or on one that the brake holds."""
     return [
         i
         for i in record.incidents
@@ -509,8 +501,7 @@ def open_incidents(record: NodeRecord, state: NodeState) -> list[Incident]:
 
 
 def with_boot(fault: Fault, boot_id: str | None) -> Fault:
-    """Return the fault with a boot id: a line without one is of the present boot, for a kernel log contains
-    no other."""
+    """Return the fault with a boot id: a line without one is of the present boot."""
     position = fault.finding.position
     if position.boot_id is not None or boot_id is None:
         return fault

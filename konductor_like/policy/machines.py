@@ -47,8 +47,7 @@ Heard = tuple[HeardBoot, ...]
 
 
 def with_beat(boots: Heard, boot_id: str, at_ns: int, began_ns: int) -> Heard:
-    """Return the boots after one more heartbeat, in any order of arrival; the one silent for longest is
-    dropped."""
+    """Return the boots after one more heartbeat, in any order of arrival; only ``BOOTS_KEPT`` remain."""
     if boots and boots[0].boot_id == boot_id and at_ns >= boots[0].last_ns:
         first = boots[0]
         return (HeardBoot(boot_id, first.first_ns, at_ns, began_ns), *boots[1:])
@@ -80,12 +79,11 @@ def pending_boots(record: NodeRecord) -> frozenset[str]:
 
 
 def boots_left(state: NodeState, boots: Sequence[HeardBoot], since_ns: Mapping[str, int]) -> frozenset[str]:
-    """Return the pending boots that the Node has left: heartbeats of its present boot are later than their
-    lines.
+    """Return the pending boots that the Node has left.
 
-    ``since_ns`` gives when, by our clock, each boot was first seen to be pending. A boot that is over sends
-    nothing more, so a later heartbeat of the present boot decides. The lines' own timestamps cannot decide,
-    because a clock may have been set back.
+    The Node has left a boot if heartbeats of its present boot are later than the reading of that boot's
+    lines; ``since_ns`` gives when, by our clock, each boot was first seen to be pending. A boot that is over
+    sends nothing more. The lines' own timestamps cannot decide, because a clock may have been set back.
     """
     present = next((boot for boot in boots if boot.boot_id == state.machine.boot_id), None)
     if present is None:
@@ -157,8 +155,7 @@ def _is_recent(record: NodeRecord, now: datetime) -> bool:
 
 
 def _last_release_only(record: NodeRecord) -> NodeRecord:
-    """Reduce a record to its last release and released incidents; later taints are decided again from their
-    lines."""
+    """Reduce a record to its last release and released incidents; lines decide later taints again."""
     released = tuple(i for i in record.incidents if i.state is IncidentState.RELEASED)
     mark = record.releases[0]
     return NodeRecord(machine=record.machine, incidents=released, releases=(mark,), read=mark.read)
