@@ -301,7 +301,7 @@ def _set_bounds(fleet_count: FleetCount) -> None:
 
 
 def bound(gpu_nodes: int, rules: PolicyConfig) -> int:
-    """Return how many nodes the controller may taint: the percentage, from 1 up to the absolute cap."""
+    """Return how many nodes the controller may taint: the percentage, at least 1, within the cap."""
     most = share(gpu_nodes, rules.brake_max_percent)
     return most if rules.brake_max_nodes is None else min(most, rules.brake_max_nodes)
 

@@ -39,7 +39,7 @@ class PolicyConfig:
     repeat_count: int = 3
     """Number of times out within ``repeat_days`` that marks a node for replacement; 0 for never."""
     record_interval_seconds: float = 600.0
-    """Seconds between two writes of a node that bring only counts up to date."""
+    """Least seconds between two writes of a node that bring only counts up to date."""
     suspect_taint: bool = False
     """Whether suspect nodes get the taint ``PreferNoSchedule``."""
     version: str = ""
@@ -49,7 +49,7 @@ class PolicyConfig:
     escalations: Mapping[str, Escalation] = field(default_factory=dict)
     """By rule, what changes the effect of its severity."""
     correlation_seconds: float = 30.0
-    """Seconds between two lines of one failure group: nodes that share a job or an NVLink domain."""
+    """Most seconds between two lines of one failure group (nodes that share a job or an NVLink domain)."""
     common_node_jobs: int = 4
     """Number of failed jobs in a day that make the one node common to all of them a suspect; 0 for never."""
 

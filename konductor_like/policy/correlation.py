@@ -30,7 +30,7 @@ _LINK_XIDS = frozenset({148, 149, 150})
 """Xids of an NVLink 5 link itself, its power and its management engine; 144 to 147 are the layers above
 it."""
 EARLIER_FAILURE_NS = 3_600 * SECOND_NS
-"""Nanoseconds before a group in which an earlier hardware failure of its nodes may be its root cause.
+"""Nanoseconds before a group within which an earlier hardware failure of its nodes may be its root cause.
 
 Ranks that wait for a rank that hangs give up at their watchdog's timeout, by default after 10 to 30 minutes.
 """

@@ -12,7 +12,7 @@ Whether a node is tainted is decided in this order:
 3. ``Incident.taints``: the severity, or an escalation by recent evidence of the fleet.
 4. ``incidents.tainting``: only active and held incidents, and none that is collateral.
 5. ``NodeCase.gravest``: the most urgent of these that its rule does not defer.
-6. ``NodeCase.excluded``: whether the node may never be tainted (opted out, not selected, blocked, ambiguous).
+6. ``NodeCase.excluded``: whether the node is left alone: opted out, not selected, blocked or ambiguous.
 7. ``brake.admit``: whether the brake admits the taint now.
 8. ``change_of``: the write.
 """

@@ -40,8 +40,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.incidents import open_incidents, why_not_of_node
 
 RECENT_NS = 900 * SECOND_NS
-"""Nanoseconds: age below which evidence from before our start may cause a write; nobody may have acted on
-it."""
+"""Nanoseconds of age below which evidence from before our start may cause a write, as after a crash."""
 EPISODE_NS = 60 * SECOND_NS
 """Nanoseconds up to which two lines of a trace are one occurrence: one failure prints many lines."""
 EPISODES_MOST = 16
@@ -354,7 +353,7 @@ class Evidence(NamedTuple):
     start_ns: int
     end_ns: int
     heard_ns: int | None = None
-    """See :class:`konductor_like.model.Episode`."""
+    """See :attr:`konductor_like.model.Episode.heard_ns`."""
     jobs: frozenset[str] = frozenset()
     pods: frozenset[str] = frozenset()
     remote: bool = False

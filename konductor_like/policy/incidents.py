@@ -47,7 +47,7 @@ COVERED_LATE = "it is before the last release in the kernel log, although it was
 """Either a replay of a line that no record has any more, or a line that arrived after later ones: nothing
 shows which."""
 SUSPECT = "suspect"
-"""Health label of a node with incidents none of which taints."""
+"""Health label of a suspect node: it has incidents, but none that taints."""
 _ACTIVE_OR_HELD = (IncidentState.ACTIVE, IncidentState.HELD)
 
 Key = tuple[str, str | None, bool, str | None]

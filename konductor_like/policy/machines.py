@@ -1,8 +1,8 @@
 """Machines and their boots: boots that are over, names used by two machines, and machines without a Node.
 
-The controller's heartbeats and its memory of deleted Nodes use these functions. Boot ids have no order, but
-heartbeats show one: the boot whose heartbeats still arrive is the present one, and other boots' lines are
-history. If heartbeats of two boots keep arriving, two machines use one name (rule 3).
+The controller uses these functions for heartbeats and for its memory of deleted Nodes. Boot ids have no
+order, but heartbeats show one: the boot whose heartbeats still arrive is the present one, and other boots'
+lines are history. If heartbeats of two boots keep arriving, two machines use one name (rule 3).
 
 A Node has left a boot when that boot is known to be over, so that its evidence no longer concerns the Node.
 """
