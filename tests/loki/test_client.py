@@ -141,7 +141,7 @@ def test_a_rotated_token_is_picked_up(loki: respx.MockRouter, tmp_path: Path) ->
     [
         pytest.param(None, "No such file", id="missing"),
         pytest.param(b"", "empty", id="empty"),
-        pytest.param(b"two\nlines", "cannot stand in an HTTP header", id="two lines"),
+        pytest.param(b"two\nlines", "an HTTP header cannot carry", id="two lines"),
         pytest.param(b"\xff\xfe", "utf-8", id="not text"),
     ],
 )

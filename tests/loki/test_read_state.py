@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from konductor_like.loki.read_state import (
     DeliveredLines,
-    Flood,
+    NoisyRead,
     PendingSpan,
     ReaderConfig,
     ReadState,
@@ -32,7 +32,7 @@ CONFIG = ReaderConfig(
     sweep_every_ns=120 * SECOND,
     revisit_every_ns=600 * SECOND,
 )
-STEADY = ReadState(cursor_ns=NOW, fast_ns=NOW, whole_ns=NOW, swept_ns=NOW)
+STEADY = ReadState(cursor_ns=NOW, present_read_ns=NOW, overlap_read_at_ns=NOW, swept_ns=NOW)
 
 
 def _spans_of(progress: ReadState) -> list[tuple[Reason, int, int]]:
@@ -44,10 +44,10 @@ def _spans_of(progress: ReadState) -> list[tuple[Reason, int, int]]:
 
 
 def test_the_beginning_reaches_back_by_the_lateness_and_a_sweep_behind_the_cursor() -> None:
-    begun = planned(ReadState(NOW - HOUR, fast_ns=NOW - HOUR), CONFIG, (), NOW)
+    begun = planned(ReadState(NOW - HOUR, present_read_ns=NOW - HOUR), CONFIG, (), NOW)
 
     assert _spans_of(begun) == [(Reason.CATCH_UP, -7320, -180)]
-    assert begun.durable_ns == NOW - HOUR
+    assert begun.restart_from_ns == NOW - HOUR
 
 
 def test_nothing_is_due_between_two_sweeps_or_when_a_clock_steps_back_a_little() -> None:
@@ -56,23 +56,23 @@ def test_nothing_is_due_between_two_sweeps_or_when_a_clock_steps_back_a_little()
 
 
 def test_a_sweep_reaches_back_by_the_lateness_behind_the_sweep_before() -> None:
-    swept = planned(replace(STEADY, fast_ns=NOW + 125 * SECOND), CONFIG, (), NOW + 130 * SECOND)
+    swept = planned(replace(STEADY, present_read_ns=NOW + 125 * SECOND), CONFIG, (), NOW + 130 * SECOND)
 
     assert _spans_of(swept) == [(Reason.SWEEP, -3600, 120)]
 
 
 def test_until_a_sweep_is_done_the_cursor_stays_where_a_start_would_look_as_far_back() -> None:
-    fast = replace(STEADY, fast_ns=NOW + 300 * SECOND)
+    fast = replace(STEADY, present_read_ns=NOW + 300 * SECOND)
     swept = planned(fast, CONFIG, (), NOW + 300 * SECOND)
-    begun = planned(ReadState(swept.durable_ns, fast_ns=0), CONFIG, (), NOW + 900 * SECOND)
+    begun = planned(ReadState(swept.restart_from_ns, present_read_ns=0), CONFIG, (), NOW + 900 * SECOND)
 
     assert begun.pending[0].start_ns == swept.pending[0].start_ns
-    assert replace(swept, pending=()).durable_ns == NOW + 300 * SECOND
+    assert replace(swept, pending=()).restart_from_ns == NOW + 300 * SECOND
 
 
 def test_no_sweep_begins_before_the_last_one_has_ended_and_then_it_reaches_back_further() -> None:
     under_way = PendingSpan(Reason.SWEEP, NOW - 60 * SECOND, NOW)
-    busy = replace(STEADY, fast_ns=NOW + 300 * SECOND, pending=(under_way,))
+    busy = replace(STEADY, present_read_ns=NOW + 300 * SECOND, pending=(under_way,))
 
     assert planned(busy, CONFIG, (), NOW + 300 * SECOND).pending == (under_way,)
     free = planned(replace(busy, pending=()), CONFIG, (), NOW + 300 * SECOND)
@@ -83,19 +83,19 @@ def test_after_an_absence_what_lies_between_is_work_that_holds_the_cursor() -> N
     back = planned(STEADY, CONFIG, (), NOW + 100 * SECOND + HOUR)
 
     assert _spans_of(back)[0] == (Reason.CATCH_UP, -3600, 3520)
-    assert back.durable_ns == NOW
+    assert back.restart_from_ns == NOW
 
 
 def test_a_clock_that_steps_back_begins_anew_and_takes_the_cursor_with_it() -> None:
     back = planned(STEADY, CONFIG, (), NOW - HOUR)
 
-    assert back.cursor_ns == back.fast_ns == NOW - HOUR
+    assert back.cursor_ns == back.present_read_ns == NOW - HOUR
     assert _spans_of(back) == [(Reason.CATCH_UP, -7320, -3780)]
 
 
 def test_an_open_gap_is_read_every_ten_minutes_and_once_more_when_it_closed() -> None:
     gap = Window(NOW - 3 * HOUR, NOW - 2 * HOUR)
-    steady = replace(STEADY, swept_ns=NOW + 10 * HOUR, fast_ns=NOW + 10 * HOUR)
+    steady = replace(STEADY, swept_ns=NOW + 10 * HOUR, present_read_ns=NOW + 10 * HOUR)
     first = planned(steady, CONFIG, [gap], NOW + 10 * HOUR)
     again = planned(replace(first, pending=()), CONFIG, [gap], NOW + 10 * HOUR + 599 * SECOND)
     later = planned(replace(first, pending=()), CONFIG, [gap], NOW + 10 * HOUR + 600 * SECOND)
@@ -140,13 +140,15 @@ def test_a_rest_that_leaves_out_loud_nodes_reads_them_once_it_is_joined_with_one
     assert joined == PendingSpan(Reason.REST, 0, 20, frozenset({"b"}))
 
 
-def test_the_cursor_waits_for_floods_and_rests_but_not_for_gaps() -> None:
+def test_the_cursor_waits_for_noisy_nodes_and_rests_but_not_for_gaps() -> None:
     work = (PendingSpan(Reason.REST, NOW - 5, NOW), PendingSpan(Reason.GAP, NOW - HOUR, NOW - HOUR + 1))
     progress = replace(STEADY, cursor_ns=NOW - 100, pending=work)
 
-    assert progress.durable_ns == NOW - 5
-    assert replace(progress, floods=(Flood(frozenset({"a"}), NOW - 50),)).durable_ns == NOW - 50
-    assert replace(progress, floods=(Flood(frozenset({"a"}), NOW - 500),)).durable_ns == NOW - 100
+    assert progress.restart_from_ns == NOW - 5
+    assert replace(progress, noisy_reads=(NoisyRead(frozenset({"a"}), NOW - 50),)).restart_from_ns == NOW - 50
+    assert (
+        replace(progress, noisy_reads=(NoisyRead(frozenset({"a"}), NOW - 500),)).restart_from_ns == NOW - 100
+    )
 
 
 def test_who_fills_a_page_is_loud_and_the_others_are_not() -> None:
@@ -158,20 +160,20 @@ def test_who_fills_a_page_is_loud_and_the_others_are_not() -> None:
 
 @pytest.mark.parametrize(("lines", "over"), [(0, True), (1000, True), (2000, False)])
 def test_a_flood_is_over_when_little_came_for_half_a_minute(lines: int, over: bool) -> None:
-    flood = Flood(frozenset({"a"}), NOW).read(NOW + SECOND, 50_000, SECOND)
+    noisy_read = NoisyRead(frozenset({"a"}), NOW).read(NOW + SECOND, 50_000, SECOND)
 
-    assert not flood.is_over(NOW + SECOND, 5000)
-    calm = flood.read(NOW + 31 * SECOND, lines, SECOND)
+    assert not noisy_read.is_over(NOW + SECOND, 5000)
+    calm = noisy_read.read(NOW + 31 * SECOND, lines, SECOND)
     assert calm.is_over(NOW + 31 * SECOND, 5000) is over
     assert not calm.is_over(NOW + 32 * SECOND, 5000), "it was not read to the present"
 
 
 def test_what_is_not_settled_is_read_again_from_ten_seconds_ago_or_later() -> None:
-    flood = Flood(frozenset({"a"}), NOW - 60 * SECOND).read(NOW, 5000, SECOND)
+    noisy_read = NoisyRead(frozenset({"a"}), NOW - 60 * SECOND).read(NOW, 5000, SECOND)
 
-    assert flood.again_from(NOW - 60 * SECOND).upto_ns == NOW - 10 * SECOND
-    assert flood.again_from(NOW - SECOND).upto_ns == NOW - SECOND
-    assert flood.again_from(NOW - SECOND).reached_ns == NOW
+    assert noisy_read.again_from(NOW - 60 * SECOND).upto_ns == NOW - 10 * SECOND
+    assert noisy_read.again_from(NOW - SECOND).upto_ns == NOW - SECOND
+    assert noisy_read.again_from(NOW - SECOND).reached_ns == NOW
 
 
 SETTINGS = settings()

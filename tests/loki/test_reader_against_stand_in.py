@@ -108,7 +108,7 @@ def test_another_query_is_asked_from_the_next_poll_on_and_looks_back_over_the_ov
     reader.commit(first)
     assert texts_of(first) == [line]
 
-    reader.ask_for(kernel_query(bench.settings, (*KERNEL_ANCHORS, "health compromised")))
+    reader.use_query(kernel_query(bench.settings, (*KERNEL_ANCHORS, "health compromised")))
     bench.pass_time(1)  # no look over the whole overlap would be due
     second = reader.poll(bench.now_ns)
 

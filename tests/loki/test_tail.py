@@ -184,7 +184,7 @@ def test_it_asks_as_the_polls_do() -> None:
 def test_another_query_is_followed_when_the_rules_change(loki: LokiServer) -> None:
     with following(loki.url, query='{k8s_namespace_name="elsewhere"}') as (tail, notes):
         assert notes.next() == CONNECTED
-        tail.ask_for(QUERY)
+        tail.use_query(QUERY)
         assert notes.until(lambda told: told in (None, CONNECTED)) is None
         assert notes.next() == CONNECTED
         listened(loki, notes)
