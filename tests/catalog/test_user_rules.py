@@ -101,7 +101,7 @@ def test_the_digest_names_the_content() -> None:
         ("xid.94.code: 7", "xid.94.code: only severity, mode, title, advice, threshold, "),
         ("xid.many.mode: 'off'", "xid.many.mode: there is no built-in rule 'xid.many'"),
         ("nccl.mode: 'off'", "nccl.mode: there is no built-in rule 'nccl'"),
-        ("cuda.error.severity: fatal", "cuda.error.severity: its table says that for each code"),
+        ("cuda.error.severity: fatal", "cuda.error.severity: covers a table of codes"),
         ("xid.94.advice: nothing_known", "xid.94.advice: 'nothing_known' is neither a sentence nor one of"),
         ("xid.94.title: " + 81 * "x", "xid.94.title: is longer than 80 characters"),
         ("xid.94: 'off'", "xid.94: there is no built-in rule 'xid'"),
@@ -160,7 +160,7 @@ def test_an_override_that_says_nothing_is_refused_with_its_line(line: str, said:
             "'(?=mlx5_core)",
             "patterns: '(?=mlx5_core).{0,80}health compromised': invalid",
         ),
-        ("'mlx5_core {pci}: ", "'(?P<gpu>\\d+)", "patterns: the group gpu is what {pci} makes"),
+        ("'mlx5_core {pci}: ", "'(?P<gpu>\\d+)", "patterns: the group gpu is reserved: write {pci}"),
         ("'mlx5_core {pci}: .{0,80}health compromised'", "'(x{1000}){1000}'", "patterns: '(x{1000})"),
         ("'mlx5_core {pci}: .{0,80}health compromised'", "'(?:\\pL{900})'", "pattern too large"),
         ("'mlx5_core {pci}: .{0,80}health compromised'", "'(?:mlx5)*'", "fits an empty text"),
@@ -207,7 +207,7 @@ def test_all_that_is_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
         ("rules:\n  - ? [a]\n    : b\n", "rules.yaml:2, rule 1, content: a field's name must be a text"),
         ("rules:\n\t- id: a", "cannot start any token (a tab?)"),
         ("overrides: &a\n  x.y.mode: *a\n", "an alias (*name) is not read here"),
-        ("rules: []\nrules: []\n", "rules.yaml:2, the file, rules: stands there twice"),
+        ("rules: []\nrules: []\n", "rules.yaml:2, the file, rules: is there twice"),
         ("a: " + "[" * 100_000, "rules.yaml:1, the file, content: more than 8 levels deep"),
         ("overrides:\n  a.b.mode: \x00\n", "the file, syntax: unacceptable character #x0000"),
         ("x" * (1024 * 1024 + 1), "rules.yaml, the file, size: is more than 1 MiB"),
@@ -222,7 +222,7 @@ def test_a_file_of_the_wrong_shape_is_refused_with_its_line(text: str, said: str
 def test_two_rules_of_one_name_are_refused() -> None:
     [problem] = problems(OWN_RULE + OWN_RULE.removeprefix("\nrules:\n"))
 
-    assert problem.startswith("rules.yaml:12, rule 2 (site.nic_down), id: 'site.nic_down' stands there twice")
+    assert problem.startswith("rules.yaml:12, rule 2 (site.nic_down), id: 'site.nic_down' is there twice")
 
 
 def many(number: int) -> str:
@@ -274,13 +274,22 @@ def test_what_is_off_costs_loki_nothing() -> None:
             "rules.yaml:2, nccl.socket.severity: one line of a pod",
         ),
         ("overrides:\n  cuda.719.severity: test\n", "rules.yaml:2, cuda.719.severity: one line of a pod"),
-        ("overrides:\n  xid.79.mode: shadow\n", "rules.yaml:2, xid.79.mode: this is fatal by default"),
-        ("overrides:\n  xid.mode: 'off'\n", "rules.yaml:2, xid.mode: this is fatal by default"),
-        ("overrides:\n  xid.79.severity: suspect\n", "xid.79.severity: this is fatal by default"),
-        ("overrides:\n  sxid.31999.severity: info\n", "sxid.31999.severity: this is fatal by default"),
-        ("overrides:\n  xid.94.severity: fatal\n", "xid.94.severity: its line no longer decides"),
-        ("overrides:\n  xid.145.severity: info\n", "xid.145.severity: its line no longer decides"),
-        ("overrides:\n  sxid.11001.severity: fatal\n", "sxid.11001.severity: its line no longer decides"),
+        (
+            "overrides:\n  xid.79.mode: shadow\n",
+            "rules.yaml:2, xid.79.mode: a fault of this rule taints by default",
+        ),
+        ("overrides:\n  xid.mode: 'off'\n", "rules.yaml:2, xid.mode: a fault of this rule taints by default"),
+        (
+            "overrides:\n  xid.79.severity: suspect\n",
+            "xid.79.severity: a fault of this rule taints by default",
+        ),
+        (
+            "overrides:\n  sxid.31999.severity: info\n",
+            "sxid.31999.severity: a fault of this rule taints by default",
+        ),
+        ("overrides:\n  xid.94.severity: fatal\n", "xid.94.severity: details of a line (a reset"),
+        ("overrides:\n  xid.145.severity: info\n", "xid.145.severity: details of a line (a reset"),
+        ("overrides:\n  sxid.11001.severity: fatal\n", "sxid.11001.severity: details of a line (a reset"),
         (POD_RULE, "rules.yaml:3, site.flux: one line of a pod"),
         (OWN_RULE, "Loki is asked for one more literal in kernel lines, 'health compromised'"),
     ],

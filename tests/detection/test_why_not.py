@@ -45,8 +45,8 @@ def test_a_code_that_is_cut_is_no_quotation() -> None:
     assert "not in the form of any known fault" in reason("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 2003")
 
 
-def test_a_pod_that_prints_a_kernel_line_is_not_believed() -> None:
-    assert "only the kernel log itself" in reason(LOST, Source.POD)
+def test_a_pod_that_prints_a_kernel_line_repeats_it() -> None:
+    assert "only count in the kernel log itself" in reason(LOST, Source.POD)
 
 
 def test_a_conversation_about_an_error_is_a_quotation() -> None:
