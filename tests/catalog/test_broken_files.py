@@ -14,7 +14,7 @@ from konductor_like.catalog import CatalogError, read_catalog
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of the shipped files, to break."""
+    """Copy the packaged files, so that a test can break them."""
     with as_file(files("konductor_like.catalog") / "data") as data:
         return Path(shutil.copytree(data, tmp_path / "data"))
 

@@ -1,4 +1,4 @@
-"""Why a line is no fault: the reason is the true one, and there is always an answer."""
+"""Why a line is not a fault: the reason is the true one, and there always is one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def reason(text: str, source: Source = Source.KERNEL, catalog: Catalog = CATALOG
     return why
 
 
-def test_a_quoted_kernel_line_is_told_by_what_stands_before_it() -> None:
+def test_a_quoted_kernel_line_is_recognised_by_the_text_before_it() -> None:
     assert "here 'alertmanager:' comes first" in reason(f"[  12.000001] alertmanager: {LOST}")
 
 
@@ -35,7 +35,7 @@ def test_a_journal_entry_of_a_program_is_not_the_kernels() -> None:
     assert "a program logged it" in reason(entry)
 
 
-def test_a_mangled_line_has_the_form_of_no_fault() -> None:
+def test_a_mangled_line_is_not_in_the_form_of_any_fault() -> None:
     assert reason("NVRM: Xid (PCI:0000:2a:00): many") == (
         "It contains 'Xid (', but is not in the form of any known fault."
     )
