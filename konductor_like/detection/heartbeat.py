@@ -1,6 +1,6 @@
 """The lines that the kernel-log reader prints about itself.
 
-A heartbeat says how far the reader has read; an overrun, on the wire ``gap``, what it could not read:
+A heartbeat reports how far the reader has read; an overrun (``gap`` on the wire) what it could not read:
 
 ``kmsg/1 heartbeat boot=<uuid> seq=<last seq> uptime=<seconds.micros> wall=<RFC 3339>``
 ``kmsg/1 gap boot=<uuid> from=<first seq> to=<last seq> lost=<n>``

@@ -52,7 +52,7 @@ _Tried = tuple[str, PatternRule, _Reader]
 
 
 class Verdict(NamedTuple):
-    """The meaning of a line by its details, when they change what its entry says."""
+    """The meaning of a line by its details, when they change the meaning of its entry."""
 
     severity: Severity
     title: str
@@ -61,7 +61,7 @@ class Verdict(NamedTuple):
     remote: bool = False
     """Whether the line blames another device."""
     over: bool = False
-    """Whether the line says that the fault of earlier lines of its rule is over."""
+    """Whether the line reports that the fault of earlier lines of its rule is over."""
 
 
 def kernel_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
@@ -132,7 +132,7 @@ def kernel_finding(
 ) -> Finding | None:
     """Return the finding of a kernel record; None where its entry is off.
 
-    A field that a user's file has set is final, whatever the details say.
+    A field that a user's file has set is final, whatever the details are.
     """
     if entry.mode is Mode.OFF:
         return None
@@ -246,18 +246,18 @@ def _containment(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | No
 
 def _read_sxid(catalog: Catalog, rule: PatternRule, record: KernelRecord, match: _Match) -> Finding | None:
     """Read an SXid. Its address is the switch's; a line of Fabric Manager becomes a finding ``fm.20034``."""
-    said = match.groupdict()
-    entry = catalog.sxid(int(said["code"]))
-    if "severity" in said:
+    groups = match.groupdict()
+    entry = catalog.sxid(int(groups["code"]))
+    if "severity" in groups:
         port = _read_link(match.string, match.end("code"))
     else:
-        port = None if said["port"] is None else int(said["port"])
+        port = None if groups["port"] is None else int(groups["port"])
         entry = replace(entry, rule=f"fm.{entry.code}", kind=FaultKind.FM)
     verdict = None
-    fatal = said["word"] in ("Fatal", "fatal") or said.get("severity") == "1"
+    fatal = groups["word"] in ("Fatal", "fatal") or groups.get("severity") == "1"
     if entry.word_decides and entry.severity.taints and not fatal:
         verdict = Verdict(Severity.SUSPECT, entry.title, catalog.advice["switch_watch"])
-    return kernel_finding(rule, entry, record, verdict=verdict, gpu=normal_pci(said["gpu"]), port=port)
+    return kernel_finding(rule, entry, record, verdict=verdict, gpu=normal_pci(groups["gpu"]), port=port)
 
 
 def _read_link(detail: str, start: int = 0) -> int | None:

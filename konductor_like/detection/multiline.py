@@ -71,7 +71,7 @@ class _PcieError:
 
 @dataclass(slots=True)
 class _Log:
-    """What the next lines of one kernel log may need of its last lines."""
+    """The part of a kernel log's last lines that its next lines may need."""
 
     lines: int = 0
     gpu: tuple[_Place, str | None] | None = None
@@ -151,7 +151,9 @@ def _with_first_line(log: _Log, finding: Finding) -> Finding:
     for begun, first in log.switches:
         if (first.rule, first.gpu) == (finding.rule, finding.gpu) and begun.soon_before(place, _RECORD_US):
             if finding.severity.taints and not first.severity.taints:
-                return finding._replace(port=first.port)  # its own number says Fatal, so it stays fatal
+                return finding._replace(
+                    port=first.port
+                )  # fatal by its own number, whatever the first line's word
             return first._replace(
                 text=finding.text, position=finding.position, user_written=finding.user_written
             )

@@ -7,7 +7,7 @@
     ├── LokiUnreachable       no connection: refused, name not found, TLS
     ├── LokiTimeout           connected, but no complete answer in time (also Loki's own 504)
     │   └── LokiDropped         the connection was dropped before a complete answer came (a gateway's 502)
-    ├── LokiRefused           400: the query or a setting is wrong; Loki's message says why
+    ├── LokiRefused           400: the query or a setting is wrong; Loki's message names the reason
     ├── LokiUnauthorized      401, 403
     ├── LokiOverloaded        429, with the wait that Loki asked for
     ├── LokiUnavailable       500, 503: starting, stopping, short of ingesters
@@ -218,27 +218,27 @@ def from_status(response: httpx.Response, body: bytes | bytearray, place: str) -
     """Return the error for a status other than 200; Loki's errors are plain text, so the status decides."""
     status = response.status_code
     words = body.decode("utf-8", "replace")
-    said = f"{place} answered {status}: {shown(words)}".removesuffix(": ")
+    message = f"{place} answered {status}: {shown(words)}".removesuffix(": ")
     if status in (401, 403):
-        return LokiUnauthorized(said)
+        return LokiUnauthorized(message)
     if _TOO_LARGE.search(words) or (status == 413 and not _OF_THE_REQUEST.search(words)):
-        return LokiAnswerTooLarge(said)
+        return LokiAnswerTooLarge(message)
     if status == 429:
-        return LokiOverloaded(said, retry_after_seconds(response.headers.get("retry-after")))
+        return LokiOverloaded(message, retry_after_seconds(response.headers.get("retry-after")))
     if status == 504:
-        return LokiTimeout(said)
+        return LokiTimeout(message)
     if status == 502:
-        return LokiDropped(said)  # a gateway reports that its own connection broke
+        return LokiDropped(message)  # a gateway reports that its own connection broke
     if status >= 500:
-        return LokiUnavailable(said)
+        return LokiUnavailable(message)
     if status in (404, 405):
-        return LokiBadAnswer(f"{said} (there is no Loki at this path)")
+        return LokiBadAnswer(f"{message} (there is no Loki at this path)")
     if 400 <= status < 500:
-        return LokiRefused(said)
+        return LokiRefused(message)
     if "location" in response.headers:
         target = response.headers["location"].partition("?")[0]  # its query may carry a token
         return LokiBadAnswer(f"{place} redirects ({status}) to {shown(target)}")
-    return LokiBadAnswer(said)
+    return LokiBadAnswer(message)
 
 
 def without_credentials(url: httpx.URL) -> str:

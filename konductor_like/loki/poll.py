@@ -91,7 +91,7 @@ class PollResult:
     cursor_ahead_ns: int = 0
     """Nanoseconds by which the cursor was in the future, or 0; the poll then used now as the cursor."""
     noisy_nodes: frozenset[str] = frozenset()
-    """Nodes that print so many lines that these are read separately."""
+    """Nodes that print more than one answer has room for; their lines are read separately."""
     incomplete_windows: tuple[Window, ...] = ()
     """Single nanoseconds with more lines than Loki returns; the lines that it did return are in ``lines``."""
     unread: tuple[Window, ...] = ()
@@ -105,7 +105,7 @@ class Poll:
     """One poll in progress. Its reading methods raise a LokiError when they cannot go on."""
 
     state: ReadState
-    """Where the source's reading is; each window that was read advances it."""
+    """How far the source is read; each window that was read advances it."""
     now_ns: int
     source: Source
     config: ReaderConfig
@@ -300,7 +300,7 @@ class Poll:
                     break
         except LokiError as error:
             if not isinstance(error, LOKI_AWAY):
-                # A tile that fails holds up neither the next tile nor other nodes.
+                # A tile that fails delays neither the next tile nor other nodes.
                 end_ns = min(self.now_ns, noisy_read.upto_ns + max(1, self.query.asked_ns))
                 self._postpone(Window(noisy_read.upto_ns, end_ns))
                 further = noisy_read.read(end_ns, 0, self.query.widest_ns)
@@ -347,7 +347,7 @@ class Poll:
             self.state = self.state.advanced(replace(span, failures=span.failures + 1))
             return
         end_ns = min(span.end_ns, span.start_ns + max(1, self.query.asked_ns))
-        if span.reason.holds_cursor:
+        if span.reason.blocks_cursor:
             self._postpone(Window(span.start_ns, end_ns), span.waited_ns)
         self.state = self.state.advanced(replace(span, start_ns=end_ns, counted=None, failures=0))
 

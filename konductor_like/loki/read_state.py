@@ -1,4 +1,4 @@
-"""Where the reading of a source is, as values: the spans that are still to be read, and the lines delivered.
+"""How far a source is read, as values: the spans that are still to be read, and the lines delivered.
 
 A node is noisy while it prints more lines than one answer has room for. Noisy nodes are read separately, so
 that they hide no other node's line (rule 10). The first page of a window that is too large for one answer
@@ -161,7 +161,7 @@ class Reason(StrEnum):
     """Some nodes sent nothing in the span, and their lines may still come."""
 
     @property
-    def holds_cursor(self) -> bool:
+    def blocks_cursor(self) -> bool:
         """Whether the saved cursor must not pass the span."""
         return self in (Reason.CATCH_UP, Reason.REST, Reason.UNREAD)
 
@@ -199,7 +199,7 @@ class UnreadSpan:
 
 @dataclass(frozen=True, slots=True)
 class ReadState:
-    """Where the reading of a source is.
+    """How far a source is read.
 
     Until a running sweep is done, the saved cursor must not pass ``unswept_ns``: a restart looks back from
     the cursor by the lateness only, and would otherwise miss the late lines that the sweep has yet to find.
@@ -230,15 +230,15 @@ class ReadState:
     @property
     def read_ns(self) -> int:
         """Return the time up to which everything was read except late lines and those of noisy nodes."""
-        holding = [span.start_ns for span in self.pending if span.reason.holds_cursor]
-        return min([self.present_read_ns, *holding, *(unread.span.start_ns for unread in self.unread)])
+        bounds = [span.start_ns for span in self.pending if span.reason.blocks_cursor]
+        return min([self.present_read_ns, *bounds, *(unread.span.start_ns for unread in self.unread)])
 
     @property
     def restart_from_ns(self) -> int:
         """Return the time from which a restart finds every line not read yet; it never goes back."""
-        holding = [noisy_read.reached_ns for noisy_read in self.noisy_reads]
-        holding += [self.unswept_ns for span in self.pending if span.reason is Reason.SWEEP]
-        return max(self.cursor_ns, min([self.read_ns, *holding]))
+        bounds = [noisy_read.reached_ns for noisy_read in self.noisy_reads]
+        bounds += [self.unswept_ns for span in self.pending if span.reason is Reason.SWEEP]
+        return max(self.cursor_ns, min([self.read_ns, *bounds]))
 
     def reread_from_ns(self, config: ReaderConfig) -> int:
         """Return the time before which nothing is read a second time, except gaps."""
@@ -308,7 +308,7 @@ def planned(state: ReadState, config: ReaderConfig, gaps: Collection[Window], no
         )
         return begun.with_span(PendingSpan(Reason.CATCH_UP, start_ns, now_ns - config.overlap_ns))
     if now_ns - present_read_ns > config.overlap_ns + 2 * config.interval_ns + NEAR_NS:
-        # As after a start: late lines of that time must hold the saved cursor too, and a sweep does not.
+        # As after a start: the saved cursor must not pass late lines of that time, and a sweep would let it.
         start_ns = max(0, present_read_ns - config.lateness_ns)
         missed = PendingSpan(Reason.CATCH_UP, start_ns, now_ns - config.overlap_ns)
         state = replace(state.with_span(missed), overlap_read_at_ns=None)

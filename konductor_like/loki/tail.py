@@ -52,7 +52,8 @@ _PING_SECONDS = 20.0
 _FAREWELL_SECONDS = 0.5
 _OF_LINE = re.compile(rb'\["(\d{19})"')
 _OF_DROPPED = re.compile(rb'"timestamp":\s*"(\d{19})"')
-"""Where times are in a message; inside a JSON string each quote has a backslash, so no line fits these."""
+"""The patterns of times in a message; inside a JSON string each quote has a backslash, so no line fits
+these."""
 
 _LOG = logging.getLogger(__name__)
 _LOG.addHandler(logging.NullHandler())

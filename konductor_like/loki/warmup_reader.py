@@ -2,8 +2,8 @@
 
 It delays nobody: it sends one query at a time, pauses as long as each query took, and uses at most half of
 the byte budget. It reads kernel lines first, so that a known root cause is there before the failures that it
-explains. It reads each source forward, because only then can a replay of kernel records be told from its
-original.
+explains. It reads each source forward, because only then can a replay of kernel records be distinguished from
+its original.
 """
 
 from __future__ import annotations
