@@ -64,7 +64,9 @@ _MINUTE_SECONDS = 60.0
 _HISTORY_UPTO = 0.5
 _PODS_UPTO = 0.7
 _SWEEPS_UPTO = 0.85
+"""Shares of the budget from which on the past, the polls of pods, and the sweeps wait."""
 _SLOWDOWN = 6.0
+"""Factor by which a poll that waits is later than usual."""
 
 _MAY_BE_TOO_LARGE = (LokiAnswerTooLarge, LokiTimeout, LokiUnavailable)
 """Errors with which a Loki fails that cannot hand over an answer."""
