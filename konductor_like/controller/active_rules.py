@@ -1,6 +1,6 @@
-"""The rules in force: the package's own with the user's file over them, read again when the file changes.
+"""The rules in force: the built-in ones and, over them, the user's file, which is read again when it changes.
 
-A file that is refused changes nothing: the rules that run go on (rule 18).
+If a file is refused, the rules in force stay (rule 18).
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from konductor_like.policy.config import PolicyConfig
 
 _SHOWN_MOST = 20
 MOUNTED = Path("/etc/konductor-like/rules/rules.yaml")
-"""Where the manifest mounts a ConfigMap that need not be there."""
+"""The path at which the manifest mounts an optional ConfigMap."""
 
 
 @dataclass(frozen=True, slots=True)
 class RulesInForce:
-    """One set of rules. Take it once and ask it for everything: the next moment another may be in force."""
+    """One set of rules. Read ``ActiveRules.in_force`` once per task: another thread may replace it."""
 
     user_rules: UserRules
     detector: Detector
 
     @property
     def digest(self) -> str:
-        """The name of the rules in log lines and records."""
+        """Return the digest that names the rules in log lines and records."""
         return self.user_rules.digest
 
     def under(self, rules: PolicyConfig) -> PolicyConfig:
-        """The limits of the policy, with the thresholds and corroboration of these rules."""
+        """Return the policy's configuration with the thresholds and the corroboration of these rules."""
         return rules.under(self.user_rules.catalog.escalations, self.digest)
 
 
 class ActiveRules:
-    """Holds the rules in force.
+    """Keeps the rules in force.
 
-    One thread reloads; any thread may read ``in_force``, which is swapped as a whole, and set
+    Only one thread calls ``reload``. Any thread may read ``in_force``, which is replaced as a whole, and set
     ``reload_wanted``.
     """
 
     def __init__(
         self, path: Path | None, metrics: Metrics, reload_wanted: threading.Event | None = None
     ) -> None:
-        """Read the file. Raises RulesError; nothing runs yet that could go on without it."""
+        """Read the file. Raises RulesError, because there are no older rules yet that could stay in force."""
         self._path = path
         self._metrics = metrics
         self._reload_wanted = reload_wanted or threading.Event()

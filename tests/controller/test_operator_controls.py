@@ -154,7 +154,7 @@ def test_a_pause_and_its_end_are_said_once_in_log_metric_and_event(caplog: pytes
     assert said == [
         "Tainting is paused by kim until 2026-03-04T13:00:00Z: driver roll-out. Releases and records go on.",
         "audit: pause heeded",
-        "The pause has expired: what is still true is acted upon now.",
+        "The pause has expired: the controller now taints the nodes whose faults still count.",
         "audit: resume heeded",
     ]
     assert desk.acts == ["a1b2", "a1b2"]
@@ -218,7 +218,7 @@ def test_a_note_that_cannot_be_read_is_said_once(caplog: pytest.LogCaptureFixtur
         desk.controls.update(NOON, at_once=True)
 
     assert [record.getMessage() for record in caplog.records] == [
-        "What the Lease carries cannot be read in full: annotation x: it is not JSON."
+        "The annotations of the Lease cannot be read in full: annotation x: it is not JSON."
     ]
 
 

@@ -13,10 +13,11 @@ from konductor_like.cluster.pods import NodeJobs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.pod_jobs import (
     AGAIN_SECONDS,
+    ANSWER_SECONDS,
     DENIED_SECONDS,
-    FRESH_SECONDS,
     MINUTE_MOST,
     NODES_MOST,
+    QUESTION_SECONDS,
     PodJobs,
 )
 
@@ -72,7 +73,7 @@ def test_an_answer_is_known_for_as_long_as_it_may_matter(server: Server) -> None
     server.wait(1)
 
     assert server.jobs.known() == {"gpu-1": JOBS}
-    server.seconds = FRESH_SECONDS + 1
+    server.seconds = ANSWER_SECONDS + 1
     assert server.jobs.known() == {}
 
 
@@ -105,7 +106,7 @@ def test_what_waited_too_long_is_not_asked_any_more(server: Server) -> None:
     server.jobs.want(f"gpu-{n}" for n in range(MINUTE_MOST + 5))
     server.wait(MINUTE_MOST)
 
-    server.seconds = FRESH_SECONDS + 1
+    server.seconds = QUESTION_SECONDS + 1
     server.jobs.want(["gpu-new"])
     server.wait(1)
 
@@ -153,5 +154,5 @@ def test_that_pods_were_too_large_is_said_once(server: Server, caplog: pytest.Lo
     server.wait(2)
 
     assert set(server.jobs.known()) == {"gpu-1", "gpu-2"}
-    assert caplog.text.count("Not all running pods of node gpu-1 were looked at") == 1
+    assert caplog.text.count("Not all running pods of node gpu-1 were read") == 1
     assert "gpu-2 were" not in caplog.text

@@ -186,7 +186,7 @@ def test_stopping_ends_the_pause_at_once() -> None:
 
 def test_kernel_and_pod_lines_have_a_thread_each_and_the_others_share_one_by_who_is_due_first() -> None:
     stop, inbox = threading.Event(), queue.Queue[Delivery]()
-    readers = {"heartbeat": ScriptedReader(), "history": ScriptedReader(batch(1, more=True))}
+    readers = {"heartbeat": ScriptedReader(), "warmup": ScriptedReader(batch(1, more=True))}
     pollers = {name: poller_of(name, reader, inbox, stop, 3600.0) for name, reader in readers.items()}
     [thread] = poll_threads(pollers, stop)
     thread.start()
@@ -199,8 +199,10 @@ def test_kernel_and_pod_lines_have_a_thread_each_and_the_others_share_one_by_who
     stop.set()
     thread.join(PATIENCE_SECONDS)
 
-    assert names == ["heartbeat", "history", "history"]
-    own = {name: poller_of(name, ScriptedReader(), inbox, stop, 1.0) for name in ("kernel", "pod", "node")}
+    assert names == ["heartbeat", "warmup", "warmup"]
+    own = {
+        name: poller_of(name, ScriptedReader(), inbox, stop, 1.0) for name in ("kernel", "pod", "backfill")
+    }
     assert [each._thread.name for each in poll_threads(own, stop)] == [
         "read-kernel",
         "read-pod",

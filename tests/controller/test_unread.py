@@ -123,7 +123,7 @@ def test_the_lease_says_how_far_was_read_though_a_fault_waits_for_its_node(turni
     turning.turn(10, read=10)
     turning.turn(400, replace(xid(seconds=20), node="gpu-99"), read=400)
 
-    coverage = turning.leadership.carried().coverage
+    coverage = turning.leadership.lease_content().coverage
     assert coverage is not None
     assert coverage.read_ns == {Source.KERNEL: ns(400)}
     assert turning.scene.kernel_checkpoint == ns(20)
@@ -134,7 +134,7 @@ def test_what_is_not_read_any_more_has_no_age(turning: Turning) -> None:
     turning.turn(400)
     assert turning.scene.count("unread_seconds", source="kernel") == 400
     turning.leadership._stop.set()
-    turning.leadership.loops.clear()
+    turning.leadership.pollers.clear()
 
     turning.leadership.run()
 

@@ -91,13 +91,13 @@ def test_clocks_that_differ_are_said_once_and_nobody_is_blamed_where_nothing_tel
     leadership = bare_leadership(lambda: ahead_seconds)
 
     for ahead_seconds in (0.0, 30.0, 30.0, -7200.0, -7200.0, 30.0, 0.0):  # noqa: B007  # what the leadership asks for
-        leadership._say_clock()
+        leadership._log_clock_difference()
 
     told = [line.split("WARNING ")[-1] for line in log.getvalue().splitlines()]
     assert len(told) == 2
-    assert told[0].startswith("Loki's clock is +30 s from this machine's; reading by Loki's.")
-    assert told[1].startswith("Loki's clock is -7200 s from this machine's, by the Date of its answers: ")
-    assert "this machine's clock is wrong, Loki's, or that of a gateway between them" in told[1]
+    assert told[0].startswith("Loki's clock differs by +30 s from this machine's. The controller reads by")
+    assert told[1].startswith("Loki's clock differs by -7200 s from this machine's, by the Date of Loki's")
+    assert "clock is wrong, Loki's, or that of a gateway between them" in told[1]
 
 
 def test_names_that_no_node_has_go_onto_the_lease_with_the_coverage() -> None:
@@ -110,6 +110,6 @@ def test_names_that_no_node_has_go_onto_the_lease_with_the_coverage() -> None:
         patch.setattr(leaderships, "datetime", SimpleNamespace(now=lambda _: at(700)))
         leadership._update_coverage()
 
-    coverage = leadership.carried().coverage
+    coverage = leadership.lease_content().coverage
     assert coverage is not None
     assert dict(coverage.misnamed) == {"GPU-2": Misnamed(1, ns(1))}

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from konductor_like.controller.wiring import believable
+from konductor_like.controller.wiring import starting_checkpoint
 from konductor_like.model import Checkpoint, Machine, NodeRecord, Release, Source
 from konductor_like.settings import Settings
 
@@ -21,14 +21,14 @@ SAVED = Checkpoint({Source.KERNEL: NOW - 60 * SECOND, Source.POD: NOW - 70 * SEC
 def test_a_term_reads_on_from_the_saved_cursors(kernel_ns: int) -> None:
     saved = replace(SAVED, read_ns={**SAVED.read_ns, Source.KERNEL: kernel_ns})
 
-    assert believable(saved, Settings(), NOW) == saved
+    assert starting_checkpoint(saved, Settings(), NOW) == saved
 
 
 def test_the_first_term_of_all_reads_as_the_settings_say() -> None:
     act_from_ns = NOW - 900 * SECOND
     expected = Checkpoint({Source.KERNEL: NOW - DAY, Source.POD: act_from_ns}, act_from_ns)
 
-    assert believable(None, Settings(), NOW) == expected
+    assert starting_checkpoint(None, Settings(), NOW) == expected
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_the_first_term_of_all_reads_as_the_settings_say() -> None:
 def test_a_cursor_that_tells_nothing_counts_as_none_and_what_counted_goes_on_to_count(
     read_ns: dict[Source, int],
 ) -> None:
-    start = believable(Checkpoint(read_ns, SAVED.act_from_ns), Settings(), NOW)
+    start = starting_checkpoint(Checkpoint(read_ns, SAVED.act_from_ns), Settings(), NOW)
 
     assert start.read_ns == {Source.KERNEL: NOW - DAY, Source.POD: NOW - 70 * SECOND}
     assert start.act_from_ns == SAVED.act_from_ns
@@ -52,4 +52,4 @@ def test_what_releases_cover_is_taken_over_with_the_cursors() -> None:
     mark = Release(datetime(2026, 3, 4, tzinfo=UTC), "ann", "", "reset")
     released = (NodeRecord(Machine("uid", "system", "boot"), releases=(mark,)),)
 
-    assert believable(replace(SAVED, released=released), Settings(), NOW).released == released
+    assert starting_checkpoint(replace(SAVED, released=released), Settings(), NOW).released == released
