@@ -57,12 +57,12 @@ class ActiveRules:
         self._refused = ""
         rules = load_rules(path)
         if path is not None and self._version is None:
-            say = logs.info if path == MOUNTED else logs.warning
-            say(f"No rules file at {path}: only the built-in rules hold.")
+            log = logs.info if path == MOUNTED else logs.warning
+            log(f"No rules file at {path}: only the built-in rules are in force.")
         self._enforce(rules, UserRules(load_catalog()))
 
     def reload(self) -> bool:
-        """Read the file again if it changed, or if that was wanted; True where other rules hold now."""
+        """Read the file again if it changed or ``reload_wanted`` is set. Return whether the rules changed."""
         wanted = self._reload_wanted.is_set()
         self._reload_wanted.clear()
         version = _version(self._path)
@@ -94,7 +94,7 @@ class ActiveRules:
             logs.error(f"The rules stay as they were ({digest}). {error.hint}", rules=digest)
 
     def _enforce(self, rules: UserRules, before: UserRules) -> None:
-        """Put the rules in force, and say what changed in a few words."""
+        """Put the rules in force, and log which rules are new, changed or gone."""
         self.in_force = RulesInForce(rules, Detector(rules.catalog))
         self._show()
         old, new = {**before.overrides, **before.own}, {**rules.overrides, **rules.own}
@@ -116,9 +116,9 @@ class ActiveRules:
 
 
 def _version(path: Path | None) -> tuple[int, ...] | None:
-    """What differs between two versions of a file; a mounted ConfigMap is a link that is swapped."""
+    """Return numbers that differ between two versions of a file. A ConfigMap is a link that is replaced."""
     try:
         found = None if path is None else path.stat()
     except OSError:
-        return None  # reading it says why
+        return None  # reading the file will show the error
     return found and (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)

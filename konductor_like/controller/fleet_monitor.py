@@ -229,7 +229,7 @@ class ReregisteredNodes:
         for name in sorted(self._unwatched):
             state = nodes.get(name)
             if state is not None and state.machine.boot_id is None:
-                continue  # its kubelet has yet to say which boot it is
+                continue  # its kubelet has not reported the boot id yet
             self._unwatched -= {name}
             if state is None:
                 continue
@@ -241,7 +241,7 @@ class ReregisteredNodes:
         for name in [name for name in self._gone if name in nodes]:
             state, (old, _) = nodes[name], self._gone[name]
             if state.machine.boot_id is None and state.machine.system_id in (None, old.machine.system_id):
-                continue  # its kubelet has yet to say which boot it is
+                continue  # its kubelet has not reported the boot id yet
             del self._gone[name]
             if state.machine.same_boot(old.machine):
                 yield name, _kept(old.record) if state.record.empty else NodeRecord()

@@ -134,7 +134,7 @@ def main(arguments: list[str] | None = None) -> int:
         description="Taint nodes whose kernel says the GPU is broken. Settings come from the environment.",
     )
     parser.add_argument("--once", action="store_true", help="read to the present, act, and exit")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done; write nothing")
+    parser.add_argument("--dry-run", action="store_true", help="log what would be done; write nothing")
     parser.add_argument("--kubeconfig", help="kubeconfig file to use")
     parser.add_argument("--context", help="kubeconfig context to use")
     chosen = parser.parse_args(arguments)
@@ -142,7 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
         settings = Settings()
     except ValidationError as error:
         for line in explain_settings_error(error, os.environ):
-            print(line, file=sys.stderr)  # noqa: T201  # there is no log yet: its settings are what is wrong
+            print(line, file=sys.stderr)  # noqa: T201  # the log is not set up: it needs the settings
         return Exit.USAGE
     return run(settings, **vars(chosen))
 

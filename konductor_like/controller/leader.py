@@ -133,20 +133,20 @@ class Controller:
 
     def _synced(self, stop: threading.Event) -> bool:
         self._obstacle = "the nodes are not listed yet"
-        said: str | None = None
+        logged: str | None = None
         while not self._store.wait_synced(SYNC_SECONDS):
             self._alive_seconds = time.monotonic()
             if stop.is_set():
                 return False
             problem = self._store.problem
-            if problem is not None and str(problem) != said:
-                said = str(problem)
+            if problem is not None and str(problem) != logged:
+                logged = str(problem)
                 logs.error(f"{logs.error_text(problem)} Trying again.")
         self._obstacle = ""
         return True
 
     def _lead_or_stand_by(self, lease: LeaderLease, stop: threading.Event) -> int:
-        said: str | None = None
+        logged: str | None = None
         answered = False
         while not stop.is_set():
             self._alive_seconds = time.monotonic()
@@ -161,15 +161,15 @@ class Controller:
             answered = True
             self._well()
             if status.held:
-                said = None
+                logged = None
                 if status.problem:
                     logs.warning(f"The annotations of the Lease cannot be read in full: {status.problem}.")
                 code = self._lead(stop, status.checkpoint, status.coverage)
                 if self._once or stop.is_set():
                     return code
                 continue
-            if status.holder != said:
-                said = status.holder
+            if status.holder != logged:
+                logged = status.holder
                 logs.warning(
                     f"The Lease is held by {status.holder}: standing by. "
                     "To look without acting, use --dry-run.",

@@ -59,7 +59,7 @@ class Metrics:
             return Histogram(prefix + name, text, labels, buckets=buckets, registry=self.registry)
 
         gauge("build_info", "Version of the controller; always 1.", "version").labels(__version__).set(1)
-        self.leader = gauge("leader", "1 while this process holds the Lease.")
+        self.leader = gauge("leader", "1 while this process has the Lease.")
         self.faults = counter(
             "faults_total",
             "New occurrences of faults, by source, kind, code and severity.",
@@ -180,13 +180,13 @@ class Metrics:
         self.brake_bound = gauge(
             "brake_bound", "Nodes that the controller may keep tainted at the same time."
         )
-        self.brake_held = gauge("brake_held", "Nodes that would be tainted if the brake did not hold them.")
+        self.brake_held = gauge("brake_held", "Nodes with a fault that taints, which the brake holds back.")
         self.refusals = counter(
             "refusals_total",
             "Nodes that were not tainted in spite of a fault, by reason; each counts once while it lasts.",
             "why",
         )
-        self.held_by = gauge("nodes_held", "Nodes that the brake holds, by reason.", "why")
+        self.held_by = gauge("nodes_held", "Nodes that the brake holds back, by reason.", "why")
         self.paused = gauge("paused", "1 while tainting is paused by a person.")
         self.cooling = gauge(
             "brake_cooling",

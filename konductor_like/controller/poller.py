@@ -191,7 +191,7 @@ class Poller:
             if result.unread
             else "",
             over=f"No {name} lines are left that Loki could not return.",
-            say=logs.error,
+            log=logs.error,
         )
         if new := result.noisy_nodes - self._noisy:
             self._logged.discard("storm")
@@ -207,12 +207,12 @@ class Poller:
         self._log_oddities(result)
 
     def _log_lasting(
-        self, what: str, text: str, *, over: str, say: Callable[..., None] = logs.warning
+        self, what: str, text: str, *, over: str, log: Callable[..., None] = logs.warning
     ) -> None:
         """Log ``text`` once when a lasting state begins, and ``over`` when ``text`` is empty again."""
         if text and what not in self._logged:
             self._logged.add(what)
-            say(text, source=self.name)
+            log(text, source=self.name)
         elif not text and what in self._logged:
             self._logged.remove(what)
             logs.info(over, source=self.name)

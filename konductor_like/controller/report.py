@@ -143,12 +143,12 @@ class Report:
                 self._shadow_rules.add(rule)
             shown = rule if rule in self._shadow_rules else "other"
             self._metrics.shadowed.labels(fault.source.value, shown, severity.value).inc()
-            said = (fault.node, fault.key, fault.finding.position.boot_id)
-            if said in self._logged_shadows:
+            key = (fault.node, fault.key, fault.finding.position.boot_id)
+            if key in self._logged_shadows:
                 continue
             if len(self._logged_shadows) >= _SHADOWS_REMEMBERED:
                 self._logged_shadows.clear()
-            self._logged_shadows.add(said)
+            self._logged_shadows.add(key)
             if severity.taints and fault.node is not None:
                 would_taint.append(fault)
             effect = "tainted it" if severity.taints else f"been recorded as {severity}"
@@ -238,8 +238,8 @@ class Report:
                 odd.add((name, f"the record cannot be read in full: {state.record_problem}"))
             for taint in state.taints:
                 if taint.foreign_twin:
-                    said = f"{taint.key}={taint.value or ''}:{taint.effect}"
-                    odd.add((name, f"it carries the taint {said}, which is not ours and is left alone"))
+                    shown = f"{taint.key}={taint.value or ''}:{taint.effect}"
+                    odd.add((name, f"it carries the taint {shown}, which is not ours and is left alone"))
         for name, what in sorted(odd - self._logged_odd):
             logs.warning(f"node {name}: {what}.", node=name)
         self._logged_odd = odd
@@ -261,7 +261,7 @@ def _origin(fault: Fault) -> str:
 
 
 class BrakeReport:
-    """Logs, and sends as Events, when the brake begins to hold nodes and when it holds none any more."""
+    """Logs, and sends as Events, when the brake begins to hold back nodes and when it ends."""
 
     def __init__(self, fleet_event: FleetEvent) -> None:
         self._fleet_event = fleet_event
@@ -284,7 +284,7 @@ class BrakeReport:
                 bound=brake.bound,
             )
         elif self._held and not held:
-            logs.info("The brake holds nothing any more.")
+            logs.info("The brake holds back no node any more.")
         self._held = held
         if held and not self._announced:
             number = f"{len(held)} node" + ("s" if len(held) > 1 else "")
@@ -293,12 +293,15 @@ class BrakeReport:
                 f"Since {stamp(now)} the brake holds back {number}: {names}: {_why_held(brake)}",
             )
         elif self._announced and not held:
-            self._fleet_event(EventReason.FREE, f"Since {stamp(now)} the brake holds nothing any more.")
+            self._fleet_event(EventReason.FREE, f"Since {stamp(now)} the brake holds back no node any more.")
         self._announced = bool(held)
 
 
 def _why_held(brake: BrakeState) -> str:
-    """Return why the brake holds nodes, and whether releases help. Several reasons count as the bound."""
+    """Return why the brake holds back nodes, and whether releases help.
+
+    If there are several reasons, return that of the bound.
+    """
     reasons = {item.why for item in brake.held}
     first = brake.held[0].why
     if len(reasons) == 1 and first is not None and first is not SkipReason.BRAKE:

@@ -1,4 +1,4 @@
-"""What one reconcile leaves for the next: nodes whose writes fail, and faults of nodes that do not exist."""
+"""Work that one reconcile leaves for the next: failed writes, and faults of nodes that do not exist."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class PollSchedule:
         self._after_nudge = now + max(SPACING_SECONDS, SPACING_POLLS * seconds) if nudged else now
 
     def wait(self, seconds: float) -> None:
-        """Poll again after ``seconds``, whatever the interval and nudges say."""
+        """Poll again after ``seconds``, regardless of the interval and of nudges."""
         self._regular = self._after_nudge = self._clock() + seconds
 
     def put_off(self, seconds: float) -> None:
