@@ -3,8 +3,9 @@
 A node whose last heartbeat is older than ``stale_seconds`` is silent, and has a gap::
 
     heartbeats  |  |  |  |  .  .  .  .  .  .  .  .  |  |  |
-                      start_ns     found_ns      end_ns
-                         '- read late -'- missing -'
+                         ^           ^              ^
+                     start_ns    found_ns        end_ns
+                         | read late |   missing    |
 
 1. *Silent*: the gap has no end yet.
 2. *Heard again*: the next heartbeat ends the gap. The collector may still deliver what it kept, so the

@@ -1,8 +1,8 @@
-"""Draws conclusions about the fleet from its kernel logs.
+"""Derives facts about the fleet from its kernel logs.
 
-Whose kernel log arrives, which boots are live, and which Nodes were deleted and made anew. The monitor also
-counts lines that name an Xid in a form that detection does not understand: after a change of the driver or
-the collector, every line may look like that, and without this count the whole fleet would look healthy.
+The facts: whose kernel log arrives, which boots are live, and which Nodes were deleted and made anew. The
+monitor also counts lines that name an Xid in a form that detection does not understand. After a change of the
+driver or the collector every line may look like that; without the count the fleet would look healthy.
 """
 
 from __future__ import annotations

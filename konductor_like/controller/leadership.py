@@ -176,7 +176,7 @@ class Leadership:
         return [item for item in items if item is not None]
 
     def _reconcile(self, deliveries: list[Delivery]) -> None:
-        """Reconcile. After a bug's exception the readers do not commit, so the lines come again."""
+        """Reconcile. If that raises, the readers do not commit, so their lines come again."""
         self.last_reconcile_seconds = time.monotonic()
         try:
             self._act_on(deliveries)

@@ -1,4 +1,4 @@
-"""The controller's metrics, one registry per process, all families known in advance."""
+"""The controller's metrics: one registry per process, with all families from the start."""
 
 from __future__ import annotations
 

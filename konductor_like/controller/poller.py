@@ -178,7 +178,7 @@ class Poller:
         metrics.unreadable.labels(name).set(sum(window.width_ns for window in result.unread) / 1e9)
         self._log_lasting(
             "slowed",
-            "Loki processed more for us than KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE allows: "
+            "Loki processed more than KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE allows: "
             f"{name} lines are polled {result.slowdown:.0f} times less often."
             if result.slowdown > 1
             else "",

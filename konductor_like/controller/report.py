@@ -205,7 +205,7 @@ class Report:
         self._metrics.deleted.inc(len(names))
         deleted = "was deleted" if len(names) == 1 else "were deleted"
         message = (
-            f"{listed(names, _NAMES)} {deleted} with our taint: the brake still counts "
+            f"{listed(names, _NAMES)} {deleted} with the controller's taint: the brake still counts "
             f"{'it' if len(names) == 1 else 'them'} until {stamp(until)}."
         )
         logs.warning(message, deleted=list(names[:50]))
@@ -309,7 +309,7 @@ def _why_held(brake: BrakeState) -> str:
     numbers = f"{brake.out} of {brake.gpu_nodes} GPU nodes are out, {brake.bound} may be"
     if not brake.bound:
         return f"{numbers}: the settings allow no taint at all."
-    return f"{numbers}. Releasing nodes makes room."
+    return f"{numbers}. Releasing nodes allows further taints."
 
 
 class Repeats:

@@ -358,7 +358,7 @@ class LeadershipFactory:
         self.metrics.budget_used.set_function(lambda: budget.used)
 
         def keeps(text: str) -> bool:
-            """Whether the reader must keep a pod's line. Detection needs no line but those with a fault."""
+            """Whether the pod's line has a fault. The reader need not keep any other line."""
             return self.active_rules.in_force.detector.find_in_pod_log(text) is not None
 
         return {

@@ -45,7 +45,7 @@ def test_one_event_reports_the_nodes_held_back_and_why_and_one_the_end() -> None
         EventReason.HOLDING,
         (
             "Since 2026-03-04T12:00:05Z the brake holds back 2 nodes: gpu-2, gpu-3: "
-            "1 of 5 GPU nodes are out, 1 may be. Releasing nodes makes room."
+            "1 of 5 GPU nodes are out, 1 may be. Releasing nodes allows further taints."
         ),
     )
     assert free == (EventReason.FREE, "Since 2026-03-04T12:01:01Z the brake holds back no node any more.")
