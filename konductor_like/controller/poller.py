@@ -56,7 +56,7 @@ class Delivery:
 class Reader(Protocol):
     """Reads one kind of lines, such as :class:`konductor_like.loki.reader.SourceReader`."""
 
-    def ask_for(self, query: str) -> None:
+    def use_query(self, query: str) -> None:
         """Use another query from the next poll on."""
 
     def poll(self, now_ns: int, oldest_ns: int | None = None, /) -> PollResult:

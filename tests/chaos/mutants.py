@@ -367,10 +367,10 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # Again and again on one GPU
     "a threshold is one too low": Mutant(
-        "policy._threshold", _threshold_off_by(-1), example="two failures of a GPU are not enough"
+        "policy._threshold_reached", _threshold_off_by(-1), example="two failures of a GPU are not enough"
     ),
     "a threshold is one too high": Mutant(
-        *("policy._threshold", _threshold_off_by(1)),
+        *("policy._threshold_reached", _threshold_off_by(1)),
         example="three failures of a GPU are enough, a restart between them or not",
     ),
     "lines of one failure count one by one": Mutant(
@@ -402,29 +402,32 @@ MUTANTS: dict[str, Mutant] = {
         "policy._with_jobs", _first, example="page faults of three jobs are the GPU's"
     ),
     "what a failure elsewhere explains counts": Mutant(
-        *("policy.counting", lambda _: lambda found, *_rest: [each for each in found if not each.recorded]),
+        *(
+            "policy.evidence_that_counts",
+            lambda _: lambda found, *_rest: [each for each in found if not each.recorded],
+        ),
         example="page faults that failures of another node explain are that node's",
     ),
     # A pod's word of its GPU's memory
     "a pod's word of its memory is enough": Mutant(
-        "policy._together", _always("a pod says so"), example="a pod's word of memory is not enough"
+        "policy._confirmed_by", _always("a pod says so"), example="a pod's word of memory is not enough"
     ),
     "nothing confirms a pod": Mutant(
-        "policy._together", _always(""), example="a pod's word of memory and the kernel's are"
+        "policy._confirmed_by", _always(""), example="a pod's word of memory and the kernel's are"
     ),
     "a job's end confirms a pod": Mutant(
-        *("policy._is_meant", lambda _: lambda _rule, other: other.source is Source.KERNEL),
+        *("policy._confirms", lambda _: lambda _rule, other: other.source is Source.KERNEL),
         example="what any end of a job prints confirms no pod",
     ),
     "a pod is confirmed however long ago": Mutant(
         *(
-            "policy._together",
+            "policy._confirmed_by",
             lambda real: lambda rule, *rest: real(replace(rule, within_seconds=86_400), *rest),
         ),
         example="a kernel's word twelve minutes later confirms no pod",
     ),
     "a kernel's word that comes late confirms nothing": Mutant(
-        *("policy._together", _only_a_pods_line_is_news),
+        *("policy._confirmed_by", _only_a_pods_line_is_news),
         example="a kernel's word that is read long after a restart confirms a pod's",
     ),
 }

@@ -18,7 +18,7 @@ from konductor_like.model import (
     Source,
     Verb,
 )
-from konductor_like.policy.machines import remembered
+from konductor_like.policy.machines import recent_releases
 from konductor_like.policy.release import purge, release
 from tests.policy.scenes import Cluster, at, fault, fleet, let_go, node
 
@@ -244,7 +244,7 @@ def test_a_fatal_line_that_a_reset_covers_before_it_was_read_is_not_passed_over_
 
     assert cluster.tainted == set()
     [told] = plan.ignored
-    assert told.reason == "it stands before the last release in the kernel log, although it was read later"
+    assert told.reason == "it is before the last release in the kernel log, although it was read later"
 
 
 def test_a_release_covers_what_was_acted_upon_even_where_the_saved_cursor_lags_behind() -> None:
@@ -281,38 +281,38 @@ def released_state(name: str, *, seconds: float, boot: str = "boot-a") -> NodeSt
 def test_what_a_release_covers_is_remembered_after_its_node_is_gone_for_a_day() -> None:
     state = released_state("gpu-1", seconds=60)
 
-    [known] = remembered((), [state, *fleet(3).values()], at(61))
+    [known] = recent_releases((), [state, *fleet(3).values()], at(61))
 
     assert (known.machine, known.releases) == (state.record.machine, state.record.releases)
-    assert remembered([known], fleet(0).values(), at(86_400)) == (known,)
-    assert remembered([known], fleet(0).values(), at(86_461)) == ()
+    assert recent_releases([known], fleet(0).values(), at(86_400)) == (known,)
+    assert recent_releases([known], fleet(0).values(), at(86_461)) == ()
 
 
 def test_of_a_machine_that_has_a_node_the_record_there_is_what_counts() -> None:
     state = released_state("gpu-1", seconds=60)
-    [known] = remembered((), [state], at(61))
+    [known] = recent_releases((), [state], at(61))
     purged = replace(state, record=NodeRecord())
     reset_again = replace(
         state, record=replace(state.record, releases=(replace(state.record.releases[0], at=at(80)),))
     )
 
-    assert remembered([known], [purged], at(90)) == ()
-    assert [each.releases[0].at for each in remembered([known], [reset_again], at(90))] == [at(80)]
+    assert recent_releases([known], [purged], at(90)) == ()
+    assert [each.releases[0].at for each in recent_releases([known], [reset_again], at(90))] == [at(80)]
 
 
 def test_a_boot_that_is_over_is_not_remembered() -> None:
     state = released_state("gpu-1", seconds=60)
-    [known] = remembered((), [state], at(61))
+    [known] = recent_releases((), [state], at(61))
     rebooted = replace(state, machine=replace(state.machine, boot_id="boot-b"))
 
-    assert remembered((), [rebooted], at(90)) == ()
-    assert remembered([known], [rebooted], at(90)) == (known,)  # its kubelet may yet tell of the old one
+    assert recent_releases((), [rebooted], at(90)) == ()
+    assert recent_releases([known], [rebooted], at(90)) == (known,)  # its kubelet may yet tell of the old one
 
 
 def test_only_the_newest_releases_are_remembered() -> None:
     states = [released_state(f"gpu-{number}", seconds=number) for number in range(10, 70)]
 
-    known = remembered((), states, at(100))
+    known = recent_releases((), states, at(100))
 
     assert [each.machine and each.machine.system_id for each in known] == [
         f"system-gpu-{number}" for number in range(69, 19, -1)

@@ -19,7 +19,7 @@ from konductor_like.model import (
     Source,
     Threshold,
 )
-from konductor_like.policy.escalation import ADVICE
+from konductor_like.policy.escalation import DEFAULT_ADVICE
 from tests.policy.scenes import Cluster, at, fault, let_go
 from tests.policy.shared import RULES, gpu_fleet, nccl, xid
 
@@ -95,7 +95,7 @@ def test_every_built_in_escalation_to_a_taint_says_what_to_do_then() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "advice"), [(FaultKind.XID, ADVICE[0]), (FaultKind.CUSTOM, "Reboot the node.")]
+    ("kind", "advice"), [(FaultKind.XID, DEFAULT_ADVICE[0]), (FaultKind.CUSTOM, "Reboot the node.")]
 )
 def test_without_advice_of_its_own_a_threshold_has_a_general_one_and_a_users_rule_keeps_its_words(
     kind: FaultKind, advice: str
