@@ -66,7 +66,7 @@ def test_the_file_is_in_force_from_the_start(tmp_path: Path) -> None:
     assert scene.finds() is None
     said = scene.said()
     assert "new: site.nic_down, xid.13.severity, xid.63.mode." in said
-    assert "a bug in a job prints this Xid" in said
+    assert "a bug in a job can cause this Xid" in said
     assert scene.gauge("rules_info", hash=load_rules(scene.file).digest) == 1
     assert scene.gauge("rules_rejected") == 0
 
