@@ -1,6 +1,6 @@
-"""The controller: observe, detect, decide, write, report, again and again.
+"""The controller: it observes, detects, decides, writes and reports, again and again.
 
-``launch`` starts it, ``wiring`` builds it (in earnest or as a dry run), ``leader`` leads or stands by, a
-``leadership`` runs while we may write, a ``poller`` reads each source of Loki, and the ``reconciler`` turns
-lines into writes.
+``launch`` starts it, ``wiring`` builds it (for a real run or a dry run), ``leader`` takes the Lease or stands
+by, a ``leadership`` runs while the process has the Lease, a ``poller`` reads each source of Loki, and the
+``reconciler`` turns lines into writes.
 """

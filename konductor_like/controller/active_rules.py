@@ -1,6 +1,6 @@
-"""The rules in force: the package's own with the user's file over them, read again when the file changes.
+"""The rules in force: the built-in ones and, over them, the user's file, which is read again when it changes.
 
-A file that is refused changes nothing: the rules that run go on (rule 18).
+If a file is refused, the rules in force stay (rule 18).
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from konductor_like.policy.config import PolicyConfig
 
 _SHOWN_MOST = 20
 MOUNTED = Path("/etc/konductor-like/rules/rules.yaml")
-"""Where the manifest mounts a ConfigMap that need not be there."""
+"""The path at which the manifest mounts an optional ConfigMap."""
 
 
 @dataclass(frozen=True, slots=True)
 class RulesInForce:
-    """One set of rules. Take it once and ask it for everything: the next moment another may be in force."""
+    """One set of rules. Read ``ActiveRules.in_force`` once per task: another thread may replace it."""
 
     user_rules: UserRules
     detector: Detector
 
     @property
     def digest(self) -> str:
-        """The name of the rules in log lines and records."""
+        """Return the digest that names the rules in log lines and records."""
         return self.user_rules.digest
 
     def under(self, rules: PolicyConfig) -> PolicyConfig:
-        """The limits of the policy, with the thresholds and corroboration of these rules."""
+        """Return the policy's configuration with the thresholds and the corroboration of these rules."""
         return rules.under(self.user_rules.catalog.escalations, self.digest)
 
 
 class ActiveRules:
-    """Holds the rules in force.
+    """Keeps the rules in force.
 
-    One thread reloads; any thread may read ``in_force``, which is swapped as a whole, and set
+    Only one thread calls ``reload``. Any thread may read ``in_force``, which is replaced as a whole, and set
     ``reload_wanted``.
     """
 
     def __init__(
         self, path: Path | None, metrics: Metrics, reload_wanted: threading.Event | None = None
     ) -> None:
-        """Read the file. Raises RulesError; nothing runs yet that could go on without it."""
+        """Read the file. Raises RulesError, because there are no older rules yet that could stay in force."""
         self._path = path
         self._metrics = metrics
         self._reload_wanted = reload_wanted or threading.Event()
@@ -57,12 +57,12 @@ class ActiveRules:
         self._refused = ""
         rules = load_rules(path)
         if path is not None and self._version is None:
-            say = logs.info if path == MOUNTED else logs.warning
-            say(f"No rules file at {path}: only the built-in rules hold.")
+            log = logs.info if path == MOUNTED else logs.warning
+            log(f"No rules file at {path}: only the built-in rules are in force.")
         self._enforce(rules, UserRules(load_catalog()))
 
     def reload(self) -> bool:
-        """Read the file again if it changed, or if that was wanted; True where other rules hold now."""
+        """Read the file again if it changed or ``reload_wanted`` is set. Return whether the rules changed."""
         wanted = self._reload_wanted.is_set()
         self._reload_wanted.clear()
         version = _version(self._path)
@@ -94,7 +94,7 @@ class ActiveRules:
             logs.error(f"The rules stay as they were ({digest}). {error.hint}", rules=digest)
 
     def _enforce(self, rules: UserRules, before: UserRules) -> None:
-        """Put the rules in force, and say what changed in a few words."""
+        """Put the rules in force, and log which rules are new, changed or gone."""
         self.in_force = RulesInForce(rules, Detector(rules.catalog))
         self._show()
         old, new = {**before.overrides, **before.own}, {**rules.overrides, **rules.own}
@@ -116,9 +116,9 @@ class ActiveRules:
 
 
 def _version(path: Path | None) -> tuple[int, ...] | None:
-    """What differs between two versions of a file; a mounted ConfigMap is a link that is swapped."""
+    """Return numbers that differ between two versions of a file. A ConfigMap is a link that is replaced."""
     try:
         found = None if path is None else path.stat()
     except OSError:
-        return None  # reading it says why
+        return None  # reading the file will show the error
     return found and (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)

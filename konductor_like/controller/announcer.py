@@ -1,4 +1,4 @@
-"""Events are sent after the write they tell of, in threads of their own: a slow one never delays a taint."""
+"""Sends Events about Nodes after their writes, in threads of its own, so that they never delay a taint."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from konductor_like.controller import logs
 from konductor_like.model import Change, EventReason, NodeState
 
 WAITING_AT_MOST = 2000
+"""Events in the queue; further ones are only logged."""
 SENDERS = 3
-"""Of a thousand Events the last one shall not wait for as many round trips."""
+"""Threads that send. With 3, the last of 1,000 Events waits for about 333 round trips."""
 CLOSE_SECONDS = 5.0
 Send = Callable[[NodeState, EventReason, str, str, str], bool]
-"""Sends one Event and says whether that worked: ``NodeEvents.send``."""
+"""Sends one Event and returns whether that worked: ``NodeEvents.send``."""
 
 
 class Announcer:
-    """Queues Events and begins to send them in order, a few at once."""
+    """Queues Events and sends them in order, a few at once."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -36,7 +37,7 @@ class Announcer:
             thread.start()
 
     def announce(self, state: NodeState, change: Change) -> None:
-        """Queue the change's Event, if it has one; when too many wait already, it is only logged."""
+        """Queue the change's Event, if it has one. If the queue is full, only log it."""
         if change.event is None:
             return
         try:
@@ -47,10 +48,10 @@ class Announcer:
             )
 
     def close(self) -> None:
-        """Send what waits, but not for long."""
+        """Send the queued Events for at most ``CLOSE_SECONDS``, then stop."""
         end = time.monotonic() + CLOSE_SECONDS
         for _ in self._threads:
-            with contextlib.suppress(queue.Full):  # then there is work enough to notice the closing
+            with contextlib.suppress(queue.Full):  # a thread with a full queue sees ``_closing`` by itself
                 self._queue.put(None, timeout=max(0.0, end - time.monotonic()))
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
@@ -61,5 +62,5 @@ class Announcer:
             try:
                 if not self._send(*item):
                     logs.debug(f"Event for node {item[0].name} could not be sent.", node=item[0].name)
-            except Exception:  # noqa: BLE001  # one Event must not be the last; logged in full
+            except Exception:  # noqa: BLE001  # the thread must go on with the next Event; logged in full
                 logs.LOGGER.exception("An Event could not be sent. Please report this.")

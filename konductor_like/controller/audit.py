@@ -1,7 +1,7 @@
-"""The audit trail: every write and every refusal to act as one line of the log, always of the same fields.
+"""The audit trail: each write and each refusal to taint is one line of the log, always with the same fields.
 
-``docs/audit.md`` describes the fields. What joins a line with the record on the node and with its Event is
-``act``, the name of the write.
+``docs/audit.md`` describes the fields. The field ``act`` names the write; the node's record and the Event
+have the same ``act``.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ FIELDS = (
     *("failure_group", "rules", "evidence", "why"),
 )
 REMEMBERED = 10_000
-"""Refusals that are known to have been said; beyond that the oldest are forgotten, and may be said again."""
+"""Refusals remembered as logged. Beyond that the oldest are forgotten, and may be logged again."""
 ENDED = timedelta(minutes=10)
-"""A refusal that was not repeated for so long has ended; when it comes again, it is said again."""
+"""Time without repetition after which a refusal has ended; after that it is logged again."""
 
 
 class Audit:
-    """Writes the trail, and remembers which refusals it holds already."""
+    """Writes the audit trail, and remembers which refusals are in it."""
 
     def __init__(self, metrics: Metrics, *, dry_run: bool = False) -> None:
         self._metrics = metrics
         self._applied = "dry-run" if dry_run else "applied"
-        self._said: dict[tuple[str, IncidentKey, SkipReason], datetime] = {}
-        """What was said, and when it was last repeated; the oldest first."""
+        self._logged: dict[tuple[str, IncidentKey, SkipReason], datetime] = {}
+        """Each logged refusal, and when it last occurred; the oldest first."""
 
     def written(self, change: Change, outcome: str, why: str = "") -> None:
-        """One write and what became of it: ``applied``, ``failed``, ``gone``, ``conflict``, ``under way``."""
+        """Log one write and its outcome: ``applied``, ``failed``, ``gone``, ``conflict`` or ``under way``."""
         act = None if change.record is None else change.record.act
         incident = _incident(change)
         key = incident.key if incident else None
@@ -61,38 +61,38 @@ class Audit:
             "rules": (act.rules if act else "") or None,
             "why": why or cause,
         }
-        _say(facts, quietly=outcome == "conflict")  # which is decided again at once
+        _log(facts, quietly=outcome == "conflict")  # after a conflict the node is decided again at once
 
     def refused(self, refused: Iterable[SkippedTaint], rules: str, now: datetime) -> None:
-        """Nodes that were not tainted, each said once for as long as it stays so."""
+        """Log the nodes that were not tainted, each once while the refusal lasts."""
         for item in refused:
-            said = (item.node, item.key, item.why)
-            before = self._said.pop(said, None)
-            self._said[said] = now  # what is repeated moves to the end
+            refusal = (item.node, item.key, item.why)
+            before = self._logged.pop(refusal, None)
+            self._logged[refusal] = now  # a repeated refusal moves to the end
             if before is not None and now - before <= ENDED:
                 continue
             why = f"{item.why.value}: {item.detail}" if item.detail else item.why.value
             facts = _facts(item.node, item.key, item.about)
-            _say(facts | {"verb": "taint", "outcome": "refused", "rules": rules or None, "why": why})
+            _log(facts | {"verb": "taint", "outcome": "refused", "rules": rules or None, "why": why})
             self._metrics.refusals.labels(item.why.value).inc()
-        while self._said:
-            oldest = next(iter(self._said))
-            if now - self._said[oldest] <= ENDED and len(self._said) <= REMEMBERED:
+        while self._logged:
+            oldest = next(iter(self._logged))
+            if now - self._logged[oldest] <= ENDED and len(self._logged) <= REMEMBERED:
                 return
-            del self._said[oldest]
+            del self._logged[oldest]
 
 
 def heeded(verb: str, *, by: str | None, act: str, why: str) -> None:
-    """What a person wrote on the Lease is acted upon from now on: ``pause``, ``resume``, ``brake-reset``.
+    """Log that the controller now follows an act on the Lease: ``pause``, ``resume`` or ``brake-reset``.
 
-    ``by`` is None for a pause that ended by itself.
+    ``by`` names the person; it is None for a pause that expired.
     """
     facts = _facts(None, None, None) | {"act": act or None, "verb": verb, "outcome": "heeded"}
-    _say(facts | {"by": by, "why": why or None})
+    _log(facts | {"by": by, "why": why or None})
 
 
 def _facts(node: str | None, key: IncidentKey | None, about: Incident | Fault | None) -> dict[str, Any]:
-    """Every field of the schema; what is not known is None."""
+    """Return every field of the schema; an unknown one is None."""
     facts: dict[str, Any] = dict.fromkeys(FIELDS)
     facts |= {"audit": SCHEMA, "node": node, "rule": key and key.rule, "gpu": key and key.gpu}
     if about is None:
@@ -111,14 +111,14 @@ def _facts(node: str | None, key: IncidentKey | None, about: Incident | Fault | 
 
 
 def _incident(change: Change) -> Incident | None:
-    """What the write is about: what it taints for, else the newest that opened, else what has grown."""
+    """Return the incident that the write taints for, else the newest that opened, else one that has grown."""
     if change.incident is not None or change.record is None:
         return change.incident
     keys = [fault.key for fault in change.news] or [grown.latest.key for grown in change.grown]
     return change.record.incident(keys[-1]) if keys else None
 
 
-def _say(facts: dict[str, Any], *, quietly: bool = False) -> None:
+def _log(facts: dict[str, Any], *, quietly: bool = False) -> None:
     of_node = f" of node {facts['node']}" if facts["node"] else ""
     message = f"audit: {facts['verb']}{of_node} {facts['outcome']}"
     (logs.debug if quietly else logs.info)(message, **facts)

@@ -1,9 +1,20 @@
 """Which nodes' kernel logs arrive, and which spans of them are missing (rules 8 and 14).
 
-Silence of a node means something only where its heartbeat is heard. A silence longer than the stale span is
-a gap; it stays open until heartbeats of that time were read after all, because then the collector has
-delivered the lines between them too, and a moment longer, in which those are read; or until its age passes a
-setting. Nothing here reads a clock or Loki: heartbeats go in, and what to read again comes out.
+A node whose last heartbeat is older than ``stale_seconds`` is silent, and has a gap::
+
+    heartbeats  |  |  |  |  .  .  .  .  .  .  .  .  |  |  |
+                         ^           ^              ^
+                     start_ns    found_ns        end_ns
+                         | read late |   missing    |
+
+1. *Silent*: the gap has no end yet.
+2. *Heard again*: the next heartbeat ends the gap. The collector may still deliver what it kept, so the
+   heartbeats of the missing part are read again now and then, and so are the lines of the gap.
+3. *Closed*: all heartbeats of the gap were read late, so the collector has delivered the lines between them
+   too. The tracker waits ``CLOSING_NS`` longer, until those lines were read again as well.
+4. *Given up*, instead of closed: the gap ended longer ago than ``max_age_seconds``.
+
+This module reads neither a clock nor Loki: heartbeats go in, and the spans to read again come out.
 """
 
 from __future__ import annotations
@@ -17,104 +28,108 @@ from konductor_like.model import Coverage, CoverageState, Gap, Loss
 from konductor_like.model.time import SECOND_NS, moment_of, unix_ns
 
 Span = tuple[int, int]
-"""Start and end of a gap: two heartbeats that are further apart than a silence may be, in Loki's ns."""
+"""Start and end, as Loki's timestamps in nanoseconds."""
 OpenSpan = tuple[int, int | None]
-"""With no end while the silence lasts."""
+"""Start and end; the end is None while the silence lasts."""
 
 GAPS_MOST = 50
+"""Gaps in one coverage; further gaps are joined (:func:`grouped`)."""
 _MINUTE_NS = 60 * SECOND_NS
 LATE_NS = 60 * SECOND_NS
-"""So long before a node counts as unknown its late heartbeats are read once more."""
+"""Nanoseconds before a node becomes unknown. Then its heartbeats are read once more: they may be late."""
 CAUGHT_UP_NS = 90 * SECOND_NS
-"""Nobody is called silent while heartbeats are not read up to here before now."""
+"""Nanoseconds that reading heartbeats may be behind; if it is further behind, no node is called silent."""
 ROUND_NS = 600 * SECOND_NS
-"""Time between two readings of a gap's heartbeats in its first hour; later there is one an hour."""
+"""Nanoseconds between two readings of a gap's heartbeats in its first hour; later there is one an hour."""
 ONGOING_NS = 3600 * SECOND_NS
-"""A collector delivers the oldest first, so of a silence that lasts its first hour is read again."""
+"""Nanoseconds of a lasting silence that are read again: its first hour.
+
+A collector delivers its oldest lines first, so late heartbeats appear there first.
+"""
 CLOSING_NS = 120 * SECOND_NS
-"""A gap is closed so long after its last heartbeat was read: by then its lines were read once more, too."""
+"""Nanoseconds between reading a gap's last heartbeat and closing it; meanwhile its lines are read."""
 
 
 @dataclass(slots=True)
 class NodeGap:
-    """The gap of one node. It never shrinks; it closes when all heartbeats of it were read after all."""
+    """The gap of one node after it was heard again. Late heartbeats do not make it shorter."""
 
     start_ns: int
-    """The last heartbeat before it."""
+    """The last heartbeat before the gap."""
     end_ns: int
-    """The first heartbeat after it."""
+    """The first heartbeat after the gap."""
     found_ns: int
-    """Up to here its heartbeats were read after all."""
+    """The latest heartbeat of the gap that was read late with no silence between it and ``start_ns``."""
     found_all_ns: int | None = None
-    """When the last of them was read."""
+    """When the last missing heartbeat was read; None while some are missing."""
 
     def found(self, at_ns: int, quiet_ns: int) -> None:
-        """A heartbeat of that time was read late. One that leaves a silence before it tells nothing yet."""
+        """Note a heartbeat that was read late. It counts if no silence is between ``found_ns`` and it."""
         if self.found_ns < at_ns <= self.end_ns and at_ns - self.found_ns <= quiet_ns:
             self.found_ns = self.end_ns if self.end_ns - at_ns <= quiet_ns else at_ns
 
     @property
     def span(self) -> Span:
-        """All of it."""
+        """Return the whole gap."""
         return self.start_ns, self.end_ns
 
     @property
     def missing(self) -> Span | None:
-        """The part whose heartbeats were not read yet."""
+        """Return the part of the gap whose heartbeats were not read yet, None if all were."""
         return (self.found_ns, self.end_ns) if self.found_ns < self.end_ns else None
 
 
 @dataclass(slots=True)
 class _Node:
-    """What is known of one node's heartbeats."""
+    """The heartbeats of one node."""
 
     heard_ns: int
-    """The last one; of a node that the last controller heard, when that last worked out the coverage."""
+    """The last heartbeat; before the first one in this leadership, the last controller's ``Coverage.at``."""
     fresh_ns: int
-    """From when silence counts: the last heartbeat or the start of this leadership."""
+    """The time since which silence counts: the last heartbeat or the start of this leadership."""
     confirmed: bool = True
-    """It was heard in this leadership."""
+    """Whether the node was heard in this leadership."""
     silent: bool = False
     reread: bool = False
-    """Its late heartbeats were asked for since it was last heard."""
+    """Whether late heartbeats were read again since the node was last heard."""
     gap: NodeGap | None = None
 
 
 @dataclass(slots=True)
 class CoverageChanges:
-    """What changed since it was last asked for: nodes, with the span that it is about."""
+    """The changes since the last report: nodes, each with the span of its silence or gap."""
 
     silent: list[tuple[str, OpenSpan]] = field(default_factory=list)
     heard: list[tuple[str, OpenSpan]] = field(default_factory=list)
-    """Heard again, with a gap that may still be closed."""
+    """Nodes that were heard again; their gap may still be closed."""
     closed: list[tuple[str, OpenSpan]] = field(default_factory=list)
     given_up: list[tuple[str, OpenSpan]] = field(default_factory=list)
 
 
 class CoverageTracker:
-    """Remembers when each node was heard; asked for the state of the fleet now and then."""
+    """Remembers when each node was heard, and derives the fleet's coverage from that."""
 
     def __init__(
         self, stale_seconds: float, *, before: Coverage | None, now_ns: int, max_age_seconds: float = 86_400.0
     ) -> None:
-        """``before`` is what the last controller saw: its measured nodes are expected to be heard again."""
+        """``before`` is the last controller's coverage. Its measured nodes are expected to be heard again."""
         self._stale_ns = round(stale_seconds * SECOND_NS)
         self._max_age_ns = round(max_age_seconds * SECOND_NS)
         self._before = before
         self._started_ns = self._upto_ns = now_ns
         self._nodes: dict[str, _Node] = {}
         self._blind: Span | None = None
-        """When heartbeats could not be read at all: for nodes that are not measured."""
+        """The last span in which no heartbeats could be read: the gap of nodes that are not measured."""
         self._lost: dict[str, Loss] = dict(before.lost) if before else {}
         self._overruns: dict[str, set[tuple[str, int]]] = {}
         self._next_round_ns = now_ns + ROUND_NS
         self._reread_now: set[str] = set()
         self._changes = CoverageChanges()
         self.revisit_spans: tuple[Span, ...] = ()
-        """What the fault readers should read again: all open gaps, without overlaps, in order."""
+        """The spans that the fault readers should read again: all gaps, without overlaps, in order."""
 
     def heard(self, node: str, timestamp_ns: int) -> None:
-        """A heartbeat of the node, with its Loki timestamp; in any order, and as often as you like."""
+        """Note a heartbeat of the node by its Loki timestamp. Order and repetition do not matter."""
         known = self._nodes.get(node) or self._adopt(node)
         if known is None:
             self._nodes[node] = _Node(timestamp_ns, timestamp_ns)
@@ -132,7 +147,7 @@ class CoverageTracker:
         known.confirmed, known.reread = True, False
 
     def overrun(self, node: str, boot_id: str, first: int, lost: int, timestamp_ns: int) -> bool:
-        """Records that the kernel overwrote before they were read; whether this is news."""
+        """Count records that the kernel overwrote before they were read. Return whether they were new."""
         seen = self._overruns.setdefault(node, set())
         before = self._lost.get(node)
         known_before = not seen and before is not None and timestamp_ns <= before.at_ns
@@ -147,14 +162,17 @@ class CoverageTracker:
         return True
 
     def read_up_to(self, upto_ns: int, now_ns: int) -> None:
-        """All heartbeats before ``upto_ns`` that Loki had were read. After a long failure that is a gap."""
+        """Note that all heartbeats before ``upto_ns`` were read. After a long failure to read, note a gap."""
         if now_ns - self._upto_ns > self._stale_ns + CAUGHT_UP_NS:
             self._blind = (self._blind[0] if self._blind else self._upto_ns, now_ns)
         self._upto_ns = max(self._upto_ns, upto_ns)
 
     def coverage(self, created_ns: Mapping[str, int], now_ns: int) -> Coverage:
-        """The state of the GPU nodes that exist now, given with when they were made; forgets the others."""
-        self._meet(created_ns)
+        """Return the coverage of the GPU nodes that exist, and forget all others.
+
+        ``created_ns`` is the creation time of each GPU node.
+        """
+        self._take_over(created_ns)
         oldest_ns = now_ns - self._max_age_ns
         for name, node in self._nodes.items():
             self._update(name, node, oldest_ns, now_ns)
@@ -177,12 +195,12 @@ class CoverageTracker:
         )
 
     def take_changes(self) -> CoverageChanges:
-        """What changed; the next call tells only what came after it."""
+        """Return the changes since the last call."""
         changes, self._changes = self._changes, CoverageChanges()
         return changes
 
     def rereads(self, now_ns: int) -> list[Reread]:
-        """What to read again now: late heartbeats of nodes about to be unknown, and those of open gaps."""
+        """Return the spans to read again now: of nodes about to become unknown, and of gaps."""
         if now_ns - self._upto_ns > CAUGHT_UP_NS:
             return []
         is_round = now_ns >= self._next_round_ns
@@ -201,7 +219,7 @@ class CoverageTracker:
         return joined(found, now_ns - self._max_age_ns)
 
     def _adopt(self, name: str) -> _Node | None:
-        """What the last controller left behind about a node that this one has not heard of yet."""
+        """Take over a node that the last controller has heard. Return None if it never heard the node."""
         if self._before is None:
             return None
         state, gaps = self._before.of(name), [gap for gap in self._before.gaps if gap.concerns(name)]
@@ -220,14 +238,14 @@ class CoverageTracker:
         )
         return node
 
-    def _meet(self, created_ns: Mapping[str, int]) -> None:
-        """Take over from the last controller once; from then on only those that exist are remembered."""
+    def _take_over(self, created_ns: Mapping[str, int]) -> None:
+        """Take over the last controller's coverage, once. Forget the nodes that do not exist."""
         if self._before is not None:
             at_ns = unix_ns(self._before.at)
             unmeasured = [name for name in created_ns if not (self._nodes.get(name) or self._adopt(name))]
             for name, created in created_ns.items():
                 if created > at_ns and name in self._nodes and not self._nodes[name].confirmed:
-                    del self._nodes[name]  # newer than what was said of its name
+                    del self._nodes[name]  # the last controller knew an older Node of this name
             if unmeasured:
                 self._blind = _closed(gap for gap in self._before.gaps if gap.concerns(unmeasured[0]))
             self._before = None
@@ -236,7 +254,7 @@ class CoverageTracker:
         self._overruns = {name: seen for name, seen in self._overruns.items() if name in created_ns}
 
     def _update(self, name: str, node: _Node, oldest_ns: int, now_ns: int) -> None:
-        """Note when one node falls silent, is heard again, and when its gap is closed or too old."""
+        """Note whether the node fell silent or was heard again, and whether its gap is closed or too old."""
         stale = now_ns - node.fresh_ns > self._stale_ns
         if stale and not node.silent and now_ns - self._upto_ns <= CAUGHT_UP_NS:
             node.silent = True
@@ -285,7 +303,7 @@ class CoverageTracker:
         return tuple((each.start_ns, each.end_ns) for each in joined(whole, _minute(oldest_ns)))
 
     def _spans_of_round(self, node: _Node, now_ns: int) -> list[Span]:
-        """The spans of a node whose heartbeats are read again in this round."""
+        """Return the spans of the node whose heartbeats are read again in this round."""
         spans = []
         if node.gap is not None and node.gap.missing is not None and _is_due(now_ns - node.gap.end_ns):
             spans.append(node.gap.missing)
@@ -295,22 +313,22 @@ class CoverageTracker:
 
 
 def _minute(ns: int) -> int:
-    """Rounded down to the minute; ``-_minute(-ns)`` rounds up."""
+    """Round down to the minute; ``-_minute(-ns)`` rounds up."""
     return ns // _MINUTE_NS * _MINUTE_NS
 
 
 def _is_due(age_ns: int) -> bool:
     """Whether a gap of that age is read again in this round: always in its first hour, then every sixth time.
 
-    What a collector kept arrives soon after it is back. Reading a day again every ten minutes for a day would
-    cost Loki more than all else that we do.
+    A collector delivers what it kept soon after it is back. Reading a long gap again every ten minutes for a
+    day would cost Loki more than all other queries of the controller.
     """
     rounds = age_ns // ROUND_NS
     return rounds <= 6 or rounds % 6 == 0
 
 
 def joined(found: Iterable[tuple[Span, str]], oldest_ns: int) -> list[Reread]:
-    """As few spans as cover all of them: those that overlap become one, for the nodes of both."""
+    """Join spans that overlap or touch; a joined span is read for the nodes of all its parts."""
     spans: list[tuple[int, int, set[str]]] = []
     for (start_ns, end_ns), name in sorted(found):
         start_ns = max(start_ns, oldest_ns)
@@ -324,20 +342,23 @@ def joined(found: Iterable[tuple[Span, str]], oldest_ns: int) -> list[Reread]:
 
 
 def _closed(gaps: Iterable[Gap]) -> Span | None:
-    """One span that covers all gaps that have an end."""
+    """Return one span that covers all gaps with an end."""
     spans = [(gap.start_ns, gap.end_ns) for gap in gaps if gap.end_ns is not None]
     return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else None
 
 
 def longer(gap: NodeGap | None, start_ns: int, end_ns: int) -> NodeGap:
-    """The node's gap after one more silence."""
+    """Return the node's gap after one more silence: from the old gap's start to the new one's end."""
     if gap is None:
         return NodeGap(start_ns, end_ns, start_ns)
     return NodeGap(gap.start_ns, end_ns, gap.found_ns if gap.missing else start_ns)
 
 
 def grouped(missing: Iterable[tuple[str, OpenSpan]]) -> tuple[Gap, ...]:
-    """The gaps of all nodes, those of the same minutes as one. Of too many, the latest become one."""
+    """Group the spans of all nodes into gaps; spans of the same minutes become one gap.
+
+    Of more than ``GAPS_MOST`` gaps the latest ones become one.
+    """
     nodes_by_span: defaultdict[OpenSpan, set[str]] = defaultdict(set)
     for node, (start_ns, end_ns) in missing:
         nodes_by_span[_minute(start_ns), None if end_ns is None else -_minute(-end_ns)].add(node)

@@ -1,4 +1,4 @@
-"""What coverage says: log lines, metrics and Events; of many nodes at once one, not thousands."""
+"""Reports changes of the coverage as log lines, metrics and Events; many nodes at once make one Event."""
 
 from __future__ import annotations
 
@@ -15,30 +15,33 @@ from konductor_like.model.text import listed
 from konductor_like.model.time import SECOND_NS, moment_of, stamp
 
 FLEET_PERCENT = 5.0
-"""When more than this share of the GPU nodes falls silent, that is one piece of news."""
+"""Percent of the GPU nodes. If more nodes fall silent together, one Event about the fleet reports them."""
 GATHER_NS = 75 * SECOND_NS
-"""Heartbeats come once a minute, so nodes that fall silent together are noticed over so long a time."""
+"""Nanoseconds for which silent nodes are gathered before they are reported.
+
+Heartbeats come once a minute, so the controller notices nodes that fall silent together one after the other.
+"""
 QUIET_NS = 600 * SECOND_NS
-"""After an Event about the fleet further nodes get none of their own for so long."""
+"""Nanoseconds after an Event about the fleet in which no silent node gets an Event of its own."""
 UNREAD_UPDATES = 2
-"""At so many updates in a row kernel logs must be unread before the log says so."""
+"""Updates in a row that must find the kernel logs unread before the controller logs it."""
 _NAMES = 5
 
 
 class CoverageReport:
-    """Remembers only what it has not said yet, and what keeps it from saying the same thing twice."""
+    """Remembers the nodes still to report, and what was reported, so that it is not reported twice."""
 
     def __init__(self, metrics: Metrics, events: EventSink, fleet_event: FleetEvent) -> None:
         self._metrics = metrics
         self._events = events
         self._fleet_event = fleet_event
-        self._unsaid: dict[str, int] = {}
+        self._unreported: dict[str, int] = {}
         self._gather_until_ns: int | None = None
-        self._fleet_said_ns = -QUIET_NS
+        self._fleet_reported_ns = -QUIET_NS
         self._ambiguous: frozenset[str] = frozenset()
         self._left: set[tuple[str, str]] = set()
         self._unread_updates = 0
-        """How many updates in a row saw unread kernel logs; the first after a start is often one of these."""
+        """Updates in a row that found the kernel logs unread. The first update after a start often does."""
         self._reached_present = False
         """Whether the kernel logs were read up to the present since the start."""
 
@@ -50,30 +53,35 @@ class CoverageReport:
         now_ns: int,
         unread_since_ns: int | None = None,
     ) -> None:
-        """Everything that changed, given the GPU nodes.
+        """Report the changes. ``nodes`` are the GPU nodes.
 
-        ``unread_since_ns`` as for :meth:`FleetMonitor.update`: heartbeats that are heard mean nothing then.
+        If ``unread_since_ns`` is set, the kernel logs are not read (:meth:`FleetMonitor.update`), and every
+        node counts as unknown, even if its heartbeats arrive.
         """
         self._measure(coverage, nodes, unread=unread_since_ns is not None)
-        self._say_unread(unread_since_ns)
+        self._log_unread(unread_since_ns)
         for name, (since_ns, _) in changes.silent:
-            self._unsaid[name] = since_ns
+            self._unreported[name] = since_ns
             self._gather_until_ns = self._gather_until_ns or now_ns + GATHER_NS
-        heard = [item for item in changes.heard if self._unsaid.pop(item[0], None) is None]
-        _say(heard, "{names}: heard again; what is missing{span} is looked for until it comes or is too old.")
-        _say(changes.closed, "{names}: the gap{span} is closed, its heartbeats came after all.")
-        _say(
+        heard = [item for item in changes.heard if self._unreported.pop(item[0], None) is None]
+        _log_spans(
+            heard,
+            "{names}: heard again. The controller looks for the missing lines{span} until they arrive or are "
+            "too old.",
+        )
+        _log_spans(changes.closed, "{names}: the gap{span} is closed: its heartbeats arrived late.")
+        _log_spans(
             changes.given_up,
-            "{names}: the gap{span} is given up for its age; lines of that time may be lost.",
+            "{names}: the gap{span} is too old and is given up; its lines may be lost.",
             worrying=True,
         )
         if self._gather_until_ns is not None and now_ns >= self._gather_until_ns:
             self._gather_until_ns = None
-            self._say_silent(nodes, now_ns)
-        self._say_ambiguous(coverage.ambiguous, nodes)
+            self._report_silent(nodes, now_ns)
+        self._report_ambiguous(coverage.ambiguous, nodes)
 
     def overran(self, node: str, overrun: Overrun, state: NodeState | None) -> None:
-        """The kernel overwrote records before they were read; nothing brings them back."""
+        """Report records that the kernel overwrote before they were read. They are lost."""
         self._metrics.records_lost.inc(overrun.lost)
         message = (
             f"The kernel overwrote {overrun.lost:,} records of its log ({overrun.first} to {overrun.last} of "
@@ -84,11 +92,12 @@ class CoverageReport:
             self._announce(state, EventReason.OVERRUN, message)
 
     def left(self, left: Mapping[str, frozenset[str]]) -> None:
-        """Boots that turned out to be over, said once."""
+        """Log once each boot that faults waited for and that the Node has left."""
         found = {(node, boot) for node, boots in left.items() for boot in boots}
         for node, boot in sorted(found - self._left):
             logs.info(
-                f"node {node}: what boot {boot} said is history, the Node's present boot was heard since.",
+                f"node {node}: boot {boot} is over, because the present boot was heard later. Its faults do "
+                "not count any more.",
                 node=node,
             )
         self._left = found
@@ -103,7 +112,7 @@ class CoverageReport:
         metrics.nodes_with_gaps.set(concerned if coverage.gaps else 0)
         metrics.nodes_ambiguous.set(len(coverage.ambiguous))
 
-    def _say_unread(self, unread_since_ns: int | None) -> None:
+    def _log_unread(self, unread_since_ns: int | None) -> None:
         if unread_since_ns is None:
             if self._unread_updates >= UNREAD_UPDATES:
                 again = " again" if self._reached_present else ""
@@ -116,41 +125,41 @@ class CoverageReport:
         upto = stamp(moment_of(unread_since_ns))
         if self._reached_present:
             logs.warning(
-                f"The kernel logs were read in full up to {upto} and no further: until they are, every node "
-                "that nothing stands against counts as unknown."
+                f"The kernel logs were read in full up to {upto} and no further. Until they are, every node "
+                "without a recorded fault is UNKNOWN."
             )
         else:
             logs.info(
                 f"Reading the kernel logs of the past: they are read up to {upto}. Until the present is "
-                "reached, every node that nothing stands against counts as unknown."
+                "reached, every node without a recorded fault is UNKNOWN."
             )
 
-    def _say_silent(self, nodes: Mapping[str, NodeState], now_ns: int) -> None:
-        silent = {name: since_ns for name, since_ns in self._unsaid.items() if name in nodes}
-        self._unsaid.clear()
+    def _report_silent(self, nodes: Mapping[str, NodeState], now_ns: int) -> None:
+        silent = {name: since_ns for name, since_ns in self._unreported.items() if name in nodes}
+        self._unreported.clear()
         if not silent:
             return
         since = stamp(moment_of(min(silent.values())))
         count = "1 node" if len(silent) == 1 else f"{len(silent):,} nodes"
         message = (
             f"The kernel log of {count} has not been heard since {since}: {listed(sorted(silent), _NAMES)}. "
-            "Unknown is not healthy: look at the kernel-log reader and the collector."
+            "Unknown is not healthy: check the kernel-log reader and the collector."
         )
         logs.warning(message, nodes=sorted(silent)[:50], count=len(silent))
         if len(silent) > 1 and len(silent) * 100 > FLEET_PERCENT * len(nodes):
-            self._fleet_said_ns = now_ns
+            self._fleet_reported_ns = now_ns
             self._fleet_event(EventReason.SILENT, message)
-        elif now_ns - self._fleet_said_ns >= QUIET_NS:
+        elif now_ns - self._fleet_reported_ns >= QUIET_NS:
             for name, since_ns in sorted(silent.items()):
                 since = stamp(moment_of(since_ns))
-                told = f"Its kernel log has not been heard since {since}: unknown is not healthy."
-                self._announce(nodes[name], EventReason.SILENT, told)
+                message = f"Its kernel log has not been heard since {since}: unknown is not healthy."
+                self._announce(nodes[name], EventReason.SILENT, message)
 
-    def _say_ambiguous(self, ambiguous: frozenset[str], nodes: Mapping[str, NodeState]) -> None:
+    def _report_ambiguous(self, ambiguous: frozenset[str], nodes: Mapping[str, NodeState]) -> None:
         for name in sorted(ambiguous - self._ambiguous):
             message = (
-                "Two machines report under this name at once, by the boots in their heartbeats: it is not "
-                "tainted until one is left. Give each machine a name of its own."
+                "Two machines report under this name at once, by the boots in their heartbeats. The node is "
+                "not tainted until only one of them reports. Give each machine a name of its own."
             )
             logs.warning(f"node {name}: {message}", node=name)
             if name in nodes:
@@ -164,8 +173,8 @@ class CoverageReport:
         self._events.announce(state, change)
 
 
-def _say(items: Iterable[tuple[str, OpenSpan]], sentence: str, *, worrying: bool = False) -> None:
-    """One line of the log for all nodes with the same span, to the minute, instead of one for each."""
+def _log_spans(items: Iterable[tuple[str, OpenSpan]], sentence: str, *, worrying: bool = False) -> None:
+    """Log one line for all nodes whose span is the same to the minute."""
     together: defaultdict[tuple[int, int], list[tuple[str, OpenSpan]]] = defaultdict(list)
     for name, (start_ns, end_ns) in items:
         minute = 60 * SECOND_NS

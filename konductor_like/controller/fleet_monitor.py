@@ -1,7 +1,8 @@
-"""What kernel logs say about the fleet: whose arrive, which boots are live, and which Nodes were made anew.
+"""Derives facts about the fleet from its kernel logs.
 
-Here is also what detection could not read: a driver or a collector may change its form from one day to the
-next, and without a word about it the whole fleet would look healthy.
+The facts: whose kernel log arrives, which boots are live, and which Nodes were deleted and made anew. The
+monitor also counts lines that name an Xid in a form that detection does not understand. After a change of the
+driver or the collector every line may look like that; without the count the fleet would look healthy.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from konductor_like.policy.machines import (
 )
 
 OVERDUE_NS = 600 * SECOND_NS
-"""A fault that waits longer than this for its boot is counted; it is never dropped for its age."""
+"""Nanoseconds after which a fault that waits for its boot is counted as overdue. It is not dropped then."""
 UNPARSED_MOST = 10_000
-"""How many names are known at once; beyond that the one known longest goes, and may be said again."""
+"""Nodes whose unparsed lines are counted. One more replaces the oldest, which may be logged again."""
 DELETED_MOST = 2000
-"""So many deleted Nodes are remembered, each for a day."""
+"""Deleted Nodes that are remembered, each for a day."""
 _DAY_NS = 86_400 * SECOND_NS
 
 
 class FleetMonitor:
-    """One leadership's memory of the fleet. ``before`` is what the last controller left on the Lease."""
+    """One leadership's memory of the fleet."""
 
     def __init__(
         self,
@@ -57,18 +58,22 @@ class FleetMonitor:
         read_node: Callable[[str, int], None],
         revisit: Callable[[tuple[tuple[int, int], ...]], None],
     ) -> None:
-        """``released`` is what releases cover of machines whose Node may be made anew, as the Lease has it.
+        """Prepare to hear heartbeats.
 
-        ``now_ns`` is the time that heartbeats are reckoned from, ``catalog`` gives the rules in force.
+        ``before`` and ``released`` come from the Lease: the last controller's coverage, and the releases of
+        machines whose Node may be made anew. ``now_ns`` returns the time by which heartbeats age, ``catalog``
+        the rules in force.
 
-        ``reread`` reads heartbeats again, ``read_node`` a node's kernel lines from a time on.
-
-        ``revisit`` tells the readers of faults which spans are gaps, to be read again now and then.
+        ``reread`` reads heartbeats again, ``read_node`` reads a node's kernel lines from a time on, and
+        ``revisit`` gives the fault readers the gaps, which they read again now and then.
         """
         self.ambiguous = before.ambiguous if before else frozenset()
-        """Names under which two machines report at once; the last controller's hold until we heard enough."""
+        """Names under which two machines report at once.
+
+        The last controller's names count until this one has listened long enough to decide itself.
+        """
         self.left: Mapping[str, frozenset[str]] = {}
-        """By node, the boots that are over although faults wait for them."""
+        """By node, the boots that the Node has left although faults wait for them."""
         self.unparsed = UnparsedLines(metrics, before.unparsed if before else {}, catalog)
         self._metrics = metrics
         self._report = report
@@ -84,19 +89,19 @@ class FleetMonitor:
         self._presumed_until_ns = started_ns + UNAMBIGUOUS_AFTER_NS
         self._heard: dict[str, Heard] = {}
         self._pending_ns: dict[tuple[str, str], int] = {}
-        """Since when faults wait for a boot of a node."""
+        """By node and boot, since when faults wait for the boot."""
         self._overruns: list[tuple[str, Overrun]] = []
         self._max_age_ns = round(gap_max_age_seconds * SECOND_NS)
         self._nodes: Mapping[str, NodeState] | None = None
         self._reregistered = ReregisteredNodes(unix_ns(before.at) if before else None, released)
 
     def began_ns(self, node: str, boot_id: str | None) -> int | None:
-        """When a boot of the node began by the node's own clock, if it was heard."""
+        """Return when the boot began, by the node's own clock, if a heartbeat of the boot was heard."""
         boots = self._heard.get(node, ())
         return next((boot.began_ns for boot in boots if boot.boot_id == boot_id), None)
 
     def hear(self, lines: Iterable[LogLine], upto_ns: int) -> None:
-        """Lines out of one poll, which read everything before ``upto_ns``."""
+        """Take in the heartbeats and overruns of one poll, which read everything before ``upto_ns``."""
         for line in lines:
             if line.node is None:
                 continue
@@ -116,10 +121,10 @@ class FleetMonitor:
         self._tracker.read_up_to(upto_ns, self._now_ns())
 
     def update(self, nodes: Mapping[str, NodeState], unread_since_ns: int | None = None) -> Coverage:
-        """Work out the coverage, report what changed, and ask for what is to be read again.
+        """Return the coverage, report its changes, and have the gaps read again.
 
-        ``unread_since_ns``: the kernel logs were read up to here and no further, for longer than the stale
-        span; None where they are read.
+        ``unread_since_ns`` is None while the kernel logs are read. Otherwise they were read up to this time
+        only, and for longer than ``stale_seconds`` no further.
         """
         now_ns = self._now_ns()
         gpu_nodes = {name: state for name, state in nodes.items() if state.is_gpu_node}
@@ -139,7 +144,7 @@ class FleetMonitor:
         return coverage
 
     def _update_boots(self, nodes: Mapping[str, NodeState], now_ns: int) -> None:
-        """Work out which names are ambiguous and which boots are over; forget nodes that are gone."""
+        """Decide which names are ambiguous and which boots are over. Forget nodes that are gone."""
         self._heard = {name: boots for name, boots in self._heard.items() if name in nodes}
         presumed = self._presumed if now_ns < self._presumed_until_ns else frozenset()
         self.ambiguous = presumed.intersection(nodes) | {
@@ -165,9 +170,9 @@ class FleetMonitor:
         self.left = over
 
     def returned(self, nodes: Mapping[str, NodeState]) -> Mapping[str, NodeRecord]:
-        """The Nodes made anew since the last call for a known machine, with what was on the Node before.
+        """Return the Nodes made anew for a known machine since the last call, with their old records.
 
-        Their kernel lines since boot are asked for as well.
+        Also have their kernel lines since boot read.
         """
         before, self._nodes = self._nodes, nodes
         if nodes is before:
@@ -181,16 +186,18 @@ class FleetMonitor:
 
 
 class ReregisteredNodes:
-    """Nodes that are deleted and register again: the machine is the same, and so is what is known (rule 3).
+    """Finds Nodes that were deleted and made anew for the same machine, and restores their records (rule 3).
 
-    A deleted Node takes its annotation along. As long as this controller runs it remembers what was on it.
-    Of Nodes made anew while none ran the Lease tells what releases cover; all else is read again.
+    A Node is deleted with its annotation. While this controller runs, it remembers the annotation. For Nodes
+    that were made anew while no controller ran, the Lease has only the releases; everything else is read
+    again.
     """
 
     def __init__(self, unwatched_since_ns: int | None, released: Iterable[NodeRecord] = ()) -> None:
-        """Nodes made later than that were made while no controller ran; None on the first start.
+        """Prepare to watch.
 
-        ``released`` is what releases cover of machines whose Node may be among those.
+        ``unwatched_since_ns`` is the last time at which a controller ran, None on the first start; younger
+        Nodes were made while none ran. ``released`` are the releases of machines that may have such a Node.
         """
         self._unwatched_since_ns = unwatched_since_ns
         self._released: dict[tuple[str, str] | None, NodeRecord] = {
@@ -202,9 +209,9 @@ class ReregisteredNodes:
     def update(
         self, before: Mapping[str, NodeState], nodes: Mapping[str, NodeState], now_ns: int
     ) -> Mapping[str, NodeRecord]:
-        """By name, what is known of the nodes that came back, each told once when its boot is known.
+        """Return the records of the nodes that came back, by name, each once, as soon as its boot is known.
 
-        ``before`` are the nodes as they were at the last call. A record is empty where nothing is known.
+        ``before`` are the nodes at the last call. A record is empty if nothing is known of the machine.
         """
         if self._unwatched_since_ns is not None:
             since_ns, self._unwatched_since_ns = self._unwatched_since_ns, None
@@ -222,7 +229,7 @@ class ReregisteredNodes:
         for name in sorted(self._unwatched):
             state = nodes.get(name)
             if state is not None and state.machine.boot_id is None:
-                continue  # its kubelet has yet to say which boot it is
+                continue  # its kubelet has not reported the boot id yet
             self._unwatched -= {name}
             if state is None:
                 continue
@@ -234,14 +241,14 @@ class ReregisteredNodes:
         for name in [name for name in self._gone if name in nodes]:
             state, (old, _) = nodes[name], self._gone[name]
             if state.machine.boot_id is None and state.machine.system_id in (None, old.machine.system_id):
-                continue  # its kubelet has yet to say which boot it is
+                continue  # its kubelet has not reported the boot id yet
             del self._gone[name]
             if state.machine.same_boot(old.machine):
                 yield name, _kept(old.record) if state.record.empty else NodeRecord()
 
 
 def _kept(record: NodeRecord) -> NodeRecord:
-    """What was known, with every taint yet to be made: it went with the Node, and nobody removed it."""
+    """Return the old record with its taint still to be written: the taint was deleted with the Node."""
     return replace(
         record,
         tainted_at=None,
@@ -255,18 +262,21 @@ def _kept(record: NodeRecord) -> NodeRecord:
 
 
 class UnparsedLines:
-    """Counts kernel lines that name an Xid in a form that nobody understands; says the first of each node."""
+    """Counts kernel lines that name an Xid in a form that detection does not understand.
+
+    The first line of each node is logged.
+    """
 
     def __init__(
         self, metrics: Metrics, before: Mapping[str, Unparsed], catalog: Callable[[], Catalog]
     ) -> None:
-        """``before`` is what the last controller left, ``catalog`` gives the rules in force."""
+        """``before`` are the last controller's counts, ``catalog`` returns the rules in force."""
         self._metrics = metrics
         self._catalog = catalog
         self._known: dict[str, Unparsed] = dict(before)
 
     def count(self, lines: Iterable[LogLine]) -> None:
-        """Count those of the lines without a fault that name an Xid all the same."""
+        """Count the lines that name an Xid. ``lines`` are lines without a fault."""
         catalog = self._catalog()
         for line in lines:
             if line.source is not Source.KERNEL or not is_unparsed(catalog, line.text):
@@ -275,24 +285,24 @@ class UnparsedLines:
             name = line.node or ""
             before = self._known.get(name)
             if before is None:
-                _say_unparsed(line, catalog)
+                _log_unparsed(line, catalog)
                 if len(self._known) >= UNPARSED_MOST:
                     del self._known[next(iter(self._known))]
                 self._known[name] = Unparsed(1, line.timestamp_ns)
-            elif line.timestamp_ns > before.at_ns:  # what is read again is no further line
+            elif line.timestamp_ns > before.at_ns:  # a line that is read again does not count again
                 self._known[name] = Unparsed(before.lines + 1, line.timestamp_ns)
 
     def since(self, oldest_ns: int, nodes: Collection[str]) -> Mapping[str, Unparsed]:
-        """By Node that there is, those later than that; what is older is forgotten."""
+        """Return the counts of existing Nodes that have grown since ``oldest_ns``. Forget older counts."""
         self._known = {name: seen for name, seen in self._known.items() if seen.at_ns > oldest_ns}
         return {name: seen for name, seen in self._known.items() if name in nodes}
 
 
-def _say_unparsed(line: LogLine, catalog: Catalog) -> None:
+def _log_unparsed(line: LogLine, catalog: Catalog) -> None:
     why = why_no_fault(catalog, line.text, line.source) or ""
     logs.warning(
-        f"node {line.node or '(no node)'}: a line of the kernel log names an Xid and is not understood: "
-        f"no fault is made of it. {why} Further ones of this node are only counted. "
+        f"node {line.node or '(no node)'}: a line of the kernel log names an Xid but is not understood, so "
+        f"it is no fault. {why} Further such lines of this node are only counted. "
         f'Line: "{evidence(one_line(line.text))}"',
         node=line.node,
     )

@@ -1,7 +1,7 @@
 """``/healthz``, ``/readyz`` and ``/metrics`` on one port.
 
-Liveness means only "the loop turns": a Loki that is down must not restart us. Readiness names every
-dependency that is in the way.
+``/healthz`` fails only if the controller is stuck: while Loki is down, a restart would not help. ``/readyz``
+names every dependency that keeps the controller from its work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 Check = Callable[[], list[str]]
-"""Gives the reasons against; empty when all is well."""
+"""Returns why the probe fails, a sentence for each reason; an empty list if all is well."""
 
 
 class HealthServer:
@@ -30,8 +30,8 @@ class HealthServer:
     def __init__(self, listen: str, registry: CollectorRegistry, *, alive: Check, ready: Check) -> None:
         """Bind at once.
 
-        ``listen`` is ``host:port`` or ``:port``. Raises OSError where the address cannot be bound and
-        ValueError where it is none.
+        ``listen`` is ``host:port`` or ``:port``. Raises OSError if the address cannot be bound, and
+        ValueError if it is no address.
         """
         host, port = parse_listen(listen)
         self._metrics = make_wsgi_app(registry)
@@ -74,4 +74,4 @@ class _QuietHandler(WSGIRequestHandler):
     timeout = 10
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class's signature
-        """Probes come every few seconds; they are no news."""
+        """Log nothing: probes come every few seconds."""

@@ -1,8 +1,9 @@
 """Starting the controller: ``python -m konductor_like.controller.launch`` and ``konductor-like run``.
 
-It works in a thread while the main thread waits for signals. Setting an Event in a Python signal handler can
-deadlock with a main thread that waits on it, so signals are blocked everywhere and taken with ``sigwait``. As
-process 1 of a container this is also what makes SIGTERM work.
+The controller runs in a thread of its own, and the main thread waits for signals. A Python signal handler
+that sets a ``threading.Event`` can deadlock with a main thread that waits on the same Event. Therefore every
+thread blocks the signals, and the main thread takes them with ``sigwait``. This also makes SIGTERM work for
+process 1 of a container, which has no default handlers.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from konductor_like.controller import logs
 from konductor_like.controller.health_server import HealthServer
 from konductor_like.controller.leader import Controller
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.wiring import Options, wired
+from konductor_like.controller.wiring import Options, open_controller
 from konductor_like.exits import Exit
 from konductor_like.loki.errors import LokiMisconfigured
 from konductor_like.settings import Settings
@@ -41,7 +42,7 @@ def run(
     kubeconfig: str | None = None,
     context: str | None = None,
 ) -> int:
-    """Run the controller until a signal; gives the exit code. Must be called from the main thread."""
+    """Run the controller until a signal arrives. Return the exit code. Call it from the main thread only."""
     logs.set_up(settings.log_format, settings.log_level)
     for sentence in misspelt_variables(os.environ):
         logs.warning(sentence)
@@ -54,12 +55,12 @@ def _serve(settings: Settings, options: Options, stop: threading.Event, reload: 
     metrics = Metrics()
     try:
         with ExitStack() as exits:
-            controller = exits.enter_context(wired(settings, options, metrics, stop, reload))
+            controller = exits.enter_context(open_controller(settings, options, metrics, stop, reload))
             if not options.once:
                 _start_probes(settings, metrics, controller, exits)
             return controller.run(stop)
     except (KubeConfigError, LokiMisconfigured) as error:
-        logs.error(logs.told(error))
+        logs.error(logs.error_text(error))
     except RulesError as error:
         for problem in error.problems:
             logs.error(f"Rules file refused: {problem}.")
@@ -85,10 +86,11 @@ def _start_probes(settings: Settings, metrics: Metrics, controller: Controller, 
 
 
 def supervise(work: Callable[[threading.Event], int], on_hangup: Callable[[], object]) -> int:
-    """Run ``work(stop)`` in a thread; the first SIGTERM or SIGINT sets ``stop``, a second ends us at once.
+    """Run ``work(stop)`` in a thread and handle signals meanwhile.
 
-    SIGHUP calls ``on_hangup``; where it says that our terminal was closed, it stops us.
-    Gives what ``work`` gives, or 130 after an interrupt from the keyboard.
+    The first SIGTERM or SIGINT sets ``stop``; a second one ends the process at once. SIGHUP calls
+    ``on_hangup``, unless the terminal of the process was closed: then SIGHUP counts as SIGTERM. Return the
+    result of ``work``, or 130 after an interrupt from the keyboard.
     """
     stop = threading.Event()
     result: list[int] = []
@@ -126,13 +128,13 @@ def _on_terminal() -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line of the module."""
+    """Parse the arguments, run the controller and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m konductor_like.controller.launch",
         description="Taint nodes whose kernel says the GPU is broken. Settings come from the environment.",
     )
     parser.add_argument("--once", action="store_true", help="read to the present, act, and exit")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done; write nothing")
+    parser.add_argument("--dry-run", action="store_true", help="log what would be done; write nothing")
     parser.add_argument("--kubeconfig", help="kubeconfig file to use")
     parser.add_argument("--context", help="kubeconfig context to use")
     chosen = parser.parse_args(arguments)
@@ -140,7 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
         settings = Settings()
     except ValidationError as error:
         for line in explain_settings_error(error, os.environ):
-            print(line, file=sys.stderr)  # noqa: T201  # there is no log yet: its settings are what is wrong
+            print(line, file=sys.stderr)  # noqa: T201  # the log is not set up: it needs the settings
         return Exit.USAGE
     return run(settings, **vars(chosen))
 

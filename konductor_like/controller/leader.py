@@ -1,8 +1,8 @@
-"""Leading and standing by: everything around a leadership.
+"""The controller's outer loop: take the Lease and lead, or stand by while another controller leads.
 
-Nothing here throws out of the loop: what a dependency refuses is said, backed off from with jitter, and
-visible in readiness (rule 27). Only a definite denial or a wrong setting, found at the start, ends the
-process, with code 2.
+No error of Loki or of the API server ends this loop. The controller logs the error, waits with jitter, tries
+again, and reports itself as not ready meanwhile (rule 27). Only an error at the start that waiting cannot
+cure ends the process, with code 2: the API server denies access, or a setting is wrong.
 """
 
 from __future__ import annotations
@@ -23,18 +23,22 @@ from konductor_like.model import Checkpoint, Coverage
 from konductor_like.model.time import moment_of, stamp
 
 STANDBY_SECONDS = 2.0
+"""Seconds between two attempts to take the Lease."""
 SYNC_SECONDS = 1.0
 BACKOFF_CAP_SECONDS = 30.0
 STUCK_SECONDS = 180.0
-"""A loop that has not turned for so long is not alive."""
+"""Seconds without a reconcile or an attempt to lead after which ``/healthz`` fails."""
 
 
 MakeLeadership = Callable[[Checkpoint | None, Coverage | None, threading.Event], Leadership]
-"""Builds a leadership: from where reading begins (None on the very first start), and what ends it."""
+"""Builds a leadership from the checkpoint and the coverage on the Lease, and from the Event that ends it.
+
+On the very first start checkpoint and coverage are None.
+"""
 
 
 class Controller:
-    """Leads when it may, stands by when another does, until told to stop."""
+    """Leads while it has the Lease and stands by while another controller has it, until ``stop`` is set."""
 
     def __init__(
         self,
@@ -47,9 +51,11 @@ class Controller:
         once: bool,
         finish_writes: Callable[[], object] = lambda: None,
     ) -> None:
-        """``lease`` is None for a dry run; ``prepare`` gives what is missing for good or raises KubeError.
+        """Prepare to run.
 
-        ``finish_writes`` returns once no write is under way, so that none of ours meets the next leader's.
+        ``lease`` is None for a dry run. ``prepare`` returns sentences about missing permissions or objects,
+        for which waiting is no cure, or raises a KubeError. ``finish_writes`` waits until no write is under
+        way, so that no write of this controller can collide with a write of the next leader.
         """
         self._store = store
         self._lease = lease
@@ -64,7 +70,7 @@ class Controller:
         self._failures = 0
 
     def run(self, stop: threading.Event) -> int:
-        """Run until ``stop``; gives the exit code."""
+        """Run until ``stop`` is set. Return the exit code."""
         self._store.start()
         try:
             if not self._prepared(stop):
@@ -78,33 +84,33 @@ class Controller:
             self._store.stop()
 
     def alive(self) -> list[str]:
-        """Why we are stuck; empty while the loop turns."""
+        """Return why the controller is stuck: one sentence, or none while it works."""
         leadership = self._leadership
         reconciled_seconds = float("-inf") if leadership is None else leadership.last_reconcile_seconds
         idle_seconds = time.monotonic() - max(self._alive_seconds, reconciled_seconds)
         return [f"the loop has not turned for {idle_seconds:.0f} s"] if idle_seconds > STUCK_SECONDS else []
 
     def ready(self) -> list[str]:
-        """Why we could not do the work; standing by, able to take over, counts as ready."""
+        """Return the reasons why the controller cannot do its work. A standby that can take over is ready."""
         reasons = [self._obstacle] if self._obstacle else []
         if self._store.problem is not None:
             reasons.append(f"the API server: {self._store.problem}")
         leadership = self._leadership
         if leadership is not None:
             reasons.extend(
-                f"{name} lines: {loop.problem}"
-                for name, loop in leadership.loops.items()
-                if loop.problem is not None
+                f"{name} lines: {poller.problem}"
+                for name, poller in leadership.pollers.items()
+                if poller.problem is not None
             )
             if (since_ns := leadership.unread_since_ns()) is not None:
                 reasons.append(
                     f"kernel lines: read in full up to {stamp(moment_of(since_ns))} and no further, "
-                    "so every node that nothing stands against counts as unknown"
+                    "so every node without a recorded fault is UNKNOWN"
                 )
         return reasons
 
     def nodes_changed(self) -> None:
-        """The nodes are not as they were; may be called from another thread."""
+        """Reconcile soon, because a Node changed. May be called from any thread."""
         leadership = self._leadership
         if leadership is not None:
             leadership.wake()
@@ -115,7 +121,7 @@ class Controller:
                 missing = self._prepare()
             except KubeError as error:
                 if not error.transient:
-                    logs.error(logs.told(error))
+                    logs.error(logs.error_text(error))
                     return False
                 self._trouble(error, stop)
                 continue
@@ -127,20 +133,20 @@ class Controller:
 
     def _synced(self, stop: threading.Event) -> bool:
         self._obstacle = "the nodes are not listed yet"
-        said: str | None = None
+        logged: str | None = None
         while not self._store.wait_synced(SYNC_SECONDS):
             self._alive_seconds = time.monotonic()
             if stop.is_set():
                 return False
             problem = self._store.problem
-            if problem is not None and str(problem) != said:
-                said = str(problem)
-                logs.error(f"{logs.told(problem)} Trying again.")
+            if problem is not None and str(problem) != logged:
+                logged = str(problem)
+                logs.error(f"{logs.error_text(problem)} Trying again.")
         self._obstacle = ""
         return True
 
     def _lead_or_stand_by(self, lease: LeaderLease, stop: threading.Event) -> int:
-        said: str | None = None
+        logged: str | None = None
         answered = False
         while not stop.is_set():
             self._alive_seconds = time.monotonic()
@@ -148,22 +154,22 @@ class Controller:
                 status = lease.try_acquire()
             except KubeError as error:
                 if not (error.transient or answered):
-                    logs.error(f"The Lease cannot be taken. {logs.told(error)}")
+                    logs.error(f"The Lease cannot be taken. {logs.error_text(error)}")
                     return Exit.USAGE
                 self._trouble(error, stop)
                 continue
             answered = True
             self._well()
             if status.held:
-                said = None
+                logged = None
                 if status.problem:
-                    logs.warning(f"What the Lease carries cannot be read in full: {status.problem}.")
+                    logs.warning(f"The annotations of the Lease cannot be read in full: {status.problem}.")
                 code = self._lead(stop, status.checkpoint, status.coverage)
                 if self._once or stop.is_set():
                     return code
                 continue
-            if status.holder != said:
-                said = status.holder
+            if status.holder != logged:
+                logged = status.holder
                 logs.warning(
                     f"The Lease is held by {status.holder}: standing by. "
                     "To look without acting, use --dry-run.",
@@ -177,12 +183,12 @@ class Controller:
     def _lead(
         self, stop: threading.Event, checkpoint: Checkpoint | None = None, coverage: Coverage | None = None
     ) -> int:
-        """One leadership; ends when told to stop, or when the Lease is lost."""
+        """Lead until ``stop`` is set or the Lease is lost. Return the exit code."""
         lease, ended, lost = self._lease, threading.Event(), threading.Event()
         self._leadership = leadership = self._make_leadership(checkpoint, coverage, ended)
         self._obstacle = ""
         self._metrics.leader.set(1 if lease else 0)
-        _say_start(checkpoint, dry_run=lease is None)
+        _log_start(checkpoint, dry_run=lease is None)
 
         def on_loss(why: str) -> None:
             lost.set()
@@ -192,7 +198,7 @@ class Controller:
 
         watcher = threading.Thread(target=_link, args=(stop, ended, leadership), name="stop", daemon=True)
         watcher.start()
-        keeper = LeaseKeeper(lease, leadership.carried, on_loss) if lease else None
+        keeper = LeaseKeeper(lease, leadership.lease_content, on_loss) if lease else None
         if keeper:
             keeper.start()
         try:
@@ -206,7 +212,7 @@ class Controller:
             self._finish_writes()
             if keeper and lease:
                 keeper.stop()
-                if not lease.release(leadership.carried()) and not lost.is_set():
+                if not lease.release(leadership.lease_content()) and not lost.is_set():
                     logs.warning(
                         "The Lease could not be released; the next controller waits for it to expire."
                     )
@@ -217,7 +223,7 @@ class Controller:
         self._failures += 1
         self._metrics.kube_errors.labels(type(error).__name__).inc()
         if self._obstacle != str(error):
-            logs.error(f"{logs.told(error)} Trying again.")
+            logs.error(f"{logs.error_text(error)} Trying again.")
         self._obstacle = str(error)
         self._alive_seconds = time.monotonic()
         longest = min(BACKOFF_CAP_SECONDS, 2.0 ** min(self._failures, 16))
@@ -228,14 +234,14 @@ class Controller:
 
 
 def _link(stop: threading.Event, ended: threading.Event, leadership: Leadership) -> None:
-    """Let ``stop`` end the leadership too, at once; returns when the leadership has ended by itself."""
+    """End the leadership at once when ``stop`` is set. Return when the leadership has ended."""
     while not ended.is_set():
         if stop.wait(0.2):
             ended.set()
             leadership.wake()
 
 
-def _say_start(checkpoint: Checkpoint | None, *, dry_run: bool) -> None:
+def _log_start(checkpoint: Checkpoint | None, *, dry_run: bool) -> None:
     where = "for the first time: no cursor is saved yet."
     if dry_run:
         where = "as on a first start: a dry run has no cursor of its own."

@@ -1,8 +1,8 @@
-"""One leadership: from the moment we may write until we must stop.
+"""One leadership: the time in which this process has the Lease, or the whole of a dry run, which has none.
 
-Readers poll in threads of their own; this thread alone reconciles. All that is only in memory lives and dies
-with the leadership, so a process that lost its Lease starts the next one from the Lease's checkpoint, as any
-other would.
+Readers poll in threads of their own; the ``controller`` thread alone reconciles. A leadership shares no state
+in memory with the next one: a process that lost the Lease and takes it again starts from the checkpoint on
+the Lease, as another process would.
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ from konductor_like.model import Coverage, Fault, LogLine, Source
 from konductor_like.model.time import CLOCK_TRUSTED_SECONDS
 
 IDLE_SECONDS = 5.0
-"""How long the loop waits for something to do before it reconciles anyway."""
+"""Seconds without lines and changes of nodes after which the loop reconciles anyway."""
 ONCE_SECONDS = 0.05
+"""The same with ``--once``."""
 ONCE_TRIES = 3
 JOIN_SECONDS = 5.0
 WAKE_SECONDS = 0.1
-"""Changes of nodes that come closer together than this make one reconcile."""
+"""Seconds in which further changes of nodes are gathered into one reconcile."""
 COVERAGE_SECONDS = 30.0
+"""Seconds between two updates of the coverage."""
 
-SOURCES = {"kernel": Source.KERNEL, "pod": Source.POD}
-"""The readers whose cursors are kept; beside them there are ``heartbeat``, ``node`` and ``history``."""
+SOURCE_BY_READER = {"kernel": Source.KERNEL, "pod": Source.POD}
+"""The readers with a saved cursor. The other readers are ``heartbeat``, ``backfill`` and ``warmup``."""
 
 
 class Leadership:
-    """Runs the sources and the reconciler until ``stop``."""
+    """Runs the pollers and the reconciler until ``stop`` is set."""
 
     def __init__(
         self,
@@ -58,14 +60,15 @@ class Leadership:
         new_queries: Callable[[], Mapping[str, str]] = dict,
         tail: TailWatcher | None = None,
     ) -> None:
-        """``now_ns`` is the time that windows and heartbeats are reckoned from.
+        """Prepare to poll and reconcile.
 
-        ``clock_ahead_seconds`` is how far Loki's clock is ahead of ours, 0 while the two agree.
+        ``now_ns`` is Loki's time, by which windows are chosen and heartbeats age. ``clock_ahead_seconds``
+        returns how far Loki's clock is ahead of ours; 0 while the two agree.
 
-        ``intervals`` are the seconds between two polls of each reader, ``tail`` nudges the kernel log's.
-        Where the kernel logs were not read for ``stale_seconds``, every node is unknown.
+        ``intervals`` are the seconds between two polls of each reader; ``tail`` nudges the kernel poller.
+        After ``stale_seconds`` without kernel logs every node without a recorded fault is unknown.
 
-        ``new_queries`` gives what the readers ask from now on, by name, where the rules changed.
+        ``new_queries`` returns the readers' new queries by name, or nothing if the rules did not change.
         """
         self.last_reconcile_seconds = time.monotonic()
         self._new_queries = new_queries
@@ -82,12 +85,12 @@ class Leadership:
         self._inbox: queue.Queue[Delivery | None] = queue.Queue()
         self._coverage: Coverage | None = None
         self._covered_seconds = float("-inf")
-        """When the coverage was last worked out."""
+        """When the coverage was last updated, by the monotonic clock."""
         self._clocks_wrong = 0
         self._failures = 0
         self._present_ns: dict[Source, int] = {}
-        self._replaying = "history" in readers
-        self.loops = {
+        self._replaying = "warmup" in readers
+        self.pollers = {
             name: Poller(
                 name,
                 reader,
@@ -101,37 +104,40 @@ class Leadership:
         }
 
     def run(self) -> None:
-        """Reconcile until told to stop; one that breaks does not end it (rule 27)."""
+        """Reconcile until ``stop`` is set. A reconcile that fails does not end the leadership (rule 27)."""
         with self._polling(), ExitStack() as exits:
             if self._tail is not None:
-                self._tail.start(self.loops["kernel"].nudge)
+                self._tail.start(self.pollers["kernel"].nudge)
                 exits.callback(self._tail.close, JOIN_SECONDS)
             while not self._stop.is_set():
                 self._reconcile(self._next_deliveries(IDLE_SECONDS))
 
     def run_once(self) -> bool:
-        """Read every source to the present and act; False where that could not be done in full."""
+        """Read every source up to the present and act. Return whether all of it could be read and written."""
         with self._polling():
             while not self._stop.is_set() and self._failures < ONCE_TRIES:
                 self._reconcile(self._next_deliveries(ONCE_SECONDS))
-                loops = self.loops.values()
-                if self._inbox.empty() and all(loop.caught_up or loop.problem is not None for loop in loops):
-                    return all(loop.problem is None for loop in loops) and not self._reconciler.unfinished
+                pollers = self.pollers.values()
+                if self._inbox.empty() and all(
+                    each.caught_up or each.problem is not None for each in pollers
+                ):
+                    return all(each.problem is None for each in pollers) and not self._reconciler.unfinished
         return False
 
     def wake(self) -> None:
-        """Something other than a line changed: reconcile now."""
+        """Reconcile soon, because something other than a line changed. May be called from any thread."""
         self._inbox.put(None)
 
-    def carried(self) -> Carried:
-        """What the Lease is to say of this leadership's work; from any thread."""
+    def lease_content(self) -> Carried:
+        """Return what the next renewal writes on the Lease. May be called from any thread."""
         coverage = self._coverage and replace(self._coverage, read_ns=self._read_ns())
         return Carried(self._reconciler.checkpoint(), coverage, self._reconciler.tainted())
 
     def unread_since_ns(self) -> int | None:
-        """Up to where the kernel logs are read, if that is longer ago than the stale span; from any thread.
+        """Return up to when the kernel logs were read, if that is more than ``stale_seconds`` ago, else None.
 
-        Then silence says nothing of any node, whatever heartbeats are heard.
+        As long as they are not read, no node counts as healthy, even if its heartbeats arrive. May be called
+        from any thread.
         """
         read_ns = self._read_ns().get(Source.KERNEL)
         if read_ns is None or self._now_ns() - read_ns <= self._stale_seconds * 1e9:
@@ -140,8 +146,8 @@ class Leadership:
 
     @contextmanager
     def _polling(self) -> Iterator[None]:
-        """The sources poll meanwhile; in the end they get a few seconds to finish, all of them together."""
-        threads = poll_threads(self.loops, self._stop)
+        """Run the threads that poll. At the end wait a few seconds in all until the threads have ended."""
+        threads = poll_threads(self.pollers, self._stop)
         for thread in threads:
             thread.start()
         try:
@@ -154,14 +160,14 @@ class Leadership:
                 thread.join(max(0.0, deadline_seconds - time.monotonic()))
 
     def _next_deliveries(self, patience_seconds: float) -> list[Delivery]:
-        """Wait for work, then take all that is there."""
+        """Wait for work, then return everything that the pollers have delivered."""
         try:
             items = [self._inbox.get(timeout=patience_seconds)]
         except queue.Empty:
             return []
         end = time.monotonic() + WAKE_SECONDS
         while items[-1] is None and (left := end - time.monotonic()) > 0:
-            # A delivery ends the wait: a taint shall not wait for changes that may come.
+            # A delivery ends the wait, because a taint must not wait for further changes of nodes.
             with suppress(queue.Empty):
                 items.append(self._inbox.get(timeout=left))
         with suppress(queue.Empty):
@@ -170,7 +176,7 @@ class Leadership:
         return [item for item in items if item is not None]
 
     def _reconcile(self, deliveries: list[Delivery]) -> None:
-        """A mistake of ours costs this reconcile only; its lines stay uncommitted and come again."""
+        """Reconcile. If that raises, the readers do not commit, so their lines come again."""
         self.last_reconcile_seconds = time.monotonic()
         try:
             self._act_on(deliveries)
@@ -186,7 +192,7 @@ class Leadership:
             self.wake()
 
     def _act_on(self, deliveries: list[Delivery]) -> None:
-        """Reconcile with what was read; the readers move on where that worked."""
+        """Reconcile with the deliveries and, if that worked, accept them so that their readers move on."""
         lines: list[LogLine] = []
         past: Sequence[Fault] | None = None
         replaying = self._replaying
@@ -197,16 +203,16 @@ class Leadership:
             if name == "kernel" and self._tail is not None:
                 self._tail.use_query(query)
         for delivery in deliveries:
-            source, batch = SOURCES.get(delivery.name), delivery.batch
+            source, batch = SOURCE_BY_READER.get(delivery.name), delivery.batch
             if delivery.name == "heartbeat":
                 self._fleet.hear(batch.lines, batch.upto_ns)
                 self._covered_seconds = float("-inf")
-            elif delivery.name == "history":
+            elif delivery.name == "warmup":
                 past, replaying = batch.past, batch.more
             else:
                 lines.extend(batch.lines)
             if source is not None:
-                read_ns[source], received_ns[source] = batch.upto_ns, delivery.read_ns
+                read_ns[source], received_ns[source] = batch.upto_ns, delivery.received_ns
         now = datetime.now(UTC)
         with self._metrics.reconcile_seconds.time():
             self._reconciler.run(lines, read_ns, now, past, replaying=replaying, received_ns=received_ns)
@@ -215,22 +221,24 @@ class Leadership:
             self._update_coverage()
         for delivery in deliveries:
             delivery.accepted = True
-            source, present_ns = SOURCES.get(delivery.name), delivery.batch.read_ns
+            source, present_ns = SOURCE_BY_READER.get(delivery.name), delivery.batch.read_ns
             if source is not None and present_ns is not None:
                 self._present_ns[source] = present_ns
 
     def _update_coverage(self) -> None:
         self._covered_seconds = time.monotonic()
-        self._say_clock()
+        self._log_clock_difference()
         coverage = self._fleet.update(self._nodes.snapshot(), self.unread_since_ns())
         self._coverage = replace(coverage, misnamed=self._reconciler.misnamed(datetime.now(UTC)))
 
     def _read_ns(self) -> dict[Source, int]:
-        """Up to where the sources are read that are read at all."""
+        """Return up to when each polled source was read."""
         found = {
-            source: self._reconciler.read_ns(source) for name, source in SOURCES.items() if name in self.loops
+            source: self._reconciler.read_ns(source)
+            for name, source in SOURCE_BY_READER.items()
+            if name in self.pollers
         }
-        # A cursor that waits for a sweep or for one node's storm says nothing of the other nodes.
+        # A cursor may wait for a sweep or for one node's storm. The other nodes' lines are read further then.
         return {
             source: max(ns, self._present_ns.get(source, 0)) for source, ns in found.items() if ns is not None
         }
@@ -241,16 +249,17 @@ class Leadership:
         for source, ns in self._read_ns().items():
             self._metrics.unread.labels(source.value).set(max(0, self._now_ns() - ns) / 1e9)
 
-    def _say_clock(self) -> None:
-        """Say once when Loki's clock and this machine's differ, and again when they differ too much."""
+    def _log_clock_difference(self) -> None:
+        """Log once when Loki's clock and this machine's differ, and once more when they differ too much."""
         ahead_seconds = self._clock_ahead_seconds()
         wrong = (abs(ahead_seconds) > 0) + (abs(ahead_seconds) > CLOCK_TRUSTED_SECONDS)
         if wrong > self._clocks_wrong:
-            told = f"Loki's clock is {ahead_seconds:+.0f} s from this machine's"
+            difference = f"Loki's clock differs by {ahead_seconds:+.0f} s from this machine's"
             logs.warning(
-                f"{told}; reading by Loki's. Put this machine's clock right."
+                f"{difference}. The controller reads by Loki's clock. Correct this machine's clock."
                 if wrong == 1
-                else f"{told}, by the Date of its answers: this machine's clock is wrong, Loki's, or that of "
-                "a gateway between them. What is new by either is read; the cursor goes by the earlier one."
+                else f"{difference}, by the Date of Loki's answers. This machine's clock is wrong, Loki's, "
+                "or that of a gateway between them. The controller reads what is new by either clock; the "
+                "cursor follows the earlier one."
             )
         self._clocks_wrong = wrong

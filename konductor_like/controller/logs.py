@@ -1,7 +1,7 @@
-"""How the controller's log looks: one line per fact, text for people and JSON for collectors.
+"""The format of the controller's log: one line per fact, text for people and JSON for collectors.
 
-Text follows Konduktor's controller, so that what people grep for today still works: ``node `NAME` has dmesg
-error: LINE``, ``Node NAME tainted.``, ``Node NAME taint removed.``
+The text follows the log of Konduktor, the controller that this one replaces. Scripts that search that log
+for ``node `NAME` has dmesg error: LINE``, ``Node NAME tainted.`` or ``Node NAME taint removed.`` still work.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record on one line, whatever the message holds; one of the audit trail with all its facts."""
+        """Return the record as one line, whatever its message contains; an audit line with all its facts."""
         facts: Mapping[str, Any] = getattr(record, "facts", {})
-        told = _pairs(facts) if "audit" in facts else ""
-        return (super().format(record) + told).replace("\r", "\\r").replace("\n", "\\n")
+        pairs = _pairs(facts) if "audit" in facts else ""
+        return (super().format(record) + pairs).replace("\r", "\\r").replace("\n", "\\n")
 
 
 def _pairs(facts: Mapping[str, Any]) -> str:
-    """`` name=value`` for each fact that there is; what is not one plain word is quoted as JSON is."""
+    """Return `` name=value`` for each fact that is not None. A value that is not one plain word is quoted."""
     known = {name: str(value) for name, value in facts.items() if value is not None}
     return "".join(
         f" {name}={value if _WORD.fullmatch(value) else json.dumps(value, ensure_ascii=False)}"
@@ -48,7 +48,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object per line: ``ts``, ``level``, ``msg``, and the facts given as ``extra={"facts": …}``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record as JSON."""
+        """Return the record as JSON."""
         facts: Mapping[str, Any] = getattr(record, "facts", {})
         entry: dict[str, Any] = {
             "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
@@ -62,7 +62,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up(style: Literal["auto", "text", "json"], level: str, *, stream: TextIO | None = None) -> None:
-    """Send our log to ``stream`` (standard error by default); ``auto`` means text on a terminal."""
+    """Send the log to ``stream`` (standard error by default). ``auto`` is text on a terminal, else JSON."""
     target = sys.stderr if stream is None else stream
     text = style == "text" or (style == "auto" and target.isatty())
     handler = logging.StreamHandler(target)
@@ -74,7 +74,7 @@ def set_up(style: Literal["auto", "text", "json"], level: str, *, stream: TextIO
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Log nothing meanwhile: what a backtest reconciles is no news of today."""
+    """Log nothing meanwhile: a backtest reconciles the past."""
     LOGGER.disabled = True
     try:
         yield
@@ -82,8 +82,8 @@ def silenced() -> Iterator[None]:
         LOGGER.disabled = False
 
 
-def told(error: KubeError | LokiError) -> str:
-    """An error in full sentences: ``str`` says what failed and on what, ``hint`` the way out."""
+def error_text(error: KubeError | LokiError) -> str:
+    """Return an error in full sentences: what failed (``str``), then what to do about it (``hint``)."""
     parts = (str(error).strip().rstrip("."), error.hint.strip().rstrip("."))
     return " ".join(f"{part[0].upper()}{part[1:]}." for part in parts if part)
 
@@ -94,15 +94,15 @@ def info(message: str, **facts: object) -> None:
 
 
 def warning(message: str, **facts: object) -> None:
-    """Log what somebody should look at."""
+    """Log a fact that somebody should look at."""
     LOGGER.warning("%s", message, extra={"facts": facts})
 
 
 def error(message: str, **facts: object) -> None:
-    """Log what stopped us from doing our work."""
+    """Log a fact that keeps the controller from its work."""
     LOGGER.error("%s", message, extra={"facts": facts})
 
 
 def debug(message: str, **facts: object) -> None:
-    """Log what only matters when looking closely."""
+    """Log a detail."""
     LOGGER.debug("%s", message, extra={"facts": facts})

@@ -1,4 +1,4 @@
-"""The controller's metrics, one registry per process, all families known in advance."""
+"""The controller's metrics: one registry per process, with all families from the start."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from konductor_like.model import (
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does not annotate this one
 
 HOLDING = (SkipReason.BRAKE, SkipReason.RATE, SkipReason.COOLDOWN, SkipReason.PAUSED)
-"""What the brake may hold a node back for."""
+"""The reasons for which the brake holds a node back."""
 POOLS_MOST = 100
-"""Pools with a label of their own, by name; all others are added up."""
+"""Pools with a label of their own, by name; the sums of all others have one label."""
 OTHER_POOLS = "(others)"
-"""No value of a Kubernetes label."""
+"""The label of all other pools. No Kubernetes label has this value."""
 HIGHEST_CODE = 100_000
-"""SXids have five digits, Xids three."""
+"""Codes from here on share one label. SXids have five digits, Xids three."""
 REPLAY_SECONDS = 600.0
-"""A line that is older than this when it is shipped was most likely read out of the kernel's ring again."""
+"""Seconds between a kernel line and its arrival in Loki above which the line is taken for a replay."""
 OBSERVED_MOST = 200
-"""Of a flood in one reconcile a sample will do."""
+"""Faults of one reconcile whose latency is measured; of a flood a sample is enough."""
 UNTAINTED_MOST = 10_000
-"""So many faults may wait for their taint to be measured."""
-_SOURCES = ("kernel", "pod", "heartbeat", "node", "history")
+"""Faults that wait for their taint to be measured; at one more all of them are forgotten."""
+_SOURCES = ("kernel", "pod", "heartbeat", "backfill", "warmup")
 _LAGS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
 
@@ -59,151 +59,182 @@ class Metrics:
             return Histogram(prefix + name, text, labels, buckets=buckets, registry=self.registry)
 
         gauge("build_info", "Version of the controller; always 1.", "version").labels(__version__).set(1)
-        self.leader = gauge("leader", "1 while this process holds the Lease.")
+        self.leader = gauge("leader", "1 while this process has the Lease.")
         self.faults = counter(
             "faults_total",
-            "New occurrences of faults, by what they are.",
+            "New occurrences of faults, by source, kind, code and severity.",
             *("source", "kind", "code", "severity"),
         )
         self.ignored = counter(
-            "faults_ignored_total", "Detected lines that led to nothing, by why.", "reason"
+            "faults_ignored_total", "Detected faults that the controller ignored, by reason.", "reason"
         )
         self.shadowed = counter(
             "faults_shadow_total",
-            "Lines that a rule in shadow mode found; they lead to nothing.",
+            "Lines that a rule in shadow mode found; the controller does nothing about them.",
             *("source", "rule", "severity"),
         )
         self.rules_info = gauge(
-            "rules_info", "The user's rules in force, by their content; always 1.", "hash"
+            "rules_info", "The user's rules in force, by the digest of their content; always 1.", "hash"
         )
         self.rules_rejected = gauge(
             "rules_rejected", "1 while the user's rules file is refused and older rules stay in force."
         )
         self.faults_waiting = gauge(
-            "faults_waiting", "Faults that wait for their node or for a write to succeed."
+            "faults_waiting", "Faults that wait for their node to register or for a failed write to succeed."
         )
         self.lines = counter("lines_read_total", "Lines read from Loki.", "source")
-        self.duplicates = counter("lines_duplicate_total", "Lines read again in the overlap.", "source")
+        self.duplicates = counter(
+            "lines_duplicate_total", "Lines that were read once more and dropped.", "source"
+        )
         self.nodeless = counter("lines_without_node_total", "Lines whose stream names no node.", "source")
         self.foreign = counter(
-            "lines_foreign_total", "Lines that are not of their source by their labels.", "source"
+            "lines_foreign_total", "Lines whose labels show that they come from another source.", "source"
         )
         self.incomplete = counter(
             "windows_incomplete_total",
-            "Windows of one nanosecond that hold more than Loki returns.",
+            "Windows of one nanosecond with more lines than Loki returns; the controller misses the others.",
             "source",
         )
         self.unreadable = gauge(
             "unreadable_seconds",
-            "How much time Loki cannot give the lines of; they are asked for again, and later ones are read.",
+            "Seconds of the log that Loki cannot return; the controller asks again and reads later lines.",
             "source",
         )
-        self.queries = counter(
-            "loki_queries_total", "Queries that polls took; retries are not counted.", "source"
-        )
+        self.queries = counter("loki_queries_total", "Queries of polls, without retries.", "source")
         self.bytes_processed = counter(
-            "loki_bytes_processed_total", "Bytes that Loki says it read for us.", "source"
+            "loki_bytes_processed_total",
+            "Bytes that Loki processed for the controller, as Loki reports.",
+            "source",
         )
         self.budget_used = gauge(
             "loki_budget_used_ratio",
-            "What Loki processed for us in the last minute, as a share of the budget.",
+            "Bytes that Loki processed for the controller in the last minute, as a share of the budget.",
         )
-        self.slowed = gauge("polls_slowed", "1 while the budget makes polls rarer.", "source")
+        self.slowed = gauge(
+            "polls_slowed", "1 while polls are less frequent because the byte budget is used up.", "source"
+        )
         self.loud_nodes = gauge(
-            "loud_nodes", "Nodes that print so much that their lines are read by themselves.", "source"
+            "loud_nodes", "Nodes that print so many lines that they are read separately.", "source"
         )
-        self.loki_errors = counter("loki_errors_total", "Polls that failed, by error.", "source", "error")
-        self.kube_errors = counter("kube_errors_total", "Requests to the API server that failed.", "error")
+        self.loki_errors = counter("loki_errors_total", "Failed polls, by error.", "source", "error")
+        self.kube_errors = counter(
+            "kube_errors_total", "Failed requests to the API server, by error.", "error"
+        )
         self.read_until = gauge(
-            "read_until_timestamp_seconds", "Everything before this time was read and acted upon.", "source"
+            "read_until_timestamp_seconds",
+            "Unix time up to which all lines were read and acted upon.",
+            "source",
         )
         self.unread = gauge(
             "unread_seconds",
-            "How far behind the present a source was read in full; of kernel above "
-            "KONDUCTOR_HEARTBEAT_STALE_SECONDS every node counts as unknown. Absent while nothing is read.",
+            "Seconds between now and the time up to which the source was read in full. For kernel, above "
+            "KONDUCTOR_HEARTBEAT_STALE_SECONDS every node without a recorded fault is UNKNOWN. Absent while "
+            "the controller does not read.",
             "source",
         )
         self.history_unread = gauge(
             "history_unread_seconds",
-            "How much of the time before the start has yet to be read again for the rules that look back; "
-            "above 0 a threshold may be reached late.",
+            "Seconds of the time before the start that the warm-up has not read yet; while it is above 0, a "
+            "threshold may be reached late.",
         )
-        self.last_success = gauge("last_success_timestamp_seconds", "When the last poll succeeded.", "source")
+        self.last_success = gauge(
+            "last_success_timestamp_seconds", "Unix time of the last poll that succeeded.", "source"
+        )
         self.tails_connected = gauge(
-            "tails_connected", "Connections that follow the kernel log; with 0 it is only polled."
+            "tails_connected",
+            "Open connections to Loki's tail of the kernel log; while 0, it is only polled.",
         )
         self.tail_connections = counter(
-            "tail_connections_total", "Connections that were made to follow the kernel log."
+            "tail_connections_total", "Connections that were made to Loki's tail of the kernel log."
         )
         self.tail_nudges = counter(
-            "tail_nudges_total", "Messages that led, together with others or alone, to a poll at once."
+            "tail_nudges_total", "Messages of Loki's tail that made the controller poll at once."
         )
         self.evidence_dropped = counter(
             "evidence_dropped_total",
-            "Traces that the window of recent evidence had no room for; thresholds may miss them.",
+            "Items dropped from the recent evidence because it was full; thresholds may miss them.",
         )
-        self.actions = counter("actions_total", "Node writes, by verb and result.", "verb", "result")
+        self.actions = counter("actions_total", "Writes of Nodes, by verb and result.", "verb", "result")
         self.fault_to_taint = histogram(
-            "fault_to_taint_seconds", "From a line's Loki timestamp to the taint on its node."
+            "fault_to_taint_seconds", "Seconds from the Loki timestamp of a fault's line to the taint."
         )
         self.kernel_to_entry = histogram(
             "kernel_to_entry_seconds",
-            "From the kernel's own stamp of a fault's line to its Loki timestamp, where the boot was heard.",
+            "Seconds from the kernel's stamp of a fault's line to its Loki timestamp, if the boot was heard.",
         )
         self.entry_to_read = histogram(
-            "entry_to_read_seconds", "From a fault line's Loki timestamp to when it was read here.", "source"
+            "entry_to_read_seconds",
+            "Seconds from the Loki timestamp of a fault's line until the controller read the line.",
+            "source",
         )
-        self.read_to_taint = histogram("read_to_taint_seconds", "From reading a fault's line to the taint.")
+        self.read_to_taint = histogram(
+            "read_to_taint_seconds", "Seconds from reading a fault's line to the taint."
+        )
         self.reconcile_seconds = histogram(
             "reconcile_seconds",
-            "Time one reconcile takes, writes included.",
+            "Seconds that one reconcile takes, writes included.",
             buckets=Histogram.DEFAULT_BUCKETS,
         )
-        self.tainted = gauge("nodes_tainted", "Nodes that carry our taint.")
-        self.gpu_nodes = gauge("gpu_nodes", "GPU nodes, the denominator of the brake.")
-        self.brake_bound = gauge("brake_bound", "How many nodes may be out by us.")
-        self.brake_held = gauge("brake_held", "Nodes that would be tainted but for the brake.")
+        self.tainted = gauge("nodes_tainted", "Nodes with the controller's taint.")
+        self.gpu_nodes = gauge("gpu_nodes", "GPU nodes; the brake's percentage is a share of these.")
+        self.brake_bound = gauge(
+            "brake_bound", "Nodes that the controller may keep tainted at the same time."
+        )
+        self.brake_held = gauge("brake_held", "Nodes with a fault that taints, which the brake holds back.")
         self.refusals = counter(
             "refusals_total",
-            "Nodes that were not tainted although something stood against them, by why; once while it lasts.",
+            "Nodes that were not tainted in spite of a fault, by reason; each counts once while it lasts.",
             "why",
         )
-        self.held_by = gauge("nodes_held", "Nodes that would be tainted, by what holds them back.", "why")
-        self.paused = gauge("paused", "1 while a person has paused tainting.")
+        self.held_by = gauge("nodes_held", "Nodes that the brake holds back, by reason.", "why")
+        self.paused = gauge("paused", "1 while tainting is paused by a person.")
         self.cooling = gauge(
             "brake_cooling",
-            "Nodes that were released, or deleted while tainted, whose room the brake does not use yet.",
+            "Nodes that were released, or deleted with the taint, and that the brake still counts in its "
+            "cool-down.",
         )
-        self.deleted = counter("tainted_nodes_deleted_total", "Nodes that were deleted with our taint.")
+        self.deleted = counter(
+            "tainted_nodes_deleted_total", "Nodes that were deleted with the controller's taint."
+        )
         self.pool_gpu_nodes = gauge(
-            "brake_pool_gpu_nodes", "GPU nodes of each node pool, where pools have a bound.", "pool"
+            "brake_pool_gpu_nodes", "GPU nodes of each node pool; absent unless pools have a bound.", "pool"
         )
-        self.pool_out = gauge("brake_pool_out", "Nodes of each pool that are out by us.", "pool")
-        self.pool_bound = gauge("brake_pool_bound", "How many nodes of each pool may be out by us.", "pool")
+        self.pool_out = gauge("brake_pool_out", "Nodes of each pool that the controller has tainted.", "pool")
+        self.pool_bound = gauge(
+            "brake_pool_bound",
+            "Nodes of each pool that the controller may keep tainted at the same time.",
+            "pool",
+        )
         self.pace_taints = gauge(
-            "brake_rate_taints", "Taints within the rate's window; 0 where the rate is not bounded."
+            "brake_rate_taints", "Taints in the time that the rate limit looks back; 0 without a rate limit."
         )
         self.pace_most = gauge(
-            "brake_rate_bound", "How many taints the rate allows; +Inf where it is not bounded."
+            "brake_rate_bound", "Taints that the rate limit allows in that time; +Inf without a rate limit."
         )
         self._pools: frozenset[str] = frozenset()
-        self.marked = gauge("nodes_marked_for_replacement", "Nodes that failed too often.")
+        self.marked = gauge(
+            "nodes_marked_for_replacement", "Nodes marked for replacement because they failed too often."
+        )
         self.contested = counter(
-            "taints_contested_total", "Removals of our taint by another controller, or again and again."
+            "taints_contested_total",
+            "Removals of the controller's taint by another controller, or repeatedly in a short time.",
         )
-        self.coverage = gauge("nodes_coverage", "GPU nodes by whether their kernel log arrives.", "state")
-        self.gaps_open = gauge("gaps_open", "Spans in which kernel logs of some nodes are missing.")
-        self.nodes_with_gaps = gauge("nodes_with_gaps", "GPU nodes of whose kernel logs a span is missing.")
+        self.coverage = gauge("nodes_coverage", "GPU nodes, by whether their kernel log arrives.", "state")
+        self.gaps_open = gauge("gaps_open", "Spans of time for which kernel logs of nodes are missing.")
+        self.nodes_with_gaps = gauge(
+            "nodes_with_gaps", "GPU nodes whose kernel log is missing for some span of time."
+        )
         self.nodes_ambiguous = gauge(
-            "nodes_ambiguous", "Names under which two machines report; they are never tainted."
+            "nodes_ambiguous", "Names under which two machines report; the controller does not taint them."
         )
-        self.pending = gauge("boots_pending", "Boots that faults have waited for for more than ten minutes.")
+        self.pending = gauge("boots_pending", "Boots for which faults have waited for more than ten minutes.")
         self.records_lost = counter(
-            "kernel_records_lost_total", "Kernel log records that were overwritten before they were read."
+            "kernel_records_lost_total",
+            "Kernel log records that the kernel overwrote before they were read.",
         )
         self.unparsed = counter(
             "kernel_lines_unparsed_total",
-            "Kernel lines that name an Xid or SXid in a form that is not understood.",
+            "Kernel lines that name an Xid or SXid in a form that the controller does not understand.",
         )
         self._start_at_zero()
 
@@ -221,7 +252,7 @@ class Metrics:
         self._show_pools(brake.pools)
 
     def _show_pools(self, pools: tuple[PoolBrake, ...]) -> None:
-        """The pools as they are now; one that is gone leaves nothing behind."""
+        """Set the gauges of the pools, and remove those of pools that are gone."""
         shown = [*pools[:POOLS_MOST]]
         if rest := pools[POOLS_MOST:]:
             totals = (sum(each.gpu_nodes for each in rest), sum(each.out for each in rest))
@@ -237,7 +268,7 @@ class Metrics:
         self._pools = names
 
     def _start_at_zero(self) -> None:
-        """So that ``rate()`` works from the first hit on, every label set known in advance exists."""
+        """Create every label set that is known in advance, so that ``rate()`` counts the first increment."""
         for source in _SOURCES:
             for family in (self.lines, self.duplicates, self.nodeless, self.queries, self.bytes_processed):
                 family.labels(source)
@@ -250,15 +281,15 @@ class Metrics:
 
 
 def fault_labels(source: Source, kind: FaultKind, code: int | None, severity: Severity) -> tuple[str, ...]:
-    """The values of ``faults_total``'s labels; a line may claim any number, so the codes are bounded here."""
+    """Return the labels of ``faults_total``. A line may contain any number, so large codes share a label."""
     shown = "" if code is None else str(code) if code < HIGHEST_CODE else "other"
     return (source.value, kind.value, shown, severity.value)
 
 
 class Latency:
-    """Measures how late things come: from the kernel to Loki, from Loki to us, and from us to the taint.
+    """Measures delays: from the kernel to Loki, from Loki to the controller, from there to the taint.
 
-    ``began_ns`` says when a node's boot began, by the node's clock.
+    ``began_ns`` returns when a node's boot began, by the node's clock.
     """
 
     def __init__(
@@ -270,7 +301,7 @@ class Latency:
         self._read_ns: dict[tuple[str, IncidentKey], int] = {}
 
     def read(self, faults: Iterable[Fault], received_ns: Mapping[Source, int]) -> None:
-        """Faults of lines that Loki answered with at these times."""
+        """Measure faults whose lines have just been read. ``received_ns`` is when Loki's answers arrived."""
         for fault in islice((fault for fault in faults if fault.source in received_ns), OBSERVED_MOST):
             read_ns = received_ns[fault.source]
             since_entry = max(0, read_ns - fault.timestamp_ns) / 1e9
@@ -289,7 +320,7 @@ class Latency:
                     self._metrics.kernel_to_entry.observe(max(0.0, seconds))
 
     def tainted(self, fault: Fault) -> None:
-        """A node was tainted for this fault just now."""
+        """Measure a fault whose node has just been tainted."""
         read_ns = None if fault.node is None else self._read_ns.pop((fault.node, fault.key), None)
         if read_ns is not None:
             self._metrics.read_to_taint.observe(max(0, self._now_ns() - read_ns) / 1e9)

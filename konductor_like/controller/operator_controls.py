@@ -1,6 +1,7 @@
-"""What people told the controller, read from the Lease: a pause holds before the next taint is written.
+"""The operators' controls, read from the Lease: pause, resume, brake reset.
 
-A leader has the Lease as it is in the answer to each renewal, and reads it again only before a taint.
+The answer to each renewal contains them. The leader also reads the Lease if no renewal has succeeded for some
+time, and before every taint, so that a pause takes effect before the next taint is written.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from konductor_like.model.time import stamp
 from konductor_like.policy.wording import pause_words
 
 TIMEOUT_SECONDS = 2.0
-"""A taint waits no longer than this for the Lease to be read."""
+"""Seconds that a taint waits at most for the Lease to be read."""
 AGAIN_SECONDS = 5.0
-"""When it could not be read, what is known holds for so long before it is tried again."""
-NEWS = timedelta(minutes=10)
-"""A reset of the brake that is older was reported by the controller that led then."""
+"""Seconds after a failed read in which the known controls stay in force and the Lease is not read again."""
+RECENT = timedelta(minutes=10)
+"""Age above which a brake reset is not reported: the controller that led at the time has reported it."""
 
 
 class OperatorControls:
-    """Knows what people wrote on the Lease, from renewals or by reading it, and reports what changed."""
+    """Knows the operators' controls on the Lease, and reports when they change."""
 
     def __init__(
         self,
@@ -38,10 +39,11 @@ class OperatorControls:
         renewed: Callable[[float], tuple[float, LeaseControls] | None] = lambda _: None,
         clock: Callable[[], float] = suspend_aware_seconds,
     ) -> None:
-        """``read`` gives the Lease as it is now, None where there is none, or raises a KubeError.
+        """Prepare to read.
 
-        ``fleet_event`` sends an Event: its reason, its words, and the act that it tells of. ``renewed`` gives
-        what a renewal that was sent later than that found, and when it was sent, by the same ``clock``.
+        ``read`` reads the Lease; it returns None if there is none, or raises a KubeError. ``fleet_event``
+        sends an Event with a reason, a message and the act that it reports. ``renewed(seconds)`` returns the
+        controls from a renewal that was sent after that time, and when it was sent, by the same ``clock``.
         """
         self._read = read
         self._renewed = renewed
@@ -58,9 +60,10 @@ class OperatorControls:
         self._reported_reset: ControlAct | None = None
 
     def update(self, now: datetime, *, at_once: bool = False) -> Controls:
-        """Read the Lease if that is due, report what changed, and give what holds.
+        """Return the controls in force, after reading the Lease if that is due, and report changes.
 
-        What it gives is at most an interval old. ``at_once`` reads now, unless that failed a moment ago.
+        The controls are at most one interval old. ``at_once`` reads the Lease now, unless the last read
+        failed.
         """
         seconds, view = self._clock(), None
         renewal = self._renewed(self._as_of_seconds)
@@ -69,17 +72,17 @@ class OperatorControls:
             self._failed, self._due_seconds = False, self._as_of_seconds + self._interval_seconds
         if seconds >= self._due_seconds or (at_once and not self._failed):
             try:
-                # The holder of a Lease that was deleted puts it back, with the pause.
+                # If the Lease was deleted, the leader's next renewal creates it again, with the pause.
                 view = self._read() or view
                 self._failed, self._due_seconds = False, seconds + self._interval_seconds
-                # A renewal that was under way meanwhile may have been answered from before what was read.
+                # A renewal that was under way during the read may contain older controls than the read.
                 self._as_of_seconds = self._clock()
             except KubeError as error:
                 self._failed, self._due_seconds = True, seconds + AGAIN_SECONDS
                 logs.debug(f"The Lease cannot be read for a pause: {error}.")
         if view is not None:
             if view.problem is not None and view.problem != self._problem:
-                logs.warning(f"What the Lease carries cannot be read in full: {view.problem}.")
+                logs.warning(f"The annotations of the Lease cannot be read in full: {view.problem}.")
             self._controls, self._problem = view.controls, view.problem
         if self._controls.acts or self._reported_pause:
             self._report_pause(now)
@@ -100,7 +103,7 @@ class OperatorControls:
         self._fleet_event(EventReason.PAUSED, message, holding.act)
 
     def _report_end(self, pause: ControlAct, *, expired: bool) -> None:
-        """A pause is over: it expired, or somebody ended it, who may have left a name."""
+        """Report the end of a pause: it expired, or somebody ended it, perhaps without leaving a name."""
         resume = self._controls.resume
         if expired:
             how, by, act = "The pause has expired", None, pause.act
@@ -108,14 +111,14 @@ class OperatorControls:
             how, by, act = f"Tainting was resumed by {resume.by}", resume.by, resume.act
         else:
             how, by, act = "Tainting was resumed", None, ""
-        message = f"{how}: what is still true is acted upon now."
+        message = f"{how}: the controller now taints the nodes whose faults still count."
         logs.info(message, by=by)
         audit.heeded("resume", by=by, act=act, why="the pause has expired" if expired else "")
         self._fleet_event(EventReason.RESUMED, message, act)
 
     def _report_brake_reset(self, now: datetime) -> None:
         reset = self._controls.brake_reset
-        if reset is not None and reset != self._reported_reset and now - reset.at < NEWS:
+        if reset is not None and reset != self._reported_reset and now - reset.at < RECENT:
             why = f": {reset.reason}" if reset.reason else ""
             message = f"{reset.by} reset the brake at {stamp(reset.at)}{why}."
             logs.info(message, by=reset.by)

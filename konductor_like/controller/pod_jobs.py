@@ -1,4 +1,4 @@
-"""Which jobs run on the nodes that speak up, asked of the API server beside the reconcile."""
+"""Asks the API server which jobs run on the nodes that have faults, in a thread beside the reconcile."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from konductor_like.cluster.pods import NodeJobs
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 
-FRESH_SECONDS = 120.0
-"""How long an answer is told, and a question is worth asking: by then the line has been decided on."""
+ANSWER_SECONDS = 120.0
+"""Seconds for which an answer is used."""
+QUESTION_SECONDS = 120.0
+"""Seconds that a question may wait. Later the controller has decided on the fault without the answer."""
 AGAIN_SECONDS = 60.0
-"""A node is asked about at most this often."""
+"""Seconds between two questions about the same node."""
 MINUTE_MOST = 120
-"""Nodes a minute, so that those of a large job are known while that still matters."""
+"""Questions in a minute: enough for the nodes of a large job before the controller decides."""
 NODES_MOST = 1000
-"""More than this neither wait nor are remembered."""
+"""Nodes that may wait; further ones are not asked about."""
 DENIED_SECONDS = 600.0
-"""After a refusal nothing is asked for so long."""
+"""Seconds without questions after the API server has denied one."""
 TOO_LARGE = (
-    "were looked at for their jobs: they are too large. Jobs of the others are known by the labels in Loki "
-    "and by pods' names."
+    "were read: their list is too large. The jobs of the others are known by the labels in Loki and by pods' "
+    "names."
 )
 
 
 class PodJobs:
-    """Asks about nodes that are wanted, one at a time, in a thread of its own."""
+    """Asks about the wanted nodes, one at a time, in a thread of its own."""
 
     def __init__(
         self,
@@ -39,7 +41,7 @@ class PodJobs:
         answered: Callable[[], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``ask`` is :func:`konductor_like.cluster.pods.jobs_on` of a node; ``answered`` hears of answers."""
+        """``ask`` is :func:`konductor_like.cluster.pods.jobs_on`. Each answer calls ``answered``."""
         self._ask = ask
         self._metrics = metrics
         self._answered = answered
@@ -50,7 +52,7 @@ class PodJobs:
         self._known: dict[str, tuple[float, NodeJobs]] = {}
         self._sent: deque[float] = deque()
         self._denied_until = float("-inf")
-        self._said = ""
+        self._logged = ""
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="pods", daemon=True)
 
@@ -59,13 +61,13 @@ class PodJobs:
         self._thread.start()
 
     def close(self) -> None:
-        """Ask nothing more; a request under way is left to its own time-out."""
+        """Ask nothing more. A request under way ends by its own time-out."""
         with self._changed:
             self._closed = True
             self._changed.notify()
 
     def want(self, nodes: Iterable[str]) -> None:
-        """Their jobs are of interest now; never waits."""
+        """Ask about these nodes soon. It never waits."""
         now = self._clock()
         with self._changed:
             if now < self._denied_until:
@@ -77,8 +79,8 @@ class PodJobs:
             self._changed.notify()
 
     def known(self) -> Mapping[str, NodeJobs]:
-        """The answers of the last minutes, by node."""
-        since = self._clock() - FRESH_SECONDS
+        """Return the answers of the last two minutes, by node."""
+        since = self._clock() - ANSWER_SECONDS
         with self._changed:
             self._known = {node: (at, jobs) for node, (at, jobs) in self._known.items() if at >= since}
             return {node: jobs for node, (_, jobs) in self._known.items()}
@@ -89,22 +91,25 @@ class PodJobs:
                 jobs = self._ask(node)
             except KubeError as error:
                 self._failed(error)
-            except Exception:  # noqa: BLE001  # one answer must not be the last; logged in full
+            except Exception:  # noqa: BLE001  # the thread must go on with the next node; logged in full
                 logs.LOGGER.exception("The pods of a node could not be read. Please report this.")
             else:
                 with self._changed:
                     self._known[node] = (self._clock(), jobs)
-                if not jobs.complete and self._said != TOO_LARGE:
+                if not jobs.complete and self._logged != TOO_LARGE:
                     logs.warning(f"Not all running pods of node {node} {TOO_LARGE}", node=node)
-                self._said = "" if jobs.complete else TOO_LARGE
+                self._logged = "" if jobs.complete else TOO_LARGE
                 self._answered()
 
     def _next(self) -> str | None:
-        """The node that has waited longest, once another request is due; None when it is over."""
+        """Wait until the next question is allowed and return its node, the one that waits longest.
+
+        Return None after :meth:`close`.
+        """
         with self._changed:
             while not self._closed:
                 now = self._clock()
-                while self._wanted and next(iter(self._wanted.values())) < now - FRESH_SECONDS:
+                while self._wanted and next(iter(self._wanted.values())) < now - QUESTION_SECONDS:
                     self._wanted.popitem(last=False)
                 while self._sent and self._sent[0] <= now - 60.0:
                     self._sent.popleft()
@@ -123,10 +128,10 @@ class PodJobs:
             with self._changed:
                 self._denied_until = self._clock() + DENIED_SECONDS
                 self._wanted.clear()
-            if self._said != str(error):
-                self._said = str(error)
+            if self._logged != str(error):
+                self._logged = str(error)
                 logs.warning(
                     f"{error}. Jobs are known by the labels in Loki and by pods' names until the ClusterRole "
-                    'has {apiGroups: [""], resources: [pods], verbs: [list]}; KONDUCTOR_ASK_FOR_PODS=false '
-                    "asks no more."
+                    'has {apiGroups: [""], resources: [pods], verbs: [list]}. KONDUCTOR_ASK_FOR_PODS=false '
+                    "turns this off."
                 )

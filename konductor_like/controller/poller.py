@@ -1,20 +1,18 @@
-"""Polling Loki: read, hand over, wait until it was acted upon, read again.
+"""Polling Loki: a poller reads, delivers the result, waits until the reconciler has acted on it, reads again.
 
-A reader moves on only after its result was acted upon (rule 9).
+A reader moves on only after the reconciler has acted on its result (rule 9).
 
-The controller has 14 threads, two more inside the websocket library, and up to eight while nodes are written
-(``KONDUCTOR_WRITE_CONCURRENCY``):
+A controller that leads has 15 threads. The websocket library adds two, the writes of Nodes up to eight
+(``KONDUCTOR_WRITE_CONCURRENCY``), and each request to ``probes`` one for a moment:
 
-- ``controller`` decides, and only it starts writes of Nodes; the main thread waits for signals.
-- ``read-kernel`` and ``read-pod`` poll their source. They share no thread, so that a flood or a failure of
-  one cannot delay the other (rule 10).
-- ``read-background`` polls heartbeats, the logs of Nodes that were made anew, and the time before our start.
-  None of them is in a hurry, and each poll is bounded.
-- ``tail`` waits for Loki to tell of new kernel lines.
-- ``nodes`` watches the Nodes, ``lease`` renews the Lease in time whatever else goes on, ``stop`` ends a
-  leadership when the process is told to end.
-- ``pods`` asks which jobs run on a node, three ``events`` threads send Events, the ``write`` threads patch
-  Nodes: no decision waits for a slow API server.
+- The main thread waits for signals. ``controller`` decides; no other thread starts a write of a Node.
+- ``read-kernel`` and ``read-pod`` poll one source each, so that a flood or a failure of one source cannot
+  delay the other (rule 10).
+- ``read-background`` polls heartbeats, the logs of re-registered Nodes, and the time before the start.
+- ``tail`` follows the kernel log and nudges ``read-kernel`` (rule 13).
+- ``nodes`` watches the Nodes. ``lease`` renews the Lease. ``stop`` ends the leadership when the process ends.
+- ``pods`` asks the API server which jobs run on a node. ``events-0`` to ``events-2`` send Events about Nodes,
+  ``lease-events`` sends Events about the fleet. The ``write`` threads patch Nodes.
 - ``probes`` answers the kubelet and Prometheus.
 """
 
@@ -42,35 +40,41 @@ _NODE_LABEL_HINT = "check KONDUCTOR_NODE_LABEL and the collector's resource proc
 
 @dataclass(slots=True)
 class Delivery:
-    """A poll's result. The reconciler sets ``accepted`` once it was acted upon, and then ``done``."""
+    """A poll's result on its way to the reconciler.
+
+    The leadership sets ``accepted`` if the reconcile succeeded, and ``done`` after each reconcile.
+    """
 
     name: str
     batch: PollResult
     accepted: bool = False
     done: threading.Event = field(default_factory=threading.Event)
-    read_ns: int = 0
-    """When it was read, by the clock that windows are reckoned from."""
+    received_ns: int = 0
+    """When Loki's answer arrived, by Loki's clock."""
 
 
 class Reader(Protocol):
-    """What a loop polls: see :class:`konductor_like.loki.reader.SourceReader`."""
+    """Reads one kind of lines, such as :class:`konductor_like.loki.reader.SourceReader`."""
 
     def use_query(self, query: str) -> None:
-        """Ask another query from the next poll on."""
+        """Use another query from the next poll on."""
 
     def poll(self, now_ns: int, oldest_ns: int | None = None, /) -> PollResult:
-        """Read what is new, by a nudge that told of ``oldest_ns`` or without one; raises a LokiError."""
+        """Read the new lines. Raises a LokiError.
+
+        After a nudge ``oldest_ns`` is the timestamp of the oldest line that the tail has seen.
+        """
 
     def commit(self, result: PollResult) -> None:
-        """The result was acted upon."""
+        """Move on, because the reconciler has acted on the result."""
 
 
 class Poller:
-    """Polls one reader and hands on what it found.
+    """Polls one reader and delivers the results.
 
-    ``name`` is ``kernel``, ``pod``, ``heartbeat``, ``node`` or ``history``. ``problem`` is what went wrong at
-    the last poll, None when nothing did; a failed poll is an error, never "no faults" (rule 14).
-    ``caught_up`` says that a poll has reached the present.
+    ``name`` is ``kernel``, ``pod``, ``heartbeat``, ``backfill`` or ``warmup``. ``problem`` is the error of
+    the last poll, or None; a failed poll is an error, never "no faults" (rule 14). ``caught_up`` is true once
+    the last poll has reached the present.
     """
 
     def __init__(
@@ -88,7 +92,7 @@ class Poller:
         self.problem: LokiError | None = None
         self.caught_up = False
         self.wake = threading.Event()
-        """Set where the schedule has come nearer; the thread that polls waits for it."""
+        """Set by a nudge; the thread that polls waits for it."""
         self._reader = reader
         self._deliver = deliver
         self._metrics = metrics
@@ -99,18 +103,18 @@ class Poller:
         self._failures = 0
         self._poll_seconds = 0.0
         self._noisy: frozenset[str] = frozenset()
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     def nudge(self, oldest_ns: int | None) -> None:
-        """Poll soon: something arrived, the oldest of it with this Loki timestamp where that is known.
+        """Poll soon, because lines have arrived. ``oldest_ns`` is the oldest line's timestamp, if known.
 
-        May be called from any thread and as often as one likes; it never waits.
+        May be called from any thread, any number of times. It never waits.
         """
         if self.schedule.nudge(oldest_ns):
             self.wake.set()
 
     def poll(self) -> None:
-        """Poll once, wait until what was found is acted upon, and plan the next poll."""
+        """Poll once, wait until the reconciler has acted on the result, and schedule the next poll."""
         nudged, oldest_ns = self.schedule.take()
         result = self._poll(oldest_ns)
         if result is None:
@@ -128,7 +132,7 @@ class Poller:
         self.schedule.put_off(self._interval_seconds * (result.slowdown - 1))
 
     def _poll(self, oldest_ns: int | None) -> PollResult | None:
-        """One poll, acted upon; None where it failed or was not accepted, and its lines come again."""
+        """Poll and deliver. Return None if the poll failed or was not accepted; its lines come again."""
         try:
             return self._delivered(oldest_ns)
         except LokiError as error:
@@ -143,10 +147,10 @@ class Poller:
         began, asked_ns = time.monotonic(), self._now_ns()
         result = self._reader.poll(asked_ns, oldest_ns)
         if self._now_ns() < asked_ns:
-            # Loki's answer has put our clock right: what was asked for reached into a time to come.
+            # Loki's answer has corrected our idea of its clock: the query had reached into the future.
             result = self._reader.poll(self._now_ns(), oldest_ns)
         self._poll_seconds = time.monotonic() - began
-        delivery = Delivery(self.name, result, read_ns=self._now_ns())
+        delivery = Delivery(self.name, result, received_ns=self._now_ns())
         self._deliver(delivery)
         while not delivery.done.wait(0.2):
             if self._stop.is_set():
@@ -172,49 +176,49 @@ class Poller:
         metrics.slowed.labels(name).set(result.slowdown > 1)
         metrics.loud_nodes.labels(name).set(len(result.noisy_nodes))
         metrics.unreadable.labels(name).set(sum(window.width_ns for window in result.unread) / 1e9)
-        self._say_lasting(
+        self._log_lasting(
             "slowed",
-            "Loki processed more for us than KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE allows: "
+            "Loki processed more than KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE allows: "
             f"{name} lines are polled {result.slowdown:.0f} times less often."
             if result.slowdown > 1
             else "",
             over=f"{name} lines are polled as often as usual again.",
         )
-        self._say_lasting(
+        self._log_lasting(
             "unread",
-            f"Loki cannot give the {name} lines {_between(result.unread[0])}. They are asked for again, ever "
-            "fewer at once, and later lines are read."
+            f"Loki cannot return the {name} lines {_between(result.unread[0])}. The controller asks for them "
+            "again in ever smaller pieces, and reads later lines meanwhile."
             if result.unread
             else "",
-            over=f"No {name} lines are left that Loki could not give.",
-            say=logs.error,
+            over=f"No {name} lines are left that Loki could not return.",
+            log=logs.error,
         )
         if new := result.noisy_nodes - self._noisy:
-            self._said.discard("storm")
+            self._logged.discard("storm")
         self._noisy = result.noisy_nodes
         names = listed([node or "(no node)" for node in sorted(new)], 5)
-        self._say_lasting(
+        self._log_lasting(
             "storm",
-            f"A storm of {name} lines from {names}: read by itself, so that it delays no other node's."
+            f"A storm of {name} lines from {names}: read separately, so that they delay no other node's."
             if result.noisy_nodes
             else "",
             over=f"The storm of {name} lines is over.",
         )
-        self._say_oddities(result)
+        self._log_oddities(result)
 
-    def _say_lasting(
-        self, what: str, text: str, *, over: str, say: Callable[..., None] = logs.warning
+    def _log_lasting(
+        self, what: str, text: str, *, over: str, log: Callable[..., None] = logs.warning
     ) -> None:
-        """Say once what goes on for a while, and when it is over; ``text`` is empty while it is not so."""
-        if text and what not in self._said:
-            self._said.add(what)
-            say(text, source=self.name)
-        elif not text and what in self._said:
-            self._said.remove(what)
+        """Log ``text`` once when a lasting state begins, and ``over`` when ``text`` is empty again."""
+        if text and what not in self._logged:
+            self._logged.add(what)
+            log(text, source=self.name)
+        elif not text and what in self._logged:
+            self._logged.remove(what)
             logs.info(over, source=self.name)
 
-    def _say_oddities(self, result: PollResult) -> None:
-        """What a healthy pipeline never sends is counted and said, never dropped in silence (rule 12)."""
+    def _log_oddities(self, result: PollResult) -> None:
+        """Count and log the lines that a healthy pipeline never sends (rule 12)."""
         metrics, name = self._metrics, self.name
         for window in result.given_up:
             logs.error(
@@ -226,21 +230,21 @@ class Poller:
             metrics.nodeless.labels(name).inc(result.without_node)
             logs.warning(f"{result.without_node} {name} lines name no node: {_NODE_LABEL_HINT}", source=name)
         if result.foreign:
-            # A watched namespace may hold the kernel-log reader: its lines are no pod's, and no surprise.
+            # The kernel-log reader may run in a watched namespace: of the source pod, its lines are expected.
             metrics.foreign.labels(name).inc(result.foreign)
             if name == "kernel":
                 logs.warning(f"{result.foreign} lines are no kernel lines by their labels: ignored.")
         if result.incomplete_windows:
             metrics.incomplete.labels(name).inc(len(result.incomplete_windows))
             logs.warning(
-                f"{len(result.incomplete_windows)} single nanoseconds hold more {name} lines than Loki gives "
-                "at once; what came was acted upon, the rest cannot be had.",
+                f"{len(result.incomplete_windows)} single nanoseconds have more {name} lines than Loki "
+                "returns at once. The controller acted on the lines that came; the others cannot be read.",
                 source=name,
             )
         if result.cursor_ahead_ns:
             logs.warning(
-                f"the {name} cursor stood {result.cursor_ahead_ns / 1e9:.1f} s in the future; going on from "
-                "now. Check the clocks of this machine, of Loki and of a gateway between them.",
+                f"the {name} cursor was {result.cursor_ahead_ns / 1e9:.1f} s in the future; reading goes on "
+                "from now. Check the clocks of this machine, of Loki and of a gateway between them.",
                 source=name,
             )
 
@@ -251,7 +255,7 @@ class Poller:
         self._metrics.loki_errors.labels(self.name, type(error).__name__).inc()
         if str(self.problem) != str(error):
             logs.error(
-                f"cannot read {self.name} lines: {logs.told(error)} Trying again; nothing is lost.",
+                f"cannot read {self.name} lines: {logs.error_text(error)} Trying again; nothing is lost.",
                 source=self.name,
                 error=type(error).__name__,
             )
@@ -260,7 +264,7 @@ class Poller:
     def _pause_seconds(self) -> float:
         if self.problem is None:
             return self._interval_seconds
-        doubled = self._interval_seconds * 2.0 ** min(self._failures, 16)  # of a thousand there is no float
+        doubled = self._interval_seconds * 2.0 ** min(self._failures, 16)  # 2.0 ** 1100 is no float
         longest = max(self._interval_seconds, min(BACKOFF_CAP_SECONDS, doubled))
         wait = random.uniform(self._interval_seconds, longest)  # noqa: S311  # jitter, not a secret
         asked = self.problem.retry_after_seconds if isinstance(self.problem, LokiOverloaded) else None
@@ -268,7 +272,7 @@ class Poller:
 
 
 class PollThread:
-    """Runs its pollers one at a time, always the one that is due first, until told to stop."""
+    """A thread that runs its pollers one at a time, the one that is due first, until ``stop`` is set."""
 
     def __init__(self, name: str, pollers: Sequence[Poller], stop: threading.Event) -> None:
         self._pollers = pollers
@@ -283,7 +287,7 @@ class PollThread:
         self._thread.start()
 
     def join(self, timeout_seconds: float) -> None:
-        """Wait for the thread to end; ``stop`` must be set."""
+        """Wait until the thread ends; ``stop`` must be set."""
         self._wake.set()
         self._thread.join(timeout_seconds)
 
@@ -300,7 +304,7 @@ class PollThread:
 
 
 def poll_threads(pollers: Mapping[str, Poller], stop: threading.Event) -> list[PollThread]:
-    """A thread for kernel lines, one for pods' lines, and one for all that is in no hurry."""
+    """Return a thread for kernel lines, one for pods' lines, and one for all other pollers."""
     own = [name for name in ("kernel", "pod") if name in pollers]
     threads = [PollThread(name, [pollers[name]], stop) for name in own]
     background = [poller for name, poller in pollers.items() if name not in own]

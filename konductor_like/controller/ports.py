@@ -1,6 +1,6 @@
-"""What a reconcile needs of the cluster, and what stands in for it in a dry run.
+"""The interfaces through which a reconcile reads and writes the cluster, and their stand-ins for a dry run.
 
-Dry run is another object graph, not a flag (rule 26): it reads the cluster and keeps its writes.
+A dry run uses other objects instead of a flag (rule 26): they read the cluster and keep the writes in memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FleetEvent = Callable[[EventReason, str], None]
 
 
 class Nodes(Protocol):
-    """The cluster's nodes as we know them."""
+    """The cluster's nodes as the controller knows them."""
 
     def snapshot(self) -> Mapping[str, NodeState]:
         """All nodes, as one consistent view."""
@@ -35,25 +35,25 @@ class Writer(Protocol):
     """Writes changes to nodes."""
 
     def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
-        """One result per pair, in order; never raises for what went wrong with one of them."""
+        """Write all pairs. Return one result per pair, in order; a failed write raises nothing."""
 
 
 class EventSink(Protocol):
-    """Takes Events; best effort."""
+    """Sends Events as far as possible; an Event may be lost."""
 
     def announce(self, state: NodeState, change: Change) -> None:
-        """Tell about an applied change."""
+        """Send the Event of an applied change, if it has one."""
 
 
 class DryRunNodes:
-    """The live nodes, with the taints and records that would have been written laid over them."""
+    """The live nodes, with the taints and records that a real run would have written."""
 
     def __init__(self, live: Nodes) -> None:
         self._live = live
         self._written: dict[str, NodeState] = {}
 
     def snapshot(self) -> Mapping[str, NodeState]:
-        """All nodes as they would be."""
+        """Return all nodes as they would be after the writes."""
         nodes = dict(self._live.snapshot())
         for name, written in self._written.items():
             live = nodes.get(name)
@@ -69,12 +69,12 @@ class DryRunNodes:
         return self._live.problem
 
     def apply(self, state: NodeState) -> None:
-        """Remember what would have been written."""
+        """Remember the state that a real run would have written."""
         self._written[state.name] = state
 
 
 class DryRunEvents:
-    """Tells the log instead of the cluster."""
+    """Logs Events instead of sending them."""
 
     def announce(self, state: NodeState, change: Change) -> None:
         """Log the Event that would have been sent."""

@@ -1,7 +1,7 @@
 """One reconcile: observe, detect, decide, write, report. The only path from lines to writes.
 
-What could not be written yet stays here, and keeps the checkpoint behind it (rule 9): a line is done
-with only when the plan that it led to was applied.
+The reconciler keeps a fault until its plan was applied. The checkpoint never moves past the oldest fault that
+it keeps (rule 9).
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from konductor_like.policy.decide import decide
 from konductor_like.policy.machines import recent_releases
 
 ROUNDS = 5
-"""How often one reconcile decides again after somebody else changed a node under it."""
+"""Decisions in one reconcile. It decides again when another client changed a node before the write."""
 RECORDS_AT_ONCE = 32
-"""Bookkeeping that one reconcile does at most, so that it never holds up the next taint for long."""
+"""Writes of records without a taint in one reconcile, so that they do not delay the next taint for long."""
 
 
 class Reconciler:
-    """Turns lines into writes, and keeps what must survive from one reconcile to the next."""
+    """Turns lines into writes, and remembers what the next reconcile needs."""
 
     def __init__(
         self,
@@ -73,15 +73,16 @@ class Reconciler:
         latency: Latency | None = None,
         records_at_once: int | None = RECORDS_AT_ONCE,
     ) -> None:
-        """``start`` is where reading begins; until a reconcile was finished it is the checkpoint.
+        """Prepare to reconcile.
 
-        ``misnamed`` is what is known of names that no Node has. A backtest has no ``controls``, ``jobs``,
-        ``fleet`` and ``latency``. ``records_at_once`` is None where writes cost no time.
+        ``start`` is the checkpoint until the first reconcile is done. ``misnamed`` are the names without a
+        Node that the last controller has reported. A backtest has no ``controls``, ``jobs``, ``fleet`` and
+        ``latency``; its ``records_at_once`` is None, because its writes take no time.
         """
         self.rules = rules
         """The rules in force; may be set between two reconciles."""
         self.more_to_write = False
-        """Whether bookkeeping was left for the next reconcile."""
+        """Whether writes of records were left for the next reconcile."""
         self._controls = controls
         self._jobs = jobs
         self._fleet = fleet
@@ -99,10 +100,13 @@ class Reconciler:
         self._unknown_nodes = UnknownNodes(unknown_node_seconds, misnamed)
         self._failed_writes = FailedWrites()
         self._in_flight: dict[str, tuple[Change, Sequence[Fault]]] = {}
-        """By node, a taint that may have been written although no answer said so, and its faults."""
+        """By node, a taint whose write got no answer, so that it may be on the Node, and its faults."""
         self._grown: Mapping[str, tuple[Growth, ...]] = {}
         self._records: dict[str, tuple[str | None, NodeRecord]] = {}
-        """By node, the record that its annotation (as text) does not tell in full."""
+        """By node, the full record, and the text of the annotation that could not contain all of it.
+
+        The text is None for a Node that was made anew without its annotation.
+        """
         self._read_ns = dict(start.read_ns)
         self._released = start.released
         self._window = Window()
@@ -110,26 +114,26 @@ class Reconciler:
 
     @property
     def unfinished(self) -> int:
-        """Faults that wait for their node, or for a write that failed."""
+        """The number of faults that wait for their node to register or for a failed write to succeed."""
         return len(self._open)
 
     def checkpoint(self) -> Checkpoint:
-        """Everything before this was read *and* acted upon; may be asked from another thread."""
+        """Return up to when each source was read *and* acted upon. May be called from any thread."""
         return self._checkpoint
 
     def read_ns(self, source: Source) -> int | None:
-        """How far the source was read, whatever still waits to be acted upon; from any thread."""
+        """Return up to when the source was read, even if its faults still wait. For any thread."""
         return self._read_ns.get(source)
 
     def tainted(self) -> tuple[TaintedNode, ...] | None:
-        """The Nodes with our taint, and those deleted with it; None before the first reconcile.
+        """Return the Nodes with our taint and the Nodes deleted with it; None before the first reconcile.
 
-        May be asked from another thread.
+        May be called from any thread.
         """
         return self._tainted
 
     def misnamed(self, now: datetime) -> Mapping[str, Misnamed]:
-        """Names of kernel faults that were given up because no Node has them."""
+        """Return the names in kernel faults that the controller dropped because no Node has the name."""
         return self._unknown_nodes.misnamed(self._nodes.snapshot(), now)
 
     def run(
@@ -142,11 +146,11 @@ class Reconciler:
         replaying: bool = False,
         received_ns: Mapping[Source, int] | None = None,
     ) -> Plan:
-        """Detect faults in ``lines``, decide, write, report. ``read_ns`` is how far each source is read now.
+        """Detect faults in ``lines``, decide, write, report. ``read_ns`` is up to when each source is read.
 
-        ``past`` are faults from before this process began, acted upon then; None where none are handed in.
-        ``replaying`` says that there is more of them to come. ``received_ns`` tells when Loki answered with
-        the lines of each source.
+        ``past`` are faults from before the start, which an earlier controller acted upon; None if the warm-up
+        delivered none. ``replaying`` is true while the warm-up goes on. ``received_ns`` is when Loki's answer
+        with the lines of a source arrived.
         """
         before, self._open = self._open, []
         try:
@@ -160,7 +164,7 @@ class Reconciler:
                 rounds += 1
                 snapshot = self._observe(now, replaying=replaying)
                 plan = self._decide(snapshot, faults, now, past)
-                unknown.extend(plan.of_unknown_nodes)  # a node may go between two rounds
+                unknown.extend(plan.of_unknown_nodes)  # a node may be deleted between two rounds
                 conflicted = self._write(plan, snapshot.nodes, faults, now)
                 faults, past = [fault for fault in faults if fault.node in conflicted], None
                 if not conflicted or rounds == ROUNDS:
@@ -169,7 +173,7 @@ class Reconciler:
             self._confirm(plan, now)
             self._tell(plan, found, others, now)
         except BaseException:
-            # Whatever it was, the lines were not acted upon; their reader will give them again.
+            # The reader does not commit these lines, so it will deliver them again.
             self._open = before
             raise
         self._read_ns.update(read_ns)
@@ -178,7 +182,7 @@ class Reconciler:
         return plan
 
     def _detected(self, lines: Iterable[LogLine]) -> tuple[list[Fault], list[LogLine]]:
-        """The faults in the lines, and the lines without one."""
+        """Return the faults in the lines, and the lines without a fault."""
         found: list[Fault] = []
         others: list[LogLine] = []
         for line in lines:
@@ -192,11 +196,11 @@ class Reconciler:
         return found, others
 
     def _observe(self, now: datetime, *, replaying: bool) -> Snapshot:
-        """All that a decision depends on. A write must test the very states in it, and no newer ones."""
+        """Return all that a decision depends on. A patch must test the states in it, not newer ones."""
         states = self._states()
         controls = self._controls.update(now) if self._controls else Controls()
         if self._tainted is None:
-            self._tainted = controls.tainted  # what the last controller left on the Lease
+            self._tainted = controls.tainted  # the last controller wrote them on the Lease
         jobs = self._jobs.known() if self._jobs else {}
         fleet, resting = self._fleet, self._failed_writes.resting(now)
         return Snapshot(
@@ -205,7 +209,7 @@ class Reconciler:
             in_flight=frozenset(self._in_flight),
             unwritable=frozenset(name for name, verb in resting.items() if verb is Verb.TAINT),
             grown=self._grown,
-            read_ns=self._checkpoint.read_ns,  # behind what still waits to be acted upon
+            read_ns=self._checkpoint.read_ns,  # not ``_read_ns``: faults that wait are not acted upon yet
             ambiguous=fleet.ambiguous if fleet else frozenset(),
             left=fleet.left if fleet else {},
             window=self._window,
@@ -215,9 +219,10 @@ class Reconciler:
         )
 
     def _states(self) -> Mapping[str, NodeState]:
-        """The nodes, with what their annotations do not tell while nobody else has written them since.
+        """Return the nodes with their full records.
 
-        An annotation may have had no room for it, or it went with a Node that was deleted and made anew.
+        The annotation of a node may contain less than its record: it is at most 8 KiB long, and a Node that
+        was deleted and made anew has none. The full record counts until another client writes the annotation.
         """
         states = self._nodes.snapshot()
         returned = self._fleet.returned(states) if self._fleet else {}
@@ -233,7 +238,7 @@ class Reconciler:
         return {**states, **known}
 
     def _follow(self, states: Mapping[str, NodeState], now: datetime) -> tuple[TaintedNode, ...]:
-        """Note which Nodes bear our taint now, and say which were deleted with it."""
+        """Note which Nodes bear our taint now, and report the Nodes that were deleted with it."""
         before = self._tainted or ()
         found = self._tainted = updated_tainted_nodes(before, states, self.rules, now, self._in_flight)
         deleted = [each.name for each in found if each.deleted_at is not None and each not in before]
@@ -244,15 +249,15 @@ class Reconciler:
     def _decide(
         self, snapshot: Snapshot, faults: Sequence[Fault], now: datetime, past: Sequence[Fault] | None
     ) -> Plan:
-        """The plan; before a taint it is made again with the latest controls, if they differ."""
+        """Return the plan. If it taints, read the controls again, and decide again if they have changed."""
         plan = decide(snapshot, faults, self.rules, now, past=past)
         if self._controls and any(change.verb is Verb.TAINT for change in plan.changes):
-            # A pause holds from the moment it was written: the Lease is read before every taint.
+            # A pause takes effect from the moment it was written, so the Lease is read before every taint.
             latest = replace(self._controls.update(now, at_once=True), tainted=snapshot.controls.tainted)
             if latest != snapshot.controls:
                 plan = decide(replace(snapshot, controls=latest), faults, self.rules, now, past=past)
         if self._jobs:
-            # Of these it matters whose job they hit, and their lines do not say so.
+            # The decision needs the job that these faults hit, and their lines do not name it.
             nameless = (
                 fault
                 for fault in plan.counted
@@ -261,13 +266,13 @@ class Reconciler:
             if nodes := {str(fault.node) for fault in nameless}:
                 self._jobs.want(sorted(nodes))
         self._metrics.evidence_dropped.inc(plan.window.dropped - self._window.dropped)
-        self._window = plan.window  # what is read again adds nothing to it
+        self._window = plan.window  # also if a write fails: lines that are read again add nothing
         return plan
 
     def _write(
         self, plan: Plan, states: Mapping[str, NodeState], faults: Sequence[Fault], now: datetime
     ) -> set[str]:
-        """Apply a plan; gives the nodes that somebody else changed meanwhile."""
+        """Apply the plan. Return the nodes that another client changed meanwhile."""
         due = self._due(plan, now)
         unwritten = {change.node for change in plan.changes} - {change.node for change in due}
         conflicted: set[str] = set()
@@ -294,10 +299,10 @@ class Reconciler:
         return conflicted
 
     def _due(self, plan: Plan, now: datetime) -> list[Change]:
-        """What to write now: every taint that may be tried, and some bookkeeping."""
+        """Return the changes to write now: all taints whose retry is due, and a limited number of records."""
         resting = self._failed_writes.resting(now)
         taints = [each for each in plan.changes if each.verb is Verb.TAINT]
-        # A taint never waits for a record that failed.
+        # A failed write of the node's record does not delay its taint.
         taints = [each for each in taints if resting.get(each.node) is not Verb.TAINT]
         records = [each for each in plan.changes if each.verb is not Verb.TAINT]
         records = [each for each in records if each.node not in resting]
@@ -318,9 +323,12 @@ class Reconciler:
             self._latency.tainted(change.evidence)
 
     def _not_written(self, change: Change, result: WriteResult, plan: Plan, now: datetime) -> None:
-        """It failed, or goes on: the nodes will show what comes of it. Until then its faults are kept."""
+        """Report a write that failed or got no answer yet, and plan the next attempt.
+
+        A taint without an answer stays in flight until the Node shows whether it was written.
+        """
         error = result.error
-        self._report.not_written(change, result.outcome, "" if error is None else logs.told(error))
+        self._report.not_written(change, result.outcome, "" if error is None else logs.error_text(error))
         if error is not None:
             self._metrics.kube_errors.labels(type(error).__name__).inc()
         if result.outcome_unknown and change.verb is Verb.TAINT:
@@ -332,7 +340,7 @@ class Reconciler:
     def _carry_over(
         self, plan: Plan, faults: Sequence[Fault], again: set[str], unwritten: set[str], now: datetime
     ) -> None:
-        """Let go of what is done; keep what belongs to nodes that must be decided ``again``."""
+        """Report the faults that are done. Keep the faults and counts of the nodes to decide ``again``."""
         self._open.extend(fault for fault in faults if fault.node in unwritten)
         self._report.faults(
             [fault for fault in plan.counted if fault.node not in again],
@@ -343,14 +351,14 @@ class Reconciler:
         self._grown = {**plan.grown, **kept}
 
     def _keep(self, undone: list[Fault], unknown: Sequence[Fault], now: datetime) -> None:
-        """Keep the faults that must be decided again, and for a while those of nodes that nobody knows."""
+        """Keep the faults to decide again, and for a while the faults of nodes that do not exist."""
         kept, given_up = self._unknown_nodes.sort_out(unknown, now, may_give_up=self._nodes.problem is None)
         self._report.unknown_nodes(kept, given_up, now)
         undone += kept
         self._open = thinned(undone) if len(undone) > THIN_ABOVE else undone
 
     def _confirm(self, plan: Plan, now: datetime) -> None:
-        """A taint without an answer is over once its node shows it, or needs none any more."""
+        """Forget a taint without an answer once its Node bears the taint, needs none any more, or is gone."""
         if not self._in_flight:
             return
         nodes = self._nodes.snapshot()
@@ -374,7 +382,7 @@ class Reconciler:
         self._in_flight.pop(node, None)
 
     def _tell(self, plan: Plan, found: Sequence[Fault], others: Sequence[LogLine], now: datetime) -> None:
-        """Report the plan as a whole, and what rules on trial would have done, on the nodes too."""
+        """Report the plan as a whole, and the taints that rules in shadow mode would have written."""
         nodes, version = self._nodes.snapshot(), self.rules.version
         if self._fleet and others:
             self._fleet.unparsed.count(others)

@@ -1,6 +1,6 @@
-"""What a reconcile says: log lines, metrics and Events, all rendered from the plan and what came of it.
+"""Reports a reconcile as log lines, metrics and Events, from the plan and the results of its writes.
 
-The same thing is said once, or now and then with a count.
+A fact that repeats is logged once, or now and then with a count.
 """
 
 from __future__ import annotations
@@ -38,47 +38,47 @@ from konductor_like.policy.wording import why_held
 _NAMES = 5
 _SHADOWS_REMEMBERED = 10_000
 _SHADOW_RULES_MOST = 200
-"""Labels of one metric; a line may claim any code."""
+"""Rules with a label of their own in one metric. A line may contain any code, and each code is a rule."""
 _REPEATED = timedelta(minutes=10)
-"""What was said of a line that led to nothing is said again, with a count, after this."""
+"""Time after which an ignored fault is logged again, with a count."""
 _REPEATS_REMEMBERED = 1000
 _About = tuple[str, str | None, str]
-"""Rule, node and reason of lines that led to nothing."""
+"""Rule, node and reason of an ignored fault."""
 
 
 class Report:
-    """Remembers only what keeps it from saying the same thing twice."""
+    """Reports each reconcile, and remembers what it has reported, so that it does not report it twice."""
 
     def __init__(
         self, metrics: Metrics, *, dry_run: bool = False, fleet_event: FleetEvent | None = None
     ) -> None:
-        """``fleet_event`` sends an Event about the fleet; without it none are sent."""
+        """``fleet_event`` sends an Event about the fleet; without it the report sends none."""
         self._metrics = metrics
         self.audit = Audit(metrics, dry_run=dry_run)
         self._fleet_event = fleet_event or (lambda _reason, _message: None)
         self.brake = BrakeReport(self._fleet_event)
         self._suffix = " (dry run)" if dry_run else ""
         self._tainted: dict[str, str] = {}
-        self._said_unknown: set[str] = set()
-        self._told_misnamed: set[str] = set()
-        self._told_misnamed_at: datetime | None = None
-        self._said_odd: set[tuple[str, str]] = set()
-        self._said_shadows: set[tuple[str | None, IncidentKey, str | None]] = set()
+        self._logged_unknown: set[str] = set()
+        self._reported_misnamed: set[str] = set()
+        self._reported_misnamed_at: datetime | None = None
+        self._logged_odd: set[tuple[str, str]] = set()
+        self._logged_shadows: set[tuple[str | None, IncidentKey, str | None]] = set()
         self._shadow_rules: set[str] = set()
         self._ignored = Repeats(_REPEATED)
 
     def applied(self, change: Change, now: datetime) -> None:
-        """A write that the cluster took."""
+        """Report a write that the API server has accepted."""
         self._metrics.actions.labels(change.verb.value, "applied").inc()
         record = change.record
         if record is not None and record.act and record.contested_at == record.act.at:
             self._metrics.contested.inc()
-        for news in change.news:
-            self._say_fault(change.node, news)
-        for grown in change.grown:  # one line of the log for each write that counts a storm
+        for fault in change.news:
+            self._log_fault(change.node, fault)
+        for grown in change.grown:  # a storm makes one line of the log for each write of its count
             fault, count = grown.latest, grown.latest.times
             times = " once more, lately" if count == 1 else f" {count:,} times more, lately"
-            self._say_fault(change.node, fault, times, count=count)
+            self._log_fault(change.node, fault, times, count=count)
         if change.verb is Verb.TAINT:
             if change.evidence is not None:
                 seconds = (unix_ns(now) - change.evidence.timestamp_ns) / 1e9
@@ -96,22 +96,22 @@ class Report:
         self.audit.written(change, "applied")
 
     def not_written(self, change: Change, outcome: Outcome, why: str = "") -> None:
-        """A write that did not happen, or may not have."""
+        """Report a write that did not happen, or that got no answer."""
         node, verb = change.node, change.verb.value
         self.audit.written(change, outcome.value, why)
         if outcome is Outcome.UNDER_WAY:
-            logs.warning(f"node {node}: the API server takes long over the {verb}; going on.", node=node)
+            logs.warning(f"node {node}: the API server is slow to answer the {verb}; going on.", node=node)
             return
         self._metrics.actions.labels(verb, outcome.value).inc()
         if outcome is Outcome.CONFLICT:
             logs.debug(f"node {node} changed meanwhile; deciding again.", node=node)
         elif outcome is Outcome.GONE:
-            logs.info(f"node {node} is gone, says the API server.", node=node)
+            logs.info(f"the API server answers that node {node} is gone.", node=node)
         else:
             logs.error(f"could not {verb} node {node}: {why} Trying again.", node=node)
 
     def faults(self, counted: Iterable[Fault], ignored: Iterable[DroppedFault], now: datetime) -> None:
-        """Faults that were decided for good: the new occurrences, and what led to nothing."""
+        """Report faults that will not be decided again: the counted ones and the ignored ones."""
         kinds: Counter[tuple[Source, FaultKind, int | None, Severity]] = Counter()
         for one in counted:
             kinds[one.source, one.finding.kind, one.finding.code, one.severity] += one.times
@@ -132,9 +132,9 @@ class Report:
             )
 
     def shadowed(self, faults: Iterable[Fault], rules_version: str, now: datetime) -> list[Fault]:
-        """Faults of rules on trial: counted, and said once per node, rule, GPU and boot.
+        """Report faults of rules in shadow mode: count each, log one per node, rule, GPU and boot.
 
-        Gives those said now that would have tainted.
+        Return the faults logged now that would have tainted.
         """
         would_taint: list[Fault] = []
         for fault in faults:
@@ -143,12 +143,12 @@ class Report:
                 self._shadow_rules.add(rule)
             shown = rule if rule in self._shadow_rules else "other"
             self._metrics.shadowed.labels(fault.source.value, shown, severity.value).inc()
-            said = (fault.node, fault.key, fault.finding.position.boot_id)
-            if said in self._said_shadows:
+            key = (fault.node, fault.key, fault.finding.position.boot_id)
+            if key in self._logged_shadows:
                 continue
-            if len(self._said_shadows) >= _SHADOWS_REMEMBERED:
-                self._said_shadows.clear()
-            self._said_shadows.add(said)
+            if len(self._logged_shadows) >= _SHADOWS_REMEMBERED:
+                self._logged_shadows.clear()
+            self._logged_shadows.add(key)
             if severity.taints and fault.node is not None:
                 would_taint.append(fault)
             effect = "tainted it" if severity.taints else f"been recorded as {severity}"
@@ -168,32 +168,32 @@ class Report:
         return would_taint
 
     def unknown_nodes(self, kept: Sequence[Fault], given_up: Sequence[Fault], now: datetime) -> None:
-        """Faults of nodes that the cluster does not have: those that wait, and those that waited too long."""
+        """Report faults of nodes that do not exist: ``kept`` ones wait, the others are dropped."""
         names = {str(fault.node) for fault in kept}
-        for name in sorted(names - self._said_unknown):
+        for name in sorted(names - self._logged_unknown):
             logs.warning(
                 f"A fault names node {name}, which the cluster does not have (yet); waiting for it to "
                 "register. If it never does, check the collector's node label.",
                 node=name,
             )
-        self._said_unknown = names
+        self._logged_unknown = names
         dropped = Counter((fault.finding.rule, fault.node) for fault in given_up)
         for (rule, node), count in dropped.items():
             self._metrics.ignored.labels("no such node").inc(count)
             logs.warning(
                 f"{rule} of node {node} dropped: the cluster has no such node.", node=node, rule=rule
             )
-        self._tell_misnamed({str(fault.node) for fault in given_up if fault.source is Source.KERNEL}, now)
+        self._report_misnamed({str(fault.node) for fault in given_up if fault.source is Source.KERNEL}, now)
 
-    def _tell_misnamed(self, names: Set[str], now: datetime) -> None:
-        """One Event for all new names of a while; ``status`` shows them all."""
-        new = sorted(names - self._told_misnamed)
-        if not new or (self._told_misnamed_at and now - self._told_misnamed_at < _REPEATED):
+    def _report_misnamed(self, names: Set[str], now: datetime) -> None:
+        """Send one Event for all new names, at most every ten minutes; ``status`` shows all names."""
+        new = sorted(names - self._reported_misnamed)
+        if not new or (self._reported_misnamed_at and now - self._reported_misnamed_at < _REPEATED):
             return
-        if len(self._told_misnamed) >= _REPEATS_REMEMBERED:
-            self._told_misnamed.clear()
-        self._told_misnamed.update(new[:_REPEATS_REMEMBERED])
-        self._told_misnamed_at = now
+        if len(self._reported_misnamed) >= _REPEATS_REMEMBERED:
+            self._reported_misnamed.clear()
+        self._reported_misnamed.update(new[:_REPEATS_REMEMBERED])
+        self._reported_misnamed_at = now
         self._fleet_event(
             EventReason.MISNAMED,
             f"Kernel faults were dropped because no Node has their name: {listed(new, _NAMES)}. If "
@@ -201,11 +201,12 @@ class Report:
         )
 
     def deleted(self, names: Sequence[str], until: datetime) -> None:
-        """Nodes that were just seen to be gone, with our taint; the brake keeps their room until then."""
+        """Report Nodes that were deleted with our taint. The brake counts them as tainted until ``until``."""
         self._metrics.deleted.inc(len(names))
         deleted = "was deleted" if len(names) == 1 else "were deleted"
         message = (
-            f"{listed(names, _NAMES)} {deleted} with our taint: the room stays empty until {stamp(until)}."
+            f"{listed(names, _NAMES)} {deleted} with the controller's taint: the brake still counts "
+            f"{'it' if len(names) == 1 else 'them'} until {stamp(until)}."
         )
         logs.warning(message, deleted=list(names[:50]))
         self._fleet_event(EventReason.DELETED, message)
@@ -213,37 +214,37 @@ class Report:
     def fleet(
         self, nodes: Mapping[str, NodeState], brake: BrakeState, open_faults: int, now: datetime
     ) -> None:
-        """The state of the whole after a reconcile: the brake, and taints that others removed."""
+        """Report the state of the fleet after a reconcile: the brake, and taints that were removed."""
         self._metrics.show_brake(brake)
         self._metrics.faults_waiting.set(open_faults)
         self.brake.tell(brake, now)
-        self._say_oddities(nodes)
+        self._log_oddities(nodes)
         tainted = {name: state.as_read.uid for name, state in nodes.items() if state.tainted}
         self._metrics.tainted.set(len(tainted))
         self._metrics.marked.set(sum(state.record.replace_since is not None for state in nodes.values()))
         for name in sorted(self._tainted.keys() - tainted.keys()):
-            # A Node made anew under its name lost nothing: it never had the taint.
+            # A Node that was made anew under the name never had the taint.
             if name in nodes and nodes[name].as_read.uid == self._tainted[name]:
                 releases = nodes[name].record.releases
                 by = f" By {releases[0].by}." if releases else ""
                 logs.info(f"Node {name} taint removed.{by}{self._suffix}", node=name, verb="untaint")
         self._tainted = tainted
 
-    def _say_oddities(self, nodes: Mapping[str, NodeState]) -> None:
-        """What people did to the nodes by hand, said once each."""
+    def _log_oddities(self, nodes: Mapping[str, NodeState]) -> None:
+        """Log once each trace of manual changes: an unreadable record, or a foreign taint with our key."""
         odd: set[tuple[str, str]] = set()
         for name, state in nodes.items():
             if state.record_problem is not None:
                 odd.add((name, f"the record cannot be read in full: {state.record_problem}"))
             for taint in state.taints:
                 if taint.foreign_twin:
-                    said = f"{taint.key}={taint.value or ''}:{taint.effect}"
-                    odd.add((name, f"it carries the taint {said}, which is not ours and is left alone"))
-        for name, what in sorted(odd - self._said_odd):
+                    shown = f"{taint.key}={taint.value or ''}:{taint.effect}"
+                    odd.add((name, f"it carries the taint {shown}, which is not ours and is left alone"))
+        for name, what in sorted(odd - self._logged_odd):
             logs.warning(f"node {name}: {what}.", node=name)
-        self._said_odd = odd
+        self._logged_odd = odd
 
-    def _say_fault(self, node: str, fault: Fault, times: str = "", **facts: object) -> None:
+    def _log_fault(self, node: str, fault: Fault, times: str = "", **facts: object) -> None:
         logs.info(
             f"node `{node}` has {_origin(fault)} error{times}: {fault.finding.text}",
             node=node,
@@ -255,12 +256,12 @@ class Report:
 
 
 def _origin(fault: Fault) -> str:
-    """As Konduktor's controller calls it."""
+    """Return the word for the source in the log of Konduktor, the controller that this one replaces."""
     return "dmesg" if fault.source is Source.KERNEL else "pod"
 
 
 class BrakeReport:
-    """What the brake says as a whole, in log and Event: when it begins to hold nodes, and when it ends."""
+    """Logs, and sends as Events, when the brake begins to hold back nodes and when it ends."""
 
     def __init__(self, fleet_event: FleetEvent) -> None:
         self._fleet_event = fleet_event
@@ -268,11 +269,11 @@ class BrakeReport:
         self._announced = False
 
     def begin(self, nodes: Mapping[str, NodeState]) -> None:
-        """A leadership begins: what is held by the nodes' records was announced by whoever led before."""
+        """Begin a leadership. The last leader has announced the nodes that are HELD by their records."""
         self._announced = any(held_back(state) for state in nodes.values())
 
     def tell(self, brake: BrakeState, now: datetime) -> None:
-        """Say what is new."""
+        """Report what has changed."""
         held = tuple(item.node for item in brake.held)
         names = listed(held, _NAMES)
         if held and held != self._held:
@@ -283,7 +284,7 @@ class BrakeReport:
                 bound=brake.bound,
             )
         elif self._held and not held:
-            logs.info("The brake holds nothing any more.")
+            logs.info("The brake holds back no node any more.")
         self._held = held
         if held and not self._announced:
             number = f"{len(held)} node" + ("s" if len(held) > 1 else "")
@@ -292,45 +293,45 @@ class BrakeReport:
                 f"Since {stamp(now)} the brake holds back {number}: {names}: {_why_held(brake)}",
             )
         elif self._announced and not held:
-            self._fleet_event(EventReason.FREE, f"Since {stamp(now)} the brake holds nothing any more.")
+            self._fleet_event(EventReason.FREE, f"Since {stamp(now)} the brake holds back no node any more.")
         self._announced = bool(held)
 
 
 def _why_held(brake: BrakeState) -> str:
-    """Why, where all are held for one reason; and that releases help where they do."""
+    """Return why the brake holds back nodes, and whether releases help.
+
+    If there are several reasons, return that of the bound.
+    """
     reasons = {item.why for item in brake.held}
     first = brake.held[0].why
     if len(reasons) == 1 and first is not None and first is not SkipReason.BRAKE:
         return f"{why_held(first, brake)}."
-    told = f"{brake.out} of {brake.gpu_nodes} GPU nodes are out, {brake.bound} may be"
+    numbers = f"{brake.out} of {brake.gpu_nodes} GPU nodes are out, {brake.bound} may be"
     if not brake.bound:
-        return f"{told}: the settings allow no taint at all."
-    return f"{told}. Releasing nodes makes room."
+        return f"{numbers}: the settings allow no taint at all."
+    return f"{numbers}. Releasing nodes allows further taints."
 
 
 class Repeats:
-    """Counts lines that led to nothing, and says when a count is due: at first at once, then now and then.
-
-    What stayed away for the span is new again.
-    """
+    """Counts ignored faults, and limits how often each is logged: at once, then once in each ``span``."""
 
     def __init__(self, span: timedelta) -> None:
         self._span = span
-        self._said: dict[_About, datetime] = {}
+        self._logged: dict[_About, datetime] = {}
         self._counts: dict[_About, int] = {}
 
     def add(self, about: _About, count: int) -> None:
-        """It came so many times more; of too many, the further ones are counted together."""
-        known = self._said.keys() | self._counts.keys()
+        """Count more faults of a rule, node and reason; beyond 1,000 of these, count them together."""
+        known = self._logged.keys() | self._counts.keys()
         if about not in known and len(known) >= _REPEATS_REMEMBERED:
             about = ("further rules", "<various>", about[2])
         self._counts[about] = self._counts.get(about, 0) + count
 
     def due(self, now: datetime) -> Mapping[_About, int]:
-        """What to say now, with how often it came since it was last said."""
-        self._said = {about: at for about, at in self._said.items() if now - at < self._span}
-        due = {about: count for about, count in self._counts.items() if about not in self._said}
+        """Return what to log now, each with the number of faults since it was last logged."""
+        self._logged = {about: at for about, at in self._logged.items() if now - at < self._span}
+        due = {about: count for about, count in self._counts.items() if about not in self._logged}
         for about in due:
             del self._counts[about]
-            self._said[about] = now
+            self._logged[about] = now
         return due

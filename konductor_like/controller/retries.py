@@ -1,4 +1,4 @@
-"""What a reconcile leaves for a later one: nodes whose writes fail, and faults whose node nobody knows."""
+"""Work that one reconcile leaves for the next: failed writes, and faults of nodes that do not exist."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from konductor_like.model.time import SECOND_NS, unix_ns
 RETRY_FIRST_SECONDS = 2.0
 RETRY_CAP_SECONDS = 120.0
 FORGOTTEN_SECONDS = 3600.0
+"""Seconds after its retry was due until a failed write is forgotten."""
 MISNAMED_NS = 86_400 * SECOND_NS
 MISNAMED_MOST = 50
 NAME_CHARS = 253
-"""No Node's name is longer; a label may be."""
+"""Characters of the longest Node name. A line's label may be longer."""
 THIN_ABOVE = 2000
-"""More open faults than this are thinned: of each incident the first and the latest will do."""
+"""Open faults above which :func:`thinned` keeps only the first and the latest of each incident."""
 
 
 @dataclass(frozen=True, slots=True)
 class _FailedWrite:
-    """A node's latest write that failed, and until when the node is left alone."""
+    """A node's latest write that failed, and until when the controller does not try again."""
 
     verb: Verb
     since: datetime
@@ -31,35 +32,39 @@ class _FailedWrite:
 
 
 class FailedWrites:
-    """Nodes whose writes fail are tried less and less often."""
+    """Remembers the nodes whose writes fail, and doubles the wait after each failure."""
 
     def __init__(self) -> None:
         self._latest: dict[str, _FailedWrite] = {}
 
     def resting(self, now: datetime) -> Mapping[str, Verb]:
-        """The nodes to leave alone now, with what could not be written; a clock put back holds nothing up."""
+        """Return the nodes not to write now, each with the kind of its failed write.
+
+        A failure from the future counts for nothing, so that a clock that was put back delays no write.
+        """
         return {name: each.verb for name, each in self._latest.items() if each.since <= now < each.until}
 
     def failed(self, change: Change, now: datetime, *, at_least_seconds: float = 0.0) -> None:
-        """Leave the node alone for twice as long as the last time, or as long as the server asks for."""
+        """Do not write the node for twice as long as the last time, or for as long as the server asks."""
         before = self._latest.get(change.node)
         again = before is not None and before.verb is change.verb
         seconds = min(RETRY_CAP_SECONDS, before.seconds * 2) if before and again else RETRY_FIRST_SECONDS
         until = now + timedelta(seconds=max(seconds, at_least_seconds))
-        # A node that nobody has tried again is most likely gone, and its name may never come back.
+        # A node whose retry is long overdue was most likely deleted, and its name may never come back.
         recent = now - timedelta(seconds=FORGOTTEN_SECONDS)
         self._latest = {name: each for name, each in self._latest.items() if each.until > recent}
         self._latest[change.node] = _FailedWrite(change.verb, now, until, seconds)
 
     def recovered(self, node: str) -> None:
-        """The node can be written, or is gone."""
+        """Forget the failure, because a write succeeded or the Node is gone."""
         self._latest.pop(node, None)
 
 
 class UnknownNodes:
-    """Faults of nodes that the cluster does not have (yet) are kept for a while.
+    """Keeps the faults of nodes that the cluster does not have (yet), and drops them after a while.
 
-    The names of kernel faults that were given up are remembered for a day, ``misnamed`` from the start on.
+    The names in dropped kernel faults are remembered for a day; ``misnamed`` are those of the last
+    controller.
     """
 
     def __init__(self, patience_seconds: float, misnamed: Mapping[str, Misnamed] | None = None) -> None:
@@ -70,7 +75,7 @@ class UnknownNodes:
     def sort_out(
         self, faults: Sequence[Fault], now: datetime, *, may_give_up: bool
     ) -> tuple[list[Fault], list[Fault]]:
-        """The faults to keep and those to give up: none while the nodes cannot be seen (rule 14)."""
+        """Return the faults to keep and those to drop. Drop none while Nodes cannot be read (rule 14)."""
         self._since = {fault: self._since.get(fault, now) for fault in faults}
         kept: list[Fault] = []
         given_up: list[Fault] = []
@@ -89,7 +94,7 @@ class UnknownNodes:
         return kept, given_up
 
     def misnamed(self, nodes: Container[str], now: datetime) -> Mapping[str, Misnamed]:
-        """By name, what was given up in the last day under names that no Node has."""
+        """Return, by name, the dropped faults of the last day under names that still no Node has."""
         oldest_ns = unix_ns(now) - MISNAMED_NS
         self._misnamed = {
             name: each
@@ -100,15 +105,15 @@ class UnknownNodes:
 
 
 def thinned(faults: Iterable[Fault]) -> list[Fault]:
-    """Of each incident the first and the latest fault; the latest stands for those between them as well.
+    """Return the first and the latest fault of each incident; the latest one counts the faults between them.
 
-    Only faults that come in order are counted: one that stands before the latest may have been counted
+    A fault that comes before the latest one in its log adds nothing, because it may have been counted
     already.
     """
     kept: dict[tuple[object, ...], list[Fault]] = {}
     for fault in faults:
         finding = fault.finding
-        # What taints, and what the driver itself wrote, hides behind nothing else that its rule prints.
+        # Faults that taint are thinned apart from the others, and the driver's lines from a user's.
         grave = fault.severity.taints, finding.user_written
         both = kept.setdefault((fault.node, fault.key, fault.source, finding.position.boot_id, grave), [])
         if not both:
@@ -122,6 +127,6 @@ def thinned(faults: Iterable[Fault]) -> list[Fault]:
 
 
 def _place(fault: Fault) -> tuple[int, ...]:
-    """Where it stands in its log; a replay has a new timestamp and its old place."""
+    """Return the fault's place in its log. A replay has a new timestamp, but its old place."""
     position = fault.finding.position
     return (position.stamp_us or 0, position.sequence or 0) if position.known else (fault.timestamp_ns,)

@@ -1,4 +1,7 @@
-"""When to poll: at an interval, and soon after Loki's tail told of a line. Few polls for many nudges."""
+"""When to poll: at a regular interval, and soon after a nudge, when Loki's tail has shown a new line.
+
+Many nudges make few polls.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +16,25 @@ from konductor_like.loki.tail import Tail
 from konductor_like.settings import Settings
 
 SPACING_SECONDS = 0.1
+"""Least seconds between the end of a nudged poll and the next nudged poll."""
 SPACING_POLLS = 3.0
-"""Nudged polls are so far apart, in seconds and in durations of a poll, whichever is more.
+"""The same as a multiple of the poll's duration; the longer of the two counts.
 
-For example, polls that take 0.5 s each are 1.5 s apart, so a storm of nudges keeps Loki busy for a quarter of
-the time.
+For example, after a poll of 0.5 s the next one waits 1.5 s, so a storm of nudges keeps Loki busy for a
+quarter of the time.
 """
-SAID_AFTER = 3
-"""So many failures in a row are said."""
+LOGGED_AFTER = 3
+"""Failures of the tail in a row before the controller logs one that may pass by itself."""
 
 
 class PollSchedule:
-    """When a source polls next: at a regular interval, and soon after a nudge.
+    """The time of a source's next poll: at a regular interval, and soon after a nudge.
 
-    :meth:`nudge` may be called from any thread and never waits; the rest is for the thread that polls.
+    Any thread may call :meth:`nudge`, which never waits. Only the thread that polls calls the other methods.
     """
 
     def __init__(self, interval_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock`` gives seconds that only grow."""
+        """``clock`` returns monotonic seconds."""
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._lock = threading.Lock()
@@ -39,54 +43,54 @@ class PollSchedule:
         self._regular = self._after_nudge = clock()
 
     def nudge(self, oldest_ns: int | None) -> bool:
-        """Poll soon, once for however many nudges come until then; False where that was known already."""
+        """Ask for a poll. Return False if an earlier nudge already waits for the same poll."""
         with self._lock:
             if oldest_ns is not None:
                 self._oldest_ns = oldest_ns if self._oldest_ns is None else min(self._oldest_ns, oldest_ns)
-            news, self._nudged = not self._nudged, True
-            return news
+            is_first, self._nudged = not self._nudged, True
+            return is_first
 
     def take(self) -> tuple[bool, int | None]:
-        """Whether the poll that now begins answers a nudge, and the oldest Loki timestamp told of."""
+        """Take the waiting nudges: whether there is one, and the oldest Loki timestamp among them."""
         with self._lock:
             nudged, oldest_ns = self._nudged, self._oldest_ns
             self._nudged, self._oldest_ns = False, None
             return nudged, oldest_ns
 
     def polled(self, *, nudged: bool, seconds: float) -> None:
-        """A poll that took ``seconds`` is done. A poll that nobody asked for holds up no nudge."""
+        """Schedule the poll after one that took ``seconds``. Only a nudged poll delays the next nudge."""
         now = self._clock()
         if now >= self._regular or not nudged:
             self._regular = now + self._interval_seconds
         self._after_nudge = now + max(SPACING_SECONDS, SPACING_POLLS * seconds) if nudged else now
 
     def wait(self, seconds: float) -> None:
-        """Poll again after ``seconds``, whatever the interval and nudges say."""
+        """Poll again after ``seconds``, regardless of the interval and of nudges."""
         self._regular = self._after_nudge = self._clock() + seconds
 
     def put_off(self, seconds: float) -> None:
-        """Poll so much later than planned."""
+        """Poll ``seconds`` later than planned."""
         self._regular += seconds
         self._after_nudge += seconds
 
     def due_seconds(self) -> float:
-        """How long until the next poll."""
+        """Return the seconds until the next poll; not positive if it is due."""
         due = min(self._regular, self._after_nudge) if self._nudged else self._regular
         return due - self._clock()
 
 
 class TailWatcher:
-    """Follows the kernel log with a tail and hands its nudges on. Losing it costs latency only."""
+    """Follows the kernel log with Loki's tail and passes its nudges on. Without a tail only latency grows."""
 
     def __init__(self, settings: Settings, query: str, now_ns: Callable[[], int], metrics: Metrics) -> None:
-        """``query`` is the one that the nudged source asks; nothing is connected yet."""
+        """``query`` is the query of the nudged source. Nothing connects before :meth:`start`."""
         self._metrics = metrics
-        self._said: str | None = None
+        self._logged: str | None = None
         self._nudge: Callable[[int | None], None] = lambda _oldest_ns: None
         self._tail = Tail(settings, query, now_ns, self)
 
     def start(self, nudge: Callable[[int | None], None]) -> None:
-        """Begin; ``nudge`` is called for what arrives, from another thread."""
+        """Begin. Another thread calls ``nudge`` for the lines that arrive."""
         self._nudge = nudge
         self._tail.start()
 
@@ -95,11 +99,11 @@ class TailWatcher:
         self._tail.use_query(query)
 
     def close(self, timeout_seconds: float) -> None:
-        """End at once; a connection that is just being made is left to its own time-out."""
+        """End at once. A connection that is just being made ends by its own time-out."""
         self._tail.close(timeout_seconds)
 
     def nudged(self, oldest_ns: int | None) -> None:
-        """Lines have arrived: see :class:`konductor_like.loki.tail.Watcher`."""
+        """Pass a nudge on: see :class:`konductor_like.loki.tail.Watcher`."""
         self._metrics.tail_nudges.inc()
         self._nudge(oldest_ns)
 
@@ -109,14 +113,14 @@ class TailWatcher:
         self._metrics.tails_connected.set(1)
 
     def disconnected(self, error: LokiError | None, failures: int) -> None:
-        """Say once what does not pass by itself; a single broken connection is everyday life."""
+        """Log once an error that does not pass by itself. A single broken connection is normal."""
         self._metrics.tails_connected.set(0)
-        if error is None or (failures < SAID_AFTER and error.transient):
-            self._said = None
-        elif str(error) != self._said:
-            self._said = str(error)
+        if error is None or (failures < LOGGED_AFTER and error.transient):
+            self._logged = None
+        elif str(error) != self._logged:
+            self._logged = str(error)
             logs.warning(
                 f"Loki's tail cannot be followed: {error}. Nothing is lost: without it kernel lines are "
-                "found by polling, some seconds later. Trying again; KONDUCTOR_TAIL=false does without.",
+                "found by polling, some seconds later. Trying again; KONDUCTOR_TAIL=false turns it off.",
                 error=type(error).__name__,
             )

@@ -1,4 +1,4 @@
-"""Building the parts from the settings: the real ones, or the ones of a dry run (rule 26)."""
+"""Build the controller's parts from the settings, for a real run or for a dry run (rule 26)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from konductor_like.controller.announcer import Announcer
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.leader import Controller
-from konductor_like.controller.leadership import SOURCES, Leadership
+from konductor_like.controller.leadership import SOURCE_BY_READER, Leadership
 from konductor_like.controller.metrics import Latency, Metrics
 from konductor_like.controller.operator_controls import TIMEOUT_SECONDS, OperatorControls
 from konductor_like.controller.pod_jobs import PodJobs
@@ -56,19 +56,23 @@ from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
 
 LOKI_ATTEMPTS = 3
+"""Attempts of one request to Loki."""
 LOKI_PATIENCE_SECONDS = 6.0
-"""A poll asks again this long by itself; then the loop says what is wrong and backs off."""
+"""Seconds in which the attempts must begin. Then the poll fails, and its poller logs why and backs off."""
 CURSOR_AHEAD_SECONDS = 90.0
-"""So far the clock of the controller that saved a cursor may have been ahead of ours."""
+"""Seconds that a saved cursor may lie in the future: the clock of the process that saved it may be fast."""
 READ_LEASE_RENEWALS = 1.5
-"""After so many renewals' time without one the Lease is read for what people wrote; a taint reads at once."""
+"""Renew intervals without a renewal after which the controller reads the Lease for the operators' controls.
+
+With an interval of 10 seconds, 15 seconds. Before a taint the controller reads the Lease in any case.
+"""
 WRITE_PATIENCE_SECONDS = 5.0
-"""One node's write holds up a reconcile no longer than this; the next ones try again."""
+"""Seconds in which a reconcile may try one node's write again; after that a later reconcile tries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says beside the settings."""
+    """The options of the command line, which no setting has."""
 
     once: bool = False
     dry_run: bool = False
@@ -77,19 +81,19 @@ class Options:
 
 
 @contextmanager
-def wired(
+def open_controller(
     settings: Settings,
     options: Options,
     metrics: Metrics,
     stop: threading.Event,
     reload: threading.Event | None = None,
 ) -> Iterator[Controller]:
-    """A controller ready to run; its connections are closed at the end. ``reload`` asks for the rules anew.
+    """Build a controller that is ready to run, and close its connections at the end.
 
-    Sends nothing yet. Raises KubeConfigError, LokiMisconfigured, RulesError or ValueError for what cannot be
-    used.
+    Whoever sets ``reload`` makes the controller read the rules file again. Building sends no request. Raises
+    KubeConfigError, LokiMisconfigured, RulesError or ValueError if a setting or file cannot be used.
     """
-    rulebook = ActiveRules(settings.rules_file, metrics, reload)
+    active_rules = ActiveRules(settings.rules_file, metrics, reload)
     patience = retrying(stop.wait, attempts=LOKI_ATTEMPTS, total_seconds=LOKI_PATIENCE_SECONDS)
     with ExitStack() as exits:
         loki = exits.enter_context(closing(LokiClient(settings, patience)))
@@ -101,9 +105,11 @@ def wired(
         store = NodeStore(client, decode, on_change=lambda: controller.nodes_changed(), slices=slices)
         namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
         if isinstance(client, KubeClient):
-            edge = _earnest(settings, client, namespace, store, decode, rulebook, stop, exits)
+            cluster = _real_cluster_ports(
+                settings, client, namespace, store, decode, active_rules, stop, exits
+            )
         else:
-            edge = _Edge(DryRunNodes(store), DryRunWriter(), DryRunEvents(), dry_run_fleet_event)
+            cluster = _ClusterPorts(DryRunNodes(store), DryRunWriter(), DryRunEvents(), dry_run_fleet_event)
         jobs = None
         if settings.ask_for_pods:
             jobs = PodJobs(
@@ -113,41 +119,47 @@ def wired(
             )
             exits.callback(jobs.close)
             jobs.start()
-        leaderships = _Leaderships(
-            *(settings, metrics, loki, rulebook, edge.nodes, edge.writer, edge.events),
-            Report(metrics, dry_run=options.dry_run, fleet_event=edge.fleet_event),
-            edge.fleet_event,
-            OperatorControls(
+        factory = LeadershipFactory(
+            settings=settings,
+            metrics=metrics,
+            loki=loki,
+            active_rules=active_rules,
+            nodes=cluster.nodes,
+            writer=cluster.writer,
+            events=cluster.events,
+            report=Report(metrics, dry_run=options.dry_run, fleet_event=cluster.fleet_event),
+            fleet_event=cluster.fleet_event,
+            operator_controls=OperatorControls(
                 lambda: read_controls(client, namespace, settings.lease_name, TIMEOUT_SECONDS),
-                edge.fleet_event,
+                cluster.fleet_event,
                 metrics,
                 interval_seconds=READ_LEASE_RENEWALS * settings.lease_renew_interval_seconds,
-                renewed=edge.lease.renewal_since if edge.lease else lambda _: None,
+                renewed=cluster.lease.renewal_since if cluster.lease else lambda _: None,
             ),
-            jobs,
+            jobs=jobs,
         )
         controller = Controller(
             store,
-            edge.lease,
-            leaderships.make,
-            edge.prepare,
+            cluster.lease,
+            factory.make,
+            cluster.prepare,
             metrics,
             once=options.once,
-            finish_writes=edge.finish_writes,
+            finish_writes=cluster.finish_writes,
         )
         yield controller
 
 
 class _FleetEvent(Protocol):
-    """Sends an Event about the fleet, perhaps of an act that a person did; raises nothing."""
+    """Sends an Event about the fleet. It raises nothing."""
 
     def __call__(self, reason: EventReason, message: str, act: str = "", /) -> None:
-        """Returns at once."""
+        """Queue the Event and return at once. ``act`` names the act of a person that the Event reports."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Edge:
-    """All that writes to the cluster; in a dry run what stands in for it, and no Lease (rule 26)."""
+class _ClusterPorts:
+    """Everything that writes to the cluster. A dry run has stand-ins that do not, and no Lease (rule 26)."""
 
     nodes: Nodes
     writer: Writer
@@ -158,16 +170,16 @@ class _Edge:
     finish_writes: Callable[[], object] = lambda: None
 
 
-def _earnest(
+def _real_cluster_ports(
     settings: Settings,
     client: KubeClient,
     namespace: str,
     store: NodeStore,
     decode: NodeDecoder,
-    rulebook: ActiveRules,
+    active_rules: ActiveRules,
     stop: threading.Event,
     exits: ExitStack,
-) -> _Edge:
+) -> _ClusterPorts:
     identity = own_identity()
     lease = LeaderLease(
         client,
@@ -177,7 +189,7 @@ def _earnest(
         duration_seconds=settings.lease_duration_seconds,
         renew_deadline_seconds=settings.lease_renew_deadline_seconds,
         renew_interval_seconds=settings.lease_renew_interval_seconds,
-        notes=lambda: _notes(settings, identity, rulebook),
+        notes=lambda: _notes(settings, identity, active_rules),
     )
     writer = NodeWriter(
         client,
@@ -189,7 +201,7 @@ def _earnest(
         on_state=store.apply,
         sleep=stop.wait,
     )
-    return _Edge(
+    return _ClusterPorts(
         store,
         writer,
         exits.enter_context(closing(Announcer(NodeEvents(client, identity, sleep=stop.wait).send))),
@@ -200,14 +212,14 @@ def _earnest(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaderships:
-    """What every leadership is made of."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadershipFactory:
+    """Builds leaderships, all from the same parts."""
 
     settings: Settings
     metrics: Metrics
     loki: LokiClient
-    rulebook: ActiveRules
+    active_rules: ActiveRules
     nodes: Nodes
     writer: Writer
     events: EventSink
@@ -219,18 +231,18 @@ class _Leaderships:
     def make(
         self, checkpoint: Checkpoint | None, coverage: Coverage | None, stop: threading.Event
     ) -> Leadership:
-        """Its parts, reading from the checkpoint or, on the first start, as the settings say."""
+        """Build a leadership that reads from the checkpoint on or, on a first start, as the settings say."""
         settings, started_ns = self.settings, self.loki.now_ns()
-        start = believable(checkpoint, settings, started_ns)
-        self.rulebook.reload()  # a standby does not follow the file
-        queries = self._queries(self.rulebook.in_force)
+        start = starting_checkpoint(checkpoint, settings, started_ns)
+        self.active_rules.reload()  # while standing by, the controller does not read the rules file
+        queries = self._queries(self.active_rules.in_force)
         budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
         sources = self._readers(queries, start, started_ns, budget)
         heartbeats = HeartbeatReader(self.loki, settings, started_ns)
         backfill = NodeBackfill(self.loki, queries["kernel"], settings)
-        readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "node": backfill}
-        if checkpoint is not None:  # on a first start all that counts is read as news
-            readers["history"] = self._warmup_reader(budget, start, started_ns)
+        readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "backfill": backfill}
+        if checkpoint is not None:  # on a first start the sources themselves read all the past that counts
+            readers["warmup"] = self._warmup_reader(budget, start, started_ns)
 
         def revisit(gaps: tuple[tuple[int, int], ...]) -> None:
             for reader in sources.values():
@@ -244,7 +256,7 @@ class _Leaderships:
             stale_seconds=settings.heartbeat_stale_seconds,
             gap_max_age_seconds=settings.gap_max_age_seconds,
             now_ns=self.loki.now_ns,
-            catalog=lambda: self.rulebook.in_force.detector.catalog,
+            catalog=lambda: self.active_rules.in_force.detector.catalog,
             reread=heartbeats.reread,
             read_node=backfill.request,
             revisit=revisit,
@@ -252,10 +264,10 @@ class _Leaderships:
         return self._leadership(self._reconciler(start, coverage, fleet), readers, fleet, stop)
 
     def _warmup_reader(self, budget: ByteBudget, start: Checkpoint, started_ns: int) -> WarmupReader:
-        """Reads the time before the start again, as far as the rules in force look back."""
+        """Build the reader of the time before the start, as far back as the rules in force look."""
 
         def scope() -> WarmupScope:
-            rules = self.rulebook.in_force  # another thread swaps it
+            rules = self.active_rules.in_force  # once, because another thread may replace it
             queries, seconds = self._queries(rules), rules.under(self.settings.rules()).window_seconds
             return WarmupScope(rules.digest, queries["kernel"], queries.get("pod"), seconds)
 
@@ -263,11 +275,11 @@ class _Leaderships:
             self.loki,
             self.settings,
             scope,
-            MultilineDetector(lambda: self.rulebook.in_force.detector).detect,
+            MultilineDetector(lambda: self.active_rules.in_force.detector).detect,
             budget,
             since_ns=start.act_from_ns,
             now_ns=started_ns,
-            finished=_say_past_is_read,
+            finished=_log_warmup_done,
         )
         self.metrics.history_unread.set_function(lambda: reader.unread_seconds)
         logs.info(
@@ -284,11 +296,11 @@ class _Leaderships:
             self.events,
             self.report,
             self.metrics,
-            rules=self.rulebook.in_force.under(self.settings.rules()),
+            rules=self.active_rules.in_force.under(self.settings.rules()),
             start=start,
             unknown_node_seconds=self.settings.unknown_node_seconds,
             misnamed=coverage.misnamed if coverage else None,
-            detect=MultilineDetector(lambda: self.rulebook.in_force.detector).detect,
+            detect=MultilineDetector(lambda: self.active_rules.in_force.detector).detect,
             fleet=fleet,
             latency=Latency(self.metrics, fleet.began_ns, self.loki.now_ns),
             controls=self.operator_controls,
@@ -303,8 +315,8 @@ class _Leaderships:
         stop: threading.Event,
     ) -> Leadership:
         settings, now_ns = self.settings, self.loki.now_ns
-        # Pods never taint by themselves, so they can wait for their poll.
-        followed = self._queries(self.rulebook.in_force)["kernel"]
+        # The tail follows only the kernel log: a pod's line alone never taints, so it can wait for its poll.
+        followed = self._queries(self.active_rules.in_force)["kernel"]
         return Leadership(
             reconciler,
             self.nodes,
@@ -315,39 +327,39 @@ class _Leaderships:
                 "kernel": settings.poll_interval_seconds,
                 "pod": settings.pod_poll_interval_seconds,
                 "heartbeat": TILE_SECONDS,
-                "node": READ_SECONDS,
-                "history": RECHECK_SECONDS,
+                "backfill": READ_SECONDS,
+                "warmup": RECHECK_SECONDS,
             },
             stale_seconds=settings.heartbeat_stale_seconds,
             now_ns=now_ns,
             clock_ahead_seconds=lambda: self.loki.clock_ahead_seconds,
             stop=stop,
-            new_queries=lambda: self._new_queries(reconciler) if self.rulebook.reload() else {},
+            new_queries=lambda: self._new_queries(reconciler) if self.active_rules.reload() else {},
             tail=TailWatcher(settings, followed, now_ns, self.metrics) if settings.tail else None,
         )
 
     def _queries(self, rules: RulesInForce) -> dict[str, str]:
-        """What is asked for faults by these rules; no pod lines where no namespace is watched."""
+        """Return the readers' LogQL queries by these rules; none for ``pod`` if no namespace is watched."""
         pods = pod_query(self.settings, rules.detector.anchors(Source.POD))
         kernel = kernel_query(self.settings, rules.detector.anchors(Source.KERNEL))
-        queries = {"kernel": kernel, "node": kernel}
+        queries = {"kernel": kernel, "backfill": kernel}
         return queries if pods is None else {**queries, "pod": pods}
 
     def _new_queries(self, reconciler: Reconciler) -> dict[str, str]:
-        """Other rules are in force from now on."""
-        reconciler.rules = self.rulebook.in_force.under(self.settings.rules())
-        return self._queries(self.rulebook.in_force)
+        """Put the new rules into the reconciler and return the queries that follow from them."""
+        reconciler.rules = self.active_rules.in_force.under(self.settings.rules())
+        return self._queries(self.active_rules.in_force)
 
     def _readers(
         self, queries: Mapping[str, str], start: Checkpoint, started_ns: int, budget: ByteBudget
     ) -> dict[str, SourceReader]:
-        """One reader per source, each at its cursor; one whose cursor is missing goes with the oldest."""
+        """Build one reader per source, at the source's cursor; if that is missing, at the oldest cursor."""
         oldest_ns = min(start.read_ns.values(), default=started_ns)
         self.metrics.budget_used.set_function(lambda: budget.used)
 
         def keeps(text: str) -> bool:
-            """Each pod line is decided on by itself, so what is no fault need not be kept until then."""
-            return self.rulebook.in_force.detector.find_in_pod_log(text) is not None
+            """Whether the pod's line has a fault. The reader need not keep any other line."""
+            return self.active_rules.in_force.detector.find_in_pod_log(text) is not None
 
         return {
             name: SourceReader(
@@ -360,31 +372,34 @@ class _Leaderships:
                 keeps=keeps if source is Source.POD else None,
                 other_clock_ns=self.loki.other_clock_ns,
             )
-            for name, source in SOURCES.items()
+            for name, source in SOURCE_BY_READER.items()
             if name in queries
         }
 
 
-def _say_past_is_read(totals: WarmupTotals) -> None:
+def _log_warmup_done(totals: WarmupTotals) -> None:
     logs.info(
         f"The past is read again: {totals.lines} lines, {totals.faults} faults, {totals.queries} queries, "
         f"{totals.bytes_processed / 2**20:.1f} MiB processed."
     )
     if totals.incomplete:
-        logs.warning(f"{totals.incomplete} single nanoseconds of it hold more lines than Loki gives at once.")
+        logs.warning(
+            f"{totals.incomplete} single nanoseconds of the past have more lines than Loki returns at once."
+        )
 
 
-def _notes(settings: Settings, identity: str, rulebook: ActiveRules) -> dict[str, str]:
-    """What people's commands may know of our settings."""
-    ours = published(settings, by=identity, version=__version__, rules_digest=rulebook.in_force.digest)
+def _notes(settings: Settings, identity: str, active_rules: ActiveRules) -> dict[str, str]:
+    """Return the Lease annotation with the settings that the command line reads (rule 32)."""
+    ours = published(settings, by=identity, version=__version__, rules_digest=active_rules.in_force.digest)
     return {SETTINGS_ANNOTATION: encode_settings(ours)}
 
 
-def believable(saved: Checkpoint | None, settings: Settings, now_ns: int) -> Checkpoint:
-    """Where reading begins: at the saved cursors, and as on a first start where one is missing or not true.
+def starting_checkpoint(saved: Checkpoint | None, settings: Settings, now_ns: int) -> Checkpoint:
+    """Return the checkpoint from which this leadership reads.
 
-    A cursor from the future says nothing about what was read. What is read twice acts once; what began to
-    count at the first start goes on to count.
+    A source begins at its saved cursor. A source whose cursor is missing or lies in the future begins where a
+    first start would begin; lines that are read twice act only once. The controller acts on faults since
+    ``act_from_ns``, which never moves forward: it stays at the time of the first start.
     """
     act_from_ns = now_ns - round(settings.first_start_act_seconds * SECOND_NS)
     history_ns = now_ns - round(settings.first_start_history_seconds * SECOND_NS)

@@ -28,7 +28,7 @@ from konductor_like.controller.operator_controls import AGAIN_SECONDS, TIMEOUT_S
 from konductor_like.controller.poller import Delivery
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
-from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _Leaderships, _notes
+from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, LeadershipFactory, _notes
 from konductor_like.model import Change, NodeState
 from konductor_like.settings import Settings
 from tests.chaos import wire
@@ -175,7 +175,7 @@ class Process:
         self._heard_seconds = float("-inf")
         settings, clock = world.settings, world.clock
         decode = node_decoder(settings)
-        metrics, rulebook = _shared()
+        metrics, active_rules = _shared()
         exchange = world.traffic.exchange_of(self)
         self._kube = wire.kube_client(exchange, "konductor-like/test", world.date)
         self._loki = wire.loki_client(settings, exchange, world.date, world.clock.seconds)
@@ -190,7 +190,7 @@ class Process:
             renew_interval_seconds=RENEW_SECONDS,
             clock=clock.seconds,
             now=clock.wall,
-            notes=lambda: _notes(settings, identity, rulebook),
+            notes=lambda: _notes(settings, identity, active_rules),
         )
         writer = NodeWriter(
             self._kube,
@@ -204,8 +204,15 @@ class Process:
         )
         writer._pool = SerialCrew(world)  # type: ignore[assignment]  # stands in
         events = _Announcer(NodeEvents(self._kube, identity, clock.wall, sleep=lambda _: True))
-        self._leaderships = _Leaderships(
-            *(settings, metrics, self._loki, rulebook, self.store, writer, events, Report(metrics)),
+        self._factory = LeadershipFactory(
+            settings=settings,
+            metrics=metrics,
+            loki=self._loki,
+            active_rules=active_rules,
+            nodes=self.store,
+            writer=writer,
+            events=events,
+            report=Report(metrics),
             fleet_event=lambda *_: None,
             operator_controls=OperatorControls(
                 lambda: read_controls(self._kube, NAMESPACE, LEASE, TIMEOUT_SECONDS),
@@ -276,7 +283,7 @@ class Process:
             return
         with self._running(), self._leasing():
             try:
-                self.lease.renew(self._leadership.carried())
+                self.lease.renew(self._leadership.lease_content())
             except LeadershipLost:
                 self._ended.set()
             except KubeError:
@@ -299,7 +306,7 @@ class Process:
         self.keep()
         assert self._leadership is not None
         now_seconds = self._world.clock.seconds()
-        for name in self._leadership.loops:
+        for name in self._leadership.pollers:
             if name == "heartbeat" and now_seconds - self._heard_seconds < HEARTBEAT_SECONDS:
                 continue
             if name == "heartbeat":
@@ -319,9 +326,9 @@ class Process:
 
     def _poll(self, name: str) -> None:
         assert self._leadership is not None
-        loop = self._leadership.loops[name]
-        for _ in range(PIECES_IN_A_ROW if name == "history" else POLLS_IN_A_ROW):
-            if name == "history" and not self._world.deferred and self._world.rng.random() < 0.1:
+        loop = self._leadership.pollers[name]
+        for _ in range(PIECES_IN_A_ROW if name == "warmup" else POLLS_IN_A_ROW):
+            if name == "warmup" and not self._world.deferred and self._world.rng.random() < 0.1:
                 return  # the other loops do not wait for it
             oldest_ns = self._world.lines.take_nudge() if name == "kernel" else None
             batch = None if self._ended.is_set() else loop._poll(oldest_ns)
@@ -340,14 +347,14 @@ class Process:
         self._world.ledger.takes_office(self, status.checkpoint)
         self._world.lines.take_nudge()  # a tail tells of nothing that came before it
         self._ended = _Stop(self._world)
-        self._leadership = self._leaderships.make(status.checkpoint, status.coverage, self._ended)
+        self._leadership = self._factory.make(status.checkpoint, status.coverage, self._ended)
         self._reconciler = self._leadership._reconciler
         inbox = _Inbox(self._take_turn)
         self._leadership._inbox = inbox  # type: ignore[assignment]  # takes a delivery in the same turn
-        for loop in self._leadership.loops.values():
+        for loop in self._leadership.pollers.values():
             loop._deliver = inbox.put
-        if "history" in self._leadership.loops:  # it rests for as long as its queries take
-            self._leadership.loops["history"]._reader._clock = self._world.clock.seconds  # type: ignore[attr-defined]  # its own
+        if "warmup" in self._leadership.pollers:  # it rests for as long as its queries take
+            self._leadership.pollers["warmup"]._reader._clock = self._world.clock.seconds  # type: ignore[attr-defined]  # its own
 
     def _leave(self) -> None:
         reconciler, self._leadership, self._reconciler = self._reconciler, None, None

@@ -1,4 +1,4 @@
-"""What tests of the controller share."""
+"""Fixtures for the tests of the controller."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from konductor_like.controller.logs import LOGGER
 
 @pytest.fixture(autouse=True)
 def logger_as_it_was() -> Iterator[None]:
-    """A test that sets up the log leaves nothing of it to the next."""
+    """Restore the log after a test that sets it up."""
     handlers, level, propagate = list(LOGGER.handlers), LOGGER.level, LOGGER.propagate
     yield
     LOGGER.handlers[:] = handlers

@@ -1,4 +1,4 @@
-"""A reconcile over a cluster in memory, whose writes may fail in every way."""
+"""A reconciler over a cluster in memory, whose writes may fail in every way."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ XID_79 = (
 
 
 class Cluster:
-    """Nodes in memory, a writer with moods, and a list of the Events that were announced."""
+    """Nodes in memory, a writer whose results a test chooses, and a list of the announced Events."""
 
     problem: Exception | None = None
 
@@ -120,7 +120,7 @@ class Scene:
 
 
 def monitor(metrics: Metrics, now_ns: Callable[[], int] = lambda: ns(0), **more: Any) -> FleetMonitor:
-    """A monitor that asks for nothing to be read again."""
+    """Return a fleet monitor that has nothing read again."""
     arguments = {
         "before": None,
         "stale_seconds": 300,

@@ -1,4 +1,4 @@
-"""The rules in force follow the user's file; a bad one changes nothing."""
+"""The rules in force follow the user's file; a bad file changes nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BAD = "overrides:\n  xid.63.severity: worse\n"
 
 
 class Scene:
-    """Rules over a mounted ConfigMap: a link to a folder, which is swapped."""
+    """Rules from a mounted ConfigMap: a link to a folder, which is replaced."""
 
     def __init__(self, folder: Path, text: str | None) -> None:
         self.log = io.StringIO()
@@ -37,7 +37,7 @@ class Scene:
         self.rules = ActiveRules(self.file, self.metrics, self.asked)
 
     def mount(self, text: str | None) -> None:
-        """What the kubelet does with a new version of a ConfigMap."""
+        """Replace the file as the kubelet does for a new version of a ConfigMap."""
         self.number += 1
         version = self.folder / f"v{self.number}"
         version.mkdir()
@@ -60,13 +60,13 @@ class Scene:
         return self.metrics.registry.get_sample_value(f"konductor_like_{name}", labels)
 
 
-def test_the_file_holds_from_the_start(tmp_path: Path) -> None:
+def test_the_file_is_in_force_from_the_start(tmp_path: Path) -> None:
     scene = Scene(tmp_path, OFF + "  xid.13.severity: fatal\n" + OWN_RULE)
 
     assert scene.finds() is None
     said = scene.said()
     assert "new: site.nic_down, xid.13.severity, xid.63.mode." in said
-    assert "a bug in a job prints this Xid" in said
+    assert "a bug in a job can cause this Xid" in said
     assert scene.gauge("rules_info", hash=load_rules(scene.file).digest) == 1
     assert scene.gauge("rules_rejected") == 0
 
@@ -77,7 +77,7 @@ def test_a_bad_file_at_the_start_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [None, Path("nowhere.yaml")])
-def test_without_a_file_the_built_in_rules_hold(path: Path | None) -> None:
+def test_without_a_file_the_built_in_rules_are_in_force(path: Path | None) -> None:
     metrics = Metrics()
     rules = ActiveRules(path, metrics)
 
@@ -86,7 +86,7 @@ def test_without_a_file_the_built_in_rules_hold(path: Path | None) -> None:
     assert metrics.registry.get_sample_value("konductor_like_rules_info", {"hash": "built-in"}) == 1
 
 
-def test_a_new_version_is_read_once_and_what_changed_is_said(tmp_path: Path) -> None:
+def test_a_new_version_is_read_once_and_its_changes_are_logged(tmp_path: Path) -> None:
     scene = Scene(tmp_path, OFF)
     scene.said()
     assert scene.rules.reload() is False
@@ -100,7 +100,7 @@ def test_a_new_version_is_read_once_and_what_changed_is_said(tmp_path: Path) -> 
     assert scene.said() == ""
 
 
-def test_a_bad_version_is_refused_and_said_once_while_the_old_rules_go_on(tmp_path: Path) -> None:
+def test_a_bad_version_is_refused_and_logged_once_and_the_old_rules_stay(tmp_path: Path) -> None:
     scene = Scene(tmp_path, FATAL)
     before = load_rules(scene.file).digest
     scene.said()
@@ -138,9 +138,7 @@ def test_a_file_that_is_mended_is_in_force_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "how"), [(None, "is gone"), ("", "is empty"), (" \n", "is empty")])
-def test_a_file_that_goes_changes_nothing_until_it_is_back(
-    tmp_path: Path, text: str | None, how: str
-) -> None:
+def test_a_deleted_file_changes_nothing_until_it_is_back(tmp_path: Path, text: str | None, how: str) -> None:
     scene = Scene(tmp_path, OFF)
     scene.said()
 
@@ -167,7 +165,7 @@ def test_a_file_that_goes_changes_nothing_until_it_is_back(
     assert scene.gauge("rules_rejected") == 0
 
 
-def test_rules_once_taken_stay_whole_when_others_come_into_force(tmp_path: Path) -> None:
+def test_rules_that_a_task_has_read_do_not_change_when_others_come_into_force(tmp_path: Path) -> None:
     scene = Scene(tmp_path, OFF)
     taken, digest = scene.rules.in_force, scene.rules.in_force.digest
     scene.mount(FATAL)
@@ -214,7 +212,10 @@ def test_only_the_place_of_the_manifest_may_be_empty_without_a_warning_and_a_fil
         said[mounted] = log.getvalue()
 
     assert said[nowhere] == ""
-    assert f"No rules file at {nowhere}: only the built-in rules hold." in said[tmp_path / "elsewhere.yaml"]
+    assert (
+        f"No rules file at {nowhere}: only the built-in rules are in force."
+        in said[tmp_path / "elsewhere.yaml"]
+    )
     scene = Scene(tmp_path / "mounted", None)
     scene.mount(FATAL)
     assert scene.rules.reload() is True

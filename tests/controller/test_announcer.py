@@ -1,4 +1,4 @@
-"""Events behind the writes: in order, a few at once, never in the way, and an end to it."""
+"""Events are sent after the writes: in order, a few at once, without delaying a write, until close."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.policy.scenes import node
 
 
 class Sender:
-    """Remembers what was sent; waits for the gate."""
+    """Remembers the Events that were sent; each send waits until the gate opens."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -35,7 +35,7 @@ class Sender:
 
 @pytest.fixture
 def sender() -> Iterator[Sender]:
-    """A sender whose gate opens at the end at the latest."""
+    """A sender whose gate opens when the test ends, if not before."""
     made = Sender()
     yield made
     made.gate.set()
@@ -60,7 +60,7 @@ def test_a_few_are_sent_at_once_and_all_before_the_end(sender: Sender) -> None:
     assert len(sender.begun) == len(set(sender.begun)) == 20
 
 
-def test_one_that_breaks_is_not_the_last(sender: Sender) -> None:
+def test_after_an_event_that_raises_the_next_one_is_sent(sender: Sender) -> None:
     sender.gate.set()
     announcer = Announcer(sender.send)
 
@@ -71,9 +71,7 @@ def test_one_that_breaks_is_not_the_last(sender: Sender) -> None:
     assert len(sender.begun) == 2 * SENDERS + 1
 
 
-def test_a_server_that_hangs_ends_nobodys_patience_but_ours(
-    sender: Sender, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_close_does_not_wait_for_a_server_that_hangs(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CLOSE_SECONDS", 0.05)
     monkeypatch.setattr(module, "WAITING_AT_MOST", SENDERS)
     announcer = Announcer(sender.send)

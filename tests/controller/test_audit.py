@@ -1,4 +1,4 @@
-"""The audit trail: one line for each write and each refusal, with the same fields always."""
+"""The audit trail: one line for each write and each refusal, always with the same fields."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text("utf-8")
 
 
 class Trail:
-    """An audit whose lines can be read."""
+    """An audit trail whose lines a test can read."""
 
     def __init__(self, style: str = "json", *, dry_run: bool = False) -> None:
         self._log = io.StringIO()
@@ -42,7 +42,7 @@ def refused(name: str = "gpu-1", why: SkipReason = SkipReason.BRAKE) -> SkippedT
     return SkippedTaint(name, IncidentKey("xid.79", None), why)
 
 
-def test_a_taint_is_told_by_the_name_that_its_record_has() -> None:
+def test_the_line_of_a_taint_has_the_act_of_its_record() -> None:
     cluster, trail = Cluster(fleet(3), PolicyConfig(version="abc")), Trail()
     [change] = cluster.tick(fault()).changes
 
@@ -73,7 +73,7 @@ def test_writes_and_refusals_have_the_same_fields_and_the_page_describes_each() 
         assert f"| `{why.value}` |" in PAGE, why
 
 
-def test_a_refusal_says_what_stands_against_the_node() -> None:
+def test_the_line_of_a_refusal_has_the_fault() -> None:
     cluster, trail = Cluster({"gpu-1": node(opted_out=True)}), Trail()
     plan = cluster.tick(fault())
 
@@ -85,7 +85,7 @@ def test_a_refusal_says_what_stands_against_the_node() -> None:
     assert line.items() >= (told | about).items()
 
 
-def test_a_refusal_is_told_and_counted_once_for_as_long_as_it_stays_for_the_same_reason() -> None:
+def test_a_refusal_is_logged_and_counted_once_while_its_reason_stays_the_same() -> None:
     trail = Trail()
 
     for second in range(0, 3600, 60):
@@ -101,7 +101,7 @@ def test_a_refusal_is_told_and_counted_once_for_as_long_as_it_stays_for_the_same
     assert [line["why"] for line in trail.lines] == ["brake", "paused", "paused"]
 
 
-def test_no_more_refusals_are_remembered_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_remembered_refusals_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "REMEMBERED", 2)
     trail = Trail()
 
@@ -111,7 +111,7 @@ def test_no_more_refusals_are_remembered_than_there_is_room_for(monkeypatch: pyt
     assert [line["node"] for line in trail.lines] == ["gpu-1", "gpu-2", "gpu-3", "gpu-1"]
 
 
-def test_what_was_not_written_says_so_and_a_lost_race_is_no_line() -> None:
+def test_failed_writes_are_logged_and_conflicts_are_not() -> None:
     cluster, trail = Cluster(fleet(3)), Trail(dry_run=True)
     [change] = cluster.tick(fault()).changes
 
@@ -123,7 +123,7 @@ def test_what_was_not_written_says_so_and_a_lost_race_is_no_line() -> None:
     assert told == [("failed", "Forbidden."), ("dry-run", "GPUFaultTainted")]
 
 
-def test_growing_counts_name_what_grew() -> None:
+def test_the_line_of_a_growing_count_has_its_incident() -> None:
     suspect: dict[str, Any] = {"rule": "xid.63", "severity": Severity.SUSPECT}
     cluster, trail = Cluster(fleet(3), replace(PolicyConfig(), record_interval_seconds=0.0)), Trail()
     cluster.tick(fault(**suspect))
@@ -134,7 +134,7 @@ def test_growing_counts_name_what_grew() -> None:
     assert (trail.lines[0]["rule"], trail.lines[0]["count"], trail.lines[0]["why"]) == ("xid.63", 2, "counts")
 
 
-def test_as_text_a_line_of_the_trail_has_every_fact_that_there_is() -> None:
+def test_as_text_an_audit_line_has_all_its_facts() -> None:
     cluster, trail = Cluster(fleet(3)), Trail("text")
     [change] = cluster.tick(fault()).changes
 

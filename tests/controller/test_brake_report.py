@@ -1,4 +1,4 @@
-"""One Event when the brake begins to hold nodes back, one when it ends, and none for a restart in between."""
+"""One Event when the brake begins to hold back nodes, one when it ends, none for a restart in between."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Desk:
         self.report.tell(self.cluster.tick(*faults, seconds=seconds).brake, at(seconds))
 
 
-def test_one_event_says_how_many_are_held_and_why_and_one_that_it_ended_each_time() -> None:
+def test_one_event_reports_the_nodes_held_back_and_why_and_one_the_end() -> None:
     desk = Desk()
     desk.tick(1, seconds=4)
     assert desk.told == []
@@ -45,14 +45,14 @@ def test_one_event_says_how_many_are_held_and_why_and_one_that_it_ended_each_tim
         EventReason.HOLDING,
         (
             "Since 2026-03-04T12:00:05Z the brake holds back 2 nodes: gpu-2, gpu-3: "
-            "1 of 5 GPU nodes are out, 1 may be. Releasing nodes makes room."
+            "1 of 5 GPU nodes are out, 1 may be. Releasing nodes allows further taints."
         ),
     )
-    assert free == (EventReason.FREE, "Since 2026-03-04T12:01:01Z the brake holds nothing any more.")
+    assert free == (EventReason.FREE, "Since 2026-03-04T12:01:01Z the brake holds back no node any more.")
     assert again[0] is EventReason.HOLDING
 
 
-def test_where_no_taint_is_allowed_nobody_is_told_to_release_nodes() -> None:
+def test_if_no_taint_is_allowed_the_event_does_not_advise_releases() -> None:
     desk = Desk()
     desk.cluster.rules = PolicyConfig(brake_max_nodes=0)
 

@@ -1,4 +1,4 @@
-"""A silent node is unknown, not healthy; one never heard is not measured (rule 14)."""
+"""A silent node is unknown, not healthy; a node that was never heard is not measured (rule 14)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_heartbeat_makes_a_node_measured_and_its_end_makes_it_unknown() -> Non
     assert watch.coverage(FLEET, START + 301 * SECOND).of("gpu-1") is CoverageState.UNKNOWN
 
 
-def test_an_old_heartbeat_that_arrives_late_does_not_turn_time_back() -> None:
+def test_an_old_heartbeat_that_arrives_late_makes_no_node_older() -> None:
     watch = tracker()
     watch.heard("gpu-1", START + 100 * SECOND)
     watch.heard("gpu-1", START)
@@ -88,7 +88,7 @@ MINUTE = 60 * SECOND
 
 
 class Fleet:
-    """Nodes that beat once a minute, a collector that may hold them back, and a tracker that reads."""
+    """Nodes with a heartbeat a minute, a collector that may keep them back, and a tracker that reads."""
 
     def __init__(self, size: int = 3, before: Coverage | None = None) -> None:
         self.names = {f"gpu-{i}": 0 for i in range(1, size + 1)}
@@ -97,7 +97,7 @@ class Fleet:
         self.last = Coverage(at=datetime(2026, 3, 4, tzinfo=UTC))
 
     def pass_(self, minutes: int, *, silent: Iterable[str] = (), readable: bool = True) -> Coverage:
-        """So many minutes in which all but the silent are heard, if Loki can be read."""
+        """Let minutes pass in which all nodes but the silent ones are heard, if Loki can be read."""
         for _ in range(minutes):
             self.at += 1
             if readable:
@@ -108,7 +108,7 @@ class Fleet:
         return self.last
 
     def deliver(self, name: str, first: int, last: int) -> Coverage:
-        """The heartbeats of these minutes are read after all."""
+        """Read the heartbeats of these minutes late."""
         for minute in range(first, last + 1):
             self.watch.heard(name, START + minute * MINUTE)
         self.last = self.watch.coverage(self.names, self.now)
@@ -120,7 +120,7 @@ class Fleet:
 
 
 def spans(coverage: Coverage) -> list[tuple[int, int | None, list[str]]]:
-    """The gaps in minutes since the start, with the nodes they concern."""
+    """Return the gaps in minutes since the start, with their nodes."""
     return [
         (
             (gap.start_ns - START) // MINUTE,
@@ -167,7 +167,7 @@ def test_after_two_outages_a_node_has_one_longer_gap(found: int) -> None:
     assert spans(fleet.pass_(2)) == []
 
 
-def test_a_gap_that_is_too_old_is_given_up_and_said_to_be() -> None:
+def test_a_gap_that_is_too_old_is_given_up_and_reported() -> None:
     fleet = Fleet()
     fleet.pass_(10)
     fleet.pass_(20, silent=["gpu-1"])
@@ -193,7 +193,7 @@ def test_while_loki_cannot_be_read_the_whole_fleet_has_one_gap_and_nobody_is_cal
     assert fleet.watch.rereads(fleet.now) == []
 
 
-def test_after_loki_is_back_each_node_closes_the_gap_for_itself() -> None:
+def test_after_loki_is_back_each_node_closes_its_own_gap() -> None:
     fleet = Fleet()
     fleet.pass_(10)
     fleet.pass_(20, readable=False)
@@ -283,7 +283,7 @@ def test_the_heartbeats_of_a_gap_are_read_again_at_once_then_every_ten_minutes_a
     assert len(rounds) < 32
 
 
-def test_a_silence_that_lasts_is_told_to_the_readers_as_a_span_that_stays_the_same() -> None:
+def test_a_lasting_silence_gives_the_readers_a_span_that_does_not_change() -> None:
     fleet = Fleet()
     fleet.pass_(10)
     fleet.pass_(6, silent=["gpu-1"])
@@ -316,7 +316,7 @@ MISSING = st.lists(st.tuples(st.sampled_from(NAMES), SPANS), max_size=300)
 
 
 @given(MISSING)
-def test_however_many_gaps_there_are_few_are_told_and_none_is_left_out(
+def test_many_gaps_become_few_that_cover_all_of_them(
     missing: list[tuple[str, tuple[int, int]]],
 ) -> None:
     gaps = grouped(missing)

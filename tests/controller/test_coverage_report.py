@@ -1,4 +1,4 @@
-"""One node that falls silent is one Event; much of the fleet is one Event too, not thousands."""
+"""A node that falls silent makes one Event; much of the fleet at once makes one Event too."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_silent_node_has_one_event_of_its_own(size: int, caplog: pytest.LogCap
 def test_more_than_a_twentieth_of_the_fleet_is_one_event_however_it_is_noticed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Heartbeats come once a minute, so a failure of the pipeline is noticed node by node."""
+    """Heartbeats come once a minute, so a pipeline that fails silences one node after the other."""
     scene = Scene(1000, caplog)
     for step in range(60):
         scene.silent(*names(*range(10 * step + 1, 10 * step + 11)), seconds=301 + step, since=step)
@@ -78,7 +78,7 @@ def test_more_than_a_twentieth_of_the_fleet_is_one_event_however_it_is_noticed(
     assert len(scene.log) == 1
 
 
-def test_stragglers_after_an_event_about_the_fleet_get_none_of_their_own(
+def test_after_an_event_about_the_fleet_further_silent_nodes_get_no_event(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     scene = Scene(100, caplog)
@@ -94,7 +94,7 @@ def test_stragglers_after_an_event_about_the_fleet_get_none_of_their_own(
     assert len(scene.log) == 3
 
 
-def test_opening_and_closing_of_many_is_one_line_each(caplog: pytest.LogCaptureFixture) -> None:
+def test_gaps_of_many_nodes_open_and_close_with_one_line_each(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(100, caplog)
     missed: list[tuple[str, OpenSpan]] = [
         (name, (ns(0), ns(900 + number))) for number, name in enumerate(names(*range(1, 31)))
@@ -110,7 +110,7 @@ def test_opening_and_closing_of_many_is_one_line_each(caplog: pytest.LogCaptureF
     assert "given up" in scene.log[2]
 
 
-def test_an_overrun_is_said_with_its_number_and_has_an_event(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_overrun_is_logged_with_its_number_and_has_an_event(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(2, caplog)
 
     scene.report.overran("gpu-1", Overrun("boot-a", 100, 140, 41), scene.nodes["gpu-1"])
@@ -120,7 +120,7 @@ def test_an_overrun_is_said_with_its_number_and_has_an_event(caplog: pytest.LogC
     assert scene.metrics.registry.get_sample_value("konductor_like_kernel_records_lost_total") == 41
 
 
-def test_an_ambiguous_name_and_a_boot_that_is_over_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_ambiguous_name_and_a_boot_that_is_over_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(2, caplog)
     for seconds in (0, 20, 40):
         scene.tell(seconds, ambiguous=frozenset({"gpu-1"}))

@@ -1,4 +1,4 @@
-"""Nodes that are deleted with our taint: noticed, told, and remembered over a restart of the controller."""
+"""Nodes deleted with our taint are noticed, reported, and remembered over a restart of the controller."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from konductor_like.model import Controls, EventReason, Machine
 from tests.controller.reconciling import UNANSWERED, Scene, xid
 from tests.policy.scenes import node
 
-TOLD = "gpu-1 was deleted with our taint: the room stays empty until 2026-03-04T12:05:10Z."
+TOLD = "gpu-1 was deleted with the controller's taint: the brake still counts it until 2026-03-04T12:05:10Z."
 
 
 def run(scene: Scene, *numbers: int, seconds: float) -> None:
-    """One reconcile, with an Xid 79 of each of these nodes."""
+    """Reconcile once with an Xid 79 of each of these nodes."""
     scene.run(*(xid(f"gpu-{number}", seconds=seconds) for number in numbers), seconds=seconds)
 
 
 def restarted(scene: Scene) -> Scene:
-    """Another process goes on with what the last renewal wrote."""
+    """Start another process from what the last renewal wrote on the Lease."""
     lease = Controls(tainted=scene.reconciler.tainted() or ())
     successor = Scene(nodes=scene.cluster.nodes, lease=lease)
     successor.fleet_events = scene.fleet_events
@@ -32,7 +32,7 @@ def told(scene: Scene) -> list[str]:
 
 
 @pytest.mark.parametrize("when", ["never", "before", "after", "at the time"])
-def test_a_node_that_was_deleted_with_our_taint_makes_no_room(
+def test_a_node_deleted_with_our_taint_still_counts_for_the_brake(
     when: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "konductor_like")
@@ -60,7 +60,7 @@ def test_a_node_that_was_deleted_with_our_taint_makes_no_room(
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_a_node_that_is_deleted_right_after_the_write_is_noticed(*, answered: bool) -> None:
+def test_a_node_deleted_right_after_the_write_is_noticed(*, answered: bool) -> None:
     scene = Scene(5)
     if answered:
         scene.cluster.apply = lambda state: scene.cluster.nodes.pop(state.name)  # type: ignore[method-assign, assignment]  # the watch is faster

@@ -1,4 +1,4 @@
-"""A dry run goes on from what it would have written."""
+"""A dry run decides on the nodes as it would have written them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.controller.reconciling import Cluster
 from tests.policy.scenes import at, fault, fleet
 
 
-def test_a_taint_of_a_dry_run_stands_when_something_more_is_recorded() -> None:
+def test_a_taint_of_a_dry_run_stays_when_a_later_record_is_written() -> None:
     nodes, writer = DryRunNodes(Cluster(fleet(1))), DryRunWriter()
     faults = [
         fault(),

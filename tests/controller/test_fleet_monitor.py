@@ -1,4 +1,4 @@
-"""Lines in, conclusions out: coverage, boots and Nodes that return, heard through one door."""
+"""The fleet monitor concludes coverage, boots and re-registered Nodes from kernel lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def beat(node: str, seconds: float, boot: str = BOOT_A, uptime: float = 1000.0) 
 
 
 class Scene:
-    """A watch over ``gpu-1`` to ``gpu-3``, all in boot A."""
+    """A monitor of ``gpu-1`` to ``gpu-3``, all in boot A."""
 
     def __init__(self, before: Coverage | None = None, at_seconds: float = 0) -> None:
         self.nodes: dict[str, NodeState] = {

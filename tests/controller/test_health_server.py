@@ -74,7 +74,7 @@ def test_addresses(listen: str, expected: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize("listen", ["8080", "host:", "host:http", ":70000", ""])
-def test_what_is_no_address_is_said(listen: str) -> None:
+def test_an_address_that_is_none_is_refused(listen: str) -> None:
     with pytest.raises(ValueError, match="is not an address"):
         parse_listen(listen)
 

@@ -1,4 +1,4 @@
-"""How late things come is measured where it can be known, and nowhere else."""
+"""Delays are measured if they can be known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.policy.scenes import fault, ns
 
 
 class Scene:
-    """What was found, and what was measured; boot-a began 1,000 s before noon."""
+    """A latency over metrics that a test can read; boot-a began 1,000 s before noon."""
 
     def __init__(self) -> None:
         self.metrics = Metrics()
@@ -30,7 +30,7 @@ class Scene:
         return sample(f"{prefix}_count", labels) or 0, round(sample(f"{prefix}_sum", labels) or 0, 3)
 
 
-def test_the_kernels_stamp_and_the_boots_beginning_say_how_long_a_line_took_to_loki() -> None:
+def test_the_delay_to_loki_follows_from_the_kernels_stamp_and_the_start_of_the_boot() -> None:
     scene = Scene()
     replayed = fault(boot="boot-a", stamp=100)
     scene.read(replayed, fault(boot="boot-x", stamp=999), fault(boot="boot-a", stamp=None), at=1)
@@ -54,7 +54,7 @@ def test_from_reading_to_the_taint_is_measured_once_per_fault() -> None:
     assert scene.measured("read_to_taint") == (1, 0.25)
 
 
-def test_of_a_flood_a_sample_is_measured_and_nothing_of_lines_read_for_one_node_alone() -> None:
+def test_only_a_sample_of_a_flood_is_measured_and_no_line_of_a_backfill() -> None:
     scene = Scene()
 
     scene.latency.read([fault()], {})

@@ -11,7 +11,7 @@ from konductor_like.controller import logs
 
 
 class Terminal(io.StringIO):
-    """Says that it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""The brake's gauges: pools come and go, and never make more than a bounded number of series."""
+"""The brake's gauges: pools come and go, and the number of series is bounded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OUT = "konductor_like_brake_pool_out"
 
 
 def pools(metrics: Metrics, name: str = OUT) -> dict[str, float]:
-    """The value of each pool's gauge."""
+    """Return the value of the gauge for each pool."""
     [family] = [each for each in metrics.registry.collect() if each.name == name]
     return {sample.labels["pool"]: sample.value for sample in family.samples}
 

@@ -1,4 +1,4 @@
-"""The controller follows what people wrote on the Lease, and says it once."""
+"""The controller follows the controls on the Lease, and reports each once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def facts(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class Desk:
-    """What follows the controls, the Lease that it reads, a clock, and the Events that it sends."""
+    """The operator controls over a Lease in memory, with a clock and the Events that they send."""
 
     def __init__(self) -> None:
         self.lease: LeaseControls | None = LEASE
@@ -89,7 +89,7 @@ def test_the_lease_is_read_once_an_interval_and_at_once_before_a_taint() -> None
     assert desk.controls.update(NOON) == Controls()
 
 
-def test_what_a_renewal_found_holds_for_an_interval_without_reading_the_lease() -> None:
+def test_the_controls_of_a_renewal_count_for_an_interval_without_reading_the_lease() -> None:
     desk = Desk()
     for controls in (Controls(), PAUSED, Controls()):
         desk.renew(controls)
@@ -116,7 +116,7 @@ def test_an_older_renewal_that_is_answered_late_ends_no_pause_that_was_read_sinc
     assert desk.events == [EventReason.PAUSED]
 
 
-def test_while_the_lease_cannot_be_read_what_is_known_holds_and_no_taint_waits_for_it_twice() -> None:
+def test_while_the_lease_cannot_be_read_the_known_controls_count_and_only_one_taint_waits() -> None:
     desk = Desk()
     desk.write(PAUSED)
     desk.controls.update(NOON)
@@ -138,7 +138,9 @@ def test_while_the_lease_cannot_be_read_what_is_known_holds_and_no_taint_waits_f
     assert desk.controls.update(NOON) == Controls()
 
 
-def test_a_pause_and_its_end_are_said_once_in_log_metric_and_event(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pause_and_its_end_are_reported_once_in_log_metric_and_event(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "konductor_like")
     desk = Desk()
     desk.write(PAUSED)
@@ -154,7 +156,7 @@ def test_a_pause_and_its_end_are_said_once_in_log_metric_and_event(caplog: pytes
     assert said == [
         "Tainting is paused by kim until 2026-03-04T13:00:00Z: driver roll-out. Releases and records go on.",
         "audit: pause heeded",
-        "The pause has expired: what is still true is acted upon now.",
+        "The pause has expired: the controller now taints the nodes whose faults still count.",
         "audit: resume heeded",
     ]
     assert desk.acts == ["a1b2", "a1b2"]
@@ -174,7 +176,7 @@ RESUMED_BEFORE = replace(RESUMED, at=NOON - timedelta(hours=1))
     ],
     ids=["by nobody knows whom", "by a person", "a resume before the pause is not its end"],
 )
-def test_a_pause_that_somebody_ends_is_said_to_be_resumed(
+def test_a_pause_that_somebody_ends_is_reported_as_resumed(
     before: Controls, after: Controls, by: str | None, said: str, act: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "konductor_like")
@@ -191,7 +193,7 @@ def test_a_pause_that_somebody_ends_is_said_to_be_resumed(
     assert desk.acts == ["a1b2", act]
 
 
-def test_a_reset_of_the_brake_is_said_once_and_not_again_by_a_controller_of_the_next_day(
+def test_a_brake_reset_is_reported_once_and_not_by_a_controller_of_the_next_day(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "konductor_like")
@@ -210,7 +212,7 @@ def test_a_reset_of_the_brake_is_said_once_and_not_again_by_a_controller_of_the_
     assert successor.events == []
 
 
-def test_a_note_that_cannot_be_read_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_annotation_that_cannot_be_read_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk()
     desk.lease = replace(LEASE, problem="annotation x: it is not JSON")
 
@@ -218,7 +220,7 @@ def test_a_note_that_cannot_be_read_is_said_once(caplog: pytest.LogCaptureFixtur
         desk.controls.update(NOON, at_once=True)
 
     assert [record.getMessage() for record in caplog.records] == [
-        "What the Lease carries cannot be read in full: annotation x: it is not JSON."
+        "The annotations of the Lease cannot be read in full: annotation x: it is not JSON."
     ]
 
 

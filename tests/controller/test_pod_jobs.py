@@ -1,4 +1,4 @@
-"""Asking for the jobs on nodes: bounded, off the reconcile's thread, and silent where it is not allowed."""
+"""Asking for the jobs on nodes: bounded, in its own thread, and not repeated if it is denied."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from konductor_like.cluster.pods import NodeJobs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.pod_jobs import (
     AGAIN_SECONDS,
+    ANSWER_SECONDS,
     DENIED_SECONDS,
-    FRESH_SECONDS,
     MINUTE_MOST,
     NODES_MOST,
+    QUESTION_SECONDS,
     PodJobs,
 )
 
@@ -25,7 +26,7 @@ JOBS = NodeJobs(frozenset({"ml/Job/a"}), {"ml/a-0": "ml/Job/a"})
 
 
 class Server:
-    """Answers about nodes when it is let; time is by hand."""
+    """Answers about nodes when the test allows it; the test sets the time."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -58,7 +59,7 @@ def server() -> Iterator[Server]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for what another thread does next."""
+    """Wait until another thread has made the condition true."""
     end = threading.Event()
     for _ in range(1000):
         if condition():
@@ -67,12 +68,12 @@ def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("never came true")
 
 
-def test_an_answer_is_known_for_as_long_as_it_may_matter(server: Server) -> None:
+def test_an_answer_is_known_for_two_minutes(server: Server) -> None:
     server.jobs.want(["gpu-1"])
     server.wait(1)
 
     assert server.jobs.known() == {"gpu-1": JOBS}
-    server.seconds = FRESH_SECONDS + 1
+    server.seconds = ANSWER_SECONDS + 1
     assert server.jobs.known() == {}
 
 
@@ -88,7 +89,7 @@ def test_a_node_is_asked_about_once_a_minute(server: Server) -> None:
     assert server.asked == ["gpu-1", "gpu-1"]
 
 
-def test_no_more_than_so_many_are_asked_a_minute_and_the_rest_later(server: Server) -> None:
+def test_at_most_120_questions_are_asked_in_a_minute_and_the_rest_later(server: Server) -> None:
     names = [f"gpu-{n}" for n in range(MINUTE_MOST + 5)]
 
     server.jobs.want(names)
@@ -101,18 +102,18 @@ def test_no_more_than_so_many_are_asked_a_minute_and_the_rest_later(server: Serv
     assert server.asked == names
 
 
-def test_what_waited_too_long_is_not_asked_any_more(server: Server) -> None:
+def test_a_question_that_waited_too_long_is_not_asked(server: Server) -> None:
     server.jobs.want(f"gpu-{n}" for n in range(MINUTE_MOST + 5))
     server.wait(MINUTE_MOST)
 
-    server.seconds = FRESH_SECONDS + 1
+    server.seconds = QUESTION_SECONDS + 1
     server.jobs.want(["gpu-new"])
     server.wait(1)
 
     assert server.asked[MINUTE_MOST:] == ["gpu-new"]
 
 
-def test_no_more_nodes_wait_than_are_bounded() -> None:
+def test_the_number_of_nodes_that_wait_is_bounded() -> None:
     server = Server()  # not started
 
     server.jobs.want(f"gpu-{n}" for n in range(NODES_MOST + 100))
@@ -120,7 +121,7 @@ def test_no_more_nodes_wait_than_are_bounded() -> None:
     assert len(server.jobs._wanted) == NODES_MOST
 
 
-def test_a_refusal_is_said_once_with_the_right_that_is_missing(
+def test_a_denied_request_is_logged_once_with_the_missing_permission(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.failures = [KubeForbidden("cannot list pods: forbidden")] * 2
@@ -139,7 +140,7 @@ def test_a_refusal_is_said_once_with_the_right_that_is_missing(
     assert caplog.text.count("Jobs are known by the labels") == 1
 
 
-def test_a_failure_that_passes_costs_one_answer(server: Server) -> None:
+def test_after_a_transient_failure_the_next_node_is_asked_about(server: Server) -> None:
     server.failures = [KubeUnavailable("out of order")]
     server.jobs.want(["gpu-1", "gpu-2"])
     server.wait(2)
@@ -147,11 +148,13 @@ def test_a_failure_that_passes_costs_one_answer(server: Server) -> None:
     assert set(server.jobs.known()) == {"gpu-2"}
 
 
-def test_that_pods_were_too_large_is_said_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_list_of_pods_that_is_too_large_is_logged_once(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     server.answer = replace(JOBS, complete=False)
     server.jobs.want(["gpu-1", "gpu-2"])
     server.wait(2)
 
     assert set(server.jobs.known()) == {"gpu-1", "gpu-2"}
-    assert caplog.text.count("Not all running pods of node gpu-1 were looked at") == 1
+    assert caplog.text.count("Not all running pods of node gpu-1 were read") == 1
     assert "gpu-2 were" not in caplog.text

@@ -1,4 +1,4 @@
-"""A source's loop: poll, hand over, commit only what was accepted."""
+"""A poller polls, delivers, and commits only accepted results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def batch(number: int, *, more: bool = False) -> PollResult:
 
 
 class ScriptedReader:
-    """Gives what the script says, then nothing new for ever."""
+    """Returns the results of its script, then empty ones for ever."""
 
     def __init__(self, *script: PollResult | LokiError) -> None:
         self.script = list(script)
@@ -65,7 +65,7 @@ def poller_of(
 
 
 Start = Callable[..., tuple[Poller, "queue.Queue[Delivery]"]]
-"""Starts a loop over a reader; it is stopped at the end of the test."""
+"""Starts a poller over a reader; it ends with the test."""
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_a_failed_poll_is_an_error_and_not_an_empty_batch(start: Start) -> None:
     assert reader.polls >= 3
 
 
-def test_a_source_outlives_a_mistake_in_its_commit_and_says_it(
+def test_an_exception_in_commit_is_logged_and_does_not_end_the_poller(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = ScriptedReader(batch(1), batch(2))
@@ -139,7 +139,7 @@ def test_a_source_outlives_a_mistake_in_its_commit_and_says_it(
     assert take(inbox, accept=True) == 2
 
 
-def test_a_catch_up_goes_on_without_waiting_and_then_says_that_it_is_done(start: Start) -> None:
+def test_a_backlog_is_read_without_waiting_until_the_poller_has_caught_up(start: Start) -> None:
     reader = ScriptedReader(batch(1, more=True), batch(2))
     loop, inbox = start(reader)
 
@@ -163,7 +163,7 @@ def test_a_nudge_polls_at_once_from_the_time_that_it_names(start: Start) -> None
     assert reader.asked == [None, 77]
 
 
-def test_a_poll_that_failed_backs_off_whatever_the_nudges(start: Start) -> None:
+def test_after_a_failed_poll_nudges_do_not_shorten_the_wait(start: Start) -> None:
     reader = ScriptedReader(LokiUnavailable("Loki at http://loki: starting"))
     loop, inbox = start(reader, 3600.0)
     loop.nudge(77)
@@ -186,7 +186,7 @@ def test_stopping_ends_the_pause_at_once() -> None:
 
 def test_kernel_and_pod_lines_have_a_thread_each_and_the_others_share_one_by_who_is_due_first() -> None:
     stop, inbox = threading.Event(), queue.Queue[Delivery]()
-    readers = {"heartbeat": ScriptedReader(), "history": ScriptedReader(batch(1, more=True))}
+    readers = {"heartbeat": ScriptedReader(), "warmup": ScriptedReader(batch(1, more=True))}
     pollers = {name: poller_of(name, reader, inbox, stop, 3600.0) for name, reader in readers.items()}
     [thread] = poll_threads(pollers, stop)
     thread.start()
@@ -199,8 +199,10 @@ def test_kernel_and_pod_lines_have_a_thread_each_and_the_others_share_one_by_who
     stop.set()
     thread.join(PATIENCE_SECONDS)
 
-    assert names == ["heartbeat", "history", "history"]
-    own = {name: poller_of(name, ScriptedReader(), inbox, stop, 1.0) for name in ("kernel", "pod", "node")}
+    assert names == ["heartbeat", "warmup", "warmup"]
+    own = {
+        name: poller_of(name, ScriptedReader(), inbox, stop, 1.0) for name in ("kernel", "pod", "backfill")
+    }
     assert [each._thread.name for each in poll_threads(own, stop)] == [
         "read-kernel",
         "read-pod",
@@ -208,8 +210,8 @@ def test_kernel_and_pod_lines_have_a_thread_each_and_the_others_share_one_by_who
     ]
 
 
-def test_what_was_read_by_a_clock_that_loki_then_put_right_is_read_again(start: Start) -> None:
-    """Else the cursor would stand in a time to come, and what is written until then be passed by."""
+def test_lines_read_by_a_clock_that_loki_then_corrected_are_read_again(start: Start) -> None:
+    """Otherwise the cursor would lie in the future, and lines written until then would be missed."""
     times = iter([1000, 400, 400])
     reader = ScriptedReader()
     seen: list[int] = []

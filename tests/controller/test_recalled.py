@@ -1,4 +1,4 @@
-"""A Node that was deleted and made anew goes on with what was known of it, and nothing acts twice."""
+"""A Node that was deleted and made anew keeps its record, and no fault acts twice."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Story:
         self.scene.run(*lines, seconds=seconds)  # type: ignore[arg-type]  # lines, as the scene takes them
 
     def reset(self, name: str, seconds: float) -> None:
-        """``konductor-like reset NAME``."""
+        """Run ``konductor-like reset NAME``."""
         state = self.scene.cluster.nodes[name]
         read_ns = {Source.KERNEL: ns(seconds)}
         change = release(state, at=at(seconds), by="ann", reason="swapped", how="reset", read_ns=read_ns)
@@ -54,14 +54,14 @@ class Story:
         self.scene.cluster.nodes[name] = replace(released, taints=(), record=change.record or NodeRecord())
 
     def stop(self, seconds: float) -> None:
-        """The controller ends; what it knew is on the nodes and on the Lease."""
+        """End the controller; its knowledge is on the nodes and on the Lease."""
         self.stopped_seconds = seconds
         carried = lease_annotations.Carried(self.scene.reconciler.checkpoint())
         lease = lease_annotations.annotated({}, lease_annotations.encode_carried(carried))
         self.start = lease_annotations.view(lease).checkpoint
 
     def begin(self) -> None:
-        """The next controller begins, at the Lease's cursor."""
+        """Start the next controller at the Lease's cursor."""
         assert self.start is not None
         before, released = Coverage(at(self.stopped_seconds)), self.start.released
         fleet = monitor(Metrics(), before=before, released=released)
@@ -71,13 +71,13 @@ class Story:
         del self.scene.cluster.nodes[name]
 
     def register(self, name: str, seconds: float) -> None:
-        """The same machine, in the same boot, as a Node without any trace of us."""
+        """Make the Node anew: the same machine and boot, without annotation and taint."""
         machine = Machine(f"uid-{seconds}", f"system-{name}", self.boot)
         self.scene.cluster.nodes[name] = replace(node(name), machine=machine, created_ns=ns(seconds))
 
 
 def reset_and_stopped() -> Story:
-    """A node was tainted and reset; the controller ends."""
+    """Taint and reset a node, then end the controller."""
     story = Story(BOOT)
     story.turn(record(), seconds=2)
     story.reset("gpu-1", 30)
@@ -86,7 +86,7 @@ def reset_and_stopped() -> Story:
     return story
 
 
-def test_a_taint_that_went_with_its_node_is_made_again() -> None:
+def test_a_taint_that_was_deleted_with_its_node_is_written_again() -> None:
     story = Story()
     story.turn(xid(), seconds=2)
     story.delete("gpu-1")
@@ -133,7 +133,7 @@ def test_a_reset_outlives_its_node_although_no_controller_saw_it_register_again(
     assert story.scene.cluster.tainted == {"gpu-1"}
 
 
-def test_what_its_kernel_said_while_no_controller_ran_taints_a_node_that_was_reset_and_made_anew() -> None:
+def test_a_fault_while_no_controller_ran_taints_a_node_that_was_reset_and_made_anew() -> None:
     story = reset_and_stopped()
     story.delete("gpu-1")
     story.register("gpu-1", 90)
@@ -144,7 +144,7 @@ def test_what_its_kernel_said_while_no_controller_ran_taints_a_node_that_was_res
     assert story.scene.cluster.tainted == {"gpu-1"}
 
 
-def test_a_taint_that_went_with_its_node_while_no_controller_ran_is_made_again() -> None:
+def test_a_taint_that_was_deleted_with_its_node_while_no_controller_ran_is_written_again() -> None:
     story = Story(BOOT)
     story.turn(record(), seconds=2)
     story.stop(40)
@@ -171,7 +171,7 @@ def test_a_reset_is_remembered_over_two_controllers_until_its_node_is_there_agai
     assert story.scene.cluster.tainted == set()
 
 
-def test_the_lines_that_are_read_again_for_it_count_nothing_twice() -> None:
+def test_lines_read_again_for_a_node_made_anew_count_once() -> None:
     story = Story()
     story.turn(xid(), xid(stamp=101), seconds=2)
     story.delete("gpu-1")

@@ -1,4 +1,4 @@
-"""Reconciling a cluster in memory: what leads to what, what is kept, and how far the checkpoint goes."""
+"""Reconciling a cluster in memory: which lines taint, which faults wait, and where the checkpoint is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.controller.reconciling import Scene, xid
 from tests.policy.scenes import at, fleet, ns
 
 
-def test_a_line_becomes_a_taint_an_event_and_a_count_and_one_without_a_fault_nothing() -> None:
+def test_a_line_with_a_fault_becomes_a_taint_an_event_and_a_count_and_other_lines_do_nothing() -> None:
     scene = Scene()
 
     scene.run(xid(), replace(xid("gpu-2"), text="[1.0] NVRM: loading module"), seconds=2)
@@ -48,7 +48,7 @@ def test_a_fault_of_an_unknown_node_waits_for_it_and_is_then_given_up() -> None:
     assert scene.kernel_checkpoint == ns(1300)
 
 
-def test_names_of_kernel_faults_that_no_node_has_are_remembered_and_told_once() -> None:
+def test_names_of_kernel_faults_that_no_node_has_are_remembered_and_reported_once() -> None:
     scene = Scene()
     names = ("gpu-1.example.com", "GPU-2", "10.0.0.3")
     of_a_pod = LogLine(Source.POD, ns(1), "CUDA error: an illegal memory access was encountered", {}, "gpu-x")
@@ -85,7 +85,7 @@ def test_of_the_names_that_no_node_has_the_newest_few_are_kept() -> None:
     assert list(known) == ["x" * 253, *names[1:50]]
 
 
-def test_a_mistake_in_a_reconcile_loses_nothing() -> None:
+def test_an_exception_in_a_reconcile_loses_no_line() -> None:
     scene = Scene()
     scene.cluster.moods["gpu-1"] = [RuntimeError("a mistake of ours")]
     line = xid(seconds=1)
@@ -109,7 +109,7 @@ def test_lines_from_before_the_first_start_are_recorded_and_do_not_taint() -> No
 
 
 def test_a_node_with_more_incidents_than_its_annotation_holds_is_not_written_again_and_again() -> None:
-    """Eight GPUs and a dozen codes each: what had no room on the node is still remembered here."""
+    """Eight GPUs with a dozen codes each: the reconciler remembers what the annotation cannot contain."""
     scene = Scene()
     text = "[{stamp:.6f}] NVRM: Xid (PCI:0000:{gpu:02x}:00): {code}, pid=4711, name=python3, " + "x" * 200
 
@@ -139,7 +139,7 @@ def test_a_node_with_more_incidents_than_its_annotation_holds_is_not_written_aga
     )
 
 
-def test_bookkeeping_of_a_whole_fleet_is_spread_and_taints_go_first() -> None:
+def test_records_of_a_whole_fleet_are_written_over_several_reconciles_and_taints_first() -> None:
     scene = Scene(size=100)
     lines = [
         LogLine(Source.KERNEL, ns(1), f"[9.0] NVRM: Xid (PCI:0000:1b:00): 63, pid={i}", {}, f"gpu-{i}")
@@ -156,7 +156,7 @@ def test_bookkeeping_of_a_whole_fleet_is_spread_and_taints_go_first() -> None:
     assert scene.kernel_checkpoint == ns(5)
 
 
-def test_a_flood_of_lines_for_a_node_that_nobody_knows_is_thinned() -> None:
+def test_a_flood_of_lines_for_an_unknown_node_is_thinned() -> None:
     scene = Scene()
     for second in range(1, 40):
         scene.run(
@@ -188,7 +188,7 @@ def test_thinning_keeps_what_taints_between_lines_of_its_rule_that_do_not() -> N
     assert scene.cluster.tainted == {"gpu-99"}
 
 
-def test_of_a_log_that_is_replayed_thinning_keeps_the_latest_place_and_not_the_latest_time() -> None:
+def test_thinning_a_replayed_log_keeps_the_latest_place_and_not_the_latest_time() -> None:
     first, last, replayed = (xid(seconds=s, stamp=stamp) for s, stamp in ((1, 100), (2, 200), (3, 150)))
     faults = [detect(line) for line in (first, last, replayed)]
 

@@ -1,4 +1,4 @@
-"""What a reconcile says in the log: each thing once, storms in few lines."""
+"""The log lines of a reconcile: each fact once, storms in few lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def log() -> io.StringIO:
 
 
 def released(state: NodeState, *, seconds: float) -> NodeState:
-    """The node after ``konductor-like reset``; everything before that was read."""
+    """Return the node after ``konductor-like reset``; everything before that was read."""
     read_ns = {Source.KERNEL: ns(seconds)}
     change = release(state, at=at(seconds), by="ann", reason="", how="reset", read_ns=read_ns)
     assert change is not None
@@ -36,7 +36,9 @@ def said(capture: io.StringIO) -> list[str]:
     return [line.split(" INFO ")[-1] for line in capture.getvalue().splitlines()]
 
 
-def test_what_a_rule_in_shadow_finds_is_counted_and_said_once_and_leads_to_nothing(log: io.StringIO) -> None:
+def test_faults_of_a_rule_in_shadow_mode_are_counted_and_logged_once_and_write_nothing(
+    log: io.StringIO,
+) -> None:
     rules = read(
         "overrides:\n  xid.79.mode: shadow\n" + POD_RULE.replace("title:", "mode: shadow\n    title:")
     )
@@ -58,7 +60,7 @@ def test_what_a_rule_in_shadow_finds_is_counted_and_said_once_and_leads_to_nothi
     assert "(rule xid.79 is in shadow mode): NVRM: Xid (PCI:0000:4e:00): 79" in said[0]
 
 
-def test_a_taint_that_somebody_removed_is_said_and_a_node_made_anew_is_not_mistaken_for_it(
+def test_a_removed_taint_is_logged_and_a_node_made_anew_is_not_taken_for_one(
     log: io.StringIO,
 ) -> None:
     scene = Scene()
@@ -75,7 +77,7 @@ def test_a_taint_that_somebody_removed_is_said_and_a_node_made_anew_is_not_mista
     ]
 
 
-def test_evidence_that_finds_no_room_is_counted() -> None:
+def test_dropped_evidence_is_counted() -> None:
     scene = Scene()
     text = "[{stamp:.3f}] NVRM: Xid (PCI:0000:{gpu:02x}:00): 94, pid=1, name=a"
     lines = [
@@ -91,7 +93,7 @@ def test_evidence_that_finds_no_room_is_counted() -> None:
     assert scene.count("evidence_dropped_total") == 7
 
 
-def test_a_storm_is_a_few_lines_of_the_log_and_not_one_for_each_of_its_own(log: io.StringIO) -> None:
+def test_a_storm_makes_few_lines_of_the_log(log: io.StringIO) -> None:
     scene = Scene()
     for second in range(1, 11):
         scene.run(
@@ -109,7 +111,7 @@ def test_a_storm_is_a_few_lines_of_the_log_and_not_one_for_each_of_its_own(log: 
     ]
 
 
-def test_lines_that_lead_to_nothing_are_counted_one_by_one_and_told_together(log: io.StringIO) -> None:
+def test_ignored_faults_are_counted_one_by_one_and_logged_together(log: io.StringIO) -> None:
     scene = Scene()
 
     def nameless(seconds: float, count: int) -> None:
@@ -128,7 +130,7 @@ def test_lines_that_lead_to_nothing_are_counted_one_by_one_and_told_together(log
     ]
 
 
-def test_a_fatal_line_that_a_reset_covers_before_it_was_read_is_said(log: io.StringIO) -> None:
+def test_a_fatal_line_that_a_reset_covered_before_it_was_read_is_logged(log: io.StringIO) -> None:
     scene = Scene()
     scene.run(xid(stamp=100), seconds=2)
     scene.cluster.apply(released(scene.cluster.nodes["gpu-1"], seconds=10))

@@ -1,4 +1,4 @@
-"""A reconcile whose writes are refused, late, or never answered: nothing is lost, nothing is done twice."""
+"""Writes that are refused, late or never answered: no fault is lost, and none acts twice."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_node_whose_writes_fail_is_tried_less_and_less_often() -> None:
 
 
 def test_a_conflict_is_decided_again_on_the_fresh_node() -> None:
-    """Somebody tainted the node with our taint meanwhile: nothing is left to taint, only to record."""
+    """Another client wrote our taint meanwhile, so only the record is left to write."""
     scene = Scene()
     fresh = replace(scene.cluster.nodes["gpu-1"], taints=(OURS,))
     scene.cluster.moods["gpu-1"] = [WriteResult(ANY, Outcome.CONFLICT, fresh)]
@@ -104,8 +104,8 @@ def test_a_write_without_an_answer_counts_against_the_brake() -> None:
     assert scene.cluster.tainted == {"gpu-1"}
 
 
-def test_a_write_without_an_answer_to_a_node_that_is_gone_leaves_its_room_after_the_cool_down() -> None:
-    """It may have been tainted before it was deleted; the patch named its UID, and can do nothing now."""
+def test_a_write_without_an_answer_to_a_deleted_node_counts_until_the_cool_down_ends() -> None:
+    """The node may have been tainted before it was deleted. The patch tests the UID, so it is void now."""
     scene = Scene(size=5)
     state = scene.cluster.nodes["gpu-1"]
     scene.cluster.moods["gpu-1"] = [UNANSWERED]
@@ -136,7 +136,9 @@ def test_a_write_without_an_answer_to_a_node_made_anew_gives_it_no_precedence() 
 
 
 @pytest.mark.parametrize("moods", [[SLOW, SLOW], [UNANSWERED]], ids=["slow", "without an answer"])
-def test_a_write_that_turns_out_to_have_happened_is_told_and_counted_once(moods: list[WriteResult]) -> None:
+def test_a_write_that_turns_out_to_have_happened_is_reported_and_counted_once(
+    moods: list[WriteResult],
+) -> None:
     scene = Scene()
     scene.cluster.moods["gpu-1"] = list(moods)
     scene.run(xid(), xid("gpu-2"), seconds=2)
@@ -187,7 +189,7 @@ def test_what_is_counted_before_the_node_shows_a_write_without_an_answer_counts_
     assert scene.cluster.nodes["gpu-1"].record.incidents[0].count == 13
 
 
-def test_a_server_that_asks_for_patience_gets_it() -> None:
+def test_a_retry_waits_for_as_long_as_the_server_asks() -> None:
     scene = Scene()
     busy = KubeOverloaded("too many requests", retry_after_seconds=30)
     scene.cluster.moods["gpu-1"] = [WriteResult(ANY, Outcome.FAILED, error=busy)] * 2
@@ -199,8 +201,8 @@ def test_a_server_that_asks_for_patience_gets_it() -> None:
     assert scene.cluster.moods["gpu-1"] == []
 
 
-def test_one_404_is_not_believed_and_a_node_that_is_gone_ends_as_an_unknown_one() -> None:
-    """A proxy may say 404 of anything; a Node that is really gone leaves the watch as well."""
+def test_one_404_does_not_drop_a_fault_and_a_deleted_node_becomes_an_unknown_one() -> None:
+    """A proxy may answer 404 for anything; a Node that is really gone disappears from the watch too."""
     scene = Scene()
     scene.cluster.moods["gpu-1"] = scene.cluster.moods["gpu-2"] = [GONE]
     scene.run(xid(seconds=1), seconds=2)
@@ -218,7 +220,7 @@ def test_one_404_is_not_believed_and_a_node_that_is_gone_ends_as_an_unknown_one(
 
 
 def test_a_reset_that_arrives_between_decision_and_write_is_not_overwritten() -> None:
-    """What was decided is written only onto the state that it was decided on."""
+    """A decision is written only onto the state that it was made on."""
     scene = Scene()
     scene.run(xid(), seconds=2)
     decided_on = scene.cluster.nodes["gpu-1"]
@@ -261,7 +263,7 @@ def test_a_taint_never_waits_for_a_record_that_could_not_be_written() -> None:
     assert scene.cluster.tainted == {"gpu-1"}
 
 
-def test_a_record_without_an_answer_takes_no_room_from_the_brake() -> None:
+def test_a_record_without_an_answer_does_not_count_for_the_brake() -> None:
     scene = Scene(size=5)
     scene.cluster.moods["gpu-2"] = [UNANSWERED]
     scene.run(SUSPECT, seconds=2)

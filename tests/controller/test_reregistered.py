@@ -34,7 +34,7 @@ STRANGER = {"gpu-1": anew(system="system-new")}
 
 
 def after(*views: Nodes, nodes: ReregisteredNodes | None = None) -> list[NodeRecord]:
-    """What is known of the nodes that came back while the fleet looked so, one view after the other."""
+    """Return the records of the nodes that came back in these views of the fleet, one after the other."""
     nodes = nodes or ReregisteredNodes(None)
     return [
         record for before, view in pairwise(views) for record in nodes.update(before, view, ns(700)).values()

@@ -1,4 +1,4 @@
-"""Kernel lines with an Xid that nobody can read are counted, and the first of each node is said."""
+"""Kernel lines with an Xid in an unknown form are counted, and the first of each node is logged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KNOWN = "NVRM: Xid (PCI:0000:3d:00): 79, GPU has fallen off the bus."
 
 
 class Scene:
-    """Lines in, what was counted and said out."""
+    """A counter of unparsed lines, with its metrics and its log."""
 
     def __init__(self, before: dict[str, Unparsed] | None = None, catalog: Catalog | None = None) -> None:
         self.metrics = Metrics()
@@ -53,7 +53,7 @@ class Scene:
         (f"NVRM: \u202e\x1b[31mboard Xid ({'x' * 20_000}", "It contains 'Xid (', but"),
     ],
 )
-def test_what_is_not_understood_is_counted_and_said_with_the_reason(
+def test_unparsed_lines_are_counted_and_logged_with_the_reason(
     text: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = Scene()
@@ -80,7 +80,7 @@ def test_what_is_not_understood_is_counted_and_said_with_the_reason(
         (KNOWN, Source.POD),
     ],
 )
-def test_what_is_understood_and_what_a_pod_prints_is_not_counted(
+def test_parsed_lines_and_lines_of_pods_are_not_counted(
     text: str, source: Source, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = Scene()
@@ -103,7 +103,7 @@ def test_an_xid_that_is_switched_off_is_understood() -> None:
         assert scene.counted == 0
 
 
-def test_the_first_of_each_node_is_said_and_all_are_counted(
+def test_the_first_line_of_each_node_is_logged_and_all_are_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     scene = Scene()
@@ -131,7 +131,7 @@ def test_the_first_of_each_node_is_said_and_all_are_counted(
     assert len(caplog.messages) == 1
 
 
-def test_names_without_end_need_no_more_memory(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_remembered_names_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
 
     for number in range(UNPARSED_MOST + 50):

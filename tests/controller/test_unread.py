@@ -1,4 +1,4 @@
-"""Kernel logs that are not read: said by readiness, a metric, the log and the Lease, until they are again."""
+"""Kernel logs that are not read: readiness, a metric, the log and the Lease report it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STALE_SECONDS = 300
 
 
 class Turning:
-    """A leadership that turns when told to, over a fleet whose heartbeats are heard."""
+    """A leadership that reconciles when the test asks, over a fleet whose heartbeats are heard."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds = 0.0
@@ -46,7 +46,7 @@ class Turning:
         return ns(self.seconds)
 
     def turn(self, seconds: float, *lines: LogLine, read: float | None = None) -> None:
-        """Every node's heartbeat is heard; kernel lines are read up to ``read``, or not at all."""
+        """Hear every node's heartbeat, and read kernel lines up to ``read`` or not at all."""
         self.seconds = seconds
         beats = tuple(beat(node, seconds) for node in self.scene.cluster.snapshot())
         deliveries = [Delivery("heartbeat", batch(beats, ns(seconds)))]
@@ -58,7 +58,7 @@ class Turning:
         return self.scene.count("nodes_coverage", state=state)
 
     def unready(self) -> list[str]:
-        """What readiness says of a controller in this leadership."""
+        """Return why the controller of this leadership is not ready."""
 
         class Store:
             problem = None
@@ -105,7 +105,7 @@ def test_while_kernel_lines_are_not_read_every_node_is_unknown_though_it_is_hear
     assert caplog.records[-1].message == "The kernel logs are read up to the present again."
 
 
-def test_while_the_past_is_read_for_the_first_time_nobody_is_alarmed(
+def test_while_the_past_is_read_for_the_first_time_there_is_no_warning(
     turning: Turning, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "konductor_like")
@@ -119,22 +119,22 @@ def test_while_the_past_is_read_for_the_first_time_nobody_is_alarmed(
     ]
 
 
-def test_the_lease_says_how_far_was_read_though_a_fault_waits_for_its_node(turning: Turning) -> None:
+def test_the_lease_has_the_time_read_up_to_even_if_a_fault_waits_for_its_node(turning: Turning) -> None:
     turning.turn(10, read=10)
     turning.turn(400, replace(xid(seconds=20), node="gpu-99"), read=400)
 
-    coverage = turning.leadership.carried().coverage
+    coverage = turning.leadership.lease_content().coverage
     assert coverage is not None
     assert coverage.read_ns == {Source.KERNEL: ns(400)}
     assert turning.scene.kernel_checkpoint == ns(20)
     assert turning.leadership.unread_since_ns() is None
 
 
-def test_what_is_not_read_any_more_has_no_age(turning: Turning) -> None:
+def test_a_source_that_is_not_read_any_more_has_no_unread_seconds(turning: Turning) -> None:
     turning.turn(400)
     assert turning.scene.count("unread_seconds", source="kernel") == 400
     turning.leadership._stop.set()
-    turning.leadership.loops.clear()
+    turning.leadership.pollers.clear()
 
     turning.leadership.run()
 

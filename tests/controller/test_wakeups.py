@@ -1,4 +1,4 @@
-"""Few polls for many nudges, the first of them at once; and a tail whose loss is said once."""
+"""Many nudges make few polls, the first at once; the loss of a tail is logged once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUERY = '{k8s_container_name="dmesg"} |= "NVRM"'
 
 
 class Clock:
-    """Stands still until it is moved."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -39,7 +39,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def schedule(clock: Clock) -> PollSchedule:
-    """Of a source that has just polled because its time had come."""
+    """The schedule of a source that has just made its regular poll."""
     schedule = PollSchedule(INTERVAL, clock)
     assert poll(schedule) == (False, None)
     return schedule
@@ -137,7 +137,7 @@ def test_a_line_nudges_and_is_counted() -> None:
     ],
     ids=["does not pass by itself", "a single broken connection is not said"],
 )
-def test_a_tail_that_cannot_be_followed_is_said_once(error: LokiError, said_at: int) -> None:
+def test_a_tail_that_cannot_be_followed_is_logged_once(error: LokiError, said_at: int) -> None:
     logs.set_up("text", "warning", stream=(log := io.StringIO()))
     tail = TailWatcher(Settings(), QUERY, time.time_ns, Metrics())
 

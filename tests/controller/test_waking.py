@@ -1,4 +1,4 @@
-"""What a reconcile waits for, and what it says of clocks: nodes gather, a delivery is judged at once."""
+"""Changes of nodes are gathered, a delivery is reconciled at once; and wrong clocks are logged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bare_leadership(
     nodes: Nodes | None = None,
     fleet: object = None,
 ) -> Leadership:
-    """Without sources; only its inbox, its clocks and its nodes are of interest."""
+    """Return a leadership without sources: the tests use its inbox, its clocks and its nodes."""
     return Leadership(
         cast("Reconciler", reconciler),
         cast("Nodes", nodes),
@@ -67,7 +67,7 @@ def test_changes_of_nodes_make_one_reconcile_and_a_delivery_does_not_wait_for_mo
     assert leadership._next_deliveries(3600.0) == [delivery]
 
 
-def test_bookkeeping_that_is_left_wakes_the_next_reconcile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_left_to_write_wake_the_next_reconcile(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(size=100)
     text = "[9.0] NVRM: Xid (PCI:0000:1b:00): 63, pid=1"
     scene.run(*(replace(xid(f"gpu-{i}"), text=text) for i in range(1, 101)), seconds=2)
@@ -84,20 +84,20 @@ def test_bookkeeping_that_is_left_wakes_the_next_reconcile(monkeypatch: pytest.M
     assert (len(scene.cluster.written), reconciles) == (100, 3)
 
 
-def test_clocks_that_differ_are_said_once_and_nobody_is_blamed_where_nothing_tells_whose_is_wrong() -> None:
+def test_clocks_that_differ_are_logged_once_and_a_large_difference_blames_no_single_clock() -> None:
     log = io.StringIO()
     logs.set_up("text", "info", stream=log)
     ahead_seconds = 0.0
     leadership = bare_leadership(lambda: ahead_seconds)
 
     for ahead_seconds in (0.0, 30.0, 30.0, -7200.0, -7200.0, 30.0, 0.0):  # noqa: B007  # what the leadership asks for
-        leadership._say_clock()
+        leadership._log_clock_difference()
 
     told = [line.split("WARNING ")[-1] for line in log.getvalue().splitlines()]
     assert len(told) == 2
-    assert told[0].startswith("Loki's clock is +30 s from this machine's; reading by Loki's.")
-    assert told[1].startswith("Loki's clock is -7200 s from this machine's, by the Date of its answers: ")
-    assert "this machine's clock is wrong, Loki's, or that of a gateway between them" in told[1]
+    assert told[0].startswith("Loki's clock differs by +30 s from this machine's. The controller reads by")
+    assert told[1].startswith("Loki's clock differs by -7200 s from this machine's, by the Date of Loki's")
+    assert "clock is wrong, Loki's, or that of a gateway between them" in told[1]
 
 
 def test_names_that_no_node_has_go_onto_the_lease_with_the_coverage() -> None:
@@ -110,6 +110,6 @@ def test_names_that_no_node_has_go_onto_the_lease_with_the_coverage() -> None:
         patch.setattr(leaderships, "datetime", SimpleNamespace(now=lambda _: at(700)))
         leadership._update_coverage()
 
-    coverage = leadership.carried().coverage
+    coverage = leadership.lease_content().coverage
     assert coverage is not None
     assert dict(coverage.misnamed) == {"GPU-2": Misnamed(1, ns(1))}

@@ -1,4 +1,4 @@
-"""Where a leadership begins to read."""
+"""The checkpoint from which a leadership reads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from konductor_like.controller.wiring import believable
+from konductor_like.controller.wiring import starting_checkpoint
 from konductor_like.model import Checkpoint, Machine, NodeRecord, Release, Source
 from konductor_like.settings import Settings
 
@@ -18,17 +18,17 @@ SAVED = Checkpoint({Source.KERNEL: NOW - 60 * SECOND, Source.POD: NOW - 70 * SEC
 
 
 @pytest.mark.parametrize("kernel_ns", [NOW - 60 * SECOND, NOW + 20 * SECOND], ids=["", "a little ahead"])
-def test_a_term_reads_on_from_the_saved_cursors(kernel_ns: int) -> None:
+def test_a_leadership_reads_on_from_the_saved_cursors(kernel_ns: int) -> None:
     saved = replace(SAVED, read_ns={**SAVED.read_ns, Source.KERNEL: kernel_ns})
 
-    assert believable(saved, Settings(), NOW) == saved
+    assert starting_checkpoint(saved, Settings(), NOW) == saved
 
 
-def test_the_first_term_of_all_reads_as_the_settings_say() -> None:
+def test_the_very_first_leadership_reads_as_the_settings_say() -> None:
     act_from_ns = NOW - 900 * SECOND
     expected = Checkpoint({Source.KERNEL: NOW - DAY, Source.POD: act_from_ns}, act_from_ns)
 
-    assert believable(None, Settings(), NOW) == expected
+    assert starting_checkpoint(None, Settings(), NOW) == expected
 
 
 @pytest.mark.parametrize(
@@ -39,17 +39,17 @@ def test_the_first_term_of_all_reads_as_the_settings_say() -> None:
     ],
     ids=["missing", "from the future"],
 )
-def test_a_cursor_that_tells_nothing_counts_as_none_and_what_counted_goes_on_to_count(
+def test_an_unusable_cursor_counts_as_none_and_act_from_never_moves_forward(
     read_ns: dict[Source, int],
 ) -> None:
-    start = believable(Checkpoint(read_ns, SAVED.act_from_ns), Settings(), NOW)
+    start = starting_checkpoint(Checkpoint(read_ns, SAVED.act_from_ns), Settings(), NOW)
 
     assert start.read_ns == {Source.KERNEL: NOW - DAY, Source.POD: NOW - 70 * SECOND}
     assert start.act_from_ns == SAVED.act_from_ns
 
 
-def test_what_releases_cover_is_taken_over_with_the_cursors() -> None:
+def test_the_releases_are_taken_over_with_the_cursors() -> None:
     mark = Release(datetime(2026, 3, 4, tzinfo=UTC), "ann", "", "reset")
     released = (NodeRecord(Machine("uid", "system", "boot"), releases=(mark,)),)
 
-    assert believable(replace(SAVED, released=released), Settings(), NOW).released == released
+    assert starting_checkpoint(replace(SAVED, released=released), Settings(), NOW).released == released

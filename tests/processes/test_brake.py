@@ -58,7 +58,7 @@ def test_a_bad_rule_takes_no_more_than_the_brake_allows_and_one_reset_undoes_it(
     done = fleet.run("reset", "--yes", "--reason", "Xid 31 is no hardware fault")
 
     assert done.returncode == 0
-    until(says(controller, "The brake holds nothing any more"), "it lets go", controller)
+    until(says(controller, "The brake holds back no node any more"), "it lets go", controller)
     assert out(fleet) == 0
     assert not fleet.loki.requests("/loki/api/v1/tail")
     assert not fleet.cluster.calls("list", "pods")

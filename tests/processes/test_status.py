@@ -34,7 +34,7 @@ def test_nobody_is_healthy_while_the_kernel_logs_cannot_be_read() -> None:
         stage.kernel(stage.gpu_nodes[0], XID_79)
         until(lambda: unread_seconds(port) > STALE_SECONDS, "the cursor is stale", controller)
 
-        assert "so every node that nothing stands against counts as unknown" in answer(port, "/readyz")
+        assert "so every node without a recorded fault is UNKNOWN" in answer(port, "/readyz")
         until(lambda: stage.run("status").stdout.startswith("Unread:      kernel logs since"), "it says so")
         done = stage.run("status", "--exit-code")
         assert done.returncode == 5

@@ -1,1 +1,1 @@
-"""What the whole controller makes of an event: real reading, deciding and writing, on a test's clock."""
+"""The whole controller reads, decides and writes, on simulated time."""

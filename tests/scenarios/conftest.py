@@ -1,4 +1,4 @@
-"""How a scenario gets its site."""
+"""The fixture that opens a site for a scenario."""
 
 from __future__ import annotations
 

@@ -60,14 +60,14 @@ class _Kernel:
     sequence: int = 1000
 
     def line(self, text: str, now_ns: int) -> str:
-        """The record of something that the kernel says now."""
+        """Return the record of a line that the kernel prints now."""
         self.sequence += 1
         stamp_us = (now_ns - self.booted_ns) // 1000
         stamp = f"[{stamp_us // 1_000_000:5d}.{stamp_us % 1_000_000:06d}]"
         return f"kmsg/1 boot={self.boot_id} seq={self.sequence} facility=0 priority=3 {stamp} {text}"
 
     def heartbeat(self, now_ns: int, wall: str) -> str:
-        """What the reader prints once a minute."""
+        """Return the heartbeat that the reader prints once a minute."""
         stamp_us = (now_ns - self.booted_ns) // 1000
         return (
             f"kmsg/1 heartbeat boot={self.boot_id} seq={self.sequence} "
@@ -76,7 +76,7 @@ class _Kernel:
 
 
 class Printed(NamedTuple):
-    """What a command came to."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -98,13 +98,13 @@ class Printed(NamedTuple):
 
 
 class _Ledger:
-    """Stands in for the chaos tests' book-keeping."""
+    """A stand-in for the ledger of the chaos tests."""
 
     def takes_office(self, *_: object) -> None:
-        """Nobody keeps a book here."""
+        """Ignore the entry."""
 
     def break_(self, what: str) -> None:
-        """Something that must not be."""
+        """Fail the test: an invariant is broken."""
         raise AssertionError(what)
 
 
@@ -124,10 +124,10 @@ class Site:
         self.setup = SimpleNamespace(slow_writes=False)
         self.ledger = _Ledger()
         self.traffic = self.lines = self
-        """What :class:`Process` asks for requests and lines, is answered below."""
+        """The site itself has the methods that :class:`Process` needs of these."""
         self.taken = 0
         self.deferred = True
-        """Nothing goes wrong by chance."""
+        """Set, so that nothing goes wrong by chance."""
         forget_settings(monkeypatch)
         self.settings = Settings(
             log_endpoint="http://loki.test:3100",
@@ -167,14 +167,14 @@ class Site:
     # The controller
 
     def start(self) -> None:
-        """A controller starts, and looks around for the first time."""
+        """Start a controller and let it do its first round."""
         with self._by_its_clock():
             self._process = Process(self, "controller", "controller_uid")
             self._process.beat()
 
     @contextmanager
     def _by_its_clock(self) -> Iterator[None]:
-        """Our modules read simulated time meanwhile; time may pass in the midst of it."""
+        """Give the modules simulated time meanwhile; time may pass inside."""
         if self._reading:
             yield
             return
@@ -190,13 +190,13 @@ class Site:
         self._process.dead, self._process = True, None
 
     def restart(self, after_seconds: float = 0.0) -> None:
-        """It is killed, and started anew in place after so long."""
+        """Kill the controller and start it again after some seconds."""
         self.kill()
         self.advance(after_seconds)
         self.start()
 
     def run(self, span_seconds: float, step_seconds: float = STEP_SECONDS) -> None:
-        """Time passes, and the controller does its rounds."""
+        """Let time pass while the controller works."""
         end_ns = self.clock.true_ns + seconds(span_seconds)
         while self.clock.true_ns < end_ns:
             self.advance(min(step_seconds, (end_ns - self.clock.true_ns) / 1e9))
@@ -205,7 +205,7 @@ class Site:
                     self._process.beat()
 
     def advance(self, span_seconds: float) -> None:
-        """Time passes, lines arrive, and the Lease is renewed; nothing is read."""
+        """Let time pass: lines arrive and the Lease is renewed, but the controller reads nothing."""
         end_ns = self.clock.true_ns + seconds(span_seconds)
         while self.clock.true_ns < end_ns:
             soon_ns = self._later[0][0] if self._later else end_ns
@@ -222,18 +222,18 @@ class Site:
     # What Process asks of its world
 
     def exchange_of(self, _process: Process) -> Exchange:
-        """What carries its requests."""
+        """Return the transport of the requests."""
         return self._exchange
 
     def date(self) -> str:
-        """No Date header: every clock is right."""
+        """Return no Date header: every clock is right."""
         return ""
 
     def take_nudge(self) -> None:
-        """No tail."""
+        """Have no tail."""
 
     def pause_here(self, process: Process) -> None:
-        """Nobody is stopped."""
+        """Stop nothing."""
 
     def _exchange(self, server: str, request: Request, timeout_seconds: float) -> Reply:
         if server == LOKI:
@@ -248,7 +248,7 @@ class Site:
     # Lines
 
     def kernel(self, node: str, text: str, *, at: float = 0.0, late: float = SHIPPING_SECONDS) -> None:
-        """A kernel says something ``at`` so many seconds from now; Loki has it so much ``late`` r."""
+        """Schedule a kernel line ``at`` seconds from now; Loki has it ``late`` seconds after that."""
 
         def happen() -> None:
             now_ns = self.clock.true_ns
@@ -274,7 +274,7 @@ class Site:
         at: float = 0.0,
         late: float = SHIPPING_SECONDS,
     ) -> None:
-        """A pod of a job, ``namespace/Kind/name``, prints something on a node."""
+        """Schedule a line of a pod of the job ``namespace/Kind/name`` on a node."""
         namespace, kind, name = job.split("/")
         labels = {_LABEL_OF_KIND[kind]: name} if kind in _LABEL_OF_KIND else {}
         pod = f"{name}-worker-{rank}"
@@ -283,7 +283,7 @@ class Site:
         )
 
     def hearts(self) -> None:
-        """From now on every kernel-log reader prints its heartbeat once a minute."""
+        """Let every kernel-log reader print its heartbeat once a minute from now on."""
 
         def beat() -> None:
             wall = self.clock.moment().isoformat().replace("+00:00", "Z")
@@ -352,13 +352,13 @@ class Site:
 
     @property
     def labels(self) -> dict[str, int]:
-        """How many nodes have which health label; those without one left out."""
+        """Return the number of nodes with each health label."""
         found = Counter(state.as_read.health for state in self.nodes().values())
         return {health: count for health, count in found.items() if health is not None}
 
     @property
     def open(self) -> list[tuple[str, Incident]]:
-        """All incidents that stand, with their nodes."""
+        """Return all open incidents with their nodes."""
         return [
             (name, incident)
             for name, state in self.nodes().items()
@@ -375,7 +375,7 @@ class Site:
 
     @property
     def metrics(self) -> str:
-        """What is scraped from the controller."""
+        """Return the controller's metrics."""
         return generate_latest(_shared()[0].registry).decode()
 
     def told(self, reason: str) -> list[dict[str, Any]]:

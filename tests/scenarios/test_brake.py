@@ -1,4 +1,4 @@
-"""The brake, over what it must never stop and what it must."""
+"""The brake: which taints it must allow, and which it must hold back."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_fleet_that_grows_does_not_trip_the_brake(site_of: Opens, counting: bo
     assert site.tainted == set(gpus(6))
 
 
-def test_what_the_brake_holds_is_told_everywhere_and_one_reset_lets_all_go(site_of: Opens) -> None:
+def test_nodes_held_by_the_brake_are_shown_everywhere_and_one_reset_releases_all(site_of: Opens) -> None:
     site = site_of(make_fleet(50))
     site.run(10)
     for name in gpus(50):
@@ -86,7 +86,7 @@ def test_what_the_brake_holds_is_told_everywhere_and_one_reset_lets_all_go(site_
     assert "konductor_like_brake_held 0.0" in site.metrics
 
 
-def test_an_autoscaler_that_removes_what_is_tainted_does_not_empty_the_fleet(site_of: Opens) -> None:
+def test_an_autoscaler_that_deletes_tainted_nodes_does_not_empty_the_fleet(site_of: Opens) -> None:
     site = site_of(make_fleet(20))
     site.run(10)
     for name in gpus(20):
@@ -111,7 +111,7 @@ def test_an_autoscaler_that_removes_what_is_tainted_does_not_empty_the_fleet(sit
     assert len(site.tainted) == 3
 
 
-def test_one_deleted_node_leaves_room_for_the_next(site_of: Opens) -> None:
+def test_after_one_deleted_node_the_next_one_can_be_tainted(site_of: Opens) -> None:
     site = site_of(make_fleet(20))
     site.run(10)
     site.kernel(gpu(1), LOST)
@@ -132,7 +132,7 @@ def test_one_deleted_node_leaves_room_for_the_next(site_of: Opens) -> None:
     assert site.tainted == {gpu(2)}
 
 
-def test_a_held_origin_whose_node_is_let_go_is_not_tainted_later(site_of: Opens) -> None:
+def test_a_held_root_cause_whose_node_is_released_is_not_tainted_later(site_of: Opens) -> None:
     site = site_of(make_fleet(20), brake_max_nodes=1)
     site.run(10)
     site.kernel(gpu(20), LOST)

@@ -1,4 +1,4 @@
-"""A job on many nodes dies, and what may come in between."""
+"""A job on many nodes dies, undisturbed or with a disturbance in the middle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ORIGIN, IDLE = gpu(17), gpu(RANKS + 2)
 
 
 def fleet(site_of: Opens, **settings: Any) -> Site:
-    """More nodes than the job has, whose kernel logs are heard, and nothing is wrong."""
+    """Open a site with more nodes than the job has; all are heard and healthy."""
     site = site_of(make_fleet(RANKS + 2), **settings)
     site.hearts()
     site.run(70)
@@ -25,7 +25,7 @@ def fleet(site_of: Opens, **settings: Any) -> Site:
 
 
 def told_as_one(site: Site, origin: str = ORIGIN, collateral: int = RANKS - 1) -> None:
-    """One node is out, the others are collateral of its failure, and people read that everywhere."""
+    """Assert that one node is tainted, the others are its collateral, and every output shows that."""
     assert site.tainted == {origin}
     assert site.labels == {"faulty": 1}
     assert site.in_role(Role.ROOT_CAUSE) == {origin}
@@ -56,7 +56,7 @@ def told_as_one(site: Site, origin: str = ORIGIN, collateral: int = RANKS - 1) -
     ],
     ids=["in order", "origin 3 s late", "pods first", "pods last", "origin 90 s late", "kernel logs lag"],
 )
-def test_of_a_job_that_died_with_a_gpu_one_node_is_tainted_in_whatever_order_its_lines_arrive(
+def test_a_job_that_dies_with_a_gpu_taints_one_node_in_any_order_of_its_lines(
     site_of: Opens, origin_late: float, kernel_late: float, pods_late: float
 ) -> None:
     site = fleet(site_of)
@@ -68,7 +68,7 @@ def test_of_a_job_that_died_with_a_gpu_one_node_is_tainted_in_whatever_order_its
     told_as_one(site)
 
 
-def test_a_restart_in_the_middle_of_it_changes_nothing(site_of: Opens) -> None:
+def test_a_restart_in_the_middle_of_a_crash_changes_nothing(site_of: Opens) -> None:
     site = fleet(site_of)
     site.kernel(ORIGIN, LOST, late=9)
     crash(site, gpus(RANKS), at=0.5)
@@ -94,7 +94,7 @@ def test_pod_lines_that_come_with_a_sweep_still_tell_which_job_it_was(site_of: O
     told_as_one(site)
 
 
-def test_with_no_hardware_line_anywhere_nobody_is_tainted_and_all_are_suspect_in_one_event(
+def test_without_a_hardware_fault_no_node_is_tainted_and_all_are_suspect_in_one_group(
     site_of: Opens,
 ) -> None:
     site = fleet(site_of)
@@ -113,7 +113,7 @@ def test_with_no_hardware_line_anywhere_nobody_is_tainted_and_all_are_suspect_in
     assert f"{RANKS} nodes: no known root cause; {RANKS} unclear" in site.cli("status").out
 
 
-def test_a_node_of_the_event_that_fails_later_is_named_first(site_of: Opens) -> None:
+def test_a_node_of_the_group_that_fails_later_is_shown_first(site_of: Opens) -> None:
     site = fleet(site_of)
     crash(site, gpus(RANKS))
     site.kernel(ORIGIN, LOST, at=45)
@@ -124,7 +124,7 @@ def test_a_node_of_the_event_that_fails_later_is_named_first(site_of: Opens) -> 
     assert f"the likeliest first: {ORIGIN}, " in site.cli("status").out
 
 
-def test_a_node_that_was_out_already_is_the_origin_of_what_its_next_failure_ends(site_of: Opens) -> None:
+def test_a_node_that_was_tainted_already_is_the_root_cause_of_its_next_failure(site_of: Opens) -> None:
     site = fleet(site_of)
     site.kernel(ORIGIN, ROW_REMAP)
     site.run(120)
@@ -137,7 +137,7 @@ def test_a_node_that_was_out_already_is_the_origin_of_what_its_next_failure_ends
     told_as_one(site)
 
 
-def test_while_the_brake_holds_the_origin_the_others_are_collateral_all_the_same(site_of: Opens) -> None:
+def test_while_the_brake_holds_the_root_cause_the_other_nodes_are_still_collateral(site_of: Opens) -> None:
     site = fleet(site_of, brake_max_nodes=1, brake_cooldown_seconds=60)
     site.kernel(IDLE, LOST)
     site.run(10)
@@ -159,7 +159,7 @@ def test_while_the_brake_holds_the_origin_the_others_are_collateral_all_the_same
     told_as_one(site)
 
 
-def test_an_origin_that_is_deleted_meanwhile_is_still_named(site_of: Opens) -> None:
+def test_a_root_cause_that_is_deleted_meanwhile_is_still_named(site_of: Opens) -> None:
     site = fleet(site_of)
     site.kernel(ORIGIN, LOST)
     crash(site, gpus(RANKS), at=0.5)
@@ -179,7 +179,7 @@ def test_an_origin_that_is_deleted_meanwhile_is_still_named(site_of: Opens) -> N
     assert f"it followed from a failure on {ORIGIN}" in site.cli("explain", "node", gpu(3)).out
 
 
-def test_an_origin_that_is_opted_out_is_left_alone_and_explains_the_others(site_of: Opens) -> None:
+def test_a_root_cause_that_is_opted_out_is_not_tainted_and_explains_the_others(site_of: Opens) -> None:
     nodes = make_fleet(RANKS + 2)
     nodes[16]["metadata"]["labels"][OPT_OUT_LABEL] = "true"
     site = site_of(nodes)
@@ -198,7 +198,9 @@ def test_an_origin_that_is_opted_out_is_left_alone_and_explains_the_others(site_
     assert "this node: root-cause; with it: " in told
 
 
-def test_an_origin_whose_own_pod_says_nothing_is_out_and_the_others_stay_unclear(site_of: Opens) -> None:
+def test_a_root_cause_whose_own_pod_prints_nothing_is_tainted_and_the_others_stay_unclear(
+    site_of: Opens,
+) -> None:
     site = fleet(site_of)
     site.kernel(ORIGIN, LOST)
     for rank, name in enumerate(gpus(RANKS)):

@@ -24,7 +24,7 @@ ORIGIN = gpu(40)
 
 
 def link_fails(site: Site, *, at: float = 0.0, origin_late: float = 0.2, idle_from: int = 65) -> None:
-    """All nodes of the first rack tell of it, six as fatal, one as its peer's; one is where it failed."""
+    """Let all nodes of the first rack report the fault: six as fatal, one as its peer's, one as its own."""
     for number, name in enumerate(gpus(64)):
         site.kernel(
             name, REMAP_FATAL if number < 6 or number + 1 >= idle_from else REMAP, at=at + number / 100
@@ -35,7 +35,7 @@ def link_fails(site: Site, *, at: float = 0.0, origin_late: float = 0.2, idle_fr
 
 @pytest.mark.parametrize("origin_late", [0.2, 3.0], ids=["in order", "origin 3 s late"])
 @pytest.mark.parametrize("restarted", [False, True], ids=["", "restarted"])
-def test_of_a_racks_nvlink_fault_only_the_node_whose_link_failed_is_tainted(
+def test_an_nvlink_fault_of_a_rack_taints_only_the_node_whose_link_failed(
     site_of: Opens, origin_late: float, restarted: bool
 ) -> None:
     site = site_of(racks(2, 64))
@@ -60,7 +60,7 @@ def test_of_a_racks_nvlink_fault_only_the_node_whose_link_failed_is_tainted(
     assert f"it followed from a failure on {ORIGIN}: look there first" in row
 
 
-def test_a_job_over_two_racks_and_idle_nodes_of_one_are_one_event_with_the_link_that_failed(
+def test_a_job_over_two_racks_and_idle_nodes_of_one_are_one_failure_group(
     site_of: Opens,
 ) -> None:
     site = site_of(racks(2, 64))
@@ -77,7 +77,7 @@ def test_a_job_over_two_racks_and_idle_nodes_of_one_are_one_event_with_the_link_
     assert len(site.in_role(Role.COLLATERAL)) == 128
 
 
-def test_two_jobs_that_crash_at_once_on_the_same_racks_are_two_events(site_of: Opens) -> None:
+def test_two_jobs_that_crash_at_once_on_the_same_racks_are_two_failure_groups(site_of: Opens) -> None:
     site = site_of(racks(4, 16))
     site.hearts()
     site.run(70)

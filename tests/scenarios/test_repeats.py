@@ -14,7 +14,7 @@ HOUR = 3600.0
 
 
 def fails(site: Site) -> timedelta | None:
-    """It fails; gives how long it is held."""
+    """Let the node fail. Return how long it is held."""
     site.kernel(NODE, LOST)
     site.run(10)
     assert site.tainted == {NODE}
@@ -24,7 +24,7 @@ def fails(site: Site) -> timedelta | None:
 
 
 def comes_back(site: Site) -> str:
-    """A person lets it go; gives what that person is told."""
+    """Release the node. Return the output of the command."""
     done = site.cli("reset", NODE, "--yes", "--reason", "rebooted it")
     assert done.code == 0
     site.run(10)
@@ -33,7 +33,9 @@ def comes_back(site: Site) -> str:
     return done.out + done.err
 
 
-def test_a_node_that_fails_thrice_in_a_day_is_held_longer_each_time_and_then_marked(site_of: Opens) -> None:
+def test_a_node_that_fails_three_times_in_a_day_is_held_longer_each_time_and_then_marked(
+    site_of: Opens,
+) -> None:
     site = site_of(make_fleet(5))
     site.run(10)
 

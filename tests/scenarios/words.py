@@ -1,4 +1,4 @@
-"""Short words for what a fleet goes through."""
+"""Helpers that describe a fleet and its failures in short words."""
 
 from __future__ import annotations
 
