@@ -100,7 +100,7 @@ class Printed(NamedTuple):
 class _Ledger:
     """Stands in for the chaos tests' book-keeping."""
 
-    def takes_office(self, *_: object) -> None:
+    def starts_leading(self, *_: object) -> None:
         """Nobody keeps a book here."""
 
     def break_(self, what: str) -> None:
@@ -126,7 +126,7 @@ class Site:
         self.traffic = self.lines = self
         """What :class:`Process` asks for requests and lines, is answered below."""
         self.taken = 0
-        self.deferred = True
+        self.recovered = True
         """Nothing goes wrong by chance."""
         forget_settings(monkeypatch)
         self.settings = Settings(
@@ -170,7 +170,7 @@ class Site:
         """A controller starts, and looks around for the first time."""
         with self._by_its_clock():
             self._process = Process(self, "controller", "controller_uid")
-            self._process.beat()
+            self._process.round()
 
     @contextmanager
     def _by_its_clock(self) -> Iterator[None]:
@@ -202,7 +202,7 @@ class Site:
             self.advance(min(step_seconds, (end_ns - self.clock.true_ns) / 1e9))
             if self._process is not None:
                 with self._by_its_clock():
-                    self._process.beat()
+                    self._process.round()
 
     def advance(self, span_seconds: float) -> None:
         """Time passes, lines arrive, and the Lease is renewed; nothing is read."""
