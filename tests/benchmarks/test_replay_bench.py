@@ -1,4 +1,4 @@
-"""A restart reads the day before again: how long that takes, and whether a new fault waits for it."""
+"""The time in which a restart reads the day before again, and the latency of a new fault meanwhile."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_day_is_read_again_while_faults_are_acted_upon(tmp_path: Path) -> None
         before = started(loki, cluster, **settings)
         until(lambda: cursor_age(cluster) < DAY / 24, "it has read to the present", before)
         before.stop()
-        end = time.time() - 7200  # what is younger than the lateness the readers of the present find, too
+        end = time.time() - 7200  # other readers also find lines that are younger than the lateness
         days = 1 - 7200 / DAY
         found = sorted(history(LINES, NODES, days, end), key=lambda line: line[1])
         lines = [

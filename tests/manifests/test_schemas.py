@@ -1,4 +1,4 @@
-"""What `kubectl apply` is given is right in every field, and is taken by a server that looks at each."""
+"""Every field of the applied manifests is valid, and a server with strict validation accepts them."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ def test_kubectl_applies_a_manifest_once_and_again(
 
 
 def stored(server: KubernetesServer) -> dict[str, list[dict[str, Any]]]:
-    """Everything on the server."""
+    """Return all objects on the server."""
     return {resource.plural: server.objects(resource.plural) for resource in RESOURCES}

@@ -1,9 +1,9 @@
-r"""Other systems' reading of a line, written afresh from their documented and published behaviour.
+r"""How other systems read a line, implemented from their documented and published behaviour.
 
-Each is told only what it would be shown: the kernel log's own messages, without what a collector puts around
-them. What a program logged under its own tag never reaches their kernel readers and does not count against
-them. Not modelled: repetition, merging with other sources, repair. Where behaviour is not documented, the
-docstring says what is assumed, in the system's favour.
+Each system gets what it would see: the messages of the kernel log, without what a collector adds. A line that
+a program logged under its own tag never reaches their kernel readers and does not count against them. Not
+modelled: repetition, merging with other sources, repair. If behaviour is not documented, the docstring names
+the assumption, in the system's favour.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LISTS: Mapping[str, Mapping[str, list[int]]] = tomllib.loads(
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a peer makes of a line. ``takes_out``: it calls the fault fatal, or acts on the node."""
+    """A peer's decision on a line. ``takes_out``: it calls the fault fatal, or acts on the node."""
 
     takes_out: bool
     code: int | None = None
@@ -36,12 +36,12 @@ class Judgement:
 Judge = Callable[[str, Source], Judgement | None]
 
 _PROGRAM = re.compile(r"[\w.-]+ [\w./-]+(?:\[\d+\])?(?: \d+ - -|:) ")
-"""What a syslog header leaves behind its time: a host, and the tag of a program."""
+"""The part of a syslog header after its time: a host, and the tag of a program."""
 
 
 @cache
 def kernel_message(line: str) -> str | None:
-    """What the kernel said; None where a program logged it."""
+    """Return the kernel's message; None if a program logged the line."""
     record = open_record(line)
     return None if record is None or _PROGRAM.match(record[0]) else record[0]
 
@@ -49,7 +49,7 @@ def kernel_message(line: str) -> str | None:
 _K_XID = re.compile(r"NVRM: Xid.*?: (\d+),")
 _K_SXID = re.compile(r"SXid.*?: (\d+),")
 _K_SELECTED = re.compile(r"nvidia-peermem nv_get_p2p_free_callback:\d+ERROR|NVRM: xid|SXid", re.IGNORECASE)
-"""What its queries ask Loki for. The first lacks the blank before ERROR, and so selects nothing."""
+"""The pattern of its Loki queries. The first part lacks the blank before ERROR, and selects no line."""
 
 
 def konduktor(line: str, source: Source) -> Judgement | None:
@@ -123,7 +123,7 @@ _N_LOST = re.compile(
 
 
 def nvsentinel(line: str, source: Source) -> Judgement | None:
-    """NVIDIA's NVSentinel, its journal monitor: fatal is whatever its map does not call harmless.
+    """NVIDIA's NVSentinel, its journal monitor: every Xid that its map does not call harmless is fatal.
 
     Assumed: the general Xid pattern is the head of its NVLink pattern; both layouts of INTRINFO are tried, as
     if it knew the driver; a row that says "obey Xid 154" is no reason to act; the GPU behind a link is found.
@@ -150,7 +150,7 @@ PEERS: Mapping[str, Judge] = {"Konduktor": konduktor, "gpud": gpud, "NVSentinel"
 
 
 def _link_resets(xid: int, intrinfo: str, status: str) -> bool | None:
-    """Whether the published decode table asks for a reset; None where no row fits."""
+    """Whether the published decode table asks for a reset; None if no row fits."""
     for row in load_catalog().link_rules.get(xid, ()):
         if row.fits(int(intrinfo, 16)) and row.status == int(status, 16):
             return row.bucket == "RESET_GPU"
@@ -158,6 +158,6 @@ def _link_resets(xid: int, intrinfo: str, status: str) -> bool | None:
 
 
 def _pci(address: str) -> str | None:
-    """The address in our form, since each of them writes it in its own: not counted against them."""
+    """Return the address in our form; each system has its own, which does not count against it."""
     match = re.search(r"[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}", address)
     return normal_pci(match[0]) if match else None

@@ -1,4 +1,4 @@
-"""The other systems' reading, held to what is documented about each."""
+"""The models of the other systems agree with their documentation."""
 
 from __future__ import annotations
 
@@ -57,6 +57,6 @@ def test_a_line_of_the_kernel_is_read_as_documented(
     assert judge(line, Source.KERNEL) == expected
 
 
-def test_konduktor_reads_pods_for_one_phrase() -> None:
+def test_konduktor_reads_one_phrase_from_pods() -> None:
     assert konduktor("CUDA error: invalid device ordinal", Source.POD) == Judgement(takes_out=True)
     assert konduktor("CUDA error: out of memory", Source.POD) is None
