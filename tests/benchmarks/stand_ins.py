@@ -79,8 +79,8 @@ class Loki(StandIn):
     def _post(self, path: str, body: object) -> None:
         self._collector.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         answer = self._collector.getresponse()
-        said = answer.read()
-        assert answer.status == 204, said
+        reply = answer.read()
+        assert answer.status == 204, reply
 
     def push_kernel(self, lines: Iterable[tuple[str, int, str]]) -> None:
         """Push kernel lines (node, time, text), with one stream per node."""

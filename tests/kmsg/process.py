@@ -60,8 +60,8 @@ class ReaderProcess:
 
     def ended(self) -> tuple[int, str]:
         """Wait for its end, and return the exit code and its standard error."""
-        _, said = self.process.communicate(timeout=PATIENCE_SECONDS)
-        return self.process.returncode, said.decode()
+        _, errors = self.process.communicate(timeout=PATIENCE_SECONDS)
+        return self.process.returncode, errors.decode()
 
     def peak_bytes(self) -> int:
         """Return the peak of its memory use in bytes (VmHWM)."""

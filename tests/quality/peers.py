@@ -25,7 +25,7 @@ LISTS: Mapping[str, Mapping[str, list[int]]] = tomllib.loads(
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Reading:
     """A peer's decision on a line. ``takes_out``: it calls the fault fatal, or acts on the node."""
 
     takes_out: bool
@@ -33,7 +33,7 @@ class Judgement:
     gpu: str | None = None
 
 
-Judge = Callable[[str, Source], Judgement | None]
+Peer = Callable[[str, Source], Reading | None]
 
 _PROGRAM = re.compile(r"[\w.-]+ [\w./-]+(?:\[\d+\])?(?: \d+ - -|:) ")
 """The part of a syslog header after its time: a host, and the tag of a program."""
@@ -52,18 +52,18 @@ _K_SELECTED = re.compile(r"nvidia-peermem nv_get_p2p_free_callback:\d+ERROR|NVRM
 """The pattern of its Loki queries. The first part lacks the blank before ERROR, and selects no line."""
 
 
-def konduktor(line: str, source: Source) -> Judgement | None:
+def konduktor(line: str, source: Source) -> Reading | None:
     """Trainy's Konduktor (controller of January 2025): every line that its queries select taints the node.
 
     Its table of hardware Xids is never read, its allow-list only changes the log text. It keeps no GPU.
     """
     if source is Source.POD:
-        return Judgement(takes_out=True) if "invalid device ordinal" in line else None
+        return Reading(takes_out=True) if "invalid device ordinal" in line else None
     text = strip_colours(line)
     if kernel_message(line) is None or not _K_SELECTED.search(text):
         return None
     code = _K_SXID.search(text) or _K_XID.search(text)
-    return Judgement(takes_out=True, code=int(code[1]) if code else None)
+    return Reading(takes_out=True, code=int(code[1]) if code else None)
 
 
 _G_LINK = re.compile(
@@ -82,10 +82,10 @@ _G_SXID_GPU = re.compile(r"SXid \(PCI:([0-9a-fA-F:.]+)\)", re.ASCII)
 _G_PEERMEM = "ERROR detected invalid context, skipping further processing"
 
 
-def gpud(line: str, source: Source) -> Judgement | None:
+def gpud(line: str, source: Source) -> Reading | None:
     """Lepton's gpud: /dev/kmsg only; ``takes_out`` is its event type Fatal (it acts on nothing by itself).
 
-    That 63 and 64 come from NVML instead, where rows can be remapped, is left out: the line alone is judged.
+    That 63 and 64 come from NVML instead, where rows can be remapped, is left out: only the line is read.
     """
     message = kernel_message(line) if source is Source.KERNEL else None
     if message is None:
@@ -93,19 +93,19 @@ def gpud(line: str, source: Source) -> Judgement | None:
     lists = LISTS["gpud"]
     link = _G_LINK.search(message)
     if link and (reset := _link_resets(int(link[2]), link[3], link[4])) is not None:
-        return Judgement(reset, int(link[2]), _pci(link[1]))
+        return Reading(reset, int(link[2]), _pci(link[1]))
     if xid := _G_XID.search(message):
         code = int(xid[2])
         known = code in load_catalog().xids and code not in lists["xid_unlisted"]
-        return Judgement(code in lists["xid_fatal"], code, _pci(xid[1])) if known else None
+        return Reading(code in lists["xid_fatal"], code, _pci(xid[1])) if known else None
     if lost := _G_LOST.search(message):
-        return Judgement(takes_out=True, code=79, gpu=_pci(lost[1] or lost[2]))
+        return Reading(takes_out=True, code=79, gpu=_pci(lost[1] or lost[2]))
     if sxid := _G_SXID.search(message):
         code, address = int(sxid[1]), _G_SXID_GPU.search(message)
         known = code in lists["sxid_fatal"] or code in lists["sxid_warning"]
         gpu = _pci(address[1]) if address else None
-        return Judgement(code in lists["sxid_fatal"], code, gpu) if known else None
-    return Judgement(takes_out=False) if _G_PEERMEM in message else None
+        return Reading(code in lists["sxid_fatal"], code, gpu) if known else None
+    return Reading(takes_out=False) if _G_PEERMEM in message else None
 
 
 _N_LINK = re.compile(
@@ -122,7 +122,7 @@ _N_LOST = re.compile(
 )
 
 
-def nvsentinel(line: str, source: Source) -> Judgement | None:
+def nvsentinel(line: str, source: Source) -> Reading | None:
     """NVIDIA's NVSentinel, its journal monitor: every Xid that its map does not call harmless is fatal.
 
     Assumed: the general Xid pattern is the head of its NVLink pattern; both layouts of INTRINFO are tried, as
@@ -133,20 +133,20 @@ def nvsentinel(line: str, source: Source) -> Judgement | None:
         return None
     if (link := _N_LINK.search(message)) and 144 <= int(link[2]) <= 150:
         reset = _link_resets(int(link[2]), link[3], link[4])
-        return Judgement(bool(reset), int(link[2]), _pci(link[1]))
+        return Reading(bool(reset), int(link[2]), _pci(link[1]))
     if xid := _N_XID.search(message):
         code = int(xid[2])
         harmless = code in LISTS["nvsentinel"]["xid_harmless"]
         if code == 154:
             harmless = message.rpartition("(")[2].partition(")")[0] == "None"
-        return Judgement(not harmless, code, _pci(xid[1]))
+        return Reading(not harmless, code, _pci(xid[1]))
     if sxid := _N_SXID.search(message):
-        return Judgement(sxid[3] == "Fatal", int(sxid[2]), _pci(sxid[1]))
+        return Reading(sxid[3] == "Fatal", int(sxid[2]), _pci(sxid[1]))
     lost = None if re.search(r"\bXid\b", message) else _N_LOST.search(message)
-    return Judgement(takes_out=True, gpu=_pci(lost[1])) if lost else None
+    return Reading(takes_out=True, gpu=_pci(lost[1])) if lost else None
 
 
-PEERS: Mapping[str, Judge] = {"Konduktor": konduktor, "gpud": gpud, "NVSentinel": nvsentinel}
+PEERS: Mapping[str, Peer] = {"Konduktor": konduktor, "gpud": gpud, "NVSentinel": nvsentinel}
 
 
 def _link_resets(xid: int, intrinfo: str, status: str) -> bool | None:

@@ -113,7 +113,7 @@ def _traps() -> str:
 def _peers() -> dict[str, object]:
     lines = compared()
     must = sum(case.taints for case in lines)
-    judged = {name: mistakes(judge) for name, judge in {"konductor-like": OURS, **PEERS}.items()}
+    found_by = {name: mistakes(peer) for name, peer in {"konductor-like": OURS, **PEERS}.items()}
     rows = (
         (
             name,
@@ -121,9 +121,9 @@ def _peers() -> dict[str, object]:
             found.missed,
             *(found.overrated[key] for key in _GROUPS if key != "must act"),
         )
-        for name, found in judged.items()
+        for name, found in found_by.items()
     )
-    konduktor, gpud, sentinel = (judged[name] for name in ("Konduktor", "gpud", "NVSentinel"))
+    konduktor, gpud, sentinel = (found_by[name] for name in ("Konduktor", "gpud", "NVSentinel"))
     return {
         "compared": len(lines),
         "compared_must": must,

@@ -10,7 +10,7 @@ from functools import cache
 from konductor_like.detection import find
 from konductor_like.model import Finding, Source
 from tests.detection.corpus import Case, labels_of, own_cases
-from tests.quality.peers import Judge, Judgement
+from tests.quality.peers import Peer, Reading
 
 NOT_COMPARED = frozenset({"aer", "ib", "nvlink", "fm", "amd", "neuron"})
 """Families that are not compared, because the peers do not document their rating."""
@@ -82,32 +82,32 @@ class Mistakes:
         return self.unread.total() + self.underrated.total()
 
 
-def mistakes(judge: Judge) -> Mistakes:
+def mistakes(peer: Peer) -> Mistakes:
     """Return the mistakes of a system on the compared lines."""
     unread: Counter[str] = Counter()
     underrated: Counter[str] = Counter()
     overrated: Counter[str] = Counter()
     recovery_actions = 0
     for case in compared():
-        judgement = judge(case.line, case.source)
+        reading = peer(case.line, case.source)
         if not case.taints:
-            overrated[group(case)] += judgement is not None and judgement.takes_out
-        elif judgement is None:
+            overrated[group(case)] += reading is not None and reading.takes_out
+        elif reading is None:
             unread[str(case.expect["kind"])] += 1
-        elif not judgement.takes_out:
+        elif not reading.takes_out:
             underrated[str(case.expect["kind"])] += 1
             recovery_actions += case.expect["code"] == 154
     return Mistakes(unread, underrated, overrated, recovery_actions)
 
 
-def _ours(line: str, source: Source) -> Judgement | None:
+def _ours(line: str, source: Source) -> Reading | None:
     finding = find(line, source)
     if finding is None:
         return None
-    return Judgement(finding.severity.taints and source is Source.KERNEL, finding.code, finding.gpu)
+    return Reading(finding.severity.taints and source is Source.KERNEL, finding.code, finding.gpu)
 
 
-OURS: Judge = _ours
+OURS: Peer = _ours
 """Our own detection, with the interface of a peer."""
 
 

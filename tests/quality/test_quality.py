@@ -34,8 +34,8 @@ def test_kind_code_and_gpu_are_exact(label: str) -> None:
 
 def test_we_make_fewer_mistakes_of_each_sort_than_every_peer() -> None:
     ours = mistakes(OURS)
-    for judge in PEERS.values():
-        theirs = mistakes(judge)
+    for peer in PEERS.values():
+        theirs = mistakes(peer)
         assert ours.missed < theirs.missed
         assert ours.overrated.total() < theirs.overrated.total()
 

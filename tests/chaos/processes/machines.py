@@ -75,7 +75,7 @@ class Machine:
         return occurrence
 
     def xid(self, code: int, gpu: str) -> Occurrence:
-        text = f"NVRM: Xid (PCI:{gpu}): {code}, pid=2201, name=python3, said by the driver"
+        text = f"NVRM: Xid (PCI:{gpu}): {code}, pid=2201, name=python3, printed by the driver"
         return self.print_line(text, f"xid.{code}", gpu, tainting=code in FATAL)
 
     def reboot(self) -> None:
