@@ -1,4 +1,4 @@
-"""What people and other programs do to Nodes and to the Lease, as steps: see :mod:`tests.chaos.steps`."""
+"""Steps of people and other programs, on Nodes and on the Lease: see :mod:`tests.chaos.steps`."""
 
 from __future__ import annotations
 

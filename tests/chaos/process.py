@@ -42,7 +42,7 @@ POLLS_IN_A_ROW, PIECES_IN_A_ROW = 100, 1000
 
 
 class Surroundings(Protocol):
-    """What a process needs of its surroundings: the chaos tests' world, or a scenario's site."""
+    """The surroundings of a process: the chaos tests' world, or a scenario's site."""
 
     settings: Settings
     clock: Clock

@@ -35,7 +35,7 @@ class Schedule:
 
 @dataclass(slots=True)
 class Outcome:
-    """How a schedule ended: the broken invariants, and how much it did."""
+    """The result of a schedule: the broken invariants, and how much it did."""
 
     schedule: Schedule
     broken: list[str]

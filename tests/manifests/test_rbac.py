@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 DOCS = documents("controller_deployment.yaml")
 RULES = rules_of(DOCS)
 FOR_EVERYBODY = Rule(("create",), ("selfsubjectaccessreviews",), ("authorization.k8s.io",))
-"""What ``system:basic-user`` grants to every account, in every cluster, without a role of ours."""
+"""The rule that ``system:basic-user`` grants to every account, in every cluster, without a role of ours."""
 FIRST = {"POD_NAME": "konductor-like-first", "POD_UID": "1"}
 SECOND = {"POD_NAME": "konductor-like-second", "POD_UID": "2"}
 

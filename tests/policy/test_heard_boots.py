@@ -11,10 +11,10 @@ from konductor_like.policy.machines import Heard, boots_left, is_ambiguous, with
 from tests.policy.scenes import Cluster, fault, fleet, ns
 
 
-def heard(*beats: tuple[str, float]) -> Heard:
+def heard(*heartbeats: tuple[str, float]) -> Heard:
     """Heartbeats of boots, at seconds after noon, in the order in which they were read."""
     boots: Heard = ()
-    for boot_id, seconds in beats:
+    for boot_id, seconds in heartbeats:
         boots = with_beat(boots, boot_id, ns(seconds), ns(-3600))
     return boots
 
@@ -36,17 +36,17 @@ def every_minute(boot_id: str, first: int, last: int) -> list[tuple[str, float]]
 def test_interleaved_heartbeats_of_two_boots_make_a_name_ambiguous(
     one: tuple[int, int], other: tuple[int, int], seconds: int, *, ambiguous: bool
 ) -> None:
-    beats = every_minute("boot-a", *one) + every_minute("boot-b", *other)
-    boots = heard(*sorted(beats, key=lambda beat: beat[1]))
+    heartbeats = every_minute("boot-a", *one) + every_minute("boot-b", *other)
+    boots = heard(*sorted(heartbeats, key=lambda heartbeat: heartbeat[1]))
 
     assert is_ambiguous(boots, ns(seconds)) is ambiguous
     assert ambiguous or boots[0].boot_id == "boot-b"
 
 
 def test_late_heartbeats_give_the_same_result_in_any_order() -> None:
-    beats = every_minute("boot-a", 0, 600) + every_minute("boot-b", 900, 1500)
+    heartbeats = every_minute("boot-a", 0, 600) + every_minute("boot-b", 900, 1500)
 
-    assert heard(*beats) == heard(*reversed(beats))
+    assert heard(*heartbeats) == heard(*reversed(heartbeats))
 
 
 def test_only_the_latest_boots_are_remembered() -> None:
@@ -63,7 +63,7 @@ def pending(boot: str) -> Cluster:
 
 
 @pytest.mark.parametrize(
-    ("beats", "left"),
+    ("heartbeats", "left"),
     [
         ([], set()),
         ([("boot-a", 10.0)], set()),
@@ -84,11 +84,11 @@ def pending(boot: str) -> Cluster:
     ],
 )
 def test_a_pending_boot_has_ended_once_the_present_boot_has_a_later_heartbeat(
-    beats: list[tuple[str, float]], left: set[str]
+    heartbeats: list[tuple[str, float]], left: set[str]
 ) -> None:
     cluster = pending("boot-b")
 
-    assert boots_left(cluster.nodes["gpu-1"], heard(*beats), {"boot-b": ns(0)}) == left
+    assert boots_left(cluster.nodes["gpu-1"], heard(*heartbeats), {"boot-b": ns(0)}) == left
 
 
 def test_lines_of_an_ended_boot_become_history_and_stay_history() -> None:

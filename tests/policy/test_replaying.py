@@ -92,12 +92,12 @@ def test_a_common_node_is_suspected_only_after_the_whole_history_is_read() -> No
 
 def test_jobs_whose_root_causes_are_read_last_make_no_common_node() -> None:
     cluster = gpu_fleet(20)
-    pods, origins = failures(range(3)), [xid(f"gpu-{2 * n + 2}", 79, seconds=n * HOUR) for n in range(3)]
+    pods, root_causes = failures(range(3)), [xid(f"gpu-{2 * n + 2}", 79, seconds=n * HOUR) for n in range(3)]
     restarted(cluster, replaying=True)
 
     cluster.tick(*failures([3]), seconds=3 * HOUR + 1)
     cluster.tick(seconds=3 * HOUR + 2, past=pods)
     cluster.snapshot = replace(cluster.snapshot, replaying=False)
-    cluster.tick(seconds=3 * HOUR + 3, past=origins)
+    cluster.tick(seconds=3 * HOUR + 3, past=root_causes)
 
     assert suspected(cluster) == set()
